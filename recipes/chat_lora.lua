@@ -1,4 +1,4 @@
--- chat_lora.lua - a model learns to answer, by adapters: sums of two digits, as conversations, with loss on the answers.
+-- chat_lora.lua - a model learns to answer, by adapters: sums of two digits, as conversations; loss on the answers.
 --
 --     ./ganymede run recipes/chat_lora.lua
 --     ./ganymede run recipes/chat_lora.lua -n 2 --set parallel.tensor.size=2 --set parallel.tensor.mode=1d

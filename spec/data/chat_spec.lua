@@ -66,7 +66,8 @@ describe("what is learnt of a conversation", function()
     local x, y = data:get(1)
     assert.equal("4!</s>", decoded(t, y))
     assert.equal("2 + 2 = 4!", t:decode(x))
-    data = gm.data.Chat { conversations = { { prompt = "a", completion = " b" } }, tokenizer = t, end_token = "<|im_end|>" }
+    data = gm.data.Chat { conversations = { { prompt = "a", completion = " b" } }, tokenizer = t,
+      end_token = "<|im_end|>" }
     assert.equal(" b<|im_end|>", decoded(t, select(2, data:get(1))))
     local with_first = gm.tokenizer(here .. "tokenizers/llama2.json") -- which puts <s> before a text
     data = gm.data.Chat { conversations = { { prompt = "Hello", completion = " you" } }, tokenizer = with_first,

@@ -23,7 +23,8 @@ CASES = [  # template, tokenizer, tokens that are added to it, what ends a turn
 ]
 TALKS = [
     [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "I am a small model."},
-     {"role": "user", "content": "Really  "}, {"role": "assistant", "content": "Yes.\n\nReally: \u00e4\u6f22\U0001f600!"}],
+     {"role": "user", "content": "Really  "},
+     {"role": "assistant", "content": "Yes.\n\nReally: \u00e4\u6f22\U0001f600!"}],
     [{"role": "user", "content": "list"}, {"role": "assistant", "content": "\n\n1. one\n2. two\n"}],
     [{"role": "user", "content": "x"}, {"role": "assistant", "content": " leading and trailing  "},
      {"role": "user", "content": "y"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "z"}],

@@ -135,8 +135,8 @@ describe("layer-wise rates", function()
   end))
 
   it("are refused where nothing has sections", function()
-    assert.error_matches(function() gm.optim.SGD({ lr = 1, layer_decay = 0.5 }, { gm.ones({ 2 }):requires_grad(true) }) end,
-      "layer_decay needs a model")
+    local list = { gm.ones({ 2 }):requires_grad(true) }
+    assert.error_matches(function() gm.optim.SGD({ lr = 1, layer_decay = 0.5 }, list) end, "layer_decay needs a model")
     assert.error_matches(function() gm.optim.SGD({ lr = 1, layer_decay = 0.5 }, gm.nn.Linear(2, 2)) end,
       "layer_decay counts the sections of the model")
     assert.error_matches(function() gm.optim.SGD({ lr = 1, layer_decay = 2 }, gpt()) end, "at most 1")

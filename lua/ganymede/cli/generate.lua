@@ -1,7 +1,8 @@
 --- ganymede generate DIR: a model that others have trained, or that `gm.export_model` has written, continues prompts.
 --
 -- Prompts are a text (--prompt), JSON lines with a field "prompt" or "messages" (--prompts), or what a user types
--- (--chat). --adapter adds what fine-tuning has learnt. With -n N the model lies on N ranks as --set parallel... says; every rank chooses the same tokens, and rank
+-- (--chat). --adapter adds what fine-tuning has learnt.
+-- With -n N the model lies on N ranks as --set parallel... says; every rank chooses the same tokens, and rank
 -- 0 prints them.
 local config = require "ganymede.config"
 local core = require "ganymede.core"

@@ -26,7 +26,7 @@ local of_files = { path = true, dropout = true, train = true }
 -- Without defaults, so that what was given can be told from what was not: gm.lora fills them in.
 setting.lora = {
   path = { type = "string", optional = true,
-    doc = "the folder of adapters to begin from: one of PEFT, or a checkpoint; then only dropout and train may be given" },
+    doc = "the folder of adapters to begin from: one of PEFT, or a checkpoint; only dropout and train go with it" },
 }
 for name, entry in pairs(lora.options) do
   local own = {}

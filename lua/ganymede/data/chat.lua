@@ -3,10 +3,10 @@
 --     data = { train = { type = "Chat", path = "talks.jsonl", tokenizer = "SmolLM2-135M-Instruct" }, batch_size = 8 }
 --
 -- A line is { "messages": [{ "role": ..., "content": ... }, ...] }, { "prompt": TEXT, "completion": TEXT }, or the
--- latter with two lists of messages. x is the tokens but the last, y the next token of each; where that is no token of an
--- answer (ganymede.text.answers), y is -100, which CrossEntropyLoss ignores. All lines are read, encoded and counted
--- when the dataset is opened, so that what is wrong is refused then, by file and line; they are encoded again when a
--- batch needs them.
+-- latter with two lists of messages. x is the tokens but the last, y the next token of each; where that is no token
+-- of an answer (ganymede.text.answers), y is -100, which CrossEntropyLoss ignores. All lines are read, encoded and
+-- counted when the dataset is opened, so that what is wrong is refused then, by file and line; they are encoded again
+-- when a batch needs them.
 -- The trap: rows of a batch are filled up to its longest, so batches differ in length. `fill = "all"` makes them equal.
 -- @module ganymede.data.chat
 local answers = require "ganymede.text.answers"
@@ -26,7 +26,8 @@ local Chat = { name = "Chat", is_class = true, x_dtype = "i64", y_dtype = "i64" 
 Chat.__index = Chat
 
 Chat.options = {
-  path = { type = { "string", "table" }, optional = true, doc = "the path of a file of JSON lines, or a list of paths" },
+  path = { type = { "string", "table" }, optional = true,
+    doc = "the path of a file of JSON lines, or a list of paths" },
   conversations = { type = "table", optional = true,
     doc = "in place of path: a list of tables as lines have them, { messages = ... } or { prompt =, completion = }" },
   tokenizer = { type = { "string", "table" },

@@ -83,8 +83,8 @@ local function entries_of(item, targets, layer)
   local function add(target, whole)
     local name = ROOT .. target.name
     a[#a + 1] = { name = name .. ".lora_A.weight" }
-    append(b, whole and { { name = name .. ".lora_B.weight" } } or row_pieces(target, name .. ".lora_B.weight", item.rank))
-    local vector = name .. ".lora_magnitude_vector"
+    local rows, vector = name .. ".lora_B.weight", name .. ".lora_magnitude_vector"
+    append(b, whole and { { name = rows } } or row_pieces(target, rows, item.rank))
     append(m, whole and { { name = vector } } or row_pieces(target, vector))
   end
   if item.part then
@@ -135,13 +135,16 @@ local function read_config(folder)
   local config = json.decode(machine.read(path) or failure(2, "%s: cannot be read", path), path, true)
   local function refuse(fmt, ...) failure(2, "%s: " .. fmt, path, ...) end
   if type(config) ~= "table" then refuse "is no object" end
-  if config.peft_type ~= "LORA" then refuse("peft_type is %s; this program has LORA", options.brief(config.peft_type)) end
+  local kind = config.peft_type
+  if kind ~= "LORA" then refuse("peft_type is %s; this program has LORA", options.brief(kind)) end
   for _, key in ipairs(options.sorted_keys(config)) do
     if not (idle[key] or is_empty(config[key])) then
       refuse("'%s' is set, and this program does not have what it asks for", key)
     end
   end
-  if not is_empty(config.bias) and config.bias ~= "none" then refuse("bias is '%s'; this program has 'none'", config.bias) end
+  if not (is_empty(config.bias) or config.bias == "none") then
+    refuse("bias is '%s'; this program has 'none'", tostring(config.bias))
+  end
   local begun = config.init_lora_weights
   for _, pattern in ipairs(type(begun) == "string" and changing or {}) do
     if begun:find(pattern) then
@@ -275,12 +278,6 @@ end
 
 -- ---------------------------------------------------------------- the two functions
 
-M.load_options = {
-  dropout = { type = "number", min = 0, below = 1, optional = true,
-    doc = "the dropout of the adapters' inputs, in place of the one that the files say" },
-  train = lora.options.train,
-}
-
 --- Adds the adapters that a folder describes to a model, and freezes all other parameters. The folder is one of PEFT,
 -- or a checkpoint of a run with adapters, whose other trained parameters are taken as well. Collective.
 -- @param model a model of a family that is known, before it is split into stages
@@ -293,17 +290,22 @@ M.load_options = {
 -- @example
 --   model = gm.pretrained "spec/golden/hub/llama"
 --   #gm.load_adapter(model, "spec/golden/adapters/llama").layers --> 6
-M.load_adapter = signature.declare("gm.load_adapter", "model module, path string, options options?", M.load_options,
-  function(model, path, opt)
-    local is_checkpoint = core.is_file(path .. "/index.json")
-    local items, trained, all = (is_checkpoint and from_checkpoint or from_peft)(model, path, opt)
-    local layers, seen = {}, {}
-    for _, item in ipairs(items) do
-      if not seen[item.layer] then layers[#layers + 1] = item.layer end
-      seen[item.layer] = true
-    end
-    return { layers = layers, trained = trained, parameters = all }
-  end)
+function M.load_adapter(model, path, opt)
+  local is_checkpoint = core.is_file(path .. "/index.json")
+  local items, trained, all = (is_checkpoint and from_checkpoint or from_peft)(model, path, opt)
+  local layers, seen = {}, {}
+  for _, item in ipairs(items) do
+    if not seen[item.layer] then layers[#layers + 1] = item.layer end
+    seen[item.layer] = true
+  end
+  return { layers = layers, trained = trained, parameters = all }
+end
+
+M.load_adapter = signature.declare("gm.load_adapter", "model module, path string, options options?", {
+  dropout = { type = "number", min = 0, below = 1, optional = true,
+    doc = "the dropout of the adapters' inputs, in place of the one that the files say" },
+  train = lora.options.train,
+}, M.load_adapter)
 
 -- What all adapters must have in common there.
 local function common(items, key)
@@ -387,9 +389,7 @@ end
 --   out = os.tmpname() .. ".adapter"
 --   #gm.open_arrays(gm.save_adapter(model, out) .. "/adapter_model.safetensors"):names() --> 12
 --   os.execute("rm -r " .. out)
-M.save_adapter = signature.declare("gm.save_adapter", "model table, folder string, options options?", {
-  dtype = write.save_options.dtype,
-}, function(model, folder, opt)
+function M.save_adapter(model, folder, opt)
   local items = lora.describe(model)
   if #items == 0 then failure(2, "save_adapter: the model has no adapter; gm.lora adds them") end
   refuse_others(model)
@@ -412,6 +412,10 @@ M.save_adapter = signature.declare("gm.save_adapter", "model table, folder strin
   write.all(folder .. "/adapter_model.safetensors", families.arrays(own, shapes, dtype), entries,
     { max_file_bytes = 2 ^ 53, metadata = { format = "pt", [SHARED] = shared and "true" or nil } })
   return folder
-end)
+end
+
+M.save_adapter = signature.declare("gm.save_adapter", "model table, folder string, options options?", {
+  dtype = write.save_options.dtype,
+}, M.save_adapter)
 
 return M

@@ -180,24 +180,26 @@ end
 -- @error nothing can be loaded; with strict, something does not fit
 -- @see gm.pretrained, gm.load_adapter, gm.freeze
 -- @example
---   model = gm.models.Llama { vocabulary = 31, width = 12, depth = 2, heads = 6, kv_heads = 2, hidden = 20, tied = false }
+--   model = gm.models.Llama { vocabulary = 31, width = 12, depth = 2, heads = 6, kv_heads = 2, hidden = 20,
+--     tied = false }
 --   said = gm.init_from(model, { path = "spec/golden/hub/llama", strict = false })
 --   said.reshaped[1] --> "lm_head.weight is (29, 12) there and (31, 12) here"
-M.init_from = signature.declare("gm.init_from", "model module, options options", setting.init_from,
-  function(model, opt)
-    local match, wanted = patterns.list("init_from: match", opt.match), wanted_of(model)
-    patterns.refuse_idle("init_from: match", match, options.sorted_keys(wanted))
-    local report, readers = compare(source_of(model, opt.path, wanted), wanted, match)
-    local bad = #report.missing + #report.reshaped + #report.unexpected > 0
-    if #report.loaded == 0 or opt.strict and bad then
-      failure(2, "%s%s", table.concat(M.lines(report, 5), "\n"),
-        #report.loaded > 0 and "\n  strict = false loads the rest" or "")
-    end
-    for name, own in pairs(wanted) do
-      if own.buffer and readers[name] and core.device().backend ~= "meta" then readers[name](own.buffer:detach()) end
-    end
-    values.set(model, readers)
-    return report
-  end)
+function M.init_from(model, opt)
+  local match, wanted = patterns.list("init_from: match", opt.match), wanted_of(model)
+  patterns.refuse_idle("init_from: match", match, options.sorted_keys(wanted))
+  local report, readers = compare(source_of(model, opt.path, wanted), wanted, match)
+  local bad = #report.missing + #report.reshaped + #report.unexpected > 0
+  if #report.loaded == 0 or opt.strict and bad then
+    failure(2, "%s%s", table.concat(M.lines(report, 5), "\n"),
+      #report.loaded > 0 and "\n  strict = false loads the rest" or "")
+  end
+  for name, own in pairs(wanted) do
+    if own.buffer and readers[name] and core.device().backend ~= "meta" then readers[name](own.buffer:detach()) end
+  end
+  values.set(model, readers)
+  return report
+end
+
+M.init_from = signature.declare("gm.init_from", "model module, options options", setting.init_from, M.init_from)
 
 return signature.export("initial", M)

@@ -36,7 +36,8 @@ lora.options = {
   match = { type = { "string", "table" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the paths of the layers (nn.Linear) that get one; default: all" },
   dora = { type = "boolean", default = false,
-    doc = "whether each row of W + scale B A has a magnitude that is trained apart from its direction (Liu et al. 2024)" },
+    doc = "whether each row of W + scale B A has a magnitude that is trained apart from its direction (DoRA, Liu et "
+      .. "al. 2024)" },
   split_qkv = { type = { "boolean", "table" }, default = false,
     doc = "whether queries, keys and values, which are one layer here, have an adapter each, as PEFT's q_proj, k_proj "
       .. "and v_proj have; a list of \"query\", \"key\", \"value\": only these" },
@@ -113,7 +114,7 @@ end
 -- @see gm.lora
 -- @example
 --   model = gm.nn.Sequential { gm.nn.Linear(4, 4), gm.nn.Linear(4, 2) }
---   gm.freeze(model, "^1%.") --> 20
+--   gm.freeze(model, "^1%.") --> 20, 30
 lora.freeze = signature.declare("gm.freeze", "model module, names any", nil, function(model, given)
   local list, names, declared = patterns.list("gm.freeze: names", given), {}, model:declared()
   if #list == 0 then error("gm.freeze needs a pattern, or a list of them, over the names of parameters", 0) end
