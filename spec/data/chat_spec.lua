@@ -1,8 +1,7 @@
 --- The dataset Chat: the tokens that are learnt, against offsets of Python's tokenizers (spec/golden/chat_answers.py);
--- batches, what is cut, what is refused; training on several ranks.
+-- batches, what is cut, what is refused.
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
-local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 

@@ -112,8 +112,7 @@ end
 
 -- Tokens of a line, and which are the model's; before they are cut.
 local function encoded(self, line)
-  local entry, why = line.entry or json.decode(line.text, line.place, true), nil
-  entry, why = understood(entry)
+  local entry, why = understood(line.entry or json.decode(line.text, line.place, true))
   if not entry then failure(2, "Chat: %s: %s", line.place, why) end
   if not entry.messages then
     return answers.of_completion(self.tokenizer, entry.prompt, entry.completion, end_of(self))

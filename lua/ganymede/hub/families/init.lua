@@ -120,7 +120,7 @@ end
 
 --- Arrays of entries: list of { name, dtype, shape } in order, from the shapes of parameters and their pieces.
 function families.arrays(entries, shapes, dtype)
-  local list, at = {}, {}
+  local out, at = {}, {}
   for _, entry in ipairs(entries) do
     local shape = shapes[entry.parameter]
     for _, piece in ipairs(entry.pieces) do
@@ -129,7 +129,7 @@ function families.arrays(entries, shapes, dtype)
       local known = at[piece.name]
       if not known then
         known = { name = piece.name, dtype = dtype, shape = {} }
-        at[piece.name], list[#list + 1] = known, known
+        at[piece.name], out[#out + 1] = known, known
       end
       for d = 1, #shape do
         local e = order and order[d] or d
@@ -137,7 +137,7 @@ function families.arrays(entries, shapes, dtype)
       end
     end
   end
-  return list
+  return out
 end
 
 --- A parameter that is one array. transposed: it is stored the other way round.
