@@ -228,6 +228,7 @@ describe("adapters of queries, keys and values", function()
     local model = two_layers()
     assert.error_matches(function() gm.lora(model, { split_qkv = { "query", "query" } }) end, "split_qkv%[2%]")
     assert.error_matches(function() gm.lora(model, { split_qkv = {} }) end, "split_qkv is an empty list")
+    assert.error_matches(function() gm.lora(model, { split_qkv = true }) end, "none of the layers .* is one: 1, 2")
   end)
 end)
 

@@ -222,14 +222,19 @@ end
 --   gm.lora(model, { rank = 2, match = "^1$" }).trained --> 64
 lora.lora = signature.declare("gm.lora", "model module, options options?", lora.options, function(model, opt)
   check_split(opt.split_qkv)
-  local items, paths = {}, {}
+  local items, paths, split = {}, {}, false
   for i, m in ipairs(chosen(model, patterns.list("gm.lora: match", opt.match))) do
     paths[i] = m:path()
     local places = parts_of(m, opt.split_qkv)
+    split = split or places ~= nil
     for k = 1, places and #places or 1 do
       items[#items + 1] = { layer = paths[i], part = places and m.part_names[places[k]], rank = opt.rank,
         alpha = opt.alpha or 2 * opt.rank, scaling = opt.scaling, dropout = opt.dropout, dora = opt.dora }
     end
+  end
+  if opt.split_qkv and not split then
+    error("gm.lora: split_qkv is for layers of queries, keys and values, and none of the layers that get an adapter is "
+      .. "one: " .. table.concat(paths, ", ", 1, math.min(#paths, 8)), 0)
   end
   local trained, all = lora.attach(model, items, opt.train)
   return { layers = paths, trained = trained, parameters = all }
