@@ -189,11 +189,8 @@ or nil, f))
   },
   {
     name = "750-lora-after-activation", file = "lua/ganymede/nn/linear.lua",
-    find = [[  local y, b = self:product(x)
-  y = ops.add(y, adapter(x))]],
-    replace = [[  local y, b = self:product(x, f)
-  f = nil
-  y = ops.add(y, adapter(x))]],
+    find = [[  return f and ops[f](y) or y, b]],
+    replace = [[  return f and ops.add(ops[f]((self:product(x))), adapter(x)) or y, b]],
     breaks = "an adapter adds to what the activation returned",
     test = "spec/nn/lora_spec.lua -f before",
   },
@@ -212,8 +209,8 @@ or nil, f))
     test = "spec/parallel/lora_spec.lua -f sequence",
   },
   {
-    name = "753-lora-merge", file = "lua/ganymede/nn/lora.lua",
-    find = [[transpose(1, 2)) * adapter.opt.scale]],
+    name = "753-lora-merge", file = "lua/ganymede/nn/adapter.lua",
+    find = [[transpose(1, 2)) * self.scale]],
     replace = [[transpose(1, 2))]],
     breaks = "merging forgets the scale",
     test = "spec/nn/lora_spec.lua -f merge",

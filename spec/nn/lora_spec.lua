@@ -92,6 +92,157 @@ describe("an adapter of a linear layer", function()
   end))
 end)
 
+-- W + scale B A of a layer as nested lists, and the norms of its rows.
+local function changed_weight(layer, adapter)
+  local w, la, lb = layer.weight:totable(), adapter.a.weight:totable(), adapter.b.weight:totable()
+  local norms = {}
+  for o, row in ipairs(w) do
+    local sum = 0
+    for k = 1, #row do
+      for r = 1, #la do row[k] = row[k] + adapter.scale * lb[o][r] * la[r][k] end
+      sum = sum + row[k] ^ 2
+    end
+    norms[o] = math.sqrt(sum)
+  end
+  return w, norms
+end
+
+describe("an adapter with a magnitude (DoRA)", function()
+  local function adapted()
+    local layer = nn.Linear { inputs = 5, outputs = 4, activation = "silu" }
+    gm.lora(layer, { rank = 3, dora = true })
+    return layer, gm.normal({ 6, 5 }, { dtype = "f64", seed = 3 })
+  end
+
+  it("begins as the layer is", numeric.f64(function()
+    local layer, x = adapted()
+    local plain = gm.ops.linear(x, layer.weight, layer.bias, "silu")
+    numeric.agree(layer(x), plain:totable(), 1e-14)
+  end))
+
+  it("computes m / norm(W + scale B A) (W + scale B A) x + b, also when it is merged", numeric.f64(function()
+    local layer, x = adapted()
+    fill(layer.lora, 5)
+    gm.no_grad(function() layer.lora.magnitude:copy_(gm.tensor({ 0.5, 2, 1, 3 }, { dtype = "f64" })) end)
+    local w, norms = changed_weight(layer, layer.lora)
+    local m, b, want = layer.lora.magnitude:totable(), layer.bias:totable(), {}
+    for i, row in ipairs(x:totable()) do
+      want[i] = {}
+      for o = 1, 4 do
+        local sum = 0
+        for k = 1, 5 do sum = sum + row[k] * w[o][k] end
+        want[i][o] = silu(m[o] / norms[o] * sum + b[o])
+      end
+    end
+    numeric.agree(layer(x), want, 1e-13)
+    gm.merge_lora(layer)
+    numeric.agree(layer(x), want, 1e-13)
+  end))
+
+  -- The paper's gradient: the norm is a constant, so it is that of fixed norms.
+  it("has the gradients of a norm that stays", numeric.f64(function()
+    local layer, x = adapted()
+    fill(layer.lora, 5)
+    local own = layer.lora
+    local c = gm.normal({ 6, 4 }, { dtype = "f64", seed = 4 })
+    ;(layer(x) * c):sum():backward()
+    local _, norms = changed_weight(layer, own)
+    local fixed = gm.tensor(norms, { dtype = "f64" })
+    local function loss()
+      local y = gm.ops.linear(x, layer.weight) + own(x)
+      return (gm.ops.silu(y * (own.magnitude / fixed) + layer.bias) * c):sum():item()
+    end
+    for _, p in ipairs { own.a.weight, own.b.weight, own.magnitude } do
+      local slopes, values = {}, numeric.flat(p)
+      for i = 1, #values do
+        local function at(v)
+          local changed = { unpack(values) }
+          changed[i] = v
+          gm.no_grad(function() p:copy_(gm.tensor(changed, { dtype = "f64", shape = p:shape() })) end)
+          return gm.no_grad(loss)
+        end
+        slopes[i] = (at(values[i] + 1e-5) - at(values[i] - 1e-5)) / 2e-5
+        at(values[i])
+      end
+      numeric.agree(p:grad(), slopes, 1e-7) -- h^2 times the third derivative, and rounding / h
+    end
+  end))
+
+  it("stands still where a row of W is zero", numeric.f64(function()
+    local layer, x = adapted()
+    gm.no_grad(function() gm.ops.narrow(layer.weight, 1, 2, 1):fill_(0) end)
+    gm.no_grad(function() layer.lora.magnitude:copy_(layer.lora:norms()) end)
+    for _, row in ipairs(layer(x):totable()) do assert.near(silu(layer.bias:totable()[2]), row[2], 1e-14) end
+  end))
+end)
+
+describe("adapters of queries, keys and values", function()
+  local function attention(options)
+    local layer = nn.MultiHeadAttention { width = 12, heads = 6, kv_heads = 2, causal = true }
+    options.match = "qkv"
+    gm.lora(layer, options)
+    for i, each in ipairs(select(2, require("ganymede.nn.lora").describe(layer))) do fill(each, i) end
+    return layer, gm.normal({ 2, 5, 12 }, { dtype = "f64", seed = 3 })
+  end
+
+  for _, case in ipairs { { true, { "query", "key", "value" } }, { { "value", "query" }, { "query", "value" } } } do
+    for _, dora in ipairs { false, true } do
+      it(("are %s%s, and merge"):format(table.concat(case[2], ", "), dora and " with magnitudes" or ""),
+        numeric.f64(function()
+          local layer, x = attention { rank = 2, split_qkv = case[1], dora = dora }
+          local names = {}
+          for i, each in ipairs(layer.qkv.lora:children()) do names[i] = each._module.key end
+          assert.same(case[2], names)
+          -- rows of a key head: 3 queries of 2 rows, its key, its value
+          local want = gm.ops.linear(x, layer.qkv.weight):totable()
+          local at = { query = { 1, 6 }, key = { 7, 2 }, value = { 9, 2 } }
+          local b = layer.qkv.bias:totable()
+          for _, name in ipairs(case[2]) do
+            local own = layer.qkv.lora[name]
+            local added, factor = own(x):totable(), dora and own:factor():totable()
+            for i = 1, 2 do
+              for j = 1, 5 do
+                for row = 1, #added[1][1] do
+                  local first, n = unpack(at[name])
+                  local head, inside = math.floor((row - 1) / n), (row - 1) % n
+                  local place = head * 10 + first + inside
+                  local sum = want[i][j][place] + added[i][j][row]
+                  want[i][j][place] = dora and sum * factor[row] or sum
+                end
+              end
+            end
+          end
+          for i = 1, 2 do
+            for j = 1, 5 do
+              for o = 1, 20 do want[i][j][o] = want[i][j][o] + b[o] end
+            end
+          end
+          numeric.agree(layer.qkv(x), want, 1e-13)
+          gm.merge_lora(layer)
+          numeric.agree(layer.qkv(x), want, 1e-13)
+        end))
+    end
+  end
+
+  it("are refused by a wrong name", function()
+    local model = two_layers()
+    assert.error_matches(function() gm.lora(model, { split_qkv = { "query", "query" } }) end, "split_qkv%[2%]")
+    assert.error_matches(function() gm.lora(model, { split_qkv = {} }) end, "split_qkv is an empty list")
+    assert.error_matches(function() gm.lora(model, { split_qkv = true }) end, "none of the layers .* is one: 1, 2")
+  end)
+end)
+
+describe("gm.freeze", function()
+  it("freezes what the patterns name, and says how much", function()
+    local model = two_layers()
+    assert.same({ 42, 66 }, { gm.freeze(model, { "^1%." }) })
+    assert.is_false(model[1].weight:requires_grad())
+    assert.is_true(model[2].weight:requires_grad())
+    assert.error_matches(function() gm.freeze(model, "zz") end, 'names%[1%] = "zz" matches nothing; there is 1%.weight')
+    assert.error_matches(function() gm.freeze(model, {}) end, "needs a pattern")
+  end)
+end)
+
 describe("gm.lora", function()
   it("freezes everything else, and says what it has done", function()
     local model = two_layers()

@@ -64,6 +64,19 @@ describe("adapters #ranks", function()
     end)
   end
 
+  -- Magnitudes, and adapters of queries and values alone: norms of rows are sums over what cuts them.
+  local with_magnitudes = recipe:gsub("rank = 3,", 'rank = 3, dora = true, split_qkv = { "query", "value" },')
+  local one_with
+  for i, mesh in ipairs(meshes) do
+    local quick = i == 2 or i == 4 or i == 5 or mesh[1]:find "slow"
+    it("with magnitudes train as on one rank: " .. mesh[1] .. (quick and "" or " #slow"), function()
+      one_with = one_with or job.run(with_magnitudes, 1, { steps = STEPS })
+      assert.is_true(job.largest_difference(serial(), one_with, STEPS) > 1e-6)
+      local many = job.run(with_magnitudes, mesh[2], { steps = STEPS, set = mesh[3] })
+      assert.is_true(job.largest_difference(one_with, many, STEPS) <= 1e-12)
+    end)
+  end
+
   it("are refused where the recipe names what the model does not have", function()
     local run = job.run(recipe, 1, { code = 2, set = { "lora.match=zz" } })
     assert.matches('lora: match%[1%] = "zz" matches nothing; there is blocks%.1%.attention%.qkv', run.err)

@@ -4,7 +4,8 @@
 -- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"), and those of hooks that
 -- have a method `tensors` ("average/<parameter>"); on each stage of a pipeline those of its part, of which the
 -- checkpoint holds the union.
--- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
+-- Everything else is in meta: step, the adapters of the model (ganymede.nn.lora) and what is trained beside them,
+-- position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
 -- has been checked. The trap: resuming takes rates and other settings from this run, not from the file;
@@ -13,6 +14,8 @@
 -- @module ganymede.checkpoint.snapshot
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local lora = require "ganymede.nn.lora"
 local options = require "ganymede.base.options"
 local tensor = require "ganymede.tensor"
 
@@ -61,10 +64,23 @@ local function misser(name) return name:sub(1, #MISSED) == MISSED and name:sub(#
 
 local function scheduler_of(trainer) return trainer.engine.lr_scheduler end
 
+-- The adapters of a model, from which ganymede.hub.adapters makes them again, and the names of other trained
+-- parameters; nil if there is none.
+local function adapters_of(model)
+  local list, trained = lora.describe(model), {}
+  if #list == 0 then return nil end
+  for _, p in ipairs(model:declared()) do
+    if not (p.entry.frozen or p.tied or p.name:find "%.lora%.") then trained[#trained + 1] = p.name end
+  end
+  return json.array(list), json.array(trained)
+end
+
 --- Everything but tensors, as plain values.
 function snapshot.meta(trainer)
   local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  local adapters, trained = adapters_of(engine.model)
   return {
+    adapters = adapters, trained = trained,
     kind = "ganymede training", format = snapshot.format, step = trainer.step,
     trainer = trainer:state(), config = trainer.config,
     optimizer = { type = engine.optimizer.name, steps = engine.optimizer:steps(), lr = engine.optimizer.lr },

@@ -1,8 +1,9 @@
 --- ganymede generate DIR: a model that others have trained, or that `gm.export_model` has written, continues prompts.
 --
 -- Prompts are a text (--prompt), JSON lines with a field "prompt" or "messages" (--prompts), or what a user types
--- (--chat). With -n N the model lies on N ranks as --set parallel... says; every rank chooses the same tokens, and rank
--- 0 prints them. With --set zero=3 or --set offload... its parameters rest in parts or on a disk between their uses.
+-- (--chat). --adapter adds what fine-tuning has learnt. With -n N the model lies on N ranks as --set parallel... says;
+-- every rank chooses the same tokens, and rank 0 prints them. With --set zero=3 or --set offload... its parameters rest in
+-- parts or on a disk between their uses.
 local config = require "ganymede.config"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -23,6 +24,7 @@ local verb = { prints = true, summary = "let a model continue texts, or talk wit
 
 verb.examples = {
   "ganymede generate SmolLM2-135M-Instruct --prompt Once --max-tokens 20",
+  "ganymede generate SmolLM2-135M-Instruct --adapter tuned --prompt Once",
   "ganymede generate SmolLM2-135M-Instruct --chat --temperature 0.7 --top-p 0.9",
   "ganymede generate SmolLM2-135M-Instruct -n 3 --set 'parallel={tensor={size=3,mode=\"1d\"}}' --prompts in.jsonl",
 }
@@ -38,6 +40,8 @@ end
 
 function verb.arguments(parser)
   parser:argument("model", "the folder of the model: config.json, model.safetensors, tokenizer.json")
+  parser:option("--adapter", "adapters for the model: a folder in PEFT's format, or a checkpoint of a run with lora")
+    :argname "DIR"
   parser:option("--prompt", "a text to continue"):argname "TEXT"
   parser:option("--prompts", "JSON lines with the field prompt, a text, or messages, a conversation"):argname "FILE"
   parser:flag("--chat", "talk: each line that is typed is answered")
@@ -186,11 +190,13 @@ local function run(args)
   refuse_unused(args.set)
   local settings = config.resolve(given, { file = "generate", sets = args.set, in_code = true }).config
   refuse_training(settings)
-  session.join(settings, { flags = { model = args.model } })
+  session.join(settings, { flags = { model = args.model, adapter = args.adapter } })
   if args.dtype then gm.set_default_dtype(args.dtype) end
   local model, tokenizer = gm.pretrained(args.model), gm.tokenizer(args.model)
+  if args.adapter then gm.load_adapter(model, args.adapter) end
   stages.of(model)
   resting.begin(model, settings, context.current().plan.pipeline)
+  if args.adapter then gm.merge_lora(model) end -- so that a token costs no more than without
   if args.chat then talk(args, model, tokenizer) else answer(args, model, tokenizer) end
   ranks.from_first(function() return nil end) -- all end together
 end

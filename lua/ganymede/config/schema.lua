@@ -10,12 +10,12 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
-local lora = require "ganymede.nn.lora"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
 local parallel = require "ganymede.job.parallel"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
+local tuning = require "ganymede.config.tuning_setting"
 local zero = require "ganymede.optim.zero_setting"
 require "ganymede.schedules.pipeline" -- registers the orders
 
@@ -137,8 +137,12 @@ local fields = {
       .. "\"attention\", a list of patterns over module paths, { sections = \"2-9, 11\" } (spans of sections) "
       .. "or { memory = BYTES } (docs/memory.md)",
     unserved = region.problem },
-  lora = { type = "table", fields = lora.options, optional = true,
-    doc = "adapters of linear layers that are trained in place of the model's weights (gm.lora)" },
+  init_from = { type = { "table", "string" }, short = "path", fields = tuning.init_from, optional = true,
+    doc = "weights that the model begins with, in place of its initial ones (gm.init_from)" },
+  lora = { type = "table", fields = tuning.lora, optional = true, unserved = tuning.problem,
+    doc = "adapters of linear layers that are trained in place of the model's weights (gm.lora, gm.load_adapter)" },
+  freeze = { type = { "table", "string" }, optional = true,
+    doc = "a Lua pattern, or a list of them, over the names of parameters that are not trained (gm.freeze)" },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
@@ -233,7 +237,8 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "lora",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "init_from",
+    "lora", "freeze",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

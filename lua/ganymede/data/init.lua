@@ -7,7 +7,8 @@
 --
 -- The order of an epoch and every random transform are functions of (seed, epoch, sample). They are the same on every
 -- machine, for any prefetch, and after any seek. A dataset of your own is { length = n, get = function(i) return x, y
--- end }; i counts from 1, and x and y are numbers, nested lists or tensors.
+-- end }; i counts from 1, and x and y are numbers, nested lists or tensors. A dataset whose samples differ in length
+-- has width_of(list of samples) besides, and get(i, width) then gives x and y of that width.
 -- @module ganymede.data
 local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
@@ -19,7 +20,7 @@ local signature = require "ganymede.base.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
-for _, module in ipairs { "transforms", "samplers" } do
+for _, module in ipairs { "chat", "transforms", "samplers" } do
   for name, class in pairs(require("ganymede.data." .. module)) do data[name] = class end
 end
 

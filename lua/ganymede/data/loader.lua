@@ -139,8 +139,8 @@ local function stacked(what, list, samples, dtype)
   return ops.cat(rows, 1)
 end
 
-local function ask_sample(dataset, i, y_dtype)
-  local x, y = ask(dataset, "get", i)
+local function ask_sample(dataset, i, y_dtype, width)
+  local x, y = ask(dataset, "get", i, width)
   if x == nil or y == nil then
     error(("data.loader: get(%d) of the dataset returned no %s"):format(i, x == nil and "x" or "y"), 0)
   end
@@ -148,15 +148,16 @@ local function ask_sample(dataset, i, y_dtype)
   return x, y
 end
 
--- Reads the first `asked` samples. The others only fill the block up to its size and repeat the last of them.
-local function gather(dataset, dtype, picked, asked)
+-- Reads the first `asked` samples. The others only fill the block up to its size and repeat the last of them. width: of
+-- the samples, where the dataset chooses it for each batch.
+local function gather(dataset, dtype, width, picked, asked)
   local xs, ys = {}, {}
   local y_dtype = dataset.y_dtype or "i64"
   for k, sample in ipairs(picked) do
     if k > asked then
       xs[k], ys[k] = xs[k - 1], ys[k - 1]
     else
-      xs[k], ys[k] = ask_sample(dataset, sample + 1, y_dtype)
+      xs[k], ys[k] = ask_sample(dataset, sample + 1, y_dtype, width)
     end
   end
   return stacked("x", xs, picked, dataset.x_dtype or dtype), stacked("y", ys, picked, y_dtype)
@@ -183,21 +184,29 @@ local function block_of(picked)
   return block, math.max(own, 1)
 end
 
+-- The width of the rows of a batch, the same on all ranks and for all its pieces; nil: samples have one of their own.
+local function width_of(dataset, picked)
+  if type(dataset.width_of) ~= "function" then return nil end
+  local samples = {}
+  for k, i in ipairs(picked) do samples[k] = i + 1 end
+  return ask(dataset, "width_of", samples)
+end
+
 -- Returns x and y of the batch of these samples.
-function Slow:read(picked)
-  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), block_of(picked))
+function Slow:read(picked, width)
+  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), width, block_of(picked))
   for _, t in ipairs { x, y } do core.forget(t) end -- on the meta device a batch has no values, whatever its size
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end
 
 -- Returns the lists of x and of y of the pieces of a batch: `pieces` of them, or fewer if there are fewer samples.
-function Slow:read_pieces(picked, pieces)
+function Slow:read_pieces(picked, width, pieces)
   local xs, ys = {}, {}
   for k = 1, math.min(pieces, #picked) do
     local first, n = core.batch_piece(#picked, math.min(pieces, #picked), k - 1)
     local piece = {}
     for i = 1, n do piece[i] = picked[first + i] end
-    xs[k], ys[k] = self:read(piece)
+    xs[k], ys[k] = self:read(piece, width)
   end
   return xs, ys
 end
@@ -205,7 +214,7 @@ end
 function Slow:next(pieces)
   if self.batch >= self:length() then return nil end
   local picked, read = self:picked(), pieces and self.read_pieces or self.read
-  local x, y = read(self, picked, pieces)
+  local x, y = read(self, picked, width_of(self.dataset, picked), pieces)
   self.batch = self.batch + 1
   return x, y, #picked, picked
 end
@@ -233,7 +242,7 @@ function Loader:length() return self.source:length() end
 -- checksum if the dataset has one.
 function Loader:fingerprint()
   local dataset, ok, sum = self.dataset, true, nil
-  if dataset.handle then ok, sum = failure.try(dataset.checksum, dataset) end
+  if type(dataset.checksum) == "function" then ok, sum = failure.try(ask, dataset, "checksum") end
   return { batches = self:length(), samples = samples_of(dataset), contents = ok and sum or failure.text(sum) }
 end
 

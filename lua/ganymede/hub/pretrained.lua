@@ -13,13 +13,13 @@ local arrays = require "ganymede.hub.arrays"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
-local init = require "ganymede.nn.initializers"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
+local values = require "ganymede.hub.values"
 local write = require "ganymede.hub.write"
 
 local M = {}
@@ -38,9 +38,9 @@ M.options = {
 local function read_config(folder)
   local path = folder .. "/config.json"
   local text = machine.read(path) or failure(2, "%s: cannot be read; the folder of a model has it", path)
-  local values = json.decode(text, path, true)
-  if type(values) ~= "table" then failure(2, "%s: is no object", path) end
-  return values, path
+  local config = json.decode(text, path, true)
+  if type(config) ~= "table" then failure(2, "%s: is no object", path) end
+  return config, path
 end
 
 -- The first names of a list, for a message.
@@ -82,18 +82,13 @@ end
 
 -- Makes each parameter with the numbers of the file.
 local function read_when_made(model, entries, there, file)
-  local by_name = {}
-  for _, p in ipairs(model:declared()) do by_name[p.name] = p.entry end
+  local readers = {}
   for _, entry in ipairs(entries) do
-    local p = by_name[entry.parameter]
-    if p and there[entry.parameter] then
-      local initializer = init.zeros()(1, 1)
-      function initializer.finish(t)
-        if core.device().name ~= "meta" then file:read_pieces(t:detach(), entry.pieces) end
-      end
-      p.initializer = initializer
+    if there[entry.parameter] then
+      readers[entry.parameter] = function(t) file:read_pieces(t, entry.pieces) end
     end
   end
+  values.set(model, readers)
 end
 
 local function tokens_that_end(folder, config)
@@ -106,14 +101,14 @@ local function tokens_that_end(folder, config)
 end
 
 local function build(opt)
-  local values, path = read_config(opt.path)
-  local family, found = families.read(values, path, opt.ignore)
+  local config, path = read_config(opt.path)
+  local family, found = families.read(config, path, opt.ignore)
   if opt.dropout then found.dropout, found.attention_dropout = opt.dropout, opt.dropout end
   local model = registry.models:get(family.model)(found)
   local file = arrays.open(opt.path)
   local entries = family.entries(found, function(name) return file:has(name) end)
   read_when_made(model, entries, check_names(family, entries, file, opt), file)
-  model.source = { path = opt.path, file = file, stop_tokens = tokens_that_end(opt.path, values) }
+  model.source = { path = opt.path, file = file, stop_tokens = tokens_that_end(opt.path, config) }
   return model
 end
 
@@ -122,7 +117,7 @@ end
 -- @param options what to be strict about
 -- @return the model; its field `source` has the folder's `path` and `stop_tokens`, the tokens that end a text
 -- @error config.json or an array says what this program does not have, or is damaged
--- @see gm.generate, gm.lora, gm.open_arrays, gm.export_model
+-- @see gm.generate, gm.lora, gm.load_adapter, gm.open_arrays, gm.export_model
 -- @example
 --   model = gm.pretrained "spec/golden/hub/llama"
 --   model(gm.zeros({ 1, 4 }, { dtype = "i64" })):shape() --> { 1, 4, 29 }
@@ -135,28 +130,6 @@ M.pretrained = signature.declare("gm.pretrained", "path string, options options?
 }, M.pretrained)
 
 -- ---------------------------------------------------------------- export
-
--- Arrays of entries: list of { name, dtype, shape } in order, from the shapes of parameters and their pieces.
-local function arrays_of(entries, shapes, dtype)
-  local list, at = {}, {}
-  for _, entry in ipairs(entries) do
-    local shape = shapes[entry.parameter]
-    for _, piece in ipairs(entry.pieces) do
-      local size, order = piece.size or shape, piece.order
-      if piece.transpose then order = { 2, 1 } end
-      local known = at[piece.name]
-      if not known then
-        known = { name = piece.name, dtype = dtype, shape = {} }
-        at[piece.name], list[#list + 1] = known, known
-      end
-      for d = 1, #shape do
-        local e = order and order[d] or d
-        known.shape[e] = math.max(known.shape[e] or 0, (piece.offset and piece.offset[e] or 1) - 1 + size[d])
-      end
-    end
-  end
-  return list
-end
 
 --- Writes a model in Hugging Face's format: config.json and model.safetensors. Collective.
 -- @param model a model of a family that is known, such as gm.models.Llama; adapters are merged first (gm.merge_lora)
@@ -192,7 +165,7 @@ function M.export_model(model, folder, opt)
     config.dtype = ({ f32 = "float32", f64 = "float64", bf16 = "bfloat16", f16 = "float16" })[dtype]
     core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")
   end
-  write.all(folder .. "/model.safetensors", arrays_of(own, shapes, dtype), entries,
+  write.all(folder .. "/model.safetensors", families.arrays(own, shapes, dtype), entries,
     { max_file_bytes = opt.max_file_bytes, metadata = { format = "pt" } })
   return folder
 end

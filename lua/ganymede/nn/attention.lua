@@ -65,7 +65,8 @@ local function build_projections(self, opt)
     inputs = opt.width, outputs = all + 2 * self.kv_heads * self.head_size, bias = qkv_bias, partition = "column",
     weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
   }
-  self.qkv.row_parts = { self.group * self.head_size, self.head_size, self.head_size } -- queries, key, value
+  self.qkv.row_parts = { self.group * self.head_size, self.head_size, self.head_size }
+  self.qkv.part_names = { "query", "key", "value" }
   self.output = Linear {
     inputs = all, outputs = opt.width, bias = opt.bias, partition = "row",
     weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,

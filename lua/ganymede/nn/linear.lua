@@ -36,11 +36,11 @@ function Linear:build(opt)
   end
 end
 
--- The product of the layer with its own weight, W, and the activation f in its kernel, if f is given. A mode of tensor
--- parallelism replaces this method. -> y, and b if it was not added.
-function Linear:product(x, f)
+-- The product of the layer with its own weight, W, and the activation f in its kernel, if f is given. bare: b is not
+-- added. A mode of tensor parallelism replaces this method. -> y, and b if it was not added.
+function Linear:product(x, f, bare)
   local b = self:use "bias"
-  if self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end
+  if bare or self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end
   return ops.linear(x, self:use "weight", b, f)
 end
 
@@ -48,13 +48,24 @@ end
 -- one whose result has the layout of y.
 function Linear:adapter_partitions() return self.opt.partition, self.opt.partition end
 
+-- The sum of the product and what an adapter adds. A magnitude multiplies both, and not b.
+local function adapted(self, adapter, x)
+  if not adapter:has_magnitude() then
+    local y, b = self:product(x)
+    return ops.add(y, adapter(x)), b
+  end
+  local y, b = self:product(x, nil, true)
+  y = ops.mul(ops.add(y, adapter(x)), adapter:factor())
+  if self.opt.skip_bias_add or not b then return y, b end
+  return ops.add(y, b)
+end
+
 --- x (..., inputs) -> (..., outputs); with skip_bias_add it also returns b. Backward: dx is set, dW and db are added
 -- to. An adapter (gm.lora) adds its own product before the activation.
 function Linear:forward(x)
   local adapter, f = self._module.children.lora, self.opt.activation
   if not adapter then return self:product(x, f) end
-  local y, b = self:product(x)
-  y = ops.add(y, adapter(x))
+  local y, b = adapted(self, adapter, x)
   return f and ops[f](y) or y, b
 end
 

@@ -12,6 +12,8 @@
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
+local layer_decay = require "ganymede.optim.layer_decay"
+local matching = require "ganymede.optim.matching"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
@@ -48,6 +50,9 @@ local common = {
   groups = { type = "table", optional = true,
     doc = "the list of groups { match = pattern, lr_scale =, lr =, weight_decay =, trust =, and options of the "
       .. "optimizer, such as betas }; a parameter belongs to the first that matches its name" },
+  layer_decay = { type = "number", above = 0, max = 1, optional = true,
+    doc = "the factor by which the rate of each section of the model (a block, the embeddings) is smaller than that of "
+      .. "the next; the last, with the head, has the full rate" },
   no_decay = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
                doc = "which parameters are left out of weight decay; norm_and_bias: those with fewer than two "
                  .. "dimensions" },
@@ -100,7 +105,7 @@ local function options_of_groups(class)
   local all = {}
   for key, entry in pairs(group_options) do all[key] = entry end
   for key, entry in pairs(class.attrs and class.options or {}) do
-    if not (all[key] or key == "groups" or key == "no_decay" or key == "no_trust") then
+    if not (all[key] or key == "groups" or key == "no_decay" or key == "no_trust" or key == "layer_decay") then
       all[key] = {}
       for field, value in pairs(entry) do all[key][field] = value end
       all[key].default, all[key].optional = nil, true
@@ -129,6 +134,7 @@ end
 
 -- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay, trust, own }.
 local function from_group_list(class, groups, opt)
+  if opt.layer_decay then layer_decay.factors(class.name, groups, 1) end -- refused: groups are lists of parameters
   local out, owner = {}, class.name
   for i, given in ipairs(groups) do
     local g = checked_group(class, ("%s: group %d"):format(owner, i), given, opt)
@@ -143,40 +149,6 @@ local function from_group_list(class, groups, opt)
   return out
 end
 
-local function matched_group(groups, name)
-  for _, g in ipairs(groups) do
-    if name:find(g.match) then return g end
-  end
-end
-
--- The names that a pattern may match. For a module they include the parameters that other stages of a pipeline hold.
-local function all_names(given, params)
-  local names = {}
-  for _, p in ipairs(is_module(given) and given:declared() or params) do
-    if not p.tied then names[#names + 1] = p.name end
-  end
-  return names
-end
-
--- Refuses a group whose pattern matches no parameter. If each stage has built its own part, no stage may have a match.
-local function refuse_idle(owner, groups, names)
-  if #groups == 0 then return end
-  local used, place = {}, {}
-  for i, g in ipairs(groups) do used[i], place[g] = 0, i end
-  for _, name in ipairs(names) do
-    local g = matched_group(groups, name)
-    if g then used[place[g]] = 1 end
-  end
-  local _, stages = ranks.stage()
-  if stages > 1 and core.device().has_data then used = ranks.sum(used) end
-  for i, g in ipairs(groups) do
-    if used[i] == 0 and (stages == 1 or core.device().has_data) then
-      error(("%s: groups[%d] has match = %q, and no parameter is left for it; names look like '%s'"):format(
-        owner, i, g.match, names[1] or ""), 0)
-    end
-  end
-end
-
 -- A module or a list of tensors, with the groups of a config -> the list of its parameters, each { name, tensor,
 -- lr_scale, weight_decay, trust, own }.
 local function with_settings(class, given, opt)
@@ -189,15 +161,16 @@ local function with_settings(class, given, opt)
       error(("%s: groups[%d] needs 'match', a pattern of parameter names (params is for code)"):format(owner, i), 0)
     end
   end
-  local out = {}
+  local out, factor = {}, opt.layer_decay and layer_decay.factors(owner, given, opt.layer_decay) or {}
   for i, p in ipairs(params) do
-    local g = matched_group(groups, p.name)
+    local g = matching.group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
-    out[i] = { name = p.name, site = p.site or p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
+    out[i] = { name = p.name, site = p.site or p.name, tensor = p.tensor,
+               lr_scale = (g and g.lr_scale or 1) * (factor[p.name] or 1),
                weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
                trust = has_trust(opt, g, p.tensor, g and g.weight_decay or decay), own = g and g.own }
   end
-  refuse_idle(owner, groups, all_names(given, params))
+  matching.refuse_idle(owner, groups, matching.names(given, params))
   return out
 end
 

@@ -15,7 +15,7 @@ local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
 local micro_batches = require "ganymede.data.micro_batches"
-local model_of = require "ganymede.config.model"
+local model_of = require "ganymede.train.model"
 local modules = require "ganymede.plan.modules"
 local peers = require "ganymede.plan.peers"
 local placement = require "ganymede.plan.placement"
@@ -102,7 +102,7 @@ local function nobody_listens() end
 local function make_steps(settings, command, take_hooks, notes)
   local watch, stats = modules.watch(), {}
   local hook = counting(watch, notes)
-  borders.open(function() return model_of(settings) end)
+  borders.open(function() return model_of.build(settings) end)
   local trainer = failure.protect(function()
     watch:detach()
     borders.close()
@@ -177,7 +177,7 @@ local function sections_of(config)
   core.set_default_dtype(config.dtype)
   local loader = data.of_config(config, "train")
   local pieces = loader:next_pieces(config.num_microbatches or 1)
-  borders.open(function() return model_of(config) end)
+  borders.open(function() return model_of.build(config) end)
   local sections = failure.protect(function()
     borders.close()
     loader:close()

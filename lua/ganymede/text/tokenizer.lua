@@ -68,12 +68,27 @@ local function token_text(v)
   return type(v) == "string" and v or nil
 end
 
--- The template of the model, from the files beside the tokenizer, and the special tokens that it may name.
-local function load_template(self)
+-- What tokenizer_config.json beside the tokenizer says, or {}; the folder; the path.
+local function config_of(self)
   local folder = self.path:match "^(.*/)" or ""
   local path = folder .. "tokenizer_config.json"
   local text = machine.read(path)
-  local config = text and json.decode(text, path, true) or {}
+  return text and json.decode(text, path, true) or {}, folder, path
+end
+
+--- The special tokens that tokenizer_config.json beside the tokenizer names: { bos_token, eos_token, pad_token,
+-- unk_token }, each a text or nil.
+function Tokenizer:named()
+  local config, values = config_of(self), {}
+  for _, name in ipairs { "bos_token", "eos_token", "pad_token", "unk_token" } do
+    values[name] = token_text(config[name])
+  end
+  return values
+end
+
+-- The template of the model, from the files beside the tokenizer, and the special tokens that it may name.
+local function load_template(self)
+  local config, folder, path = config_of(self)
   local source, from = machine.read(folder .. "chat_template.jinja"), folder .. "chat_template.jinja"
   if not source then source, from = config.chat_template, path .. ": chat_template" end
   if type(source) == "table" and source ~= json.null then -- several, by name
@@ -86,11 +101,7 @@ local function load_template(self)
   if type(source) ~= "string" then
     failure(2, "%s: has no chat template (tokenizer_config.json or chat_template.jinja beside it)", self.path)
   end
-  local values = {}
-  for _, name in ipairs { "bos_token", "eos_token", "pad_token", "unk_token" } do
-    values[name] = token_text(config[name])
-  end
-  return template(source, from), values
+  return template(source, from), self:named()
 end
 
 local chat_options = {

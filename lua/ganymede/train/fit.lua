@@ -30,7 +30,7 @@ local geometry = require "ganymede.job.geometry"
 local hooks = require "ganymede.hooks.base"
 local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
-local model_of = require "ganymede.config.model"
+local model_of = require "ganymede.train.model"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
 local ranks = require "ganymede.job.ranks"
@@ -64,7 +64,8 @@ local function build_engine(config, model, schedule, train, test, total)
   local parts = { model = model, criterion = registry.losses:build(config.loss), total_steps = total,
     train_dataloader = train, test_dataloader = test }
   for _, name in ipairs(schema.engine) do parts[name] = config[name] end
-  parts.schedule, parts.lora = schedule, nil -- the model has its adapters
+  parts.schedule = schedule
+  for _, name in ipairs(model_of.names) do parts[name] = nil end -- the model has them
   return engine_module.initialize(parts)
 end
 
@@ -197,7 +198,9 @@ local function prepare(config, run)
   if not train then failure(2, "the recipe has no data.train to train on") end
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
-  local model = blaming_recipe(model_of, config)
+  local model = blaming_recipe(model_of.build, config, not run.rehearsal and core.rank() == 0 and function(line)
+    log.info("%s", line)
+  end or nil)
   blaming_recipe(take_part, config, run, model, schedule, live)
   config = placement.settled(config, run.command, run.rehearsal)
   resting.begin(model, config, live.plan.pipeline)

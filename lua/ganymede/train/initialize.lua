@@ -15,8 +15,8 @@ local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
 local Graph = require "ganymede.train.graph"
 local handlers = require "ganymede.train.gradient_handlers"
-local lora = require "ganymede.nn.lora"
 local loss_scaling = require "ganymede.optim.loss_scaling"
+local model_of = require "ganymede.train.model"
 local module = require "ganymede.nn.module"
 local offload = require "ganymede.train.offload"
 local options = require "ganymede.base.options"
@@ -88,23 +88,23 @@ local function completed(parts, launched)
   return out
 end
 
--- Adds the adapters of the setting `lora` to a whole model.
-local function adapted(model, wanted)
-  if not wanted then return model end
-  if not module.is_module(model) or stages.of(model) then
-    error("gm.initialize: lora needs the whole model, and this one is split already: call gm.lora(model, ...) before "
-      .. "you split it", 0)
+-- Applies init_from, lora and freeze to a whole model. wanted: all settings.
+local function prepared(model, wanted)
+  for _, name in ipairs(model_of.names) do
+    if wanted[name] and (not module.is_module(model) or stages.of(model)) then
+      error(("gm.initialize: %s needs the whole model, and this one is split already: call gm.%s before you split it")
+        :format(name, name), 0)
+    end
   end
-  lora.lora(model, wanted)
-  return model
+  return model_of.prepare(model, wanted)
 end
 
 -- Builds the model that a config describes. In a pipeline the result is this rank's stage of it, unless a function has
 -- already built that.
 local function built(model, schedule, plan, wanted)
   local is_list = type(model) == "table" and not getmetatable(model) and not model.type
-  if module.is_module(model) or is_list then return adapted(model, wanted) end
-  local made = adapted(registry.models:build(model), wanted)
+  if module.is_module(model) or is_list then return prepared(model, wanted) end
+  local made = prepared(registry.models:build(model), wanted)
   local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
   local is_own = type(model) == "function" and (stages.of(made) or not sections.of(made))
   if #parts * #parts[1] == 1 or is_own then return made end
@@ -342,7 +342,7 @@ local function new(Engine, opt, launched)
   ranks.phase "initialize"
   local plan = context.current().plan
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
-  local stage = stage_of(built(opt.model, schedule, plan, opt.lora), schedule, plan)
+  local stage = stage_of(built(opt.model, schedule, plan, opt), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
   choose_regions(stage, opt.recompute)
   local elsewhere = offload.options(opt.offload)

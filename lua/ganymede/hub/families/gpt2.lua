@@ -3,7 +3,7 @@
 -- @module ganymede.hub.families.gpt2
 local families = require "ganymede.hub.families"
 
-local gpt2 = { model = "GPT", types = { gpt2 = true } }
+local gpt2 = { model = "GPT", types = { gpt2 = true }, transposed = true }
 
 gpt2.ignored = { "attn%.bias$", "attn%.masked_bias$" } -- triangles of ones and a large number
 

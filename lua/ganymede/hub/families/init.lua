@@ -7,6 +7,7 @@
 --       options = function(config) ... end,       -- config (a reader, see below) -> options of the class
 --       config = function(options) ... end,       -- back: options of the class -> config.json
 --       entries = function(options, has) ... end, -- list of { parameter, pieces }, see `entries`
+--       transposed = true,                        -- nil: matrices stand as ours; true: the other way round
 --       ignored = { "pattern", ... } }            -- arrays of files that carry no numbers of the model
 --
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
@@ -116,6 +117,28 @@ function families.read(values, path, ignore)
 end
 
 -- ---------------------------------------------------------------- boxes
+
+--- Arrays of entries: list of { name, dtype, shape } in order, from the shapes of parameters and their pieces.
+function families.arrays(entries, shapes, dtype)
+  local out, at = {}, {}
+  for _, entry in ipairs(entries) do
+    local shape = shapes[entry.parameter]
+    for _, piece in ipairs(entry.pieces) do
+      local size, order = piece.size or shape, piece.order
+      if piece.transpose then order = { 2, 1 } end
+      local known = at[piece.name]
+      if not known then
+        known = { name = piece.name, dtype = dtype, shape = {} }
+        at[piece.name], out[#out + 1] = known, known
+      end
+      for d = 1, #shape do
+        local e = order and order[d] or d
+        known.shape[e] = math.max(known.shape[e] or 0, (piece.offset and piece.offset[e] or 1) - 1 + size[d])
+      end
+    end
+  end
+  return out
+end
 
 --- A parameter that is one array. transposed: it is stored the other way round.
 function families.whole(parameter, name, transposed)

@@ -37,17 +37,17 @@ local function is(self, partition) return self.opt.partition == partition end
 local function placement(self) return is(self, "row") and row or not is(self, "whole") and column or nil end
 
 -- The terms of all ranks are summed before the activation function is applied.
-local function product_of_row(self, x, f)
+local function product_of_row(self, x, f, bare)
   local b = self:use "bias"
-  local skip = self.opt.skip_bias_add
+  local skip = bare or self.opt.skip_bias_add
   local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not skip and b or nil))
   if skip then return y, b end
   return f and ops[f](y) or y
 end
 
-local function product(self, x, f)
-  if is(self, "row") then return product_of_row(self, x, f) end
-  local y, b = Linear.product(self, stream.to(x, WHOLE), f)
+local function product(self, x, f, bare)
+  if is(self, "row") then return product_of_row(self, x, f, bare) end
+  local y, b = Linear.product(self, stream.to(x, WHOLE), f, bare)
   if not self.opt.partition then y = stream.join(y) end
   return y, b
 end

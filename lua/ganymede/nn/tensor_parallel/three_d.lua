@@ -31,8 +31,8 @@ local first = { weight = { store = { "input", "output.weight" } }, bias = { stor
 local second = { weight = { store = { "output", "input.weight" } }, bias = { store = { "output" } } }
 
 add(Linear, function(self) return is_second(self) and second or first end, {
-  product = function(self, x, f)
-    return Linear.product(self, stream.to(x, is_second(self) and INNER or OUTER), f)
+  product = function(self, x, f, bare)
+    return Linear.product(self, stream.to(x, is_second(self) and INNER or OUTER), f, bare)
   end,
 })
 

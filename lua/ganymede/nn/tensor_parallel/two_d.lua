@@ -57,7 +57,7 @@ local function define(mode)
     return tensor_parallel.subclass(mode, base, fields, kind)
   end
   add(nn.Linear, function(self) return product(self.opt.inputs, self.opt.outputs) end, {
-    product = function(self, x, f) return nn.Linear.product(self, stream.to(x), f) end,
+    product = function(self, x, f, bare) return nn.Linear.product(self, stream.to(x), f, bare) end,
   })
   for _, norm in ipairs { nn.LayerNorm, nn.RMSNorm } do
     add(norm, { weight = vector(), bias = vector() }, { forward = stream.forward(norm) })

@@ -1,0 +1,155 @@
+--- Adapters of others, written by PEFT (spec/golden/adapters.py): their logits, back to the same numbers, and what is
+-- refused.
+-- ranks: 1 2 4
+local against = require "spec.tensor.against_serial"
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+local numeric = require "spec.support.numeric"
+local ranks = require "ganymede.job.ranks"
+
+-- As of models of others (spec/hub/pretrained_spec.lua).
+local TOLERANCE = 1e-5
+
+local meshes = ({
+  [1] = { { name = "one rank" } },
+  [2] = { { name = "1d", tensor = { size = 2, mode = "1d" } } },
+  [4] = { { name = "2d", tensor = { size = 4, mode = "2d" } } },
+})[core.world()]
+
+local function place(name) return "spec/golden/adapters/" .. name end
+
+local function expected(name) return json.decode(machine.read(place(name) .. "/expected.json"), name) end
+
+local function base_of(name) return gm.pretrained("spec/golden/hub/" .. expected(name).base, { dropout = 0 }):eval() end
+
+local function folder()
+  local path = ranks.from_first(function()
+    local name = os.tmpname()
+    os.remove(name)
+    return name
+  end)
+  finally(function()
+    if core.world() > 1 then gm.comm.barrier() end
+    if core.rank() == 0 then os.execute("rm -rf " .. path) end
+  end)
+  return path
+end
+
+-- The arrays of two files are the same numbers.
+local function same_arrays(a, b)
+  a, b = gm.open_arrays(a .. "/adapter_model.safetensors"), gm.open_arrays(b .. "/adapter_model.safetensors")
+  assert.same(a:names(), b:names())
+  for _, name in ipairs(a:names()) do
+    gm.scope(function() assert.same(a:read(name):totable(), b:read(name):totable(), name) end)
+  end
+  a:close()
+  b:close()
+end
+
+local function logits_of(model, want)
+  return gm.no_grad(function() return model(gm.tensor(want.tokens, { dtype = "i64" })):gather() end)
+end
+
+for _, mesh in ipairs(meshes) do
+  describe("adapters of PEFT on " .. mesh.name, function()
+    setup(function()
+      if core.world() > 1 then against.install { tensor = mesh.tensor } end
+    end)
+    teardown(function()
+      if core.world() > 1 then against.install { data = core.world() } end
+    end)
+
+    for _, name in ipairs { "llama", "qwen2", "gpt2" } do
+      if name ~= "gpt2" or core.world() == 1 then -- 3 heads of GPT-2 are shared by no two ranks
+        it(name .. " give the logits of PEFT, and are written as they were read", function()
+          local want, out = expected(name), folder()
+          gm.scope(function()
+            local model = base_of(name)
+            gm.load_adapter(model, place(name))
+            numeric.agree(logits_of(model, want), gm.tensor(want.logits), TOLERANCE)
+            gm.save_adapter(model, out)
+            same_arrays(place(name), out)
+            local again = base_of(name)
+            gm.load_adapter(again, out)
+            assert.same(logits_of(model, want):totable(), logits_of(again, want):totable())
+            gm.merge_lora(model)
+            numeric.agree(logits_of(model, want), gm.tensor(want.logits), TOLERANCE)
+          end)
+        end)
+      end
+    end
+
+    for _, dora in ipairs { false, true } do
+      it("that are one here are three with one A there, and one again here" .. (dora and ", with magnitudes" or ""),
+        function()
+          local out = folder()
+          gm.scope(function()
+            local model, want = gm.pretrained "spec/golden/hub/qwen2", expected "qwen2"
+            gm.lora(model, { rank = 2, match = { "qkv", "down" }, dora = dora, scaling = "root", alpha = 3 })
+            gm.no_grad(function()
+              for i, m in ipairs(select(2, require("ganymede.nn.lora").describe(model))) do
+                m.b.weight:copy_(gm.normal(m.b.weight:shape(), { seed = i }))
+              end
+            end)
+            local before = logits_of(model, want):totable()
+            gm.save_adapter(model, out)
+            local file = gm.open_arrays(out .. "/adapter_model.safetensors")
+            local root = "base_model.model.model.layers.1.self_attn."
+            for _, part in ipairs { "q_proj", "k_proj" } do
+              assert.same(file:read(root .. "v_proj.lora_A.weight"):totable(),
+                file:read(root .. part .. ".lora_A.weight"):totable())
+            end
+            file:close()
+            local again = gm.pretrained "spec/golden/hub/qwen2"
+            gm.load_adapter(again, out)
+            assert.equal(2, again.blocks[1].attention.qkv.lora.opt.rank)
+            numeric.agree(logits_of(again, want), before, 1e-6) -- the same numbers, in the same order
+          end)
+        end)
+    end
+  end)
+end
+
+if core.world() > 1 then return end
+
+describe("an adapter that is wrong", function()
+  local function refused(words, change, base)
+    local out = folder()
+    os.execute(("cp -r %s %s"):format(place "llama", out))
+    local path = out .. "/adapter_config.json"
+    local config = json.decode(machine.read(path), path)
+    change(config)
+    core.write_whole(path, json.encode(config))
+    local ok, err = pcall(gm.load_adapter, gm.pretrained("spec/golden/hub/" .. (base or "llama")), out)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find(words, 1, true), tostring(err))
+  end
+
+  it("is refused, with the key or the array", function()
+    refused("peft_type is \"IA3\"", function(c) c.peft_type = "IA3" end)
+    refused("'modules_to_save' is set", function(c) c.modules_to_save = json.array { "lm_head" } end)
+    refused("'lora_bias' is set", function(c) c.lora_bias = true end)
+    refused("bias is 'all'", function(c) c.bias = "all" end)
+    refused("'pissa', which changes the weights", function(c) c.init_lora_weights = "pissa" end)
+    refused("is a regular expression", function(c) c.alpha_pattern = { ["layers.*q_proj"] = 3 } end)
+    refused("lacks base_model.model.model.layers.0.self_attn.o_proj.lora_magnitude_vector",
+      function(c) c.use_dora = true end)
+    refused("model.layers.0.mlp.gate_proj belongs to no layer", function() end, "gpt2")
+    assert.error_matches(function() gm.load_adapter(gm.pretrained "spec/golden/hub/llama", "none") end,
+      "adapter_config.json: cannot be read")
+    assert.error_matches(function() gm.load_adapter(gm.nn.Linear(2, 2), place "llama") end, "belongs to no family")
+  end)
+
+  it("is not written", function()
+    local function not_written(pattern, base, options)
+      local model = gm.pretrained("spec/golden/hub/" .. base)
+      if options then gm.lora(model, options) end
+      assert.error_matches(function() gm.save_adapter(model, "/nowhere") end, pattern)
+    end
+    not_written("has no adapter", "llama")
+    not_written("norm.weight is trained too", "llama", { train = "^norm" })
+    not_written("is the one layer transformer.h.0.attn.c_attn there", "gpt2", { split_qkv = true })
+  end)
+end)
