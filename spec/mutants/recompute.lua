@@ -260,13 +260,6 @@ return {
     test = "spec/autograd/region_ranks_spec.lua -f partial",
   },
   {
-    name = "732-region-handed-on", file = "host/autograd/region.c",
-    find = [[if (!v->node && !is_one_of(v, f->n_in, f->inner)]],
-    replace = [[if (false && !is_one_of(v, f->n_in, f->inner)]],
-    breaks = "the sum of a parameter's gradient does not await a region that hands the parameter on",
-    test = "spec/autograd/region_ranks_spec.lua -f 'hands on'",
-  },
-  {
     name = "733-region-empty", file = "host/autograd/region.c",
     find = [[if (st == GM_OK) st = gm_tape_seed(]],
     replace = [[if (st == GM_OK && out[i]->node) st = gm_tape_seed(]],

@@ -39,6 +39,7 @@ describe("a pick", function()
     assert.equal(4, pick(scores, { penalty = 1.05 }, { 3, 3, 3 }))
     assert.equal(6, pick(scores, { penalty = 1.2 }, { 3, 4, 4, 900 })) -- 2.5, 2.5, 2.75
     assert.equal(1, pick({ -1, -1.5 }, { penalty = 2 }, { 0 }))
+    assert.equal(0, pick({ 2, 1.9 }, { penalty = 1.04 }, { 0, 0, 0 })) -- 1.923; by 1.04 twice it would be 1.849
   end)
 
   -- 4,000 draws: a share p differs from its mean by less than 5 standard deviations.
