@@ -2,8 +2,8 @@
 --
 -- Prompts are a text (--prompt), JSON lines with a field "prompt" or "messages" (--prompts), or what a user types
 -- (--chat). --adapter adds what fine-tuning has learnt. With -n N the model lies on N ranks as --set parallel... says;
--- every rank chooses the same tokens, and rank 0 prints them. With --set zero=3 or --set offload... its parameters rest in
--- parts or on a disk between their uses.
+-- every rank chooses the same tokens, and rank 0 prints them. With --set zero=3 or --set offload... its parameters rest
+-- in parts or on a disk between their uses.
 local config = require "ganymede.config"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
