@@ -29,7 +29,7 @@ return {
     find = [[  local y, b = self:product(x, nil, true)]],
     replace = [[  local y, b = self:product(x)]],
     breaks = "a magnitude multiplies the bias, too",
-    test = "spec/nn/lora_spec.lua -f 'begins as'",
+    test = "spec/nn/lora_spec.lua -f 'm / norm'",
   },
   {
     name = "914-lora-parts", file = "lua/ganymede/nn/adapter.lua",
@@ -52,7 +52,7 @@ return {
     replace = [[piece.offset[1]
 ]],
     breaks = "rows of a fused adapter of GPT-2 stand at the top of its array",
-    test = "spec/hub/adapters_spec.lua -f gpt2",
+    test = "-n 1 spec/hub/adapters_spec.lua -f gpt2",
   },
   {
     name = "917-peft-shared", file = "lua/ganymede/hub/adapters.lua",

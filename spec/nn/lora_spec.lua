@@ -200,6 +200,8 @@ describe("adapters of queries, keys and values", function()
           for _, name in ipairs(case[2]) do
             local own = layer.qkv.lora[name]
             local added, factor = own(x):totable(), dora and own:factor():totable()
+            local w, norms = layer.qkv.weight:totable(), dora and own:norms():totable()
+            local product = gm.ops.linear(own.b.weight, own.a.weight:transpose(1, 2)):totable()
             for i = 1, 2 do
               for j = 1, 5 do
                 for row = 1, #added[1][1] do
@@ -207,6 +209,11 @@ describe("adapters of queries, keys and values", function()
                   local head, inside = math.floor((row - 1) / n), (row - 1) % n
                   local place = head * 10 + first + inside
                   local sum = want[i][j][place] + added[i][j][row]
+                  if dora and i + j == 2 then
+                    local squares = 0
+                    for k = 1, 12 do squares = squares + (w[place][k] + own.scale * product[row][k]) ^ 2 end
+                    assert.near(math.sqrt(squares), norms[row], 1e-13)
+                  end
                   want[i][j][place] = dora and sum * factor[row] or sum
                 end
               end
