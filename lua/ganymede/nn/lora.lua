@@ -163,8 +163,7 @@ end
 lora.lora = signature.declare("gm.lora", "model module, options options?", lora.options, function(model, opt)
   local list, paths = chosen(model, list_of("match", opt.match)), {}
   freeze(model, list_of("train", opt.train))
-  local alpha = opt.alpha or 2 * opt.rank
-  local scale = alpha / (opt.scaling == "root" and math.sqrt(opt.rank) or opt.rank)
+  local scale = lora.arithmetic.scale(opt)
   for i, m in ipairs(list) do
     paths[i] = m:path()
     m.lora = Adapter { layer = m, rank = opt.rank, scale = scale, dropout = opt.dropout }
@@ -176,12 +175,23 @@ end)
 
 -- ---------------------------------------------------------------- merging
 
+lora.arithmetic = {} -- of adapters, wherever their tensors are
+
+--- The factor of what adapters with these options (lora.options) add.
+function lora.arithmetic.scale(opt)
+  local rank = opt.rank or lora.options.rank.default
+  return (opt.alpha or 2 * rank) / (opt.scaling == "root" and math.sqrt(rank) or rank)
+end
+
+--- What an adapter adds to its weight: scale B A, of whole tensors a (rank, inputs) and b (outputs, rank).
+function lora.arithmetic.product(a, b, scale) return ops.linear(b, a:transpose(1, 2)) * scale end
+
 local function whole(t) return t:redistribute { cuts = {} } end
 
 -- W = W + scale B A, in the layout of W.
 local function merge(m)
   local adapter, w = m.lora, m.weight
-  local sum = ops.linear(whole(adapter.b.weight), whole(adapter.a.weight):transpose(1, 2)) * adapter.opt.scale
+  local sum = lora.arithmetic.product(whole(adapter.a.weight), whole(adapter.b.weight), adapter.opt.scale)
   gathered.gathered(w, function() w:copy_(w + sum:redistribute { cuts = core.layout(w).cuts }) end)
 end
 

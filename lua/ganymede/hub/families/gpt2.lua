@@ -5,7 +5,8 @@ local families = require "ganymede.hub.families"
 
 local gpt2 = { model = "GPT", types = { gpt2 = true } }
 
-gpt2.ignored = { "attn%.bias$", "attn%.masked_bias$" } -- triangles of ones and a large number
+-- Triangles of ones and a large number; and a head that is tied, which some store all the same.
+function gpt2.ignored(opt) return { "attn%.bias$", "attn%.masked_bias$", opt.tied and "^lm_head%.weight$" or nil } end
 
 local activations = { gelu_new = "gelu_tanh", gelu_pytorch_tanh = "gelu_tanh", gelu = "gelu", relu = "relu",
                       silu = "silu" }

@@ -6,11 +6,13 @@
 --       types = { llama = true, ... },            -- model_type in config.json
 --       options = function(config) ... end,       -- config (a reader, see below) -> options of the class
 --       config = function(options) ... end,       -- back: options of the class -> config.json
---       entries = function(options, has) ... end, -- list of { parameter, pieces }, see `entries`
---       ignored = { "pattern", ... } }            -- arrays of files that carry no numbers of the model
+--       entries = function(options, has) ... end, -- list of { parameter, pieces, shapes }
+--       ignored = function(options) ... end }     -- patterns of arrays of files that carry no numbers of the model
 --
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
--- the same list. Arrays are named by those who made the files; `has(name)` tells whether the file has one.
+-- the same list. shapes[name]: that of an array in the file, where pieces see it in another one (shape). Arrays are
+-- named by those who made the files; `has(name)` tells whether the file has one. `config` refuses options that the
+-- format cannot say (families.refuse).
 -- @module ganymede.hub.families
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
@@ -113,6 +115,12 @@ function families.read(values, path, ignore)
   local opt = family.options(config)
   finish(config, set)
   return family, opt
+end
+
+--- Refuses to write a model with an option that the format of its family does not have.
+function families.refuse(model_type, name, value)
+  failure(2, "%s = %s: a model of type %s cannot say that in its config.json; write plain arrays (--plain, or "
+    .. "gm.save_arrays)", name, options.brief(value), model_type)
 end
 
 -- ---------------------------------------------------------------- boxes

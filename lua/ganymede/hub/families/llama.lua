@@ -4,7 +4,8 @@ local families = require "ganymede.hub.families"
 
 local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true } }
 
-llama.ignored = { "rotary_emb%.inv_freq$" }
+-- Some store a head that is tied all the same.
+function llama.ignored(opt) return { "rotary_emb%.inv_freq$", opt.tied and "^lm_head%.weight$" or nil } end
 
 local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "geglu_tanh", relu = "reglu" }
 
