@@ -110,7 +110,7 @@ end
 
 --- What gm.export_model does (ganymede.hub.pretrained).
 function export.model(model, folder, opt)
-  local family, tensors, dtype = families.of_class(model.name), {}, opt.dtype
+  local family, tensors, dtype = families.of_class(model.name, model.opt), {}, opt.dtype
   check_class(model.name, family)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   local declared = model:declared()

@@ -105,8 +105,9 @@ function sources.of_meta(meta, path, given)
     options = plain(model)
     options.type = nil
   end
-  return { path = path, class = about.class, options = options, config = plain(meta.original) or about.config, lora = plain(config.lora),
-    family = about.family or families.of_class(about.class), files = files_beside(path) or about.files,
+  return { path = path, class = about.class, options = options, config = plain(meta.original) or about.config,
+    lora = plain(config.lora), family = about.family or families.of_class(about.class, options),
+    files = files_beside(path) or about.files,
     stop_tokens = plain(meta.stop_tokens) or about.stop_tokens or {} }
 end
 

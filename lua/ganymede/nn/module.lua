@@ -252,9 +252,10 @@ function Module:parameters()
 end
 
 --- Returns the list of { name, tensor } of parameters and buffers that are present: what a checkpoint holds of this
--- rank. buffers: true: of the buffers alone, which allocates nothing.
-function Module:state(buffers)
-  local out = buffers and {} or self:named_parameters()
+-- rank.
+-- @param only_buffers whether parameters are left out, so that none is allocated
+function Module:state(only_buffers)
+  local out = only_buffers and {} or self:named_parameters()
   each_entry(self, "", function(m, entry, prefix)
     if not entry.buffer or m._module.absent then return end
     out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }

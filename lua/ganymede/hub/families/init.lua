@@ -4,6 +4,7 @@
 --
 --     { model = "Llama",                          -- the class, in gm.registry.models
 --       types = { llama = true, ... },            -- model_type in config.json
+--       takes = function(options) ... end,        -- of several families of a class: is the model one of this?
 --       options = function(config) ... end,       -- config (a reader, see below) -> options of the class
 --       config = function(options) ... end,       -- back: options of the class -> config.json
 --       entries = function(options, has) ... end, -- list of { parameter, pieces, shapes }
@@ -79,7 +80,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "gpt2" }
+local list = { "llama", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
@@ -93,11 +94,11 @@ function families.of(model_type)
   return nil, types
 end
 
---- The family that has models of this class, or nil.
-function families.of_class(class)
+--- The family that has models of this class with these options, or nil. Families of one class tell by `takes`.
+function families.of_class(class, opt)
   for _, name in ipairs(list) do
     local family = require("ganymede.hub.families." .. name)
-    if family.model == class then return family end
+    if family.model == class and (not family.takes or family.takes(opt)) then return family end
   end
 end
 
@@ -116,6 +117,20 @@ function families.read(values, path, ignore)
   finish(config, set)
   return family, opt
 end
+
+--- Activation functions that are not gated: name there -> name here.
+families.activations = { gelu = "gelu", gelu_new = "gelu_tanh", gelu_pytorch_tanh = "gelu_tanh", relu = "relu",
+  silu = "silu" }
+
+local theirs_of = { gelu_tanh = "gelu_new", gelu = "gelu", relu = "relu", silu = "silu" }
+
+--- The name there of an activation function of ours.
+function families.activation_there(model_type, ours)
+  return theirs_of[ours] or families.refuse(model_type, "activation", ours)
+end
+
+--- A width that was worked out by a ratio, without the rounding of the ratio.
+function families.rounded(n) return math.floor(n + 0.5) end
 
 --- Refuses to write a model with an option that the format of its family does not have.
 function families.refuse(model_type, name, value)
@@ -150,6 +165,37 @@ function families.qkv(kv_heads, group, size, width, source, transposed)
     end
   end
   return pieces
+end
+
+local List = {}
+List.__index = List
+
+--- An empty list of entries, with methods that add some.
+function families.list() return setmetatable({}, List) end
+
+--- A parameter that is one array.
+function List:add(ours, theirs, transposed) self[#self + 1] = families.whole(ours, theirs, transposed) end
+
+--- Weight and bias of a layer.
+function List:both(ours, theirs, transposed)
+  self:add(ours .. ".weight", theirs .. ".weight", transposed)
+  self:add(ours .. ".bias", theirs .. ".bias")
+end
+
+--- Queries, keys and values of layers of their own: names, in this order, behind `theirs`. has_bias: they have biases.
+function List:qkv(opt, ours, theirs, names, has_bias)
+  local kv, size = opt.kv_heads or opt.heads, opt.head_size or opt.width / opt.heads
+  local group = opt.heads / kv
+  local function rows(what)
+    return function(part, head)
+      return theirs .. names[part] .. what, head * (part == 1 and group or 1) * size + 1
+    end
+  end
+  self[#self + 1] = { parameter = ours .. ".weight",
+                      pieces = families.qkv(kv, group, size, opt.width, rows ".weight") }
+  if has_bias then
+    self[#self + 1] = { parameter = ours .. ".bias", pieces = families.qkv(kv, group, size, nil, rows ".bias") }
+  end
 end
 
 return families
