@@ -80,7 +80,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "gpt2", "bert", "vit" }
+local list = { "llama", "moe", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
