@@ -97,6 +97,8 @@ local function hidden_act(kind, activation)
 end
 
 local function kind_of(opt)
+  if opt.qk_norm and (opt.bias or opt.qkv_bias) then families.refuse("qwen3", "bias", true) end
+  if opt.bias and opt.qkv_bias == false then families.refuse("llama", "qkv_bias", false) end
   if opt.qk_norm then return "qwen3", "Qwen3ForCausalLM" end
   if opt.qkv_bias and not opt.bias then return "qwen2", "Qwen2ForCausalLM" end
   return "llama", "LlamaForCausalLM"
@@ -105,7 +107,8 @@ end
 --- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's.
 function llama.config(opt, kind, class)
   if not kind then kind, class = kind_of(opt) end
-  local given = opt.rotary == true and {} or opt.rotary
+  local given = opt.rotary == true and {} or opt.rotary or families.refuse(kind, "rotary", opt.rotary)
+  if given.interleaved then families.refuse(kind, "rotary.interleaved", true) end
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
@@ -115,7 +118,8 @@ function llama.config(opt, kind, class)
     model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
     intermediate_size = opt.hidden, num_hidden_layers = opt.depth, num_attention_heads = opt.heads,
     num_key_value_heads = opt.kv_heads, head_dim = opt.head_size or opt.width / opt.heads,
---- The entries of a model. of_mlp(add, options, block, ours, theirs) adds those of what stands for the MLP of a block.
+    hidden_act = hidden_act(kind, opt.activation), max_position_embeddings = opt.sequence_length,
+    rms_norm_eps = opt.eps,
     tie_word_embeddings = opt.tied, rope_parameters = rope, rope_theta = rope.rope_theta,
     attention_bias = opt.bias, mlp_bias = opt.bias, attention_dropout = opt.attention_dropout,
   }
