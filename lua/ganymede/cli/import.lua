@@ -6,16 +6,18 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
 
 local verb = { prints = true, summary = "make a checkpoint of a model that others have trained" }
 
 verb.examples = {
   "ganymede import SmolLM2-135M-Instruct smol",
   "ganymede import Mixtral-8x7B mixtral --dtype bf16",
+  "ganymede import SmolLM2-135M-Instruct.Q4_1.gguf smol --dtype f32",
 }
 
 function verb.arguments(parser)
-  parser:argument("model", "the folder of the model: config.json and model.safetensors, or its index")
+  parser:argument("model", "the folder of the model: config.json and model.safetensors, or its index; or a .gguf file")
   parser:argument("out", "the folder of the checkpoint; it must not have one yet")
   parser:option("--dtype", "the type of the numbers (default: that of each array)"):choices { "f32", "bf16", "f16",
     "f64" }
@@ -66,6 +68,14 @@ local function adopt(args, model, source)
   end), #list
 end
 
+-- Copies the files of the tokenizer, or makes them of the keys of a GGUF file -> list of their names.
+local function tokenizer_files(source, out)
+  if not source.path:find "%.gguf$" then return require("ganymede.hub.export").copy_files(source.files, out) end
+  local files, why = require("ganymede.hub.gguf").write_tokenizer(source.file.meta, out)
+  if not files then log.warn("%s: %s, which this program does not read: no tokenizer is written", source.path, why) end
+  return files or {}
+end
+
 function verb.run(args)
   local sources = require "ganymede.hub.sources"
   require "ganymede.models"
@@ -75,7 +85,7 @@ function verb.run(args)
   if sources.checkpoint_at(args.out) then failure(2, "%s: has a checkpoint already; name another folder", args.out) end
   local model = require("ganymede.base.registry").models:get(source.class)(source.options)
   local path, count = session.with_signals({ after = function() end }, adopt, args, model, source)
-  local files = require("ganymede.hub.export").copy_files(source.files, args.out)
+  local files = tokenizer_files(source, args.out)
   source:close()
   print(("%s: a %s of %.0f parameters in %d arrays%s"):format(path, source.class, model:count(), count,
     #files > 0 and "; copied " .. table.concat(files, ", ") or ""))

@@ -1,4 +1,4 @@
---- Where the numbers of a model come from: a folder of Hugging Face's format, or a checkpoint of ours.
+--- Where the numbers of a model come from: a folder of Hugging Face's format, a GGUF file, or a checkpoint of ours.
 --
 --     local source = sources.open("SmolLM2-135M", { strict = true })
 --     source.class, source.options            -- the class, in gm.registry.models, and its options
@@ -14,6 +14,7 @@ local arrays = require "ganymede.hub.arrays"
 local checkpoint = require "ganymede.checkpoint"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
+local gguf = require "ganymede.hub.gguf"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 
@@ -159,6 +160,14 @@ local function open_files(about, opt)
   return setmetatable(about, Source)
 end
 
+local function open_gguf(path, opt)
+  local file = arrays.open(path)
+  local class, found, entries = gguf.model(file)
+  return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
+    file = file, entries = entries_there(entries, file, {}, opt.strict), stop_tokens = gguf.stop_tokens(file.meta),
+  }, Source)
+end
+
 local function open_checkpoint(path, opt)
   local ck = checkpoint.open(path)
   local about = sources.of_meta(ck.meta, path, opt.given)
@@ -219,6 +228,7 @@ end
 
 -- The kind of source that a path names, and the path of its checkpoint.
 local function kind_of(path)
+  if path:find "%.gguf$" then return "gguf" end
   if exists(path .. "/config.json") then return "folder" end
   local found = sources.checkpoint_at(path)
   if found then return "checkpoint", found end
@@ -230,6 +240,12 @@ function sources.options(path, opt)
   if type(path) ~= "string" then failure(2, "the path of a model must be a text, not %s", tostring(path)) end
   local kind, found = kind_of(path)
   if kind == "folder" then return of_folder(path, opt or {}) end
+  if kind == "gguf" then
+    local file = arrays.open(path)
+    local class, options = gguf.model(file)
+    file:close()
+    return { path = path, class = class, options = options, family = families.of_class(class, options) }
+  end
   local text = machine.read(found .. "/index.json")
   local index = json.decode(text, found .. "/index.json")
   return sources.of_meta(index.meta, found)
@@ -239,6 +255,7 @@ end
 function sources.open(path, opt)
   local kind, found = kind_of(path)
   if kind == "checkpoint" then return open_checkpoint(found, opt) end
+  if kind == "gguf" then return open_gguf(path, opt) end
   return open_files(of_folder(path, opt), opt)
 end
 
