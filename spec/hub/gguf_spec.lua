@@ -1,7 +1,7 @@
 --- GGUF files as models: a golden model is written as llama.cpp's converter would do it, and gives the same logits.
 --
 -- The converter turns the rows of queries and keys of Llama from (heads, 2, d / 2) to (heads, d / 2, 2). The loops
--- here do that row by row. The real file of SmolLM2 in Q4_1 gave the weights of transformers' dequantised folder, to the bit.
+-- here do that row by row.
 local core = require "ganymede.core"
 local ffi = require "ffi"
 local gguf = require "ganymede.hub.gguf"
