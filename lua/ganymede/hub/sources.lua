@@ -175,11 +175,22 @@ local function open_checkpoint(path, opt)
   return setmetatable(about, Source)
 end
 
+-- A mapped file fills memory while it is read, so what was read is given back now and then.
+local READ_AHEAD = 2 ^ 24 -- elements
+
+local function note_read(self, count)
+  self.elements = (self.elements or 0) + count
+  if self.elements < READ_AHEAD then return end
+  self.file:forget()
+  self.elements = 0
+end
+
 --- Fills this rank's block of a parameter -> true; false: the source has none of that name.
 function Source:read(parameter, tensor)
   local entry = self.entries and self.entries[parameter]
   if entry then
     self.file:read_pieces(tensor, entry.pieces)
+    note_read(self, tensor:numel())
     return true
   end
   if not (self.checkpoint and self.checkpoint:has(parameter)) then return false end
