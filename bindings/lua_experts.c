@@ -25,7 +25,8 @@ static gm_function activation_of(lua_State *L, int arg)
 
 /* experts(x (..., h), index i64 (..., k), weight (..., k), { up (E, f, h), up_bias (E, f), down (E, h, f),
  * down_bias (E, h), gate (E, f, h), gate_bias (E, f), activation, room }) -> (..., h); biases, activation and room
- * (what experts_capacity let through) may be left out; gated activations alone have a gate. weight: f32 beside x of 16 bits. Collective over the axes that cut the experts. */
+ * (what experts_capacity let through) may be left out; gated activations alone have a gate. weight: f32 beside x of 16
+ * bits. Collective over the axes that cut the experts. */
 static int experts(lua_State *L)
 {
     gm_rank  *r = gm_lua_rank(L);

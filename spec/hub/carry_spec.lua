@@ -148,6 +148,8 @@ describe("a model of others", function()
     refused(2, "--all goes with --plain", "export %s/tied %s --all", folder, out)
     refused(2, "--max-file lots", "export %s/tied %s --max-file lots", folder, out)
     refused(2, "has no tokenizer.json", "export %s/tied %s --tokenizer %s", folder, out, folder)
+    local limited = shell.run(("ulimit -f 8; %s import %sllama %s"):format(shell.quote(shell.executable()), HUB, out))
+    assert.equal(1, limited.code, limited.err) -- the file would be larger than 8 blocks
     assert.is_nil(machine.read(out .. "/config.json"))
     assert.equal(0, #require("ganymede.core").list_folder(out))
   end)

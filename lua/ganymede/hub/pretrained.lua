@@ -63,7 +63,7 @@ local function build(opt)
 end
 
 --- Opens a model that others have trained.
--- @param path the folder of the model
+-- @param path the folder of the model, a GGUF file, or a checkpoint
 -- @param options what to be strict about
 -- @return the model; its field `source` has the folder's `path` and `stop_tokens`, the tokens that end a text
 -- @error config.json or an array says what this program does not have, or is damaged
