@@ -103,6 +103,7 @@ describe("a model of others", function()
     end)
     ck:close()
     refused(2, "has adapters", "generate %s --prompt x", dir)
+    assert.error_matches(function() gm.pretrained(dir, { ignore = { "x" } }) end, "leave ignore out")
   end)
 
   it("is taken away from ranks, stages and parts as from one rank", function()

@@ -145,6 +145,8 @@ describe("a GGUF file", function()
     end
     refused('general.architecture is "rwkv"', function(keys) keys["general.architecture"] = "rwkv" end)
     refused("llama.new.thing", function(keys) keys["llama.new.thing"] = 3 end)
+    local path = convert("mistral", "llama", function(keys) keys["llama.new.thing"] = 3 end)
+    assert.is_true(gm.pretrained(path, { ignore = { "llama.new.thing" } }):count() > 0)
     refused('rope.scaling.type is "yarn"', function(keys) keys["llama.rope.scaling.type"] = "yarn" end)
     refused("has no key 'llama.block_count'", function(keys) keys["llama.block_count"] = nil end)
     refused("has experts", function(keys) keys["llama.expert_count"] = 8 end)

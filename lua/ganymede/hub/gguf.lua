@@ -34,8 +34,11 @@ function Keys:need(name)
   return value
 end
 
-local function finish(self)
+-- Keys of the architecture that hold something and that nobody understands; ignore: a list of those that change no
+-- number.
+local function finish(self, ignore)
   local unknown = {}
+  for _, key in ipairs(ignore or {}) do self.asked[key] = true end
   for key in pairs(self.meta) do
     if key:sub(1, #self.architecture + 1) == self.architecture .. "." and not self.asked[key] then
       unknown[#unknown + 1] = key
@@ -74,7 +77,7 @@ local function sizes_of(keys)
 end
 
 -- The options of the class.
-local function options_of(keys, file)
+local function options_of(keys, file, ignore)
   local width, heads, kv_heads, size = sizes_of(keys)
   local eps, about = keys:need "attention.layer_norm_rms_epsilon", architectures[keys.architecture]
   local tokens = file:info "token_embd.weight" or failure(2, "%s: has no array 'token_embd.weight'", file.path)
@@ -86,7 +89,7 @@ local function options_of(keys, file)
     rotary = rotary_of(keys, size), tied = not file:has "output.weight", bias = false,
     qkv_bias = file:has "blk.0.attn_q.bias" or nil, qk_norm = about.norm and eps or nil,
   }
-  finish(keys)
+  finish(keys, ignore)
   return opt
 end
 
@@ -150,15 +153,15 @@ local function entries_of(opt, architecture)
   return list
 end
 
---- What the model of an open GGUF file is -> class, options, entries, architecture.
-function gguf.model(file)
+--- What the model of an open GGUF file is -> class, options, entries. ignore: keys that change no number.
+function gguf.model(file, ignore)
   local architecture = file.meta["general.architecture"]
   if not architectures[architecture] then
     failure(2, "%s: general.architecture is %s; this program has llama, qwen2, qwen3", file.path,
       options.brief(architecture))
   end
   local keys = setmetatable({ meta = file.meta, path = file.path, architecture = architecture, asked = {} }, Keys)
-  local opt = options_of(keys, file)
+  local opt = options_of(keys, file, ignore)
   if architectures[architecture].permuted and opt.qkv_bias then
     failure(2, "%s: a llama with biases of queries, which this program reads from safetensors only", file.path)
   end

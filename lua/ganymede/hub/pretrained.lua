@@ -24,7 +24,8 @@ M.options = {
   path = { type = "string",
     doc = "the folder with config.json and model.safetensors, or its index; a GGUF file; or a checkpoint of a run" },
   ignore = { type = "table", default = {},
-    doc = "keys of config.json that are known to change no number, though this program does not know them" },
+    doc = "keys of config.json, or of a GGUF file, that are known to change no number, though this program does not "
+      .. "know them" },
   strict = { type = "boolean", default = true,
     doc = "whether arrays that are missing, or that belong to nothing in the model, are an error; otherwise what is "
       .. "missing keeps its initial numbers" },

@@ -84,7 +84,7 @@ local function plain(value)
   return out
 end
 
---- What the meta of a checkpoint at `path` says of its model. given: another source of class and options, or nil.
+--- What the meta of a checkpoint at `path` says of its model. given: what a folder says of it, where the meta does not.
 function sources.of_meta(meta, path, given)
   local config = type(meta) == "table" and type(meta.config) == "table" and meta.config or {}
   local model = type(config.model) == "table" and config.model or nil
@@ -162,16 +162,19 @@ end
 
 local function open_gguf(path, opt)
   local file = arrays.open(path)
-  local class, found, entries = gguf.model(file)
+  local class, found, entries = gguf.model(file, opt.ignore)
   return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
     file = file, entries = entries_there(entries, file, {}, opt.strict), stop_tokens = gguf.stop_tokens(file.meta),
   }, Source)
 end
 
 local function open_checkpoint(path, opt)
+  if opt.ignore and #opt.ignore > 0 then
+    failure(2, "%s: is a checkpoint, which has no config.json; leave ignore out", path)
+  end
   local ck = checkpoint.open(path)
-  local about = sources.of_meta(ck.meta, path, opt.given)
-  about.checkpoint = ck
+  local about = sources.of_meta(ck.meta, path)
+  about.checkpoint, about.strict = ck, opt.strict
   return setmetatable(about, Source)
 end
 
@@ -226,6 +229,7 @@ function Source:check(model)
     local other = name:find "^optimizer/" or name:find "^average%d*/"
     if not (known[name] or other) then left[#left + 1] = name end
   end
+  if not self.strict then return end
   if #missing > 0 then failure(2, "%s: lacks %s", self.path, some(missing)) end
   if #left > 0 then failure(2, "%s: has %s, which belongs to nothing in the model", self.path, some(left)) end
 end
@@ -253,7 +257,7 @@ function sources.options(path, opt)
   if kind == "folder" then return of_folder(path, opt or {}) end
   if kind == "gguf" then
     local file = arrays.open(path)
-    local class, options = gguf.model(file)
+    local class, options = gguf.model(file, opt and opt.ignore)
     file:close()
     return { path = path, class = class, options = options, family = families.of_class(class, options) }
   end
