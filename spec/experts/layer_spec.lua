@@ -93,7 +93,8 @@ local function plain(case, x, p)
   local chosen, served = decide(scores:totable(), case.k, case.room)
   check_case(case, chosen, served)
   local weight = scores
-  if case.router ~= "SwitchRouter" and not case.gated then weight = weight / ops.sum(weight * mask(chosen), -1, true) end
+  local as_they_are = case.router == "SwitchRouter" or case.gated
+  if not as_they_are then weight = weight / ops.sum(weight * mask(chosen), -1, true) end
   weight = weight * mask(served)
   local function first(name, e)
     local w, b = e and ops.select(p[name], 1, e) or p[name .. ".weight"],
