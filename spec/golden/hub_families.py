@@ -2,11 +2,11 @@
 
     hub/<name>/config.json, model.safetensors      written by save_pretrained
     hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
-                                                   outputs in f32, the loss in f64, and of each array's gradient in f64
-                                                   its norm and its product with cos(1), cos(2), ... (row by row)
+                                                   outputs in f32, the loss in f64, and of each array's gradient in
+                                                   f64 its norm and its product with cos(1), cos(2), ... (row by row)
 
-transformers works out angles, norms and routers in f32 whatever the model's type is. For the numbers in f64, torch.float
-means torch.double while the model is made and runs.
+transformers works out angles, norms and routers in f32 whatever the model's type is. For the numbers in f64,
+torch.float means torch.double while the model is made and runs.
 Needs torch and transformers (5.24), no network: python3 spec/golden/hub_families.py [names]. Seeded."""
 import json
 import os
