@@ -44,6 +44,13 @@ static int arrays_close(lua_State *L)
     return 0;
 }
 
+/* arrays_forget(o): the memory of what was read may be used for something else */
+static int arrays_forget(lua_State *L)
+{
+    gm_arrays_forget(check(L));
+    return 0;
+}
+
 /* arrays_meta(o) -> JSON or nil, path of the file or index */
 static int arrays_meta(lua_State *L)
 {
@@ -286,6 +293,7 @@ int gm_open_arrays(lua_State *L)
     static const gm_declaration fns[] = {
         GM_FUNCTION("arrays_open", arrays_open, "path string"),
         GM_FUNCTION("arrays_close", arrays_close, "arrays object"),
+        GM_FUNCTION("arrays_forget", arrays_forget, "arrays object"),
         GM_FUNCTION("arrays_meta", arrays_meta, "arrays object"),
         GM_FUNCTION("arrays_names", arrays_names, "arrays object"),
         GM_FUNCTION("arrays_info", arrays_info, "arrays object, name string"),

@@ -1,5 +1,6 @@
 /* lua_checkpoint.c - the Lua face of host/checkpoint: userdata "gm.checkpoint" and "gm.checkpoint.save".
  *
+ * A checkpoint that is made of a file of others (adopt.h) is userdata "gm.checkpoint.adopt".
  * What is wrong with files is returned, not raised: nil, message, kind ("corrupt", "io", "invalid",
  * "memory"); lua/ganymede/checkpoint/init.lua decides on the exit status. */
 #include <stdlib.h>
@@ -7,11 +8,13 @@
 
 #include "gm_lua.h"
 
+#include "../host/checkpoint/adopt.h"
 #include "../host/checkpoint/checkpoint.h"
 #include "../host/checkpoint/steps.h"
 
 #define CHECKPOINT "gm.checkpoint"
 #define SAVE       CHECKPOINT ".save"
+#define ADOPT      CHECKPOINT ".adopt"
 
 typedef struct box {
     gm_checkpoint *checkpoint;
@@ -19,6 +22,9 @@ typedef struct box {
 typedef struct save_box {
     gm_save *save;
 } save_box; /* NULL once freed */
+typedef struct adopt_box {
+    gm_adopt *adopt;
+} adopt_box; /* NULL once freed */
 typedef struct text_box {
     char    *path; /* or other bytes */
     int64_t *steps;
@@ -252,6 +258,48 @@ static int save_gc(lua_State *L)
     return checkpoint_free(L);
 }
 
+/* ---- adopting ---- */
+
+static gm_adopt *check_adopt(lua_State *L)
+{
+    adopt_box *b = gm_check_object(L, 1, ADOPT);
+    if (!b->adopt) gm_bad_argument(L, 1, "this checkpoint is finished");
+    return b->adopt;
+}
+
+/* checkpoint_adopt(folder, step) -> object, the safetensors file to write; one process alone */
+static int checkpoint_adopt(lua_State *L)
+{
+    const char *folder = luaL_checkstring(L, 1);
+    int64_t     step = gm_check_integer(L, 2);
+    adopt_box  *b = lua_newuserdata(L, sizeof *b);
+    gm_check_argument(L, step >= 0, 2, "a step from 0 on");
+    b->adopt = NULL;
+    luaL_getmetatable(L, ADOPT);
+    lua_setmetatable(L, -2);
+    L_OR_NIL(L, gm_adopt_begin(folder, step, &b->adopt));
+    lua_pushstring(L, gm_adopt_file(b->adopt));
+    return 2;
+}
+
+/* checkpoint_adopt_finish(object, meta: JSON) -> path of the checkpoint */
+static int checkpoint_adopt_finish(lua_State *L)
+{
+    gm_adopt *a = check_adopt(L);
+    L_OR_NIL(L, gm_adopt_finish(a, luaL_checkstring(L, 2)));
+    lua_pushstring(L, gm_adopt_path(a));
+    return 1;
+}
+
+/* checkpoint_adopt_free(object): nothing is left of one that was not finished */
+static int checkpoint_adopt_free(lua_State *L)
+{
+    adopt_box *b = gm_check_object(L, 1, ADOPT);
+    gm_adopt_free(b->adopt);
+    b->adopt = NULL;
+    return 0;
+}
+
 /* ---- reading ---- */
 
 /* checkpoint_list(folder) -> list of steps, list of paths; ascending */
@@ -374,6 +422,9 @@ int gm_open_checkpoint(lua_State *L)
         GM_FUNCTION("checkpoint_all_written", checkpoint_all_written, "save object"),
         GM_FUNCTION("checkpoint_give_up", checkpoint_give_up, "save object, why string"),
         GM_FUNCTION("checkpoint_free", checkpoint_free, "save object"),
+        GM_FUNCTION("checkpoint_adopt", checkpoint_adopt, "folder string, step integer"),
+        GM_FUNCTION("checkpoint_adopt_finish", checkpoint_adopt_finish, "adopt object, meta string"),
+        GM_FUNCTION("checkpoint_adopt_free", checkpoint_adopt_free, "adopt object"),
         GM_FUNCTION("checkpoint_list", checkpoint_list, "folder string"),
         GM_FUNCTION("checkpoint_open", checkpoint_open, "path string, part integer, parts integer"),
         GM_FUNCTION("checkpoint_close", checkpoint_close, "checkpoint object"),
@@ -389,10 +440,13 @@ int gm_open_checkpoint(lua_State *L)
     luaL_newmetatable(L, SAVE);
     lua_pushcfunction(L, save_gc);
     lua_setfield(L, -2, "__gc");
+    luaL_newmetatable(L, ADOPT);
+    lua_pushcfunction(L, checkpoint_adopt_free);
+    lua_setfield(L, -2, "__gc");
     luaL_newmetatable(L, CHECKPOINT ".text");
     lua_pushcfunction(L, text_gc);
     lua_setfield(L, -2, "__gc");
-    lua_pop(L, 3);
+    lua_pop(L, 4);
     gm_declare(L, fns);
     return 0;
 }

@@ -24,8 +24,9 @@ static gm_function activation_of(lua_State *L, int arg)
 }
 
 /* experts(x (..., h), index i64 (..., k), weight (..., k), { up (E, f, h), up_bias (E, f), down (E, h, f),
- * down_bias (E, h), activation, room }) -> (..., h); biases, activation and room (what experts_capacity let through)
- * may be left out. weight: f32 beside x of 16 bits. Collective over the axes that cut the experts. */
+ * down_bias (E, h), gate (E, f, h), gate_bias (E, f), activation, room }) -> (..., h); biases, activation and room
+ * (what experts_capacity let through) may be left out; gated activations alone have a gate. weight: f32 beside x of 16
+ * bits. Collective over the axes that cut the experts. */
 static int experts(lua_State *L)
 {
     gm_rank  *r = gm_lua_rank(L);
@@ -33,6 +34,7 @@ static int experts(lua_State *L)
     luaL_checktype(L, 4, LUA_TTABLE);
     gm_experts_layer layer = {field_value(L, 4, "up"),   field_value(L, 4, "up_bias"),
                               field_value(L, 4, "down"), field_value(L, 4, "down_bias"),
+                              field_value(L, 4, "gate"), field_value(L, 4, "gate_bias"),
                               activation_of(L, 4),       (int64_t)gm_field_number(L, 4, "room", 0)};
     if (!layer.up || !layer.down) return luaL_error(L, "experts: up and down are needed");
     gm_handle *h = gm_push_handle(L);

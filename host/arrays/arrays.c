@@ -219,6 +219,11 @@ void gm_arrays_close(gm_arrays *s)
     free(s);
 }
 
+void gm_arrays_forget(const gm_arrays *s)
+{
+    for (int i = 0; i < s->n_files; i++) gm_bytes_forget(&s->files[i]);
+}
+
 const gm_array *gm_arrays_find(const gm_arrays *s, const char *name)
 {
     const gm_array key = {.name = (char *)(uintptr_t)name};

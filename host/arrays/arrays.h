@@ -40,6 +40,9 @@ typedef struct gm_arrays {
 gm_status gm_arrays_open(const char *path, gm_arrays **out);
 void      gm_arrays_close(gm_arrays *s); /* NULL is allowed */
 
+/* Lets the system take back the memory that what was read so far occupies (gm_bytes_forget). */
+void gm_arrays_forget(const gm_arrays *s);
+
 const gm_array *gm_arrays_find(const gm_arrays *s, const char *name); /* NULL: there is none */
 
 /* Reads the box into a block of dtype `to` at `elements`, with strides in elements. The block's element 0 is the box's

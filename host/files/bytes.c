@@ -212,6 +212,11 @@ gm_status gm_bytes_inflate(const char *path, size_t head, gm_size_rule rule, gm_
     return st;
 }
 
+void gm_bytes_forget(const gm_bytes *b)
+{
+    if (b->mapped && b->size) (void)madvise((void *)(uintptr_t)b->data, b->size, MADV_DONTNEED);
+}
+
 void gm_bytes_close(gm_bytes *b)
 {
     if (b->mapped) munmap((void *)(uintptr_t)b->data, b->size);

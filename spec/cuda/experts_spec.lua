@@ -16,15 +16,19 @@ local run_host = require "spec.support.run_host"
 local function leaf(seed, ...) return gm.normal({ ... }, { seed = seed }):requires_grad(true) end
 
 -- An op of E experts for 24 tokens, 2 choices each, of which an expert takes 9 at most: forward() and its leaves.
-local function mixture(experts, room)
+local function mixture(experts, room, gated)
   local list = {}
   for i = 1, 48 do list[i] = i * i % experts end
   local index = core.experts_capacity(gm.tensor(list, { dtype = "i64", shape = { 24, 2 } }), experts, 9)
   local x, weight = leaf(1, 24, 16), leaf(2, 24, 2)
   local layer = { up = leaf(3, experts, 32, 16), up_bias = leaf(4, experts, 32), down = leaf(5, experts, 16, 32),
     down_bias = leaf(6, experts, 16), activation = "gelu", room = room }
-  return function() return core.experts(x, index, weight, layer) end,
-    { x, weight, layer.up, layer.up_bias, layer.down, layer.down_bias }, list
+  local leaves = { x, weight, layer.up, layer.up_bias, layer.down, layer.down_bias }
+  if gated then
+    layer.activation, layer.gate, layer.gate_bias = "swiglu", leaf(8, experts, 32, 16), leaf(9, experts, 32)
+    leaves[7], leaves[8] = layer.gate, layer.gate_bias
+  end
+  return function() return core.experts(x, index, weight, layer) end, leaves, list
 end
 
 local function on_device()
@@ -39,11 +43,11 @@ local function on_device()
   end
 
   describe("a mixture of experts", function()
-    it("has the same numbers with a room, in fewer products", function()
+    local function same_with_a_room(gated)
       gm.scope(function()
         local g, results = gm.normal({ 24, 16 }, { seed = 7 }), {}
         for i, room in ipairs { 0, 9 } do
-          local forward, leaves = mixture(5, room)
+          local forward, leaves = mixture(5, room, gated)
           local y = forward()
           y:backward(g)
           results[i] = { y:totable() }
@@ -52,7 +56,10 @@ local function on_device()
         -- sums of 9 to 32 terms in f32, in another order
         for k, want in ipairs(results[1]) do numeric.agree(results[2][k], want, 4e-6) end
       end)
-    end)
+    end
+
+    it("has the same numbers with a room, in fewer products", function() same_with_a_room(false) end)
+    it("has the same numbers with a room where it is gated", function() same_with_a_room(true) end)
 
     it("refuses more choices of an expert than it has rows, when the host next waits", function()
       gm.scope(function()

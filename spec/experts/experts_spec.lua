@@ -40,12 +40,17 @@ local function index_of(shape, k, experts, dropped)
   return gm.tensor(choices(n, k, experts, dropped), { dtype = "i64", shape = all })
 end
 
-local function plain(x, index, weight, up, up_bias, down, down_bias, activation)
+local function plain(x, index, weight, up, up_bias, down, down_bias, activation, gate, gate_bias)
   local y
   for e = 1, up:size(1) do
     local chosen = ops.cast(ops.eq(ops.cast(index, "f64"), e - 1), "f64")
     local share = ops.sum(ops.mul(chosen, weight), -1, true)
-    local hidden = ops.linear(x, ops.select(up, 1, e), up_bias and ops.select(up_bias, 1, e), activation)
+    local first = not gate and activation or nil
+    local hidden = ops.linear(x, ops.select(up, 1, e), up_bias and ops.select(up_bias, 1, e), first)
+    if gate then
+      local a = ops.linear(x, ops.select(gate, 1, e), gate_bias and ops.select(gate_bias, 1, e))
+      hidden = ops[activation](a, hidden)
+    end
     local result = ops.linear(hidden, ops.select(down, 1, e), down_bias and ops.select(down_bias, 1, e))
     local term = ops.mul(result, share)
     y = y and ops.add(y, term) or term
@@ -53,8 +58,9 @@ local function plain(x, index, weight, up, up_bias, down, down_bias, activation)
   return y
 end
 
-local function layer(up, up_bias, down, down_bias, activation)
-  return { up = up, up_bias = up_bias, down = down, down_bias = down_bias, activation = activation }
+local function layer(up, up_bias, down, down_bias, activation, gate, gate_bias)
+  return { up = up, up_bias = up_bias, down = down, down_bias = down_bias, activation = activation, gate = gate,
+    gate_bias = gate_bias }
 end
 
 local function parameters(experts)
@@ -94,6 +100,14 @@ describe("experts on whole tensors are a loop over experts:", function()
             end
             same(function() return core.experts(x, index, weight, layer(up, nil, down, nil, "relu")) end,
               function() return plain(x, index, weight, up, nil, down, nil, "relu") end, { x, weight, up, down })
+            local gate, gate_bias = parameters(experts)
+            local all = { up, up_bias, down, down_bias, "swiglu", gate, gate_bias }
+            same(function() return core.experts(x, index, weight, layer(unpack(all))) end,
+              function() return plain(x, index, weight, unpack(all)) end,
+              { x, weight, up, up_bias, down, down_bias, gate, gate_bias })
+            same(function() return core.experts(x, index, weight, layer(up, nil, down, nil, "geglu", gate)) end,
+              function() return plain(x, index, weight, up, nil, down, nil, "geglu", gate) end,
+              { x, weight, up, down, gate })
           end)
         end)
       end
@@ -128,6 +142,11 @@ describe("experts on whole tensors are a loop over experts:", function()
       refused("index should be i64", x, two:to "i32", weight, all)
       refused("up should be (E, f, h)", any(4, WIDTH + 1), two, weight, all)
       refused("dtypes differ", x:to "f32", two, weight, all)
+      local one = gm.tensor({ 0, 1, 1, 0 }, { dtype = "i64", shape = { 4, 1 } })
+      refused("a gated activation needs gate", x, one, weight, layer(up, nil, down, nil, "swiglu"))
+      refused("no other has one", x, one, weight, layer(up, nil, down, nil, "gelu", up))
+      refused("gate should be as up", x, one, weight, layer(up, nil, down, nil, "swiglu", down))
+      refused("gate_bias without a gate", x, one, weight, layer(up, nil, down, nil, "gelu", nil, up_bias))
     end)
   end)
 end)
@@ -159,7 +178,8 @@ for _, mesh in ipairs(meshes[ranks] or {}) do
       .. (hidden[1] and " partial tensor" or "")
     local tokens, of_experts = { cuts = { batch, sequence } }, { "expert" }
     local cuts = { tokens, tokens, tokens, { cuts = { of_experts, hidden } }, { cuts = { of_experts, hidden } },
-                   { cuts = { of_experts, {}, hidden } }, { cuts = { of_experts } } }
+                   { cuts = { of_experts, {}, hidden } }, { cuts = { of_experts } },
+                   { cuts = { of_experts, hidden } }, { cuts = { of_experts, hidden } } }
 
     for _, experts in ipairs { 1, 2, 4, 8 } do
       for k = 1, math.min(experts, 2) do
@@ -175,6 +195,17 @@ for _, mesh in ipairs(meshes[ranks] or {}) do
                 return core.experts(x, index, weight, layer(u, ub, d, db, "gelu"))
               end,
             }
+            if b == 5 then
+              local gate, gate_bias = parameters(experts)
+              both.agree {
+                inputs = { any(b, 6, WIDTH), index_of({ b, 6 }, k, experts, true), any(b, 6, k), up, up_bias, down,
+                           down_bias, gate, gate_bias },
+                cuts = cuts, expect = expect,
+                fn = function(x, index, weight, u, ub, d, db, g, gb)
+                  return core.experts(x, index, weight, layer(u, ub, d, db, "swiglu", g, gb))
+                end,
+              }
+            end
           end
         end)
       end

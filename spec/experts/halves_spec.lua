@@ -78,7 +78,12 @@ local function experts(activation)
     down = cut(3, { axes, {}, { "tensor" } }, WIDTH, HIDDEN), down_bias = cut(4, { axes }, WIDTH),
     activation = activation,
   }
-  return layer, { layer.up, layer.up_bias, layer.down, layer.down_bias }
+  local list = { layer.up, layer.up_bias, layer.down, layer.down_bias }
+  if activation == "swiglu" then
+    layer.gate, layer.gate_bias = cut(5, { axes, { "tensor" } }, HIDDEN, WIDTH), cut(6, { axes, { "tensor" } }, HIDDEN)
+    list[5], list[6] = layer.gate, layer.gate_bias
+  end
+  return layer, list
 end
 
 local function chosen()
@@ -118,7 +123,7 @@ for _, mesh in ipairs(meshes[ranks]) do
     end)
 
     -- What the input leads to decides what waits: here the weights of the choices are parameters, there the tokens.
-    for _, activation in ipairs { "silu", false } do
+    for _, activation in ipairs { "silu", "swiglu", false } do
       it(("the op, %s"):format(activation or "without activation"), function()
         gm.scope(function()
           local index, factor = chosen(), token_rows(7, WIDTH)

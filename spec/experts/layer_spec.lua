@@ -93,12 +93,23 @@ local function plain(case, x, p)
   local chosen, served = decide(scores:totable(), case.k, case.room)
   check_case(case, chosen, served)
   local weight = scores
-  if case.router ~= "SwitchRouter" then weight = weight / ops.sum(weight * mask(chosen), -1, true) end
+  local as_they_are = case.router == "SwitchRouter" or case.gated
+  if not as_they_are then weight = weight / ops.sum(weight * mask(chosen), -1, true) end
   weight = weight * mask(served)
-  local y = p["shared.up.weight"] and ops.linear(ops.linear(x, p["shared.up.weight"], p["shared.up.bias"], "silu"),
+  local function first(name, e)
+    local w, b = e and ops.select(p[name], 1, e) or p[name .. ".weight"],
+      e and ops.select(p[name .. "_bias"], 1, e) or p[name .. ".bias"]
+    return ops.linear(x, w, b)
+  end
+  local y
+  if case.gated then
+    y = ops.linear(ops.swiglu(first "shared.gate", first "shared.up"), p["shared.down.weight"], p["shared.down.bias"])
+    y = y * ops.sigmoid(ops.linear(x, p.shared_gate))
+  end
+  y = y or p["shared.up.weight"] and ops.linear(ops.linear(x, p["shared.up.weight"], p["shared.up.bias"], "silu"),
     p["shared.down.weight"], p["shared.down.bias"]) or ops.mul(x, 0)
   for e = 1, case.experts do
-    local hidden = ops.linear(x, ops.select(p.up, 1, e), ops.select(p.up_bias, 1, e), "silu")
+    local hidden = case.gated and ops.swiglu(first("gate", e), first("up", e)) or ops.silu(first("up", e))
     local result = ops.linear(hidden, ops.select(p.down, 1, e), ops.select(p.down_bias, 1, e))
     y = y + result * ops.narrow(weight, 2, e, 1)
   end
@@ -110,8 +121,10 @@ end
 
 local function build(case)
   local layer = gm.nn.MoE {
-    width = WIDTH, hidden = HIDDEN, experts = case.experts, activation = "silu", shared = case.shared or 0,
-    router = { type = case.router, k = case.named_k, balance = case.balance, z = case.z },
+    width = WIDTH, hidden = HIDDEN, experts = case.experts, shared = case.shared or 0,
+    activation = case.gated and "swiglu" or "silu", shared_gate = case.gated, shared_hidden = case.gated and 5 or nil,
+    router = { type = case.router, k = case.named_k, balance = case.balance, z = case.z,
+      normalise = case.normalise },
     capacity = case.capacity, min_capacity = case.min_capacity,
   }
   core.set_seed(41)
@@ -173,7 +186,7 @@ local function agree(case)
       assert(ok, name .. ": " .. tostring(why))
       compared = compared + 1
     end
-    assert.equal(case.shared and 10 or 6, compared)
+    assert.equal(case.gated and 15 or case.shared and 10 or 6, compared)
     for name in pairs(is_zero) do
       assert.equal(0, size_of(name == "y" and got.y or got.gradients[name]), name)
     end
@@ -189,6 +202,9 @@ local function add(case)
   case.x, case.balance, case.z = case.x or normal, 3, 2
   cases[#cases + 1] = case
 end
+
+add { name = "gated, weights as they are", router = "TopKRouter", experts = 4, k = 2, named_k = 2, gated = true,
+  normalise = false }
 
 for _, experts in ipairs { 1, 2, 4, 8 } do
   add { name = "Switch of " .. experts, router = "SwitchRouter", experts = experts, k = 1 }

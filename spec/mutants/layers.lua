@@ -210,8 +210,8 @@ or nil, f))
   },
   {
     name = "753-lora-merge", file = "lua/ganymede/nn/adapter.lua",
-    find = [[transpose(1, 2)) * self.scale]],
-    replace = [[transpose(1, 2))]],
+    find = [[transpose(1, 2)) * scale end]],
+    replace = [[transpose(1, 2)) end]],
     breaks = "merging forgets the scale",
     test = "spec/nn/lora_spec.lua -f merge",
   },

@@ -128,7 +128,7 @@ return {
   },
   {
     name = "690-experts-hold", file = "host/parallel/sharded/experts.c",
-    find = [[gm_experts_hold(w, w->up, w->up_bias);]],
+    find = [[gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->up, w->up_bias, w->gate, w->gate_bias});]],
     replace = [[]],
     breaks = "a rank without tokens does not gather the experts' parameters",
     test = "spec/parallel/zero_equality_spec.lua -f 'without tokens'",

@@ -245,8 +245,8 @@ gm_backward_attrs(b)->capacity);
   },
   {
     name = "294-experts-second-bias", file = "host/parallel/sharded/experts.c",
-    find = [[if (d->second)]],
-    replace = [[if (d->second && w->f == GM_FN_none)]],
+    find = [[if (!d->second) return;]],
+    replace = [[if (!d->second || w->f != GM_FN_none) return;]],
     breaks = "the second half of a backward pass forgets the first biases of experts",
     test = "spec/experts/halves_spec.lua",
   },

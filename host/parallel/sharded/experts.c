@@ -11,18 +11,33 @@
 #include "../../autograd/padding.h"
 #include "../../autograd/layout_rules/family.h"
 
-enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
+enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, GATE, GATE_BIAS, N_IN };
 /* What a node keeps; CHOICE, ROW and IN .. BACK are new tensors, BACK only for the gradient of weight. Between the
- * halves of a backward pass (see keep_rows) WEIGHT is empty and BACK has the gradients of the pre-activations. The
- * numbers of the plan are the context of the node's callback, the capacity of its rows an attribute. */
-enum { KEPT_CHOICE, KEPT_ROW, KEPT_WEIGHT, KEPT_UP, KEPT_DOWN, KEPT_IN, KEPT_PRE, KEPT_BACK, N_KEPT };
+ * halves of a backward pass (see keep_rows) WEIGHT is empty, and BACK and DGATE have the gradients of the
+ * pre-activations. The numbers of the plan are the context of the node's callback, the capacity of its rows an
+ * attribute. */
+enum {
+    KEPT_CHOICE,
+    KEPT_ROW,
+    KEPT_WEIGHT,
+    KEPT_UP,
+    KEPT_GATE,
+    KEPT_DOWN,
+    KEPT_IN,
+    KEPT_PRE,
+    KEPT_GATE_PRE,
+    KEPT_BACK,
+    KEPT_DGATE,
+    N_KEPT
+};
 
 /* ---- what fits ---- */
 
 static gm_status refuse(gm_value *const *in, const char *why)
 {
-    static const char *const names[N_IN] = {"x", "index", "weight", "up", "up_bias", "down", "down_bias"};
-    char                     text[1600], one[200];
+    static const char *const names[N_IN] = {"x",    "index",     "weight", "up",       "up_bias",
+                                            "down", "down_bias", "gate",   "gate_bias"};
+    char                     text[2000], one[200];
     size_t                   at = 0;
     text[0] = 0;
     for (int i = 0; i < N_IN && at < sizeof text; i++)
@@ -40,6 +55,22 @@ static bool has_shape(const gm_value *v, int ndim, const int64_t *shape)
 static bool alike(const gm_value *a, int d, const gm_value *b, int e)
 {
     return a->layout.n_cuts[d] == b->layout.n_cuts[e] && gm_layout_dims_agree(&a->layout, d, &b->layout, e);
+}
+
+static bool is_gate(gm_function f) { return f >= GM_FN_reglu && f <= GM_FN_swiglu; }
+
+/* The gate beside up, and its bias beside that of up. */
+static gm_status check_gate(gm_value *const *in, gm_function f)
+{
+    const gm_value *up = in[UP], *gate = in[GATE], *bias = in[GATE_BIAS];
+    if (is_gate(f) != (gate != NULL))
+        return refuse(in, "a gated activation needs gate (E, f, h), and no other has one");
+    if (!gate) return bias ? refuse(in, "gate_bias without a gate") : GM_OK;
+    bool fits = has_shape(gate, 3, up->shape) && (!bias || has_shape(bias, 2, up->shape));
+    if (!fits) return refuse(in, "gate should be as up, gate_bias (E, f)");
+    for (int d = 0; d < 3; d++) fits = fits && alike(gate, d, up, d);
+    for (int d = 0; bias && d < 2; d++) fits = fits && alike(bias, d, up, d);
+    return fits ? GM_OK : refuse(in, "gate and up are cut in different ways");
 }
 
 static gm_status check_shapes(gm_value *const *in)
@@ -106,8 +137,18 @@ static gm_tensor *other(gm_experts_work *w, gm_tensor *t, int64_t n)
 static void first_product(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     (void)context;
-    gm_experts_linear(w, gm_experts_span_of(w, w->in, s, 0), gm_experts_of(w, w->up, s, 0),
-                      gm_experts_of(w, w->up_bias, s, 0), gm_experts_span_of(w, w->pre, s, 0));
+    gm_tensor *in = gm_experts_span_of(w, w->in, s, 0);
+    gm_experts_linear(w, in, gm_experts_of(w, w->up, s, 0), gm_experts_of(w, w->up_bias, s, 0),
+                      gm_experts_span_of(w, w->pre, s, 0));
+    if (w->gate)
+        gm_experts_linear(w, in, gm_experts_of(w, w->gate, s, 0), gm_experts_of(w, w->gate_bias, s, 0),
+                          gm_experts_span_of(w, w->gate_pre, s, 0));
+}
+
+/* What the second products of the span's rows multiply. */
+static gm_tensor *activated(gm_experts_work *w, const gm_experts_span *s)
+{
+    return gm_experts_activate(w, gm_experts_span_of(w, w->gate_pre, s, 0), gm_experts_span_of(w, w->pre, s, 0));
 }
 
 typedef struct results {
@@ -118,8 +159,8 @@ typedef struct results {
 static void second_product(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     const results *out = context;
-    gm_experts_linear(w, gm_experts_activate(w, gm_experts_span_of(w, w->pre, s, 0)), gm_experts_of(w, w->down, s, 1),
-                      gm_experts_of(w, w->down_bias, s, -1), gm_experts_span_of(w, out->to, s, out->from));
+    gm_experts_linear(w, activated(w, s), gm_experts_of(w, w->down, s, 1), gm_experts_of(w, w->down_bias, s, -1),
+                      gm_experts_span_of(w, out->to, s, out->from));
 }
 
 /* w->in, w->pre and the result's rows, which *back receives: (n_here + n_sent, h). y: (tokens, h). */
@@ -129,21 +170,22 @@ static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tens
     gm_tensor             *ours = gm_experts_new(w, p->n_sent, w->width);
     w->in = gm_experts_new(w, p->n_here + p->n_away, w->width);
     w->pre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
+    if (w->gate) w->gate_pre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
     *back = gm_experts_new(w, p->n_here + p->n_sent, w->width);
     gm_tensor *theirs = gm_experts_new(w, p->n_away, w->width), *away = other(w, w->in, p->n_away);
     gm_tensor *mine = here(w, *back), *returned = other(w, *back, p->n_sent);
     gm_experts_gather(w, x, other(w, w->choice, p->n_sent), NULL, ours);
     gm_experts_travel(w, ours, away, false);
     gm_experts_gather(w, x, here(w, w->choice), NULL, here(w, w->in));
-    gm_experts_hold(w, w->up, w->up_bias);
+    gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->up, w->up_bias, w->gate, w->gate_bias});
     gm_experts_each(w, false, first_product, NULL);
     gm_experts_arrive(w);
     gm_experts_each(w, true, first_product, NULL);
-    gm_experts_hold(w, w->down, w->down_bias);
+    gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->down, w->down_bias});
     gm_experts_each(w, true, second_product, &(results){theirs, p->n_here});
     gm_experts_travel(w, returned, theirs, true);
     gm_experts_each(w, false, second_product, &(results){mine, 0});
-    gm_experts_hold(w, NULL, NULL);
+    gm_experts_hold(w, NULL);
     gm_experts_arrive(w);
     gm_experts_combine(w, *back, weight, false, y);
 }
@@ -152,13 +194,21 @@ static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tens
 
 typedef struct gradients {
     gm_tensor *g, *dpre, *dx; /* rows of the pass: of the results, pre-activations; of `from` on: what is returned */
+    gm_tensor *dgate;         /* of the pre-activations of the gate; NULL: there is none */
     int64_t    from;
     bool       second;       /* half: g and dpre are there from the first */
     gm_tensor *target[N_IN]; /* where they go, NULL where not wanted */
     bool       add[N_IN];    /* it holds something that is added to */
 } gradients;
 
-/* The gradient of what the rows of an expert are inside; of its bias, since they are read here anyway. */
+/* The sums of the gradients of pre-activations of a span, for the bias i. */
+static void give_bias(gm_experts_work *w, gradients *d, int i, gm_tensor *dpre, const gm_experts_span *s)
+{
+    gm_experts_bias_gradient(w, GM_FN_none, gm_experts_span_of(w, dpre, s, 0), NULL, NULL,
+                             gm_experts_of(w, d->target[i], s, 0), d->add[i]);
+}
+
+/* The gradient of what the rows of an expert are inside; of its biases, since they are read here anyway. */
 static void back_to_hidden(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
@@ -166,33 +216,50 @@ static void back_to_hidden(gm_experts_work *w, void *context, const gm_experts_s
     gm_tensor *dpre = gm_experts_span_of(w, d->dpre, s, 0), *da = dpre;
     if (w->f != GM_FN_none) da = gm_experts_span_of(w, gm_experts_new(w, s->n, w->hidden), s, s->first);
     gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, s, 1), false, false, da);
-    gm_experts_bias_gradient(w, w->f, da, pre, dpre, gm_experts_of(w, d->target[UP_BIAS], s, 0), d->add[UP_BIAS]);
+    if (!w->gate) {
+        gm_experts_bias_gradient(w, w->f, da, pre, dpre, gm_experts_of(w, d->target[UP_BIAS], s, 0), d->add[UP_BIAS]);
+        return;
+    }
+    gm_experts_gate_gradient(w, da, gm_experts_span_of(w, w->gate_pre, s, 0), pre,
+                             gm_experts_span_of(w, d->dgate, s, 0), dpre);
+    give_bias(w, d, UP_BIAS, d->dpre, s);
+    give_bias(w, d, GATE_BIAS, d->dgate, s);
 }
 
 static void back_to_rows(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    if (d->dx)
-        gm_experts_multiply(w, gm_experts_span_of(w, d->dpre, s, 0), false, gm_experts_of(w, w->up, s, 0), false, false,
-                            gm_experts_span_of(w, d->dx, s, d->from));
+    if (!d->dx) return;
+    gm_tensor *dx = gm_experts_span_of(w, d->dx, s, d->from);
+    gm_experts_multiply(w, gm_experts_span_of(w, d->dpre, s, 0), false, gm_experts_of(w, w->up, s, 0), false, false,
+                        dx);
+    if (w->gate)
+        gm_experts_multiply(w, gm_experts_span_of(w, d->dgate, s, 0), false, gm_experts_of(w, w->gate, s, 0), false,
+                            true, dx);
+}
+
+/* The gradient of the first weights i: up or gate. */
+static void give_first(gm_experts_work *w, gradients *d, int i, gm_tensor *dpre, const gm_experts_span *s)
+{
+    if (d->target[i])
+        gm_experts_multiply(w, gm_experts_span_of(w, dpre, s, 0), true, gm_experts_span_of(w, w->in, s, 0), false,
+                            d->add[i], gm_experts_of(w, d->target[i], s, 0));
 }
 
 /* The gradients of an expert's parameters: nothing waits for them, so they are computed while rows travel. */
 static void back_to_parameters(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0), *dpre = gm_experts_span_of(w, d->dpre, s, 0);
+    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0);
     if (d->target[DOWN])
-        gm_experts_multiply(w, g, true, gm_experts_activate(w, gm_experts_span_of(w, w->pre, s, 0)), false,
-                            d->add[DOWN], gm_experts_of(w, d->target[DOWN], s, 1));
-    if (d->target[UP])
-        gm_experts_multiply(w, dpre, true, gm_experts_span_of(w, w->in, s, 0), false, d->add[UP],
-                            gm_experts_of(w, d->target[UP], s, 0));
+        gm_experts_multiply(w, g, true, activated(w, s), false, d->add[DOWN], gm_experts_of(w, d->target[DOWN], s, 1));
+    give_first(w, d, UP, d->dpre, s);
+    give_first(w, d, GATE, d->dgate, s);
     gm_experts_bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], s, -1),
                              d->add[DOWN_BIAS]);
-    if (d->second)
-        gm_experts_bias_gradient(w, GM_FN_none, dpre, NULL, NULL, gm_experts_of(w, d->target[UP_BIAS], s, 0),
-                                 d->add[UP_BIAS]);
+    if (!d->second) return;
+    give_bias(w, d, UP_BIAS, d->dpre, s);
+    if (w->gate) give_bias(w, d, GATE_BIAS, d->dgate, s);
 }
 
 /* g, and d->target[X] where that is wanted: (tokens, h). Rows of gradients go out from where those of
@@ -205,16 +272,17 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     gm_tensor             *ours = gm_experts_part(w, all, dx ? p->n_here : 0, p->n_sent);
     d->g = gm_experts_new(w, p->n_here + p->n_away, w->width);
     d->dpre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
+    if (w->gate) d->dgate = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
     if (dx) theirs = gm_experts_new(w, p->n_away, w->width);
     gm_experts_gather(w, g, other(w, w->choice, p->n_sent), weight, ours);
     gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
     gm_experts_gather(w, g, here(w, w->choice), weight, here(w, d->g));
-    gm_experts_hold(w, w->down, NULL);
+    gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->down});
     gm_experts_each(w, false, back_to_hidden, d);
     gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_arrive(w);
     gm_experts_each(w, true, back_to_hidden, d);
-    gm_experts_hold(w, dx ? w->up : NULL, NULL);
+    gm_experts_hold(w, dx ? (gm_tensor *[GM_EXPERTS_HELD]){w->up, w->gate} : NULL);
     d->dx = theirs;
     d->from = p->n_here;
     gm_experts_each(w, true, back_to_rows, d);
@@ -223,7 +291,7 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     d->from = 0;
     gm_experts_each(w, true, back_to_parameters, d);
     gm_experts_each(w, false, back_to_rows, d);
-    gm_experts_hold(w, NULL, NULL);
+    gm_experts_hold(w, NULL);
     gm_experts_arrive(w);
     if (dx) gm_experts_combine(w, all, NULL, d->add[X], dx);
 }
@@ -244,7 +312,7 @@ static void find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_si
 {
     bool counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
     bool written = w->plan.capacity && w->hidden == w->up->shape[1];
-    for (int i = UP; i <= DOWN_BIAS; i++) find_target(b, i, written && (i != DOWN_BIAS || counts), d);
+    for (int i = UP; i < N_IN; i++) find_target(b, i, written && (i != DOWN_BIAS || counts), d);
     if (!counts) d->target[DOWN_BIAS] = NULL;
 }
 
@@ -255,6 +323,7 @@ static void keep_rows(gm_backward *b, const gradients *d)
     if (gm_backward_later(b, X) || gm_backward_later(b, WEIGHT)) return;
     gm_backward_keep_grad(b, 0, d->g);
     gm_backward_keep(b, KEPT_BACK, d->dpre);
+    if (d->dgate) gm_backward_keep(b, KEPT_DGATE, d->dgate);
     gm_backward_keep(b, KEPT_WEIGHT, NULL);
 }
 
@@ -263,6 +332,7 @@ static void run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre, grad
 {
     d->g = gm_backward_grad(b, 0);
     d->dpre = dpre;
+    d->dgate = w->gate ? gm_backward_saved(b, KEPT_DGATE) : NULL;
     d->second = true;
     gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_each(w, true, back_to_parameters, d);
@@ -308,9 +378,11 @@ static void experts_rule(gm_backward *b)
     w.choice = gm_backward_saved(b, KEPT_CHOICE);
     w.row = gm_backward_saved(b, KEPT_ROW);
     w.up = gm_backward_saved(b, KEPT_UP);
+    w.gate = gm_backward_saved(b, KEPT_GATE);
     w.down = gm_backward_saved(b, KEPT_DOWN);
     w.in = gm_backward_saved(b, KEPT_IN);
     w.pre = gm_backward_saved(b, KEPT_PRE);
+    w.gate_pre = gm_backward_saved(b, KEPT_GATE_PRE);
     gm_tensor *weight = gm_backward_saved(b, KEPT_WEIGHT), *back = gm_backward_saved(b, KEPT_BACK);
     if (w.work->st == GM_OK) run_backward(b, &w, weight, back, &sides);
     gm_experts_end(&w);
@@ -330,8 +402,9 @@ static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
 /* The node; it takes w->numbers. */
 static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_tensor *back, gm_value *y)
 {
-    gm_value *saved[N_KEPT] = {[KEPT_WEIGHT] = in[WEIGHT], [KEPT_UP] = in[UP], [KEPT_DOWN] = in[DOWN]};
-    gm_attrs  a = gm_attrs_default();
+    gm_value *saved[N_KEPT] = {
+        [KEPT_WEIGHT] = in[WEIGHT], [KEPT_UP] = in[UP], [KEPT_GATE] = in[GATE], [KEPT_DOWN] = in[DOWN]};
+    gm_attrs a = gm_attrs_default();
     a.function = w->f;
     a.capacity = w->plan.capacity;
     gm_record rec = {.name = "experts",
@@ -351,6 +424,7 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
     if (st == GM_OK) st = kept(r, w->row, &saved[KEPT_ROW]);
     if (st == GM_OK) st = kept(r, w->in, &saved[KEPT_IN]);
     if (st == GM_OK) st = kept(r, w->pre, &saved[KEPT_PRE]);
+    if (st == GM_OK) st = kept(r, w->gate_pre, &saved[KEPT_GATE_PRE]);
     if (st == GM_OK) st = kept(r, in[WEIGHT]->requires_grad ? back : NULL, &saved[KEPT_BACK]);
     if (st == GM_OK) {
         w->numbers = NULL;
@@ -392,7 +466,9 @@ static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, int64_
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,
                      gm_value **y)
 {
-    gm_value       *in[N_IN] = {x, index, weight, layer->up, layer->up_bias, layer->down, layer->down_bias}, *v = NULL;
+    gm_value *in[N_IN] =
+        {x, index, weight, layer->up, layer->up_bias, layer->down, layer->down_bias, layer->gate, layer->gate_bias},
+             *v = NULL;
     gm_layout       layout = x->layout;
     uint32_t        terms = gm_layout_dim_axes(&layer->up->layout, 1);
     gm_experts_work w = {.f = layer->f, .up = layer->up->local, .down = layer->down->local};
@@ -400,7 +476,10 @@ gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight,
     GM_TRY(gm_rank_device(r, &device));
     GM_TRY(check_shapes(in));
     GM_TRY(check_layouts(in));
+    GM_TRY(check_gate(in, layer->f));
     if (layer->up_bias) w.up_bias = layer->up_bias->local;
+    if (layer->gate) w.gate = layer->gate->local;
+    if (layer->gate_bias) w.gate_bias = layer->gate_bias->local;
     if (layer->down_bias && gm_rule_counts(r, terms)) w.down_bias = layer->down_bias->local;
     layout.partial |= terms;
     GM_TRY(gm_value_new_block(r, "experts", x->local->dtype, &layout, x->ndim, x->shape, &v));

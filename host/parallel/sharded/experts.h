@@ -6,7 +6,9 @@
  *
  *     y[t] = sum over j of weight[t, j] (f(x[t] up[e]' + up_bias[e]) down[e]' + down_bias[e]),  e = index[t, j]
  *
- * up (E, f, h), up_bias (E, f), down (E, h, f), down_bias (E, h). Experts may be cut by axes that cut tokens, too (the
+ * up (E, f, h), up_bias (E, f), down (E, h, f), down_bias (E, h). If f is a gate (functions.def), there are gate
+ * (E, f, h) and gate_bias (E, f), and f(a) is f(gate[e], a) = f(x[t] gate[e]' + gate_bias[e]) (x[t] up[e]' +
+ * up_bias[e]) (Shazeer 2020, arXiv:2002.05202). Experts may be cut by axes that cut tokens, too (the
  * axis `expert`, an inner part of data): rows then travel to the ranks that hold their experts, and back (Lepikhin et
  * al., GShard, arXiv:2006.16668; Fedus et al., Switch, arXiv:2101.03961). No row is padded and none is left out but for
  * index -1: as many rows come as were sent (Gale et al., MegaBlocks, arXiv:2211.15841). The hidden width may be cut by
@@ -21,7 +23,8 @@
 
 typedef struct gm_experts_layer {
     gm_value   *up, *up_bias, *down, *down_bias; /* biases: NULL for none */
-    gm_function f;                               /* an activation, or none */
+    gm_value   *gate, *gate_bias;                /* NULL unless f is a gate */
+    gm_function f;                               /* an activation, a gate, or none */
     int64_t     room; /* choices that an expert has at most (gm_experts_capacity); 0: as many as there are */
 } gm_experts_layer;
 

@@ -57,21 +57,20 @@ void gm_experts_end(gm_experts_work *w)
 {
     for (int i = 0; i < w->n_flights; i++) gm_comm_drop(w->plan.comm, w->flights[i]);
     free(w->flights);
-    gm_experts_hold(w, NULL, NULL);
+    gm_experts_hold(w, NULL);
     free(w->numbers);
     gm_experts_plan_free(&w->plan);
 }
 
-void gm_experts_hold(gm_experts_work *w, gm_tensor *weight, gm_tensor *bias)
+void gm_experts_hold(gm_experts_work *w, gm_tensor *const *blocks)
 {
-    gm_tensor *next[2] = {weight, bias};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < GM_EXPERTS_HELD; i++) {
         if (w->held[i]) gm_storage_close(w->held[i]->storage, false);
         w->held[i] = NULL;
     }
-    for (int i = 0; i < 2; i++) {
-        if (next[i]) GM_STEP(w->work, gm_storage_open(next[i]->storage));
-        if (w->work->st == GM_OK) w->held[i] = next[i];
+    for (int i = 0; blocks && i < GM_EXPERTS_HELD; i++) {
+        if (blocks[i]) GM_STEP(w->work, gm_storage_open(blocks[i]->storage));
+        if (w->work->st == GM_OK) w->held[i] = blocks[i];
     }
 }
 
@@ -216,9 +215,18 @@ void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b
     gm_work_into(w->work, GM_OP_matmul, 2, (gm_tensor *[]){a, b}, &at, 1, &y);
 }
 
-gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *pre)
+gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *gate, gm_tensor *pre)
 {
-    return w->f == GM_FN_none || w->work->st != GM_OK ? pre : gm_work_unary(w->work, w->f, pre);
+    if (w->f == GM_FN_none || w->work->st != GM_OK) return pre;
+    return gate ? gm_work_binary(w->work, w->f, gate, pre) : gm_work_unary(w->work, w->f, pre);
+}
+
+void gm_experts_gate_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *gate, gm_tensor *pre, gm_tensor *dgate,
+                              gm_tensor *dpre)
+{
+    gm_attrs a = gm_attrs_default();
+    a.function = w->f;
+    gm_work_into(w->work, GM_OP_gate_grad, 3, (gm_tensor *[]){g, gate, pre}, &a, 2, (gm_tensor *[]){dgate, dpre});
 }
 
 void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,

@@ -12,18 +12,22 @@
 #include "experts_plan.h"
 #include "rows.h"
 
+#define GM_EXPERTS_HELD 4 /* blocks that are open at a time */
+
 typedef struct gm_experts_work {
     gm_work        *work;
     gm_experts_plan plan;
     gm_function     f;
     gm_tensor      *up, *up_bias, *down, *down_bias; /* blocks; biases NULL where there is none, or not counted here */
+    gm_tensor      *gate, *gate_bias;                /* NULL: the activation is no gate */
     int64_t         width, hidden;                   /* h, and this rank's part of f without padding */
     int64_t         tokens, k;    /* the tokens of this rank's block, padding included; the choices of each token */
     gm_tensor      *choice, *row; /* from GM_OP_experts_order: the choice of each row, the row of each choice */
     int64_t        *numbers;      /* gm_experts_numbers of them; NULL if there is a capacity */
     gm_tensor      *in, *pre;     /* rows (n_here + n_away, h), and their pre-activations (n_here + n_away, hidden) */
+    gm_tensor      *gate_pre;     /* those of the gate, or NULL */
 
-    gm_tensor *held[2]; /* blocks that gm_experts_hold has opened */
+    gm_tensor *held[GM_EXPERTS_HELD]; /* blocks that gm_experts_hold has opened */
 
     int          n_flights;
     gm_pending **flights; /* messages under way */
@@ -67,10 +71,11 @@ gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts
  * of the hidden dimension. hidden_dim: this dimension in one expert; -1: there is none. NULL stays NULL. */
 gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim);
 
-/* Opens the blocks that the next steps use, in place of those that are open; NULL: none. Blocks may rest elsewhere
+/* Opens the blocks [GM_EXPERTS_HELD] that the next steps use, some of them NULL, in place of those that are open; NULL:
+ * none. Blocks may rest elsewhere
  * (gm_home), and fetching them may be collective. So all ranks open them at the same places, however many rows they
  * have, also none. gm_experts_end closes what is open. */
-void gm_experts_hold(gm_experts_work *w, gm_tensor *weight, gm_tensor *bias);
+void gm_experts_hold(gm_experts_work *w, gm_tensor *const *blocks);
 
 /* ---- steps on the rows of one expert, or of all experts at once ---- */
 
@@ -79,8 +84,11 @@ void gm_experts_linear(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_t
 /* y = a b, or y += a b; ta, tb: transposed. */
 void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b, bool tb, bool accumulate,
                          gm_tensor *y);
-/* f(pre) as a new tensor, or pre itself if there is no activation. */
-gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *pre);
+/* f(pre), or f(gate, pre) of a gate, as a new tensor; pre itself if there is no activation. */
+gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *gate, gm_tensor *pre);
+/* The gradients of both sides of f(gate, pre), of which g is the gradient. */
+void gm_experts_gate_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *gate, gm_tensor *pre, gm_tensor *dgate,
+                              gm_tensor *dpre);
 /* dpre = g f'(pre). If f is none, this is g, and dpre is not written. db = the sums of the columns of this gradient; db
  * += with add; db NULL: the sums are not wanted. */
 void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,

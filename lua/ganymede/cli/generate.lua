@@ -39,7 +39,9 @@ local function number(least, most)
 end
 
 function verb.arguments(parser)
-  parser:argument("model", "the folder of the model: config.json, model.safetensors, tokenizer.json")
+  parser:argument("model", "the folder of the model: config.json, model.safetensors, tokenizer.json; or a checkpoint, "
+    .. "or a .gguf file")
+  parser:option("--tokenizer", "the folder of the tokenizer, where it is not that of the model"):argname "DIR"
   parser:option("--adapter", "adapters for the model: a folder in PEFT's format, or a checkpoint of a run with lora")
     :argname "DIR"
   parser:option("--prompt", "a text to continue"):argname "TEXT"
@@ -182,6 +184,16 @@ local function talk(args, model, tokenizer)
   end
 end
 
+local function tokenizer_of(args, model)
+  local gm, source = require "ganymede", model.source
+  if args.tokenizer then return gm.tokenizer(args.tokenizer) end
+  if args.model:find "%.gguf$" then return require("ganymede.hub.gguf").tokenizer(source) end
+  if not source.files then
+    failure(2, "%s: there is no tokenizer beside it; --tokenizer names a folder that has one", args.model)
+  end
+  return gm.tokenizer(source.files)
+end
+
 local function run(args)
   local gm = require "ganymede"
   launcher.connect(args)
@@ -192,7 +204,8 @@ local function run(args)
   refuse_training(settings)
   session.join(settings, { flags = { model = args.model, adapter = args.adapter } })
   if args.dtype then gm.set_default_dtype(args.dtype) end
-  local model, tokenizer = gm.pretrained(args.model), gm.tokenizer(args.model)
+  local model = gm.pretrained(args.model)
+  local tokenizer = tokenizer_of(args, model)
   if args.adapter then gm.load_adapter(model, args.adapter) end
   stages.of(model)
   resting.begin(model, settings, context.current().plan.pipeline)

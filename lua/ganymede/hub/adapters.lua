@@ -46,7 +46,7 @@ local function targets_of(entry)
 end
 
 local function family_of(what, model)
-  return families.of_class(model.name)
+  return families.of_class(model.name, model.opt)
     or failure(2, "%s: a model of class %s belongs to no family that is known", what, tostring(model.name))
 end
 
@@ -372,7 +372,7 @@ local function config_of(model, list, names, items)
     base_model_name_or_path = model.source and model.source.path or json.null, lora_alpha = first.alpha,
     lora_dropout = common(items, "dropout"), use_rslora = common(items, "scaling") == "root",
     use_dora = common(items, "dora"), target_modules = target_modules(list, names), rank_pattern = ranks_there,
-    alpha_pattern = alphas, fan_in_fan_out = families.of_class(model.name).transposed or false,
+    alpha_pattern = alphas, fan_in_fan_out = family_of("save_adapter", model).transposed or false,
   }
 end
 

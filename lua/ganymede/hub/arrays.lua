@@ -123,6 +123,9 @@ function Arrays:read(name, opt)
   return tensor
 end
 
+--- Lets the system use the memory that files fill which were read. What was read stays.
+function Arrays:forget() core.arrays_forget(self.handle) end
+
 --- Closes the files; what was read stays.
 function Arrays:close() core.arrays_close(self.handle) end
 

@@ -87,7 +87,7 @@ end
 local function from_folder(model, path, wanted)
   local place = path .. "/config.json"
   local config = json.decode(machine.read(place), place, true)
-  local family = families.of_class(model.name)
+  local family = families.of_class(model.name, model.opt)
   if not family or not family.types[config.model_type] then
     failure(2, "init_from: %s is a model of type '%s', and the model here is a %s", path, tostring(config.model_type),
       tostring(model.name))
@@ -107,7 +107,7 @@ local function from_folder(model, path, wanted)
     end
   end
   for _, name in ipairs(file:names()) do
-    local ignored = patterns.find(family.ignored or {}, name)
+    local ignored = patterns.find(family.ignored and family.ignored(model.opt) or {}, name)
     if not known[name] and not ignored then source.left[#source.left + 1] = name end
   end
   return source

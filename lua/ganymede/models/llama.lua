@@ -1,6 +1,7 @@
 --- Llama (Touvron et al. 2023, Grattafiori et al. 2024): a causal language model with rotary positions, grouped key
 -- heads, RMS norms and gated MLPs. With vocabulary 128256 and the defaults it has the 1,235,814,400 parameters of
--- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size) and SmolLM2 as well.
+-- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size) and SmolLM2 as well, and with
+-- experts (moe) Mixtral (Jiang et al., arXiv:2401.04088), Qwen2-MoE and Qwen3-MoE.
 -- @module ganymede.models.llama
 local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
@@ -29,6 +30,9 @@ Llama.options = {
   hidden     = { type = "integer", min = 1, default = 8192, doc = "the hidden width of the MLPs" },
   activation = { type = "string", default = "swiglu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLPs; the last four are gated" },
+  moe        = { type = "table", optional = true,
+                 doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
+                   .. "(default 1) is one more option" },
   rotary     = { type = { "boolean", "table" }, default = { base = 500000 },
     doc = "how positions turn queries and keys: a table with base, fraction, interleaved, scaling" },
   qk_norm    = nn.MultiHeadAttention.options.qk_norm,
@@ -48,12 +52,13 @@ Llama.options = {
                    .. "are added to the residual stream" },
 }
 
-local function block_options(opt)
+local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, hidden = opt.hidden,
     causal = true, activation = opt.activation, norm = "RMSNorm", eps = opt.eps, bias = opt.bias,
-    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, dropout = opt.dropout,
-    attention_dropout = opt.attention_dropout, weight_initializer = init.normal { std = opt.std },
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
+    moe = nn.TransformerBlock.moe_of(opt.moe, i), dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    weight_initializer = init.normal { std = opt.std },
     bias_initializer = init.zeros(), residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
   }
 end
@@ -65,7 +70,7 @@ function Llama:build(opt)
   self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = normal }
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
   self.blocks = nn.ModuleList()
-  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt))) end
+  for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
   self.norm = nn.RMSNorm { width = opt.width, eps = opt.eps }
   local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk }
   if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end

@@ -1,5 +1,6 @@
 --- A Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier.
 -- @module ganymede.models.vision_transformer
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
@@ -20,6 +21,8 @@ VisionTransformer.options = {
   heads      = { type = "integer", min = 1, default = 12,
     doc = "the number of attention heads, which must divide width" },
   mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
+  activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
+                 doc = "the activation function of the MLPs" },
   moe        = { type = "table", optional = true,
                  doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
                    .. "(default 1) is one more option" },
@@ -35,13 +38,16 @@ VisionTransformer.options = {
                    .. "linearly from 0 in the first block" },
   bias       = { type = "boolean", default = true,
     doc = "whether projections, MLPs and norms of the blocks have biases" },
+  qkv_bias   = nn.MultiHeadAttention.options.qkv_bias,
   eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the variance in the norms" },
 }
 
 local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, eps = opt.eps, bias = opt.bias,
-    dropout = opt.dropout, attention_dropout = opt.attention_dropout, moe = nn.TransformerBlock.moe_of(opt.moe, i),
+    qkv_bias = opt.qkv_bias, activation = opt.activation,
+    dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    moe = nn.TransformerBlock.moe_of(opt.moe, i),
     drop_path = opt.depth > 1 and opt.drop_path * (i - 1) / (opt.depth - 1) or opt.drop_path,
     weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
   }

@@ -73,6 +73,12 @@ end
 
 -- ---------------------------------------------------------------- one adapter
 
+--- The factor of what an adapter with these options (rank, alpha, scaling) adds.
+function adapter.scale(opt) return opt.alpha / (opt.scaling == "root" and math.sqrt(opt.rank) or opt.rank) end
+
+--- What an adapter adds to its weight: scale B A, of whole tensors a (rank, inputs) and b (outputs, rank).
+function adapter.sum(a, b, scale) return ops.linear(b, a:transpose(1, 2)) * scale end
+
 local Adapter = module.class("LoRA", nil, false)
 adapter.Adapter = Adapter
 
@@ -110,7 +116,7 @@ function Adapter:build(opt)
   local first, last = opt.layer:adapter_partitions()
   local layer, outputs = opt.layer, opt.layer.opt.outputs
   if opt.part then outputs = outputs / rows_of_group(layer) * layer.row_parts[opt.part] end
-  self.scale = opt.alpha / (opt.scaling == "root" and math.sqrt(opt.rank) or opt.rank)
+  self.scale = adapter.scale(opt)
   if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end
   self.a = Linear { inputs = layer.opt.inputs, outputs = opt.rank, bias = false, partition = first }
   self.b = Linear { inputs = opt.rank, outputs = outputs, bias = false, partition = last, weight_initializer = "zeros" }
@@ -161,7 +167,7 @@ local function whole(t) return t:redistribute { cuts = {} } end
 
 --- scale B A, whole on every rank.
 function Adapter:product()
-  return ops.linear(whole(self.b.weight), whole(self.a.weight):transpose(1, 2)) * self.scale
+  return adapter.sum(whole(self.a.weight), whole(self.b.weight), self.scale)
 end
 
 function Adapter:has_magnitude() return self.opt.dora end

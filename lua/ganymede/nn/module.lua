@@ -253,14 +253,16 @@ end
 
 --- Returns the list of { name, tensor } of parameters and buffers that are present: what a checkpoint holds of this
 -- rank.
-function Module:state()
-  local out = self:named_parameters()
+-- @param only_buffers whether parameters are left out, so that none is allocated
+Module.state = signature.declare("module:state", "module table, only_buffers boolean?", nil, function(self,
+    only_buffers)
+  local out = only_buffers and {} or self:named_parameters()
   each_entry(self, "", function(m, entry, prefix)
     if not entry.buffer or m._module.absent then return end
     out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }
   end)
   return out
-end
+end)
 
 --- Calls fn(name, tensor) for every entry of state(), so that fn fills the tensor in place.
 function Module:load(fn)

@@ -4,10 +4,11 @@
 --     nn.MoE { width = 64, experts = 8, k = 2 }
 --     nn.MoE { width = 64, experts = 8, router = { type = "SwitchRouter" }, capacity = 1.25, shared = 1 }
 --
--- Experts are the slices of stacked parameters: up (E, hidden, width), down (E, width, hidden). With parallel.expert
--- they are cut over the ranks of that axis, and tokens travel (host/parallel/sharded/experts.h). In 1D tensor
--- parallelism each expert is also cut over its hidden width, like an MLP. In the other tensor modes the tokens are cut
--- over all ranks inside this layer, and the axes of the mode also share the experts, as far as their sizes divide E.
+-- Experts are the slices of stacked parameters: up (E, hidden, width), down (E, width, hidden), and gate as up where
+-- the activation is gated. With parallel.expert they are cut over the ranks of that axis, and tokens travel
+-- (host/parallel/sharded/experts.h). In 1D tensor parallelism each expert is also cut over its hidden width, like an
+-- MLP. In the other tensor modes the tokens are cut over all ranks inside this layer, and the axes of the mode also
+-- share the experts, as far as their sizes divide E.
 --
 -- Without a capacity every choice is served, however uneven the load. With a capacity an expert takes at most
 -- max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch: first choices before second ones, in
@@ -32,7 +33,7 @@ require "ganymede.nn.router"
 
 local MoE = module.class "MoE"
 
-MoE.matrices = { up = true, down = true } -- a matrix for each expert (ganymede.optim.muon)
+MoE.matrices = { up = true, gate = true, down = true } -- a matrix for each expert (ganymede.optim.muon)
 MoE.options = {
   width   = { type = "integer", min = 1, doc = "the width of x and y" },
   hidden  = { type = "integer", min = 1, optional = true, doc = "the width inside an expert; default: 4 width" },
@@ -49,8 +50,12 @@ MoE.options = {
     doc = "the smallest limit that a capacity can set, in choices" },
   shared  = { type = "integer", min = 0, default = 0,
               doc = "the number of experts that see every token; they are one MLP, so many times as wide" },
-  activation = { type = "string", default = "gelu", one_of = functions.in_products,
-                 doc = "the activation function of the experts" },
+  shared_hidden = { type = "integer", min = 1, optional = true,
+    doc = "the hidden width of the MLP that sees every token, in place of shared times hidden" },
+  shared_gate = { type = "boolean", default = false,
+    doc = "whether what that MLP gives is multiplied by sigmoid(x w'), a number for each token, as in Qwen2-MoE" },
+  activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
+                 doc = "the activation function of the experts; the last four are gated" },
   bias    = { type = "boolean", default = true, doc = "whether the experts have biases" },
   dropout = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the result is dropped in training" },
@@ -79,6 +84,7 @@ function MoE:placement()
   return {
     up = { store = { axes, "tensor" } }, up_bias = { store = { axes, "tensor" } },
     down = { store = { axes, false, "tensor" } }, down_bias = { store = { axes } },
+    gate = { store = { axes, "tensor" } }, gate_bias = { store = { axes, "tensor" } },
   }
 end
 
@@ -94,22 +100,35 @@ local function build_router(opt)
   return registry.routers:build(all)
 end
 
+-- The MLP that every token goes through, of this hidden width.
+local function build_shared(self, opt, hidden, output)
+  self.shared = MLP {
+    width = opt.width, hidden = hidden, activation = opt.activation, bias = opt.bias,
+    weight_initializer = opt.weight_initializer, output_initializer = output, bias_initializer = opt.bias_initializer,
+  }
+  if opt.shared_gate then
+    self:param("shared_gate", { 1, opt.width }, init.resolve(opt.weight_initializer, init.dense_weight, opt.width, 1))
+  end
+end
+
 function MoE:build(opt)
   local e, h, f = opt.experts, opt.width, opt.hidden or 4 * opt.width
   local output = opt.output_initializer
   if output == nil then output = opt.weight_initializer end
   self.router = build_router(opt)
-  self:param("up", { e, f, h }, init.resolve(opt.weight_initializer, init.dense_weight, h, f))
-  if opt.bias then self:param("up_bias", { e, f }, init.resolve(opt.bias_initializer, init.dense_bias, h)) end
+  local function first(name)
+    self:param(name, { e, f, h }, init.resolve(opt.weight_initializer, init.dense_weight, h, f))
+    if opt.bias then
+      self:param(name .. "_bias", { e, f }, init.resolve(opt.bias_initializer, init.dense_bias, h))
+    end
+  end
+  first "up"
   self:param("down", { e, h, f }, init.resolve(output, init.dense_weight, f, h))
   if opt.bias then self:param("down_bias", { e, h }, init.resolve(opt.bias_initializer, init.dense_bias, f)) end
-  if opt.shared > 0 then
-    self.shared = MLP {
-      width = h, hidden = opt.shared * f, activation = opt.activation, bias = opt.bias,
-      weight_initializer = opt.weight_initializer, output_initializer = output,
-      bias_initializer = opt.bias_initializer,
-    }
-  end
+  if functions.is_gate(opt.activation) then first "gate" end
+  local hidden = opt.shared_hidden or opt.shared * f
+  if hidden > 0 then build_shared(self, opt, hidden, output) end
+  if opt.shared_gate and hidden == 0 then error("MoE: shared_gate needs shared or shared_hidden", 3) end
   if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end
 end
 
@@ -142,6 +161,14 @@ local function served(self, index)
   return room and core.experts_capacity(index, self.opt.experts, room) or index, room
 end
 
+-- What the MLP that sees every token adds. tokens: x, whole.
+local function shared_part(self, x, tokens)
+  local y = self.shared(x)
+  if not self.opt.shared_gate then return y end
+  local gate = ops.sigmoid(ops.linear(tokens, self:use "shared_gate"))
+  return stream.join(ops.mul(whole_tokens(stream.to(y)), gate))
+end
+
 --- x (..., width) -> the same shape. Backward: dx is set, the gradients of the parameters are added to.
 function MoE:forward(x)
   local tokens = whole_tokens(stream.to(x))
@@ -152,9 +179,9 @@ function MoE:forward(x)
   local kept, room = served(self, index)
   local y = stream.join(core.experts(tokens, kept, wide(weight), {
     up = self:use "up", up_bias = self:use "up_bias", down = self:use "down", down_bias = self:use "down_bias",
-    activation = self.opt.activation, room = room,
+    gate = self:use "gate", gate_bias = self:use "gate_bias", activation = self.opt.activation, room = room,
   }))
-  if self.shared then y = ops.add(y, self.shared(x)) end
+  if self.shared then y = ops.add(y, shared_part(self, x, tokens)) end
   return self.dropout and self.dropout(y) or y
 end
 
@@ -165,7 +192,9 @@ function MoE:flops()
   local hidden = opt.hidden or 4 * opt.width
   local router = self.router
   local k = router.k or router.opt and router.opt.k or 1
-  return 2 * opt.width * opt.experts + (k + opt.shared) * 4 * opt.width * hidden
+  local products = functions.is_gate(opt.activation) and 3 or 2
+  local shared = opt.shared_hidden or opt.shared * hidden
+  return 2 * opt.width * opt.experts + (k * hidden + shared) * 2 * products * opt.width
 end
 
 return MoE

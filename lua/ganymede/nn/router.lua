@@ -2,7 +2,7 @@
 -- in x's dtype (f32 if that has 16 bits), and a list of losses, scalar tensors that training adds to its own loss.
 -- Nothing here reads a number, so the host does not wait for the device.
 --
---     TopKRouter      the k largest of softmax(x W'), weights normalised to the sum 1 (Shazeer et al. 2017)
+--     TopKRouter      the k largest of softmax(x W'), weights normalised to the sum 1 (Shazeer et al. 2017), or not
 --     SwitchRouter    the largest; its weight is the probability itself (Fedus et al., Switch, arXiv:2101.03961)
 --     Top2Router      the two largest, weights normalised (Lepikhin et al., GShard, arXiv:2006.16668)
 --     SigmoidRouter   the k largest of sigmoid(x W') + bias; the weights come from the scores without the bias. The
@@ -108,11 +108,14 @@ local function normalised(weight) return ops.div(weight, ops.sum(weight, -1, tru
 
 local TopKRouter = module.class("TopKRouter", Router, "routers")
 
-TopKRouter.options = extended(Router.options, with_k)
+TopKRouter.options = extended(extended(Router.options, with_k), {
+  normalise = { type = "boolean", default = true,
+    doc = "whether the weights of a token are divided by their sum; otherwise they are the probabilities themselves" },
+})
 
 function TopKRouter:choose(probabilities)
   local weight, index = ops.top_k(probabilities, self.opt.k)
-  return index, normalised(weight)
+  return index, self.opt.normalise and normalised(weight) or weight
 end
 
 function TopKRouter:forward(x)

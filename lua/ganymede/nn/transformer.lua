@@ -65,6 +65,8 @@ end
 local function hidden_width(opt)
   if opt.hidden then return opt.hidden end
   local hidden = opt.width * opt.mlp_ratio
+  local nearest = math.floor(hidden + 0.5)
+  if math.abs(hidden - nearest) < 1e-9 * hidden then hidden = nearest end -- what the rounding of a ratio leaves
   if hidden % 1 ~= 0 or hidden < 1 then
     error(("TransformerBlock: mlp_ratio %g times width %d must be a whole number from 1"):format(opt.mlp_ratio,
       opt.width), 4)

@@ -110,10 +110,13 @@ local chat_options = {
   values = { type = "table", optional = true, doc = "other values that the template may name" },
 }
 
+--- Reads the chat template beside the tokenizer now; otherwise its first use does.
+function Tokenizer:load_template() self.render, self.values = load_template(self) end
+
 --- The text of a conversation, by the chat template of the model. Encode it with special = false.
 function Tokenizer:chat(messages, opt)
   opt = options.check("chat", chat_options, opt, 2)
-  if not self.render then self.render, self.values = load_template(self) end
+  if not self.render then self:load_template() end
   local values = { messages = messages, add_generation_prompt = opt.add_generation_prompt, tools = json.null,
     documents = json.null }
   for _, list in ipairs { self.values, opt.values or {} } do

@@ -5,10 +5,10 @@ local families = require "ganymede.hub.families"
 
 local gpt2 = { model = "GPT", types = { gpt2 = true }, transposed = true }
 
-gpt2.ignored = { "attn%.bias$", "attn%.masked_bias$" } -- triangles of ones and a large number
+-- Triangles of ones and a large number; and a head that is tied, which some store all the same.
+function gpt2.ignored(opt) return { "attn%.bias$", "attn%.masked_bias$", opt.tied and "^lm_head%.weight$" or nil } end
 
-local activations = { gelu_new = "gelu_tanh", gelu_pytorch_tanh = "gelu_tanh", gelu = "gelu", relu = "relu",
-                      silu = "silu" }
+local activations = families.activations
 
 function gpt2.options(config)
   local width, act = config:need "n_embd", config:get("activation_function", "gelu_new")
@@ -27,11 +27,14 @@ function gpt2.options(config)
 end
 
 function gpt2.config(opt)
-  local act = ({ gelu_tanh = "gelu_new", gelu = "gelu", relu = "relu", silu = "silu" })[opt.activation]
+  if opt.moe then families.refuse("gpt2", "moe", opt.moe) end
+  if not opt.bias then families.refuse("gpt2", "bias", opt.bias) end
+  if opt.kv_heads and opt.kv_heads ~= opt.heads then families.refuse("gpt2", "kv_heads", opt.kv_heads) end
   return {
     model_type = "gpt2", architectures = { "GPT2LMHeadModel" }, vocab_size = opt.vocabulary,
     n_positions = opt.sequence_length, n_embd = opt.width, n_layer = opt.depth, n_head = opt.heads,
-    n_inner = opt.mlp_ratio * opt.width, activation_function = act, layer_norm_epsilon = opt.eps,
+    n_inner = families.rounded(opt.mlp_ratio * opt.width),
+    activation_function = families.activation_there("gpt2", opt.activation), layer_norm_epsilon = opt.eps,
     resid_pdrop = opt.dropout, embd_pdrop = opt.dropout, attn_pdrop = opt.attention_dropout,
     tie_word_embeddings = opt.tied,
   }

@@ -4,14 +4,17 @@
 --
 --     { model = "Llama",                          -- the class, in gm.registry.models
 --       types = { llama = true, ... },            -- model_type in config.json
+--       takes = function(options) ... end,        -- of several families of a class: is the model one of this?
 --       options = function(config) ... end,       -- config (a reader, see below) -> options of the class
 --       config = function(options) ... end,       -- back: options of the class -> config.json
---       entries = function(options, has) ... end, -- list of { parameter, pieces }, see `entries`
+--       entries = function(options, has) ... end, -- list of { parameter, pieces, shapes }
 --       transposed = true,                        -- nil: matrices stand as ours; true: the other way round
---       ignored = { "pattern", ... } }            -- arrays of files that carry no numbers of the model
+--       ignored = function(options) ... end }     -- patterns of arrays of files that carry no numbers of the model
 --
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
--- the same list. Arrays are named by those who made the files; `has(name)` tells whether the file has one.
+-- the same list. shapes[name]: that of an array in the file, where pieces see it in another one (shape). Arrays are
+-- named by those who made the files; `has(name)` tells whether the file has one. `config` refuses options that the
+-- format cannot say (families.refuse).
 -- @module ganymede.hub.families
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
@@ -78,7 +81,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "gpt2" }
+local list = { "llama", "moe", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
@@ -92,11 +95,11 @@ function families.of(model_type)
   return nil, types
 end
 
---- The family that has models of this class, or nil.
-function families.of_class(class)
+--- The family that has models of this class with these options, or nil. Families of one class tell by `takes`.
+function families.of_class(class, opt)
   for _, name in ipairs(list) do
     local family = require("ganymede.hub.families." .. name)
-    if family.model == class then return family end
+    if family.model == class and (not family.takes or family.takes(opt)) then return family end
   end
 end
 
@@ -116,6 +119,26 @@ function families.read(values, path, ignore)
   return family, opt
 end
 
+--- Activation functions that are not gated: name there -> name here.
+families.activations = { gelu = "gelu", gelu_new = "gelu_tanh", gelu_pytorch_tanh = "gelu_tanh", relu = "relu",
+  silu = "silu" }
+
+local theirs_of = { gelu_tanh = "gelu_new", gelu = "gelu", relu = "relu", silu = "silu" }
+
+--- The name there of an activation function of ours.
+function families.activation_there(model_type, ours)
+  return theirs_of[ours] or families.refuse(model_type, "activation", ours)
+end
+
+--- A width that was worked out by a ratio, without the rounding of the ratio.
+function families.rounded(n) return math.floor(n + 0.5) end
+
+--- Refuses to write a model with an option that the format of its family does not have.
+function families.refuse(model_type, name, value)
+  failure(2, "%s = %s: a model of type %s cannot say that in its config.json; write plain arrays (--plain, or "
+    .. "gm.save_arrays)", name, options.brief(value), model_type)
+end
+
 -- ---------------------------------------------------------------- boxes
 
 --- Arrays of entries: list of { name, dtype, shape } in order, from the shapes of parameters and their pieces.
@@ -128,10 +151,11 @@ function families.arrays(entries, shapes, dtype)
       if piece.transpose then order = { 2, 1 } end
       local known = at[piece.name]
       if not known then
-        known = { name = piece.name, dtype = dtype, shape = {} }
+        local given = entry.shapes and entry.shapes[piece.name]
+        known = { name = piece.name, dtype = dtype, shape = given or {}, given = given ~= nil }
         at[piece.name], out[#out + 1] = known, known
       end
-      for d = 1, #shape do
+      for d = 1, known.given and 0 or #shape do
         local e = order and order[d] or d
         known.shape[e] = math.max(known.shape[e] or 0, (piece.offset and piece.offset[e] or 1) - 1 + size[d])
       end
@@ -165,6 +189,37 @@ function families.qkv(kv_heads, group, size, width, source, transposed)
     end
   end
   return pieces
+end
+
+local List = {}
+List.__index = List
+
+--- An empty list of entries, with methods that add some.
+function families.list() return setmetatable({}, List) end
+
+--- A parameter that is one array.
+function List:add(ours, theirs, transposed) self[#self + 1] = families.whole(ours, theirs, transposed) end
+
+--- Weight and bias of a layer.
+function List:both(ours, theirs, transposed)
+  self:add(ours .. ".weight", theirs .. ".weight", transposed)
+  self:add(ours .. ".bias", theirs .. ".bias")
+end
+
+--- Queries, keys and values of layers of their own: names, in this order, behind `theirs`. has_bias: they have biases.
+function List:qkv(opt, ours, theirs, names, has_bias)
+  local kv, size = opt.kv_heads or opt.heads, opt.head_size or opt.width / opt.heads
+  local group = opt.heads / kv
+  local function rows(what)
+    return function(part, head)
+      return theirs .. names[part] .. what, head * (part == 1 and group or 1) * size + 1
+    end
+  end
+  self[#self + 1] = { parameter = ours .. ".weight",
+                      pieces = families.qkv(kv, group, size, opt.width, rows ".weight") }
+  if has_bias then
+    self[#self + 1] = { parameter = ours .. ".bias", pieces = families.qkv(kv, group, size, nil, rows ".bias") }
+  end
 end
 
 return families

@@ -4,7 +4,10 @@ local families = require "ganymede.hub.families"
 
 local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true } }
 
-llama.ignored = { "rotary_emb%.inv_freq$" }
+-- Some store a head that is tied all the same.
+function llama.ignored(opt) return { "rotary_emb%.inv_freq$", opt.tied and "^lm_head%.weight$" or nil } end
+
+function llama.takes(opt) return not opt.moe end
 
 local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "geglu_tanh", relu = "reglu" }
 
@@ -45,6 +48,8 @@ end
 
 -- Which projections have biases: the options bias and qkv_bias.
 local function biases_of(config, kind)
+  if kind == "mixtral" then return false, nil end
+  if kind == "qwen2_moe" then return false, config:get("qkv_bias", true) end
   local attention, mlp = config:get("attention_bias", false), config:get("mlp_bias", false)
   if kind == "qwen2" then return false, true end
   if attention ~= mlp then config:refuse "attention_bias and mlp_bias differ, which this program does not have" end
@@ -56,7 +61,7 @@ local function window(config, kind)
     if layer ~= "full_attention" then config:refuse("a layer of type '%s' is not supported yet", tostring(layer)) end
   end
   local size = config:get "sliding_window"
-  if kind == "qwen2" or kind == "qwen3" then
+  if kind:find "^qwen" then
     if not config:get("use_sliding_window", false) then return end
   end
   if size and size < config:need "max_position_embeddings" then
@@ -65,12 +70,13 @@ local function window(config, kind)
   end
 end
 
+--- The options of what all models of this kind have; those of MLPs aside.
 function llama.options(config)
   local kind, heads, width = config:need "model_type", config:need "num_attention_heads", config:need "hidden_size"
   local act = config:get("hidden_act", "silu")
   local bias, qkv_bias = biases_of(config, kind)
   local eps = config:get("rms_norm_eps", 1e-6)
-  local size = config:get("head_dim", kind == "qwen3" and 128 or width / heads)
+  local size = config:get("head_dim", kind:find "^qwen3" and 128 or width / heads)
   window(config, kind)
   return {
     vocabulary = config:need "vocab_size", width = width, heads = heads, hidden = config:need "intermediate_size",
@@ -78,26 +84,31 @@ function llama.options(config)
     head_size = size ~= width / heads and size or nil,
     sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
     activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config),
-    qk_norm = kind == "qwen3" and eps or nil, tied = config:get("tie_word_embeddings", false),
+    qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", false),
     attention_dropout = config:get("attention_dropout", 0),
   }
 end
 
-local function hidden_act(activation)
-  for theirs, ours in pairs(activations) do
-    if ours == activation then return theirs end
+local function hidden_act(kind, activation)
+  for _, theirs in ipairs { "silu", "gelu", "gelu_pytorch_tanh", "relu" } do
+    if activations[theirs] == activation then return theirs end
   end
+  families.refuse(kind, "activation", activation)
 end
 
 local function kind_of(opt)
+  if opt.qk_norm and (opt.bias or opt.qkv_bias) then families.refuse("qwen3", "bias", true) end
+  if opt.bias and opt.qkv_bias == false then families.refuse("llama", "qkv_bias", false) end
   if opt.qk_norm then return "qwen3", "Qwen3ForCausalLM" end
   if opt.qkv_bias and not opt.bias then return "qwen2", "Qwen2ForCausalLM" end
   return "llama", "LlamaForCausalLM"
 end
 
-function llama.config(opt)
-  local kind, class = kind_of(opt)
-  local given = opt.rotary == true and {} or opt.rotary
+--- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's.
+function llama.config(opt, kind, class)
+  if not kind then kind, class = kind_of(opt) end
+  local given = opt.rotary == true and {} or opt.rotary or families.refuse(kind, "rotary", opt.rotary)
+  if given.interleaved then families.refuse(kind, "rotary.interleaved", true) end
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
@@ -107,7 +118,8 @@ function llama.config(opt)
     model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
     intermediate_size = opt.hidden, num_hidden_layers = opt.depth, num_attention_heads = opt.heads,
     num_key_value_heads = opt.kv_heads, head_dim = opt.head_size or opt.width / opt.heads,
-    hidden_act = hidden_act(opt.activation), max_position_embeddings = opt.sequence_length, rms_norm_eps = opt.eps,
+    hidden_act = hidden_act(kind, opt.activation), max_position_embeddings = opt.sequence_length,
+    rms_norm_eps = opt.eps,
     tie_word_embeddings = opt.tied, rope_parameters = rope, rope_theta = rope.rope_theta,
     attention_bias = opt.bias, mlp_bias = opt.bias, attention_dropout = opt.attention_dropout,
   }
@@ -135,7 +147,17 @@ local function attention_entries(add, opt, ours, theirs)
   if opt.bias then add(families.whole(ours .. "attention.output.bias", theirs .. "self_attn.o_proj.bias")) end
 end
 
-function llama.entries(opt)
+-- Gate, up and down of an MLP.
+local function mlp_entries(add, opt, _, ours, theirs)
+  for _, name in ipairs { "gate", "up", "down" } do
+    for _, what in ipairs(opt.bias and { "weight", "bias" } or { "weight" }) do
+      add(families.whole(("%smlp.%s.%s"):format(ours, name, what), ("%smlp.%s_proj.%s"):format(theirs, name, what)))
+    end
+  end
+end
+
+--- The entries of a model. of_mlp(add, options, block, ours, theirs) adds those of what stands for the MLP of a block.
+function llama.entries(opt, _, of_mlp)
   local list = {}
   local function add(entry) list[#list + 1] = entry end
   add(families.whole("tokens.weight", "model.embed_tokens.weight"))
@@ -144,15 +166,14 @@ function llama.entries(opt)
     add(families.whole(ours .. "norm1.weight", theirs .. "input_layernorm.weight"))
     attention_entries(add, opt, ours, theirs)
     add(families.whole(ours .. "norm2.weight", theirs .. "post_attention_layernorm.weight"))
-    for _, name in ipairs { "gate", "up", "down" } do
-      for _, what in ipairs(opt.bias and { "weight", "bias" } or { "weight" }) do
-        add(families.whole(("%smlp.%s.%s"):format(ours, name, what), ("%smlp.%s_proj.%s"):format(theirs, name, what)))
-      end
-    end
+    local entries = of_mlp or mlp_entries
+    entries(add, opt, i, ours, theirs)
   end
   add(families.whole("norm.weight", "model.norm.weight"))
   if not opt.tied then add(families.whole("head.weight", "lm_head.weight")) end
   return list
 end
+
+llama.mlp_entries = mlp_entries
 
 return llama

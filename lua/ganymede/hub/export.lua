@@ -1,0 +1,199 @@
+--- Models of ours in the formats of others: a folder that `transformers` loads, or plain arrays.
+--
+--     gm.export_model(model, "tuned")                    -- of a model in memory, in any layout; collective
+--     export.checkpoint("runs/x", "tuned", {})           -- of a checkpoint; one process, one tensor after the other
+--
+-- Both write the same: config.json, model.safetensors (several files with an index where it is large), and the files of
+-- the tokenizer, copied from where the model came from. What a format has no word for is refused. A checkpoint may be
+-- of any mesh, mode and stage: it holds whole tensors by name. Adapters of a checkpoint are added to their weights.
+-- The trap: the folder of a model that came from elsewhere must still be there, or be named again (config).
+-- @module ganymede.hub.export
+local adapter = require "ganymede.nn.adapter"
+local checkpoint = require "ganymede.checkpoint"
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local families = require "ganymede.hub.families"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
+local sources = require "ganymede.hub.sources"
+local write = require "ganymede.hub.write"
+
+local export = {}
+
+-- ---------------------------------------------------------------- what is written beside the arrays
+
+-- Files of a tokenizer, and what says how to generate.
+export.copied = { "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+  "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "generation_config.json",
+  "preprocessor_config.json" }
+
+-- Keys of the config.json that a model came with, which our options do not have.
+local kept_keys = { "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
+  "id2label", "label2id", "initializer_range" }
+
+local names_of_types = { f32 = "float32", f64 = "float64", bf16 = "bfloat16", f16 = "float16" }
+
+--- Copies the files of a tokenizer -> list of their names.
+function export.copy_files(from, to)
+  local list = {}
+  for _, name in ipairs(from and export.copied or {}) do
+    local text = machine.read(from .. "/" .. name)
+    if text then
+      core.write_whole(to .. "/" .. name, text)
+      list[#list + 1] = name
+    end
+  end
+  return list
+end
+
+-- config: what the family says of the model; source: where it came from, or nil
+local function write_config(folder, config, source, dtype)
+  local before = source and source.config or {}
+  for _, key in ipairs(kept_keys) do
+    if config[key] == nil then config[key] = before[key] end
+  end
+  config.dtype = names_of_types[dtype]
+  core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")
+  return export.copy_files(source and source.files, folder)
+end
+
+-- ---------------------------------------------------------------- arrays
+
+local function check_class(class, family)
+  if family then return end
+  failure(2, "a model of class %s belongs to no family that is known; write plain arrays (--plain, or gm.save_arrays)",
+    tostring(class))
+end
+
+-- family, options, list of { parameter, shape } -> config, arrays, entries without tensors
+local function described(family, opt, declared, dtype)
+  local shapes = {}
+  for _, p in ipairs(declared) do shapes[p.name] = p.shape end
+  local config, own, entries = family.config(opt), family.entries(opt), {}
+  for i, entry in ipairs(own) do
+    entries[i] = { parameter = entry.parameter, shape = shapes[entry.parameter], dtype = dtype, pieces = entry.pieces }
+  end
+  return config, families.arrays(own, shapes, dtype), entries
+end
+
+local function write_arrays(folder, list, entries, max_file_bytes)
+  return write.all(folder .. "/model.safetensors", list, entries,
+    { max_file_bytes = max_file_bytes, metadata = { format = "pt" } })
+end
+
+-- ---------------------------------------------------------------- of a model
+
+--- What gm.export_model does (ganymede.hub.pretrained).
+function export.model(model, folder, opt)
+  local family, tensors, dtype = families.of_class(model.name, model.opt), {}, opt.dtype
+  check_class(model.name, family)
+  for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
+  local declared = model:declared()
+  for _, p in ipairs(declared) do
+    dtype = dtype or tensors[p.name] and tensors[p.name]:dtype()
+    if p.name:find "%.lora%." then failure(2, "export_model: %s is an adapter; call gm.merge_lora first", p.name) end
+  end
+  local config, list, entries = described(family, model.opt, declared, dtype)
+  for _, entry in ipairs(entries) do entry.tensor = tensors[entry.parameter] end
+  if ranks.is_first() then core.make_folders(folder) end
+  write_arrays(folder, list, entries, opt.max_file_bytes)
+  ranks.from_first(function() write_config(folder, config, model.source, dtype) end)
+  return folder
+end
+
+-- ---------------------------------------------------------------- of a checkpoint
+
+-- The adapters of a checkpoint: { [path of a layer] = scale of what its adapter adds }.
+local function adapters_of(ck)
+  local scales = {}
+  for _, item in ipairs(type(ck.meta.adapters) == "table" and ck.meta.adapters or {}) do
+    if item.part or item.dora then
+      failure(2, "%s: '%s' has %s; open the model, and then gm.load_adapter, gm.merge_lora and gm.export_model do it",
+        ck.path, item.layer, item.dora and "an adapter with a magnitude (DoRA)" or "an adapter for each of its parts")
+    end
+    scales[item.layer] = adapter.scale(item)
+  end
+  for _, name in ipairs(ck:names()) do
+    local layer = name:match "^(.*)%.lora%.a%.weight$"
+    if layer and not scales[layer] then
+      failure(2, "%s: has adapters, and does not say their alpha: no recipe made it; call gm.merge_lora before it is "
+        .. "saved", ck.path)
+    end
+  end
+  return scales
+end
+
+-- The tensor `name` of a checkpoint, with what its adapter adds; whole.
+local function whole_tensor(ck, name, scales)
+  local info = ck:info(name)
+  local function read(of)
+    local there = ck:info(of)
+    return ck:read_into(of, core.empty(there.shape, there.dtype))
+  end
+  local tensor, stem = read(name), name:match "^(.*)%.weight$"
+  local scale = scales[stem]
+  if not scale then return tensor, info end
+  return tensor + adapter.sum(read(stem .. ".lora.a.weight"), read(stem .. ".lora.b.weight"), scale), info
+end
+
+-- As a model of its family.
+local function as_model(ck, about, folder, opt)
+  check_class(about.class, about.family)
+  local model = registry.models:get(about.class)(about.options)
+  local declared, dtype, scales = model:declared(), opt.dtype, adapters_of(ck)
+  for _, p in ipairs(declared) do
+    local info = ck:info(p.name)
+    if not (info or p.tied) then failure(2, "%s: has no '%s', which a %s has", ck.path, p.name, about.class) end
+    dtype = dtype or info and info.dtype
+  end
+  local config, list, entries = described(about.family, model.opt, declared, dtype)
+  for _, entry in ipairs(entries) do
+    entry.tensor = function() return (whole_tensor(ck, entry.parameter, scales)) end
+  end
+  core.make_folders(folder)
+  write_arrays(folder, list, entries, opt.max_file_bytes)
+  return { arrays = #list, files = write_config(folder, config, about, dtype) }
+end
+
+-- Is this a tensor of the model, under its own name?
+local function of_model(name) return not (name:find "^optimizer/" or name:find "^average%d*/") end
+
+-- As arrays under the names that they have here. all: also what is no part of the model.
+local function as_arrays(ck, folder, opt)
+  local list, entries = {}, {}
+  for _, name in ipairs(ck:names()) do
+    local info = ck:info(name)
+    if opt.all or of_model(name) then
+      local converted = opt.dtype and info.dtype:match "^[bf]" and opt.dtype or info.dtype
+      list[#list + 1] = { name = name, dtype = converted, shape = info.shape }
+      entries[#entries + 1] = { tensor = function() return (ck:read_into(name, core.empty(info.shape, info.dtype))) end,
+        dtype = info.dtype, shape = info.shape, pieces = { { name = name } } }
+    end
+  end
+  if #list == 0 then failure(2, "%s: has no tensors of a model; --all takes those of its optimizer", ck.path) end
+  core.make_folders(folder)
+  write_arrays(folder, list, entries, opt.max_file_bytes)
+  return { arrays = #list, files = {} }
+end
+
+--- Writes the model of a checkpoint into a folder. opt: plain: arrays under our names, without config.json; all: also
+-- those of optimizer and averages; dtype; max_file_bytes; config: a folder whose config.json says what the model is;
+-- files: a folder with the tokenizer -> { path = the checkpoint, arrays = how many, files = names of copied files }.
+-- One process, which never holds more than one tensor and its adapter.
+function export.checkpoint(path, folder, opt)
+  local found = sources.checkpoint_at(path)
+    or failure(2, "%s: there is no checkpoint; name one, the folder of some, or that of a run", path)
+  local ck = checkpoint.open(found)
+  local done = failure.protect(function() ck:close() end, function()
+    if opt.plain then return as_arrays(ck, folder, opt) end
+    local about = sources.of_meta(ck.meta, found, opt.config and sources.options(opt.config))
+    about.files = opt.files or about.files
+    return as_model(ck, about, folder, opt)
+  end)
+  done.path = found
+  return done
+end
+
+return export

@@ -1,0 +1,282 @@
+--- Models in one GGUF file, as llama.cpp writes them: Llama, Qwen2 and Qwen3, with numbers of any type that is read.
+--
+-- The keys of the file become options of gm.models.Llama; keys of the architecture that nobody understands are refused.
+-- llama.cpp turns neighbouring pairs, where transformers and we turn the halves of a head: for Llama the rows of
+-- queries and keys stand in the order 0, d/2, 1, d/2 + 1, ... in the file, and are put back here.
+-- @module ganymede.hub.gguf
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local families = require "ganymede.hub.families"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+local tokenizers = require "ganymede.text.tokenizer"
+
+local gguf = {}
+
+-- ---------------------------------------------------------------- keys
+
+-- architecture -> { permuted = rows of queries and keys stand in pairs, norm = queries and keys are normalised }
+local architectures = { llama = { permuted = true }, qwen2 = {}, qwen3 = { norm = true } }
+
+local Keys = {}
+Keys.__index = Keys
+
+function Keys:get(name, otherwise)
+  self.asked[self.architecture .. "." .. name] = true
+  local value = self.meta[self.architecture .. "." .. name]
+  if value == nil then return otherwise end
+  return value
+end
+
+function Keys:need(name)
+  local value = self:get(name)
+  if value == nil then failure(2, "%s: has no key '%s.%s'", self.path, self.architecture, name) end
+  return value
+end
+
+-- Keys of the architecture that hold something and that nobody understands; ignore: a list of those that change no
+-- number.
+local function finish(self, ignore)
+  local unknown = {}
+  for _, key in ipairs(ignore or {}) do self.asked[key] = true end
+  for key in pairs(self.meta) do
+    if key:sub(1, #self.architecture + 1) == self.architecture .. "." and not self.asked[key] then
+      unknown[#unknown + 1] = key
+    end
+  end
+  table.sort(unknown)
+  if #unknown > 0 then failure(2, "%s: keys that are not understood: %s", self.path, table.concat(unknown, ", ")) end
+end
+
+local function rotary_of(keys, size)
+  local kind, scaling = keys:get("rope.scaling.type", "none"), nil
+  if kind == "linear" then scaling = { type = "linear", factor = keys:need "rope.scaling.factor" }
+  elseif kind ~= "none" then
+    failure(2, "%s: rope.scaling.type is %s; of GGUF files this program has none and linear", keys.path,
+      options.brief(kind))
+  end
+  return { base = keys:get("rope.freq_base", 10000), fraction = keys:get("rope.dimension_count", size) / size,
+    scaling = scaling }
+end
+
+local function sizes_of(keys)
+  local width, heads = keys:need "embedding_length", keys:need "attention.head_count"
+  local kv_heads = keys:get("attention.head_count_kv", heads)
+  if type(heads) == "table" or type(kv_heads) == "table" then
+    failure(2, "%s: layers with different numbers of heads, which this program does not have", keys.path)
+  end
+  local size = keys:get("attention.key_length", width / heads)
+  if keys:get("attention.value_length", size) ~= size then
+    failure(2, "%s: keys and values of different lengths, which this program does not have", keys.path)
+  end
+  if keys:get("expert_count", 0) > 0 then
+    failure(2, "%s: has experts; of GGUF files this program reads models without", keys.path)
+  end
+  keys:get "expert_used_count"
+  return width, heads, kv_heads, size
+end
+
+-- The options of the class.
+local function options_of(keys, file, ignore)
+  local width, heads, kv_heads, size = sizes_of(keys)
+  local eps, about = keys:need "attention.layer_norm_rms_epsilon", architectures[keys.architecture]
+  local tokens = file:info "token_embd.weight" or failure(2, "%s: has no array 'token_embd.weight'", file.path)
+  keys:get "vocab_size"
+  local opt = {
+    vocabulary = tokens.shape[1], width = width, heads = heads, kv_heads = kv_heads,
+    head_size = size ~= width / heads and size or nil, depth = keys:need "block_count",
+    hidden = keys:need "feed_forward_length", sequence_length = keys:need "context_length", eps = eps,
+    rotary = rotary_of(keys, size), tied = not file:has "output.weight", bias = false,
+    qkv_bias = file:has "blk.0.attn_q.bias" or nil, qk_norm = about.norm and eps or nil,
+  }
+  finish(keys, ignore)
+  return opt
+end
+
+-- ---------------------------------------------------------------- arrays
+
+-- A half of a head: rows 0, 2, 4, ... or 1, 3, 5, ... of the file, which is seen as rows of two.
+local function half(name, rows, width, first, at, which, size)
+  return { name = name, shape = { rows / 2, 2 * width }, offset = { first / 2 + 1, which * width + 1 },
+           at = { at, 1 }, size = { size / 2, width } }
+end
+
+-- Pieces of our rows: key head by key head, its queries, its key, its value.
+local function qkv_pieces(opt, stem, permuted)
+  local size, group = opt.head_size or opt.width / opt.heads, opt.heads / opt.kv_heads
+  local pieces, at = {}, 1
+  local function take(name, heads, head)
+    if permuted then
+      for which = 0, 1 do
+        pieces[#pieces + 1] = half(name, heads * size, opt.width, head * size, at + which * size / 2, which, size)
+      end
+    else
+      pieces[#pieces + 1] = { name = name, offset = { head * size + 1, 1 }, at = { at, 1 }, size = { size, opt.width } }
+    end
+    at = at + size
+  end
+  for kv = 0, opt.kv_heads - 1 do
+    for q = 0, group - 1 do take(stem .. "attn_q.weight", opt.heads, kv * group + q) end
+    take(stem .. "attn_k.weight", opt.kv_heads, kv)
+    pieces[#pieces + 1] = { name = stem .. "attn_v.weight", offset = { kv * size + 1, 1 }, at = { at, 1 },
+                            size = { size, opt.width } }
+    at = at + size
+  end
+  return pieces
+end
+
+local function entries_of(opt, architecture)
+  local about, list = architectures[architecture], families.list()
+  list:add("tokens.weight", "token_embd.weight")
+  for i = 1, opt.depth do
+    local ours, theirs = ("blocks.%d."):format(i), ("blk.%d."):format(i - 1)
+    list:add(ours .. "norm1.weight", theirs .. "attn_norm.weight")
+    list[#list + 1] = { parameter = ours .. "attention.qkv.weight", pieces = qkv_pieces(opt, theirs, about.permuted) }
+    if opt.qkv_bias then
+      local names = { "attn_q", "attn_k", "attn_v" }
+      local both = families.list()
+      both:qkv(opt, ours .. "attention.qkv", theirs, names, true)
+      list[#list + 1] = both[2]
+    end
+    if about.norm then
+      list:add(ours .. "attention.query_norm", theirs .. "attn_q_norm.weight")
+      list:add(ours .. "attention.key_norm", theirs .. "attn_k_norm.weight")
+    end
+    list:add(ours .. "attention.output.weight", theirs .. "attn_output.weight")
+    list:add(ours .. "norm2.weight", theirs .. "ffn_norm.weight")
+    for _, name in ipairs { "gate", "up", "down" } do
+      list:add(("%smlp.%s.weight"):format(ours, name), ("%sffn_%s.weight"):format(theirs, name))
+    end
+  end
+  list:add("norm.weight", "output_norm.weight")
+  if not opt.tied then list:add("head.weight", "output.weight") end
+  return list
+end
+
+--- What the model of an open GGUF file is -> class, options, entries. ignore: keys that change no number.
+function gguf.model(file, ignore)
+  local architecture = file.meta["general.architecture"]
+  if not architectures[architecture] then
+    failure(2, "%s: general.architecture is %s; this program has llama, qwen2, qwen3", file.path,
+      options.brief(architecture))
+  end
+  local keys = setmetatable({ meta = file.meta, path = file.path, architecture = architecture, asked = {} }, Keys)
+  local opt = options_of(keys, file, ignore)
+  if architectures[architecture].permuted and opt.qkv_bias then
+    failure(2, "%s: a llama with biases of queries, which this program reads from safetensors only", file.path)
+  end
+  return "Llama", opt, entries_of(opt, architecture)
+end
+
+--- The tokens that end a text.
+function gguf.stop_tokens(meta)
+  local list = {}
+  for _, name in ipairs { "eos", "eot", "eom" } do
+    local id = meta[("tokenizer.ggml.%s_token_id"):format(name)]
+    if id then list[#list + 1] = id end
+  end
+  return list
+end
+
+-- ---------------------------------------------------------------- tokenizer
+
+local function bytes(use_regex)
+  return { type = "ByteLevel", add_prefix_space = false, trim_offsets = true, use_regex = use_regex }
+end
+
+local function split(pattern)
+  return { type = "Sequence", pretokenizers = json.array {
+    { type = "Split", pattern = { Regex = pattern }, behavior = "Isolated", invert = false }, bytes(false) } }
+end
+
+local words = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+local rest = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+-- How texts are cut before merging, by the name that llama.cpp gives to it.
+local pre_tokenizers = {
+  ["gpt-2"] = bytes(true), default = bytes(true), ["llama-bpe"] = split(words .. "\\p{N}{1,3}" .. rest),
+  qwen2 = split(words .. "\\p{N}" .. rest),
+  smollm = { type = "Sequence", pretokenizers = json.array {
+    { type = "Digits", individual_digits = true }, bytes(true) } },
+}
+
+local CONTROL, USER_DEFINED = 3, 4 -- types of tokens
+
+-- The tokens that stand in no merge, such as <|im_end|>.
+local function added_tokens(tokens, types)
+  local list = json.array {}
+  for i, content in ipairs(tokens) do
+    if types[i] == CONTROL or types[i] == USER_DEFINED then
+      list[#list + 1] = { id = i - 1, content = content, special = types[i] == CONTROL, single_word = false,
+        lstrip = false, rstrip = false, normalized = false }
+    end
+  end
+  return list
+end
+
+-- A token that is put before each text, or null.
+local function processor(meta, tokens)
+  local id = meta["tokenizer.ggml.bos_token_id"]
+  if not meta["tokenizer.ggml.add_bos_token"] or not id then return json.null end
+  local token = tokens[id + 1]
+  return { type = "TemplateProcessing",
+    single = json.array { { SpecialToken = { id = token, type_id = 0 } }, { Sequence = { id = "A", type_id = 0 } } },
+    pair = json.array { { SpecialToken = { id = token, type_id = 0 } }, { Sequence = { id = "A", type_id = 0 } },
+      { SpecialToken = { id = token, type_id = 1 } }, { Sequence = { id = "B", type_id = 1 } } },
+    special_tokens = { [token] = { id = token, ids = json.array { id }, tokens = json.array { token } } } }
+end
+
+--- The tokenizer of a GGUF file, as the texts of tokenizer.json and tokenizer_config.json; nil and why it cannot be:
+-- only byte-level BPE is understood, cut in a way that is known here.
+function gguf.tokenizer_files(meta)
+  local kind, pre = meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"] or "default"
+  if kind ~= "gpt2" then return nil, ("its tokenizer is of the kind %s"):format(options.brief(kind)) end
+  if not pre_tokenizers[pre] then return nil, ("its texts are cut as '%s'"):format(tostring(pre)) end
+  local tokens, vocab = meta["tokenizer.ggml.tokens"] or {}, {}
+  for i, token in ipairs(tokens) do vocab[token] = i - 1 end
+  local file = {
+    version = "1.0", truncation = json.null, padding = json.null,
+    added_tokens = added_tokens(tokens, meta["tokenizer.ggml.token_type"] or {}),
+    normalizer = pre == "qwen2" and { type = "NFC" } or json.null, pre_tokenizer = pre_tokenizers[pre],
+    post_processor = processor(meta, tokens), decoder = bytes(true),
+    model = { type = "BPE", dropout = json.null, unk_token = json.null, continuing_subword_prefix = json.null,
+      end_of_word_suffix = json.null, fuse_unk = false, byte_fallback = false, ignore_merges = pre == "llama-bpe",
+      vocab = vocab, merges = json.array(meta["tokenizer.ggml.merges"] or {}) },
+  }
+  local config = { chat_template = meta["tokenizer.chat_template"] }
+  for _, name in ipairs { "bos", "eos" } do
+    local id = meta[("tokenizer.ggml.%s_token_id"):format(name)]
+    config[name .. "_token"] = id and tokens[id + 1] or nil
+  end
+  return json.encode(file), json.encode(config)
+end
+
+--- Writes the files of its tokenizer into a folder -> list of their names; nil and why not.
+function gguf.write_tokenizer(meta, folder)
+  local file, config = gguf.tokenizer_files(meta)
+  if not file then return nil, config end
+  core.write_whole(folder .. "/tokenizer.json", file)
+  core.write_whole(folder .. "/tokenizer_config.json", config)
+  return { "tokenizer.json", "tokenizer_config.json" }
+end
+
+--- The tokenizer of a GGUF file, for a while in files of the system's temporary folder.
+function gguf.tokenizer(source)
+  local folder = os.tmpname() .. ".d"
+  core.make_folders(folder)
+  return failure.protect(function()
+    for _, name in ipairs { "tokenizer.json", "tokenizer_config.json" } do os.remove(folder .. "/" .. name) end
+    os.remove(folder)
+    os.remove((folder:gsub("%.d$", "")))
+  end, function()
+    local ok, why = gguf.write_tokenizer(source.file.meta, folder)
+    if not ok then
+      failure(2, "%s: %s, which this program does not read; --tokenizer names another", source.path, why)
+    end
+    local tokenizer = tokenizers.open(folder)
+    if source.file.meta["tokenizer.chat_template"] then tokenizer:load_template() end
+    return tokenizer
+  end)
+end
+
+return gguf

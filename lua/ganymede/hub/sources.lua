@@ -1,0 +1,277 @@
+--- Where the numbers of a model come from: a folder of Hugging Face's format, a GGUF file, or a checkpoint of ours.
+--
+--     local source = sources.open("SmolLM2-135M", { strict = true })
+--     source.class, source.options            -- the class, in gm.registry.models, and its options
+--     source.files                            -- the folder that has the tokenizer, if anything has it
+--     source:read("blocks.1.norm1.weight", tensor)    -- this rank's block of it, in any layout; false: it has none
+--     source:close()
+--
+-- sources.options(PATH) reads what the model is, and no numbers. A checkpoint is named by its folder, by the folder of
+-- the checkpoints of a run (the newest counts) or by that of the run.
+-- The trap: opening a checkpoint is collective, because ranks share its checksums.
+-- @module ganymede.hub.sources
+local arrays = require "ganymede.hub.arrays"
+local checkpoint = require "ganymede.checkpoint"
+local failure = require "ganymede.base.failure"
+local families = require "ganymede.hub.families"
+local gguf = require "ganymede.hub.gguf"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+
+local sources = {}
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+-- ---------------------------------------------------------------- what a model is
+
+local function json_of(path)
+  local text = machine.read(path)
+  if not text then return nil end
+  local values = json.decode(text, path, true)
+  if type(values) ~= "table" then failure(2, "%s: is no object", path) end
+  return values
+end
+
+local function tokens_that_end(folder, config)
+  local generation = json_of(folder .. "/generation_config.json") or {}
+  local ids = generation.eos_token_id
+  if ids == nil or ids == json.null then ids = config.eos_token_id end
+  if ids == nil or ids == json.null then return {} end
+  return type(ids) == "table" and ids or { ids }
+end
+
+-- Of a folder with config.json.
+local function of_folder(path, opt)
+  local at = path .. "/config.json"
+  local values = json_of(at) or failure(2, "%s: cannot be read; the folder of a model has it", at)
+  local family, found = families.read(values, at, opt.ignore)
+  return { path = path, files = path, family = family, class = family.model, options = found, config = values,
+    stop_tokens = tokens_that_end(path, values) }
+end
+
+local function folder_of(path) return path:match "^(.*)/[^/]*$" or "." end
+
+--- The checkpoint that a path names: itself, or the newest in it or in its folder `checkpoints`; nil: none. It is not
+-- verified.
+function sources.checkpoint_at(path)
+  path = path:gsub("(.)/+$", "%1")
+  if exists(path .. "/index.json") then return path end
+  for _, folder in ipairs { path, path .. "/checkpoints" } do
+    local list = checkpoint.list(folder)
+    if #list > 0 then return list[#list].path end
+  end
+end
+
+-- The folder beside a checkpoint or above that holds files of a model, or nil.
+local function files_beside(path)
+  local above = folder_of(path)
+  for _, folder in ipairs { above, folder_of(above) } do
+    for _, name in ipairs { "tokenizer.json", "tokenizer.model", "generation_config.json" } do
+      if exists(folder .. "/" .. name) then return folder end
+    end
+  end
+end
+
+-- The options of a run's model, without what JSON marks.
+local function plain(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, entry in pairs(value) do out[key] = plain(entry) end
+  return out
+end
+
+--- What the meta of a checkpoint at `path` says of its model. given: what a folder says of it, where the meta does not.
+function sources.of_meta(meta, path, given)
+  local config = type(meta) == "table" and type(meta.config) == "table" and meta.config or {}
+  local model = type(config.model) == "table" and config.model or nil
+  local about = given
+  if not about and model and model.type == "Pretrained" then
+    local ok, found = failure.try(sources.options, model.path, { ignore = model.ignore })
+    if not ok then
+      failure(2, "%s: is of a model from %s, which cannot be read: %s; name another folder with its config.json", path,
+        tostring(model.path), failure.text(found))
+    end
+    about = found
+  end
+  if not about and not (model and model.type) then
+    failure(2, "%s: does not say what model it is of: no recipe made it; name a folder with its config.json", path)
+  end
+  about = about or { class = model.type }
+  local options = about.options
+  if not options then
+    options = plain(model)
+    options.type = nil
+  end
+  return { path = path, class = about.class, options = options, config = plain(meta.original) or about.config,
+    family = about.family or families.of_class(about.class, options),
+    files = files_beside(path) or about.files,
+    stop_tokens = plain(meta.stop_tokens) or about.stop_tokens or {} }
+end
+
+-- ---------------------------------------------------------------- numbers of files
+
+-- The first names of a list, for a message.
+local function some(list)
+  table.sort(list)
+  local shown = { unpack(list, 1, 5) }
+  return table.concat(shown, ", ") .. (#list > 5 and (" and %d more"):format(#list - 5) or "")
+end
+
+local function is_ignored(patterns, name)
+  for _, pattern in ipairs(patterns) do
+    if name:find(pattern) then return true end
+  end
+  return false
+end
+
+-- Refuses files that lack something, or have something that belongs to nothing. -> entries that are there, by parameter
+local function entries_there(entries, file, ignored, strict)
+  local wanted, missing, left, there = {}, {}, {}, {}
+  for _, entry in ipairs(entries) do
+    there[entry.parameter] = entry
+    for _, piece in ipairs(entry.pieces) do
+      if not wanted[piece.name] and not file:has(piece.name) then missing[#missing + 1] = piece.name end
+      wanted[piece.name] = true
+      if not file:has(piece.name) then there[entry.parameter] = nil end
+    end
+  end
+  for _, name in ipairs(file:names()) do
+    if not wanted[name] and not is_ignored(ignored, name) then left[#left + 1] = name end
+  end
+  if strict and #missing > 0 then failure(2, "%s: lacks %s", file.path, some(missing)) end
+  if strict and #left > 0 then
+    failure(2, "%s: has %s, which belongs to nothing in the model; strict = false leaves it out", file.path, some(left))
+  end
+  return there
+end
+
+local Source = {}
+Source.__index = Source
+
+local function open_files(about, opt)
+  local file = arrays.open(about.path)
+  local entries = about.family.entries(about.options, function(name) return file:has(name) end)
+  local ignored = about.family.ignored and about.family.ignored(about.options) or {}
+  about.file, about.entries = file, entries_there(entries, file, ignored, opt.strict)
+  return setmetatable(about, Source)
+end
+
+local function open_gguf(path, opt)
+  local file = arrays.open(path)
+  local class, found, entries = gguf.model(file, opt.ignore)
+  return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
+    file = file, entries = entries_there(entries, file, {}, opt.strict), stop_tokens = gguf.stop_tokens(file.meta),
+  }, Source)
+end
+
+local function open_checkpoint(path, opt)
+  if opt.ignore and #opt.ignore > 0 then
+    failure(2, "%s: is a checkpoint, which has no config.json; leave ignore out", path)
+  end
+  local ck = checkpoint.open(path)
+  local about = sources.of_meta(ck.meta, path)
+  about.checkpoint, about.strict = ck, opt.strict
+  return setmetatable(about, Source)
+end
+
+-- A mapped file fills memory while it is read, so what was read is given back now and then.
+local READ_AHEAD = 2 ^ 24 -- elements
+
+local function note_read(self, count)
+  self.elements = (self.elements or 0) + count
+  if self.elements < READ_AHEAD then return end
+  self.file:forget()
+  self.elements = 0
+end
+
+--- Fills this rank's block of a parameter -> true; false: the source has none of that name.
+function Source:read(parameter, tensor)
+  local entry = self.entries and self.entries[parameter]
+  if entry then
+    self.file:read_pieces(tensor, entry.pieces)
+    note_read(self, tensor:numel())
+    return true
+  end
+  if not (self.checkpoint and self.checkpoint:has(parameter)) then return false end
+  self.checkpoint:read_into(parameter, tensor, { cast = true })
+  return true
+end
+
+--- Does it have this parameter?
+function Source:has(parameter)
+  if self.entries then return self.entries[parameter] ~= nil end
+  return self.checkpoint:has(parameter)
+end
+
+--- The type of the numbers of a parameter, as the source has them.
+function Source:dtype(parameter)
+  if self.checkpoint then return self.checkpoint:info(parameter).dtype end
+  return self.file:info(self.entries[parameter].pieces[1].name).dtype
+end
+
+--- Refuses a source that does not have what a model declares, or has what belongs to nothing in it.
+function Source:check(model)
+  if not self.checkpoint then return end -- entries_there has done that
+  local known, missing, left = {}, {}, {}
+  for _, p in ipairs(model:declared()) do
+    known[p.name] = true
+    if not p.tied and not self:has(p.name) then missing[#missing + 1] = p.name end
+  end
+  for _, entry in ipairs(model:state(true)) do known[entry.name] = true end
+  for _, name in ipairs(self.checkpoint:names()) do
+    if name:find "%.lora%.[ab]%.weight$" then
+      failure(2, "%s: has adapters, such as %s; `ganymede export` adds them to the weights", self.path, name)
+    end
+    local other = name:find "^optimizer/" or name:find "^average%d*/"
+    if not (known[name] or other) then left[#left + 1] = name end
+  end
+  if not self.strict then return end
+  if #missing > 0 then failure(2, "%s: lacks %s", self.path, some(missing)) end
+  if #left > 0 then failure(2, "%s: has %s, which belongs to nothing in the model", self.path, some(left)) end
+end
+
+function Source:close()
+  if self.file then self.file:close() end
+  if self.checkpoint then self.checkpoint:close() end
+end
+
+-- ---------------------------------------------------------------- opening
+
+-- The kind of source that a path names, and the path of its checkpoint.
+local function kind_of(path)
+  if path:find "%.gguf$" then return "gguf" end
+  if exists(path .. "/config.json") then return "folder" end
+  local found = sources.checkpoint_at(path)
+  if found then return "checkpoint", found end
+  return "folder"
+end
+
+--- What the model at a path is, without its numbers. opt.ignore: keys of config.json that change no number.
+function sources.options(path, opt)
+  if type(path) ~= "string" then failure(2, "the path of a model must be a text, not %s", tostring(path)) end
+  local kind, found = kind_of(path)
+  if kind == "folder" then return of_folder(path, opt or {}) end
+  if kind == "gguf" then
+    local file = arrays.open(path)
+    local class, options = gguf.model(file, opt and opt.ignore)
+    file:close()
+    return { path = path, class = class, options = options, family = families.of_class(class, options) }
+  end
+  local text = machine.read(found .. "/index.json")
+  local index = json.decode(text, found .. "/index.json")
+  return sources.of_meta(index.meta, found)
+end
+
+--- Opens the model at a path. opt: ignore; strict: refuse files that lack arrays, or have other ones. Collective.
+function sources.open(path, opt)
+  local kind, found = kind_of(path)
+  if kind == "checkpoint" then return open_checkpoint(found, opt) end
+  if kind == "gguf" then return open_gguf(path, opt) end
+  return open_files(of_folder(path, opt), opt)
+end
+
+return sources

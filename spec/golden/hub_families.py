@@ -1,0 +1,158 @@
+"""hub_families.py - as hub.py, for BERT, ViT, Mixtral and Qwen-MoE; with loss and gradients in f64.
+
+    hub/<name>/config.json, model.safetensors      written by save_pretrained
+    hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
+                                                   outputs in f32, the loss in f64, and of each array's gradient in
+                                                   f64 its norm and its product with cos(1), cos(2), ... (row by row)
+
+transformers works out angles, norms and routers in f32 whatever the model's type is. For the numbers in f64,
+torch.float means torch.double while the model is made and runs.
+Needs torch and transformers (5.24), no network: python3 spec/golden/hub_families.py [names]. Seeded."""
+import json
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+from transformers import (BertConfig, BertForPreTraining, MixtralConfig, MixtralForCausalLM, Qwen2MoeConfig,
+                          Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
+                          ViTForImageClassification)
+
+root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
+
+
+def rounded(t):
+    return [rounded(x) for x in t] if t.dim() else round(t.item(), 7)
+
+
+def gradients(model, loss):
+    """names as in the file -> [norm, product with cosines]"""
+    loss.backward()
+    grads = {n: p.grad if p.grad is not None else torch.zeros_like(p) for n, p in model.named_parameters()}
+    for n, p in model.named_parameters():
+        p.data = grads[n]
+    folder = os.path.join(root, "gradients")
+    model.save_pretrained(folder)
+    from safetensors.torch import load_file
+    out = {}
+    for n, g in load_file(os.path.join(folder, "model.safetensors")).items():
+        probe = torch.cos(torch.arange(1, g.numel() + 1, dtype=torch.float64))
+        out[n] = [g.double().norm().item(), (g.double().flatten() * probe).sum().item()]
+    for f in os.listdir(folder):
+        os.remove(os.path.join(folder, f))
+    os.rmdir(folder)
+    return out
+
+
+def in_double(make):
+    """make() with torch.float meaning torch.double"""
+    kept = torch.float32, torch.float, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        return make()
+    finally:
+        torch.float32, torch.float, torch.Tensor.float = kept
+        torch.set_default_dtype(torch.float32)
+
+
+def write(name, seed, cls, config, inputs, run, **saving):
+    if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        return
+    gen = torch.Generator().manual_seed(seed)
+    config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
+    model = cls(config).eval()
+    for n, p in model.named_parameters():
+        p.data = torch.randn(p.shape, generator=gen) * 0.2 + (1 if "norm" in n.lower() and "weight" in n else 0)
+    folder = os.path.join(root, name)
+    model.save_pretrained(folder, **saving)
+    if os.path.exists(os.path.join(folder, "generation_config.json")):
+        os.remove(os.path.join(folder, "generation_config.json"))
+    given = inputs(gen)
+    with torch.no_grad():
+        outputs, _ = run(model, given)
+
+    def double():
+        twin = cls(config).double().eval()
+        twin.load_state_dict({k: v.double() for k, v in model.state_dict().items()})
+        _, loss = run(twin, {k: v.double() if v.is_floating_point() else v for k, v in given.items()})
+        return loss.item(), gradients(twin, loss)
+
+    loss, grads = in_double(double)
+    expected = {k: rounded(v) if v.is_floating_point() else v.tolist() for k, v in given.items()}
+    expected.update(outputs=[rounded(o) for o in outputs], loss=loss, gradients=grads)
+    with open(os.path.join(folder, "expected.json"), "w") as f:
+        json.dump(expected, f)
+
+
+def text(vocabulary, length=7):
+    def make(gen):
+        return {"tokens": torch.randint(0, vocabulary, (2, length), generator=gen),
+                "targets": torch.randint(0, vocabulary, (2, length), generator=gen)}
+    return make
+
+
+def language(model, given):
+    logits = model(given["tokens"]).logits
+    return [logits], F.cross_entropy(logits.flatten(0, 1), given["targets"].flatten())
+
+
+def pairs(vocabulary):
+    def make(gen):
+        given = text(vocabulary)(gen)
+        given["segments"] = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0]])
+        given["mask"] = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])
+        given["pair"] = torch.tensor([0, 1])
+        return given
+    return make
+
+
+def bert(model, given):
+    out = model(given["tokens"], token_type_ids=given["segments"], attention_mask=given["mask"])
+    words, pair = out.prediction_logits, out.seq_relationship_logits
+    return [words, pair], F.cross_entropy(words.flatten(0, 1), given["targets"].flatten()) + F.cross_entropy(
+        pair, given["pair"])
+
+
+def pictures(channels, height, width, classes):
+    def make(gen):  # of multiples of 1/16, so that JSON keeps them
+        return {"pixels": torch.randint(-16, 17, (2, channels, height, width), generator=gen) / 16,
+                "targets": torch.randint(0, classes, (2,), generator=gen)}
+    return make
+
+
+def vit(model, given):
+    logits = model(given["pixels"]).logits
+    return [logits], F.cross_entropy(logits, given["targets"])
+
+
+small = dict(vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=6)
+decoder = dict(small, num_key_value_heads=2, max_position_embeddings=64)
+write("bert", 1, BertForPreTraining, BertConfig(**small, intermediate_size=20, max_position_embeddings=16), pairs(29),
+      bert)
+write("bert_odd", 2, BertForPreTraining, BertConfig(
+    vocab_size=31, hidden_size=9, num_hidden_layers=1, num_attention_heads=3, intermediate_size=7,
+    max_position_embeddings=11, hidden_act="gelu_new", layer_norm_eps=1e-3), pairs(31), bert)
+write("vit", 3, ViTForImageClassification, ViTConfig(
+    hidden_size=12, num_hidden_layers=2, num_attention_heads=6, intermediate_size=20, image_size=8, patch_size=4,
+    num_labels=3), pictures(3, 8, 8, 3), vit)
+write("vit_odd", 4, ViTForImageClassification, ViTConfig(
+    hidden_size=10, num_hidden_layers=1, num_attention_heads=5, intermediate_size=7, image_size=(12, 8), patch_size=4,
+    num_channels=2, num_labels=5, qkv_bias=False, hidden_act="relu", layer_norm_eps=1e-5), pictures(2, 12, 8, 5), vit)
+write("mixtral", 5, MixtralForCausalLM, MixtralConfig(**decoder, intermediate_size=20, num_local_experts=4),
+      text(29), language)
+write("mixtral_odd", 6, MixtralForCausalLM, MixtralConfig(
+    vocab_size=31, hidden_size=10, num_hidden_layers=1, num_attention_heads=5, num_key_value_heads=1, head_dim=4,
+    intermediate_size=7, num_local_experts=3, num_experts_per_tok=1, max_position_embeddings=32,
+    tie_word_embeddings=True), text(31), language)
+write("qwen2_moe", 7, Qwen2MoeForCausalLM, Qwen2MoeConfig(
+    **decoder, intermediate_size=20, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=7,
+    shared_expert_intermediate_size=9), text(29), language)
+write("qwen2_moe_sparse", 8, Qwen2MoeForCausalLM, Qwen2MoeConfig(
+    **decoder, intermediate_size=14, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=6,
+    shared_expert_intermediate_size=6, decoder_sparse_step=2, norm_topk_prob=True), text(29), language)
+write("qwen3_moe", 9, Qwen3MoeForCausalLM, Qwen3MoeConfig(
+    **decoder, head_dim=4, intermediate_size=20, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=7,
+    norm_topk_prob=True), text(29), language)

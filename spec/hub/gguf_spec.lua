@@ -1,0 +1,206 @@
+--- GGUF files as models: a golden model is written as llama.cpp's converter would do it, and gives the same logits.
+--
+-- The converter turns the rows of queries and keys of Llama from (heads, 2, d / 2) to (heads, d / 2, 2). The loops
+-- here do that row by row.
+local core = require "ganymede.core"
+local ffi = require "ffi"
+local gguf = require "ganymede.hub.gguf"
+local gm = require "ganymede"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+local numeric = require "spec.support.numeric"
+local shell = require "spec.support.shell"
+
+local HUB = "spec/golden/hub/"
+local folder
+
+-- ---------------------------------------------------------------- a writer
+
+local function bytes(kind, value) return ffi.string(ffi.new(kind .. "[1]", value), ffi.sizeof(kind)) end
+local function u32(n) return bytes("uint32_t", n) end
+local function u64(n) return bytes("uint64_t", n) end
+local function text(s) return u64(#s) .. s end
+
+-- A key: a text, a whole number (u32), or { f32 = number }.
+local function key(name, value)
+  if type(value) == "string" then return text(name) .. u32(8) .. text(value) end
+  if type(value) == "table" then return text(name) .. u32(6) .. bytes("float", value.f32) end
+  return text(name) .. u32(4) .. u32(value)
+end
+
+-- arrays: list of { name, shape, numbers }, all f32
+local function write(path, keys, arrays)
+  local head, data, at = {}, {}, 0
+  for name, value in pairs(keys) do head[#head + 1] = key(name, value) end
+  local count = #head
+  for _, a in ipairs(arrays) do
+    local dims = {}
+    for d = #a.shape, 1, -1 do dims[#dims + 1] = u64(a.shape[d]) end
+    head[#head + 1] = text(a.name) .. u32(#dims) .. table.concat(dims) .. u32(0) .. u64(at)
+    local numbers = ffi.string(ffi.new("float[?]", #a.numbers, a.numbers), 4 * #a.numbers)
+    data[#data + 1] = numbers .. ("\0"):rep(-#numbers % 32)
+    at = at + #data[#data]
+  end
+  local start = "GGUF" .. u32(3) .. u64(#arrays) .. u64(count) .. table.concat(head)
+  shell.write(path, start .. ("\0"):rep(-#start % 32) .. table.concat(data))
+  return path
+end
+
+-- ---------------------------------------------------------------- a converter
+
+local NAMES = { ["self_attn.q_proj"] = "attn_q", ["self_attn.k_proj"] = "attn_k", ["self_attn.v_proj"] = "attn_v",
+  ["self_attn.o_proj"] = "attn_output", ["self_attn.q_norm"] = "attn_q_norm", ["self_attn.k_norm"] = "attn_k_norm",
+  input_layernorm = "attn_norm", post_attention_layernorm = "ffn_norm", ["mlp.gate_proj"] = "ffn_gate",
+  ["mlp.up_proj"] = "ffn_up", ["mlp.down_proj"] = "ffn_down" }
+
+local function renamed(name)
+  local layer, rest, what = name:match "^model%.layers%.(%d+)%.(.*)%.(%a+)$"
+  if layer then return ("blk.%s.%s.%s"):format(layer, NAMES[rest], what), rest end
+  return ({ ["model.embed_tokens.weight"] = "token_embd.weight", ["model.norm.weight"] = "output_norm.weight",
+    ["lm_head.weight"] = "output.weight" })[name]
+end
+
+-- Row h d + j 2 + r of the file is row h d + r d / 2 + j of the model.
+local function turned(rows, heads)
+  local size, out = #rows / heads, {}
+  for h = 0, heads - 1 do
+    for j = 0, size / 2 - 1 do
+      for r = 0, 1 do out[h * size + 2 * j + r + 1] = rows[h * size + r * size / 2 + j + 1] end
+    end
+  end
+  return out
+end
+
+local function flat(value, out)
+  for _, v in ipairs(value) do
+    if type(v) == "table" then flat(v, out) else out[#out + 1] = v end
+  end
+  return out
+end
+
+-- change: a function that changes keys and arrays first
+local function convert(name, architecture, change)
+  local config = json.decode(machine.read(HUB .. name .. "/config.json"), name)
+  local file, arrays = gm.open_arrays(HUB .. name), {}
+  for _, array in ipairs(file:names()) do
+    local theirs, rest = renamed(array)
+    gm.scope(function()
+      local t = file:read(array)
+      local values = t:totable()
+      local heads = ({ ["self_attn.q_proj"] = config.num_attention_heads,
+        ["self_attn.k_proj"] = config.num_key_value_heads })[rest or ""]
+      if heads and architecture == "llama" then values = turned(values, heads) end
+      arrays[#arrays + 1] = { name = theirs, shape = t:shape(), numbers = flat(values, {}) }
+    end)
+  end
+  file:close()
+  local keys = { ["general.architecture"] = architecture }
+  for key_name, value in pairs {
+    vocab_size = config.vocab_size, embedding_length = config.hidden_size, block_count = config.num_hidden_layers,
+    feed_forward_length = config.intermediate_size, context_length = config.max_position_embeddings,
+    ["attention.head_count"] = config.num_attention_heads, ["attention.head_count_kv"] = config.num_key_value_heads,
+    ["attention.key_length"] = config.head_dim, ["attention.layer_norm_rms_epsilon"] = { f32 = config.rms_norm_eps },
+    ["rope.freq_base"] = { f32 = config.rope_parameters.rope_theta },
+  } do keys[architecture .. "." .. key_name] = value end
+  if change then change(keys, arrays) end
+  return write(("%s/%s.gguf"):format(folder, name), keys, arrays)
+end
+
+describe("a GGUF file", function()
+  setup(function() folder = shell.temporary_folder() end)
+  teardown(function() shell.remove(folder) end)
+
+  for name, architecture in pairs { mistral = "llama", qwen2 = "qwen2", qwen3 = "qwen3" } do
+    it(("of %s gives the logits of transformers"):format(name), function()
+      local path, want = convert(name, architecture), json.decode(machine.read(HUB .. name .. "/expected.json"), name)
+      gm.scope(gm.no_grad, function()
+        local logits = gm.pretrained(path):eval()(gm.tensor(want.tokens, { dtype = "i64" }))
+        numeric.agree(logits, gm.tensor(want.logits), 1e-5) -- as spec/hub/pretrained_spec.lua
+      end)
+    end)
+  end
+
+  it("becomes a checkpoint, and from there a folder for transformers", function()
+    local function done(words)
+      local result = shell.run(shell.quote(shell.executable()) .. " " .. words:format(folder, folder))
+      assert.equal(0, result.code, result.err)
+      return result.err
+    end
+    convert("mistral", "llama")
+    assert.is_truthy(done("import %s/mistral.gguf %s/checkpoint"):find("no tokenizer is written", 1, true))
+    done "export %s/checkpoint %s/back"
+    local a, b = gm.open_arrays(HUB .. "mistral"), gm.open_arrays(folder .. "/back")
+    assert.same(a:names(), b:names())
+    for _, name in ipairs(a:names()) do
+      gm.scope(function() assert.same(a:read(name):totable(), b:read(name):totable()) end)
+    end
+  end)
+
+  it("is refused with the key or array that is not understood", function()
+    local function refused(words, change)
+      local path = convert("mistral", "llama", change)
+      local ok, err = pcall(gm.pretrained, path)
+      assert.is_false(ok)
+      assert.is_truthy(tostring(err):find(words, 1, true), err)
+    end
+    refused('general.architecture is "rwkv"', function(keys) keys["general.architecture"] = "rwkv" end)
+    refused("llama.new.thing", function(keys) keys["llama.new.thing"] = 3 end)
+    local path = convert("mistral", "llama", function(keys) keys["llama.new.thing"] = 3 end)
+    assert.is_true(gm.pretrained(path, { ignore = { "llama.new.thing" } }):count() > 0)
+    refused('rope.scaling.type is "yarn"', function(keys) keys["llama.rope.scaling.type"] = "yarn" end)
+    refused("has no key 'llama.block_count'", function(keys) keys["llama.block_count"] = nil end)
+    refused("has experts", function(keys) keys["llama.expert_count"] = 8 end)
+    refused("rope_freqs.weight, which belongs to nothing", function(_, arrays)
+      arrays[#arrays + 1] = { name = "rope_freqs.weight", shape = { 2 }, numbers = { 1, 2 } }
+    end)
+    refused("lacks blk.1.ffn_up.weight", function(_, arrays)
+      for i, a in ipairs(arrays) do
+        if a.name == "blk.1.ffn_up.weight" then table.remove(arrays, i) break end
+      end
+    end)
+  end)
+end)
+
+describe("the tokenizer of a GGUF file", function()
+  -- The keys that llama.cpp makes of a tokenizer.json.
+  local function keys_of(name, pre)
+    local path = ("spec/golden/tokenizers/%s.json"):format(name)
+    local file, tokens, types = json.decode(machine.read(path), path), {}, {}
+    for token, id in pairs(file.model.vocab) do tokens[id + 1], types[id + 1] = token, 1 end
+    for _, added in ipairs(file.added_tokens) do
+      tokens[added.id + 1], types[added.id + 1] = added.content, added.special and 3 or 4
+    end
+    local merges = {}
+    for i, pair in ipairs(file.model.merges) do
+      merges[i] = type(pair) == "table" and pair[1] .. " " .. pair[2] or pair
+    end
+    return { ["tokenizer.ggml.model"] = "gpt2", ["tokenizer.ggml.pre"] = pre, ["tokenizer.ggml.tokens"] = tokens,
+      ["tokenizer.ggml.token_type"] = types, ["tokenizer.ggml.merges"] = merges }, gm.tokenizer(path)
+  end
+
+  for name, pre in pairs { smollm = "smollm", llama3 = "llama-bpe", qwen2 = "qwen2", gpt2 = "gpt-2" } do
+    it(("%s has the numbers of its tokenizer.json"):format(name), function()
+      local keys, want = keys_of(name, pre)
+      local out = shell.temporary_folder()
+      finally(function() shell.remove(out) end)
+      assert.is_truthy(gguf.write_tokenizer(keys, out))
+      local got = gm.tokenizer(out)
+      for _, line in ipairs { "Hello world, it's 12345 o'clock\n\n  now", "é日本語 naïve\t\tx=3;",
+        machine.read "README.md" } do
+        assert.same(want:encode(line, { special = false }), got:encode(line, { special = false }))
+      end
+    end)
+  end
+
+  it("that is none of these is said, and nothing is written", function()
+    local keys = keys_of("smollm", "some-new-way")
+    local ok, why = gguf.tokenizer_files(keys)
+    assert.is_nil(ok)
+    assert.equal("its texts are cut as 'some-new-way'", why)
+    keys["tokenizer.ggml.model"] = "llama"
+    ok, why = gguf.write_tokenizer(keys, "no such folder")
+    assert.is_nil(ok)
+    assert.equal('its tokenizer is of the kind "llama"', why)
+    assert.equal(0, #core.list_folder "no such folder")
+  end)
+end)
