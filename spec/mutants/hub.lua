@@ -44,7 +44,7 @@ return {
     test = "spec/hub/families_spec.lua -f vit_odd",
   },
   {
-    name = "857-array-shapes", file = "lua/ganymede/hub/export.lua",
+    name = "857-array-shapes", file = "lua/ganymede/hub/families/init.lua",
     find = [[local given = entry.shapes and entry.shapes[piece.name]
 ]],
     replace = [[local given = nil]],
@@ -53,8 +53,8 @@ return {
   },
   {
     name = "858-export-adapters", file = "lua/ganymede/hub/export.lua",
-    find = [[if not (a and ck:has(a)) then return tensor, info end]],
-    replace = [[if a or not a then return tensor, info end]],
+    find = [[if not scale then return tensor, info end]],
+    replace = [[if scale or not scale then return tensor, info end]],
     breaks = "a checkpoint goes out without what its adapters add",
     test = "spec/hub/carry_spec.lua -f adapters",
   },

@@ -119,8 +119,8 @@ return {
   },
   {
     name = "926-generate-adapter", file = "lua/ganymede/cli/generate.lua",
-    find = [[    gm.load_adapter(model, args.adapter)]],
-    replace = [[    gm.lora(model)]],
+    find = [[gm.load_adapter(model, args.adapter) end]],
+    replace = [[gm.lora(model) end]],
     breaks = "generate does not read the adapter",
     test = "spec/parallel/tuning_spec.lua -f 'generate writes'",
   },

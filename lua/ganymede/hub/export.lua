@@ -105,6 +105,9 @@ end
 
 -- ---------------------------------------------------------------- of a checkpoint
 
+-- Is this a tensor of the model, under its own name?
+local function of_model(name) return not (name:find "^optimizer/" or name:find "^average%d*/") end
+
 -- The adapters of a checkpoint: { [path of a layer] = scale of what its adapter adds }.
 local function adapters_of(ck)
   local scales = {}
@@ -117,7 +120,7 @@ local function adapters_of(ck)
   end
   for _, name in ipairs(ck:names()) do
     local layer = name:match "^(.*)%.lora%.a%.weight$"
-    if layer and not scales[layer] then
+    if layer and of_model(name) and not scales[layer] then
       failure(2, "%s: has adapters, and does not say their alpha: no recipe made it; call gm.merge_lora before it is "
         .. "saved", ck.path)
     end
@@ -156,9 +159,6 @@ local function as_model(ck, about, folder, opt)
   write_arrays(folder, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = write_config(folder, config, about, dtype) }
 end
-
--- Is this a tensor of the model, under its own name?
-local function of_model(name) return not (name:find "^optimizer/" or name:find "^average%d*/") end
 
 -- As arrays under the names that they have here. all: also what is no part of the model.
 local function as_arrays(ck, folder, opt)

@@ -9,7 +9,6 @@
 -- does not have is refused. families/ has what is known of each family.
 -- The trap: the folder must stay until all parameters were made (model:materialize, or the first use).
 -- @module ganymede.hub.pretrained
-local core = require "ganymede.core"
 local export = require "ganymede.hub.export"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
