@@ -108,6 +108,7 @@ static gm_status describe(const gm_adopt *a, source *s, const char *meta, gm_ind
 {
     gm_safetensors found = {0};
     x->files = calloc(1, sizeof *x->files);
+    x->n_files = x->files != NULL;
     s->buffer = malloc(BUFFER);
     if (!x->files || !s->buffer || !(x->files[0].name = strdup(a->name)))
         return GM_FAIL(GM_ENOMEM, "%s: no memory for its index", a->file);
@@ -135,7 +136,7 @@ static gm_status write_index(const gm_adopt *a, const gm_index *x)
 gm_status gm_adopt_finish(gm_adopt *a, const char *meta)
 {
     source    s = {.file = a->file, .fd = -1};
-    gm_index  x = {.world = 1, .n_files = 1};
+    gm_index  x = {.world = 1};
     gm_status st = describe(a, &s, meta, &x);
     if (st == GM_OK) st = write_index(a, &x);
     if (st == GM_OK) st = gm_steps_publish(a->folder, a->beside, a->target);
