@@ -411,6 +411,8 @@ static object *object_of(const gm_storage *s)
     return is_disk(o->tier) ? o : NULL;
 }
 
+gm_device *gm_tier_device(const gm_tier *t) { return t->device; }
+
 bool gm_tier_holds(const gm_storage *s) { return object_of(s) != NULL; }
 
 uint64_t gm_tier_unit(const gm_tier *t) { return t && is_disk(t) ? t->ring.size / 4 : UINT64_MAX; }

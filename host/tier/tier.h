@@ -66,8 +66,9 @@ gm_status gm_tier_take(gm_tier *t, gm_storage *s);
 gm_status gm_tier_new_tensor(gm_tier *t, gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape,
                              gm_tensor **out);
 /* The same as gm_tier_take for what is needed again in reverse order: the storages that were pushed are a stack. */
-gm_status gm_tier_push(gm_tier *t, gm_storage *s);
-bool      gm_tier_holds(const gm_storage *s); /* does it rest in a disk's tier? */
+gm_status  gm_tier_push(gm_tier *t, gm_storage *s);
+gm_device *gm_tier_device(const gm_tier *t);   /* of the storages that rest in it */
+bool       gm_tier_holds(const gm_storage *s); /* does it rest in a disk's tier? */
 /* Calls that touch many storages take them in units: the ring has to hold what is open at once, what comes, and what
  * goes. The bytes of a unit (t NULL: no limit), and what of them an open storage takes: 0 if it rests in no ring. */
 uint64_t gm_tier_unit(const gm_tier *t);

@@ -27,8 +27,9 @@ offload.fields = {
     doc = "the part of the optimizer's states that is offloaded, from the first parameter on; the others stay in "
       .. "memory" },
   ring = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M; \"least\": as few as the "
-      .. "largest parameter with what belongs to it needs; default: more (docs/memory.md)" },
+    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M, and on a GPU what goes "
+      .. "to the host and back; \"least\": as few as the largest parameter with what belongs to it needs; default: "
+      .. "more (docs/memory.md)" },
   least = { type = { "integer", "string" }, min = 1, default = "64K",
     doc = "the bytes of the smallest parameter, gradient or activation that rests on a disk; optimizer states of any "
       .. "size do" },
@@ -66,7 +67,8 @@ function offload.problem(given)
     return 'to the disk needs a folder: { optimizer = "disk", disk = "/scratch" }'
   end
   for _, name in ipairs { "disk", "ring", "least" } do
-    if not on_disk and given[name] and given[name] ~= offload.fields[name].default then
+    local served = on_disk or name == "ring" and is_on(given, "host") -- below a GPU: ganymede.train.offload
+    if not served and given[name] and given[name] ~= offload.fields[name].default then
       return ('has %s, and nothing is offloaded to a disk: say optimizer = "disk"'):format(name)
     end
   end

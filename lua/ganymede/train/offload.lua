@@ -33,6 +33,20 @@ local function has(opt, tier)
   return false
 end
 
+-- Refuses what this device does not do. On a GPU states rest so far, and the host makes their updates.
+local function refuse_by_device(opt)
+  for _, kind in ipairs(opt.apart and { "gradients", "parameters", "activations" } or {}) do
+    if opt[kind] ~= "none" then
+      error(("gm.initialize: offload.%s: on a GPU optimizer states alone can rest elsewhere so far: offload = "
+        .. "{ optimizer = \"host\" }"):format(kind), 0)
+    end
+  end
+  if opt.ring and not opt.apart and not has(opt, "disk") then
+    error("gm.initialize: offload.ring: on a CPU nothing passes through a ring to the host's memory, where states are "
+      .. "anyway; leave it out, or say optimizer = \"disk\"", 0)
+  end
+end
+
 --- Returns the options of the setting (a table, a tier of the optimizer's states, or nil), or nil: nothing rests
 -- elsewhere.
 function offload.options(given)
@@ -42,6 +56,8 @@ function offload.options(given)
   local problem = setting.problem(given)
   if problem then error("gm.initialize: offload " .. problem, 0) end
   if opt.memory then placement.refuse() end
+  opt.apart = core.device().apart
+  refuse_by_device(opt)
   opt.kind = has(opt, "disk") and "disk" or has(opt, "host") and "host" or nil
   if not opt.kind then return nil end
   opt.least_ring = opt.ring == "least"
@@ -110,6 +126,12 @@ local function ring_of(opt, model, optimizer, divided)
   return opt.least_ring and 2 * most + MIB or math.max(3 * most, 64 * MIB)
 end
 
+-- Bytes of gradients and parameters that go to the host together, of which three lots are under way.
+local function unit_of(opt, ring)
+  if opt.kind == "host" then ring = opt.ring or opt.least_ring and 4 or 64 * MIB end
+  return math.max(1, math.floor(ring / 4))
+end
+
 -- ---------------------------------------------------------------- what rests
 
 local function refuse_whole_sums(opt, divided, stages)
@@ -118,9 +140,10 @@ local function refuse_whole_sums(opt, divided, stages)
     .. "whole gradients in memory otherwise", 0)
 end
 
--- Opens the tier of the engine's rank.
+-- Opens the tier of the engine's rank; on a GPU the one of what the host computes with.
 local function open(opt, ring)
-  local tier = core.tier(opt.kind, opt.disk or "", opt.kind == "disk" and ring or 0)
+  local tier = core.tier(opt.kind, opt.disk or "", opt.kind == "disk" and ring or 0, opt.apart)
+  if opt.apart then return tier end
   local on = opt.kind == "disk"
   tier:rest(on and opt.gradients == "disk", on and opt.activations == "disk", opt.least)
   return tier
@@ -152,7 +175,10 @@ end
 local function say(opt, tier)
   for text in function() return core.device_note() end do log.info("%s", text) end
   if not core.device().has_data then return end
-  if has(opt, "host") then
+  if opt.apart then
+    log.info("offload: optimizer states rest %s; the host makes their updates", opt.kind == "disk" and "on the disk"
+      or "in page-locked memory of the host")
+  elseif has(opt, "host") then
     log.info("offload: the memory of the device %s is the host's memory, so %s on the host save nothing",
       core.device().name, named(opt, "host"))
   end
@@ -175,10 +201,11 @@ end
 --- Begins what concerns the optimizer, and takes space for all. Sets engine.tier.
 function offload.start(engine, opt, tier, divided)
   if not opt then return end
-  tier = tier or open(opt, ring_of(opt, nil, engine.optimizer))
+  local ring = tier and tier:stats().ring_bytes or ring_of(opt, nil, engine.optimizer)
+  tier = tier or open(opt, ring)
   engine.tier = tier
   if opt.optimizer ~= "none" and (opt.optimizer == "disk" or opt.kind == "host") then
-    engine.optimizer:offload(tier, opt.fraction)
+    engine.optimizer:offload(tier, opt.fraction, unit_of(opt, ring))
   end
   check_ring(opt, engine, divided)
   tier:prepare(gradient_room(opt, engine, divided))
