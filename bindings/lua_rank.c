@@ -112,9 +112,10 @@ static int memory(lua_State *L)
     gm_device      *beside = gm_lua_rank(L)->beside;
     gm_memory_stats host = dev->host ? gm_pool_stats(dev->host) : (gm_memory_stats){0};
     gm_memory_stats apart = beside ? gm_pool_stats(beside->pool) : (gm_memory_stats){0};
-    lua_createtable(L, 0, 10);
+    lua_createtable(L, 0, 11);
     gm_set_number(L, "host_live", (double)apart.live); /* what rests and is updated on the host below a GPU */
     gm_set_number(L, "host_peak", (double)apart.peak);
+    gm_set_number(L, "host_scratch_peak", (double)apart.scratch_peak);
     gm_set_number(L, "pinned", (double)host.reserved);
     gm_set_number(L, "live", (double)s.live);
     gm_set_number(L, "peak", (double)s.peak);

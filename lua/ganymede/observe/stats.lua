@@ -77,6 +77,7 @@ function stats.rank(engine)
     offload = engine and engine.tier and engine.tier:stats(),
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
     host_peak_bytes = core.device().apart and memory.host_peak or nil,
+    host_scratch_peak_bytes = core.device().apart and memory.host_scratch_peak or nil,
     scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
     device_calls = core.device_counts(),
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }

@@ -1,0 +1,179 @@
+--- Offload below a GPU: states of the optimizer rest in page-locked memory or on a disk, and the host makes their
+-- updates.
+--
+-- The truths: the CPU's own training, bit for bit, where gradients are the same numbers; and the same run without
+-- offload. There the GPU's kernels make the updates: they and the CPU's compute in f32 what one formula says, and round
+-- some of its steps differently (contracted products), so that numbers differ by some 1e-7 of their size in an update.
+-- Losses of 4 steps then agree to 1e-6; a wrong learning rate, a missing step or stale gradients change them by 1e-3.
+-- sanitizers: no, kernels of the emulation are compiled without sanitizers
+local emulation = require "spec.cuda.emulation"
+local job = require "spec.parallel.job"
+local json = require "ganymede.base.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+
+if emulation.lacks(pending) then return end
+
+local recipe = [[
+return {
+  name = "gpt", seed = 6,
+  model = { type = "GPT", vocabulary = 128, sequence_length = 15, width = 16, depth = 1, heads = 2, dropout = 0.1 },
+  data = { train = { type = "Text", path = "text", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 4 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 1e-2, no_decay = "norm_and_bias" },
+  epochs = 2, clip_grad_norm = 0.5, checkpoint = { interval = 2 },
+}
+]]
+
+local text = {}
+for i = 1, 40 * 15 + 1 do text[i] = string.char(97 + i * i % 23) end
+
+local HOST = "offload={optimizer='host',ring='4K'}" -- many small lots: some come, some are updated, some go
+local DISK = "offload={optimizer='disk',disk='.',ring='least',fraction=0.6}"
+local STEPS = 4
+
+describe("states below a GPU", function()
+  local folder
+  before_each(function()
+    folder = shell.temporary_folder()
+    shell.write(folder .. "/text", table.concat(text))
+  end)
+  after_each(function() shell.remove(folder) end)
+
+  -- Runs in the folder -> statistics. set: list of "key=value"; more: ranks, steps, resume, device, code, recipe
+  local function run(set, more)
+    more = more or {}
+    if not more.resume then shell.run("rm -rf " .. folder .. "/out") end
+    local flags = { "--no-eval", "--out", "out", "--device", more.device or "cuda" }
+    if more.resume then flags[#flags + 1], flags[#flags + 2] = "--resume", "auto" end
+    return job.run_in(folder, more.recipe or recipe, more.ranks or 1,
+      { steps = more.steps or STEPS, set = set, flags = flags, env = emulation.environment(), code = more.code })
+  end
+
+  local function agree(want, got, tolerance)
+    assert.equal(#want, #got)
+    for i = 1, #want do
+      assert.is_true(math.abs(want[i] - got[i]) <= tolerance * math.abs(want[i]),
+        ("step %d: %.9g and %.9g"):format(i, want[i], got[i]))
+    end
+  end
+
+  local function with(word, more)
+    local set = { word }
+    for _, other in ipairs(more) do set[#set + 1] = other end
+    return set
+  end
+
+  -- Updates in 16 bits round a number now and then to the other side: 2^-8 of one weight in thousands.
+  for _, case in ipairs {
+    { "AdamW", {}, 1e-6 },
+    { "LAMB, which measures first", { "optimizer={type='LAMB',lr=1e-2}" }, 1e-6 },
+    { "moments of 8 bits", { "optimizer={type='AdamW',lr=1e-2,state_dtype='8bit'}" }, 1e-5 },
+    { "bf16 with masters, gradients of f32", { "dtype=bf16", "gradient_dtype=f32" }, 1e-4 },
+    { "bf16 rounded by chance", { "dtype=bf16", "optimizer.master_weights=false" }, 1e-4 },
+  } do
+    it("train as in the GPU's memory: " .. case[1], function()
+      local plain = run(case[2])
+      assert.is_nil(plain.ranks[1].offload)
+      agree(plain.loss, run(with(HOST, case[2])).loss, case[3])
+      agree(plain.loss, run(with(DISK, case[2])).loss, case[3])
+    end)
+  end
+
+  it("are updated to the bits of the CPU, clipped and with a scheduled rate", function()
+    -- The gradient of the sum of w x is x, whose numbers are small and whole: its norm has the same bits everywhere.
+    local code = [[
+      local gm = require "ganymede"
+      local model = gm.nn.Linear { inputs = 48, outputs = 40, bias = true }
+      local engine = gm.initialize { model = model, optimizer = { type = "%s", lr = 0.03, weight_decay = 0.1 },
+        criterion = function(y) return y end, clip_grad_norm = 3, offload = %s }
+      local rows = {}
+      for i = 1, 40 do
+        rows[i] = {}
+        for k = 1, 48 do rows[i][k] = (i * 48 + k) %% 7 - 3 end
+      end
+      local whole = gm.tensor(rows)
+      for step = 1, 5 do
+        gm.scope(function()
+          engine:zero_grad()
+          engine.optimizer.lr = 0.03 / step
+          engine:backward((model.weight * whole):sum() + (model.bias * step):sum())
+          engine:step()
+        end)
+      end
+      for _, t in ipairs { model.weight, model.bias } do
+        for _, row in ipairs(t:reshape { -1 }:totable()) do print(("%%.9g"):format(row)) end
+      end
+    ]]
+    local function numbers(optimizer, device, offload)
+      shell.write(folder .. "/code.lua", code:format(optimizer, offload))
+      local result = run_host({ "run", "code.lua", "--device", device, "--threads", "1" },
+        { cwd = folder, env = emulation.environment() })
+      assert.equal(0, result.code, result.err)
+      local _, n = result.out:gsub("\n", "")
+      assert.equal(48 * 40 + 40, n)
+      return result.out
+    end
+    for _, optimizer in ipairs { "AdamW", "Lion" } do
+      local truth = numbers(optimizer, "cpu", "nil")
+      assert.equal(truth, numbers(optimizer, "cuda", "{ optimizer = 'host', ring = '1K' }"))
+      assert.equal(truth, numbers(optimizer, "cuda", "{ optimizer = 'disk', disk = '.', ring = 'least' }"))
+    end
+  end)
+
+  it("take no memory of the GPU; `check --device cuda` counts both memories", function()
+    -- What a kernel takes for itself is unknown to a rehearsal, and the peak need not be where most of it is taken.
+    local function within(peak, scratch, said) assert.is_true(said <= peak and peak - scratch <= said) end
+    local plain = run({ "checkpoint.interval=9" }).ranks[1]
+    for _, word in ipairs { HOST, DISK } do
+      local rank = run({ word, "checkpoint.interval=9" }).ranks[1]
+      local result = run_host({ "check", "recipe.lua", "--device", "cuda", "--json", "--set", word }, { cwd = folder })
+      assert.equal(0, result.code, result.err)
+      local total = json.decode(result.out, "check").totals
+      assert.equal(rank.optimizer_bytes, total.optimizer_bytes)
+      assert.equal(rank.offload.placed_bytes, total.offloaded_bytes)
+      within(rank.host_peak_bytes, rank.host_scratch_peak_bytes, total.host_peak_bytes)
+      within(rank.peak_bytes, rank.scratch_peak_bytes, total.peak_bytes)
+      if word == HOST then
+        assert.equal(0, rank.optimizer_bytes)
+        assert.equal(plain.optimizer_bytes, rank.offload.placed_bytes)
+        -- Three lots of 1 KiB, or of the largest parameter, beside the states, the control and a count.
+        local largest = 2 * 4 * 128 * 16
+        assert.is_true(rank.host_peak_bytes > plain.optimizer_bytes + largest)
+        assert.is_true(rank.host_peak_bytes <= plain.optimizer_bytes + 3 * largest + 128)
+      else
+        assert.is_true(rank.optimizer_bytes < 0.4 * plain.optimizer_bytes)
+      end
+    end
+  end)
+
+  it("stay as they are in a step that is skipped because f16 overflows", function()
+    local set = { "dtype=f16", "fp16.initial_scale=1e9" }
+    local plain, host = run(set), run(with(HOST, set))
+    assert.is_true(plain.loss_scaling.overflows >= 2)
+    assert.same(plain.loss_scaling, host.loss_scaling)
+    assert.equal(plain.loss[1], plain.loss[2] and host.loss[1])
+    agree(plain.loss, host.loss, 1e-4)
+  end)
+
+  it("are divided by ZeRO, and go on from checkpoints into the GPU's memory and back", function()
+    local whole = run({ "zero=3" }, { ranks = 2 })
+    agree(whole.loss, run({ "zero=3", HOST }, { ranks = 2 }).loss, 1e-6)
+    run({ HOST }, { steps = 2 })
+    local rest = run({}, { resume = true })
+    run({}, { steps = 2 })
+    local back = run({ DISK }, { resume = true })
+    agree({ whole.loss[3], whole.loss[4] }, rest.loss, 1e-6)
+    agree(rest.loss, back.loss, 1e-6)
+  end)
+
+  it("keep steps out of graphs, which is said, or refused where graphs are asked for", function()
+    local said = run({ HOST }, { steps = 1 }).err
+    assert.truthy(said:find("the host takes part in steps with offload", 1, true), said)
+    assert.truthy(said:find("page-locked memory of the host; the host makes their updates", 1, true), said)
+    assert.truthy(run({ HOST, "cuda_graph=true" }, { code = 2 }).err:find("cuda_graph = true: steps cannot be", 1, true))
+    said = run({ "offload={optimizer='disk',disk='no/such'}" }, { code = 2 }).err
+    assert.truthy(said:find([["no/such" is no folder]], 1, true), said)
+  end)
+end)
