@@ -24,8 +24,8 @@ gm_tier_kind gm_check_tier_kind(lua_State *L, int arg)
 
 static void note(void *context, const char *text) { gm_device_note(context, text); }
 
-/* tier(kind: "host" or "disk", folder or "", bytes of the ring, beside: below a GPU, of what the host computes with): a
- * tier of this rank */
+/* tier(kind: "host" or "disk", folder or "", bytes of the ring, where): a tier of this rank. where, on a GPU: "beside": of
+ * what the host computes with; "below": of the GPU's tensors, through a ring in its memory and another one of the host */
 static int tier(lua_State *L)
 {
     gm_device       *dev;
@@ -39,7 +39,11 @@ static int tier(lua_State *L)
     lua_setmetatable(L, -2);
     L_TRY(L, gm_rank_device(r, &dev));
     s.disk.say = note, s.disk.say_context = dev;
-    if (lua_toboolean(L, 4)) L_TRY(L, gm_rank_beside(r, &dev));
+    if (!lua_isnoneornil(L, 4)) {
+        static const char *const places[] = {"beside", "below", NULL};
+        int                      below = gm_check_option(L, 4, NULL, places);
+        L_TRY(L, gm_rank_beside(r, below ? &s.beside : &dev));
+    }
     L_TRY(L, gm_tier_new(dev, &s, &b->tier));
     return 1;
 }
@@ -150,7 +154,7 @@ int gm_open_tier(lua_State *L)
         GM_FUNCTION("close", close, "tier object"),
         GM_LAST_FUNCTION};
     static const gm_declaration functions[] = {
-        GM_FUNCTION("tier", tier, "kind string, folder string, ring number, beside boolean?"),
+        GM_FUNCTION("tier", tier, "kind string, folder string, ring number, where string?"),
         GM_FUNCTION("rests", rests, "t tensor"), GM_LAST_FUNCTION};
     gm_new_class(L, TIER, methods, close);
     gm_declare(L, functions);

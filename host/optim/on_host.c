@@ -113,7 +113,7 @@ gm_status gm_trip_add(gm_on_host *h, gm_trip *t, gm_tensor *of, int ways, gm_ten
     GM_TRY(gm_storage_open(of->storage));
     gm_tensor_retain(of);
     gm_twin *w = &t->twins[t->n++];
-    *w = (gm_twin){.of = of, .ways = ways};
+    *w = (gm_twin){.of = of, .ways = ways, .open = true};
     GM_TRY(pack(h, w));
     GM_TRY(gm_tensor_new(h->device, of->dtype, of->ndim, of->shape, &w->here));
     *here = w->here;
@@ -130,14 +130,32 @@ static gm_status copy_down(const gm_on_host *h, const gm_trip *t)
     return GM_OK;
 }
 
-gm_status gm_trip_fetch(gm_on_host *h, gm_trip *t)
+/* The bytes on the device may leave it (gm_home): what a copy needs of them is queued. */
+static void close_all(gm_trip *t, bool changed)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (t->twins[i].open) gm_storage_close(t->twins[i].of->storage, changed && t->twins[i].ways & GM_TRIP_UP);
+        t->twins[i].open = false;
+    }
+}
+
+static gm_status queue_down(gm_on_host *h, gm_trip *t)
 {
     const gm_queues *q = queues_of(h);
     if (!has_data(h)) return GM_OK;
     GM_TRY(q->enter(h->rank->device, &t->down));
     GM_TRY(q->follow(h->down, t->down));
     gm_status st = copy_down(h, t), left = q->leave(h->down, t->down);
-    return st == GM_OK ? left : st;
+    GM_TRY(left);
+    GM_TRY(q->order(h->rank->device, t->down)); /* whatever takes the place of these bytes comes later */
+    return st;
+}
+
+gm_status gm_trip_fetch(gm_on_host *h, gm_trip *t)
+{
+    gm_status st = queue_down(h, t);
+    close_all(t, false);
+    return st;
 }
 
 /* Until the piece of work is done; meanwhile messages of other ranks move on, and their failures and Ctrl-C end it. */
@@ -183,27 +201,21 @@ static gm_status send(const gm_on_host *h, gm_trip *t)
     return st;
 }
 
-/* The device is done with a tensor as far as this trip goes. */
-static void close_twin(gm_twin *w, bool changed)
-{
-    if (!w->of) return;
-    gm_storage_close(w->of->storage, changed);
-    gm_tensor_release(w->of);
-    gm_tensor_release(w->packed);
-    w->of = w->packed = NULL;
-}
-
 gm_status gm_trip_return(gm_on_host *h, gm_trip *t)
 {
-    for (int i = 0; i < t->n; i++)
-        if (t->twins[i].from) GM_TRY(copy(h->device, t->twins[i].from, t->twins[i].here));
+    for (int i = 0; i < t->n; i++) {
+        gm_twin *w = &t->twins[i];
+        if (w->from) GM_TRY(copy(h->device, w->from, w->here));
+        if (!(w->ways & GM_TRIP_UP)) continue;
+        GM_TRY(gm_storage_open(w->of->storage));
+        w->open = true;
+    }
     GM_TRY(send(h, t));
     for (int i = 0; i < t->n; i++) {
         gm_twin *w = &t->twins[i];
-        bool     up = w->ways & GM_TRIP_UP;
-        if (up && w->packed != w->of) GM_TRY(copy(h->rank->device, w->packed, w->of));
-        close_twin(w, up);
+        if (w->ways & GM_TRIP_UP && w->packed != w->of) GM_TRY(copy(h->rank->device, w->packed, w->of));
     }
+    close_all(t, true);
     return GM_OK;
 }
 
@@ -211,8 +223,10 @@ gm_status gm_trip_end(gm_on_host *h, gm_trip *t)
 {
     GM_TRY(pass(h, &t->down));
     GM_TRY(pass(h, &t->up));
+    close_all(t, false);
     for (int i = 0; i < t->n; i++) {
-        close_twin(&t->twins[i], false);
+        gm_tensor_release(t->twins[i].of);
+        gm_tensor_release(t->twins[i].packed);
         gm_tensor_release(t->twins[i].here);
     }
     free(t->twins);

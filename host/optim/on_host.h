@@ -35,11 +35,12 @@ typedef struct gm_on_host {
 enum { GM_TRIP_DOWN = 1, GM_TRIP_UP = 2 };
 
 typedef struct gm_twin {
-    gm_tensor *of;     /* of the device, as it was given; its storage is open */
+    gm_tensor *of;     /* of the device, as it was given */
     gm_tensor *packed; /* the same without gaps: `of` itself, or a copy */
     gm_tensor *here;   /* of the host */
     gm_tensor *from;   /* of the host: `here` becomes it, converted, before it goes up; NULL: it is changed in place */
     int        ways;
+    bool       open; /* the storage of `of` */
 } gm_twin;
 
 typedef struct gm_trip {

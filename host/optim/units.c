@@ -195,7 +195,10 @@ static uint64_t most_of(const gm_optimizer *o, const item *f)
 {
     uint64_t ring = gm_tier_unit(tier_of(o, f));
     if (gm_item_draws(o, f)) return 0; /* one parameter, because rounding by chance needs its place */
-    return gm_item_on_host(o, f) && o->host->unit < ring ? o->host->unit : ring;
+    if (!gm_item_on_host(o, f)) return ring;
+    uint64_t above = gm_tier_unit(o->rank->rests.tier); /* through whose ring gradients and parameters come */
+    if (above < ring) ring = above;
+    return o->host->unit < ring ? o->host->unit : ring;
 }
 
 /* Where the unit ends that begins at item i: parameters of one kernel call. It is the whole group if all is in

@@ -43,8 +43,7 @@ local function held_by(engine)
     parameters = parameters + held.bytes(t)
     gradients = gradients + held.gradient_bytes(t)
   end
-  local apart = core.device().apart -- then the ring is in the memory of the host
-  local ring = engine.tier and not apart and engine.tier:stats().ring_bytes or 0 -- counted with what passes first
+  local ring = engine.ring_bytes or 0 -- of offload; counted with what passes through it first of all
   return parameters, gradients, engine.optimizer:bytes() + ring
 end
 

@@ -67,7 +67,7 @@ function offload.problem(given)
     return 'to the disk needs a folder: { optimizer = "disk", disk = "/scratch" }'
   end
   for _, name in ipairs { "disk", "ring", "least" } do
-    local served = on_disk or name == "ring" and is_on(given, "host") -- below a GPU: ganymede.train.offload
+    local served = on_disk or name ~= "disk" and is_on(given, "host") -- below a GPU: ganymede.train.offload
     if not served and given[name] and given[name] ~= offload.fields[name].default then
       return ('has %s, and nothing is offloaded to a disk: say optimizer = "disk"'):format(name)
     end
