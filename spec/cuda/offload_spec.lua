@@ -33,51 +33,55 @@ local HOST = "offload={optimizer='host',ring='4K'}" -- many small lots: some com
 local DISK = "offload={optimizer='disk',disk='.',ring='least',fraction=0.6}"
 local STEPS = 4
 
-describe("states below a GPU", function()
-  local folder
+local folder
+
+local function prepare()
   before_each(function()
     folder = shell.temporary_folder()
     shell.write(folder .. "/text", table.concat(text))
   end)
   after_each(function() shell.remove(folder) end)
+end
 
-  -- Runs in the folder -> statistics. set: list of "key=value"; more: ranks, steps, resume, device, code, recipe
-  local function run(set, more)
-    more = more or {}
-    if not more.resume then shell.run("rm -rf " .. folder .. "/out") end
-    local flags = { "--no-eval", "--out", "out", "--device", more.device or "cuda" }
-    if more.resume then flags[#flags + 1], flags[#flags + 2] = "--resume", "auto" end
-    return job.run_in(folder, more.recipe or recipe, more.ranks or 1,
-      { steps = more.steps or STEPS, set = set, flags = flags, env = emulation.environment(), code = more.code })
-  end
+-- Runs in the folder -> statistics. set: list of "key=value"; more: ranks, steps, resume, device, code, recipe
+local function run(set, more)
+  more = more or {}
+  if not more.resume then shell.run("rm -rf " .. folder .. "/out") end
+  local flags = { "--no-eval", "--out", "out", "--device", more.device or "cuda" }
+  if more.resume then flags[#flags + 1], flags[#flags + 2] = "--resume", "auto" end
+  return job.run_in(folder, more.recipe or recipe, more.ranks or 1,
+    { steps = more.steps or STEPS, set = set, flags = flags, env = emulation.environment(), code = more.code })
+end
 
-  local function agree(want, got, tolerance)
-    assert.equal(#want, #got)
-    for i = 1, #want do
-      assert.is_true(math.abs(want[i] - got[i]) <= tolerance * math.abs(want[i]),
-        ("step %d: %.9g and %.9g"):format(i, want[i], got[i]))
-    end
+local function agree(want, got, tolerance)
+  assert.equal(#want, #got)
+  for i = 1, #want do
+    assert.is_true(math.abs(want[i] - got[i]) <= tolerance * math.abs(want[i]),
+      ("step %d: %.9g and %.9g"):format(i, want[i], got[i]))
   end
+end
 
-  local function with(word, more)
-    local set = { word }
-    for _, other in ipairs(more) do set[#set + 1] = other end
-    return set
-  end
+local function with(word, more)
+  local set = { word }
+  for _, other in ipairs(more) do set[#set + 1] = other end
+  return set
+end
+
+describe("states below a GPU", function()
+  prepare()
 
   -- Updates in 16 bits round a number now and then to the other side: 2^-8 of one weight in thousands.
   for _, case in ipairs {
-    { "AdamW", {}, 1e-6 },
-    { "LAMB, which measures first", { "optimizer={type='LAMB',lr=1e-2}" }, 1e-6 },
-    { "moments of 8 bits", { "optimizer={type='AdamW',lr=1e-2,state_dtype='8bit'}" }, 1e-5 },
-    { "bf16 with masters, gradients of f32", { "dtype=bf16", "gradient_dtype=f32" }, 1e-4 },
-    { "bf16 rounded by chance", { "dtype=bf16", "optimizer.master_weights=false" }, 1e-4 },
+    { "AdamW", {}, 1e-6, HOST },
+    { "LAMB, which measures first", { "optimizer={type='LAMB',lr=1e-2}" }, 1e-6, DISK },
+    { "moments of 8 bits", { "optimizer={type='AdamW',lr=1e-2,state_dtype='8bit'}" }, 1e-5, HOST },
+    { "bf16 with masters, gradients of f32", { "dtype=bf16", "gradient_dtype=f32" }, 1e-4, DISK },
+    { "bf16 rounded by chance", { "dtype=bf16", "optimizer.master_weights=false" }, 1e-4, HOST },
   } do
     it("train as in the GPU's memory: " .. case[1], function()
       local plain = run(case[2])
       assert.is_nil(plain.ranks[1].offload)
-      agree(plain.loss, run(with(HOST, case[2])).loss, case[3])
-      agree(plain.loss, run(with(DISK, case[2])).loss, case[3])
+      agree(plain.loss, run(with(case[4], case[2])).loss, case[3])
     end)
   end
 
@@ -172,8 +176,74 @@ describe("states below a GPU", function()
     local said = run({ HOST }, { steps = 1 }).err
     assert.truthy(said:find("the host takes part in steps with offload", 1, true), said)
     assert.truthy(said:find("page-locked memory of the host; the host makes their updates", 1, true), said)
-    assert.truthy(run({ HOST, "cuda_graph=true" }, { code = 2 }).err:find("cuda_graph = true: steps cannot be", 1, true))
+    local refused = run({ HOST, "cuda_graph=true" }, { code = 2 }).err
+    assert.truthy(refused:find("cuda_graph = true: steps cannot be", 1, true), refused)
     said = run({ "offload={optimizer='disk',disk='no/such'}" }, { code = 2 }).err
     assert.truthy(said:find([["no/such" is no folder]], 1, true), said)
+  end)
+end)
+
+-- The bytes of the last checkpoint.
+local function saved()
+  return shell.lines(("cd %s/out/checkpoints/step-%08d && cksum *.safetensors"):format(folder, STEPS))
+end
+
+describe("tensors below a GPU", function()
+  prepare()
+
+  local ALL = "gradients='%s',parameters='%s',activations='%s',disk=%s,ring='100K',least=1"
+  local host = ALL:gsub("disk=%%s,", ""):gsub("%%s", "host")
+  local disk = ALL:gsub("disk=%%s", "disk='.'"):gsub("%%s", "disk")
+
+  -- The same kernels run, so that the bits are the same. The ring is a part of what passes through it, so that bytes
+  -- come and go all the time.
+  for _, case in ipairs {
+    { "gradients", { "offload={gradients='host',least=1,ring='40K'}" } },
+    { "parameters", { "offload={parameters='host',least=1,ring='40K'}" } },
+    { "activations", { "offload={activations='host',least=1,ring='80K'}" } },
+    { "all three on the host", { "offload={" .. host .. "}" } },
+    { "all three on a disk", { "offload={" .. disk .. "}" } },
+    { "all three, bf16, two batches a step, blocks run again", { "offload={" .. disk .. "}" }, { "dtype=bf16",
+      "gradient_accumulation=2", "recompute=block" } },
+    { "all three, on 2 ranks with ZeRO 3", { "offload={" .. disk .. "}" }, { "zero={stage=3,whole_below=1}" }, 2 },
+  } do
+    it("train with the same bits: " .. case[1], function()
+      local plain = run(case[3] or {}, { ranks = case[4] })
+      local bytes = saved()
+      local rests = run(with(case[2][1], case[3] or {}), { ranks = case[4] })
+      assert.same(plain.loss, rests.loss)
+      assert.same(bytes, saved())
+      local o = rests.ranks[1].offload
+      assert.is_true(o.fetched >= STEPS and o.stored >= STEPS and o.resident_peak_bytes <= o.ring_bytes)
+    end)
+  end
+
+  it("leave the memory of the GPU, with states beside them; `check` counts it", function()
+    local plain = run({ "checkpoint.interval=9" }).ranks[1]
+    for _, tiers in ipairs { "optimizer='host'," .. host, "optimizer='disk'," .. disk } do
+      local word = "offload={" .. tiers .. "}"
+      local stats = run { word, "checkpoint.interval=9" }
+      local rank = stats.ranks[1]
+      local result = run_host({ "check", "recipe.lua", "--device", "cuda", "--json", "--set", word }, { cwd = folder })
+      assert.equal(0, result.code, result.err)
+      local total = json.decode(result.out, "check").totals
+      assert.is_true(rank.peak_bytes < plain.peak_bytes)
+      assert.equal(0, rank.gradient_bytes + rank.parameter_bytes)
+      assert.equal(rank.optimizer_bytes, total.optimizer_bytes) -- the ring
+      assert.equal(rank.offload.placed_bytes, total.offloaded_bytes)
+      -- A rehearsal does not know what kernels take for themselves; the gradient of attention takes two pieces.
+      assert.is_true(total.peak_bytes <= rank.peak_bytes)
+      assert.is_true(rank.peak_bytes - 2 * rank.scratch_peak_bytes <= total.peak_bytes)
+      assert.truthy(stats.err:find("gradients, parameters, activations rest", 1, true), stats.err)
+    end
+  end)
+
+  it("are refused where they cannot be had", function()
+    local said = run({ "offload={gradients='host',activations='disk',disk='.'}" }, { code = 2 }).err
+    assert.truthy(said:find("rest in one place", 1, true), said)
+    said = run({ "offload={gradients='host'}" }, { code = 2, ranks = 2 }).err
+    assert.truthy(said:find("needs zero = 2 or 3", 1, true), said)
+    said = run({ "offload={optimizer='host',ring='1M'}" }, { code = 2, device = "cpu" }).err
+    assert.truthy(said:find("offload.ring: on a CPU nothing passes", 1, true), said)
   end)
 end)
