@@ -238,6 +238,19 @@ describe("tensors below a GPU", function()
     end
   end)
 
+  it("are chosen within a limit of the GPU's memory, and the run keeps to it", function()
+    local wide = recipe:gsub("vocabulary = 128", "vocabulary = 4096"):gsub("width = 16", "width = 64")
+    local stats = run({ "offload={memory='21M'}", "checkpoint.interval=9" }, { recipe = wide, steps = 2 })
+    local rank = stats.ranks[1]
+    local chosen = "of the optimizer states rest in page-locked memory of the host (offload={fraction="
+    assert.truthy(stats.err:find(chosen, 1, true), stats.err)
+    local needs = tonumber(stats.err:match "a step needs ([%d.]+) MiB of 21.0 MiB of the GPU")
+    assert.is_true(needs <= 21 and rank.peak_bytes <= needs * 2 ^ 20)
+    assert.is_true(rank.offload.placed_bytes > 0 and rank.optimizer_bytes > 0) -- a part of the states
+    local said = run({ "offload={memory='21M'}" }, { code = 2, device = "cpu", recipe = wide }).err
+    assert.truthy(said:find("needs a folder", 1, true), said)
+  end)
+
   it("are refused where they cannot be had", function()
     local said = run({ "offload={gradients='host',activations='disk',disk='.'}" }, { code = 2 }).err
     assert.truthy(said:find("rest in one place", 1, true), said)

@@ -21,8 +21,9 @@ offload.fields = {
   disk = { type = "string", optional = true,
     doc = "the folder of that file, which has no name and disappears with the run; each rank has a file of its own" },
   memory = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory that a rank may take, such as 8G; a rehearsal of the recipe then chooses what rests on "
-      .. "the disk, so that a step moves as few bytes as possible" },
+    doc = "the bytes of memory that a rank may take, such as 8G; on a GPU, of its memory; a rehearsal of the recipe "
+      .. "then chooses what rests on the disk, or below a GPU on the host, so that a step moves as few bytes as "
+      .. "possible" },
   fraction = { type = "number", above = 0, max = 1, default = 1,
     doc = "the part of the optimizer's states that is offloaded, from the first parameter on; the others stay in "
       .. "memory" },
@@ -35,6 +36,9 @@ offload.fields = {
       .. "size do" },
 }
 
+--- What is said where memory is given for a CPU and no folder.
+offload.needs_folder = 'to the disk needs a folder: { memory = "8G", disk = "/scratch" }'
+
 local function is_on(given, tier)
   for _, kind in ipairs(offload.kinds) do
     if given[kind] == tier then return true end
@@ -46,7 +50,6 @@ end
 local function problem_of_memory(given)
   local _, why = machine.bytes_of(tostring(given.memory))
   if why then return ".memory: " .. why end
-  if not given.disk then return 'to the disk needs a folder: { memory = "8G", disk = "/scratch" }' end
   for _, key in ipairs { "optimizer", "gradients", "parameters", "activations", "fraction" } do
     if given[key] ~= nil and given[key] ~= offload.fields[key].default then
       return ("has memory and %s: the one chooses what rests on the disk, the other says it"):format(key)
