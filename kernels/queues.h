@@ -12,7 +12,7 @@
  *
  * Copies between the device and page-locked memory (gm_device_host_pool) can run in queues, too, beside kernels.
  *
- * Nothing here waits. */
+ * Nothing of these waits; gm_queues_wait does. */
 #ifndef GM_QUEUES_H
 #define GM_QUEUES_H
 
@@ -50,5 +50,9 @@ typedef struct gm_queues {
     gm_status (*copy_down)(gm_queue *queue, void *pinned, const void *device, size_t bytes);
     gm_status (*copy_up)(gm_queue *queue, void *device, const void *pinned, size_t bytes);
 } gm_queues;
+
+/* Waits until the device has done a piece of work, after `leave`. Work between devices in front of it may never end: as
+ * gm_device.attend says. */
+gm_status gm_queues_wait(struct gm_device *dev, gm_ticket *ticket);
 
 #endif

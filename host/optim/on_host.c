@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 #include "../../kernels/step_control.h"
-#include "../comm/comm.h"
-#include "../job/signals.h"
 
 static const gm_queues *queues_of(const gm_on_host *h) { return h->rank->device->backend->queues; }
 
@@ -158,20 +156,13 @@ gm_status gm_trip_fetch(gm_on_host *h, gm_trip *t)
     return st;
 }
 
-/* Until the piece of work is done; meanwhile messages of other ranks move on, and their failures and Ctrl-C end it. */
+/* Until the piece of work is done. Nothing interrupts it, so that no update is left half made; it takes as long as its
+ * copies do. */
 static gm_status pass(const gm_on_host *h, gm_ticket **ticket)
 {
-    double   since = gm_comm_now();
-    unsigned turns = 0;
-    bool     begun, done = !*ticket;
-    while (!done) {
-        GM_TRY(queues_of(h)->passed(h->rank->device, *ticket, &begun, &done));
-        if (done) break;
-        GM_TRY(gm_rank_poll(h->rank));
-        if (gm_signals_pending() != GM_STOP_NONE) return GM_FAIL(GM_EINTERRUPT, "interrupted while waiting for a copy");
-        gm_comm_pause(since, &turns);
-    }
-    if (*ticket) queues_of(h)->give(h->rank->device, *ticket);
+    if (!*ticket) return GM_OK;
+    GM_TRY(gm_queues_wait(h->rank->device, *ticket));
+    queues_of(h)->give(h->rank->device, *ticket);
     *ticket = NULL;
     return GM_OK;
 }

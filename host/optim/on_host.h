@@ -67,8 +67,7 @@ gm_status gm_trip_add(gm_on_host *h, gm_trip *t, gm_tensor *of, int ways, gm_ten
 gm_status gm_trip_fetch(gm_on_host *h, gm_trip *t);
 gm_status gm_trip_arrive(gm_on_host *h, gm_trip *t);
 gm_status gm_trip_return(gm_on_host *h, gm_trip *t);
-/* Frees what belongs to it. It may begin anew. If it cannot wait (GM_EINTERRUPT, ...), memory that a copy may still use
- * stays taken. */
+/* Frees what belongs to it. It may begin anew. If it cannot wait, memory that a copy may still use stays taken. */
 gm_status gm_trip_end(gm_on_host *h, gm_trip *t);
 
 #endif

@@ -2,7 +2,6 @@
 #include "passage.h"
 
 #include <stdlib.h>
-#include <time.h>
 #include "../../kernels/queues.h"
 
 struct gm_passage {
@@ -112,15 +111,9 @@ static gm_status land_done(gm_passages *p)
     return GM_OK;
 }
 
-/* Waits for a copy. Other ranks may fail meanwhile, on whose messages the device waits. */
 static gm_status wait_for(gm_passages *p, gm_passage *w)
 {
-    for (bool done = false, idle;;) {
-        GM_TRY(passed(p, w, &done));
-        if (done) break;
-        if (p->dev->attend) GM_TRY(p->dev->attend(p->dev->attend_context, &idle));
-        nanosleep(&(struct timespec){0, 20000}, NULL);
-    }
+    if (w->ticket) GM_TRY(gm_queues_wait(p->dev, w->ticket));
     land(p, w);
     return GM_OK;
 }
