@@ -6,9 +6,10 @@
 --
 -- A GPT of `blocks` blocks of `width`, one sequence of `length` tokens a rank, f32, AdamW. Stage 3 is run as it comes,
 -- and frugal: one gathered parameter at a time, none ahead. Rounds go through all variants, so that a neighbour slows
--- all of them. Printed by rank 0: median and least milliseconds of a step and their ratio (of the least) to plain data parallelism, megabytes sent a
--- step and waited for in milliseconds, megabytes of parameters, gradients and optimizer states between steps, and the
--- most that the pool held in a step.
+-- all of them. Printed by rank 0: median and least milliseconds of a step; the least in ratio to that of plain data
+-- parallelism, because other load only adds; megabytes sent a step and waited for in milliseconds, megabytes of
+-- parameters, gradients and optimizer states (with the ring of offload) between steps, and the most that the pool held
+-- in a step.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local held = require "ganymede.tensor.held"
@@ -95,7 +96,7 @@ if core.rank() == 0 then
     local median = r.seconds[math.ceil(#r.seconds / 2)]
     plain = plain or r.seconds[1]
     print(("%-20s %7.1f (%.1f)   %6.2f   %7.1f   %7.1f   %9.1f  %9.1f  %7.1f  %8.1f"):format(variant[1], 1e3 * median,
-      1e3 * r.seconds[1], r.seconds[1] / plain, r.sent / MB, 1e3 * r.waited, r.held[1] / MB, r.held[2] / MB, r.held[3] / MB,
-      r.peak / MB))
+      1e3 * r.seconds[1], r.seconds[1] / plain, r.sent / MB, 1e3 * r.waited, r.held[1] / MB, r.held[2] / MB,
+      r.held[3] / MB, r.peak / MB))
   end
 end

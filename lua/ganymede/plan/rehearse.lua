@@ -205,14 +205,13 @@ local function pipeline_of(given, engine, notes)
 end
 
 --- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
--- collective is listed), device ("cuda": as on a GPU, where the host's memory is a tier of its own), hooks (whether the
--- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write). Returns recipe, name,
--- world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline
--- (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With given.sections
--- it returns name and sections alone (ganymede.pipeline.flops).
--- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions), and with
--- given.placement name and placement of offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that
--- tensors may take.
+-- collective is listed), device ("cuda": as on a GPU, below which the host's memory is a tier), hooks (whether the
+-- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write). Returns recipe,
+-- name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls, left_out,
+-- pipeline (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With
+-- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and
+-- regions of recompute.memory alone (ganymede.plan.regions), and with given.placement name and placement of
+-- offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that tensors may take.
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)

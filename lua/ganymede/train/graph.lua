@@ -11,9 +11,9 @@
 -- graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
 --
 -- `cuda_graph` is "auto", true or false. "auto" records if it can; otherwise it prints the reason once. It does not
--- record on several ranks, with offload, with gradient handlers, with norms other than the 2-norm, and with modules that
--- do something after each update. It also does not record if forward, loss or optimizer are not Ganymede's own, because
--- they may not do the same each time; true records these, and is an error where recording is impossible.
+-- record on several ranks, with offload, gradient handlers, norms other than the 2-norm, and modules that do something
+-- after each update. It also does not record if forward, loss or optimizer are not Ganymede's own, because they may not
+-- do the same each time; true records these, and is an error where recording is impossible.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
 -- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again.
 -- @module ganymede.train.graph
