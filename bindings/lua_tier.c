@@ -33,7 +33,8 @@ static int tier(lua_State *L)
     gm_tier_settings s = {.kind = gm_check_tier_kind(L, 1),
                           .ring = (size_t)luaL_checknumber(L, 3),
                           .disk = {.folder = luaL_checkstring(L, 2)}};
-    box             *b = lua_newuserdata(L, sizeof *b);
+    lua_settop(L, 4);
+    box *b = lua_newuserdata(L, sizeof *b);
     b->tier = NULL;
     luaL_getmetatable(L, TIER);
     lua_setmetatable(L, -2);

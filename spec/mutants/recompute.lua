@@ -310,8 +310,8 @@ return {
   },
   {
     name = "756-placement-limit", file = "lua/ganymede/plan/placement/init.lua",
-    find = [[local limit = memory - BESIDE]],
-    replace = [[local limit = memory + BESIDE]],
+    find = [[local limit, apart = memory - beside(given),]],
+    replace = [[local limit, apart = memory + beside(given),]],
     breaks = "a placement needs more than offload.memory",
     test = "spec/plan/placement_spec.lua",
   },
