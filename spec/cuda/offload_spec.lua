@@ -239,6 +239,23 @@ describe("tensors below a GPU", function()
     end
   end)
 
+  it("end the run with the disk's error where it fails, and the checkpoints before are whole", function()
+    job.write(folder, recipe)
+    local env = {}
+    for name, path in pairs(emulation.environment()) do env[#env + 1] = name .. "=" .. shell.quote(path) end
+    -- Threads make the calls that strace counts: some 60 writes a step and thread.
+    local result = shell.run(("cd %s && GANYMEDE_ROOT=%s %s strace -f -o /dev/null -e trace=io_uring_setup,pwrite64 "
+      .. "-e inject=io_uring_setup:error=EPERM -e inject=pwrite64:error=EIO:when=150+ %s recipe.lua --threads 1 "
+      .. "--device cuda --no-eval --out out --steps 12 --set %s"):format(folder, shell.quote(GANYMEDE_ROOT),
+      table.concat(env, " "), shell.program "run",
+      shell.quote "offload={optimizer='disk',gradients='disk',disk='.',ring='80K',least=1}"))
+    assert.equal(1, result.code, result.err)
+    assert.truthy(result.err:find(("the disk of the folder %s failed to write"):format(folder), 1, true), result.err)
+    local left = require("ganymede.checkpoint").list(folder .. "/out/checkpoints")
+    assert.is_true(#left > 0)
+    for _, one in ipairs(left) do assert.is_true(require("ganymede.checkpoint").verify(one.path)) end
+  end)
+
   it("are chosen within a limit of the GPU's memory, and the run keeps to it", function()
     local wide = recipe:gsub("vocabulary = 128", "vocabulary = 4096"):gsub("width = 16", "width = 64")
     local stats = run({ "offload={memory='21M'}", "checkpoint.interval=9" }, { recipe = wide, steps = 2 })
