@@ -9,8 +9,8 @@
 #include "docs/docs.h"
 #include "docs/rank.def"
 
-/* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n, apart: meta stands for a device with memory of its
- * own }: before the first tensor. */
+/* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n, apart: meta stands for a device with memory of
+ * its own }: before the first tensor. */
 static int use_device(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);

@@ -24,8 +24,9 @@ gm_tier_kind gm_check_tier_kind(lua_State *L, int arg)
 
 static void note(void *context, const char *text) { gm_device_note(context, text); }
 
-/* tier(kind: "host" or "disk", folder or "", bytes of the ring, where): a tier of this rank. where, on a GPU: "beside": of
- * what the host computes with; "below": of the GPU's tensors, through a ring in its memory and another one of the host */
+/* tier(kind: "host" or "disk", folder or "", bytes of the ring, where): a tier of this rank. where, on a GPU: "beside":
+ * of what the host computes with; "below": of the GPU's tensors, through a ring in its memory and another one of the
+ * host */
 static int tier(lua_State *L)
 {
     gm_device       *dev;

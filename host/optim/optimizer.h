@@ -42,8 +42,8 @@ void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
 /* From here on states rest in this tier (offload.h), which is the rank's (gm_rank_rest), and for which space is taken
  * now. Before the first step, when it is settled which part of a parameter this rank owns. If the tier is of the device
- * beside a GPU (gm_rank_beside), the host makes these updates (on_host.h), `unit` bytes of gradients and parameters at a
- * time; elsewhere unit has no meaning. */
+ * beside a GPU (gm_rank_beside), the host makes these updates (on_host.h), `unit` bytes of gradients and parameters at
+ * a time; elsewhere unit has no meaning. */
 gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction, uint64_t unit);
 /* What gm_optimizer_offload takes of a tier: for all states, and for those of the parameter that has the most. */
 void gm_optimizer_room(const gm_optimizer *o, gm_tier_kind kind, uint64_t *all, uint64_t *largest);

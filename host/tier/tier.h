@@ -37,9 +37,9 @@ typedef enum gm_tier_kind { GM_TIER_HOST, GM_TIER_DISK } gm_tier_kind;
 typedef struct gm_tier_settings {
     gm_tier_kind kind;
     uint64_t     limit; /* bytes that may rest here; 0: no limit */
-    size_t
-        ring; /* bytes of memory of a tier on a disk or below a GPU, at least twice those of the tensors of an op that are
-                               open together */
+    /* Bytes of memory of a tier on a disk or below a GPU, at least twice those of the tensors of an op that are open
+     * together. */
+    size_t           ring;
     gm_disk_settings disk;
     gm_device       *beside; /* of a device with memory of its own: that of the host below it (gm_device_new_beside) */
 } gm_tier_settings;

@@ -6,9 +6,8 @@
 --
 -- A GPT of `blocks` blocks of `width`, one sequence of `length` tokens a rank, f32, AdamW. Stage 3 is run as it comes,
 -- and frugal: one gathered parameter at a time, none ahead. Rounds go through all variants, so that a neighbour slows
--- all of them. Printed by rank 0: median and least milliseconds of a step; the least in ratio to that of plain data
--- parallelism, because other load only adds; megabytes sent a step and waited for in milliseconds, megabytes of
--- parameters, gradients and optimizer states (with the ring of offload) between steps, and the most that the pool held
+-- all of them. Printed by rank 0: median and least milliseconds of a step; the ratio of the median to that of plain
+-- data parallelism; megabytes sent a step and waited for in milliseconds, megabytes of parameters, gradients and optimizer states (with the ring of offload) between steps, and the most that the pool held
 -- in a step.
 local core = require "ganymede.core"
 local gm = require "ganymede"
@@ -94,9 +93,9 @@ if core.rank() == 0 then
     local r = results[i]
     table.sort(r.seconds)
     local median = r.seconds[math.ceil(#r.seconds / 2)]
-    plain = plain or r.seconds[1]
+    plain = plain or median
     print(("%-20s %7.1f (%.1f)   %6.2f   %7.1f   %7.1f   %9.1f  %9.1f  %7.1f  %8.1f"):format(variant[1], 1e3 * median,
-      1e3 * r.seconds[1], r.seconds[1] / plain, r.sent / MB, 1e3 * r.waited, r.held[1] / MB, r.held[2] / MB,
+      1e3 * r.seconds[1], median / plain, r.sent / MB, 1e3 * r.waited, r.held[1] / MB, r.held[2] / MB,
       r.held[3] / MB, r.peak / MB))
   end
 end

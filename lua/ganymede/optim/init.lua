@@ -284,8 +284,7 @@ end
 --- For ganymede.train.offload: bytes that all states take of a tier ("host" or "disk"), and those of the parameter that
 -- has most.
 function Optimizer.room() return 0, 0 end
---- For ganymede.train.offload: from here on this part of the states rests in the tier. unit: bytes of gradients and
--- parameters that go to the host together where the host makes the updates.
+--- For ganymede.train.offload: from here on this part of the states rests in the tier. unit: as core's.
 function Optimizer:offload()
   error(("gm.initialize: %s keeps its states itself, so that offload.optimizer cannot move them"):format(self.name), 0)
 end
