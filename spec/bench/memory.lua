@@ -7,8 +7,8 @@
 -- A GPT of `blocks` blocks of `width`, one sequence of `length` tokens a rank, f32, AdamW. Stage 3 is run as it comes,
 -- and frugal: one gathered parameter at a time, none ahead. Rounds go through all variants, so that a neighbour slows
 -- all of them. Printed by rank 0: median and least milliseconds of a step; the ratio of the median to that of plain
--- data parallelism; megabytes sent a step and waited for in milliseconds, megabytes of parameters, gradients and optimizer states (with the ring of offload) between steps, and the most that the pool held
--- in a step.
+-- data parallelism; megabytes sent a step and waited for in milliseconds; megabytes of parameters, gradients and
+-- optimizer states (with the ring of offload) between steps, and the most that the pool held in a step.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local held = require "ganymede.tensor.held"

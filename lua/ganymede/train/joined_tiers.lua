@@ -2,7 +2,7 @@
 --
 --     local tier = joined(a, b)      -- of core.tier; one of both may be nil
 --
--- The result has the methods that follow a step and tell what rests: end_step, stats, record, recorded.
+-- The result has the methods that follow a step and tell what rests: end_step, stats, record, recorded, close.
 -- @module ganymede.train.joined_tiers
 
 local Joined = {}
@@ -20,6 +20,11 @@ function Joined:stats()
     else sum[key] = sum[key] + value end
   end
   return sum
+end
+
+--- Nothing more comes to rest in them.
+function Joined:close()
+  for _, tier in ipairs(self) do tier:close() end
 end
 
 function Joined:record(on)
