@@ -43,14 +43,17 @@ local function prepare()
   after_each(function() shell.remove(folder) end)
 end
 
--- Runs in the folder -> statistics. set: list of "key=value"; more: ranks, steps, resume, device, code, recipe
+-- Runs in the folder -> statistics. set: list of "key=value"; more: ranks, steps, resume, device, code, recipe, gpus
+-- (how many the emulation shows)
 local function run(set, more)
   more = more or {}
+  local env = emulation.environment()
+  env.GANYMEDE_CUDA_DEVICES = more.gpus and tostring(more.gpus) or nil
   if not more.resume then shell.run("rm -rf " .. folder .. "/out") end
   local flags = { "--no-eval", "--out", "out", "--device", more.device or "cuda" }
   if more.resume then flags[#flags + 1], flags[#flags + 2] = "--resume", "auto" end
   return job.run_in(folder, more.recipe or recipe, more.ranks or 1,
-    { steps = more.steps or STEPS, set = set, flags = flags, env = emulation.environment(), code = more.code })
+    { steps = more.steps or STEPS, set = set, flags = flags, env = env, code = more.code })
 end
 
 local function agree(want, got, tolerance)
@@ -206,11 +209,14 @@ describe("tensors below a GPU", function()
     { "all three, bf16, two batches a step, blocks run again", { "offload={" .. disk .. "}" }, { "dtype=bf16",
       "gradient_accumulation=2", "recompute=block" } },
     { "all three, on 2 ranks with ZeRO 3", { "offload={" .. disk .. "}" }, { "zero={stage=3,whole_below=1}" }, 2 },
+    { "all three, between 2 GPUs with ZeRO 3", { "offload={" .. host .. "}" }, { "zero={stage=3,whole_below=1}" }, 2,
+      2 },
   } do
     it("train with the same bits: " .. case[1], function()
-      local plain = run(case[3] or {}, { ranks = case[4] })
+      local plain = run(case[3] or {}, { ranks = case[4], gpus = case[5] })
       local bytes = saved()
-      local rests = run(with(case[2][1], case[3] or {}), { ranks = case[4] })
+      local rests = run(with(case[2][1], case[3] or {}), { ranks = case[4], gpus = case[5] })
+      if case[5] then assert.truthy(rests.err:find("talk through NCCL", 1, true), rests.err) end
       assert.same(plain.loss, rests.loss)
       assert.same(bytes, saved())
       local o = rests.ranks[1].offload

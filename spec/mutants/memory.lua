@@ -344,4 +344,11 @@ return {
     breaks = "the ring in the memory of the GPU does not count",
     test = "spec/cuda/offload_spec.lua -f 'leave the memory'",
   },
+  {
+    name = "821-links-hold", file = "host/comm/lane.c",
+    find = [=[    if (p->out) gm_storage_close(p->out->storage, true);]=],
+    replace = [=[]=],
+    breaks = "what GPUs have sent each other can never leave their memory again",
+    test = "spec/cuda/offload_spec.lua -f 'between 2 GPUs'",
+  },
 }
