@@ -128,10 +128,12 @@ void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm
     lua_setfield(L, -2, "tensor");
 }
 
-/* o:offload(tier, fraction): this part of the states rests in the rank's tier from here on; before the first step */
+/* o:offload(tier, fraction, unit: bytes of gradients and parameters that go to the host together, for updates there):
+ * this part of the states rests in the tier from here on; before the first step */
 static int offload(lua_State *L)
 {
-    L_TRY(L, gm_optimizer_offload(check_optimizer(L), gm_check_tier(L, 2), luaL_checknumber(L, 3)));
+    L_TRY(L, gm_optimizer_offload(check_optimizer(L), gm_check_tier(L, 2), luaL_checknumber(L, 3),
+                                  (uint64_t)luaL_checknumber(L, 4)));
     return 0;
 }
 
@@ -297,7 +299,7 @@ int gm_open_optim(lua_State *L)
 {
     static const gm_declaration methods[] = {
         GM_FUNCTION("step", step, "optimizer object, values table"),
-        GM_FUNCTION("offload", offload, "optimizer object, tier object, fraction number"),
+        GM_FUNCTION("offload", offload, "optimizer object, tier object, fraction number, unit number"),
         GM_FUNCTION("room", room, "optimizer object, kind string"),
         GM_FUNCTION("state", state, "optimizer object"),
         GM_FUNCTION("numbers", numbers, "optimizer object, parameter integer, place integer"),

@@ -9,7 +9,8 @@
 #include "docs/docs.h"
 #include "docs/rank.def"
 
-/* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */
+/* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n, apart: meta stands for a device with memory of
+ * its own }: before the first tensor. */
 static int use_device(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
@@ -17,10 +18,13 @@ static int use_device(lua_State *L)
     lua_getfield(L, 1, "device");
     const char *name = luaL_optstring(L, -1, "cpu");
     L_TRY(L, gm_rank_open_device(r, name, (int)gm_field_number(L, 1, "threads", 0)));
+    lua_getfield(L, 1, "apart");
+    r->apart = lua_toboolean(L, -1);
     return 0;
 }
 
-/* device() -> { name, backend, threads, has_data, on_host, description }; opens the CPU if nothing is open */
+/* device() -> { name, backend, threads, has_data, on_host, apart: has it memory of its own (or stands it for such a
+ * device), description }; opens the CPU if nothing is open */
 static int device(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
@@ -29,7 +33,9 @@ static int device(lua_State *L)
     const char *backend = dev->backend->name;
     char        about[320];
     if (dev->backend->describe) dev->backend->describe(dev, about, sizeof about);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
+    lua_pushboolean(L, gm_rank_is_apart(r));
+    lua_setfield(L, -2, "apart");
     lua_pushstring(L, dev->backend->describe ? about : backend);
     lua_setfield(L, -2, "description");
     lua_pushboolean(L, dev->backend->on_host);
@@ -103,8 +109,13 @@ static int memory(lua_State *L)
     gm_device *dev;
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     gm_memory_stats s = gm_pool_stats(dev->pool);
+    gm_device      *beside = gm_lua_rank(L)->beside;
     gm_memory_stats host = dev->host ? gm_pool_stats(dev->host) : (gm_memory_stats){0};
-    lua_createtable(L, 0, 8);
+    gm_memory_stats apart = beside ? gm_pool_stats(beside->pool) : (gm_memory_stats){0};
+    lua_createtable(L, 0, 11);
+    gm_set_number(L, "host_live", (double)apart.live); /* what rests and is updated on the host below a GPU */
+    gm_set_number(L, "host_peak", (double)apart.peak);
+    gm_set_number(L, "host_scratch_peak", (double)apart.scratch_peak);
     gm_set_number(L, "pinned", (double)host.reserved);
     gm_set_number(L, "live", (double)s.live);
     gm_set_number(L, "peak", (double)s.peak);

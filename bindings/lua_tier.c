@@ -22,18 +22,30 @@ gm_tier_kind gm_check_tier_kind(lua_State *L, int arg)
     return gm_check_option(L, arg, NULL, kinds) ? GM_TIER_DISK : GM_TIER_HOST;
 }
 
-/* tier(kind: "host" or "disk", folder or "", bytes of the ring): a tier of this rank */
+static void note(void *context, const char *text) { gm_device_note(context, text); }
+
+/* tier(kind: "host" or "disk", folder or "", bytes of the ring, where): a tier of this rank. where, on a GPU: "beside":
+ * of what the host computes with; "below": of the GPU's tensors, through a ring in its memory and another one of the
+ * host */
 static int tier(lua_State *L)
 {
     gm_device       *dev;
+    gm_rank         *r = gm_lua_rank(L);
     gm_tier_settings s = {.kind = gm_check_tier_kind(L, 1),
                           .ring = (size_t)luaL_checknumber(L, 3),
                           .disk = {.folder = luaL_checkstring(L, 2)}};
-    box             *b = lua_newuserdata(L, sizeof *b);
+    lua_settop(L, 4);
+    box *b = lua_newuserdata(L, sizeof *b);
     b->tier = NULL;
     luaL_getmetatable(L, TIER);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_rank_device(r, &dev));
+    s.disk.say = note, s.disk.say_context = dev;
+    if (!lua_isnoneornil(L, 4)) {
+        static const char *const places[] = {"beside", "below", NULL};
+        int                      below = gm_check_option(L, 4, NULL, places);
+        L_TRY(L, gm_rank_beside(r, below ? &s.beside : &dev));
+    }
     L_TRY(L, gm_tier_new(dev, &s, &b->tier));
     return 1;
 }
@@ -143,8 +155,9 @@ int gm_open_tier(lua_State *L)
         GM_FUNCTION("recorded", recorded, "tier object"),
         GM_FUNCTION("close", close, "tier object"),
         GM_LAST_FUNCTION};
-    static const gm_declaration functions[] = {GM_FUNCTION("tier", tier, "kind string, folder string, ring number"),
-                                               GM_FUNCTION("rests", rests, "t tensor"), GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("tier", tier, "kind string, folder string, ring number, where string?"),
+        GM_FUNCTION("rests", rests, "t tensor"), GM_LAST_FUNCTION};
     gm_new_class(L, TIER, methods, close);
     gm_declare(L, functions);
     return 0;

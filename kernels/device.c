@@ -82,6 +82,23 @@ fail:
     return st;
 }
 
+gm_status gm_device_new_beside(gm_device *dev, int threads, gm_device **out)
+{
+    bool has_data = dev->backend->has_data;
+    if (dev->backend->on_host)
+        return GM_FAIL(GM_EINVAL, "%s needs no device of the host beside it: its memory is the host's",
+                       dev->backend->name);
+    GM_TRY(gm_device_new(has_data ? "cpu" : "meta", threads, out));
+    if (!has_data) return GM_OK;
+    gm_pool_free((*out)->pool);
+    (*out)->pool = NULL;
+    gm_status st = gm_pool_new(&dev->backend->pinned, dev, &(*out)->pool);
+    if (st == GM_OK) return GM_OK;
+    gm_device_free(*out);
+    *out = NULL;
+    return st;
+}
+
 void gm_device_free(gm_device *dev)
 {
     if (!dev) return;

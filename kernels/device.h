@@ -106,6 +106,10 @@ struct gm_backend {
  * threads: 0 means one for each core that this process may use. GM_EINVAL: there is no such backend or device, or
  * something that it needs is missing; the message says what to try. */
 gm_status gm_device_new(const char *backend, int threads, gm_device **out);
+/* Makes a device of the host's CPU that works for `dev`, a device with memory of its own: its tensors lie in
+ * page-locked memory, so that copies between both (queues.h) run beside the host. For a dev on meta it is on meta, too.
+ * Freed before dev. GM_EINVAL: dev's memory is the host's. */
+gm_status gm_device_new_beside(gm_device *dev, int threads, gm_device **out);
 /* Tells what this machine has for GPUs (driver, devices, libraries), for people. Writes at most n facts; *found: how
  * many it wrote. GM_EINVAL: this build has no CUDA. */
 typedef struct gm_device_fact {

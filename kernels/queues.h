@@ -10,11 +10,14 @@
  *     order(dev, ticket)         later work of the device runs after the piece
  *     give(dev, ticket)          frees the ticket, also before it has passed
  *
- * Nothing here waits. */
+ * Copies between the device and page-locked memory (gm_device_host_pool) can run in queues, too, beside kernels.
+ *
+ * Nothing of these waits; gm_queues_wait does. */
 #ifndef GM_QUEUES_H
 #define GM_QUEUES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "status.h"
 
@@ -34,12 +37,22 @@ typedef struct gm_queues {
     gm_status (*follow)(gm_queue *queue, gm_ticket *ticket);
     gm_status (*leave)(gm_queue *queue, gm_ticket *ticket);
     gm_status (*order)(struct gm_device *dev, gm_ticket *ticket);
+    /* Later work of the queue runs after the piece, which another queue did. */
+    gm_status (*after)(gm_queue *queue, gm_ticket *ticket);
     /* begun: the device has come to it. Before `leave`, done is false. */
     gm_status (*passed)(struct gm_device *dev, gm_ticket *ticket, bool *begun, bool *done);
     void (*give)(struct gm_device *dev, gm_ticket *ticket); /* NULL is allowed */
 
     /* Kernels launched from here on go to the queue, behind the ticket's entry; NULL: to the device's again. */
     gm_status (*launch_on)(struct gm_device *dev, gm_queue *queue, gm_ticket *ticket);
+
+    /* Copies to and from page-locked memory, which the caller leaves alone until a ticket behind them has passed. */
+    gm_status (*copy_down)(gm_queue *queue, void *pinned, const void *device, size_t bytes);
+    gm_status (*copy_up)(gm_queue *queue, void *device, const void *pinned, size_t bytes);
 } gm_queues;
+
+/* Waits until the device has done a piece of work, after `leave`. Work between devices in front of it may never end: as
+ * gm_device.attend says. */
+gm_status gm_queues_wait(struct gm_device *dev, gm_ticket *ticket);
 
 #endif

@@ -344,9 +344,11 @@ bool gm_lane_advance(gm_pending *p)
     return p->done || p->stage != before;
 }
 
-/* To the kernels that are launched from here on. */
+/* To the kernels that are launched from here on; bytes that rest elsewhere between uses (gm_home) may go there. */
 static void release_memory(gm_pending *p)
 {
+    if (p->in) gm_storage_close(p->in->storage, false);
+    if (p->out) gm_storage_close(p->out->storage, true);
     gm_tensor **held[] = {&p->in, &p->out, &p->packed, &p->unpacked};
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         gm_tensor_release(*held[i]);

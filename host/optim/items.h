@@ -3,6 +3,7 @@
 #ifndef GM_ITEMS_H
 #define GM_ITEMS_H
 
+#include "on_host.h"
 #include "optimizer.h"
 
 #define MAX_STATES 4 /* moments, and the master */
@@ -18,6 +19,18 @@ typedef struct item {
     bool              called;         /* in the call that is prepared */
 } item;
 
+/* Parameters of one kernel call, from item `begin` to `end`. */
+typedef struct gm_unit {
+    int         begin, end;
+    int         n_in, n_out, n_views;
+    gm_tensor **in, **out; /* argument lists, with room for all parameters */
+    gm_tensor **view;      /* of parts, for this call */
+    gm_attrs    attrs;
+    gm_trip     trip; /* of a call on the host */
+} gm_unit;
+
+#define GM_UNITS 3 /* one comes, one is updated, one goes */
+
 struct gm_optimizer {
     gm_rank    *rank;
     gm_op       op;
@@ -29,12 +42,16 @@ struct gm_optimizer {
     double      momentum;
     bool        takes_updates; /* what is given counts, and no gradient */
     int         n;
-    gm_tensor **in, **out; /* argument lists, room for all */
-    int         n_views;   /* of parts, for the call that is prepared */
-    gm_tensor **view;
-    gm_offload *offload; /* where states rest; NULL: all are in memory */
+    gm_unit     units[GM_UNITS]; /* on the device the first alone */
+    gm_offload *offload;         /* where states rest; NULL: all are in memory */
+    gm_on_host *host;            /* makes the updates of what is offloaded; NULL: the device does */
     item        items[];
 };
+
+/* Tensors of a parameter in a call: p, moments, master, trust; NULL where there is none. */
+static inline int gm_optimizer_width(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
+/* The place of the master among the states. */
+static inline int gm_optimizer_master(const gm_optimizer *o) { return gm_optimizer_width(o) - 3; }
 
 static inline const gm_attrs *gm_item_attrs(const gm_optimizer *o, const item *it) { return &o->attrs[it->set.attrs]; }
 
@@ -52,10 +69,23 @@ const gm_tensor *gm_item_like(const item *it);
 bool    gm_item_has_state(const gm_optimizer *o, const item *it, int k);
 int64_t gm_item_kept_in(const gm_optimizer *o, const item *it, int k); /* of gm_states_spec */
 
+/* Does the host make the updates of this one? */
+bool gm_item_on_host(const gm_optimizer *o, const item *it);
+
+/* ---- units.c ---- */
+
+gm_status gm_units_new(gm_optimizer *o); /* room for the lists */
+void      gm_units_free(gm_optimizer *o);
+/* Every parameter that shares item `first`'s settings, missed updates and dtype, and is due. measure: for their
+ * squares, else for their updates. */
+gm_status gm_units_step(gm_optimizer *o, int first, bool measure, gm_tensor *control);
+
 /* ---- resting.c ---- */
 
 /* What the tier's ring needs for a parameter, its gradient and its states while they are updated. */
 uint64_t gm_item_ring_needs(const gm_optimizer *o, const item *it);
+/* Bytes of its gradient and its numbers, which a call on the host takes along. */
+uint64_t gm_item_trip_bytes(const gm_optimizer *o, const item *it);
 /* They begin to come. */
 gm_status gm_item_begin(const gm_optimizer *o, const item *it);
 

@@ -41,8 +41,10 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
 /* From here on states rest in this tier (offload.h), which is the rank's (gm_rank_rest), and for which space is taken
- * now. Before the first step, when it is settled which part of a parameter this rank owns. */
-gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction);
+ * now. Before the first step, when it is settled which part of a parameter this rank owns. If the tier is of the device
+ * beside a GPU (gm_rank_beside), the host makes these updates (on_host.h), `unit` bytes of gradients and parameters at
+ * a time; elsewhere unit has no meaning. */
+gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction, uint64_t unit);
 /* What gm_optimizer_offload takes of a tier: for all states, and for those of the parameter that has the most. */
 void gm_optimizer_room(const gm_optimizer *o, gm_tier_kind kind, uint64_t *all, uint64_t *largest);
 
@@ -87,6 +89,7 @@ bool      gm_optimizer_is_compact(const gm_optimizer *o, int i, int k);
 gm_status gm_optimizer_numbers(gm_optimizer *o, int i, int k, gm_tensor **out);
 gm_status gm_optimizer_set_numbers(gm_optimizer *o, int i, int k, gm_tensor *from);
 
-size_t gm_optimizer_bytes(const gm_optimizer *o); /* in memory, of the states that exist, trust included */
+size_t
+gm_optimizer_bytes(const gm_optimizer *o); /* in the memory of the device, of the states that exist, trust included */
 
 #endif

@@ -33,7 +33,15 @@ static bool has_states(const item *it)
     return false;
 }
 
-gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction)
+/* A tier of the host below a GPU: the host makes the updates of what rests there. */
+static gm_status begin_on_host(gm_optimizer *o, gm_tier *tier, uint64_t unit)
+{
+    if (gm_tier_device(tier) == o->rank->device) return GM_OK;
+    GM_TRY(gm_on_host_new(o->rank, unit, &o->host));
+    return gm_units_new(o);
+}
+
+gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction, uint64_t unit)
 {
     uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
     gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
@@ -43,6 +51,7 @@ gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction)
         room[i] = room_of(o, &o->items[i], gm_tier_stats_of(tier).kind);
     }
     if (st == GM_OK) st = gm_offload_new(tier, fraction, o->n, room, &o->offload);
+    if (st == GM_OK) st = begin_on_host(o, tier, unit);
     free(room);
     return st;
 }
@@ -58,6 +67,17 @@ uint64_t gm_item_ring_needs(const gm_optimizer *o, const item *it)
     if (g) bytes += gm_tier_needs(g->storage);
     for (int k = 0; k < MAX_STATES; k++)
         if (it->state[k]) bytes += gm_tier_needs(it->state[k]->storage);
+    return bytes;
+}
+
+uint64_t gm_item_trip_bytes(const gm_optimizer *o, const item *it)
+{
+    const gm_tensor *g = gm_item_gradient(o, it);
+    gm_layout        layout;
+    gm_tensor       *p;
+    uint64_t         bytes = g ? (uint64_t)gm_tensor_numel(g) * gm_dtype_size(g->dtype) : 0;
+    if (gm_value_resting(it->parameter, &layout, &p) == GM_OK)
+        bytes += (uint64_t)gm_tensor_numel(p) * gm_dtype_size(p->dtype);
     return bytes;
 }
 

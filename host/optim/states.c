@@ -39,10 +39,9 @@ bool gm_states_positive(gm_op op, int k)
     }
 }
 
-gm_status gm_states_wide(const gm_value *parameter, const gm_tensor *like, gm_tensor **out)
+gm_status gm_states_wide(const gm_value *parameter, const gm_tensor *like, gm_device *dev, gm_tensor **out)
 {
-    gm_attrs   zero = gm_attrs_default();
-    gm_device *dev = parameter->rank->device;
+    gm_attrs zero = gm_attrs_default();
     gm_rank_place(parameter->rank, "optimizer state");
     GM_TRY(gm_tensor_new(dev, GM_F32, like->ndim, like->shape, out));
     gm_status st = gm_run_one(dev, GM_OP_fill, &zero, NULL, *out);
@@ -129,22 +128,22 @@ done:
     return st;
 }
 
-static gm_status copy(gm_device *dev, gm_tensor *from, gm_tensor *to)
+static gm_status copy(gm_tensor *from, gm_tensor *to)
 {
     gm_attrs a = gm_attrs_default();
     a.dtype = to->dtype;
-    return gm_run_one(dev, GM_OP_copy, &a, from, to);
+    return gm_run_one(to->storage->device, GM_OP_copy, &a, from, to);
 }
 
 gm_status gm_states_decode(const gm_value *parameter, gm_tensor *kept, bool positive, gm_tensor *wide)
 {
-    if (kept->dtype != GM_U8) return copy(parameter->rank->device, kept, wide);
+    if (kept->dtype != GM_U8) return copy(kept, wide);
     return convert(parameter, wide, kept, positive, false);
 }
 
 gm_status gm_states_encode(const gm_value *parameter, gm_tensor *wide, bool positive, gm_tensor *kept)
 {
-    if (kept->dtype != GM_U8) return copy(parameter->rank->device, wide, kept);
+    if (kept->dtype != GM_U8) return copy(wide, kept);
     return convert(parameter, wide, kept, positive, true);
 }
 
@@ -162,7 +161,7 @@ gm_status gm_optimizer_numbers(gm_optimizer *o, int i, int k, gm_tensor **out)
 {
     item *it = &o->items[i];
     int   s = gm_optimizer_place(o, i, k);
-    GM_TRY(gm_states_wide(it->parameter, gm_item_like(it), out));
+    GM_TRY(gm_states_wide(it->parameter, gm_item_like(it), it->state[s]->storage->device, out));
     gm_status st = gm_states_decode(it->parameter, it->state[s], gm_states_positive(o->op, s), *out);
     if (st == GM_OK) return GM_OK;
     gm_tensor_release(*out);

@@ -14,9 +14,9 @@ gm_spec  gm_states_spec(const gm_value *parameter, const gm_tensor *like, int64_
 uint64_t gm_states_bytes(const gm_spec *spec);
 bool     gm_states_positive(gm_op op, int k); /* is moment k never below 0? */
 
-/* A tensor of f32 like `like`, all zeros. */
-gm_status gm_states_wide(const gm_value *parameter, const gm_tensor *like, gm_tensor **out);
-/* Between such a tensor and what is kept. */
+/* A tensor of f32 like `like` on this device, all zeros. */
+gm_status gm_states_wide(const gm_value *parameter, const gm_tensor *like, gm_device *dev, gm_tensor **out);
+/* Between such a tensor and what is kept, on the same device. */
 gm_status gm_states_decode(const gm_value *parameter, gm_tensor *kept, bool positive, gm_tensor *wide);
 gm_status gm_states_encode(const gm_value *parameter, gm_tensor *wide, bool positive, gm_tensor *kept);
 

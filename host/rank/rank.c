@@ -36,6 +36,7 @@ void gm_rank_end(gm_rank *r)
     gm_rank_scale_losses(r, NULL);
     gm_rank_rest(r, NULL, false, false, 0);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
+    gm_device_free(r->beside);
     gm_device_free(r->other);
     gm_device_free(r->device);
     if (r->plans) r->free_plans(r->plans);
@@ -169,7 +170,24 @@ gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
         return GM_FAIL(GM_EINVAL, "the device is open already (%s); choose it before the first tensor is made",
                        r->device->backend->name);
     GM_TRY(gm_device_new(backend, threads, &r->device));
+    r->threads = threads;
     if (r->device->threads) gm_threads_set_meanwhile(r->device->threads, look_after_messages, r);
+    return GM_OK;
+}
+
+bool gm_rank_is_apart(const gm_rank *r)
+{
+    const gm_backend *b = r->device ? r->device->backend : NULL;
+    return b && !b->on_host && (b->has_data || r->apart);
+}
+
+gm_status gm_rank_beside(gm_rank *r, gm_device **out)
+{
+    if (!r->beside) {
+        GM_TRY(gm_device_new_beside(r->device, r->threads, &r->beside));
+        if (r->beside->threads) gm_threads_set_meanwhile(r->beside->threads, look_after_messages, r);
+    }
+    *out = r->beside;
     return GM_OK;
 }
 

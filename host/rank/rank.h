@@ -26,7 +26,10 @@ typedef struct gm_rank {
     int             coordinate[GM_MAX_AXES]; /* of this rank, an entry an axis */
     struct gm_comm *comm;   /* NULL until gm_rank_connect; a rank that is alone gets one over `self` on first use */
     gm_device      *device; /* NULL until gm_rank_open_device */
-    gm_device      *other;  /* of specs, whose ops run on a device beside it; NULL: none yet */
+    gm_device      *beside; /* the host's CPU beside a device with memory of its own (gm_rank_beside); NULL: none yet */
+    int             threads; /* that were asked for; 0: one a usable core */
+    bool            apart;   /* the device stands for one with memory of its own, though it is meta */
+    gm_device      *other;   /* of specs, whose ops run on a device beside it; NULL: none yet */
     gm_dtype        default_dtype;
     uint64_t        seed;
 
@@ -99,6 +102,10 @@ gm_status gm_rank_comm(gm_rank *r, struct gm_comm **out);
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);
 /* The device, opened as "cpu" on first use. */
 gm_status gm_rank_device(gm_rank *r, gm_device **out);
+/* Has the device memory of its own, so that the host's is a tier below it? On meta: gm_rank.apart. */
+bool gm_rank_is_apart(const gm_rank *r);
+/* The host's CPU beside such a device, with page-locked memory (gm_device_new_beside); made on first use. */
+gm_status gm_rank_beside(gm_rank *r, gm_device **out);
 
 /* Backward passes of losses begin with *scale, f64 (), as it is then, in place of 1 (Micikevicius et al. 2018), so that
  * gradients of 16 bits do not vanish; NULL: with 1. Retained. */

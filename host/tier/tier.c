@@ -1,51 +1,13 @@
-/* tier.c - see tier.h. What rests in a tier is an `object`, the home of its storage. */
+/* tier.c - see tier.h. What rests in a tier is an `object`, the home of its storage (object.h). */
 #include "tier.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "order.h"
-#include "space.h"
+#include "object.h"
 
-typedef enum state {
-    RESTING, /* in the tier alone */
-    COMING,  /* being read into the ring */
-    HERE,    /* in the ring, as in the tier unless it is open */
-    GOING    /* in the ring, being written; may be open, too */
-} state;
+typedef gm_object object;
 
-typedef struct object {
-    gm_home           home; /* the first, so that a home is its object */
-    gm_tier          *tier;
-    gm_storage       *storage;
-    uint64_t          at, room; /* in the file */
-    char             *memory;   /* in the ring; NULL on meta */
-    state             state;
-    int               opens;
-    uint64_t          used; /* the clock at its last use */
-    bool              changed;
-    bool              blank;    /* what the tier has of it is of no use: nothing was written yet, or it was discarded */
-    gm_disk_transfer *transfer; /* COMING, GOING */
-    int               place;    /* in gm_tier.objects; -1: it is on the stack */
-    struct object    *above, *below; /* on the stack */
-} object;
-
-struct gm_tier {
-    int           refs; /* the owner's, and one for each object */
-    gm_device    *device;
-    gm_disk      *disk;  /* NULL: of the host, or on meta */
-    gm_block     *block; /* of the ring */
-    char         *memory;
-    gm_space      ring;
-    uint64_t      clock;   /* goes up with each use */
-    object      **objects; /* by place; NULL: has gone */
-    int           n_objects;
-    gm_order      order;  /* in which they were opened */
-    object       *top;    /* of the stack */
-    uint64_t      coming; /* bytes */
-    gm_tier_stats stats;
-};
-
-static bool is_disk(const gm_tier *t) { return t->stats.kind == GM_TIER_DISK; }
+static bool has_ring(const gm_tier *t) { return gm_tier_has_ring(t); }
 
 /* ---- a tier ---- */
 
@@ -62,11 +24,20 @@ static gm_status take_ring(gm_tier *t, size_t bytes)
     return GM_OK;
 }
 
+static gm_status open_below(gm_tier *t, const gm_tier_settings *settings)
+{
+    gm_tier_settings below = *settings;
+    below.beside = NULL;
+    GM_TRY(gm_tier_new(settings->beside, &below, &t->below));
+    return gm_passages_new(t->device, settings->kind == GM_TIER_DISK ? settings->ring / 2 : 0, &t->ways);
+}
+
 gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out)
 {
     gm_disk_settings disk = settings->disk;
-    if (dev->backend->has_data && !dev->backend->on_host)
-        return GM_FAIL(GM_EINVAL, "offload: the memory of the device %s is not the host's; offload works on the CPU",
+    if (dev->backend->has_data && !dev->backend->on_host && !settings->beside)
+        return GM_FAIL(GM_EINVAL,
+                       "offload: the memory of the device %s is not the host's: a tier of it needs one below",
                        dev->backend->name);
     gm_tier *t = calloc(1, sizeof *t);
     if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a tier");
@@ -75,9 +46,9 @@ gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier 
     t->stats.kind = settings->kind;
     t->stats.limit = settings->limit;
     if (!disk.say) disk.say = note, disk.say_context = dev;
-    gm_status st = GM_OK;
-    if (is_disk(t)) st = take_ring(t, settings->ring);
-    if (is_disk(t) && st == GM_OK && dev->backend->has_data) st = gm_disk_open(&disk, &t->disk);
+    gm_status st = settings->beside ? open_below(t, settings) : GM_OK;
+    if (st == GM_OK && has_ring(t)) st = take_ring(t, settings->ring);
+    if (st == GM_OK && has_ring(t) && !t->below && dev->backend->has_data) st = gm_disk_open(&disk, &t->disk);
     if (st == GM_OK) *out = t;
     else gm_tier_release(t);
     return st;
@@ -88,6 +59,8 @@ void gm_tier_retain(gm_tier *t) { t->refs++; }
 void gm_tier_release(gm_tier *t)
 {
     if (!t || --t->refs) return;
+    gm_passages_free(t->ways);
+    gm_tier_release(t->below);
     gm_disk_close(t->disk);
     gm_space_free(&t->ring);
     gm_order_free(&t->order);
@@ -95,37 +68,6 @@ void gm_tier_release(gm_tier *t)
     if (t->block) gm_pool_release(t->device->pool, t->block);
     free(t);
 }
-
-uint64_t gm_tier_room(gm_tier_kind kind, uint64_t bytes)
-{
-    if (kind == GM_TIER_HOST) return bytes;
-    return bytes ? (bytes + GM_DISK_ALIGN - 1) / GM_DISK_ALIGN * GM_DISK_ALIGN : GM_DISK_ALIGN;
-}
-
-static gm_status check_limit(const gm_tier *t, uint64_t bytes)
-{
-    if (!t->stats.limit || bytes <= t->stats.limit - t->stats.placed) return GM_OK;
-    return GM_FAIL(GM_ENOMEM, "offload: %.1f MiB more would pass the limit of %.1f MiB, of which %.1f are taken",
-                   (double)bytes / 1048576, (double)t->stats.limit / 1048576, (double)t->stats.placed / 1048576);
-}
-
-gm_status gm_tier_prepare(gm_tier *t, uint64_t bytes)
-{
-    GM_TRY(check_limit(t, bytes));
-    return t->disk ? gm_disk_prepare(t->disk, bytes) : GM_OK;
-}
-
-gm_tier_stats gm_tier_stats_of(const gm_tier *t)
-{
-    gm_tier_stats s = t->stats;
-    if (t->disk) {
-        gm_disk_stats d = gm_disk_stats_of(t->disk);
-        s.read = d.read, s.written = d.written, s.waited = d.waited;
-    }
-    return s;
-}
-
-gm_disk_spans *gm_tier_spans(gm_tier *t) { return t->disk ? gm_disk_spans_of(t->disk) : NULL; }
 
 /* ---- bytes that come and go ---- */
 
@@ -140,8 +82,7 @@ static void leave_ring(object *o)
 /* Ends the transfer that is under way; bytes that could not come leave the ring. */
 static gm_status settle(object *o)
 {
-    gm_status st = o->transfer ? gm_disk_wait(o->tier->disk, o->transfer) : GM_OK;
-    o->transfer = NULL;
+    gm_status st = gm_object_settle(o);
     if (o->state == COMING) o->tier->coming -= o->room;
     if (st == GM_OK || o->opens) o->state = HERE;
     else leave_ring(o);
@@ -209,8 +150,9 @@ static gm_status begin(object *o, bool wait, bool *placed)
     gm_tier *t = o->tier;
     GM_TRY(place(o, wait, placed));
     if (!*placed || o->blank) return GM_OK;
-    gm_status st = t->disk ? gm_disk_read(t->disk, o->at, o->memory, o->room, &o->transfer) : GM_OK;
+    gm_status st = gm_object_read(o);
     if (st != GM_OK) {
+        (void)gm_object_settle(o);
         leave_ring(o);
         return st;
     }
@@ -242,7 +184,7 @@ static gm_status look_ahead(object *o, bool was_away)
     uint64_t span = o->room;
     bool     more = true;
     if (o->place < 0) {
-        for (object *x = was_away ? o->below : NULL; x && more; x = x->below) GM_TRY(fetch(x, &span, &more));
+        for (object *x = was_away ? o->under : NULL; x && more; x = x->under) GM_TRY(fetch(x, &span, &more));
         return GM_OK;
     }
     gm_order_note(&t->order, o->place, 8 * t->n_objects + 64);
@@ -255,11 +197,12 @@ static gm_status open_object(gm_home *home)
 {
     object *o = (object *)home;
     bool    placed, was_away = o->state == RESTING || o->state == COMING;
-    if (!is_disk(o->tier) || o->opens) {
+    if (!has_ring(o->tier) || o->opens) {
         o->opens++;
         return GM_OK;
     }
     if (!was_away) o->tier->stats.kept++;
+    if (o->tier->ways) GM_TRY(gm_passages_pump(o->tier->ways));
     if (o->state == RESTING) GM_TRY(begin(o, true, &placed));
     if (o->state == COMING) GM_TRY(settle(o));
     o->storage->data = o->memory;
@@ -278,15 +221,15 @@ static void close_object(gm_home *home, bool changed)
     object  *o = (object *)home;
     gm_tier *t = o->tier;
     o->changed |= changed;
-    if (--o->opens || !is_disk(t)) return;
+    if (--o->opens || !has_ring(t)) return;
     o->storage->data = NULL;
     if (!o->changed) return;
     if (settle(o) != GM_OK) return; /* the disk is broken, and says so to whoever opens one of its objects next */
     o->blank = false;
     t->stats.stored++;
-    if (!t->disk) return;
-    if (gm_disk_write(t->disk, o->at, o->memory, o->room, &o->transfer) == GM_OK) o->state = GOING;
-    else leave_ring(o);
+    if (!t->disk && !t->below) return;
+    if (gm_object_write(o) == GM_OK) o->state = GOING;
+    else (void)gm_object_settle(o), leave_ring(o);
 }
 
 static void leave_stack(object *o)
@@ -295,9 +238,9 @@ static void leave_stack(object *o)
         o->tier->objects[o->place] = NULL;
         return;
     }
-    if (o->below) o->below->above = o->above;
-    if (o->above) o->above->below = o->below;
-    else o->tier->top = o->below;
+    if (o->under) o->under->over = o->over;
+    if (o->over) o->over->under = o->under;
+    else o->tier->top = o->under;
 }
 
 static void gone(gm_home *home)
@@ -307,6 +250,7 @@ static void gone(gm_home *home)
     if (o->state != RESTING) (void)evict(o);
     leave_stack(o);
     if (t->disk) gm_disk_give_back(t->disk, o->at, o->room);
+    gm_tensor_release(o->below);
     t->stats.objects--;
     t->stats.placed -= o->room;
     free(o);
@@ -322,8 +266,8 @@ static gm_status move_in(object *o)
     gm_storage *s = o->storage;
     if (o->blank) return GM_OK;
     GM_TRY(place(o, true, &placed));
-    if (o->memory) memcpy(o->memory, s->data, s->bytes);
-    if (o->memory) memset(o->memory + s->bytes, 0, o->room - s->bytes);
+    if (o->memory) GM_TRY(gm_device_copy(o->tier->device, o->memory, s->data, s->bytes));
+    if (o->memory && !o->tier->below) memset(o->memory + s->bytes, 0, o->room - s->bytes);
     gm_storage_vacate(s);
     o->opens = 1;
     close_object(&o->home, true);
@@ -345,8 +289,8 @@ static gm_status find_place(gm_tier *t, int *place)
 static void join_stack(object *o)
 {
     o->place = -1;
-    o->below = o->tier->top;
-    if (o->below) o->below->above = o;
+    o->under = o->tier->top;
+    if (o->under) o->under->over = o;
     o->tier->top = o;
 }
 
@@ -362,24 +306,34 @@ static void count(object *o)
     if (t->stats.placed > t->stats.placed_peak) t->stats.placed_peak = t->stats.placed;
 }
 
+/* Space for what will rest. */
+static gm_status reserve(object *o)
+{
+    gm_tier *t = o->tier;
+    int64_t  bytes = (int64_t)o->storage->bytes;
+    if (t->disk) return gm_disk_reserve(t->disk, o->room, &o->at);
+    return t->below ? gm_tier_new_tensor(t->below, t->below->device, GM_U8, 1, &bytes, &o->below) : GM_OK;
+}
+
 static gm_status take(gm_tier *t, gm_storage *s, int place)
 {
     if (s->home) return GM_FAIL(GM_EINVAL, "offload: these bytes rest elsewhere already");
     if (s->opens) return GM_FAIL(GM_EINVAL, "offload: these bytes are in use");
-    uint64_t room = gm_tier_room(t->stats.kind, s->bytes);
-    GM_TRY(check_limit(t, room));
-    if (!is_disk(t)) GM_TRY(gm_storage_occupy(s)); /* the bytes stay where they are */
+    uint64_t room = has_ring(t) ? gm_tier_pages(s->bytes) : s->bytes;
+    GM_TRY(gm_tier_check_limit(t, room));
+    if (!has_ring(t)) GM_TRY(gm_storage_occupy(s)); /* the bytes stay where they are */
     object *o = calloc(1, sizeof *o);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for what is offloaded");
     *o = (object){.home = {open_object, close_object, gone}, .tier = t, .storage = s, .room = room, .place = place};
     o->blank = !s->block;
-    gm_status st = t->disk ? gm_disk_reserve(t->disk, room, &o->at) : GM_OK;
-    if (st == GM_OK && is_disk(t)) {
+    gm_status st = reserve(o);
+    if (st == GM_OK && has_ring(t)) {
         st = move_in(o);
         if (st != GM_OK && t->disk) gm_disk_give_back(t->disk, o->at, room);
     }
-    if (st == GM_OK) count(o);
-    else free(o);
+    if (st == GM_OK) return count(o), GM_OK;
+    gm_tensor_release(o->below);
+    free(o);
     return st;
 }
 
@@ -408,12 +362,14 @@ static object *object_of(const gm_storage *s)
 {
     if (!s->home || s->home->open != open_object) return NULL;
     object *o = (object *)s->home;
-    return is_disk(o->tier) ? o : NULL;
+    return has_ring(o->tier) ? o : NULL;
 }
+
+gm_device *gm_tier_device(const gm_tier *t) { return t->device; }
 
 bool gm_tier_holds(const gm_storage *s) { return object_of(s) != NULL; }
 
-uint64_t gm_tier_unit(const gm_tier *t) { return t && is_disk(t) ? t->ring.size / 4 : UINT64_MAX; }
+uint64_t gm_tier_unit(const gm_tier *t) { return t && has_ring(t) ? t->ring.size / 4 : UINT64_MAX; }
 
 uint64_t gm_tier_needs(const gm_storage *s)
 {
@@ -436,6 +392,13 @@ void gm_tier_discard(gm_storage *s)
     o->blank = true;
 }
 
+bool gm_tier_is_here(const gm_storage *s)
+{
+    const object *o = object_of(s);
+    if (!o || o->state == HERE || o->state == GOING) return true;
+    return o->state == COMING && (!o->transfer || gm_disk_is_done(o->tier->disk, o->transfer));
+}
+
 void gm_tier_end_step(gm_tier *t) { gm_order_end(&t->order); }
 
 gm_status gm_tier_settle(gm_tier *t)
@@ -444,5 +407,6 @@ gm_status gm_tier_settle(gm_tier *t)
         object *o = t->ring.parts[i].owner;
         if (o && o->state == GOING) GM_TRY(settle(o));
     }
-    return GM_OK;
+    if (t->ways) GM_TRY(gm_passages_drain(t->ways));
+    return t->below ? gm_tier_settle(t->below) : GM_OK;
 }

@@ -17,6 +17,10 @@
  * The tier remembers the order in which storages were opened in a step (gm_tier_end_step), and fetches what comes next
  * in the step that follows. What forward keeps for backward is pushed instead of taken: it comes back in reverse order.
  *
+ * A device with memory of its own (a GPU) has the ring in its memory. Below it is a tier of the host, of the same kind,
+ * where the bytes rest in page-locked memory or pass through another ring of that on their way to the disk. Copies run
+ * beside the device's work (passage.h), so a storage is open when its copy is queued.
+ *
  * The host's tier of a device whose memory is the host's own is accounts alone: the bytes stay where they are. On meta
  * a tier is accounts alone, too, and takes the same ring from the pool, so that `check` counts what a run holds.
  * One thread. */
@@ -31,11 +35,13 @@ typedef struct gm_tier gm_tier;
 typedef enum gm_tier_kind { GM_TIER_HOST, GM_TIER_DISK } gm_tier_kind;
 
 typedef struct gm_tier_settings {
-    gm_tier_kind     kind;
-    uint64_t         limit; /* bytes that may rest here; 0: no limit */
-    size_t           ring;  /* bytes of memory of a disk's tier, at least twice those of the tensors of an op that are
-                               open together */
+    gm_tier_kind kind;
+    uint64_t     limit; /* bytes that may rest here; 0: no limit */
+    /* Bytes of memory of a tier on a disk or below a GPU, at least twice those of the tensors of an op that are open
+     * together. */
+    size_t           ring;
     gm_disk_settings disk;
+    gm_device       *beside; /* of a device with memory of its own: that of the host below it (gm_device_new_beside) */
 } gm_tier_settings;
 
 typedef struct gm_tier_stats {
@@ -49,8 +55,8 @@ typedef struct gm_tier_stats {
     double       waited;                        /* seconds in which the program did nothing else */
 } gm_tier_stats;
 
-/* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device's memory is not the
- * host's, which tiers cannot serve so far. */
+/* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device has memory of
+ * its own, and settings name no device beside it. */
 gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out);
 void      gm_tier_retain(gm_tier *t); /* one more owner */
 /* An owner lets go: the tier ends with the last owner and storage that rests in it. NULL is allowed. */
@@ -66,8 +72,10 @@ gm_status gm_tier_take(gm_tier *t, gm_storage *s);
 gm_status gm_tier_new_tensor(gm_tier *t, gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape,
                              gm_tensor **out);
 /* The same as gm_tier_take for what is needed again in reverse order: the storages that were pushed are a stack. */
-gm_status gm_tier_push(gm_tier *t, gm_storage *s);
-bool      gm_tier_holds(const gm_storage *s); /* does it rest in a disk's tier? */
+gm_status  gm_tier_push(gm_tier *t, gm_storage *s);
+gm_device *gm_tier_device(const gm_tier *t);     /* of the storages that rest in it */
+bool       gm_tier_holds(const gm_storage *s);   /* does it rest in a tier with a ring: not in the device's memory? */
+bool       gm_tier_is_here(const gm_storage *s); /* can it be opened without a wait for a disk? */
 /* Calls that touch many storages take them in units: the ring has to hold what is open at once, what comes, and what
  * goes. The bytes of a unit (t NULL: no limit), and what of them an open storage takes: 0 if it rests in no ring. */
 uint64_t gm_tier_unit(const gm_tier *t);

@@ -188,7 +188,7 @@ sizeof *p->shape) &&
     test = "spec/optim/missed_gradients_spec.lua -f 'device leaves out'",
   },
   {
-    name = "559-missed-in-one-call", file = "host/optim/optimizer.c",
+    name = "559-missed-in-one-call", file = "host/optim/units.c",
     find = [[ && it->missed == f->missed &&]],
     replace = [[ &&]],
     breaks = "parameters that have missed other updates share the step number of the first",
@@ -209,7 +209,7 @@ sizeof *p->shape) &&
     test = "spec/data/pieces_spec.lua -f 'are the batch'",
   },
   {
-    name = "562-update-of-padding", file = "host/optim/optimizer.c",
+    name = "562-update-of-padding", file = "host/optim/units.c",
     find = [[GM_TRY(gm_padding_renew(it->parameter));]],
     replace = "",
     breaks = "an update reads what a user has written into the padding of a gradient",

@@ -177,7 +177,7 @@ return {
   },
   {
     name = "697-tier-stack", file = "host/tier/tier.c",
-    find = [[was_away ? o->below : NULL]],
+    find = [[was_away ? o->under : NULL]],
     replace = [[NULL]],
     breaks = "activations do not come ahead",
     test = "unit tier_stack",
@@ -204,8 +204,8 @@ return {
     test = "spec/optim/states_spec.lua -f sign",
   },
   {
-    name = "701-state-dtype", file = "host/optim/optimizer.c",
-    find = [[a.states = f.set.states;]],
+    name = "701-state-dtype", file = "host/optim/units.c",
+    find = [[a.states = f->set.states;]],
     replace = [[]],
     breaks = "states in fewer bits are updated as f32",
     test = "spec/optim/states_spec.lua -f bytes",
@@ -303,8 +303,8 @@ return {
   },
   {
     name = "756-placement-limit", file = "lua/ganymede/plan/placement/init.lua",
-    find = [[local limit = memory - BESIDE]],
-    replace = [[local limit = memory + BESIDE]],
+    find = [[local limit, apart = memory - beside(given),]],
+    replace = [[local limit, apart = memory + beside(given),]],
     breaks = "a placement needs more than offload.memory",
     test = "spec/plan/placement_spec.lua",
   },
@@ -323,7 +323,7 @@ return {
     test = "spec/optim/chance_ranks_spec.lua -f weights",
   },
   {
-    name = "738-chance-name", file = "host/optim/optimizer.c",
+    name = "738-chance-name", file = "host/optim/units.c",
     find = [[if (n++ && (one || bytes > most)) break;]],
     replace = [[if (n++ && bytes > most && most) break;]],
     breaks = "parameters that are rounded by chance share a call, and its place",

@@ -130,6 +130,14 @@ static gm_status order(gm_device *dev, gm_ticket *t)
     return GM_OK;
 }
 
+static gm_status after(gm_queue *queue, gm_ticket *t)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    GM_CU(cu->driver, cuStreamWaitEvent(queue->stream, t->left, CU_EVENT_WAIT_DEFAULT));
+    return GM_OK;
+}
+
 static gm_status is_over(gm_cuda *cu, CUevent event, bool *over)
 {
     CUresult r = cu->driver->cuEventQuery(event);
@@ -156,6 +164,26 @@ static gm_status launch_on(gm_device *dev, gm_queue *queue, gm_ticket *t)
     return queue && t ? follow(queue, t) : GM_OK;
 }
 
+/* ---- copies ---- */
+
+static CUdeviceptr address(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
+
+static gm_status copy_down(gm_queue *queue, void *pinned, const void *device, size_t bytes)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    if (bytes) GM_CU(cu->driver, cuMemcpyDtoHAsync(pinned, address(device), bytes, queue->stream));
+    return GM_OK;
+}
+
+static gm_status copy_up(gm_queue *queue, void *device, const void *pinned, size_t bytes)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    if (bytes) GM_CU(cu->driver, cuMemcpyHtoDAsync(address(device), pinned, bytes, queue->stream));
+    return GM_OK;
+}
+
 const gm_queues gm_cuda_queues = {
     .open = open_queue,
     .close = close_queue,
@@ -164,7 +192,10 @@ const gm_queues gm_cuda_queues = {
     .follow = follow,
     .leave = leave,
     .order = order,
+    .after = after,
     .passed = passed,
     .give = give,
     .launch_on = launch_on,
+    .copy_down = copy_down,
+    .copy_up = copy_up,
 };

@@ -13,10 +13,12 @@ gm_status gm_cuda_take_pinned(void *device, size_t bytes, void **out)
     GM_TRY(gm_cuda_enter(device, &cu));
     CUresult r = cu->driver->cuMemAllocHost(out, bytes);
     if (r == CUDA_ERROR_OUT_OF_MEMORY)
-        return GM_FAIL(GM_ENOMEM,
-                       "the driver cannot page-lock %zu bytes of host memory, through which messages of the GPU go; "
-                       "smaller batches or models send less, and other programs hold memory too",
-                       bytes);
+        return GM_FAIL(
+            GM_ENOMEM,
+            "the driver cannot page-lock %zu bytes of host memory, through which messages of the GPU go and in "
+            "which offload keeps what rests on the host; smaller batches or models need less, and other "
+            "programs hold memory too",
+            bytes);
     if (r != CUDA_SUCCESS) return gm_cuda_failed(r, __FILE__, __LINE__, "cuMemAllocHost");
     return GM_OK;
 }

@@ -25,6 +25,8 @@ function verb.arguments(parser)
   run.shared_arguments(parser)
   parser:option("--rank", "the rank of -n to rehearse; default 0, and with --regions a rank of each stage"):argname "R"
     :convert(session.integer(0))
+  parser:option("--device", "the device that would compute (default: cpu); on cuda what is offloaded leaves the GPU's "
+    .. "memory for the host's"):choices { "cpu", "cuda" }
   parser:flag("--json", "print one JSON document instead of tables")
   parser:flag("--verbose", "print every module, also those that are alike, and what each sends by axis")
   parser:flag("--sections", "print only where the model may be cut into stages, and what each section costs")

@@ -21,6 +21,7 @@ local function words_of(given)
   if given.rank then add("--rank", tostring(given.rank)) end
   for _, set in ipairs(given.set or {}) do add("--set", set) end
   if given.seed then add("--seed", ("%d"):format(given.seed)) end
+  if given.device then add("--device", given.device) end
   if given.calls then add "--calls" end
   if given.hooks then add "--hooks" end
   if given.sections then add "--sections" end

@@ -25,7 +25,7 @@ function session.open_device(opt)
   if opt.device ~= "meta" then launcher.connect(opt) end
   local threads = opt.threads or launcher.joined_threads()
   local name = opt.device == "cuda" and gpu_of_rank() or opt.device or "cpu"
-  local ok, why = pcall(core.use_device, { device = name, threads = threads })
+  local ok, why = pcall(core.use_device, { device = name, threads = threads, apart = opt.apart })
   if not ok then
     local open = core.device()
     if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then

@@ -43,7 +43,7 @@ local function held_by(engine)
     parameters = parameters + held.bytes(t)
     gradients = gradients + held.gradient_bytes(t)
   end
-  local ring = engine.tier and engine.tier:stats().ring_bytes or 0 -- counted with what passes through it first of all
+  local ring = engine.ring_bytes or 0 -- of offload; counted with what passes through it first of all
   return parameters, gradients, engine.optimizer:bytes() + ring
 end
 
@@ -75,6 +75,8 @@ function stats.rank(engine)
     parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
     offload = engine and engine.tier and engine.tier:stats(),
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
+    host_peak_bytes = core.device().apart and memory.host_peak or nil,
+    host_scratch_peak_bytes = core.device().apart and memory.host_scratch_peak or nil,
     scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
     device_calls = core.device_counts(),
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
@@ -104,6 +106,9 @@ function stats.summary(rank, steps)
     bytes(rank.parameter_bytes), bytes(rank.gradient_bytes), bytes(rank.optimizer_bytes), bytes(rank.peak_bytes))
   if rank.offload and rank.offload.tier == "disk" then
     said = ("%s, and %s on the disk"):format(said, bytes(rank.offload.placed_bytes))
+  end
+  if (rank.host_peak_bytes or 0) > 0 then
+    said = ("%s, and %s of page-locked memory of the host"):format(said, bytes(rank.host_peak_bytes))
   end
   return core.world() == 1 and said or ("%s, and sent %s a step"):format(said, bytes(sent / math.max(1, steps)))
 end

@@ -257,7 +257,7 @@ end
 --- For ganymede.train.offload: bytes that all states take of a tier ("host" or "disk"), and those of the parameter that
 -- has most.
 function Optimizer.room() return 0, 0 end
---- For ganymede.train.offload: from here on this part of the states rests in the tier.
+--- For ganymede.train.offload: from here on this part of the states rests in the tier. unit: as core's.
 function Optimizer:offload()
   error(("gm.initialize: %s keeps its states itself, so that offload.optimizer cannot move them"):format(self.name), 0)
 end
@@ -390,7 +390,7 @@ end
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:room(kind) return self.core:room(kind) end
-function Fused:offload(tier, fraction) self.core:offload(tier, fraction) end
+function Fused:offload(tier, fraction, unit) self.core:offload(tier, fraction, unit) end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).

@@ -21,18 +21,23 @@ offload.fields = {
   disk = { type = "string", optional = true,
     doc = "the folder of that file, which has no name and disappears with the run; each rank has a file of its own" },
   memory = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory that a rank may take, such as 8G; a rehearsal of the recipe then chooses what rests on "
-      .. "the disk, so that a step moves as few bytes as possible" },
+    doc = "the bytes of memory that a rank may take, such as 8G; on a GPU, of its memory; a rehearsal of the recipe "
+      .. "then chooses what rests on the disk, or below a GPU on the host, so that a step moves as few bytes as "
+      .. "possible" },
   fraction = { type = "number", above = 0, max = 1, default = 1,
     doc = "the part of the optimizer's states that is offloaded, from the first parameter on; the others stay in "
       .. "memory" },
   ring = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M; \"least\": as few as the "
-      .. "largest parameter with what belongs to it needs; default: more (docs/memory.md)" },
+    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M, and on a GPU what goes "
+      .. "to the host and back; \"least\": as few as the largest parameter with what belongs to it needs; default: "
+      .. "more (docs/memory.md)" },
   least = { type = { "integer", "string" }, min = 1, default = "64K",
     doc = "the bytes of the smallest parameter, gradient or activation that rests on a disk; optimizer states of any "
       .. "size do" },
 }
+
+--- What is said where memory is given for a CPU and no folder.
+offload.needs_folder = 'to the disk needs a folder: { memory = "8G", disk = "/scratch" }'
 
 local function is_on(given, tier)
   for _, kind in ipairs(offload.kinds) do
@@ -45,7 +50,6 @@ end
 local function problem_of_memory(given)
   local _, why = machine.bytes_of(tostring(given.memory))
   if why then return ".memory: " .. why end
-  if not given.disk then return 'to the disk needs a folder: { memory = "8G", disk = "/scratch" }' end
   for _, key in ipairs { "optimizer", "gradients", "parameters", "activations", "fraction" } do
     if given[key] ~= nil and given[key] ~= offload.fields[key].default then
       return ("has memory and %s: the one chooses what rests on the disk, the other says it"):format(key)
@@ -66,7 +70,8 @@ function offload.problem(given)
     return 'to the disk needs a folder: { optimizer = "disk", disk = "/scratch" }'
   end
   for _, name in ipairs { "disk", "ring", "least" } do
-    if not on_disk and given[name] and given[name] ~= offload.fields[name].default then
+    local served = on_disk or name ~= "disk" and is_on(given, "host") -- below a GPU: ganymede.train.offload
+    if not served and given[name] and given[name] ~= offload.fields[name].default then
       return ('has %s, and nothing is offloaded to a disk: say optimizer = "disk"'):format(name)
     end
   end

@@ -152,7 +152,7 @@ local function totals(settings, trainer, rank)
   return {
     parameters = trainer.engine.model:count(), parameter_bytes = rank.parameter_bytes,
     gradient_bytes = rank.gradient_bytes, optimizer_bytes = rank.optimizer_bytes,
-    offloaded_bytes = rank.offload and rank.offload.placed_bytes,
+    offloaded_bytes = rank.offload and rank.offload.placed_bytes, host_peak_bytes = rank.host_peak_bytes,
     activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
     flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
     samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,
@@ -163,7 +163,7 @@ end
 
 local function become(given)
   local world, rank = given.ranks or 1, given.rank or 0
-  session.open_device { device = "meta", limit_memory = given.limit_memory }
+  session.open_device { device = "meta", apart = given.device == "cuda", limit_memory = given.limit_memory }
   if world == 1 then return end
   if rank >= world then failure(2, "--rank %d: ranks are 0 to %d", rank, world - 1) end
   core.pretend(rank, world)
@@ -205,13 +205,13 @@ local function pipeline_of(given, engine, notes)
 end
 
 --- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
--- collective is listed), hooks (whether the hooks of the recipe run; left_out then names those that cannot),
--- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
--- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
--- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
--- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions), and with
--- given.placement name and placement of offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that
--- tensors may take.
+-- collective is listed), device ("cuda": as on a GPU, below which the host's memory is a tier), hooks (whether the
+-- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write). Returns recipe,
+-- name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls, left_out,
+-- pipeline (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With
+-- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and
+-- regions of recompute.memory alone (ganymede.plan.regions), and with given.placement name and placement of
+-- offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that tensors may take.
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)

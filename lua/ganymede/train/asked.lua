@@ -12,7 +12,7 @@ local rehearsal = require "ganymede.job.rehearsal"
 
 local function ask(question, source, rank)
   local found, failed = rehearsal { recipe = source.recipe, set = source.set, seed = source.seed,
-    ranks = core.world(), rank = rank, [question] = true }
+    ranks = core.world(), rank = rank, device = core.device().apart and "cuda" or nil, [question] = true }
   if not found then return { code = failed.code, text = failed.text } end
   return found[question]
 end

@@ -11,7 +11,7 @@
 -- graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
 --
 -- `cuda_graph` is "auto", true or false. "auto" records if it can; otherwise it prints the reason once. It does not
--- record on several ranks, with gradient handlers, with norms other than the 2-norm, and with modules that do something
+-- record on several ranks, with offload, gradient handlers, norms other than the 2-norm, and modules that do something
 -- after each update. It also does not record if forward, loss or optimizer are not Ganymede's own, because they may not
 -- do the same each time; true records these, and is an error where recording is impossible.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
@@ -59,6 +59,7 @@ end
 -- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
   if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
+  if engine.tier then return "the host takes part in steps with offload" end
   if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end
   if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
   if engine.norm_type ~= 2 then

@@ -10,6 +10,7 @@ local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
 local log = require "ganymede.base.log"
+local joined = require "ganymede.train.joined_tiers"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
@@ -33,6 +34,35 @@ local function has(opt, tier)
   return false
 end
 
+-- What passes through the ring of the device's memory, beside states of the optimizer on a CPU.
+local PASSING = { "gradients", "parameters", "activations" }
+
+-- Where these rest: "disk", on a GPU also "host"; nil: all are in memory.
+local function place_of(opt)
+  local place
+  for _, kind in ipairs(PASSING) do
+    local own = opt[kind] ~= "none" and (opt.apart or opt[kind] == "disk") and opt[kind] or nil
+    if own and place and own ~= place then
+      error("gm.initialize: offload: on a GPU gradients, parameters and activations that are offloaded rest in one "
+        .. "place, on the host or on the disk; optimizer states may rest in the other", 0)
+    end
+    place = own or place
+  end
+  return place
+end
+
+local function passes(opt, kind) return opt.place ~= nil and opt[kind] == opt.place end
+
+local function refuse_on_cpu(opt, given)
+  if opt.apart or has(opt, "disk") then return end
+  for _, name in ipairs { "ring", "least" } do
+    if type(given) == "table" and given[name] and given[name] ~= setting.fields[name].default then
+      error(("gm.initialize: offload.%s: on a CPU nothing passes through a ring to the host's memory, where all is "
+        .. "anyway; leave it out, or let something rest on a disk"):format(name), 0)
+    end
+  end
+end
+
 --- Returns the options of the setting (a table, a tier of the optimizer's states, or nil), or nil: nothing rests
 -- elsewhere.
 function offload.options(given)
@@ -42,6 +72,9 @@ function offload.options(given)
   local problem = setting.problem(given)
   if problem then error("gm.initialize: offload " .. problem, 0) end
   if opt.memory then placement.refuse() end
+  opt.apart = core.device().apart
+  opt.place = place_of(opt)
+  refuse_on_cpu(opt, given)
   opt.kind = has(opt, "disk") and "disk" or has(opt, "host") and "host" or nil
   if not opt.kind then return nil end
   opt.least_ring = opt.ring == "least"
@@ -72,9 +105,11 @@ end
 -- bytes of these; nil: not known yet. No optimizer has more than two, and a master of a parameter of 16 bits.
 local function largest(opt, model, divided, states)
   local size, shared = dtypes.bytes[core.default_dtype()], shared_over(divided)
-  local whole = opt.parameters == "disk" and size or 0
-  local part = opt.gradients == "disk" and math.max(size, 4) or 0
-  if opt.optimizer == "disk" and not states then part = part + 2 * math.max(size, 4) + (size < 4 and 4 or 0) end
+  local whole = passes(opt, "parameters") and size or 0
+  local part = passes(opt, "gradients") and math.max(size, 4) or 0
+  if opt.optimizer == "disk" and not states and not opt.apart then
+    part = part + 2 * math.max(size, 4) + (size < 4 and 4 or 0)
+  end
   local most = 0
   for _, p in ipairs(model:declared()) do
     if p.present and not p.tied then
@@ -88,9 +123,9 @@ end
 -- An update holds all of a parameter in the ring at once. Twice as many bytes have a gap for the last of them wherever
 -- the others lie.
 local function check_ring(opt, engine, divided)
-  if not opt.ring or (opt.gradients ~= "disk" and opt.parameters ~= "disk") then return end
+  if not opt.ring or not (passes(opt, "gradients") or passes(opt, "parameters")) then return end
   local _, states = engine.optimizer:room "disk"
-  local most = largest(opt, engine.model, divided, opt.optimizer == "disk" and states or 0)
+  local most = largest(opt, engine.model, divided, opt.optimizer == "disk" and not opt.apart and states or 0)
   if opt.ring >= 2 * most then return end
   error(("gm.initialize: offload.ring is %d bytes, and the largest parameter with what belongs to it takes %d: give it "
     .. "at least twice as many"):format(opt.ring, most), 0)
@@ -110,19 +145,26 @@ local function ring_of(opt, model, optimizer, divided)
   return opt.least_ring and 2 * most + MIB or math.max(3 * most, 64 * MIB)
 end
 
+-- Bytes of gradients and parameters that go to the host together, of which three lots are under way.
+local function unit_of(opt, ring)
+  if opt.optimizer == "host" then ring = opt.ring or opt.least_ring and 4 or 64 * MIB end
+  return math.max(1, math.floor(ring / 4))
+end
+
 -- ---------------------------------------------------------------- what rests
 
 local function refuse_whole_sums(opt, divided, stages)
-  if opt.gradients ~= "disk" or divided.stage >= 2 or core.world() == stages then return end
+  if not passes(opt, "gradients") or divided.stage >= 2 or core.world() == stages then return end
   error("gm.initialize: offload.gradients needs zero = 2 or 3 if several ranks share the parameters: the ranks sum "
     .. "whole gradients in memory otherwise", 0)
 end
 
--- Opens the tier of the engine's rank.
+-- Opens the tier of the rank's tensors.
 local function open(opt, ring)
-  local tier = core.tier(opt.kind, opt.disk or "", opt.kind == "disk" and ring or 0)
-  local on = opt.kind == "disk"
-  tier:rest(on and opt.gradients == "disk", on and opt.activations == "disk", opt.least)
+  local on = opt.place ~= nil
+  local tier = core.tier(opt.place or opt.kind, opt.disk or "", (on or opt.kind == "disk") and ring or 0,
+    opt.apart and "below" or nil)
+  tier:rest(passes(opt, "gradients"), passes(opt, "activations"), opt.least)
   return tier
 end
 
@@ -131,13 +173,13 @@ end
 function offload.open(opt, model, divided, stages)
   if not opt then return nil end
   refuse_whole_sums(opt, divided, stages)
-  if opt.gradients ~= "disk" and opt.parameters ~= "disk" and opt.activations ~= "disk" then return nil end
+  if not opt.place then return nil end
   return open(opt, ring_of(opt, model, nil, divided))
 end
 
 --- A parameter rests in the tier from now on, if the options say so.
 function offload.take(opt, tier, parameter)
-  if tier and opt.parameters == "disk" then tier:rest_parameter(parameter, opt.least) end
+  if tier and passes(opt, "parameters") then tier:rest_parameter(parameter, opt.least) end
 end
 
 -- What rests so, for messages.
@@ -149,9 +191,23 @@ local function named(opt, tier)
   return table.concat(names, ", ")
 end
 
+-- The same of a GPU.
+local function say_below(opt, tier)
+  if opt.optimizer ~= "none" then
+    log.info("offload: optimizer states rest %s; the host makes their updates", opt.optimizer == "disk"
+      and "on the disk" or "in page-locked memory of the host")
+  end
+  if not opt.place then return end
+  local what = named({ gradients = opt.gradients, parameters = opt.parameters, activations = opt.activations },
+    opt.place)
+  log.info("offload: %s rest %s and pass through %s of the GPU's memory", what, opt.place == "disk" and "on the disk"
+    or "in page-locked memory of the host", machine.bytes(tier:stats().ring_bytes))
+end
+
 local function say(opt, tier)
   for text in function() return core.device_note() end do log.info("%s", text) end
   if not core.device().has_data then return end
+  if opt.apart then return say_below(opt, tier) end
   if has(opt, "host") then
     log.info("offload: the memory of the device %s is the host's memory, so %s on the host save nothing",
       core.device().name, named(opt, "host"))
@@ -164,7 +220,7 @@ end
 -- Bytes of all gradients that will rest on the disk.
 local function gradient_room(opt, engine, divided)
   local bytes, shared = 0, shared_over(divided)
-  for _, p in ipairs(opt.gradients == "disk" and engine.parameters or {}) do
+  for _, p in ipairs(passes(opt, "gradients") and engine.parameters or {}) do
     if p:requires_grad() then
       bytes = bytes + math.ceil(p:numel() / shared) * math.max(4, dtypes.bytes[p:dtype()]) + 4096
     end
@@ -172,16 +228,31 @@ local function gradient_room(opt, engine, divided)
   return bytes
 end
 
---- Begins what concerns the optimizer, and takes space for all. Sets engine.tier.
+-- On a GPU the optimizer's states have a tier of their own. Returns it; nil: they are in the GPU's memory.
+local function start_states(engine, opt)
+  if opt.optimizer == "none" then return nil end
+  local ring = ring_of(opt, nil, engine.optimizer)
+  local states = core.tier(opt.optimizer, opt.disk or "", opt.optimizer == "disk" and ring or 0, "beside")
+  engine.optimizer:offload(states, opt.fraction, unit_of(opt, ring))
+  return states
+end
+
+--- Begins what concerns the optimizer, and takes space for all. Sets engine.tier, and engine.ring_bytes: of the memory
+-- of the device.
 function offload.start(engine, opt, tier, divided)
   if not opt then return end
-  tier = tier or open(opt, ring_of(opt, nil, engine.optimizer))
-  engine.tier = tier
-  if opt.optimizer ~= "none" and (opt.optimizer == "disk" or opt.kind == "host") then
-    engine.optimizer:offload(tier, opt.fraction)
+  if opt.apart then
+    engine.tier = joined(tier, start_states(engine, opt))
+  else
+    tier = tier or open(opt, ring_of(opt, nil, engine.optimizer))
+    engine.tier = tier
+    if opt.optimizer ~= "none" and (opt.optimizer == "disk" or opt.kind == "host") then
+      engine.optimizer:offload(tier, opt.fraction, 0)
+    end
   end
+  engine.ring_bytes = tier and tier:stats().ring_bytes or 0
   check_ring(opt, engine, divided)
-  tier:prepare(gradient_room(opt, engine, divided))
+  if tier then tier:prepare(gradient_room(opt, engine, divided)) end
   say(opt, tier)
 end
 

@@ -9,6 +9,7 @@ local asked = require "ganymede.train.asked"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
+local setting = require "ganymede.optim.offload_setting"
 local settings = require "ganymede.config"
 
 local placement = {}
@@ -27,6 +28,7 @@ end
 function placement.settled(config, source, rehearses)
   if not placement.is_wanted(config.offload) then return config end
   if not source or not source.recipe then placement.refuse() end
+  if not config.offload.disk and not core.device().apart then failure(2, "offload %s", setting.needs_folder) end
   local found = asked("placement", source)
   if not rehearses and core.rank() == 0 then log.info("offload: %s", found.said[1]) end
   core.memory_limit(found.limit)
