@@ -39,7 +39,7 @@ typedef struct gm_event {
     int32_t       dtype;    /* "f32": of the first tensor */
     int32_t       path;     /* of the module */
     int32_t       phase;    /* of BEGIN: "backward" */
-    int32_t       group;    /* of BEGIN: axes with points between them, "data" or "row.col"; "" is the rank alone */
+    int32_t       group;    /* of BEGIN: axes, "data" or "row.col"; some of their places, "pipeline@0+3"; "": alone */
     int32_t       peer;     /* of BEGIN: the root or the other member, as a place in the group; -1: none */
     int64_t       size;     /* of an OP with products: the least of their three dimensions */
     double        flops;    /* of an OP, all */

@@ -1,5 +1,7 @@
 /* journal.c - what a record of a step (kernels/journal.h) keeps of operations between ranks. See comm.h. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "state.h"
 
@@ -24,6 +26,44 @@ static double whole(const gm_pending *p)
     }
 }
 
+/* The axes along which members of a group differ. */
+static uint32_t axes_of(const gm_mesh *mesh, const gm_group *g)
+{
+    int      first[GM_MAX_AXES], other[GM_MAX_AXES];
+    uint32_t axes = 0;
+    gm_mesh_coordinates(mesh, g->member[0], first);
+    for (int i = 1; i < g->size; i++) {
+        gm_mesh_coordinates(mesh, g->member[i], other);
+        for (int a = 0; a < mesh->n_axes; a++)
+            if (first[a] != other[a]) axes |= 1u << a;
+    }
+    return axes;
+}
+
+/* "data" of axes; of a list of ranks "pipeline@0+3": places in the group of the axes along which they differ. Ranks that
+ * differ along other axes have a group of this name, too. "?": no memory. */
+static int32_t name_of(gm_journal *r, const gm_pending *p)
+{
+    const gm_group *g = p->group;
+    const gm_mesh  *mesh = &p->comm->mesh;
+    char            name[128];
+    if (g->size == 1) return gm_journal_text(r, "");
+    if (g->axes != ~0u) return gm_journal_text(r, g->name);
+    uint32_t axes = axes_of(mesh, g);
+    int     *all = malloc((size_t)p->comm->world * sizeof *all), size = 0;
+    if (!all) return gm_journal_text(r, "?");
+    size = gm_mesh_members(mesh, axes, g->member[0], all);
+    gm_mesh_describe(mesh, axes, name, sizeof name);
+    size_t n = strlen(name);
+    for (int i = 0; i < g->size && n < sizeof name; i++) {
+        int place = 0;
+        while (place < size && all[place] != g->member[i]) place++;
+        n += (size_t)snprintf(name + n, sizeof name - n, "%c%d", i ? '+' : '@', place);
+    }
+    free(all);
+    return gm_journal_text(r, n < sizeof name ? name : "?");
+}
+
 void gm_comm_journal_begin(gm_pending *p)
 {
     gm_journal *r = p->comm->journal;
@@ -41,7 +81,7 @@ void gm_comm_journal_begin(gm_pending *p)
     e->about = gm_journal_text(r, about);
     e->path = gm_journal_text(r, gm_comm_place(p->comm));
     e->phase = gm_journal_text(r, gm_phase_name(p->comm->phase));
-    e->group = gm_journal_text(r, p->group->size == 1 ? "" : p->group->axes == ~0u ? "?" : p->group->name);
+    e->group = name_of(r, p);
     e->peer = p->call == GM_CALL_send || p->call == GM_CALL_receive ? p->root : p->record.root;
     e->bytes = whole(p);
 }

@@ -4,20 +4,52 @@
 
 #include "replay.h"
 
-static gm_status mask_of(const gm_mesh *mesh, const char *name, uint32_t *axes)
+static gm_status unknown_group(const char *name)
 {
-    char copy[128], *rest = copy, *word;
-    *axes = 0;
-    if (strlen(name) >= sizeof copy) return GM_FAIL(GM_EINVAL, "the name of group %s is too long", name);
+    return GM_FAIL(GM_EINVAL, "a simulation cannot read the group '%s': axes of the mesh, or up to %d of their places",
+                   name, GM_GROUP_PLACES);
+}
+
+/* "pipeline@0+3": behind the @. */
+static bool read_places(char *text, int size, int *place, int *n)
+{
+    char *word, *end;
+    while ((word = strsep(&text, "+")) != NULL) {
+        long v = strtol(word, &end, 10);
+        if (end == word || *end || v < 0 || v >= size || *n == GM_GROUP_PLACES) return false;
+        if (*n && v <= place[*n - 1]) return false; /* not in order of ranks */
+        place[(*n)++] = (int)v;
+    }
+    return true;
+}
+
+static gm_status read_group(const gm_mesh *mesh, const char *name, gm_groups *g, int at)
+{
+    char copy[128], *rest = copy, *word, *places;
+    int  size = 1;
+    g->axes[at] = 0;
+    g->n_places[at] = 0;
+    if (strlen(name) >= sizeof copy) return unknown_group(name);
     strcpy(copy, name);
+    strcpy(g->name[at], name);
+    if ((places = strchr(copy, '@')) != NULL) *places++ = 0;
     while ((word = strsep(&rest, ".")) != NULL) {
         int a = gm_mesh_axis(mesh, word);
-        if (a < 0)
-            return GM_FAIL(GM_EINVAL, "a simulation knows groups along axes of the mesh only, and '%s' is not one%s",
-                           name, *name == '?' ? " (a group that a recipe has made of some ranks)" : "");
-        *axes |= 1u << a;
+        if (a < 0) return unknown_group(name);
+        g->axes[at] |= 1u << a;
+        size *= mesh->axis[a].size;
     }
-    return GM_OK;
+    return !places || read_places(places, size, g->place[at], &g->n_places[at]) ? GM_OK : unknown_group(name);
+}
+
+int gm_groups_members(const gm_groups *g, const gm_mesh *mesh, int group, int rank, int *members, int *base)
+{
+    int n = gm_mesh_members(mesh, g->axes[group], rank, members), some = g->n_places[group];
+    *base = members[0];
+    if (!some) return n;
+    for (int i = 0, k = 0; i < n && k < some; i++) /* places ascend, as ranks in these groups do */
+        if (i == g->place[group][k]) members[k++] = members[i];
+    return some;
 }
 
 static gm_status group_of(gm_groups *g, const gm_mesh *mesh, const char *name, int *out)
@@ -31,8 +63,7 @@ static gm_status group_of(gm_groups *g, const gm_mesh *mesh, const char *name, i
         }
     if (g->n == GM_SIMULATED_GROUPS)
         return GM_FAIL(GM_EINVAL, "a simulation takes %d groups of axes, and there are more", GM_SIMULATED_GROUPS);
-    GM_TRY(mask_of(mesh, name, &g->axes[g->n]));
-    strcpy(g->name[g->n], name);
+    GM_TRY(read_group(mesh, name, g, g->n));
     *out = g->n++;
     return GM_OK;
 }

@@ -26,12 +26,18 @@ typedef struct gm_program {
     int            n, ids;
 } gm_program;
 
-/* The groups of all roles: axes as a mask. */
+/* The groups of all roles: axes as a mask, and the places that belong to it. */
+#define GM_GROUP_PLACES 64
 typedef struct gm_groups {
     int      n;
     char     name[GM_SIMULATED_GROUPS][128];
     uint32_t axes[GM_SIMULATED_GROUPS];
+    int      n_places[GM_SIMULATED_GROUPS]; /* 0: all */
+    int      place[GM_SIMULATED_GROUPS][GM_GROUP_PLACES];
 } gm_groups;
+
+/* The members of this rank's group, in order; returns how many. *base: the first rank along its axes. */
+int gm_groups_members(const gm_groups *g, const gm_mesh *mesh, int group, int rank, int *members, int *base);
 
 /* merge: neighbouring ops become one line. */
 gm_status gm_program_new(const gm_machine *m, const gm_step *step, bool merge, gm_groups *groups, gm_program *out);

@@ -261,8 +261,8 @@ static gm_status find_plan(gm_transfers *t, transfer *x, int rank)
     GM_TRY(make_room(t, true));
     int *slot = slot_of(t, true, &k);
     if (!*slot) {
-        int p = gm_mesh_members(t->mesh, t->groups->axes[x->key.group], rank, t->members);
-        int ends[2] = {0, 0};
+        int ends[2] = {0, 0}, base;
+        int p = gm_groups_members(t->groups, t->mesh, x->key.group, rank, t->members, &base);
         if (message) {
             ends[0] = t->members[x->key.from];
             ends[1] = t->members[x->key.to];
@@ -286,10 +286,9 @@ static gm_status find_plan(gm_transfers *t, transfer *x, int rank)
 /* A rank's place among the members of a group; *base: the first of them. */
 static int place_of(gm_transfers *t, int group, int rank, int *base, int *size)
 {
-    int place = 0, n = gm_mesh_members(t->mesh, t->groups->axes[group], rank, t->members);
-    while (t->members[place] != rank) place++;
-    *base = t->members[0];
-    *size = n;
+    int place = 0;
+    *size = gm_groups_members(t->groups, t->mesh, group, rank, t->members, base);
+    while (place < *size && t->members[place] != rank) place++;
     return place;
 }
 
@@ -320,6 +319,9 @@ gm_status gm_transfers_begin(gm_transfers *t, int rank, const gm_program *p, con
     bool            sends = !strcmp(op, "send"), receives = !strcmp(op, "receive");
     int             base, size, place = place_of(t, line->group, rank, &base, &size);
     key             k = {line->group, base, line->number, -1, -1, 0, "", 0};
+    if (place == size)
+        return GM_FAIL(GM_EINVAL, "rank %d is no member of the group %s of its own step", rank,
+                       t->groups->name[line->group]);
     if ((sends || receives) && (e->peer < 0 || e->peer >= size))
         return GM_FAIL(GM_EINVAL, "rank %d: there is no place %d in group %s", rank, e->peer,
                        t->groups->name[line->group]);
