@@ -3,14 +3,14 @@
 --     local found = measure { disk = "/data" }            -- COLLECTIVE over the ranks of the job
 --
 -- Ops: small transformers of several widths train for a few steps, and the records of their steps say how long each op
--- took (ganymede.observe.step_file). The rate of an op at a size is the median of its calls near that size; what a step
--- takes beside its ops, divided by their number, is `launch`. Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to
+-- took (ganymede.observe.step_file). The rate of an op at a size is that of the best quarter of its calls near that size;
+-- what a step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to
 -- their times (LogGP's latency and gap per byte, Alexandrov et al. 1995), relative errors weighed equally. The ranks move
 -- the bytes themselves (host_moves). The trap: the figures are those of so many ranks at once on this machine, as it was.
 -- @module ganymede.plan.measure
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
-local gm_initialize = require "ganymede.train.initialize"
+local engine_module = require "ganymede.train.engine"
 local models = require "ganymede.models"
 local machine = require "ganymede.base.machine"
 local tensors = require "ganymede.tensor"
@@ -21,6 +21,18 @@ local function median(list)
   table.sort(list)
   local middle = (#list + 1) / 2
   return (list[math.floor(middle)] + list[math.ceil(middle)]) / 2
+end
+
+-- The value that a quarter of a list exceeds: rates and times of calls that nothing else has disturbed, as far as one
+-- quarter of them was not.
+local function upper_quarter(list)
+  table.sort(list)
+  return list[math.ceil(0.75 * #list)]
+end
+
+local function lower_quarter(list)
+  table.sort(list)
+  return list[math.ceil(0.25 * #list)]
 end
 
 --- Fits t = a + n b to points { n, t }, relative errors weighed equally; a and b are at least 0. Returns a, b.
@@ -46,19 +58,19 @@ local shapes = { -- width, heads, tokens of a sequence, sequences
 }
 
 -- Trains a small GPT for some steps and records the last ones -> { steps = list of events, seconds = of each }.
-local function train(shape, dtype)
+local function train(shape)
   local width, heads, length, sequences = unpack(shape)
   local steps, path = {}, os.tmpname()
   tensors.scope(function()
-    local engine = gm_initialize {
+    local engine = engine_module.initialize {
       model = models.GPT { vocabulary = 512, sequence_length = length, width = width, depth = 2, heads = heads,
         dropout = 0 },
-      optimizer = { type = "AdamW", lr = 1e-4 }, criterion = { type = "CrossEntropyLoss" }, dtype = dtype,
+      optimizer = { type = "AdamW", lr = 1e-4 }, criterion = { type = "CrossEntropyLoss" },
       clip_grad_norm = 1,
     }
     engine:train()
     local x = tensors.zeros({ sequences, length }, { dtype = "i64" })
-    for step = 1, 6 do
+    for step = 1, 12 do
       if step > 2 then core.record_start() end
       tensors.scope(function()
         engine:zero_grad()
@@ -113,7 +125,7 @@ local function rates(calls, amount, size, keep)
   local out = {}
   for i, key in ipairs(order) do
     local list, points = lists[key], {}
-    for _, found in pairs(list.at) do points[#points + 1] = { median(found.sizes), median(found.values) } end
+    for _, found in pairs(list.at) do points[#points + 1] = { median(found.sizes), upper_quarter(found.values) } end
     table.sort(points, function(a, b) return a[1] < b[1] end)
     out[i] = { op = list.op, dtype = list.dtype, points = points }
   end
@@ -134,12 +146,12 @@ end
 local function makes_products(call) return call.products > 0 end
 local function only_moves(call) return call.products == 0 end
 
-local function measure_ops(dtype)
-  local calls, beside, count = {}, 0, 0
+local function measure_ops()
+  local calls, launches = {}, {}
   for _, shape in ipairs(shapes) do
-    for _, events in ipairs(train(shape, dtype)) do
-      local more, n = add_step(events, calls)
-      beside, count = beside + more, count + n
+    for _, events in ipairs(train(shape)) do
+      local beside, count = add_step(events, calls)
+      launches[#launches + 1] = beside / count
     end
   end
   local products, moves = rates(calls, "products", "size", makes_products), rates(calls, "bytes", "bytes", only_moves)
@@ -153,16 +165,16 @@ local function measure_ops(dtype)
   for _, rate in ipairs(products) do
     for _, point in ipairs(rate.points) do peak = math.max(peak, point[2]) end
   end
-  return { products = products, moves = moves, launch = beside / count, peak = peak }
+  return { products = products, moves = moves, launch = lower_quarter(launches), peak = peak }
 end
 
 -- ---------------------------------------------------------------- links
 
-local operations = {
-  all_reduce = function(whole) comm.all_reduce(whole) end,
-  all_gather = function(_, block) comm.all_gather(block) end,
-  reduce_scatter = function(whole) comm.reduce_scatter(whole) end,
-  broadcast = function(whole) comm.broadcast(whole, nil, 0) end,
+local operations = { -- in one order on all ranks
+  { "all_gather", function(_, block) comm.all_gather(block) end },
+  { "all_reduce", function(whole) comm.all_reduce(whole) end },
+  { "broadcast", function(whole) comm.broadcast(whole, nil, 0) end },
+  { "reduce_scatter", function(whole) comm.reduce_scatter(whole) end },
 }
 
 -- Seconds of a call, the median of some rounds.
@@ -170,13 +182,13 @@ local function time(call, bytes)
   local n = bytes / 4
   local whole, block = tensors.zeros { n }, tensors.zeros { n / core.world() }
   local times, list = math.max(3, math.min(50, 2 ^ 21 / bytes)), {}
-  for round = 0, 5 do -- the first warms up
+  for round = 0, 8 do -- the first warms up
     comm.barrier()
     local began = core.now()
     for _ = 1, times do tensors.scope(function() call(whole, block) end) end
     if round > 0 then list[round] = (core.now() - began) / times end
   end
-  return median(list)
+  return lower_quarter(list)
 end
 
 -- Of world ranks, direct algorithms: rounds, and the bytes on a port by byte of n.
@@ -190,16 +202,16 @@ end
 local function measure_links()
   local world, fits, names = core.world(), {}, {}
   if world == 1 then return nil, {} end
-  for name, call in pairs(operations) do
-    local points = {}
+  for _, operation in ipairs(operations) do
+    local name, points = operation[1], {}
     for power = 10, 22, 2 do
-      points[#points + 1] = { 2 ^ power, tensors.scope(time, call, math.ceil(2 ^ power / (4 * world)) * 4 * world) }
+      local bytes = math.ceil(2 ^ power / (4 * world)) * 4 * world
+      points[#points + 1] = { bytes, tensors.scope(time, operation[2], bytes) }
     end
     local rounds, share = shares(name, world)
     local a, b = fit(points)
     fits[name], names[#names + 1] = { latency = a / rounds, bandwidth = share / math.max(b, 1e-15) }, name
   end
-  table.sort(names)
   local latency, bandwidth, efficiency = {}, 0, {}
   for i, name in ipairs(names) do
     latency[i] = fits[name].latency
@@ -213,9 +225,10 @@ end
 
 return function(given)
   local world = core.world()
-  local ops = measure_ops("f32")
+  local ops = measure_ops()
   local link, efficiency = measure_links()
   local memory = machine.memory()
+  memory = memory.limit or memory.total
   local write = given.disk and machine.write_speed(given.disk, 2 ^ 26) or nil
   return {
     version = 1, name = given.name, device = "cpu", ranks_per_node = world, cores_per_rank = core.device().threads or 1,
