@@ -299,6 +299,7 @@ static void push_spans(lua_State *L, const gm_simulated *s)
  * seconds } }, spans }. steps: paths of files; role: of each rank, its step; spans: of the first so many ranks */
 static int simulate(lua_State *L)
 {
+    lua_settop(L, 4);
     box *b = lua_newuserdata(L, sizeof *b);
     *b = (box){0};
     luaL_getmetatable(L, REPLAY);
