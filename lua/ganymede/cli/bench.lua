@@ -32,7 +32,7 @@ local function run(args)
   session.join({ parallel = { data = core.world() } }, {})
   local name = args.name or args.out:match "([^/]*)$":gsub("%.json$", "")
   local began = core.now()
-  local found = require "ganymede.plan.measure" { name = name, disk = args.disk }
+  local found = require("ganymede.plan.measure").machine { name = name, disk = args.disk }
   if ranks.is_first() then
     require("ganymede.plan.machine").check(json.decode(json.encode(found), args.out), args.out)
     core.write_whole(args.out, json.encode(found, { indent = true }) .. "\n")

@@ -1,6 +1,7 @@
 --- Measures this machine into the table of a machine's file (ganymede.plan.machine): `ganymede bench machine`.
 --
---     local found = measure { disk = "/data" }            -- COLLECTIVE over the ranks of the job
+--     local found = measure.machine { disk = "/data" }    -- COLLECTIVE over the ranks of the job
+--     local a, b = measure.fit(points)                    -- t = a + n b
 --
 -- Ops: small transformers of several widths train for a few steps, and the records of their steps say how long each op
 -- took (ganymede.observe.step_file). The rate of an op at a size is that of the best quarter of its calls near that size;
@@ -14,6 +15,8 @@ local engine_module = require "ganymede.train.engine"
 local models = require "ganymede.models"
 local machine = require "ganymede.base.machine"
 local tensors = require "ganymede.tensor"
+
+local measure = {}
 
 -- ---------------------------------------------------------------- statistics
 
@@ -36,7 +39,7 @@ local function lower_quarter(list)
 end
 
 --- Fits t = a + n b to points { n, t }, relative errors weighed equally; a and b are at least 0. Returns a, b.
-local function fit(points)
+function measure.fit(points)
   local w, wn, wnn, wt, wnt = 0, 0, 0, 0, 0
   for _, p in ipairs(points) do
     local n, t = p[1], p[2]
@@ -107,8 +110,9 @@ end
 
 local function bucket(v) return math.floor(math.log(v) / math.log(4) + 0.5) end
 
--- Returns rates by op and dtype: points at the buckets of their size. amount, size: fields of a call.
-local function rates(calls, amount, size, keep)
+--- Returns rates by op and dtype: points at the buckets of their size (powers of 4). calls: a list of { op, dtype,
+-- seconds, ... }; amount, size: their fields; keep(call): whether it counts.
+function measure.rates(calls, amount, size, keep)
   local lists, order = {}, {}
   for _, call in ipairs(calls) do
     if keep(call) and call[amount] > 0 and call[size] > 0 and call.seconds > 0 then
@@ -154,7 +158,7 @@ local function measure_ops()
       launches[#launches + 1] = beside / count
     end
   end
-  local products, moves = rates(calls, "products", "size", makes_products), rates(calls, "bytes", "bytes", only_moves)
+  local products, moves = measure.rates(calls, "products", "size", makes_products), measure.rates(calls, "bytes", "bytes", only_moves)
   products[#products + 1] = any_rate(calls, "products", "size", makes_products)
   moves[#moves + 1] = any_rate(calls, "bytes", "bytes", only_moves)
   -- Where an op makes products, its bytes are in its rate: they shall not count twice.
@@ -209,7 +213,7 @@ local function measure_links()
       points[#points + 1] = { bytes, tensors.scope(time, operation[2], bytes) }
     end
     local rounds, share = shares(name, world)
-    local a, b = fit(points)
+    local a, b = measure.fit(points)
     fits[name], names[#names + 1] = { latency = a / rounds, bandwidth = share / math.max(b, 1e-15) }, name
   end
   local latency, bandwidth, efficiency = {}, 0, {}
@@ -223,7 +227,8 @@ end
 
 -- ---------------------------------------------------------------- the whole
 
-return function(given)
+--- Measures. given: name, disk (a folder, or nil) -> the table of a file.
+function measure.machine(given)
   local world = core.world()
   local ops = measure_ops()
   local link, efficiency = measure_links()
@@ -242,3 +247,5 @@ return function(given)
     disk = write and { write = write } or nil,
   }
 end
+
+return measure
