@@ -15,14 +15,17 @@ static void forget_journal(gm_rank *r, gm_device *dev)
     dev->journal = NULL;
 }
 
-/* record_start(): from here on, what this rank does is recorded; an older record is forgotten */
+/* record_start(clock = "wall"): from here on, what this rank does is recorded; an older record is forgotten. clock:
+ * "thread" takes the time that this thread works. A rehearsal takes no times. */
 static int record_start(lua_State *L)
 {
-    gm_rank   *r = gm_lua_rank(L);
-    gm_device *dev;
+    static const char *const clocks[] = {"wall", "thread", NULL};
+    gm_rank                 *r = gm_lua_rank(L);
+    gm_journal_clock         clock = gm_check_option(L, 1, "wall", clocks) ? GM_JOURNAL_THREAD : GM_JOURNAL_WALL;
+    gm_device               *dev;
     L_TRY(L, gm_rank_device(r, &dev));
     forget_journal(r, dev);
-    L_TRY(L, gm_journal_new(dev->backend->has_data, &dev->journal));
+    L_TRY(L, gm_journal_new(dev->backend->has_data ? clock : GM_JOURNAL_NONE, &dev->journal));
     dev->journal->live = (double)gm_pool_stats(dev->pool).live;
     gm_pool_set_journal(dev->pool, dev->journal);
     if (r->comm) gm_comm_set_journal(r->comm, dev->journal);
@@ -295,8 +298,8 @@ static void push_spans(lua_State *L, const gm_simulated *s)
     }
 }
 
-/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, ranks = list of { seconds, busy, exposed = { group =
- * seconds } }, spans }. steps: paths of files; role: of each rank, its step; spans: of the first so many ranks */
+/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, spans, ranks = list of { seconds, busy, exposed = {
+ * group = seconds } } }. steps: paths of files; role: of each rank, its step; spans: of the first so many ranks */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
@@ -325,7 +328,8 @@ static int simulate(lua_State *L)
 int gm_open_plan(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("record_start", record_start, ""), GM_FUNCTION("record_stop", record_stop, "path string?"),
+        GM_FUNCTION("record_start", record_start, "clock string?"),
+        GM_FUNCTION("record_stop", record_stop, "path string?"),
         GM_FUNCTION("step_read", step_read, "path string, copy string?"),
         GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, spans integer?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);

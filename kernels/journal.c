@@ -5,18 +5,19 @@
 #include <string.h>
 #include <time.h>
 
-static double clock_now(void)
+static double clock_now(gm_journal_clock clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock == GM_JOURNAL_THREAD ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-gm_status gm_journal_new(bool timed, gm_journal **out)
+gm_status gm_journal_new(gm_journal_clock clock, gm_journal **out)
 {
     gm_journal *r = calloc(1, sizeof *r);
     if (!r) return GM_FAIL(GM_ENOMEM, "no memory for the record of a step");
-    r->start = timed ? clock_now() : 0;
+    r->clock = clock;
+    r->start = clock == GM_JOURNAL_NONE ? 0 : clock_now(clock);
     *out = r;
     return GM_OK;
 }
@@ -107,7 +108,7 @@ gm_event *gm_journal_add(gm_journal *r, gm_event_kind kind)
                     .phase = -1,
                     .group = -1,
                     .peer = -1,
-                    .seconds = r->start > 0 ? clock_now() - r->start : 0};
+                    .seconds = r->clock == GM_JOURNAL_NONE ? 0 : clock_now(r->clock) - r->start};
     return e;
 }
 

@@ -1,11 +1,11 @@
 /* journal.h - the record of a step: what a rank does, in the order in which it does it.
  *
  *     gm_journal *r;
- *     GM_TRY(gm_journal_new(dev->backend->has_data, &r));     // a rehearsal takes no times
+ *     GM_TRY(gm_journal_new(GM_JOURNAL_WALL, &r));
  *     dev->journal = r;               // its ops; gm_pool_set_journal: its memory; gm_comm_set_journal: messages
  *
  * A rank has one thread of work. Its ops run one after the other, in the order of the list. A BEGIN starts an operation
- * between ranks, and a WAIT with the same id ends it for this rank. Whatever lies between both may overlap it. These are
+ * between ranks, and a WAIT with the same id ends it for this rank. What lies between both may overlap it. These are
  * all dependencies that the runtime has: an op depends on what stands before it, and on the operations that were waited
  * for before it. On a GPU the list is the order of the stream. The trap: ops that a kernel runs itself, and the memory
  * that it takes for itself, belong to the kernel and are not in the list. host/plan/step_file.h writes a record into a
@@ -49,20 +49,24 @@ typedef struct gm_event {
     double        seconds;  /* since the record began; 0 in a rehearsal */
 } gm_event;
 
+/* What times are: none (a rehearsal), those of a clock on the wall, or of this thread's work. */
+typedef enum gm_journal_clock { GM_JOURNAL_NONE, GM_JOURNAL_WALL, GM_JOURNAL_THREAD } gm_journal_clock;
+
 typedef struct gm_journal {
-    gm_event *events;
-    char    **texts;
-    int64_t   n, room;
-    int32_t   n_texts, texts_room;
-    int32_t   ids;    /* operations so far */
-    int       inside; /* a kernel is running: what it does itself is not recorded */
-    double    live;   /* bytes in use when the record began */
-    double    start;  /* of the clock; 0: times are not taken */
-    int32_t  *slots;  /* hash table of the texts */
-    bool      failed; /* no memory for an event: the record is not complete */
+    gm_event        *events;
+    char           **texts;
+    int64_t          n, room;
+    int32_t          n_texts, texts_room;
+    int32_t          ids;    /* operations so far */
+    int              inside; /* a kernel is running: what it does itself is not recorded */
+    double           live;   /* bytes in use when the record began */
+    double           start;  /* of the clock */
+    gm_journal_clock clock;
+    int32_t         *slots;  /* hash table of the texts */
+    bool             failed; /* no memory for an event: the record is not complete */
 } gm_journal;
 
-gm_status gm_journal_new(bool timed, gm_journal **out);
+gm_status gm_journal_new(gm_journal_clock clock, gm_journal **out);
 void      gm_journal_free(gm_journal *r); /* NULL is allowed */
 /* Gives the number of a text, which is copied. -1: text is NULL. */
 int32_t gm_journal_text(gm_journal *r, const char *text);

@@ -40,8 +40,8 @@ static uint32_t axes_of(const gm_mesh *mesh, const gm_group *g)
     return axes;
 }
 
-/* "data" of axes; of a list of ranks "pipeline@0+3": places in the group of the axes along which they differ. Ranks that
- * differ along other axes have a group of this name, too. "?": no memory. */
+/* "data" of axes; of a list of ranks "pipeline@0+3": places in the group of the axes along which they differ. Ranks
+ * that differ along other axes have a group of this name, too. "?": no memory. */
 static int32_t name_of(gm_journal *r, const gm_pending *p)
 {
     const gm_group *g = p->group;

@@ -4,8 +4,8 @@
  * describes the file. Units: seconds, bytes, bytes per second, floating-point operations per second.
  *
  * An op takes  launch + max(products / rate of products, bytes / rate of moves).  The rate of products belongs to the
- * op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*") and the
- * bytes. Between two points of a rate it is linear in the logarithm of the size; beyond the ends it is that of the end. */
+ * op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*"), the dtype
+ * and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays. */
 #ifndef GM_MACHINE_H
 #define GM_MACHINE_H
 

@@ -213,7 +213,7 @@ gm_status gm_step_read(const char *path, gm_step *out)
     FILE  *f = fopen(path, "r");
     *out = (gm_step){.mesh = gm_mesh_of_one()};
     if (!f) return GM_FAIL(GM_EIO, "cannot read %s: %s", path, strerror(errno));
-    gm_status st = gm_journal_new(false, &out->journal);
+    gm_status st = gm_journal_new(GM_JOURNAL_NONE, &out->journal);
     if (st == GM_OK) st = read_lines(&in, f, out);
     fclose(f);
     if (st != GM_OK) gm_step_free(out);

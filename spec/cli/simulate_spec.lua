@@ -13,7 +13,9 @@ return {
 }
 ]], { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
 
-local function simulate(...) return support.run(home, { "simulate", "recipe.lua", "--machine", "dgx_a100_80g", ... }) end
+local function simulate(...)
+  return support.run(home, { "simulate", "recipe.lua", "--machine", "dgx_a100_80g", ... })
+end
 
 local function document(...)
   local found = simulate("--json", ...)

@@ -71,7 +71,8 @@ describe("a simulated step", function()
   end)
 
   it("narrows at an oversubscribed leaf, and walks the shorter way on a torus", function()
-    local path = support.step(0, { { "data", 2 }, { "row", 4 } }, { { "begin", "all_reduce", "data", 80 }, { "wait", 1 } })
+    local axes = { { "data", 2 }, { "row", 4 } }
+    local path = support.step(0, axes, { { "begin", "all_reduce", "data", 80 }, { "wait", 1 } })
     local fat = support.machine { switch(10, 0, { leaf = 4, oversubscription = 2 }) }
     -- 4 pairs, each between both leaves: 4 x 80 bytes through 4 ports of 10 / 2
     near(80 / 5, support.simulate(fat, { path }, 8).seconds)
@@ -129,7 +130,7 @@ end)
 
 -- ---------------------------------------------------------------- pipelines
 
--- The step of a stage: the actions of a schedule, where a pass takes 1 s forward and 2 s backward, and messages no time.
+-- The step of a stage: the actions of a schedule, of 1 s forward and 2 s backward; messages take no time.
 local function stage(schedule, rank)
   local events, ids, begun = {}, 0, {}
   for _, a in ipairs(schedule.actions[rank + 1]) do

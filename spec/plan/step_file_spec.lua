@@ -21,8 +21,8 @@ local function run(words)
   return found
 end
 
-local fields = { "kind", "name", "about", "dtype", "path", "phase", "group", "peer", "size", "flops", "products", "bytes",
-  "sent" }
+local fields = { "kind", "name", "about", "dtype", "path", "phase", "group", "peer", "size", "flops", "products",
+  "bytes", "sent" }
 
 local function line_of(e)
   local words = {}
@@ -79,8 +79,8 @@ describe("the record of a step", function()
   end
 
   it("waits for what it needs: each receive once, before the ops that read it", function()
-    run { "check", "recipe.lua", "-n", "2", "--rank", "1", "--set", "parallel.pipeline=2", "--set", "num_microbatches=4",
-      "--step-file", "stage" }
+    run { "check", "recipe.lua", "-n", "2", "--rank", "1", "--set", "parallel.pipeline=2", "--set",
+      "num_microbatches=4", "--step-file", "stage" }
     local begun, waited = {}, {}
     for _, e in ipairs(core.step_read(home .. "/stage").events) do
       if e.kind == "begin" then begun[e.id] = e.name end

@@ -14,8 +14,8 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "check", "simulate", "bench", "repl", "spec", "test", "tokenize", "generate", "doctor", "demo", "docs",
-              "version", "help" }
+cli.verbs = { "run", "check", "simulate", "bench", "repl", "spec", "test", "tokenize", "generate", "doctor", "demo",
+              "docs", "version", "help" }
 cli.reserved = { "plan", "attach", "export", "import", "report" }
 
 local function has(list, name)

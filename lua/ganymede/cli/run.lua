@@ -102,7 +102,8 @@ local function make_context(args, run, folder, settings)
   local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
-    trace = args.trace, profile = args.profile, step_file = args.step_file, stop_requested = core.signals_stop_requested }
+    trace = args.trace, profile = args.profile, step_file = args.step_file,
+    stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.begin(step) folder:begin(step) end
   function context.record(event) folder:write(event) end

@@ -18,7 +18,8 @@ verb.examples = { "ganymede simulate first.lua -n 64 --machine dgx_a100_80g",
 
 function verb.arguments(parser)
   run.shared_arguments(parser)
-  parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE":count(1)
+  parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE"
+    :count(1)
   parser:option("--trace", "write what the first ranks do and when, as Chrome's trace events"):argname "FILE"
   parser:option("--trace-ranks", "the number of ranks in --trace (default 8)"):argname "N":convert(session.integer(1))
   parser:option("--keep", "keep the records of the roles in this folder"):argname "DIR"
@@ -63,8 +64,8 @@ local function print_found(found)
   for i, axis in ipairs(found.mesh) do axes[i] = ("%s %d"):format(axis.name, axis.size) end
   print(("a step takes %s on %d rank%s of %s%s"):format(duration(found.seconds), found.world,
     found.world == 1 and "" or "s", found.machine, #axes > 0 and " (" .. table.concat(axes, ", ") .. ")" or ""))
-  print(("  %d role%s rehearsed, %d operations between ranks replayed"):format(found.roles, found.roles == 1 and "" or "s",
-    found.transfers))
+  print(("  %d role%s rehearsed, %d operations between ranks replayed"):format(found.roles,
+    found.roles == 1 and "" or "s", found.transfers))
   print(("  %.4g samples a second"):format(found.samples_per_second))
   if found.utilization then
     print(("  %.1f %% of the peak in %s: %.4g FLOP of products in a step, what runs again included"):format(
@@ -75,8 +76,8 @@ local function print_found(found)
   print(("  computing       %10s  %s of the step (mean of the ranks)"):format(duration(found.busy),
     part(found.busy, found)))
   for _, row in ipairs(found.exposed) do
-    print(("  waiting: %-24s %10s  %s of the step, at most %s"):format(row.axes, duration(row.mean), part(row.mean, found),
-      duration(row.most)))
+    print(("  waiting: %-24s %10s  %s of the step, at most %s"):format(row.axes, duration(row.mean),
+      part(row.mean, found), duration(row.most)))
   end
   if found.bubble then print(("  bubble of the pipeline %.1f %%"):format(100 * found.bubble)) end
   for _, row in ipairs(found.memory) do

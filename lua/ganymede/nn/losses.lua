@@ -49,7 +49,7 @@ local function item(t) return t:item() end
 
 local function unread(t) return t end
 
--- The number of contributing targets, read by item (of all ranks) or ranks.part. The meta device makes the same ops, but
+-- The number of contributing targets, read by item (of all ranks) or ranks.part. The meta device makes the same ops. It
 -- has no values, and all targets count there.
 local function count_of(target, ignored, read)
   if core.device().backend == "meta" then

@@ -35,7 +35,7 @@ machine.schema = {
   products = { type = "table", doc = "the FLOP/s of products by their least dimension: a list of rates" },
   moves = { type = "table", doc = "the bytes per second of ops by their bytes: a list of rates" },
   links = { type = "table", default = {}, doc = "the links, from the inside outwards" },
-  efficiency = { type = "table", default = {}, doc = "the part of the bandwidth that an operation reaches, by its name" },
+  efficiency = { type = "table", default = {}, doc = "the part of the bandwidth that an operation reaches, by name" },
   disk = { type = "table", optional = true, doc = "the disk of a node" },
 }
 
@@ -97,7 +97,9 @@ end
 local function check_torus(where, link)
   local product = 1
   for _, n in ipairs(link.dims) do
-    if type(n) ~= "number" or n ~= math.floor(n) or n < 1 then failure(2, "%s.dims: whole numbers, at least 1", where) end
+    if type(n) ~= "number" or n ~= math.floor(n) or n < 1 then
+      failure(2, "%s.dims: whole numbers, at least 1", where)
+    end
     product = product * n
   end
   if (link.kind == "torus") ~= (#link.dims > 0) or #link.dims > 3 then
@@ -169,8 +171,8 @@ end
 function machine.read(name)
   local text = files.read(name) or (not name:find "/" and files.read(folder .. name .. ".json")) or nil
   if not text then
-    failure(2, "there is no machine '%s': give the path of a file (`ganymede bench machine` makes one of this machine), "
-      .. "or one of %s", name, table.concat(machine.names(), ", "))
+    failure(2, "there is no machine '%s': give the path of a file (`ganymede bench machine` makes one of this "
+      .. "machine), or one of %s", name, table.concat(machine.names(), ", "))
   end
   local ok, given = pcall(json.decode, text, name)
   if not ok then failure(2, "%s", failure.text(given)) end

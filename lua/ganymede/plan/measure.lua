@@ -3,11 +3,13 @@
 --     local found = measure.machine { disk = "/data" }    -- COLLECTIVE over the ranks of the job
 --     local a, b = measure.fit(points)                    -- t = a + n b
 --
--- Ops: small transformers of several widths train for a few steps, and the records of their steps say how long each op
--- took (ganymede.observe.step_file). The rate of an op at a size is that of the best quarter of its calls near that size;
--- what a step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to
--- their times (LogGP's latency and gap per byte, Alexandrov et al. 1995), relative errors weighed equally. The ranks move
--- the bytes themselves (host_moves). The trap: the figures are those of so many ranks at once on this machine, as it was.
+-- Ops: small transformers of several widths train for a few steps, and the records of these steps say what each op
+-- took (core.record_start). The rate of an op at a size is that of the best quarter of its calls near that size. What a
+-- step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). With one thread a rank
+-- the times are those of its thread's CPU clock, so that other programs do not count.
+-- Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to their times (LogGP's latency and gap per byte, Alexandrov
+-- et al. 1995), relative errors weighed equally. The ranks move the bytes themselves (host_moves).
+-- The trap: the figures are those of so many ranks at once on this machine, as it was.
 -- @module ganymede.plan.measure
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
@@ -74,7 +76,7 @@ local function train(shape)
     engine:train()
     local x = tensors.zeros({ sequences, length }, { dtype = "i64" })
     for step = 1, 12 do
-      if step > 2 then core.record_start() end
+      if step > 2 then core.record_start(core.device().threads == 1 and "thread" or "wall") end
       tensors.scope(function()
         engine:zero_grad()
         engine:backward(engine:criterion(engine(x), x))
@@ -158,7 +160,8 @@ local function measure_ops()
       launches[#launches + 1] = beside / count
     end
   end
-  local products, moves = measure.rates(calls, "products", "size", makes_products), measure.rates(calls, "bytes", "bytes", only_moves)
+  local products = measure.rates(calls, "products", "size", makes_products)
+  local moves = measure.rates(calls, "bytes", "bytes", only_moves)
   products[#products + 1] = any_rate(calls, "products", "size", makes_products)
   moves[#moves + 1] = any_rate(calls, "bytes", "bytes", only_moves)
   -- Where an op makes products, its bytes are in its rate: they shall not count twice.
@@ -199,7 +202,8 @@ end
 local function shares(op, world)
   local rest = (world - 1) / world
   if op == "all_reduce" then return 2, 2 * rest end
-  if op == "broadcast" then return math.ceil(math.log(world) / math.log(2)), math.ceil(math.log(world) / math.log(2)) end
+  local doublings = math.ceil(math.log(world) / math.log(2))
+  if op == "broadcast" then return doublings, doublings end
   return 1, rest
 end
 

@@ -209,7 +209,8 @@ end
 
 --- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
 -- collective is listed), hooks (whether the hooks of the recipe run; left_out then names those that cannot),
--- schedule_svg (a file to write), step_file (a file for the record of the step, host/plan/step_file.h). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
+-- schedule_svg (a file to write), step_file (a file for the record of the step, host/plan/step_file.h). Returns recipe,
+-- name, world, rank, dtype, mesh, settings, parameters, modules, batch,
 -- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
 -- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
 -- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions), and with

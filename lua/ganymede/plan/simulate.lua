@@ -4,8 +4,8 @@
 --
 -- The roles are those of ganymede.plan.representatives: every coordinate along pipeline and sequence, and of other axes
 -- with more than 3 ranks the first, one between and the last. Each rank of the world has a clock of its own in the
--- replay (host/plan/simulate.h); what is folded is the rehearsals alone. The trap: if ranks send messages along a folded
--- axis, or differ there, one cannot stand for another. Messages are noticed and refused.
+-- replay (host/plan/simulate.h): only rehearsals are folded. The trap: if ranks send messages along a folded axis, or
+-- differ there, one cannot stand for another. Messages are noticed and refused.
 -- @module ganymede.plan.simulate
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -36,8 +36,8 @@ local function refuse_folded_messages(mesh, found)
     if call.text:find "^send " or call.text:find "^receive " then
       for _, name in ipairs(parallel.axis_names(call.group)) do
         if folded[name] then
-          failure(2, "ranks send messages along '%s', of which only the first, one between and the last are rehearsed: a "
-            .. "simulation cannot tell what the others send (at most 3 ranks along it)", name)
+          failure(2, "ranks send messages along '%s', of which only the first, one between and the last are rehearsed: "
+            .. "a simulation cannot tell what the others send (at most 3 ranks along it)", name)
         end
       end
     end
@@ -133,8 +133,8 @@ local function figures(replay, roles, role_of, mesh, about)
   }
 end
 
---- Simulates. given: recipe, ranks, machine (of machine.read), set, seed, spans (ranks of which every op is listed), and
--- keep (a folder for the steps; default: a temporary one). Returns figures and the spans.
+--- Simulates. given: recipe, ranks, machine (of machine.read), set, seed, spans (the number of ranks of which every op
+-- is listed), and keep (a folder for the steps; default: temporary files). Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
   local paths, own = {}, not given.keep and os.tmpname() or nil
