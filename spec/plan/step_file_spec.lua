@@ -101,6 +101,30 @@ describe("the record of a step", function()
     assert.same({ 4, 4 }, { receives, forward })
   end)
 
+  it("has the least dimension of each product", function()
+    run { "check", "recipe.lua", "--step-file", "products" }
+    local seen = {}
+    for _, e in ipairs(core.step_read(home .. "/products").events) do
+      if e.kind == "op" and e.products > 0 then
+        local least = math.huge
+        for shape in e.about:gmatch "%(([%d, ]+)%)" do
+          local dims, rows = {}, 1
+          for n in shape:gmatch "%d+" do dims[#dims + 1] = tonumber(n) end
+          for i = 1, #dims - 1 do rows = rows * dims[i] end
+          if e.name:find "^attention" then rows = dims[2] end -- (b, s, h, d)
+          least = math.min(least, rows, dims[#dims])
+        end
+        assert.equal(least, e.size, e.name .. " " .. e.about)
+        seen[e.name] = true
+      elseif e.kind == "op" then
+        assert.equal(0, e.size)
+      end
+    end
+    for _, name in ipairs { "linear", "linear_weight_grad", "linear_input_grad", "attention", "attention_grad" } do
+      assert.is_true(seen[name], name)
+    end
+  end)
+
   it("is read and written without a change", function()
     run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" }
     core.step_read(home .. "/whole", home .. "/copy")

@@ -5,8 +5,8 @@
 --
 -- Ops: small transformers of several widths train for some steps, and the records of these say what each op took
 -- (core.record_start). The rate of an op at a size is that of the best quarter of its calls near that size. What a
--- step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). If ranks have one thread,
--- the times are those of its CPU clock, so that other programs do not count.
+-- step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). Where a rank has one
+-- thread, the times are those of its CPU clock, so that other programs do not count.
 -- Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to their times (LogGP's latency and gap per byte, Alexandrov
 -- et al. 1995), relative errors weighed equally. The ranks move the bytes themselves (host_moves).
 -- The trap: the figures are those of so many ranks at once on this machine, as it was.
