@@ -12,6 +12,7 @@
 #include "graph.h"
 #include "meta/meta.h"
 #include "profile.h"
+#include "journal.h"
 #include "ref/ref.h"
 
 const gm_backend *gm_backend_find(const char *name)
@@ -105,6 +106,8 @@ void gm_device_free(gm_device *dev)
     gm_device_capture_drop(dev);
     gm_threads_free(dev->threads);
     gm_profile_free(dev);
+    gm_pool_set_journal(dev->pool, NULL);
+    gm_journal_free(dev->journal);
     gm_pool_free(dev->pool);
     gm_pool_free(dev->host);
     if (dev->backend->close) dev->backend->close(dev);

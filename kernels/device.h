@@ -43,6 +43,7 @@ struct gm_device {
     bool               deterministic; /* gm_device_set_deterministic */
     bool               tf32; /* products of f32 may round their operands to 11 significant bits (gm_device_set_tf32) */
     struct gm_profile *profile; /* profile.h; NULL until one is started */
+    struct gm_journal *journal; /* journal.h: owned; NULL: none */
     struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
     /* Called again and again while the host waits for the device, if operations between devices may be queued
      * (queues.h). If it does not return GM_OK, these operations would never end and have been stopped; the wait then

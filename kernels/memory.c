@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "philox.h"
+#include "journal.h"
 
 #define MIN_SHIFT 6 /* 64 bytes */
 #define CLASSES   (8 * 48)
@@ -24,8 +25,9 @@ struct gm_block {
     size_t        asked, size; /* size: of its class */
     int           class_;
     uint32_t      place;
-    gm_pool_part *part; /* that it goes back to */
-    gm_block     *next; /* while idle */
+    bool          recorded; /* its release is to be, too */
+    gm_pool_part *part;     /* that it goes back to */
+    gm_block     *next;     /* while idle */
 };
 
 struct gm_pool_part {
@@ -41,6 +43,7 @@ struct gm_pool {
     gm_memory_stats stats;
     gm_pool_part    own;
     gm_pool_part   *used;    /* by requests; &own: no part */
+    gm_journal     *journal; /* NULL: none */
     gm_block       *headers; /* spare headers */
     place          *places;  /* n_places used of slots / 2 */
     uint32_t       *slot;    /* index + 1 into places, 0: free */
@@ -199,7 +202,7 @@ static gm_status take_from_system(gm_pool *p, gm_block *b)
     return GM_OK;
 }
 
-gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
+static gm_status take(gm_pool *p, size_t bytes, void **data, gm_block **out)
 {
     size_t size;
     if (bytes > MAX_BYTES) return over_limit(p, bytes, "no memory is that large");
@@ -237,9 +240,17 @@ gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
     return GM_OK;
 }
 
+gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
+{
+    GM_TRY(take(p, bytes, data, out));
+    (*out)->recorded = gm_journal_memory(p->journal, GM_EVENT_ALLOC, (double)bytes);
+    return GM_OK;
+}
+
 gm_status gm_pool_alloc_scratch(gm_pool *p, size_t bytes, void **data, gm_block **out)
 {
-    GM_TRY(gm_pool_alloc(p, bytes, data, out));
+    GM_TRY(take(p, bytes, data, out));
+    (*out)->recorded = false;
     if (bytes > p->stats.scratch_peak) p->stats.scratch_peak = bytes;
     return GM_OK;
 }
@@ -268,6 +279,7 @@ void gm_pool_release(gm_pool *p, gm_block *b)
     gm_pool_part *part = b->part;
     part->blocks--;
     part->live -= b->asked;
+    if (b->recorded) (void)gm_journal_memory(p->journal, GM_EVENT_FREE, (double)b->asked);
     if (part->freed) adopt(p, b);
     else put_idle(part, b);
     if (part->freed && !part->blocks) free(part);
@@ -281,6 +293,8 @@ gm_status gm_pool_part_new(gm_pool *p, gm_pool_part **out)
     *out = calloc(1, sizeof **out);
     return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a part of a pool");
 }
+
+void gm_pool_set_journal(gm_pool *p, gm_journal *journal) { p->journal = journal; }
 
 void gm_pool_use(gm_pool *p, gm_pool_part *part) { p->used = part ? part : &p->own; }
 

@@ -17,6 +17,7 @@
 
 typedef struct gm_pool  gm_pool;
 typedef struct gm_block gm_block;
+struct gm_journal;
 
 typedef struct gm_memory_stats {
     size_t   live, peak;         /* bytes asked for: held now, and the most since the last reset */
@@ -47,6 +48,8 @@ void      gm_pool_free(gm_pool *pool); /* gives everything back; NULL is allowed
 /* Sets the place to which the next allocations are charged. The pool copies both strings. */
 void        gm_pool_set_place(gm_pool *pool, const char *module_path, const char *op);
 const char *gm_pool_place(const gm_pool *pool); /* "blocks.3.mlp: linear"; owned by the pool */
+/* Sets the record (journal.h) of what is taken and released from here on; NULL: none. The pool does not own it. */
+void gm_pool_set_journal(gm_pool *pool, struct gm_journal *journal);
 
 /* Gives a block of at least this many bytes, and its address. The caller releases the block. GM_ENOMEM. */
 gm_status gm_pool_alloc(gm_pool *pool, size_t bytes, void **data, gm_block **block);

@@ -7,6 +7,7 @@
 #include "graph.h"
 #include "infer.h"
 #include "profile.h"
+#include "journal.h"
 
 static const struct {
     const char *name, *in, *out, *attrs;
@@ -196,6 +197,23 @@ gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *
     return has_home(call) ? run_opened(dev, backend, call) : run_with(dev, backend, call);
 }
 
+static gm_status compute(gm_device *dev, const gm_backend *backend, const gm_call *call, double flops, double bytes)
+{
+    if (backend == dev->backend && gm_profile_runs(dev)) return gm_profile_call(dev, call, flops, bytes);
+    return backend->kernel[call->op](dev, call);
+}
+
+static gm_status run_recorded(gm_device *dev, const gm_backend *backend, const gm_call *call, double flops,
+                              double bytes)
+{
+    gm_journal *journal = dev->journal;
+    gm_journal_call(journal, dev, call, flops, bytes);
+    journal->inside++;
+    gm_status st = compute(dev, backend, call, flops, bytes);
+    journal->inside--;
+    return st;
+}
+
 static gm_status run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
 {
     gm_spec  room[GM_MAX_OUT];
@@ -210,8 +228,8 @@ static gm_status run_with(gm_device *dev, const gm_backend *backend, const gm_ca
     c->bytes += bytes;
     c->products += gm_cost_products(call);
     if (dev->capture) GM_TRY(gm_graph_keep(dev->capture, call));
-    if (backend == dev->backend && gm_profile_runs(dev)) return gm_profile_call(dev, call, flops, bytes);
-    return backend->kernel[call->op](dev, call);
+    if (dev->journal && !dev->journal->inside) return run_recorded(dev, backend, call, flops, bytes);
+    return compute(dev, backend, call, flops, bytes);
 }
 
 gm_status gm_run(gm_device *dev, const gm_call *call) { return gm_run_with(dev, dev->backend, call); }

@@ -87,8 +87,7 @@ static void add_shape(text *t, const gm_tensor *x)
     add(t, ")");
 }
 
-/* The dtype of the first tensor, the shapes of the first two inputs (of the first output where there are none). */
-static void describe(const gm_call *call, char *buf, size_t size)
+void gm_profile_describe(const gm_call *call, char *buf, size_t size)
 {
     text              t = {buf, size};
     int               n = call->n_in ? call->n_in : call->n_out, said = 0;
@@ -114,7 +113,7 @@ static void describe(const gm_call *call, char *buf, size_t size)
 static gm_status line_of(struct gm_profile *p, const gm_call *call, int *out)
 {
     char about[sizeof p->lines->about];
-    describe(call, about, sizeof about);
+    gm_profile_describe(call, about, sizeof about);
     for (*out = 0; *out < p->n; ++*out)
         if (p->lines[*out].op == call->op && !strcmp(p->lines[*out].about, about)) return GM_OK;
     if (p->n == p->room) {

@@ -27,6 +27,10 @@ bool      gm_profile_runs(const gm_device *dev);
 /* Gives the lines of the stopped profile, owned by dev, the longest total time first; *n = 0: there is none. */
 void gm_profile_lines(gm_device *dev, const gm_profile_line **out, int *n);
 
+/* Describes a call: the dtype of its first tensor, the shapes of its first two inputs (of its first output if it has no
+ * inputs), its function, whether it is causal. */
+void gm_profile_describe(const gm_call *call, char *buf, size_t size);
+
 /* For gm_run and gm_device_free. */
 gm_status gm_profile_call(gm_device *dev, const gm_call *call, double flops, double bytes);
 void      gm_profile_free(gm_device *dev);

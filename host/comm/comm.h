@@ -44,6 +44,7 @@
 typedef struct gm_comm    gm_comm;    /* one a rank */
 typedef struct gm_group   gm_group;   /* members in order; owned by the comm, lives as long */
 typedef struct gm_pending gm_pending; /* an operation under way */
+struct gm_journal;
 struct gm_transport;
 
 typedef enum gm_reduction { GM_SUM, GM_MEAN, GM_MAX, GM_MIN } gm_reduction; /* mean: sum / members; floats only */
@@ -250,6 +251,14 @@ int gm_comm_traced(const gm_comm *c, gm_traced *entries, int max);
 /* The operations of the trace in order; i counts from 0. */
 int  gm_comm_traced_calls(const gm_comm *c);
 void gm_comm_traced_call(const gm_comm *c, int i, gm_traced_call *call);
+
+/* Sets the record (kernels/journal.h) to which every operation adds a BEGIN, and every wait for one a WAIT; NULL: none.
+ * The comm does not own it. A send needs no wait. */
+void gm_comm_set_journal(gm_comm *c, struct gm_journal *journal);
+/* The id of an operation in the record, 0: none. The wait for it is then for the caller to note: by
+ * gm_comm_journal_wait, at the moment at which its result is needed, and as often as the caller likes. */
+int32_t gm_comm_take_id(gm_pending *p);
+void    gm_comm_journal_wait(gm_comm *c, int32_t id); /* id 0: does nothing */
 
 /* The flight recorder as text: a line for each operation, the newest last, at most `lines`. The caller frees it. NULL:
  * no memory. */

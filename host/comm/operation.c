@@ -143,6 +143,7 @@ static void post(gm_pending *p)
             if (m->send != (sends == 1)) continue;
             if (m->send) p->account->bytes += m->n;
             if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
+            if (m->send) gm_comm_journal_sent(p, m->n);
             if (!t->has_data || p->linked) {
                 m->done = true;
                 continue;
@@ -346,6 +347,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
         if (st != GM_OK) gm_pending_fail(p, st);
     }
+    gm_comm_journal_begin(p);
     if (p->status == GM_OK && c->checked && !p->silent && p->group->size > 1 && p->call != GM_CALL_send &&
         p->call != GM_CALL_receive && c->transport->has_data) {
         gm_status st = gm_notice_compare(p);
@@ -422,6 +424,7 @@ static gm_status settle(gm_pending *p)
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
+    gm_comm_journal_end(p);
     if (p->done) return settle(p);
     double         began = gm_comm_now();
     gm_call_record outer = c->waiting;

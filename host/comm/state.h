@@ -6,7 +6,7 @@
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
- *     comm_nccl.c   the links between devices: NCCL (links.h)
+ *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
  *
  * An operation is a list of rounds. A round is a set of messages that may all be under way at once. Step k is local: it
  * runs when every message of round k - 1 is done and starts the messages of round k. Step 0 runs at the start. */
@@ -14,6 +14,7 @@
 #define GM_COMM_STATE_H
 
 #include "../../kernels/device.h"
+#include "../../kernels/journal.h"
 #include "comm.h"
 #include "transport.h"
 
@@ -74,6 +75,12 @@ void gm_trace_free(gm_trace *t); /* NULL is allowed */
 gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, const gm_call_record *record,
                         gm_phase phase, int *at);
 void      gm_trace_sent(gm_trace *t, int at, size_t bytes); /* at -1: nothing */
+
+/* ---- journal.c: the record of a step ---- */
+
+void gm_comm_journal_begin(struct gm_pending *p);
+void gm_comm_journal_sent(struct gm_pending *p, size_t bytes);
+void gm_comm_journal_end(struct gm_pending *p);
 
 /* ---- groups ---- */
 
@@ -156,7 +163,9 @@ struct gm_pending {
     gm_message    *messages;
     int            n_messages, room, first, left; /* of this round: from `first` on, `left` not done */
     gm_account    *account;
-    int            traced; /* entry of the trace, -1: none */
+    int            traced;      /* entry of the trace, -1: none */
+    int32_t        recorded;    /* its id in the record; 0: none */
+    int64_t        recorded_at; /* its place there */
     double         started, progressed;
     gm_answer     *answers;   /* a member; NULL until somebody was asked */
     double         asked_all; /* when all ranks were asked, not only members; 0: they were not */
@@ -311,8 +320,9 @@ struct gm_comm {
     bool            advancing; /* operations are being moved */
     gm_account      silent;    /* of what is in no account */
     gm_flight      *flight;
-    gm_note        *note;  /* NULL: nobody reads it */
-    gm_trace       *trace; /* NULL: nobody asked */
+    gm_note        *note;    /* NULL: nobody reads it */
+    gm_trace       *trace;   /* NULL: nobody asked */
+    gm_journal     *journal; /* the same */
 };
 
 const char *gm_comm_place(const gm_comm *c);

@@ -169,7 +169,7 @@ gm_status gm_parcel_send_sums(const gm_route *route, gm_parcel *p, int n, gm_val
 static gm_status post_receive(const gm_route *route, gm_parcel *p, gm_tensor *t)
 {
     GM_TRY(gm_comm_receive(route->comm, route->group, t, p->peer, &p->pending[p->n_pending]));
-    p->n_pending++;
+    p->ids[p->n_ids++] = gm_comm_take_id(p->pending[p->n_pending++]);
     return GM_OK;
 }
 
@@ -281,8 +281,9 @@ gm_status gm_parcel_test(const gm_route *route, gm_parcel *p, bool *done)
 
 gm_status gm_parcel_wait(const gm_route *route, gm_parcel *p)
 {
+    for (int i = 0; i < p->n_ids; i++) gm_comm_journal_wait(route->comm, p->ids[i]);
     for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(route->comm, &p->pending[i]));
-    p->n_pending = 0;
+    p->n_pending = p->n_ids = 0;
     return GM_OK;
 }
 

@@ -42,6 +42,8 @@ typedef struct gm_parcel {
     int               n, n_pending;
     gm_tensor        *part[GM_BORDER_MAX]; /* of a receive: what comes, whole blocks or slices */
     gm_pending       *pending[GM_BORDER_MAX + 2];
+    int               n_ids; /* of its receives in the record of a step (gm_comm_take_id) */
+    int32_t           ids[GM_BORDER_MAX + 2];
 } gm_parcel;
 
 /* Begins to send n values, after a header unless header is NULL. Values are borrowed; the parcel retains their blocks

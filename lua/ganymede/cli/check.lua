@@ -34,6 +34,7 @@ function verb.arguments(parser)
   parser:flag("--placement", "print only what rests on the disk for offload = { memory = BYTES, disk = DIR }")
   parser:option("--schedule-svg", "write a picture of the pipeline's schedule"):argname "FILE"
   parser:flag("--calls", "list every collective of a step too; needs --json and -n")
+  parser:option("--step-file", "write the record of the step, which `ganymede simulate` replays"):argname "FILE"
   parser:flag("--hooks", "make the recipe's hooks too, as far as they work without numbers")
   parser:flag("--roles", "compare the collectives of one rank of each role: first, between or last along each axis")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
@@ -71,10 +72,15 @@ local function refuse(args)
   if args.largest and not args.limit_memory then failure(2, "--largest needs --limit-memory BYTES, such as 16G") end
   if not args.largest and args.mode then failure(2, "--mode belongs to --largest batch|sequence") end
   for _, other in ipairs { "largest", "roles" } do
-    for _, flag in ipairs { "sections", "regions", "placement", "schedule_svg" } do
+    for _, flag in ipairs { "sections", "regions", "placement", "schedule_svg", "step_file" } do
       if args[other] and args[flag] then
         failure(2, "--%s and --%s are two questions; ask one", other, (flag:gsub("_", "-")))
       end
+    end
+  end
+  for _, question in ipairs { "sections", "regions", "placement" } do
+    if args.step_file and args[question] then
+      failure(2, "--step-file and --%s are two questions; ask one", question)
     end
   end
   if args.largest and args.roles then failure(2, "--largest and --roles are two questions; ask one") end

@@ -4,7 +4,7 @@
 -- written, and trains it. The context is what a run lends its trainer:
 --
 --     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
---     trace, profile                   of the flags: files, see ganymede.observe.trace and ganymede.observe.profile
+--     trace, profile, step_file        of the flags: files, see the modules of ganymede.observe with these names
 --     command                          recipe, set and seed of the flags, for another process (ganymede.pipeline.flops)
 --     out()                            the run's folder, which the first call makes
 --     log(text)                        a line about the run for the user
@@ -59,6 +59,8 @@ function verb.arguments(parser)
     .. "write a picture of one step of the pipeline"):argname "FILE"
   parser:option("--profile", "write what each op cost in 20 steps after the first 3: a table, or JSON as FILE.json")
     :argname "FILE"
+  parser:option("--step-file", "write what this rank did in the second step, as `ganymede simulate` replays it "
+    .. "(FILE.RANK on several ranks)"):argname "FILE"
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
@@ -100,7 +102,8 @@ local function make_context(args, run, folder, settings)
   local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
-    trace = args.trace, profile = args.profile, stop_requested = core.signals_stop_requested }
+    trace = args.trace, profile = args.profile, step_file = args.step_file,
+    stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.begin(step) folder:begin(step) end
   function context.record(event) folder:write(event) end
@@ -155,7 +158,7 @@ end
 local function refuse_unused(args, source)
   local launch = require "ganymede.train.launch"
   if launch.used() then return end
-  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace", "profile" } do
+  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace", "profile", "step_file" } do
     local value = args[flag]
     if value and not (type(value) == "table" and #value == 0) then
       failure(2, "%s: --%s was given, but this recipe returns no table and does not call gm.launch; its code ran "
@@ -202,10 +205,10 @@ end
 
 -- A user wants to know before the run, not after it, that a file cannot be written.
 local function check_files(args)
-  for _, flag in ipairs { "stats", "trace", "profile" } do
+  for _, flag in ipairs { "stats", "trace", "profile", "step_file" } do
     if args[flag] then
       local ok, why = core.check_writable(args[flag])
-      if not ok then failure(2, "--%s: %s", flag, why) end
+      if not ok then failure(2, "--%s: %s", (flag:gsub("_", "-")), why) end
     end
   end
 end

@@ -28,6 +28,7 @@ local function words_of(given)
   if given.regions then add "--regions" end
   if given.placement then add "--placement" end
   if given.limit_memory then add("--limit-memory", ("%d"):format(given.limit_memory)) end
+  if given.step_file then add("--step-file", given.step_file) end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words
 end

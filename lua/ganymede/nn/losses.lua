@@ -49,10 +49,13 @@ local function item(t) return t:item() end
 
 local function unread(t) return t end
 
--- The number of contributing targets, read by item (of all ranks) or ranks.part. The meta device has no values, and all
--- targets count there.
+-- The number of contributing targets, read by item (of all ranks) or ranks.part. The meta device makes the same ops. It
+-- has no values, and all targets count there.
 local function count_of(target, ignored, read)
-  if core.device().backend == "meta" then return target:numel() end
+  if core.device().backend == "meta" then
+    tensors.scope(counted, target, ignored, function() end)
+    return target:numel()
+  end
   return tensors.scope(counted, target, ignored, read)
 end
 

@@ -56,7 +56,7 @@ local function noting(schedule, engine, notes)
 end
 
 -- Begins to count what a step sends, computes and holds, and returns the counters. With hooks, the list of calls has
--- begun with them.
+-- begun with them. notes.step_file: the record of the step begins, too.
 local function begin_counting(notes)
   borders.release()
   notes.live = core.memory().live
@@ -65,6 +65,7 @@ local function begin_counting(notes)
     core.comm_reset_traffic()
     if not notes.left_out then core.comm_trace(true) end
   end
+  if notes.step_file then core.record_start() end
   return core.counters()
 end
 
@@ -83,7 +84,9 @@ local function counting(watch, notes)
   function hook.after_train_iter(_, trainer)
     local samples = trainer.last.samples
     hook.first = hook.first or samples
-    if trainer.step > 1 and samples >= hook.first then trainer:stop() end
+    if trainer.step < 2 or samples < hook.first then return end
+    if notes.step_file then core.record_stop(notes.step_file) end
+    trainer:stop()
   end
   return hook
 end
@@ -206,12 +209,13 @@ end
 
 --- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
 -- collective is listed), device ("cuda": as on a GPU, below which the host's memory is a tier), hooks (whether the
--- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write). Returns recipe,
--- name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls, left_out,
--- pipeline (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With
--- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and
--- regions of recompute.memory alone (ganymede.plan.regions), and with given.placement name and placement of
--- offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that tensors may take.
+-- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write), step_file (a file
+-- for the record of the step, host/plan/step_file.h). Returns recipe, name, world, rank, dtype, mesh, settings,
+-- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil
+-- without one): plain tables except for the values of settings. With given.sections it returns name and sections alone
+-- (ganymede.pipeline.flops). With given.regions it returns name and regions of recompute.memory alone
+-- (ganymede.plan.regions), and with given.placement name and placement of offload.memory (ganymede.plan.placement).
+-- given.limit_memory: the bytes that tensors may take.
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)
@@ -226,7 +230,8 @@ local function rehearse(given)
   if given.sections then return blaming_recipe(sections_of, config) end
   if given.regions then return blaming_recipe(regions_of, config, given, command) end
   if given.placement then return { name = config.name, placement = blaming_recipe(placement, config, given) } end
-  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks, {})
+  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks,
+    { step_file = given.step_file })
   local pipeline = pipeline_of(given, trainer.engine, notes)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,

@@ -12,33 +12,7 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
-
--- Returns the coordinates along an axis that represent all: { { at, "first" }, ... }.
-local function places(axis)
-  local list = { { 0, "first" } }
-  if axis.size > 2 then list[2] = { math.floor(axis.size / 2), "between" } end
-  if axis.size > 1 then list[#list + 1] = { axis.size - 1, "last" } end
-  return list
-end
-
--- Returns the list of { rank, role = { axis = "first" | "between" | "last" }, text } for a mesh, a list of { name, size
--- }, slowest first.
-local function representatives(mesh)
-  local out = { { rank = 0, role = {}, text = "" } }
-  for _, axis in ipairs(mesh) do
-    local more = {}
-    for _, r in ipairs(out) do
-      for _, place in ipairs(places(axis)) do
-        local role = { [axis.name] = place[2] }
-        for name, is in pairs(r.role) do role[name] = is end
-        more[#more + 1] = { rank = r.rank * axis.size + place[1], role = role,
-          text = ("%s%s%s %s"):format(r.text, r.text == "" and "" or ", ", axis.name, place[2]) }
-      end
-    end
-    out = more
-  end
-  return out
-end
+local representatives = require "ganymede.plan.representatives"
 
 local function rehearsed(args, rank)
   local found, failed = rehearsal { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set,
@@ -131,7 +105,7 @@ end
 --- Runs the comparison. args: the arguments of the command line.
 return function(args)
   local first = rehearsed(args, 0)
-  local roles, rows = representatives(first.mesh), {}
+  local roles, rows = representatives.list(first.mesh), {}
   for i, r in ipairs(roles) do
     r.found = r.rank == 0 and first or rehearsed(args, r.rank)
     r.groups, rows[i] = by_group(r.found.calls), figures(r)

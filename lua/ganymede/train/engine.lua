@@ -59,9 +59,6 @@ function Engine.__index(self, key)
   return self.known[key]
 end
 
--- The meta device has shapes and no numbers.
-local function has_values() return core.device().has_data end
-
 --- Returns the number of batches that the current step takes.
 function Engine:batches_wanted() return self.announced and self.announced.batches or self.accumulation end
 
@@ -187,7 +184,7 @@ end
 --- Adds d loss / d parameter to the gradient of each parameter.
 function Engine:backward(loss)
   refuse_pipeline(self, "engine:backward(loss)")
-  if has_values() then scope(add_loss, self, loss) end
+  scope(add_loss, self, loss)
   one_backward(self, self.batch_samples or 0, function() core.backward(loss) end)
 end
 
@@ -202,7 +199,7 @@ end
 function Engine:run_batch(samples, run)
   one_backward(self, samples, function(final)
     local part = run(final)
-    if has_values() then self.control:add(part) end
+    if part then self.control:add(part) end
   end)
 end
 

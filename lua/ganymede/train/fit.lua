@@ -16,6 +16,7 @@
 --   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
 --   trace      a file for what the ranks did in the first 20 steps (ganymede.observe.trace)
 --   profile    a file for what each op cost in 20 steps after the first 3 (ganymede.observe.profile)
+--   step_file  a file for the record of the second step (ganymede.observe.step_file)
 --   stop_requested   if stop_requested() returns true, a checkpoint is saved after the step and status 75 is raised
 -- On several ranks all of them call gm.fit with the same config. Rank 0 alone calls log, progress, begin, record and
 -- out; any rank may be asked to stop. The trap: weights are drawn when the model is built, so gm.fit sets mesh, seed
@@ -45,6 +46,7 @@ local snapshot = require "ganymede.checkpoint.snapshot"
 local stage = require "ganymede.pipeline.stage"
 local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
+local step_file = require "ganymede.observe.step_file"
 local trainer_module = require "ganymede.train.trainer"
 
 local fit = {}
@@ -273,6 +275,14 @@ local function time_ops(trainer, path)
   return require("ganymede.observe.profile").attach(trainer)
 end
 
+-- Records the second step: the hook comes before all others, as in a rehearsal.
+local function record_step(trainer, path)
+  must_be_writable("--step-file", path)
+  if trainer.engine.graph then log.info("graph: steps run one by one, because --step-file records each op") end
+  trainer.engine.graph = nil
+  table.insert(trainer.hooks, 1, hooks.check(step_file.hook(path)))
+end
+
 local function write_profile(profiler, path)
   local written, why = profiler:write(path)
   if not written then log.warn("--profile: %s", why) end
@@ -300,6 +310,7 @@ local run_options = {
   command = { type = "table", doc = "the recipe, set and seed from which another process gets the same settings" },
   trace = { type = "string", doc = "the file for what the ranks did in the first steps" },
   profile = { type = "string", doc = "the file for what each op cost" },
+  step_file = { type = "string", doc = "the file for the record of one step of this rank" },
   stop_requested = { type = "function", doc = "a function; if it returns true, the run saves a checkpoint and ends" },
   rehearsal = { type = "boolean", hidden = true, doc = "whether nothing is computed, as in check" },
 }
@@ -316,6 +327,7 @@ function fit.run(trainer, run)
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
+  if run.step_file then record_step(trainer, run.step_file) end
   local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
     begin(trainer, run)

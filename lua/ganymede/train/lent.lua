@@ -19,9 +19,10 @@ local instead = {
   no_eval = "give gm.launch a key no_eval = false of your own, which it sets",
   trace = "use gm.trace.attach(engine)",
   profile = "use gm.profile.attach(trainer)",
+  step_file = "train with gm.fit, or with the first trainer of the program",
 }
 
-lent.flags = { "resume", "out", "no_eval", "trace", "profile" }
+lent.flags = { "resume", "out", "no_eval", "trace", "profile", "step_file" }
 
 --- Lends the flags of the command line to the first trainer that asks. Returns nil, or { context, over, run }: context
 -- is the run context of gm.fit (nil: only --steps was given), over(opt) applies the flags to what the trainer's fit was

@@ -1,0 +1,74 @@
+/* machine.h - what a machine can do, as numbers: the costs of a simulation come from here and never from code.
+ *
+ * lua/ganymede/plan/machine.lua reads and checks the file of a machine, and fills this struct. docs/planning.md
+ * describes the file. Units: seconds, bytes, bytes per second, floating-point operations per second.
+ *
+ * An op takes  launch + max(products / rate of products, bytes / rate of moves).  The rate of products belongs to the
+ * op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*"), the dtype
+ * and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays. */
+#ifndef GM_MACHINE_H
+#define GM_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "../../kernels/journal.h"
+
+#define GM_MACHINE_RATES  64
+#define GM_MACHINE_POINTS 16
+#define GM_MACHINE_LEVELS 4
+
+typedef struct gm_rate {
+    char op[24], dtype[8]; /* "*": any */
+    int  n;
+    struct {
+        double size, rate;
+    } point[GM_MACHINE_POINTS]; /* sizes ascend */
+} gm_rate;
+
+typedef enum gm_level_kind {
+    GM_LEVEL_SWITCH, /* ports into a switch that is as wide as all of them (NVLink, a rail, a fat tree) */
+    GM_LEVEL_SHARED, /* one medium that all ranks of a unit share (PCIe, a bus, memory) */
+    GM_LEVEL_TORUS   /* links between neighbours along some dimensions */
+} gm_level_kind;
+
+/* Links, from the inside outwards. A message between two ranks takes the first level whose unit holds both. */
+typedef struct gm_level {
+    char          name[32];
+    gm_level_kind kind;
+    int           ranks;            /* of a unit; 0, of the outermost level: all */
+    double        bandwidth;        /* one way: of a port, of the medium (both ways together), of a link */
+    double        latency;          /* of a message; on a torus, of a hop */
+    int           ranks_per_port;   /* of a switch */
+    int           leaf;             /* ranks below one leaf of a fat tree; 0: no leaves */
+    double        oversubscription; /* bandwidth into a leaf by bandwidth out of it; 1: full */
+    int           dims[3], n_dims;  /* of a torus, in units of ranks; their product is `ranks` */
+} gm_level;
+
+/* What collectives are made of. RING and TREE are those of NCCL, DIRECT those of host/comm. AUTO: RING or TREE,
+ * whichever takes less time alone. */
+typedef enum gm_algorithm { GM_ALGORITHM_RING, GM_ALGORITHM_TREE, GM_ALGORITHM_DIRECT, GM_ALGORITHM_AUTO } gm_algorithm;
+
+typedef struct gm_efficiency {
+    char   op[24]; /* "all_reduce" */
+    double factor; /* of the bandwidth */
+} gm_efficiency;
+
+typedef struct gm_machine {
+    double        launch;     /* of an op */
+    double        begin;      /* that starting an operation between ranks takes of a rank's time */
+    double        peak;       /* of a rank: the FLOP/s that an MFU refers to */
+    double        memory;     /* of a rank; 0: not known */
+    bool          host_moves; /* the ranks themselves move the bytes: nothing overlaps */
+    gm_algorithm  algorithm;
+    int           n_products, n_moves, n_levels, n_efficiencies;
+    gm_rate       products[GM_MACHINE_RATES], moves[GM_MACHINE_RATES];
+    gm_level      level[GM_MACHINE_LEVELS];
+    gm_efficiency efficiency[16];
+} gm_machine;
+
+/* The seconds of an op of a record. GM_EINVAL: the machine has no rate for it; the message names op and dtype. */
+gm_status gm_machine_op(const gm_machine *m, const gm_journal *r, const gm_event *e, double *seconds);
+double    gm_machine_efficiency(const gm_machine *m, const char *op); /* 1 where nothing is said */
+
+#endif

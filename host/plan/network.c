@@ -1,0 +1,288 @@
+/* network.c - see network.h. Links of a level are numbered from first[level]: out and in of each port, then up and down
+ * of each leaf; one for each unit of a shared level; two for each rank and dimension of a torus. */
+#include "network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gm_network {
+    const gm_machine *machine;
+    int               world, n_links;
+    int               first[GM_MACHINE_LEVELS], leaves[GM_MACHINE_LEVELS]; /* leaves: the first link of a leaf */
+    double           *bandwidth;
+};
+
+static int divided(int a, int b) { return (a + b - 1) / b; }
+
+/* ---- links ---- */
+
+static gm_status add_links(gm_network *w, int n, double bandwidth)
+{
+    double *more = realloc(w->bandwidth, (size_t)(w->n_links + n + 1) * sizeof *more);
+    if (!more) return GM_FAIL(GM_ENOMEM, "no memory for the links of a network");
+    w->bandwidth = more;
+    for (int i = 0; i < n; i++) w->bandwidth[w->n_links++] = bandwidth;
+    return GM_OK;
+}
+
+static gm_status add_level(gm_network *w, int at)
+{
+    const gm_level *l = &w->machine->level[at];
+    w->first[at] = w->n_links;
+    if (l->kind == GM_LEVEL_SHARED) return add_links(w, l->ranks ? divided(w->world, l->ranks) : 1, l->bandwidth);
+    if (l->kind == GM_LEVEL_TORUS) return add_links(w, 2 * l->n_dims * w->world, l->bandwidth);
+    GM_TRY(add_links(w, 2 * divided(w->world, l->ranks_per_port), l->bandwidth));
+    w->leaves[at] = w->n_links;
+    if (!l->leaf) return GM_OK;
+    double ports = (double)l->leaf / l->ranks_per_port;
+    return add_links(w, 2 * divided(w->world, l->leaf), l->bandwidth * ports / l->oversubscription);
+}
+
+gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
+{
+    gm_network *w = calloc(1, sizeof *w);
+    gm_status   st = GM_OK;
+    if (!w) return GM_FAIL(GM_ENOMEM, "no memory for a network");
+    w->machine = m;
+    w->world = world;
+    for (int i = 0; i < m->n_levels && st == GM_OK; i++) st = add_level(w, i);
+    if (st != GM_OK) gm_network_free(w);
+    else *out = w;
+    return st;
+}
+
+void gm_network_free(gm_network *w)
+{
+    if (!w) return;
+    free(w->bandwidth);
+    free(w);
+}
+
+int    gm_network_links(const gm_network *w) { return w->n_links; }
+double gm_network_bandwidth(const gm_network *w, int link) { return w->bandwidth[link]; }
+
+/* ---- transfers under construction: bytes by link, and the latency of the slowest message of a round ---- */
+
+typedef struct plan {
+    const gm_network *w;
+    double           *share; /* by link */
+    double            slowest_message;
+    bool              apart; /* a message had no level */
+} plan;
+
+static int same_unit(const gm_level *l, int a, int b) { return !l->ranks || a / l->ranks == b / l->ranks; }
+
+/* One way along a dimension of a torus, the shorter one. Returns the hops. */
+static int walk(plan *p, int at, int *from, int to, int dim, int stride, double n)
+{
+    const gm_level *l = &p->w->machine->level[at];
+    int             size = l->dims[dim], here = *from / stride % size, there = to / stride % size, hops = 0;
+    int             forward = (there - here + size) % size, up = forward <= size - forward;
+    while (here != there) {
+        p->share[p->w->first[at] + 2 * (*from * l->n_dims + dim) + !up] += n;
+        int next = (here + (up ? 1 : size - 1)) % size;
+        *from += (next - here) * stride;
+        here = next;
+        hops++;
+    }
+    return hops;
+}
+
+static double torus(plan *p, int at, int from, int to, double n)
+{
+    const gm_level *l = &p->w->machine->level[at];
+    int             hops = 0, stride = 1;
+    for (int d = l->n_dims - 1; d >= 0; d--) {
+        hops += walk(p, at, &from, to, d, stride, n);
+        stride *= l->dims[d];
+    }
+    return hops * l->latency;
+}
+
+static double through_switch(plan *p, int at, int from, int to, double n)
+{
+    const gm_level *l = &p->w->machine->level[at];
+    const int       a = from / l->ranks_per_port, b = to / l->ranks_per_port;
+    p->share[p->w->first[at] + 2 * a] += n;
+    p->share[p->w->first[at] + 2 * b + 1] += n;
+    if (!l->leaf || from / l->leaf == to / l->leaf) return l->latency;
+    p->share[p->w->leaves[at] + 2 * (from / l->leaf)] += n;
+    p->share[p->w->leaves[at] + 2 * (to / l->leaf) + 1] += n;
+    return l->latency;
+}
+
+/* A message of a share n of all bytes. */
+static void message(plan *p, int from, int to, double n)
+{
+    const gm_machine *m = p->w->machine;
+    int               at = 0;
+    double            latency;
+    if (from == to) return;
+    while (at < m->n_levels && !same_unit(&m->level[at], from, to)) at++;
+    if (at == m->n_levels) {
+        p->apart = true;
+        return;
+    }
+    const gm_level *l = &m->level[at];
+    if (l->kind == GM_LEVEL_TORUS) latency = torus(p, at, from, to, n);
+    else if (l->kind == GM_LEVEL_SWITCH) latency = through_switch(p, at, from, to, n);
+    else {
+        latency = l->latency;
+        p->share[p->w->first[at] + (l->ranks ? from / l->ranks : 0)] += n;
+    }
+    if (latency > p->slowest_message) p->slowest_message = latency;
+}
+
+/* ---- algorithms ---- */
+
+/* Members of a unit of the innermost level, if every unit holds as many and there are several units; else 1. */
+static int places_in_unit(const gm_network *w, int p, const int *members)
+{
+    int ranks = w->machine->n_levels ? w->machine->level[0].ranks : 0, k = 1;
+    if (!ranks) return 1;
+    while (k < p && members[k] / ranks == members[0] / ranks) k++;
+    if (k == p || p % k) return 1;
+    for (int i = 0; i < p; i++)
+        if (members[i] / ranks != members[i / k * k] / ranks) return 1;
+    return k;
+}
+
+/* Each member sends a share n to the next one, over as many rings as a unit has places. */
+static void ring(plan *q, int p, const int *members, double n)
+{
+    int k = places_in_unit(q->w, p, members), units = p / k;
+    for (int c = 0; c < k; c++) /* ring c: of each unit, its members from place c on; it leaves at place c - 1 */
+        for (int i = 0; i < p; i++) {
+            int unit = i / k, place = i % k, next = place + 1 < k ? unit : (unit + 1) % units;
+            message(q, members[unit * k + (c + place) % k], members[next * k + (c + (place + 1) % k) % k], n / k);
+        }
+}
+
+/* Member i's children are 2 i + 1 and 2 i + 2, counted from the root. */
+static void tree(plan *q, int p, const int *members, int root, double up, double down)
+{
+    for (int i = 1; i < p; i++) {
+        int child = members[(i + root) % p], parent = members[((i - 1) / 2 + root) % p];
+        if (up > 0) message(q, child, parent, up);
+        if (down > 0) message(q, parent, child, down);
+    }
+}
+
+static void every_pair(plan *q, int p, const int *members, double n)
+{
+    for (int i = 0; i < p; i++)
+        for (int k = 1; k < p; k++) message(q, members[i], members[(i + k) % p], n);
+}
+
+static void to_or_from_root(plan *q, int p, const int *members, int root, double n, bool to)
+{
+    for (int i = 0; i < p; i++) message(q, members[to ? i : root], members[to ? root : i], n);
+}
+
+/* The root doubles those that have it: in round k, the first 2^k send. */
+static void binomial(plan *q, int p, const int *members, int root)
+{
+    for (int have = 1; have < p; have *= 2)
+        for (int i = 0; i < have && i + have < p; i++)
+            message(q, members[(i + root) % p], members[(i + have + root) % p], 1);
+}
+
+static int log2_of(int p)
+{
+    int rounds = 0;
+    while ((1 << rounds) < p) rounds++;
+    return rounds;
+}
+
+static bool is(const char *op, const char *name) { return !strcmp(op, name); }
+
+/* Adds the messages of an op; returns its rounds, -1: there is no such op. */
+static int play(plan *q, const char *op, int p, const int *members, int root, gm_algorithm how)
+{
+    bool   direct = how == GM_ALGORITHM_DIRECT;
+    double part = 1.0 / p, rest = (double)(p - 1) / p;
+    if (is(op, "message")) return message(q, members[0], members[1], 1), 1;
+    if (is(op, "all_reduce")) {
+        if (direct) return every_pair(q, p, members, 2 * part), 2;
+        if (how == GM_ALGORITHM_TREE) return tree(q, p, members, 0, 1, 1), 2 * log2_of(p);
+        return ring(q, p, members, 2 * rest), 2 * (p - 1);
+    }
+    if (is(op, "all_gather") || is(op, "reduce_scatter")) {
+        if (direct) return every_pair(q, p, members, part), 1;
+        return ring(q, p, members, rest), p - 1;
+    }
+    if (is(op, "broadcast")) {
+        if (direct) return binomial(q, p, members, root), log2_of(p);
+        if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 0, 1), log2_of(p);
+        return ring(q, p, members, 1), p - 1;
+    }
+    if (is(op, "reduce")) {
+        if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 1, 0), log2_of(p);
+        if (!direct) return ring(q, p, members, 1), p - 1;
+        every_pair(q, p, members, part);
+        return to_or_from_root(q, p, members, root, part, true), 2;
+    }
+    if (is(op, "gather")) return to_or_from_root(q, p, members, root, part, true), 1;
+    if (is(op, "scatter")) return to_or_from_root(q, p, members, root, part, false), 1;
+    if (is(op, "all_to_all") || is(op, "all_to_all_rows")) return every_pair(q, p, members, part), 1;
+    if (is(op, "exchange")) return every_pair(q, p, members, part), 2; /* sizes go first */
+    if (is(op, "barrier")) return every_pair(q, p, members, 0), log2_of(p);
+    return -1;
+}
+
+/* ---- results ---- */
+
+static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *out)
+{
+    int n = 0;
+    for (int i = 0; i < q->w->n_links; i++) n += q->share[i] > 0;
+    *out = (gm_transfer){.latency = rounds * q->slowest_message, .uses = calloc((size_t)n + 1, sizeof *out->uses)};
+    if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
+    for (int i = 0; i < q->w->n_links; i++) {
+        double share = q->share[i] / factor, seconds = share / q->w->bandwidth[i];
+        if (share <= 0) continue;
+        out->uses[out->n++] = (gm_use){i, share};
+        if (seconds > out->slowest) out->slowest = seconds;
+    }
+    return GM_OK;
+}
+
+static gm_status plan_with(const gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
+                           gm_transfer *out)
+{
+    plan q = {.w = w, .share = calloc((size_t)w->n_links + 1, sizeof *q.share)};
+    if (!q.share) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
+    int       rounds = play(&q, op, p, members, root < 0 ? 0 : root, how);
+    gm_status st = GM_OK;
+    if (rounds < 0) st = GM_FAIL(GM_EINVAL, "a simulation does not know the operation %s", op);
+    else if (q.apart)
+        st = GM_FAIL(GM_EINVAL, "the machine has no link between all of %d ranks: its outermost level must hold all",
+                     w->world);
+    else st = finish(&q, gm_machine_efficiency(w->machine, op), rounds, out);
+    free(q.share);
+    return st;
+}
+
+gm_status gm_network_plan(const gm_network *w, const char *op, int p, const int *members, int root, double n,
+                          gm_transfer *out)
+{
+    gm_algorithm how = w->machine->algorithm;
+    gm_transfer  other;
+    if (how != GM_ALGORITHM_AUTO) return plan_with(w, op, p, members, root, how, out);
+    GM_TRY(plan_with(w, op, p, members, root, GM_ALGORITHM_RING, out));
+    gm_status st = plan_with(w, op, p, members, root, GM_ALGORITHM_TREE, &other);
+    if (st != GM_OK) {
+        gm_transfer_free(out);
+        return st;
+    }
+    bool better = other.latency + n * other.slowest < out->latency + n * out->slowest;
+    gm_transfer_free(better ? out : &other);
+    if (better) *out = other;
+    return GM_OK;
+}
+
+void gm_transfer_free(gm_transfer *t)
+{
+    free(t->uses);
+    *t = (gm_transfer){0};
+}

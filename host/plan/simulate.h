@@ -1,0 +1,60 @@
+/* simulate.h - the replay of a step on all ranks of a machine, as discrete events.
+ *
+ * Every rank replays the record of its role (step_file.h). Its clock advances by the seconds of its ops (machine.h) and
+ * of what it begins. An operation between ranks is ready when its last member has begun it. It then takes its latency
+ * and moves its bytes (network.h) while ranks compute, and a rank that waits for it goes on when it is over. Transfers
+ * that use one link at the same time share it: each has the link's bandwidth divided by their number, and goes at the
+ * pace of its slowest link. Where the host moves the bytes (gm_machine.host_moves), a transfer starts when it is ready
+ * and a member waits, takes its time alone, and each waiting member spends this time; nothing overlaps. A send is not
+ * waited for.
+ *
+ * All ranks begin at 0. The step ends when the last rank ends. The result is a function of the arguments alone. Nothing
+ * is folded here: each rank has its own clock, so ranks that share a role may still differ. */
+#ifndef GM_SIMULATE_H
+#define GM_SIMULATE_H
+
+#include "machine.h"
+#include "step_file.h"
+
+#define GM_SIMULATED_GROUPS 24
+
+typedef struct gm_simulated_rank {
+    double end;                          /* of its step */
+    double busy;                         /* in ops, and in beginning operations */
+    double exposed[GM_SIMULATED_GROUPS]; /* waiting for operations, by group; host_moves: and moving bytes */
+} gm_simulated_rank;
+
+typedef enum gm_span_lane { GM_SPAN_COMPUTE, GM_SPAN_WAIT, GM_SPAN_TRANSFER } gm_span_lane;
+
+typedef struct gm_span {
+    int          rank;
+    gm_span_lane lane;
+    const char  *name, *about; /* of the records, "" for none */
+    double       begin, end;
+} gm_span;
+
+typedef struct gm_simulated {
+    double             seconds;
+    int                world, n_groups;
+    char               group[GM_SIMULATED_GROUPS][128]; /* names, in order of first use */
+    gm_simulated_rank *ranks;
+    gm_span           *spans; /* as asked for */
+    int64_t            n_spans;
+    int64_t            n_transfers;
+} gm_simulated;
+
+typedef struct gm_simulation {
+    const gm_machine     *machine;
+    int                   n_roles;
+    const gm_step *const *roles; /* with one mesh */
+    const int            *role;  /* of each rank of the mesh */
+    int                   spans; /* of the first so many ranks; 0: none */
+} gm_simulation;
+
+/* GM_EINVAL: roles of different meshes; a group that is no set of axes; ranks whose operations differ, or that wait for
+ * each other for ever (the message says who waits for what); what the machine has no rates or links for. Free with
+ * gm_simulated_free. The records must outlive the spans. */
+gm_status gm_simulate(const gm_simulation *s, gm_simulated *out);
+void      gm_simulated_free(gm_simulated *s);
+
+#endif

@@ -1,0 +1,188 @@
+--- Reads the file of a machine: what its ranks and links can do, as JSON. docs/planning.md describes the format.
+--
+--     local m = machine.read "dgx_a100_80g"        -- a file of lua/ganymede/plan/machines/, or a path
+--     local m = machine.check(table, "name")
+--
+-- What it returns goes to core.simulate as it is: numbers in seconds, bytes and operations per second. A key that the
+-- format does not have, a missing one and a value out of range are errors of status 2 that name the place in the file.
+-- @module ganymede.plan.machine
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local files = require "ganymede.base.machine"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+
+local machine = {}
+
+local function rate(doc) return { type = "number", above = 0, doc = doc } end
+local function seconds(doc) return { type = "number", min = 0, doc = doc } end
+
+machine.schema = {
+  version = { type = "integer", one_of = { 1 }, doc = "the version of the format" },
+  name = { type = "string", doc = "the name of the machine" },
+  description = { type = "string", default = "", doc = "what it is" },
+  sources = { type = "table", default = {}, doc = "where each number comes from: a text by key" },
+  device = { type = "string", one_of = { "cpu", "gpu" }, doc = "what a rank computes on" },
+  ranks_per_node = { type = "integer", min = 1, doc = "the ranks of a node" },
+  cores_per_rank = { type = "integer", min = 1, optional = true, doc = "the cores of a rank" },
+  launch = seconds "the seconds that an op takes beside its work",
+  begin = seconds "the seconds that a rank takes to start an operation between ranks",
+  peak = { type = "table", doc = "the FLOP/s that utilization refers to, by dtype" },
+  memory = { type = "number", min = 0, default = 0, doc = "the bytes that a rank can use; 0: not known" },
+  host_moves = { type = "boolean", default = false,
+    doc = "whether the ranks themselves move the bytes, so that nothing overlaps" },
+  algorithm = { type = "string", one_of = { "ring", "tree", "direct", "auto" }, doc = "what collectives are made of" },
+  products = { type = "table", doc = "the FLOP/s of products by their least dimension: a list of rates" },
+  moves = { type = "table", doc = "the bytes per second of ops by their bytes: a list of rates" },
+  links = { type = "table", default = {}, doc = "the links, from the inside outwards" },
+  efficiency = { type = "table", default = {}, doc = "the part of the bandwidth that an operation reaches, by name" },
+  disk = { type = "table", optional = true, doc = "the disk of a node" },
+}
+
+machine.rate_schema = {
+  op = { type = "string", default = "*", doc = "the op; *: every op without a rate of its own" },
+  dtype = { type = "string", default = "*", doc = "the dtype; *: every dtype" },
+  points = { type = "table", doc = "a list of [size, rate]; between two it is linear in log size" },
+}
+
+machine.link_schema = {
+  name = { type = "string", doc = "the name of the level" },
+  kind = { type = "string", one_of = { "switch", "shared", "torus" }, doc = "how ranks share it" },
+  ranks = { type = "integer", min = 0, default = 0, doc = "the ranks of a unit; 0: all (the outermost level only)" },
+  bandwidth = rate "bytes per second one way: of a port, of the shared medium, of a link of the torus",
+  latency = seconds "the seconds of a message; on a torus of each hop",
+  ranks_per_port = { type = "integer", min = 1, default = 1, doc = "the ranks that share a port of a switch" },
+  leaf = { type = "integer", min = 0, default = 0, doc = "the ranks below a leaf switch of a fat tree; 0: no leaves" },
+  oversubscription = { type = "number", min = 1, default = 1, doc = "bandwidth into a leaf by bandwidth out of it" },
+  dims = { type = "table", default = {}, doc = "the sizes of a torus, slowest first" },
+}
+
+machine.disk_schema = {
+  read = { type = "number", above = 0, optional = true, doc = "bytes per second of reads" },
+  write = rate "bytes per second of writes",
+  latency = { type = "number", min = 0, default = 0, doc = "the seconds of a request" },
+}
+
+-- Checks one table of the file. Errors name the file and the place in it.
+local function checked(where, schema, given)
+  if type(given) ~= "table" then failure(2, "%s: a table was expected", where) end
+  local ok, result = pcall(options.check, where, schema, given, 0)
+  if not ok then failure(2, "%s", failure.text(result)) end
+  return result
+end
+
+local function check_points(where, points)
+  if #points < 1 or #points > 16 then failure(2, "%s: a rate has 1 to 16 points", where) end
+  local last = 0
+  for i, point in ipairs(points) do
+    local size, value = type(point) == "table" and point[1], type(point) == "table" and point[2]
+    if type(size) ~= "number" or type(value) ~= "number" or size <= last or value <= 0 then
+      failure(2, "%s: point %d must be [size, rate], both above 0, sizes ascending", where, i)
+    end
+    last = size
+  end
+end
+
+local function check_rates(where, list)
+  local out = {}
+  for i, given in ipairs(list) do
+    local here = ("%s[%d]"):format(where, i)
+    out[i] = checked(here, machine.rate_schema, given)
+    check_points(here .. ".points", out[i].points)
+  end
+  if #out == 0 or #out > 64 then failure(2, "%s: a machine has 1 to 64 of these rates", where) end
+  return out
+end
+
+local function check_torus(where, link)
+  local product = 1
+  for _, n in ipairs(link.dims) do
+    if type(n) ~= "number" or n ~= math.floor(n) or n < 1 then
+      failure(2, "%s.dims: whole numbers, at least 1", where)
+    end
+    product = product * n
+  end
+  if (link.kind == "torus") ~= (#link.dims > 0) or #link.dims > 3 then
+    failure(2, "%s.dims: a torus has 1 to 3 of them, and nothing else has any", where)
+  end
+  if link.kind == "torus" and product ~= link.ranks then
+    failure(2, "%s: the dims multiply to %d, and ranks is %d", where, product, link.ranks)
+  end
+end
+
+local function check_links(where, list)
+  local out, inner = {}, 1
+  if #list > 4 then failure(2, "%s: a machine has at most 4 levels of links", where) end
+  for i, given in ipairs(list) do
+    local here = ("%s[%d]"):format(where, i)
+    local link = checked(here, machine.link_schema, given)
+    check_torus(here, link)
+    local bound = link.ranks > 0 or i == #list
+    if not bound or (link.ranks > 0 and (link.ranks < inner or link.ranks % inner ~= 0)) then
+      failure(2, "%s.ranks: each level holds whole units of the level inside it (%d ranks); 0, at the end, all", here,
+        inner)
+    end
+    if link.leaf % link.ranks_per_port ~= 0 then failure(2, "%s.leaf: a leaf has whole ports", here) end
+    out[i], inner = link, link.ranks
+  end
+  return out
+end
+
+local function check_numbers(where, list, above, most)
+  for key, value in pairs(list) do
+    if type(key) ~= "string" or type(value) ~= "number" or value <= above or value > most then
+      failure(2, "%s.%s: a number above %g%s was expected", where, tostring(key), above,
+        most < math.huge and (" and at most %g"):format(most) or "")
+    end
+  end
+end
+
+local function efficiency_of(given)
+  local out = {}
+  for op, factor in pairs(given) do out[#out + 1] = { op = op, factor = factor } end
+  table.sort(out, function(a, b) return a.op < b.op end)
+  return out
+end
+
+--- Checks the table of a machine's file -> a table for core.simulate, with all defaults. name: what messages call it.
+function machine.check(given, name)
+  local out = checked(name, machine.schema, given)
+  out.products = check_rates(name .. ": products", out.products)
+  out.moves = check_rates(name .. ": moves", out.moves)
+  out.links = check_links(name .. ": links", out.links)
+  check_numbers(name .. ": peak", out.peak, 0, math.huge)
+  check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
+  out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)
+  if out.disk then out.disk = checked(name .. ": disk", machine.disk_schema, out.disk) end
+  return out
+end
+
+local folder = GANYMEDE_ROOT .. "/lua/ganymede/plan/machines/"
+
+--- Returns the names of the machines that are shipped, sorted.
+function machine.names()
+  local out = {}
+  for _, file in ipairs(core.list_folder(folder)) do out[#out + 1] = file:match "^(.*)%.json$" end
+  table.sort(out)
+  return out
+end
+
+--- Reads and checks a file. name: a path, or the name of a shipped machine.
+function machine.read(name)
+  local text = files.read(name) or (not name:find "/" and files.read(folder .. name .. ".json")) or nil
+  if not text then
+    failure(2, "there is no machine '%s': give the path of a file (`ganymede bench machine` makes one of this "
+      .. "machine), or one of %s", name, table.concat(machine.names(), ", "))
+  end
+  local ok, given = pcall(json.decode, text, name)
+  if not ok then failure(2, "%s", failure.text(given)) end
+  return machine.check(given, name)
+end
+
+--- Returns the FLOP/s of a dtype that utilization refers to, and writes it into m.peak; nil: the file has none.
+function machine.peak_of(m, dtype)
+  m.peak = m.peaks[dtype] or 0
+  return m.peaks[dtype]
+end
+
+return machine

@@ -1,0 +1,85 @@
+-- ganymede simulate, from the command line.
+local json = require "ganymede.base.json"
+local support = require "spec.cli.support"
+local shell = support.shell
+
+local home = support.home([[
+return {
+  name = "small", seed = 1, steps = 3,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 15, width = 16, depth = 4, heads = 2 },
+  data = { train = { type = "Text", path = "text.txt", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 16 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 3e-3 },
+}
+]], { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
+
+local function simulate(...)
+  return support.run(home, { "simulate", "recipe.lua", "--machine", "dgx_a100_80g", ... })
+end
+
+local function document(...)
+  local found = simulate("--json", ...)
+  assert.equal(0, found.code, found.err)
+  return json.decode(found.out, "simulate"), found.out
+end
+
+describe("ganymede simulate", function()
+  it("gives the same figures each time, and those of check", function()
+    local set = { "-n", "8", "--set", "parallel.pipeline=2", "--set", "num_microbatches=4" }
+    local found, text = document(unpack(set))
+    local _, again = document(unpack(set))
+    assert.equal(text, again)
+    local check = support.run(home, { "check", "recipe.lua", "--json", unpack(set) })
+    local totals = json.decode(check.out, "check").totals
+    assert.equal(totals.peak_bytes, found.memory[1].peak_bytes)
+    assert.equal(2, #found.memory)
+    assert.equal(6, found.roles) -- 2 stages, of 4 ranks along data the first, one between and the last
+    assert.is_true(found.bubble > 0 and found.bubble < 1)
+    local waited = 0
+    for _, row in ipairs(found.exposed) do waited = waited + row.mean end
+    assert.is_true(found.busy + waited <= found.seconds * (1 + 1e-12))
+    assert.near(16 / found.seconds, found.samples_per_second, 1e-6)
+  end)
+
+  it("counts the products of all ranks", function()
+    local one, eight = document("-n", "1"), document("-n", "8")
+    assert.equal(one.product_flops, eight.product_flops)
+    assert.is_nil(one.bubble)
+    assert.near(one.product_flops / (one.seconds * 19.5e12), one.utilization, 1e-12)
+  end)
+
+  it("writes what ranks do for a trace viewer", function()
+    local found = document("-n", "2", "--trace", "t.json", "--trace-ranks", "1")
+    local last, busy, lanes = 0, 0, {}
+    for _, e in ipairs(json.decode(shell.read(home .. "/t.json"), "t.json")) do
+      if e.ph == "X" then
+        assert.equal(0, e.pid)
+        lanes[e.tid], last = true, math.max(last, e.ts + e.dur)
+        if e.tid == 0 then busy = busy + e.dur end
+      end
+    end
+    assert.same({ [0] = true, true, true }, lanes)
+    assert.is_true(last <= 1e6 * found.seconds + 0.01)
+    assert.near(1e6 * found.busy, busy, 0.2) -- each of some hundred times is rounded to a nanosecond
+  end)
+
+  it("prints a summary", function()
+    local found = simulate("-n", "2")
+    for _, words in ipairs { "a step takes %d.* on 2 ranks of dgx_a100_80g %(data 2%)", "samples a second",
+      "%% of the peak in f32", "waiting: data", "memory: .* at most" } do
+      assert.is_truthy(found.out:find(words), words)
+    end
+  end)
+
+  it("refuses what it cannot serve", function()
+    local function refused(words, ...)
+      local found = simulate(...)
+      assert.equal(2, found.code)
+      assert.is_truthy(found.err:find(words), found.err)
+    end
+    refused("%-%-trace%-ranks belongs to", "--trace-ranks", "2")
+    refused("there is no machine 'nowhere'", "--machine", "nowhere")
+    refused("as rank 0: ", "-n", "7", "--set", "parallel.pipeline=7")
+    assert.equal(2, support.run(home, { "simulate", "recipe.lua" }).code)
+  end)
+end)

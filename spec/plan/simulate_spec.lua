@@ -1,0 +1,201 @@
+-- Replays of steps written by hand, against sums that can be done on paper. Times are sums of a few terms in f64, so
+-- 1e-9 of them holds with room.
+local core = require "ganymede.core"
+local pipeline = require "ganymede.schedules.pipeline"
+local support = require "spec.plan.support"
+
+local function near(wanted, got)
+  assert(math.abs(wanted - got) <= 1e-9 * math.max(1, math.abs(wanted)), ("%.17g, not %.17g"):format(got, wanted))
+end
+
+local function switch(bandwidth, latency, more)
+  local level = { name = "net", kind = "switch", bandwidth = bandwidth, latency = latency }
+  for key, value in pairs(more or {}) do level[key] = value end
+  return level
+end
+
+local function one(op, bytes, p, m, root)
+  local path = support.step(0, { { "data", p } }, { { "begin", op, "data", bytes, root }, { "wait", 1 } })
+  return support.simulate(m, { path }, p).seconds
+end
+
+describe("a simulated step", function()
+  it("of one rank takes the sum of its ops", function()
+    local m = support.machine({}, { launch = 0.25, moves = { { points = { { 1, 2 }, { 100, 8 } } } } })
+    local path = support.step(0, {}, { { "op", 1 }, { "alloc", 7 }, { "op", 10 }, { "op", 1000 }, { "free", 7 } })
+    -- 10 lies in the middle between 1 and 100 in log size: half way from 2 to 8
+    local found = support.simulate(m, { path }, 1)
+    near(3 * 0.25 + 1 / 2 + 10 / 5 + 1000 / 8, found.seconds)
+    near(found.seconds, found.ranks[1].busy)
+  end)
+
+  it("takes the rate of the op and the dtype, and the larger of computing and moving", function()
+    local m = support.machine({}, { moves = { { points = { { 1, 1 } } }, { op = "add", points = { { 1, 4 } } },
+      { dtype = "f32", points = { { 1, 2 } } }, { op = "add", dtype = "f64", points = { { 1, 16 } } } } })
+    near(8 / 4, support.simulate(m, { support.step(0, {}, { { "op", 8 } }) }, 1).seconds)
+  end)
+
+  for _, p in ipairs { 2, 3, 8 } do
+    it(("of a ring of %d takes its latencies and bytes"):format(p), function()
+      local n, b, l = 1200, 50, 0.125
+      local m = support.machine { switch(b, l) }
+      near(2 * (p - 1) / p * n / b + 2 * (p - 1) * l, one("all_reduce", n, p, m))
+      near((p - 1) / p * n / b + (p - 1) * l, one("all_gather", n, p, m))
+      near((p - 1) / p * n / b + (p - 1) * l, one("reduce_scatter", n, p, m))
+      near((p - 1) / p * n / b + l, one("all_to_all", n, p, m))
+      near(n / b + (p - 1) * l, one("broadcast", n, p, m, 1))
+    end)
+  end
+
+  it("of a tree, and of direct messages, takes theirs", function()
+    local n, b, l = 800, 50, 0.125
+    -- an inner member of the tree sends to its parent and two children: 3 n through one port, up and down together
+    near(2 * 3 * l + 3 * n / b, one("all_reduce", n, 8, support.machine({ switch(b, l) }, { algorithm = "tree" })))
+    local direct = support.machine({ switch(b, l) }, { algorithm = "direct" })
+    near(2 * 7 / 8 * n / b + 2 * l, one("all_reduce", n, 8, direct))
+    near(3 * l + 3 * n / b, one("broadcast", n, 8, direct, 0))
+  end)
+
+  it("chooses the algorithm that takes less time", function()
+    local m = support.machine({ switch(50, 0.125) }, { algorithm = "auto" })
+    near(2 * 3 * 0.125 + 3 * 1 / 50, one("all_reduce", 1, 8, m))
+    near(2 * 7 / 8 * 8000 / 50 + 14 * 0.125, one("all_reduce", 8000, 8, m))
+  end)
+
+  it("has a ring for each place of a node, each with a port of its own to other nodes", function()
+    local n = 800
+    local function links(ports) return { switch(1e6, 0, { ranks = 4 }), switch(1, 0, { ranks_per_port = ports }) } end
+    -- 2 nodes of 4: each ring carries a quarter, and leaves each node once
+    near(2 * 7 / 8 * n / 4, one("all_reduce", n, 8, support.machine(links(1))))
+    near(2 * 7 / 8 * n, one("all_reduce", n, 8, support.machine(links(4))))
+  end)
+
+  it("narrows at an oversubscribed leaf, and walks the shorter way on a torus", function()
+    local axes = { { "data", 2 }, { "row", 4 } }
+    local path = support.step(0, axes, { { "begin", "all_reduce", "data", 80 }, { "wait", 1 } })
+    local fat = support.machine { switch(10, 0, { leaf = 4, oversubscription = 2 }) }
+    -- 4 pairs, each between both leaves: 4 x 80 bytes through 4 ports of 10 / 2
+    near(80 / 5, support.simulate(fat, { path }, 8).seconds)
+    local torus = support.machine { { name = "torus", kind = "torus", ranks = 8, dims = { 8 }, bandwidth = 10,
+      latency = 0.5 } }
+    local message = support.step(0, { { "data", 8 } }, { { "begin", "send", "data", 20, 6 } })
+    local arrives = support.step(6, { { "data", 8 } }, { { "begin", "receive", "data", 20, 0 }, { "wait", 1 } })
+    local idle = support.step(1, { { "data", 8 } }, {})
+    near(2 * 0.5 + 20 / 10, core.simulate(torus, { message, arrives, idle }, { 1, 3, 3, 3, 3, 3, 2, 3 }).seconds)
+  end)
+
+  it("shares a link among the transfers that use it at the same time", function()
+    local m = support.machine { { name = "bus", kind = "shared", bandwidth = 10, latency = 0 } }
+    local axes = { { "data", 2 }, { "row", 2 } }
+    -- both sums of 2 ranks move 2 x 2 x 1/2 n = 2 n over the bus; the second begins 3 s later
+    local early = support.step(0, axes, { { "begin", "all_reduce", "row", 40 }, { "wait", 1 } })
+    local late = support.step(2, axes, { { "op", 3 }, { "begin", "all_reduce", "row", 40 }, { "wait", 1 } })
+    local found = core.simulate(m, { early, late }, { 1, 1, 2, 2 })
+    -- alone 8 s each. First: 3 s alone, then 5 s of work at half pace: 13 s. Second: 5 s of work by then, 3 s alone
+    near(13, found.ranks[1].seconds)
+    near(16, found.ranks[3].seconds)
+    near(13, found.ranks[1].exposed.row)
+    near(3, found.ranks[3].busy)
+  end)
+end)
+
+describe("overlap", function()
+  local axes = { { "data", 2 } }
+  -- compute 2, begin (8 s), compute 5, wait, compute 1
+  local events = { { "op", 2 }, { "begin", "all_reduce", "data", 80 }, { "op", 5 }, { "wait", 1 }, { "op", 1 } }
+
+  it("hides a transfer behind the ops between its begin and its wait", function()
+    local found = support.simulate(support.machine { switch(10, 0) }, { support.step(0, axes, events) }, 2)
+    near(2 + 8 + 1, found.seconds)
+    near(3, found.ranks[1].exposed.data)
+    near(8, found.ranks[1].busy)
+  end)
+
+  it("waits for the last member, and costs each what beginning costs", function()
+    local m = support.machine({ switch(10, 0) }, { begin = 0.5 })
+    local slow = support.step(1, axes, { { "op", 6 }, { "begin", "all_reduce", "data", 80 }, { "wait", 1 } })
+    local found = support.simulate(m, { support.step(0, axes, events), slow }, 2)
+    near(6 + 8 + 1, found.ranks[1].seconds)
+    near(6 + 8 - 7.5, found.ranks[1].exposed.data)
+    near(6 + 8, found.ranks[2].seconds)
+  end)
+
+  it("does not happen where the ranks move the bytes", function()
+    local m = support.machine({ switch(10, 0) }, { host_moves = true })
+    local found = support.simulate(m, { support.step(0, axes, events) }, 2)
+    near(2 + 5 + 8 + 1, found.seconds)
+    near(8, found.ranks[1].exposed.data)
+  end)
+end)
+
+-- ---------------------------------------------------------------- pipelines
+
+-- The step of a stage: the actions of a schedule, of 1 s forward and 2 s backward; messages take no time.
+local function stage(schedule, rank)
+  local events, ids, begun = {}, 0, {}
+  for _, a in ipairs(schedule.actions[rank + 1]) do
+    local kind, peer = a[1], a[5]
+    if kind == "send" or kind == "receive" then
+      ids = ids + 1
+      events[#events + 1] = { "begin", kind, "pipeline", 0, peer }
+      if kind == "receive" then begun[#begun + 1] = ids end
+    else
+      for _, id in ipairs(begun) do events[#events + 1] = { "wait", id } end
+      begun = {}
+      events[#events + 1] = { "op", kind == "forward" and 1 or 2 }
+    end
+  end
+  return support.step(rank, { { "pipeline", schedule.stages } }, events)
+end
+
+describe("the bubble", function()
+  for _, name in ipairs { "gpipe", "1f1b" } do
+    for _, sizes in ipairs { { 2, 4 }, { 4, 8 }, { 4, 3 } } do
+      local p, m = unpack(sizes)
+      it(("of %s with %d stages and %d micro-batches is (p - 1) / (m + p - 1)"):format(name, p, m), function()
+        local schedule = pipeline.build(name, { stages = p, micro_batches = m })
+        local steps, busy = {}, 0
+        for rank = 0, p - 1 do steps[rank + 1] = stage(schedule, rank) end
+        local found = support.simulate(support.machine { switch(1, 0) }, steps, p)
+        near(3 * (m + p - 1), found.seconds)
+        for _, rank in ipairs(found.ranks) do busy = busy + rank.busy end
+        near((p - 1) / (m + p - 1), 1 - busy / (p * found.seconds))
+      end)
+    end
+  end
+end)
+
+describe("a replay", function()
+  it("says which rank waits for ever, and which calls differ", function()
+    local axes = { { "data", 2 } }
+    local m = support.machine { switch(1, 0) }
+    local waits = support.step(0, axes, { { "begin", "all_reduce", "data", 8 }, { "wait", 1 } })
+    local nothing = support.step(1, axes, {})
+    local other = support.step(1, axes, { { "begin", "all_reduce", "data", 16 }, { "wait", 1 } })
+    assert.error_matches(function() support.simulate(m, { waits, nothing }, 2) end, "rank 0 waits for all_reduce")
+    assert.error_matches(function() support.simulate(m, { waits, other }, 2) end,
+      "ranks 0 and 1 do not make the same call 1 of group data")
+    local strange = support.step(0, axes, { { "begin", "all_reduce", "colour", 8 } })
+    assert.error_matches(function() support.simulate(m, { strange }, 2) end, "cannot read the group 'colour'")
+  end)
+
+  it("knows groups of some stages, and of ranks that differ in other axes", function()
+    local axes = { { "data", 2 }, { "pipeline", 3 } }
+    local tied = { { "begin", "all_reduce", "pipeline@0+2", 10 }, { "wait", 1 } }
+    local ends, middle = support.step(0, axes, tied), support.step(1, axes, {})
+    local found = core.simulate(support.machine { switch(1, 0) }, { ends, middle }, { 1, 2, 1, 1, 2, 1 })
+    near(10, found.ranks[6].seconds)
+    near(0, found.ranks[5].seconds)
+    assert.equal(2, found.transfers)
+  end)
+
+  it("needs links between all ranks, and rates for all ops", function()
+    local path = support.step(0, { { "data", 4 } }, { { "begin", "all_reduce", "data", 8 }, { "wait", 1 } })
+    assert.error_matches(function()
+      support.simulate(support.machine { switch(1, 0, { ranks = 2 }) }, { path }, 4)
+    end, "no link between all of 4 ranks")
+    local m = support.machine({}, { moves = { { op = "copy", points = { { 1, 1 } } } } })
+    assert.error_matches(function() support.simulate(m, { support.step(0, {}, { { "op", 1 } }) }, 1) end,
+      "no rate of moves for add of f32")
+  end)
+end)

@@ -1,0 +1,148 @@
+-- The record of a step: a rehearsal and a run make the same one, and its file holds all of it.
+local core = require "ganymede.core"
+local support = require "spec.cli.support"
+local shell = support.shell
+
+local recipe = [[
+return {
+  name = "small", seed = 1, steps = 3, clip_grad_norm = 0.5,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 15, width = 16, depth = 2, heads = 2, dropout = 0.1 },
+  data = { train = { type = "Text", path = "text.txt", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 3e-3 },
+}
+]]
+
+local home = support.home(recipe, { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
+
+local function run(words)
+  local found = support.run(home, words)
+  assert.equal(0, found.code, found.err)
+  return found
+end
+
+local fields = { "kind", "name", "about", "dtype", "path", "phase", "group", "peer", "size", "flops", "products",
+  "bytes", "sent" }
+
+local function line_of(e)
+  local words = {}
+  for i, key in ipairs(fields) do words[i] = tostring(e[key]) end
+  return table.concat(words, "|")
+end
+
+-- What a step does, in order; receives apart, because a run posts them as early as the messages before allow.
+local function lines(events, wanted)
+  local out = {}
+  for _, e in ipairs(events) do
+    if wanted(e) then out[#out + 1] = line_of(e) end
+  end
+  return table.concat(out, "\n")
+end
+
+local function is_work(e) return e.kind == "op" or (e.kind == "begin" and e.name ~= "receive") end
+local function is_receive(e) return e.kind == "begin" and e.name == "receive" end
+local function is_memory(e) return is_work(e) or e.kind == "alloc" or e.kind == "free" end
+
+local cases = {
+  { "on one rank", 1, {}, is_memory },
+  { "with data parallelism and ZeRO", 2, { "zero={stage=2}" }, is_memory },
+  { "with tensors cut", 2, { "parallel.tensor={size=2,mode=\"1d\"}" }, is_memory },
+  { "with two stages", 2, { "parallel.pipeline=2", "num_microbatches=4" }, is_work },
+}
+
+describe("the record of a step", function()
+  for i, case in ipairs(cases) do
+    local name, n, set, same = unpack(case)
+    it("is the same in a rehearsal and in a run " .. name, function()
+      local words = { "-n", tostring(n) }
+      for _, s in ipairs(set) do
+        words[#words + 1] = "--set"
+        words[#words + 1] = s
+      end
+      local file = ("run%d"):format(i)
+      run { "run", "recipe.lua", "--no-eval", "--out", "out" .. i, "--step-file", file, unpack(words) }
+      for rank = 0, n - 1 do
+        local path = ("%s/%s%s"):format(home, file, n > 1 and "." .. rank or "")
+        local made = core.step_read(path)
+        local checked = support.run(home, { "check", "recipe.lua", "--json", "--rank", tostring(rank), "--step-file",
+          "check", unpack(words) })
+        local planned = core.step_read(home .. "/check")
+        assert.equal(lines(planned.events, same), lines(made.events, same))
+        assert.equal(lines(planned.events, is_receive), lines(made.events, is_receive))
+        assert.is_true(#planned.events > 100)
+        local document = checked.out:match '"peak_bytes": (%d+),\n[^\n]*"product_flops'
+        assert.equal(tonumber(document), planned.peak)
+        assert.equal(0, planned.events[#planned.events].seconds)
+        assert.is_true(made.events[#made.events].seconds > 0)
+      end
+    end)
+  end
+
+  it("waits for what it needs: each receive once, before the ops that read it", function()
+    run { "check", "recipe.lua", "-n", "2", "--rank", "1", "--set", "parallel.pipeline=2", "--set",
+      "num_microbatches=4", "--step-file", "stage" }
+    local begun, waited = {}, {}
+    for _, e in ipairs(core.step_read(home .. "/stage").events) do
+      if e.kind == "begin" then begun[e.id] = e.name end
+      if e.kind == "wait" then waited[e.id] = (waited[e.id] or 0) + 1 end
+    end
+    local receives, forward = 0, 0
+    for id, name in pairs(begun) do
+      if name == "receive" then
+        receives = receives + 1
+        assert.equal(1, waited[id])
+      elseif name == "send" then
+        forward = forward + 1
+        assert.is_nil(waited[id])
+      else
+        assert.equal(1, waited[id])
+      end
+    end
+    assert.same({ 4, 4 }, { receives, forward })
+  end)
+
+  it("has the least dimension of each product", function()
+    run { "check", "recipe.lua", "--step-file", "products" }
+    local seen = {}
+    for _, e in ipairs(core.step_read(home .. "/products").events) do
+      if e.kind == "op" and e.products > 0 then
+        local least = math.huge
+        for shape in e.about:gmatch "%(([%d, ]+)%)" do
+          local dims, rows = {}, 1
+          for n in shape:gmatch "%d+" do dims[#dims + 1] = tonumber(n) end
+          for i = 1, #dims - 1 do rows = rows * dims[i] end
+          if e.name:find "^attention" then rows = dims[2] end -- (b, s, h, d)
+          least = math.min(least, rows, dims[#dims])
+        end
+        assert.equal(least, e.size, e.name .. " " .. e.about)
+        seen[e.name] = true
+      elseif e.kind == "op" then
+        assert.equal(0, e.size)
+      end
+    end
+    for _, name in ipairs { "linear", "linear_weight_grad", "linear_input_grad", "attention", "attention_grad" } do
+      assert.is_true(seen[name], name)
+    end
+  end)
+
+  it("is read and written without a change", function()
+    run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" }
+    core.step_read(home .. "/whole", home .. "/copy")
+    assert.equal(shell.read(home .. "/whole"), shell.read(home .. "/copy"))
+  end)
+
+  it("that is damaged is refused with the line", function()
+    local text = shell.read(home .. "/whole")
+    local function refused(changed, words)
+      shell.write(home .. "/damaged", changed)
+      assert.error_matches(function() core.step_read(home .. "/damaged") end, words)
+    end
+    refused(text:gsub("ganymede%-step 1", "ganymede-step 2"), "line 1: this is not a line")
+    refused(text:gsub("\nw %d+ 0\n", "\nw 99999 0\n", 1), "line %d+: this is not a line")
+    refused(text:gsub("\na %d+ 0\n", "\na nan 0\n", 1), "line %d+: this is not a line")
+    refused(text:gsub("\nend %d+\n$", "\n"), "not complete")
+    refused(text:gsub("\nend %d+\n$", "\nend 3\n"), "not complete")
+    refused(text:gsub("\nrank 0\n", "\nrank 7\n"), "not complete")
+    refused("", "not complete")
+  end)
+end)
