@@ -7,6 +7,8 @@ local ops = gm.ops
 local function leaf(values) return gm.tensor(values, { dtype = "f64" }):requires_grad(true) end
 local function f64(values) return gm.tensor(values, { dtype = "f64" }) end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("a backward", function()
   local function example(name, fn) it(name, function() gm.scope(fn) end) end
 

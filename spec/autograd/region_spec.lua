@@ -38,6 +38,8 @@ local function saved_bytes()
   return bytes
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("a region", function()
   local x, w = leaf({ 6, 5 }, 1):keep(), leaf({ 5, 5 }, 2):keep()
   before_each(function() core.zero_grad { x, w } end)

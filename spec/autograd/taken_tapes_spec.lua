@@ -15,6 +15,8 @@ local function take(fn, ...)
   end, ...)
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("a tape that was taken", function()
   it("outlives the scope it began in, and waits for its turn", function()
     gm.scope(function()

@@ -6,6 +6,8 @@ local ops = gm.ops
 
 local function leaf(values) return gm.tensor(values, { dtype = "f64" }):requires_grad(true) end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("the tape", function()
   it("alone keeps what only a gradient reads", function()
     gm.scope(function()

@@ -18,7 +18,7 @@ describe("ganymede generate", function()
     os.remove(folder)
     local tokenizer = "spec/golden/tokenizers/llama3.json"
     gm.scope(function()
-      gm.export_model(gm.models.Llama { vocabulary = gm.tokenizer(tokenizer).size, width = 16, depth = 1, heads = 2,
+      gm.export_model(gm.models.Llama { vocabulary = gm.tokenizer(tokenizer).size, width = 16, depth = 2, heads = 2,
         kv_heads = 2, hidden = 16, std = 0.3 }, folder)
     end)
     assert(os.execute(("cp %s %s/tokenizer.json"):format(tokenizer, folder)))
@@ -44,17 +44,21 @@ describe("ganymede generate", function()
     assert.is_truthy(text:find(one.completion, 1, true), text)
   end)
 
-  it("gives the same on two ranks, for several prompts #ranks", function()
+  it("gives the same on two ranks, on stages, in parts and from a disk, for several prompts #ranks", function()
     local prompts = os.tmpname()
     local file = assert(io.open(prompts, "w"))
     file:write '{"prompt": "The capital"}\n{"prompt": "a"}\n'
     file:close()
     local words = "--prompts " .. prompts .. " --max-tokens 6 --temperature 1 --seed 4"
     local alone = answers(words)
-    local two = answers(words .. " -n 2 --set 'parallel={tensor={size=2,mode=\"1d\"}}'")
-    os.remove(prompts)
     assert.equal(2, #alone)
-    for i = 1, 2 do assert.same(alone[i].tokens, two[i].tokens) end
+    for _, more in ipairs { "-n 2 --set 'parallel={tensor={size=2,mode=\"1d\"}}'", "-n 2 --set parallel.pipeline=2",
+      "-n 2 --set 'zero={stage=3,whole_below=0}'",
+      "--limit-memory 8M --set 'offload={parameters=\"disk\",disk=\"/tmp\",ring=\"least\",least=1}'" } do
+      local others = answers(words .. " " .. more)
+      for i = 1, 2 do assert.same(alone[i].tokens, others[i].tokens, more) end
+    end
+    os.remove(prompts)
   end)
 
   it("refuses what does not fit together", function()
@@ -65,6 +69,11 @@ describe("ganymede generate", function()
       [folder .. " --prompt a --top-p 2"] = "is no number from 0 to 1",
       ["/nowhere --prompt a"] = "config.json: cannot be read",
       [folder .. " --prompts /nowhere"] = "cannot be read",
+      [folder .. " --prompt a --set optimizer.lr=1"] = "generation does not use optimizer",
+      [folder .. " --prompt a --set zero=2"] = "zero = 3 divides parameters",
+      [folder .. " --prompt a --set 'offload={optimizer=\"disk\",disk=\"/tmp\"}'"] = "has no optimizer states",
+      [folder .. " --prompt a --set 'offload={memory=\"1G\",disk=\"/tmp\"}'"] = "a rehearsal of training",
+      [folder .. " --prompt a --limit-memory some"] = "some",
     } do
       local status, text = ganymede(words)
       assert.equal(2, status, text)

@@ -8,6 +8,8 @@ local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
 local run_host = require "spec.support.run_host"
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 if core.device().name ~= "cuda" then
   describe("graphs", function()
     it("of the CPU are refused, with the reason", function()

@@ -104,6 +104,8 @@ local function scoped(fn)
   return function() gm.scope(fn) end
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("pieces of batches", function()
   setup(function() both.mesh(cut) end)
 

@@ -27,6 +27,8 @@ local function peaks(rows)
   end)
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("the memory of a head in pieces", function()
   it("is two pieces of logits and the gradients of x and w, and no byte a row more than it needs", function()
     for _, rows in ipairs { 64, 96, 128 } do -- with fewer, what a product packs is more than a piece

@@ -57,4 +57,32 @@ return {
     breaks = "a token that was seen twice is punished twice",
     test = "spec/text/pick_spec.lua -f 'once each'",
   },
+  {
+    name = "960-stages-awaited", file = "lua/ganymede/generation/stages.lua",
+    find = [[if not group.open then group.kept:back(1) end]],
+    replace = [[if false then group.kept:back(1) end]],
+    breaks = "a step in vain takes a position, which a model may not have",
+    test = "spec/generation/stages_spec.lua -n 2 -f 'tied gpt'",
+  },
+  {
+    name = "961-stages-place", file = "lua/ganymede/generation/logits.lua",
+    find = [[prompt = first + i - 1]],
+    replace = [[prompt = i - 1]],
+    breaks = "the second group draws as the first one",
+    test = "spec/generation/stages_spec.lua -n 2 -f draws",
+  },
+  {
+    name = "962-stages-cache", file = "lua/ganymede/generation/stages.lua",
+    find = [[local s = group.step == 0 and group.length or 1]],
+    replace = [[local s = group.length]],
+    breaks = "a stage counts the positions of each step as those of the prompt",
+    test = "spec/generation/stages_spec.lua -n 2 -f 'one rank writes'",
+  },
+  {
+    name = "963-generate-ignores", file = "lua/ganymede/cli/generate.lua",
+    find = [[if key and not used[key] then]],
+    replace = [[if key and false then]],
+    breaks = "settings that generation does not use are ignored",
+    test = "spec/cli/generate_spec.lua -f refuses",
+  },
 }

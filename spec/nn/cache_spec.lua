@@ -34,7 +34,7 @@ for name, make in pairs(models) do
       local whole = gm.no_grad(model, batch(tokens(1, 30)))
       local kept = caches.new(nil, 4)
       for _, part in ipairs { { 1, 7 }, { 8, 8 }, { 9, 9 }, { 10, 30 } } do
-        local y = caches.with(kept, model, batch(tokens(part[1], part[2])))
+        local y = caches.with(kept, part[2] - part[1] + 1, model, batch(tokens(part[1], part[2])))
         numeric.agree(y, whole:narrow(2, part[1], part[2] - part[1] + 1):contiguous(), TOLERANCE)
       end
       assert.equal(30, kept.length)
@@ -48,8 +48,8 @@ for name, make in pairs(models) do
       local model = make():eval()
       local long, short = tokens(1, 9), tokens(20, 24)
       local kept = caches.new { 0, 4 }
-      local a = caches.with(kept, model, batch(long, { 3, 3, 3, 3, unpack(short) }))
-      local b = caches.with(kept, model, batch({ 11 }, { 12 }))
+      local a = caches.with(kept, #long, model, batch(long, { 3, 3, 3, 3, unpack(short) }))
+      local b = caches.with(kept, 1, model, batch({ 11 }, { 12 }))
       long[10], short[6] = 11, 12
       local first, second = gm.no_grad(model, batch(long)), gm.no_grad(model, batch(short))
       numeric.agree(a[1], first[1]:narrow(1, 1, 9):contiguous(), TOLERANCE)
@@ -64,17 +64,18 @@ describe("a cache", function()
   it("records nothing, and is gone after an error", f64(function()
     local model = models.gpt():eval()
     local kept = caches.new()
-    assert.is_false(caches.with(kept, model, batch(tokens(1, 3))):requires_grad())
+    assert.is_false(caches.with(kept, 3, model, batch(tokens(1, 3))):requires_grad())
     local function fail() error("stop here", 0) end
-    assert.error_matches(function() caches.with(kept, fail, batch { 1 }) end, "stop here")
+    assert.error_matches(function() caches.with(kept, 1, fail, batch { 1 }) end, "stop here")
     assert.is_nil(caches.current())
     assert.equal(3, kept.length)
-    assert.error_matches(function() caches.with(kept, model, batch(tokens(1, 30))) end, "longer than the 32 positions")
+    local function surplus() caches.with(kept, 30, model, batch(tokens(1, 30))) end
+    assert.error_matches(surplus, "longer than the 32 positions")
   end))
 
   it("is refused by attention that sees what comes", f64(function()
     local layer = gm.nn.MultiHeadAttention { width = 8, heads = 2 }
-    local ok, err = pcall(caches.with, caches.new(), layer, gm.ones { 1, 2, 8 })
+    local ok, err = pcall(caches.with, caches.new(), 2, layer, gm.ones { 1, 2, 8 })
     assert.is_false(ok)
     assert.matches("a cache needs causal attention", err)
   end))

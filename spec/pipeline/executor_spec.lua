@@ -96,6 +96,8 @@ local function in_section(fn)
   return not ok and err or nil, failed
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("the executor of pipelines", function()
   local executor
   setup(function() core.set_mesh { { "pipeline", world } } end)

@@ -146,6 +146,8 @@ local function check_equal(case, stages, chunks, split)
   for section, n in pairs(crossed) do assert.equal(section == case[1] - 1 and case[6] or case[4], n) end
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("sections of", function()
   for _, name in ipairs(options.sorted_keys(cases)) do
     local case = cases[name]

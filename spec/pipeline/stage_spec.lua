@@ -31,6 +31,8 @@ end
 
 local function scoped(fn) return function() gm.scope(fn) end end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("a stage", function()
   it("says which sections it and the others hold", function()
     local held = split(models.GPT(gpt), 3, 1)

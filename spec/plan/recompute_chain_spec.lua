@@ -36,6 +36,8 @@ local function units(stage, ...)
   return out
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("a chain", function()
   local scale = Scale {}
   core.set_default_dtype "f64"

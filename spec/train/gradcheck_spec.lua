@@ -17,6 +17,8 @@ local function cube(c)
   }
 end
 
+before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
+
 describe("gm.gradcheck", function()
   it("agrees with the tape where that is right", function()
     local a, b = random({ 3, 4 }, 1), random({ 4, 2 }, 2)

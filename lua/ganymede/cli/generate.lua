@@ -2,16 +2,22 @@
 --
 -- Prompts are a text (--prompt), JSON lines with a field "prompt" or "messages" (--prompts), or what a user types
 -- (--chat). With -n N the model lies on N ranks as --set parallel... says; every rank chooses the same tokens, and rank
--- 0 prints them.
+-- 0 prints them. With --set zero=3 or --set offload... its parameters rest in parts or on a disk between their uses.
 local config = require "ganymede.config"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local offload_setting = require "ganymede.optim.offload_setting"
+local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local resting = require "ganymede.train.resting"
 local session = require "ganymede.job.session"
+local stages = require "ganymede.generation.stages"
+local zero_setting = require "ganymede.optim.zero_setting"
 
 local verb = { prints = true, summary = "let a model continue texts, or talk with it" }
 
@@ -52,10 +58,44 @@ function verb.arguments(parser)
   parser:option("--json", "write one JSON document with all answers"):argname "FILE"
   parser:option("--set", "set a key of the settings, such as parallel={tensor={size=2,mode=\"1d\"}}; may be repeated")
     :count "*":argname "KEY=VALUE"
+  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES"
+    :convert(machine.bytes_of)
   parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda" }
+end
+
+-- The settings that generation uses; others are refused.
+local used = { parallel = true, zero = true, offload = true, deterministic = true, matmul_precision = true,
+  time_products = true }
+
+local function refuse_unused(sets)
+  for _, set in ipairs(sets or {}) do
+    local key = set:match "^[%w_]+"
+    if key and not used[key] then
+      failure(2, "--set %s: generation does not use %s; it uses %s", set, key,
+        table.concat(options.sorted_keys(used), ", "))
+    end
+  end
+end
+
+-- Refuses parts of `zero` and `offload` that say something of gradients and optimizers, which there are none of.
+local function refuse_training(settings)
+  local divided = zero_setting.options(settings.zero)
+  if divided.stage == 1 or divided.stage == 2 then
+    failure(2, "zero = %d divides optimizer states and gradients, and generation has none; zero = 3 divides parameters",
+      divided.stage)
+  end
+  for _, kind in ipairs(settings.offload and offload_setting.kinds or {}) do
+    if kind ~= "parameters" and (settings.offload[kind] or "none") ~= "none" then
+      failure(2, "offload.%s: generation has no %s; offload.parameters = \"disk\" lets weights rest on a disk", kind,
+        kind == "optimizer" and "optimizer states" or kind)
+    end
+  end
+  if settings.offload and settings.offload.memory then
+    failure(2, "offload.memory: a rehearsal of training chooses then; give parameters = \"disk\" and --limit-memory")
+  end
 end
 
 local function one_source(args)
@@ -143,10 +183,14 @@ local function run(args)
   launcher.connect(args)
   session.open_device(args)
   local given = { name = "generate", model = { type = "Pretrained", path = args.model } }
+  refuse_unused(args.set)
   local settings = config.resolve(given, { file = "generate", sets = args.set, in_code = true }).config
+  refuse_training(settings)
   session.join(settings, { flags = { model = args.model } })
   if args.dtype then gm.set_default_dtype(args.dtype) end
   local model, tokenizer = gm.pretrained(args.model), gm.tokenizer(args.model)
+  stages.of(model)
+  resting.begin(model, settings, context.current().plan.pipeline)
   if args.chat then talk(args, model, tokenizer) else answer(args, model, tokenizer) end
   ranks.from_first(function() return nil end) -- all end together
 end

@@ -1,8 +1,8 @@
 --- Keys and values of the positions that a model has seen, so that the next token costs one position and not all.
 --
 --     local kept = cache.new()
---     cache.with(kept, model, ids)            -- (b, s): the prompts
---     cache.with(kept, model, next)           -- (b, 1): sees what was kept
+--     cache.with(kept, s, model, ids)         -- (b, s): the prompts
+--     cache.with(kept, 1, model, next)        -- (b, 1): sees what was kept
 --     kept:close()
 --
 -- While `with` runs, attention appends its keys and values to those kept and attends to all of them, and layers that
@@ -53,15 +53,15 @@ local function mask(starts, length)
   return tensors.tensor(rows, { dtype = "u8" })
 end
 
---- Runs fn(ids, ...) with this cache. ids (b, s): the next s tokens of each row.
-function M.with(cache, fn, ids, ...)
-  local before, count = live, ids:size(2)
+--- Runs fn(...), which handles the next `count` tokens of each row, with this cache.
+function M.with(cache, count, fn, ...)
+  local before = live
   if cache.starts then
     cache.positions = positions(cache.starts, cache.length, cache.length + count - 1):keep()
     cache.mask = mask(cache.starts, cache.length + count):keep()
   end
   live = cache
-  local results = { pcall(tensors.no_grad, fn, ids, ...) }
+  local results = { pcall(tensors.no_grad, fn, ...) }
   live = before
   if cache.starts then
     cache.positions:release()
@@ -110,6 +110,9 @@ function Cache:extend(layer, k, v)
   ops.narrow(entry.v, 2, self.length + 1, count):copy_(v)
   return ops.narrow(entry.k, 2, 1, self.length + count), ops.narrow(entry.v, 2, 1, self.length + count)
 end
+
+--- Forgets the last `count` positions.
+function Cache:back(count) self.length = self.length - count end
 
 --- Bytes of what this rank keeps, room included.
 function Cache:bytes()

@@ -1,0 +1,52 @@
+--- The scores of the next token: the last position alone, and the choice of a token by them.
+-- @module ganymede.generation.logits
+local core = require "ganymede.core"
+local ops = require "ganymede.tensor.ops"
+local sections = require "ganymede.nn.sections"
+
+local logits_of = {}
+
+-- The last of s positions of each tensor among values.
+local function narrowed(s, ...)
+  local values = { n = select("#", ...), ... }
+  for i = 1, values.n do
+    if core.is_tensor(values[i]) then values[i] = ops.narrow(values[i], 2, s, 1) end
+  end
+  return unpack(values, 1, values.n)
+end
+
+--- Logits (b, 1, vocabulary) of the last of s positions, by the sections of a model from `first` on. `...`: what these
+-- receive. Where the class says so, the last section reads each position by itself, and only that one is given to it.
+function logits_of.from_section(model, list, first, s, ...)
+  if not model.head_is_pointwise then
+    return ops.narrow((sections.run(list, first, #list, false, ...)), 2, s, 1)
+  end
+  if first == #list then return list[#list].forward(narrowed(s, ...)) end
+  return list[#list].forward(narrowed(s, sections.run(list, first, #list - 1, false, ...)))
+end
+
+--- The same of a whole model, for ids (b, s).
+function logits_of.last(model, ids)
+  local list, s = model.head_is_pointwise and sections.of(model), ids:size(2)
+  if not list then return ops.narrow(model(ids), 2, s, 1) end
+  return logits_of.from_section(model, list, 1, s, ids)
+end
+
+--- The next token of each row, from logits (b, 1, vocabulary). step: how many tokens were added before; first: the
+-- place of the first row among all prompts, from 0, by which it draws.
+function logits_of.choose(opt, rows, logits, step, first)
+  if opt.temperature == 0 and opt.repetition_penalty == 1 then
+    local list = ops.argmax(logits, 3):totable()
+    for i, row in ipairs(list) do list[i] = row[1] end
+    return list
+  end
+  local whole, list = logits:gather():contiguous(), {}
+  for i, row in ipairs(rows) do
+    local rule = { temperature = opt.temperature, top_k = opt.top_k, top_p = opt.top_p, min_p = opt.min_p,
+      penalty = opt.repetition_penalty, seed = opt.seed, prompt = first + i - 1, position = step }
+    list[i] = row.done and 0 or core.pick(ops.select(ops.select(whole, 1, i), 1, 1), rule, row.tokens)
+  end
+  return list
+end
+
+return logits_of

@@ -1,0 +1,68 @@
+--- The prompts of a generation: what a caller gives becomes rows, and rows become tensors.
+--
+-- A row is { ids = tokens of the prompt, tokens = those and what was added, done = nil or why, emitted = bytes of text
+-- that were told, completion = text before a stop text }.
+-- @module ganymede.generation.prompts
+local options = require "ganymede.base.options"
+local tensors = require "ganymede.tensor"
+
+local prompts = {}
+
+local function tokens_of(opt, i, prompt)
+  if type(prompt) == "string" then
+    if not opt.tokenizer then error(("generate: prompt %d is a text; give its tokenizer, or tokens"):format(i), 0) end
+    prompt = opt.tokenizer:encode(prompt)
+  end
+  if type(prompt) ~= "table" or #prompt == 0 then
+    error(("generate: prompt %d is %s, should be a text or a list of tokens, and not empty"):format(i,
+      options.brief(prompt)), 0)
+  end
+  for k, id in ipairs(prompt) do
+    if type(id) ~= "number" or id < 0 or id % 1 ~= 0 then
+      error(("generate: token %d of prompt %d is %s; tokens count from 0"):format(k, i, options.brief(id)), 0)
+    end
+  end
+  return prompt
+end
+
+local function needs_tokenizer(opt)
+  if opt.tokenizer then return end
+  for _, name in ipairs { "stop", "on_text" } do
+    local given = opt[name]
+    if type(given) == "function" or type(given) == "table" and #given > 0 then
+      error(("generate: %s is about texts; give the tokenizer"):format(name), 0)
+    end
+  end
+end
+
+--- The prompts of a call as a list of rows; refuses what is no prompt.
+function prompts.rows(opt)
+  needs_tokenizer(opt)
+  local rows = {}
+  for i, prompt in ipairs(opt.prompts) do
+    local ids = tokens_of(opt, i, prompt)
+    rows[i] = { ids = ids, tokens = { unpack(ids) }, emitted = 0 }
+  end
+  if #rows == 0 then error("generate: there are no prompts", 0) end
+  return rows
+end
+
+--- Rows as one batch, each prompt at the end of its row: ids (b, s), and how many places of each row come before it.
+function prompts.batch(rows)
+  local longest, starts, list = 0, {}, {}
+  for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+  for i, row in ipairs(rows) do
+    starts[i], list[i] = longest - #row.ids, {}
+    for k = 1, longest do list[i][k] = row.ids[k - starts[i]] or 0 end
+  end
+  return tensors.tensor(list, { dtype = "i64" }), starts
+end
+
+--- One token of each row as a tensor (b, 1).
+function prompts.column(list)
+  local rows = {}
+  for i, token in ipairs(list) do rows[i] = { token } end
+  return tensors.tensor(rows, { dtype = "i64" })
+end
+
+return prompts

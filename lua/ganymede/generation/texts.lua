@@ -1,0 +1,52 @@
+--- What is added to the rows of a generation: tokens, the text of them as it comes, and when a row is done.
+-- @module ganymede.generation.texts
+local texts = {}
+
+--- The text that was added to a row, without an unfinished character at its end.
+function texts.added(opt, row)
+  local text = opt.tokenizer:decode({ unpack(row.tokens, #row.ids + 1) }, { special = false })
+  return (text:gsub("\239\191\189+$", ""))
+end
+
+-- Where one of the stop texts begins, or nil.
+local function stop_in(opt, text)
+  local first
+  for _, stop in ipairs(opt.stop) do
+    local at = text:find(stop, 1, true)
+    if at and (not first or at < first) then first = at end
+  end
+  return first
+end
+
+local function tell(opt, i, row, text)
+  if opt.on_text and #text > row.emitted then
+    opt.on_text(i, text:sub(row.emitted + 1))
+    row.emitted = #text
+  end
+end
+
+-- Adds a token to a row and finds out whether the row is done.
+local function add(opt, i, row, token, ends)
+  row.tokens[#row.tokens + 1] = token
+  if ends[token] then row.done = "stop token" end
+  if opt.on_text or #opt.stop > 0 then
+    local text = texts.added(opt, row)
+    local at = stop_in(opt, text)
+    if at then row.done, row.completion = "stop text", text:sub(1, at - 1) end
+    tell(opt, i, row, row.completion or text)
+  end
+  if not row.done and #row.tokens - #row.ids >= opt.max_tokens then row.done = "length" end
+end
+
+--- Adds a token to each row that is not done. first: the place of the first row among all prompts, from 0. Returns
+-- whether a row is still open.
+function texts.add(opt, rows, list, ends, first)
+  local open = false
+  for i, row in ipairs(rows) do
+    if not row.done then add(opt, first + i, row, list[i], ends) end
+    open = open or not row.done
+  end
+  return open
+end
+
+return texts

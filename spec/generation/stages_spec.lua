@@ -1,0 +1,80 @@
+--- Generation on the stages of a pipeline writes what one rank writes, whatever the number of prompts.
+-- ranks: 2 4
+local against = require "spec.tensor.against_serial"
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local ranks = require "ganymede.job.ranks"
+local tables = require "spec.support.tables"
+
+local meshes = ({
+  [2] = { { name = "two stages", pipeline = 2 } },
+  [4] = { { name = "four stages", pipeline = 4 },
+          { name = "two stages, 1d on 2", pipeline = 2, tensor = { size = 2, mode = "1d" } } },
+})[core.world()]
+
+local prompts = { { 5, 9, 33, 2 }, { 7 }, { 50, 41, 3, 3, 8, 1, 0 }, { 11, 12 }, { 1, 2, 3 } }
+
+local makers = {
+  llama = function()
+    return gm.models.Llama { vocabulary = 60, width = 16, depth = 4, heads = 4, kv_heads = 2, hidden = 24, std = 0.3,
+      tied = false }
+  end,
+  ["a tied gpt"] = function() -- as long as the longest prompt and what is added to it
+    return gm.models.GPT { vocabulary = 60, width = 16, depth = 4, heads = 4, std = 0.3, sequence_length = 15 }
+  end,
+}
+
+local function tokens_of(make, opt)
+  core.set_seed(3)
+  local lines = {}
+  for i, row in ipairs(gm.generate(make(), opt)) do lines[i] = table.concat(row.tokens, " ") .. " " .. row.ended end
+  return lines
+end
+
+-- The same on one rank alone, which this rank is for the time of the call.
+local function alone(mesh, make, opt)
+  against.install { data = core.world() }
+  local lines = tokens_of(make, opt)
+  against.install(tables.without(mesh, "name"))
+  return lines
+end
+
+for _, mesh in ipairs(meshes) do
+  describe("generation on " .. mesh.name, function()
+    against.throughout(mesh, setup, teardown)
+
+    for _, name in ipairs { "llama", "a tied gpt" } do
+      it("writes what one rank writes: " .. name, function()
+        local make = makers[name]
+        for _, count in ipairs { 1, 2, 5 } do
+          local opt = { prompts = { unpack(prompts, 1, count) }, max_tokens = count == 5 and 9 or 6 }
+          assert.same(alone(mesh, make, opt), tokens_of(make, opt))
+        end
+      end)
+    end
+
+    it("ends each prompt by itself, and draws as one rank does", function()
+      local opt = { prompts = prompts, max_tokens = 12, temperature = 1.5, top_k = 30, repetition_penalty = 1.1,
+        seed = 4, stop_tokens = { 1, 4, 8, 15, 22, 23, 29, 38, 44, 51 } }
+      local want, here = alone(mesh, makers.llama, opt), tokens_of(makers.llama, opt)
+      assert.same(want, here)
+      local ends = table.concat(want, "\n")
+      assert.truthy(ends:find("stop token", 1, true) and ends:find("length", 1, true), ends) -- both happen
+      for _, there in ipairs(ranks.texts(table.concat(here, "\n"))) do assert.equal(ends, there) end
+    end)
+
+    it("tells the texts on every rank, and takes the model a second time", function()
+      local t = gm.tokenizer "spec/golden/tokenizers/llama3.json"
+      core.set_seed(3)
+      local model = gm.models.Llama { vocabulary = t.size, width = 16, depth = 4, heads = 4, kv_heads = 2, hidden = 24,
+        std = 0.3 }
+      local opt = { prompts = { "The capital", "Once" }, tokenizer = t, max_tokens = 6 }
+      local first, told = gm.generate(model, opt), { "", "" }
+      opt.on_text = function(i, piece) told[i] = told[i] .. piece end
+      for i, row in ipairs(gm.generate(model, opt)) do
+        assert.same(first[i].tokens, row.tokens)
+        assert.equal(row.completion, told[i])
+      end
+    end)
+  end)
+end
