@@ -38,11 +38,11 @@ for name, make in pairs(models) do
       assert.is_true(pool:reserve(a, 10) and pool:reserve(b, 6))
       assert.equal(3, #pool.free)
       local long, short = tokens(1, 9), tokens(20, 24)
-      local first = pages.with(pool, { a, b }, { 9, 5 }, model, batch(long, { 3, 3, 3, 3, unpack(short) }))
+      local first = pages.with(pool, { a, b }, { 9, 5 }, 9, model, batch(long, { 3, 3, 3, 3, unpack(short) }))
       numeric.agree(first:narrow(1, 1, 1), last_of(model, long, 9), TOLERANCE)
       numeric.agree(first:narrow(1, 2, 1):narrow(2, 5, 5):contiguous(), last_of(model, short, 5), TOLERANCE)
       long[10], short[6] = 11, 12
-      local next_ = pages.with(pool, { b, a }, { 1, 1 }, model, batch({ 12 }, { 11 }))
+      local next_ = pages.with(pool, { b, a }, { 1, 1 }, 1, model, batch({ 12 }, { 11 }))
       numeric.agree(next_:narrow(1, 1, 1), last_of(model, short, 1), TOLERANCE)
       numeric.agree(next_:narrow(1, 2, 1), last_of(model, long, 1), TOLERANCE)
       pool:drop(b)
@@ -50,11 +50,11 @@ for name, make in pairs(models) do
       local third = tokens(30, 36) -- in the pages that b had
       assert.is_true(pool:reserve(c, 9) and pool:reserve(a, 12))
       assert.is_false(pool:reserve(pool:row(), 7)) -- three pages, and two are left
-      pages.with(pool, { c }, { 7 }, model, batch(third))
+      pages.with(pool, { c }, { 7 }, 7, model, batch(third))
       for _, id in ipairs { 41, 42 } do -- two tokens of one row and one of the other, which kept some before
         long[#long + 1], third[#third + 1] = id, id + 1
       end
-      local both = pages.with(pool, { a, c }, { 2, 2 }, model, batch({ 41, 42 }, { 42, 43 }))
+      local both = pages.with(pool, { a, c }, { 2, 2 }, 2, model, batch({ 41, 42 }, { 42, 43 }))
       numeric.agree(both:narrow(1, 1, 1), last_of(model, long, 2), TOLERANCE)
       numeric.agree(both:narrow(1, 2, 1), last_of(model, third, 2), TOLERANCE)
       assert.equal(2 * 2 * 9 * 3 * model.blocks[1].attention.kv_heads * 4 * 8, pool:bytes())

@@ -4,7 +4,7 @@
 --     local pool = pages.new { page = 16, pages = 100 }
 --     local row = pool:row()
 --     if pool:reserve(row, 7) then                                    -- are there pages for 7 positions?
---       pages.with(pool, { row }, { 7 }, model, ids)                  -- (1, 7): the prompt
+--       pages.with(pool, { row }, { 7 }, 7, model, ids)               -- (1, 7): the prompt
 --     end
 --     pool:drop(row)                                                  -- its pages are free again
 --
@@ -86,14 +86,13 @@ local function longest(rows, taken)
   return most
 end
 
---- Runs fn(ids, ...) on rows. ids (b, s): the next taken[r] tokens of row r stand at the end of its s places.
-function M.with(pool, rows, taken, fn, ids, ...)
-  local s = ids:size(2)
+--- Runs fn(...), which handles s places of each row: at the end of them are the next taken[r] tokens of row r.
+function M.with(pool, rows, taken, s, fn, ...)
   local call = {}
   call.index, call.count = tables(rows, taken)
   call.positions, call.fresh, call.mask = places(rows, taken, s)
   pool.call, pool.length = call, longest(rows, taken) - s
-  local results = { pcall(caches.with, pool, fn, ids, ...) }
+  local results = { pcall(caches.with, pool, s, fn, ...) }
   pool.call = nil
   for _, name in ipairs { "index", "count", "positions", "mask" } do
     if call[name] then call[name]:release() end
