@@ -11,7 +11,8 @@ local ops, f64 = gm.ops, numeric.f64
 
 local function llama()
   core.set_seed(3)
-  return gm.models.Llama { vocabulary = 60, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24, std = 0.3 }:eval()
+  return gm.models.Llama { vocabulary = 60, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+    std = 0.3 }:eval()
 end
 
 local function plain(model, ids, count)
@@ -47,7 +48,7 @@ describe("prompts that come and go on " .. mesh.name, function()
     local model, want = llama(), {}
     for i, ids in ipairs(given) do want[i] = plain(model, ids, 9) end
     for k, case in ipairs {
-      { page = 4, pages = 5, sent_away = true }, -- the longest needs 20 places: one after the other, with some that wait
+      { page = 4, pages = 5, sent_away = true }, -- the longest needs all of them
       { page = 4, pages = 9, sent_away = true }, { page = 3, pages = 12, rows = 2 }, { page = 64, pages = 2 },
       { page = 1, pages = 1000 },
     } do

@@ -75,7 +75,7 @@ describe("writing to pages agrees with ref:", function()
     local x = support.input({ b, s, hk, 3 * d }, dtype):narrow(4, d + 1, d)
     support.agree { op = "pages_write",
       inputs = { n = 3, x, pages_of(pool_size(p), b, each_row, kind, n % 2 == 0), counts_of(b, page * each_row) },
-      outputs = { support.given({ pool_size(p), hk, page, d }, dtype, layout == "window" and "window" or "contiguous") },
+      outputs = { support.given({ pool_size(p), hk, page, d }, dtype, layout == "window" and layout or "contiguous") },
       within = support.exact }
   end)
 end)

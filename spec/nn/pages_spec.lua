@@ -80,10 +80,10 @@ describe("pages", function()
     refused("row 1 names page %-1", core.attention_paged, x, pool, pool, batch { 1, -1 }, count)
     refused("index %(1, 1%), should be %(2", core.pages_write, pool, gm.ones { 2, 2, 2, 5 }, index, count)
     refused("into the pool", core.pages_write, pool, gm.ones { 1, 2, 3, 5 }, index, count)
-    refused("3 query heads are no multiple of 2", core.attention_paged, gm.ones { 1, 1, 3, 5 }, pool, pool, batch { 0, 1 },
-      count)
-    refused("knows no option window", pages.new({ page = 2, pages = 2 }).attend, pages.new { page = 2, pages = 2 }, {}, x,
-      x, x, { causal = true, window = 4 })
+    refused("3 query heads are no multiple of 2", core.attention_paged, gm.ones { 1, 1, 3, 5 }, pool, pool,
+      batch { 0, 1 }, count)
+    local own = pages.new { page = 2, pages = 2 }
+    refused("knows no option window", own.attend, own, {}, x, x, x, { causal = true, window = 4 })
   end))
 
   it("write at the end of each row, and nothing for places before its first token", f64(function()

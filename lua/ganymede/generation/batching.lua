@@ -2,10 +2,11 @@
 --
 -- Prompts wait in their order. When there are pages for the next ones, these run as a batch of their own, and then join
 -- those that are being continued; all of them take a step together. A prompt that ends gives its pages back, and leaves
--- the batch (Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", 2022). Pages are
--- taken as a text grows. If none is left, the youngest prompt gives its pages back and waits again: its tokens are kept,
--- and their keys and values are computed anew when its turn comes. So the oldest always gets on, and what is written
--- depends on none of this.
+-- the batch (Yu et al., "Orca: A Distributed Serving System for Transformer-Based Generative Models", 2022).
+--
+-- Pages are taken as a text grows. If none is left, the youngest prompt gives its pages back and waits again: its
+-- tokens are kept, and their keys and values are computed anew when its turn comes. So the oldest always gets on, and
+-- what is written depends on none of this.
 -- @module ganymede.generation.batching
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -52,7 +53,7 @@ local function pages_for(model, cache, wanted)
   if cache.pages and cache.memory then error("generate: cache has both pages and memory; give one", 0) end
   if not cache.memory then return cache.pages or wanted end
   local each = pages.bytes_of_page(model, cache.page)
-  if each == 0 then error("generate: cache.memory: the model has no layer that keeps keys and values; give pages", 0) end
+  if each == 0 then error("generate: cache.memory: no layer of the model keeps keys and values; give pages", 0) end
   return math.floor(cache.memory / each)
 end
 
@@ -67,8 +68,8 @@ local function pool_of(model, opt, rows)
   end
   local count = pages_for(model, cache, wanted)
   if count < largest then
-    error(("generate: prompt %d may need %d pages of %d positions (its %d tokens, and max_tokens = %d), and there are %d; "
-      .. "give more pages or memory, or fewer max_tokens"):format(which, largest, cache.page, #rows[which].ids,
+    error(("generate: prompt %d may need %d pages of %d positions (its %d tokens, and max_tokens = %d), and there are "
+      .. "%d; give more pages or memory, or fewer max_tokens"):format(which, largest, cache.page, #rows[which].ids,
       opt.max_tokens, count), 0)
   end
   return pages.new { page = cache.page, pages = math.min(count, wanted) }, cache.rows or #rows
@@ -94,8 +95,8 @@ local function call(run, rows, taken, ids)
   return open
 end
 
--- Takes prompts from those that wait, in order, as long as there are pages: for their tokens, and one more page for each
--- prompt that is being continued, lest they be sent away again at once.
+-- Takes prompts from those that wait, in order, as long as there are pages: for their tokens, and one more page for
+-- each prompt that is being continued, lest they be sent away again at once.
 local function admit(run)
   local list, longest = {}, 0
   while #run.waiting > 0 and #run.active + #list < run.most do
@@ -155,12 +156,12 @@ local function until_done(run)
   end
 end
 
---- Runs until all rows are done. ends: the set of tokens that end a row. Returns how many tokens of prompts a second the
--- model read, and the run; sets rate of each row, the tokens a second that were added to it behind the first.
+--- Runs until all rows are done. ends: the set of tokens that end a row. Returns how many tokens of prompts a second
+-- the model read, and the run; sets rate of each row, the tokens a second that were added to it behind the first.
 function batching.run(model, opt, rows, ends)
   local pool, most = pool_of(model, opt, rows)
-  local run = { model = model, opt = opt, ends = ends, pool = pool, most = most, waiting = { unpack(rows) }, active = {},
-    prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
+  local run = { model = model, opt = opt, ends = ends, pool = pool, most = most, waiting = { unpack(rows) },
+    active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
   pool:close()

@@ -1,5 +1,5 @@
---- Generation: a model continues prompts, token by token, with keys and values kept: in pages (generation/batching.lua),
--- on the stages of a pipeline (generation/stages.lua), or of one batch in one piece (ganymede.nn.cache).
+--- Generation: a model continues prompts, token by token, with keys and values kept: in pages (batching.lua), on the
+-- stages of a pipeline (stages.lua), or of one batch in one piece (ganymede.nn.cache).
 --
 --     local out = gm.generate(model, { prompts = { "Once upon a time" }, tokenizer = t, max_tokens = 40 })
 --     print(out[1].text)
@@ -100,7 +100,9 @@ end
 local function run_all(model, stage, opt, rows, ends)
   local obstacle = batching.obstacle()
   if not obstacle then return (batching.run(model, opt, rows, ends)) end
-  if opt.cache then error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0) end
+  if opt.cache then
+    error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0)
+  end
   return together(stage and stages.run or run, stage or model, opt, rows, ends)
 end
 
@@ -110,8 +112,8 @@ end
 -- @return a list with a table for each prompt: `ids`, `tokens` (with the prompt's), `text` of all of them and
 -- `completion` (with a tokenizer), `ended` ("length", "stop token", "stop text", "positions": the model has no more),
 -- `tokens_per_second`, `prefill_tokens_per_second` (of all prompts together)
--- @error a prompt is empty or has no place in the model or the cache, a text has no tokenizer, the model shares sequences
--- between ranks, or scores are not finite
+-- @error a prompt is empty or has no place in the model or the cache, a text has no tokenizer, the model shares
+-- sequences between ranks, or scores are not finite
 -- @see gm.tokenizer, models.GPT, models.Llama
 -- @example
 --   model = gm.models.GPT { vocabulary = 16, sequence_length = 8, width = 8, depth = 1, heads = 2 }

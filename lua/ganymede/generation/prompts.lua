@@ -1,7 +1,7 @@
 --- The prompts of a generation: what a caller gives becomes rows, and rows become tensors.
 --
--- A row is { number = its place among all prompts, ids = tokens of the prompt, tokens = those and what was added, done =
--- nil or why, emitted = bytes of text that were told, completion = text before a stop text }.
+-- A row is { number = its place among all prompts, ids = tokens of the prompt, tokens = those and what was added,
+-- done = nil or why, emitted = bytes of text that were told, completion = text before a stop text }.
 -- @module ganymede.generation.prompts
 local options = require "ganymede.base.options"
 local tensors = require "ganymede.tensor"

@@ -10,8 +10,8 @@
 --
 -- A page holds so many positions of one row, in all layers. So a row wastes less than a page, rows of any lengths run
 -- together, and a row that ends makes place for another. `with` is that of ganymede.nn.cache for these rows: attention
--- writes into the pages and reads from them, and each row counts its own positions. All ranks make the same calls; heads
--- that are cut stay cut. The trap: a row must have reserved what it is given.
+-- writes into the pages and reads from them, and each row counts its own positions. All ranks make the same calls;
+-- heads that are cut stay cut. The trap: a row must have reserved what it is given.
 -- @module ganymede.nn.pages
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
