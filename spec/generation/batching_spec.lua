@@ -85,6 +85,27 @@ describe("prompts that come and go on " .. mesh.name, function()
 end)
 
 if core.world() > 1 then
+  it("have pages whose heads are cut as those of the queries; cut otherwise they are refused", function()
+    against.install { tensor = { size = 2, mode = "1d" } }
+    local axis = core.mesh()[1].name
+    local q, pool, cut = gm.uniform({ 2, 1, 4, 8 }, { seed = 1 }), gm.uniform({ 5, 2, 3, 8 }, { seed = 2 }), {}
+    local index = gm.tensor({ { 4, 1 }, { 0, 2 } }, { dtype = "i64" })
+    local count = gm.tensor({ 4, 5 }, { dtype = "i64" })
+    for d = 1, 4 do cut[d] = { cuts = { {}, {}, {}, {} } } cut[d].cuts[d] = { axis } end
+    local function run(at_q, at_pool)
+      local k = at_pool and pool:redistribute(cut[at_pool]) or pool
+      return core.attention_paged(at_q and q:redistribute(cut[at_q]) or q, k, k, index, count):gather():contiguous()
+    end
+    numeric.agree(run(3, 2), run(), 1e-6) -- the same sums
+    for _, case in ipairs { { 3, nil, "in different ways" }, { nil, 2, "in different ways" },
+      { 1, nil, "only the heads of the queries" }, { nil, 3, "only the heads of a pool" } } do
+      local ok, err = pcall(run, case[1], case[2])
+      assert.is_false(ok)
+      assert.matches(case[3], err)
+    end
+    assert.is_false((pcall(core.pages_write, pool, q:narrow(3, 1, 2):redistribute(cut[3]), index, count)))
+  end)
+
   it("is refused where ranks share prompts", function()
     against.install { sequence = { size = 2, mode = "ring" } }
     local ok, err = pcall(gm.generate, llama(), { prompts = given, cache = { page = 4 } })
