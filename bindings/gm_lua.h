@@ -121,6 +121,7 @@ void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods,
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);
 int gm_open_in_place(lua_State *L);
+int gm_open_pages(lua_State *L);
 int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
 int gm_open_views(lua_State *L); /* after gm_open_ops: adds to core.ops */

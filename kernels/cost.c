@@ -90,6 +90,21 @@ static double flops_attention(const gm_call *c)
 /* Five products of that size instead of two. */
 static double flops_attention_grad(const gm_call *c) { return 2.5 * flops_attention(c); }
 
+/* Counts are numbers on the device: as if all pages of a row were full. */
+static double paged_keys(const gm_call *c) { return numel(c->in[3]) * (double)c->in[1]->shape[2]; }
+
+static double flops_attention_paged(const gm_call *c)
+{
+    const int64_t *q = c->in[0]->shape; /* (b, s, h, d) */
+    return 4 * (double)q[1] * (double)q[2] * (double)q[3] * paged_keys(c);
+}
+
+static double flops_pages_write(const gm_call *c)
+{
+    (void)c;
+    return 0;
+}
+
 /* Six operations for a pair. */
 static double flops_rotary(const gm_call *c)
 {
@@ -158,6 +173,7 @@ double gm_cost_products(const gm_call *call)
     case GM_OP_linear_input_grad: return weight_product(call);
     case GM_OP_matmul:
     case GM_OP_attention:
+    case GM_OP_attention_paged:
     case GM_OP_attention_grad: return rules[call->op](call);
     default: return 0;
     }
@@ -179,11 +195,25 @@ static bool overwrites(const gm_call *c)
     return strstr(gm_op_attrs(c->op), "accumulate") && !c->attrs->accumulate;
 }
 
+/* What these ops touch of a pool. */
+static double bytes_of_pages(const gm_call *c)
+{
+    const gm_tensor *x = c->in[0], *k = c->in[1];
+    if (c->op == GM_OP_pages_write) return 2 * distinct_bytes(x);
+    double pool = distinct_bytes(k), of_rows = paged_keys(c) * (double)(k->shape[1] * k->shape[3]);
+    of_rows *= (double)gm_dtype_size(k->dtype);
+    return 2 * (of_rows < pool ? of_rows : pool) + 2 * distinct_bytes(x);
+}
+
 void gm_cost(const gm_call *call, double *flops, double *bytes)
 {
     const gm_slots *slots = gm_op_gives(call->op);
     *flops = rules[call->op](call);
     *bytes = 0;
+    if (call->op == GM_OP_pages_write || call->op == GM_OP_attention_paged) {
+        *bytes = bytes_of_pages(call);
+        return;
+    }
     for (int i = 0; i < call->n_in; i++) *bytes += distinct_bytes(call->in[i]);
     for (int i = 0; i < call->n_out; i++)
         *bytes += distinct_bytes(call->out[i]) * (slots->slot[i % slots->n].inout && !overwrites(call) ? 2 : 1);

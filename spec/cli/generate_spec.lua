@@ -4,7 +4,15 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local shell = require "spec.support.shell"
 
-local folder
+local folder, files = nil, {}
+
+local function file_of(text)
+  files[#files + 1] = os.tmpname()
+  local file = assert(io.open(files[#files], "w"))
+  file:write(text)
+  file:close()
+  return files[#files]
+end
 
 -- -> status, standard output and errors
 local function ganymede(words)
@@ -23,7 +31,10 @@ describe("ganymede generate", function()
     end)
     assert(os.execute(("cp %s %s/tokenizer.json"):format(tokenizer, folder)))
   end)
-  teardown(function() os.execute("rm -r " .. folder) end)
+  teardown(function()
+    os.execute("rm -r " .. folder)
+    for _, path in ipairs(files) do os.remove(path) end
+  end)
 
   local function answers(words)
     local out = os.tmpname()
@@ -45,10 +56,7 @@ describe("ganymede generate", function()
   end)
 
   it("gives the same on two ranks, on stages, in parts and from a disk, for several prompts #ranks", function()
-    local prompts = os.tmpname()
-    local file = assert(io.open(prompts, "w"))
-    file:write '{"prompt": "The capital"}\n{"prompt": "a"}\n'
-    file:close()
+    local prompts = file_of '{"prompt": "The capital"}\n{"prompt": "a"}\n'
     local words = "--prompts " .. prompts .. " --max-tokens 6 --temperature 1 --seed 4"
     local alone = answers(words)
     assert.equal(2, #alone)
@@ -58,7 +66,51 @@ describe("ganymede generate", function()
       local others = answers(words .. " " .. more)
       for i = 1, 2 do assert.same(alone[i].tokens, others[i].tokens, more) end
     end
-    os.remove(prompts)
+  end)
+
+  it("lets prompts wait for pages, and writes the same", function()
+    local list = file_of '{"prompt": "The capital"}\n\n{"prompt": "a"}\n{"prompt": "b c d"}\n'
+    local words = "--prompts " .. list .. " --max-tokens 6"
+    local all, few = answers(words), answers(words .. " --page 2 --pages 8")
+    local least = answers(words .. " --page 4 --cache-memory 4K")
+    for i = 1, 3 do
+      assert.same(all[i].tokens, few[i].tokens)
+      assert.same(all[i].tokens, least[i].tokens)
+      for _, name in ipairs { "ids", "tokens", "text", "tokens_per_second", "prefill_tokens_per_second" } do
+        assert.is_not_nil(all[i][name])
+      end
+    end
+  end)
+
+  it("refuses a file of prompts by the line that is wrong", function()
+    for line, message in pairs {
+      ["{"] = "line 3", ["7"] = "line 3 is no object", ["{}"] = "line 3 has neither prompt nor messages",
+      ['{"prompt": ""}'] = "line 3 has an empty prompt", ['{"prompt": 7}'] = "line 3 has a prompt that is no text",
+      ['{"prompt": "a", "messages": []}'] = "line 3 has prompt and messages",
+      ['{"messages": []}'] = "line 3 has neither", ['{"messages": [7]}'] = "line 3",
+    } do
+      local status, text = ganymede(folder .. " --prompts " .. file_of('{"prompt": "a"}\n\n' .. line .. "\n"))
+      assert.equal(2, status, text)
+      assert.is_truthy(text:find(message, 1, true), text)
+    end
+  end)
+
+  it("talks, with all that was said before", function()
+    local template = assert(io.open(folder .. "/chat_template.jinja", "w"))
+    template:write "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }} {% endfor %}assistant: "
+    template:close()
+    local lines = file_of "Hi\nthere\n\nnot read\n"
+    local status, text = ganymede(folder .. " --chat --max-tokens 3 < " .. lines)
+    assert.equal(0, status, text)
+    local said = {}
+    for line in text:gmatch "[^\n]+" do
+      if not line:find "^ganymede:" then said[#said + 1] = line end
+    end
+    assert.equal(2, #said, text)
+    local function message(role, content) return { role = role, content = content } end
+    local all = json.encode { messages = json.array { message("user", "Hi"), message("assistant", said[1]),
+      message("user", "there") } }
+    assert.equal(said[2], answers("--max-tokens 3 --prompts " .. file_of(all))[1].completion)
   end)
 
   it("refuses what does not fit together", function()
@@ -73,6 +125,7 @@ describe("ganymede generate", function()
       [folder .. " --prompt a --set zero=2"] = "zero = 3 divides parameters",
       [folder .. " --prompt a --set 'offload={optimizer=\"disk\",disk=\"/tmp\"}'"] = "has no optimizer states",
       [folder .. " --prompt a --set 'offload={memory=\"1G\",disk=\"/tmp\"}'"] = "a rehearsal of training",
+      [folder .. " --prompt ''"] = "--prompt is empty",
       [folder .. " --prompt a --limit-memory some"] = "some",
     } do
       local status, text = ganymede(words)

@@ -66,7 +66,7 @@ return {
   },
   {
     name = "961-stages-place", file = "lua/ganymede/generation/logits.lua",
-    find = [[prompt = first + i - 1]],
+    find = [[prompt = row.number - 1]],
     replace = [[prompt = i - 1]],
     breaks = "the second group draws as the first one",
     test = "spec/generation/stages_spec.lua -n 2 -f draws",

@@ -12,6 +12,7 @@
  *                   dimension, the result is partial
  *     reduction     if a reduced dimension is cut, a sum gives a partial result, without padding; other ops refuse
  *     random        the box of the block goes into the call, so that the bits are those of the whole tensor
+ *     pages         heads may be cut, in the pool as in the queries; all else is whole
  *     experts       works on blocks alone (host/parallel/sharded/experts.h)
  *     optimizer     all tensors of one parameter have the same layout; the optimizer runs it, not gm_apply
  *

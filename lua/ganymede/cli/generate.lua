@@ -60,6 +60,12 @@ function verb.arguments(parser)
     :convert(number(0))
   parser:option("--stop", "a text that ends an answer; may be repeated"):argname "TEXT":count "*"
   parser:option("--seed", "the seed of the draws"):argname "N":convert(session.integer(0))
+  parser:option("--page", "the positions of a page of kept keys and values (default 16)"):argname "N"
+    :convert(session.integer(1))
+  parser:option("--pages", "how many pages all prompts share; more prompts than fit wait (default: enough for all)")
+    :argname "N":convert(session.integer(1))
+  parser:option("--cache-memory", "bytes of these pages on a rank, such as 64M, in place of --pages"):argname "BYTES"
+    :convert(machine.bytes_of)
   parser:option("--dtype", "the type of the numbers (default f32)"):choices { "f32", "bf16", "f16", "f64" }
   parser:option("--json", "write one JSON document with all answers"):argname "FILE"
   parser:option("--set", "set a key of the settings, such as parallel={tensor={size=2,mode=\"1d\"}}; may be repeated")
@@ -117,28 +123,52 @@ local function conversation(tokenizer, messages)
   return tokenizer:encode(tokenizer:chat(messages, { add_generation_prompt = true }), { special = false })
 end
 
+-- The prompt of a line of JSON: a text, or the tokens of a conversation; refuses what is neither.
+local function prompt_of(line, place, tokenizer)
+  local function bad(why) failure(2, "%s %s", place, why) end
+  local ok, entry = pcall(json.decode, line, place)
+  if not ok then failure(2, "%s", failure.text(entry)) end
+  if type(entry) ~= "table" then bad "is no object with prompt or messages" end
+  local text, messages = entry.prompt, entry.messages
+  if text ~= nil and messages ~= nil then bad "has prompt and messages; one of them is enough" end
+  if type(text) == "string" then
+    if text == "" then bad "has an empty prompt" end
+    return text
+  end
+  if text ~= nil then bad "has a prompt that is no text" end
+  if type(messages) ~= "table" or #messages == 0 then bad "has neither prompt nor messages" end
+  local fine, ids = pcall(conversation, tokenizer, messages)
+  if not fine then failure(2, "%s: %s", place, failure.text(ids)) end
+  return ids
+end
+
 -- A list of texts or lists of tokens.
 local function prompts_of(args, tokenizer)
+  if args.prompt == "" then failure(2, "--prompt is empty; give a text to continue") end
   if args.prompt then return { args.prompt } end
-  local list = {}
+  local list, at = {}, 0
   local text = machine.read(args.prompts) or failure(2, "--prompts %s: cannot be read", args.prompts)
-  for line in text:gmatch "[^\n]+" do
-    local entry = json.decode(line, ("%s: line %d"):format(args.prompts, #list + 1))
-    local found = type(entry) == "table" and (entry.prompt or entry.messages)
-    if type(found) ~= "string" and type(found) ~= "table" then
-      failure(2, "%s: line %d has neither prompt nor messages", args.prompts, #list + 1)
+  for line in (text:sub(-1) == "\n" and text or text .. "\n"):gmatch "(.-)\r?\n" do
+    at = at + 1
+    if line:find "%S" then
+      list[#list + 1] = prompt_of(line, ("%s: line %d"):format(args.prompts, at), tokenizer)
     end
-    list[#list + 1] = type(found) == "string" and found or conversation(tokenizer, found)
   end
   if #list == 0 then failure(2, "--prompts %s: has no lines", args.prompts) end
   return list
+end
+
+-- How keys and values are kept, as gm.generate takes it; nil: as it is without a word.
+local function cache_of(args)
+  local cache = { page = args.page, pages = args.pages, memory = args.cache_memory }
+  return next(cache) and cache or nil
 end
 
 local function options_of(args, model, tokenizer, prompts)
   return {
     prompts = prompts, tokenizer = tokenizer, max_tokens = args.max_tokens, temperature = args.temperature,
     top_k = args.top_k, top_p = args.top_p, min_p = args.min_p, repetition_penalty = args.repetition_penalty,
-    seed = args.seed, stop = args.stop, stop_tokens = model.source.stop_tokens,
+    seed = args.seed, stop = args.stop, cache = cache_of(args), stop_tokens = model.source.stop_tokens,
   }
 end
 
@@ -167,20 +197,26 @@ local function answer(args, model, tokenizer)
   if args.json then core.write_whole(args.json, json.encode { results = json.array(results) } .. "\n") end
 end
 
+-- The answer to a conversation, written as it comes. Ctrl-C stops it, and so the verb.
+local function reply(args, model, tokenizer, messages)
+  local opt = options_of(args, model, tokenizer, { conversation(tokenizer, messages) })
+  opt.on_text = function(_, piece) write(piece) end
+  local ok, result = xpcall(require("ganymede").generate, failure.handler, model, opt)
+  write "\n"
+  if not ok then error(result, 0) end
+  return result[1].completion
+end
+
 local function talk(args, model, tokenizer)
-  local gm = require "ganymede"
-  local messages = {}
-  log.info "an empty line, or Ctrl-D, ends the conversation"
+  local messages, terminal = {}, core.terminal_open()
+  log.info "an empty line, Ctrl-D or Ctrl-C ends the conversation"
   while true do
-    write "> "
-    local line = io.read "*l"
+    local line, interrupted, terminated = terminal:read "> "
+    if interrupted then write "\n" end
+    if terminated then failure(143, "stopped by SIGTERM") end
     if not line or line == "" then return end
     messages[#messages + 1] = { role = "user", content = line }
-    local opt = options_of(args, model, tokenizer, { conversation(tokenizer, messages) })
-    opt.on_text = function(_, piece) write(piece) end
-    local result = gm.generate(model, opt)[1]
-    write "\n"
-    messages[#messages + 1] = { role = "assistant", content = result.completion }
+    messages[#messages + 1] = { role = "assistant", content = reply(args, model, tokenizer, messages) }
   end
 end
 

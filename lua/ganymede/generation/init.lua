@@ -1,12 +1,14 @@
---- Generation: a model continues prompts, token by token, with keys and values kept (ganymede.nn.cache).
+--- Generation: a model continues prompts, token by token, with keys and values kept: in pages (batching.lua), on the
+-- stages of a pipeline (stages.lua), or of one batch in one piece (ganymede.nn.cache).
 --
 --     local out = gm.generate(model, { prompts = { "Once upon a time" }, tokenizer = t, max_tokens = 40 })
 --     print(out[1].text)
 --
--- All prompts of a call are one batch. Every rank of a job makes the same call and gets the same results: the choice of
+-- Every rank of a job makes the same call and gets the same results: the choice of
 -- a token depends on (seed, prompt, position) alone, not on the layout. The trap: a model that was trained with dropout
 -- is put into evaluation mode for the call.
 -- @module ganymede.generation
+local batching = require "ganymede.generation.batching"
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
 local logits = require "ganymede.generation.logits"
@@ -37,6 +39,8 @@ M.options = {
   stop = { type = "table", default = {},
     doc = "texts; a prompt is done when one of them was written, which is cut off" },
   stop_tokens = { type = "table", default = {}, doc = "tokens that end a prompt, such as that of the end of a text" },
+  cache = { type = "table", optional = true,
+    doc = "how keys and values are kept: page, pages or memory, rows (docs/models.md); not where ranks share prompts" },
   on_text = { type = "function", optional = true,
     doc = "called with the number of a prompt and each piece of text that was added to it" },
 }
@@ -60,10 +64,10 @@ local function run(model, opt, rows, ends)
       tensors.scope(function()
         local given = step == 0 and ids or prompts.column(last)
         local scores = caches.with(kept, given:size(2), logits.last, model, given)
-        last = logits.choose(opt, rows, scores, step, 0)
+        last = logits.choose(opt, rows, scores)
       end)
       middle = middle or core.now()
-      open, step = texts.add(opt, rows, last, ends, 0), step + 1
+      open, step = texts.add(opt, rows, last, ends), step + 1
     end
   end)
   kept:close()
@@ -71,9 +75,9 @@ local function run(model, opt, rows, ends)
   return middle - began, core.now() - middle, step
 end
 
-local function result_of(opt, row, rates)
-  local out = { ids = row.ids, tokens = row.tokens, ended = row.done,
-    prefill_tokens_per_second = rates.prefill, tokens_per_second = rates.added(#row.tokens - #row.ids) }
+local function result_of(opt, row, prefill)
+  local out = { ids = row.ids, tokens = row.tokens, ended = row.done, prefill_tokens_per_second = prefill,
+    tokens_per_second = row.rate }
   if opt.tokenizer then
     out.text = opt.tokenizer:decode(row.tokens)
     out.completion = row.completion or texts.added(opt, row)
@@ -81,32 +85,48 @@ local function result_of(opt, row, rates)
   return out
 end
 
+-- All rows as one batch; run: what makes it. Returns tokens of prompts a second; sets rate of each row.
+local function together(run_batch, model, opt, rows, ends)
+  local before, after, steps = run_batch(model, opt, rows, ends)
+  local prompt_tokens = 0
+  for _, row in ipairs(rows) do
+    prompt_tokens = prompt_tokens + #row.ids
+    row.rate = #row.tokens - #row.ids < 2 and 0 or (steps - 1) / math.max(after, 1e-9)
+  end
+  return prompt_tokens / math.max(before, 1e-9)
+end
+
+-- Runs until all rows are done; returns as `together` does.
+local function run_all(model, stage, opt, rows, ends)
+  local obstacle = batching.obstacle()
+  if not obstacle then return (batching.run(model, opt, rows, ends)) end
+  if opt.cache then
+    error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0)
+  end
+  return together(stage and stages.run or run, stage or model, opt, rows, ends)
+end
+
 --- Continues prompts.
 -- @param model a causal model: tokens (b, s) -> logits (b, s, vocabulary)
 -- @param options the prompts, how tokens are chosen, and when to stop
 -- @return a list with a table for each prompt: `ids`, `tokens` (with the prompt's), `text` of all of them and
--- `completion` (with a tokenizer), `ended` ("length", "stop token", "stop text"), `tokens_per_second`,
--- `prefill_tokens_per_second` (of all prompts together)
--- @error a prompt is empty, a text has no tokenizer, the model shares sequences between ranks, or scores are not finite
+-- `completion` (with a tokenizer), `ended` ("length", "stop token", "stop text", "positions": the model has no more),
+-- `tokens_per_second`, `prefill_tokens_per_second` (of all prompts together)
+-- @error a prompt is empty or has no place in the model or the cache, a text has no tokenizer, the model shares
+-- sequences between ranks, or scores are not finite
 -- @see gm.tokenizer, models.GPT, models.Llama
 -- @example
 --   model = gm.models.GPT { vocabulary = 16, sequence_length = 8, width = 8, depth = 1, heads = 2 }
 --   #gm.generate(model, { prompts = { { 1, 2 } }, max_tokens = 3 })[1].tokens --> 5
 function M.generate(model, opt)
-  local rows, training, results = prompts.rows(opt), model.training, {}
+  opt.positions = model.opt and model.opt.sequence_length
+  local rows, training, results, prefill = prompts.rows(opt, opt.positions), model.training, {}, nil
   local stage, ends = stages.of(model), set_of(opt.stop_tokens)
   model:eval():materialize() -- files of the model are read now, not in the time of the prompts
-  local seconds
-  local ok, err = pcall(tensors.scope, function()
-    seconds = { (stage and stages.run or run)(stage or model, opt, rows, ends) }
-  end)
+  local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)
   if training then model:train() end
   if not ok then error(err, 0) end
-  local prompt_tokens = 0
-  for _, row in ipairs(rows) do prompt_tokens = prompt_tokens + #row.ids end
-  local rates = { prefill = prompt_tokens / math.max(seconds[1], 1e-9) }
-  function rates.added(n) return n < 2 and 0 or (n - 1) / math.max(seconds[2] * (n - 1) / (seconds[3] - 1), 1e-9) end
-  for i, row in ipairs(rows) do results[i] = result_of(opt, row, rates) end
+  for i, row in ipairs(rows) do results[i] = result_of(opt, row, prefill) end
   return results
 end
 

@@ -32,9 +32,9 @@ function logits_of.last(model, ids)
   return logits_of.from_section(model, list, 1, s, ids)
 end
 
---- The next token of each row, from logits (b, 1, vocabulary). step: how many tokens were added before; first: the
--- place of the first row among all prompts, from 0, by which it draws.
-function logits_of.choose(opt, rows, logits, step, first)
+--- The next token of each row, from logits (b, 1, vocabulary). A row draws by its number and by how many tokens were
+-- added to it.
+function logits_of.choose(opt, rows, logits)
   if opt.temperature == 0 and opt.repetition_penalty == 1 then
     local list = ops.argmax(logits, 3):totable()
     for i, row in ipairs(list) do list[i] = row[1] end
@@ -43,7 +43,7 @@ function logits_of.choose(opt, rows, logits, step, first)
   local whole, list = logits:gather():contiguous(), {}
   for i, row in ipairs(rows) do
     local rule = { temperature = opt.temperature, top_k = opt.top_k, top_p = opt.top_p, min_p = opt.min_p,
-      penalty = opt.repetition_penalty, seed = opt.seed, prompt = first + i - 1, position = step }
+      penalty = opt.repetition_penalty, seed = opt.seed, prompt = row.number - 1, position = #row.tokens - #row.ids }
     list[i] = row.done and 0 or core.pick(ops.select(ops.select(whole, 1, i), 1, 1), rule, row.tokens)
   end
   return list

@@ -1,7 +1,7 @@
 --- The prompts of a generation: what a caller gives becomes rows, and rows become tensors.
 --
--- A row is { ids = tokens of the prompt, tokens = those and what was added, done = nil or why, emitted = bytes of text
--- that were told, completion = text before a stop text }.
+-- A row is { number = its place among all prompts, ids = tokens of the prompt, tokens = those and what was added,
+-- done = nil or why, emitted = bytes of text that were told, completion = text before a stop text }.
 -- @module ganymede.generation.prompts
 local options = require "ganymede.base.options"
 local tensors = require "ganymede.tensor"
@@ -35,25 +35,34 @@ local function needs_tokenizer(opt)
   end
 end
 
---- The prompts of a call as a list of rows; refuses what is no prompt.
-function prompts.rows(opt)
+local function fits(i, ids, positions)
+  if positions and #ids >= positions then
+    error(("generate: prompt %d has %d tokens, and the model has %d positions: nothing can be added to it; shorten it")
+      :format(i, #ids, positions), 0)
+  end
+end
+
+--- The prompts of a call as a list of rows; refuses what is no prompt. positions: how many the model has; nil: any.
+function prompts.rows(opt, positions)
   needs_tokenizer(opt)
   local rows = {}
   for i, prompt in ipairs(opt.prompts) do
     local ids = tokens_of(opt, i, prompt)
-    rows[i] = { ids = ids, tokens = { unpack(ids) }, emitted = 0 }
+    fits(i, ids, positions)
+    rows[i] = { number = i, ids = ids, tokens = { unpack(ids) }, emitted = 0 }
   end
   if #rows == 0 then error("generate: there are no prompts", 0) end
   return rows
 end
 
---- Rows as one batch, each prompt at the end of its row: ids (b, s), and how many places of each row come before it.
+--- The tokens of rows as one batch, each at the end of its row: ids (b, s), and how many places of each row come before
+-- them.
 function prompts.batch(rows)
   local longest, starts, list = 0, {}, {}
-  for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+  for _, row in ipairs(rows) do longest = math.max(longest, #row.tokens) end
   for i, row in ipairs(rows) do
-    starts[i], list[i] = longest - #row.ids, {}
-    for k = 1, longest do list[i][k] = row.ids[k - starts[i]] or 0 end
+    starts[i], list[i] = longest - #row.tokens, {}
+    for k = 1, longest do list[i][k] = row.tokens[k - starts[i]] or 0 end
   end
   return tensors.tensor(list, { dtype = "i64" }), starts
 end

@@ -56,7 +56,7 @@ end
 
 -- ---------------------------------------------------------------- groups
 
--- Rows in groups of nearly equal numbers: list of { rows, first = place of the first row from 0, kept, ids, step }.
+-- Rows in groups of nearly equal numbers: list of { rows, kept, ids, step }.
 local function groups_of(opt, rows, count)
   local groups, at = {}, 0
   count = math.min(count, #rows)
@@ -64,7 +64,7 @@ local function groups_of(opt, rows, count)
     local own = {}
     for i = at + 1, math.floor(g * #rows / count) do own[#own + 1] = rows[i] end
     local ids, starts = prompts.batch(own)
-    groups[g] = { rows = own, first = at, ids = ids, length = ids:size(2), step = 0, open = true,
+    groups[g] = { rows = own, ids = ids, length = ids:size(2), step = 0, open = true,
       kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256)) }
     at = at + #own
   end
@@ -93,7 +93,7 @@ end
 
 local function note(run, group, list)
   group.last = list
-  group.open = texts.add(run.opt, group.rows, list, run.ends, group.first)
+  group.open = texts.add(run.opt, group.rows, list, run.ends)
 end
 
 -- On the other stages: the tokens that the last step of the group has given.
@@ -111,7 +111,7 @@ local function finish(run, group, s, ...)
   local model, list = run.stage.model, run.stage.model:section_list()
   local scores = module.call_as(model, logits.from_section, model, list, run.bound[1], s, ...)
   local is_awaited = group.open -- nobody computes this group again, and so receives, if it was done before
-  local chosen = logits.choose(run.opt, group.rows, scores, group.step, group.first)
+  local chosen = logits.choose(run.opt, group.rows, scores)
   note(run, group, chosen)
   if is_awaited then send(run, chosen) end
 end

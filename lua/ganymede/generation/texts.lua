@@ -18,32 +18,48 @@ local function stop_in(opt, text)
   return first
 end
 
-local function tell(opt, i, row, text)
-  if opt.on_text and #text > row.emitted then
-    opt.on_text(i, text:sub(row.emitted + 1))
+-- How many bytes at the end of a text may be the beginning of a stop text, which nobody is told.
+local function held(opt, text)
+  local most = 0
+  for _, stop in ipairs(opt.stop) do
+    for n = math.min(#stop - 1, #text), most + 1, -1 do
+      if text:sub(-n) == stop:sub(1, n) then
+        most = n
+        break
+      end
+    end
+  end
+  return most
+end
+
+local function tell(opt, row, text)
+  if not row.done then text = text:sub(1, #text - held(opt, text)) end
+  if #text > row.emitted then
+    opt.on_text(row.number, text:sub(row.emitted + 1))
     row.emitted = #text
   end
 end
 
 -- Adds a token to a row and finds out whether the row is done.
-local function add(opt, i, row, token, ends)
+local function add(opt, row, token, ends)
+  local text = nil
   row.tokens[#row.tokens + 1] = token
+  if #row.tokens - #row.ids >= opt.max_tokens then row.done = "length"
+  elseif opt.positions and #row.tokens >= opt.positions then row.done = "positions" end
   if ends[token] then row.done = "stop token" end
   if opt.on_text or #opt.stop > 0 then
-    local text = texts.added(opt, row)
+    text = texts.added(opt, row)
     local at = stop_in(opt, text)
     if at then row.done, row.completion = "stop text", text:sub(1, at - 1) end
-    tell(opt, i, row, row.completion or text)
   end
-  if not row.done and #row.tokens - #row.ids >= opt.max_tokens then row.done = "length" end
+  if opt.on_text then tell(opt, row, row.completion or text) end
 end
 
---- Adds a token to each row that is not done. first: the place of the first row among all prompts, from 0. Returns
--- whether a row is still open.
-function texts.add(opt, rows, list, ends, first)
+--- Adds a token to each row that is not done. Returns whether a row is still open.
+function texts.add(opt, rows, list, ends)
   local open = false
   for i, row in ipairs(rows) do
-    if not row.done then add(opt, first + i, row, list[i], ends) end
+    if not row.done then add(opt, row, list[i], ends) end
     open = open or not row.done
   end
   return open

@@ -101,6 +101,7 @@ end
 local function attend_to_kept(self, kept, qkv, options)
   if not self.opt.causal then error("a cache needs causal attention: what is kept must not depend on what comes", 0) end
   local q, k, v = parts(self, qkv, kept:place())
+  if kept.attend then return kept:attend(self, q, k, v, options) end -- ganymede.nn.pages
   k, v = kept:extend(self, k, v)
   options.key_mask = kept.mask
   return sequence_parallel.attention(q, k, v, options)
