@@ -14,5 +14,6 @@
 #include "reduce.c"
 #include "optimizer.c"
 #include "gemm.c" /* matmul, linear, bias_activation_grad */
+#include "few_bits.c" /* weights of 8 or 4 bits */
 #include "attention.c"
 #include "narrow.c" /* calls with bf16 and f16, by the kernels above */
