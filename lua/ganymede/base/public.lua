@@ -33,6 +33,7 @@ public.from = {
   export_model = { "ganymede.hub.pretrained", "export_model" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
+  quantize   = { "ganymede.nn.few_bits", "quantize" },
   lora       = { "ganymede.nn.lora", "lora" },
   merge_lora = { "ganymede.nn.lora", "merge_lora" },
   gathered   = { "ganymede.nn.gathered", "gathered" },

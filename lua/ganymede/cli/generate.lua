@@ -6,6 +6,7 @@
 local config = require "ganymede.config"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local few_bits = require "ganymede.nn.few_bits"
 local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
@@ -49,6 +50,7 @@ function verb.arguments(parser)
   parser:option("--stop", "a text that ends an answer; may be repeated"):argname "TEXT":count "*"
   parser:option("--seed", "the seed of the draws"):argname "N":convert(session.integer(0))
   parser:option("--dtype", "the type of the numbers (default f32)"):choices { "f32", "bf16", "f16", "f64" }
+  parser:option("--quantize", "round the weights of products to so many bits"):choices { "int8", "int4" }
   parser:option("--json", "write one JSON document with all answers"):argname "FILE"
   parser:option("--set", "set a key of the settings, such as parallel={tensor={size=2,mode=\"1d\"}}; may be repeated")
     :count "*":argname "KEY=VALUE"
@@ -94,6 +96,14 @@ local function options_of(args, model, tokenizer, prompts)
     top_k = args.top_k, top_p = args.top_p, min_p = args.min_p, repetition_penalty = args.repetition_penalty,
     seed = args.seed, stop = args.stop, stop_tokens = model.source.stop_tokens,
   }
+end
+
+-- Says how far the weights have moved.
+local function tell_rounding(model)
+  local report = few_bits.report(model:materialize())
+  if not report then return end
+  log.info("weights of %d bits in %d layers: relative error %.3f %% on average, worst %.3f %% in %s",
+    report.worst.bits, #report.layers, 100 * report.mean, 100 * report.worst.error, report.worst.path)
 end
 
 local function write(text)
@@ -146,7 +156,8 @@ local function run(args)
   local settings = config.resolve(given, { file = "generate", sets = args.set, in_code = true }).config
   session.join(settings, { flags = { model = args.model } })
   if args.dtype then gm.set_default_dtype(args.dtype) end
-  local model, tokenizer = gm.pretrained(args.model), gm.tokenizer(args.model)
+  local model, tokenizer = gm.pretrained(args.model, { quantize = args.quantize }), gm.tokenizer(args.model)
+  tell_rounding(model)
   if args.chat then talk(args, model, tokenizer) else answer(args, model, tokenizer) end
   ranks.from_first(function() return nil end) -- all end together
 end

@@ -13,6 +13,7 @@ local arrays = require "ganymede.hub.arrays"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
+local few_bits = require "ganymede.nn.few_bits"
 local init = require "ganymede.nn.initializers"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
@@ -33,6 +34,8 @@ M.options = {
       .. "missing keeps its initial numbers" },
   dropout = { type = "number", optional = true, min = 0, below = 1,
     doc = "the dropout of the model, in place of that of config.json" },
+  quantize = { type = { "string", "table" }, optional = true,
+    doc = "round weights as they are read: int8, int4, or a table of bits, group and match (gm.quantize)" },
 }
 
 local function read_config(folder)
@@ -113,6 +116,7 @@ local function build(opt)
   local file = arrays.open(opt.path)
   local entries = family.entries(found, function(name) return file:has(name) end)
   read_when_made(model, entries, check_names(family, entries, file, opt), file)
+  if opt.quantize then few_bits.mark(model, few_bits.given("quantize", opt.quantize)) end
   model.source = { path = opt.path, file = file, stop_tokens = tokens_that_end(opt.path, values) }
   return model
 end
@@ -122,16 +126,18 @@ end
 -- @param options what to be strict about
 -- @return the model; its field `source` has the folder's `path` and `stop_tokens`, the tokens that end a text
 -- @error config.json or an array says what this program does not have, or is damaged
--- @see gm.generate, gm.lora, gm.open_arrays, gm.export_model
+-- @see gm.generate, gm.lora, gm.quantize, gm.open_arrays, gm.export_model
 -- @example
 --   model = gm.pretrained "spec/golden/hub/llama"
 --   model(gm.zeros({ 1, 4 }, { dtype = "i64" })):shape() --> { 1, 4, 29 }
 function M.pretrained(path, opt)
-  return build { path = path, ignore = opt.ignore, strict = opt.strict, dropout = opt.dropout }
+  return build { path = path, ignore = opt.ignore, strict = opt.strict, dropout = opt.dropout,
+    quantize = opt.quantize }
 end
 
 M.pretrained = signature.declare("gm.pretrained", "path string, options options?", {
   ignore = M.options.ignore, strict = M.options.strict, dropout = M.options.dropout,
+  quantize = M.options.quantize,
 }, M.pretrained)
 
 -- ---------------------------------------------------------------- export
@@ -179,6 +185,10 @@ function M.export_model(model, folder, opt)
   for _, p in ipairs(model:declared()) do
     shapes[p.name] = p.shape
     dtype = dtype or tensors[p.name] and tensors[p.name]:dtype()
+    if p.entry.few then
+      failure(2, "export_model: %s has %d bits (gm.quantize); export the model before it is rounded", p.name,
+        p.entry.few.bits)
+    end
     if p.name:find "%.lora%." then failure(2, "export_model: %s is an adapter; call gm.merge_lora first", p.name) end
   end
   local own = family.entries(model.opt)

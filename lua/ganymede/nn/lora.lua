@@ -12,6 +12,7 @@
 -- @module ganymede.nn.lora
 local core = require "ganymede.core"
 local Dropout = require("ganymede.nn.dropout").Dropout
+local few_bits = require "ganymede.nn.few_bits"
 local gathered = require "ganymede.nn.gathered"
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
@@ -180,6 +181,10 @@ local function whole(t) return t:redistribute { cuts = {} } end
 
 -- W = W + scale B A, in the layout of W.
 local function merge(m)
+  if few_bits.of(m) then
+    error(("gm.merge_lora: the weight of '%s' has few bits (gm.quantize), which would lose what the adapter has learnt; "
+      .. "load the model without quantize, and the adapters into it"):format(m:path()), 0)
+  end
   local adapter, w = m.lora, m.weight
   local sum = ops.linear(whole(adapter.b.weight), whole(adapter.a.weight):transpose(1, 2)) * adapter.opt.scale
   gathered.gathered(w, function() w:copy_(w + sum:redistribute { cuts = core.layout(w).cuts }) end)
