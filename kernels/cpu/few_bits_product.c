@@ -13,33 +13,50 @@ typedef struct few_product {
 #if CPU_VECTOR >= 32
 /* ---- x as whole numbers ---- */
 
-/* Where a number is not finite, the scale is NaN. */
-static void few_round_unit(int64_t n, const float *x, int16_t *q, float *scale, float *eight)
+/* The last n numbers of a row, fewer than 32, with zeros behind them. */
+static void few_copy_tail(int64_t n, const float *x, float *y)
 {
-    float   largest = 0, strange = 0;
-    int32_t sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]);
-        largest = size > largest ? size : largest;
-        strange += x[i] * 0;
+    memset(y, 0, FEW_UNIT * sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+/* 32 numbers. Where one is not finite, the scale is NaN. */
+static void few_round_unit(const float *x, int16_t *q, float *scale, float *eight)
+{
+    __m256 v[4], largest = _mm256_setzero_ps(), strange = _mm256_setzero_ps();
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        largest = _mm256_max_ps(largest, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[i]));
+        strange = _mm256_fmadd_ps(v[i], _mm256_setzero_ps(), strange);
     }
-    *scale = largest > 1e-30f ? largest / 32767 + strange : strange;
-    float inverse = *scale > 0 ? 1 / *scale : 0;
-    for (int64_t i = 0; i < FEW_UNIT; i++) {
-        float v = i < n ? x[i] * inverse : 0;
-        q[i] = v > -32768 && v < 32768 ? (int16_t)lrintf(v) : 0;
-        sum += q[i];
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps(largest, 1));
+    __m128 odd = _mm_add_ps(_mm256_castps256_ps128(strange), _mm256_extractf128_ps(strange, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    odd = _mm_add_ps(odd, _mm_movehl_ps(odd, odd));
+    float size = fmaxf(most[0], most[1]), nothing = odd[0] + odd[1];
+    *scale = (size > 1e-30f ? size / 32767 : 0) + nothing;
+    __m256  inverse = _mm256_set1_ps(*scale > 0 ? 32767 / size : 0);
+    __m256i whole[4], sum = _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    for (int i = 0; i < 4; i++) sum = _mm256_add_epi32(sum, whole[i]);
+    for (int i = 0; i < 4; i += 2) { /* packs exchanges the middle quarters */
+        __m256i two = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[i], whole[i + 1]), 0xd8);
+        _mm256_storeu_si256((__m256i *)(q + 8 * i), two);
     }
-    *eight = (float)(8 * sum);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    *eight = (float)(8 * _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
 }
 
 static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eight)
 {
+    float tail[FEW_UNIT];
     for (int64_t i = 0, at = 0; i < p->g.m; i++)
         for (int64_t u = 0; u < p->units; u++, at++) {
-            int64_t left = p->g.k - u * FEW_UNIT;
-            few_round_unit(left < FEW_UNIT ? left : FEW_UNIT, p->g.x + i * p->g.k + u * FEW_UNIT, q + at * FEW_UNIT,
-                           scale + at, eight + at);
+            int64_t      left = p->g.k - u * FEW_UNIT;
+            const float *x = p->g.x + i * p->g.k + u * FEW_UNIT;
+            if (left < FEW_UNIT) few_copy_tail(left, x, tail);
+            few_round_unit(left < FEW_UNIT ? tail : x, q + at * FEW_UNIT, scale + at, eight + at);
         }
     p->q = q;
     p->scale = scale;
@@ -48,23 +65,17 @@ static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eigh
 
 /* ---- products of whole numbers ---- */
 
+/* In vectors of 32 bytes with AVX-512 too: the two halves of a unit are added before they become floats, so that a unit
+ * takes one conversion and one product with the scale, of half the width. */
 #if CPU_VECTOR == 64
-#define FEW_ROWS 4 /* of x: 16 sums, 4 units of weights, one of x */
-typedef __m512i      few_words;
-CPU_INLINE few_words few_words_of(int64_t bits, const uint8_t *c)
-{
-    if (bits == 8) return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)c));
-    __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)c));
-    __m256i low = _mm256_and_si256(v, _mm256_set1_epi16(15)), high = _mm256_srli_epi16(v, 4);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-CPU_INLINE few_words few_words_at(const int16_t *q) { return _mm512_loadu_si512(q); }
-CPU_INLINE vf32      few_dot(few_words a, few_words b) { return (vf32)_mm512_cvtepi32_ps(_mm512_madd_epi16(a, b)); }
+#define FEW_ROWS 4 /* of x: 16 sums, 8 vectors of weights, 2 of x: of 32 registers */
 #else
 #define FEW_ROWS 1
+#endif
 typedef struct few_words {
     __m256i low, high;
 } few_words;
+
 CPU_INLINE few_words few_words_of(int64_t bits, const uint8_t *c)
 {
     const __m128i *at = (const __m128i *)c;
@@ -73,16 +84,24 @@ CPU_INLINE few_words few_words_of(int64_t bits, const uint8_t *c)
     __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
     return (few_words){_mm256_and_si256(v, _mm256_set1_epi16(15)), _mm256_srli_epi16(v, 4)};
 }
+
 CPU_INLINE few_words few_words_at(const int16_t *q)
 {
     return (few_words){_mm256_loadu_si256((const __m256i *)q), _mm256_loadu_si256((const __m256i *)(q + 16))};
 }
-CPU_INLINE vf32 few_dot(few_words a, few_words b)
+
+CPU_INLINE __m256 few_dot(few_words a, few_words b)
 {
     __m256i low = _mm256_madd_epi16(a.low, b.low), high = _mm256_madd_epi16(a.high, b.high);
-    return (vf32)_mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
 }
-#endif
+
+CPU_INLINE float few_sum(__m256 v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return s[0] + s[1];
+}
 
 /* The scales of four blocks. */
 CPU_INLINE __m128 few_scales(const uint8_t *const *w)
@@ -97,13 +116,13 @@ CPU_INLINE __m128 few_scales(const uint8_t *const *w)
 CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_product *p, int64_t first,
                           const uint8_t *const *at, float (*sums)[FEW_ROWS])
 {
-    vf32           sum[4][FEW_ROWS];
+    __m256         sum[4][FEW_ROWS];
     __m128         shift[FEW_ROWS];
     const uint8_t *w[4] = {at[0], at[1], at[2], at[3]};
     const int64_t  bytes = FEW_UNIT * bits / 8, ahead = 4 * p->w.step;
     for (int i = 0; i < rows; i++) shift[i] = _mm_setzero_ps();
     for (int c = 0; c < 4; c++)
-        for (int i = 0; i < rows; i++) sum[c][i] = (vf32){0};
+        for (int i = 0; i < rows; i++) sum[c][i] = _mm256_setzero_ps();
     for (int64_t u = 0; u < p->units; u += per_block) {
         __m128  scales = few_scales(w);
         int64_t end = p->units - u < per_block ? p->units - u : per_block;
@@ -114,13 +133,15 @@ CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_p
                 const int64_t n = (first + i) * p->units + u + v;
                 __m128        s = _mm_mul_ps(scales, _mm_set1_ps(p->scale[n]));
                 _mm_storeu_ps(by[i], s);
+                __asm__("" : "+m"(by[i])); /* read it back: loads are idle, and shuffles, which also do it, are not */
                 if (bits == 4) shift[i] = _mm_add_ps(shift[i], _mm_mul_ps(s, _mm_set1_ps(p->eight[n])));
             }
             for (int c = 0; c < 4; c++) words[c] = few_words_of(bits, w[c] + 2 + v * bytes);
             for (int c = 0; c < 4; c++) __builtin_prefetch(w[c] + v * bytes + ahead);
             for (int i = 0; i < rows; i++) {
                 const few_words x = few_words_at(p->q + ((first + i) * p->units + u + v) * FEW_UNIT);
-                for (int c = 0; c < 4; c++) sum[c][i] += few_dot(words[c], x) * splat_f32(by[i][c]);
+                for (int c = 0; c < 4; c++)
+                    sum[c][i] = _mm256_fmadd_ps(few_dot(words[c], x), _mm256_set1_ps(by[i][c]), sum[c][i]);
             }
         }
         for (int c = 0; c < 4; c++) w[c] += p->w.block;
@@ -128,7 +149,7 @@ CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_p
     for (int i = 0; i < rows; i++) {
         float less[4];
         _mm_storeu_ps(less, shift[i]);
-        for (int c = 0; c < 4; c++) sums[c][i] = sum_v_f32(sum[c][i]) - less[c];
+        for (int c = 0; c < 4; c++) sums[c][i] = few_sum(sum[c][i]) - less[c];
     }
 }
 
@@ -187,7 +208,7 @@ static gm_status few_whole(gm_device *dev, few_product *p)
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
-#define FEW_WHOLE_MOST FEW_ROWS
+#define FEW_WHOLE_MOST (FEW_ROWS == 4 ? THIN_ROWS : 4)
 #else
 #define FEW_WHOLE_MOST 0
 static gm_status few_whole(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }

@@ -1,7 +1,7 @@
 -- Weights of 8 and 4 bits: codes and numbers against the reference, byte for byte, and against the package gguf; the
 -- product against the reference.
 --
--- The product of up to four rows rounds x to 16 bits, by half a unit of 1/32767 of the largest of 32 numbers, here at
+-- The product of up to 16 rows rounds x to 16 bits, by half a unit of 1/32767 of the largest of 32 numbers, here at
 -- most 1: that is below 2^-16 |w| for each of k terms. The other sums have roundings of f32, as in linear.
 local gm = require "ganymede"
 local core = require "ganymede.core"
