@@ -117,8 +117,7 @@ gm_status gm_sharded_dequantize(gm_rank *r, const gm_value_call *call, gm_value 
     gm_rule_call c = gm_rule_begin(r, "dequantize", call->op, N_IN, in, &a, 1, &global, &layout, fit);
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < in[INDEX]->ndim; d++) GM_TRY(gm_rule_join(&c, INDEX, d, d));
-    GM_TRY(gm_rule_join(&c, W, 1, in[INDEX]->ndim));
-    GM_TRY(gm_rule_few_columns(&c));
+    GM_TRY(gm_rule_few_columns(&c, in[INDEX]->ndim));
     layout.partial = gm_layout_dim_axes(&in[W]->layout, 0);
     GM_TRY(gm_rule_slices(&c));
     return sharded(r, call->op, in, &a, &layout, &global, fit, out);

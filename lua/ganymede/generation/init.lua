@@ -93,10 +93,9 @@ end
 
 -- ---------------------------------------------------------------- the model
 
--- Logits (b, 1, vocabulary) of the last position. Where the class says so, the last section reads each position by
--- itself, and only that one is given to it.
-local function last_logits(model, ids)
-  local list = model.head_is_pointwise and sections.of(model)
+-- Logits (b, 1, vocabulary) of the last position. list: the sections of a model whose last one reads each position by
+-- itself, as its class says; only that position is given to it. nil: of another model.
+local function last_logits(model, list, ids)
   local s = ids:size(2)
   if not list then return ops.narrow(model(ids), 2, s, 1) end
   local values = { n = 0, sections.run(list, 1, #list - 1, false, ids) }
@@ -189,18 +188,21 @@ end
 local function run(model, opt, rows)
   local ends, step, began, middle = set_of(opt.stop_tokens), 0, core.now(), nil
   local ids, starts = batch_of(rows)
+  local list = model.head_is_pointwise and sections.of(model) -- not at each step: that looks at all modules
   local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256))
+  local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(function()
     local open = true
     while open do
       tensors.scope(function()
         local given = step == 0 and ids or column(rows.last)
-        rows.last = choose(opt, rows, caches.with(kept, function(x) return last_logits(model, x) end, given), step)
+        rows.last = choose(opt, rows, caches.with(kept, function(x) return last_logits(model, list, x) end, given), step)
       end)
       middle = middle or core.now()
       open, step = add_all(opt, rows, rows.last, ends), step + 1
     end
   end)
+  collectgarbage("setpause", pause)
   kept:close()
   if not ok then error(err, 0) end
   return middle - began, core.now() - middle, step

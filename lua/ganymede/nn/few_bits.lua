@@ -85,7 +85,7 @@ end
 
 -- Why the weight of a layer cannot be rounded, or nil.
 local function obstacle(m)
-  if m.reads_few_bits == nil then return "has no weight that products read" end
+  if m.reads_few_bits == nil then return "shares the weight, and cannot read it" end
   if m.tensor_mode and m.tensor_mode ~= "1d" then
     return ("lies on ranks in mode %s, in which weights travel; 1d is possible"):format(m.tensor_mode)
   end
@@ -97,8 +97,8 @@ end
 local function chosen(model, match)
   local list, used = {}, {}
   for _, m in ipairs(model:modules()) do
-    local path, wanted = m:path(), #match == 0 and m.reads_few_bits and not m.table_of_rows
-    if m._module.parameters.weight and not path:find "%f[%w]lora%f[%W]" then
+    local path, wanted = m:path(), #match == 0 and not m.table_of_rows
+    if m.reads_few_bits and not path:find "%f[%w]lora%f[%W]" then
       for i, pattern in ipairs(match) do
         if path:find(pattern) then wanted, used[i] = true, true end
       end
@@ -106,7 +106,7 @@ local function chosen(model, match)
     end
   end
   for i, pattern in ipairs(match) do
-    if not used[i] then error(("gm.quantize: match[%d] = %q matches no layer with a weight"):format(i, pattern), 0) end
+    if not used[i] then error(("gm.quantize: match[%d] = %q matches no layer whose weight can have few bits"):format(i, pattern), 0) end
   end
   if #list == 0 then error("gm.quantize: the model has no linear layer", 0) end
   return list

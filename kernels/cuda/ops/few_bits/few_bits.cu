@@ -57,6 +57,20 @@ template <class T> GM_DEVICE void gm_few_decode(const gm_few_bits_args a)
         y[i * a.y.step] = gm_put<T>((gm_real<T>)(inside ? gm_few_number(&a, codes, i) : 0));
 }
 
+/* The functions that products apply: others, which want local memory, are not among them. */
+template <class R> GM_DEVICE R gm_activation_of(int function, R x)
+{
+    switch (function) {
+    case GM_FN_relu: return gm_fn_relu(x, (R)0);
+    case GM_FN_gelu: return gm_fn_gelu(x, (R)0);
+    case GM_FN_gelu_tanh: return gm_fn_gelu_tanh(x, (R)0);
+    case GM_FN_silu: return gm_fn_silu(x, (R)0);
+    case GM_FN_sigmoid: return gm_fn_sigmoid(x, (R)0);
+    case GM_FN_tanh: return gm_fn_tanh(x, (R)0);
+    default: return x;
+    }
+}
+
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_few_product(const gm_few_bits_args a)
 {
     GM_TEAM(team, lane, out);
@@ -70,13 +84,13 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_few_product(const gm_
             sum[r] += w * (R)gm_get(((const T *)a.x.data)[gm_row_start(&a.x, r) + i * a.x.step]);
     }
     const R bias = a.bias.data ? (R)gm_get(((const T *)a.bias.data)[out * a.bias.step]) : 0;
-    GM_UNROLL for (int r = 0; r < ROWS; r++)
+    GM_ROLLED for (int r = 0; r < a.count; r++)
     {
-        const R y = gm_warp_sum(sum[r]) + bias;
-        if (r >= a.count || lane) continue;
+        const R y = gm_warp_sum(sum[0]) + bias;
+        gm_push<ROWS>(sum, 0);
+        if (lane) continue;
         if (a.pre.data) ((T *)a.pre.data)[gm_row_start(&a.pre, r) + out * a.pre.step] = gm_put<T>(y);
-        ((T *)a.y.data)[gm_row_start(&a.y, r) + out * a.y.step] = gm_put<T>(
-            a.function ? gm_unary_of(a.function, y, (R)0) : y);
+        ((T *)a.y.data)[gm_row_start(&a.y, r) + out * a.y.step] = gm_put<T>(gm_activation_of(a.function, y));
     }
 }
 
