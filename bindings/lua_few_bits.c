@@ -35,7 +35,7 @@ static int dequantize(lua_State *L)
     return gm_apply_one(L, GM_OP_dequantize, 2, in, &a);
 }
 
-/* linear_quantized(x (..., in), codes (out, bytes), b (out) or nil, activation or nil, { bits, group }) -> (..., out) */
+/* linear_quantized(x (..., in), codes (out, bytes), b (out) or nil, activation or nil, { bits, group }) -> y */
 static int linear_quantized(lua_State *L)
 {
     gm_attrs    a = kind_options(L, 5);

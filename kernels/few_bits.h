@@ -45,8 +45,8 @@ GM_INLINE float gm_few_scale_of(int64_t bits, float largest)
     return bits == 8 ? (largest < 0 ? -largest : largest) / 127.0f : largest / -8.0f;
 }
 
-/* The code of x, as the whole number. inverse: 1 / scale, or 0 where the scale is 0. Sums are in f64, so that no compiler
- * rounds them in one way here and in another there. */
+/* The code of x, as the whole number. inverse: 1 / scale, or 0 where the scale is 0. Sums are in f64, so that no
+ * compiler rounds them in one way here and in another there. */
 GM_INLINE int gm_few_code_of(int64_t bits, float x, float inverse)
 {
     const float  v = x * inverse;

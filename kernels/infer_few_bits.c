@@ -23,7 +23,8 @@ static gm_status expect_codes(const gm_call *call, const gm_tensor *codes, int64
     int64_t bytes = gm_few_row_bytes(call->attrs->bits, call->attrs->group, columns);
     if (codes->ndim == 2 && codes->shape[1] == bytes && (bytes < 2 || codes->stride[1] == 1)) return GM_OK;
     if (codes->ndim == 2 && codes->shape[1] == bytes)
-        return GM_FAIL(GM_ESHAPE, "%s: the bytes of a row of codes must lie side by side: contiguous() makes it so", op);
+        return GM_FAIL(GM_ESHAPE, "%s: the bytes of a row of codes must lie side by side: contiguous() makes it so",
+                       op);
     return GM_FAIL(GM_ESHAPE,
                    "%s: codes are %s; rows of %" PRId64 " numbers of %" PRId64 " bits in groups of %" PRId64
                    " have %" PRId64 " bytes",

@@ -46,7 +46,8 @@ describe("gm.quantize" .. (two and " in 1D on two ranks" or ""), function()
   end
 
   for _, kind in ipairs { { bits = 8, group = 32 }, { bits = 4, group = 32 }, { bits = 4, group = 64 } } do
-    for _, case in ipairs { {}, { tied = false }, { vocabulary = 2100 } } do -- the last table is cut over its rows in 1D
+    -- the last table is cut over its rows in 1D
+    for _, case in ipairs { {}, { tied = false }, { vocabulary = 2100 } } do
       it(("a model computes with %d bits in groups of %d what it computes with their numbers, %s"):format(kind.bits,
         kind.group, case.vocabulary and "many rows" or case.tied == false and "untied" or "tied"),
         numeric.f64(function()
@@ -55,7 +56,7 @@ describe("gm.quantize" .. (two and " in 1D on two ranks" or ""), function()
             local report = gm.quantize(model, { bits = kind.bits, group = kind.group,
               match = case.tied == false and { "blocks", "head", "tokens" } or nil })
             assert.equal(case.tied == false and 12 or 11, #report.layers)
-            -- a number moves by at most half a unit of 127 or 8 of the largest of its group; of normal numbers much less
+            -- a number moves by at most half of 1/127 or 1/8 of the largest of its group; most move by much less
             assert.is_true(report.worst.error < (kind.bits == 8 and 0.01 or 0.15) and report.mean > 0)
             -- in f64 both sum the same products, in another order
             numeric.agree(logits_of(model), logits_of(with_numbers(other, kind)), 1e-12)

@@ -1,5 +1,5 @@
-/* few_bits.c - layouts of weights of few bits. Their rows are bytes, in whole blocks (kernels/few_bits.h), so a cut of the
- * bytes is a cut of the numbers only where every part has whole blocks. */
+/* few_bits.c - layouts of weights of few bits. Their rows are bytes, in whole blocks (kernels/few_bits.h), so a cut of
+ * the bytes is a cut of the numbers only where every part has whole blocks. */
 #include <string.h>
 
 #include "family.h"

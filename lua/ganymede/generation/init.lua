@@ -196,7 +196,8 @@ local function run(model, opt, rows)
     while open do
       tensors.scope(function()
         local given = step == 0 and ids or column(rows.last)
-        rows.last = choose(opt, rows, caches.with(kept, function(x) return last_logits(model, list, x) end, given), step)
+        local logits = caches.with(kept, function(x) return last_logits(model, list, x) end, given)
+        rows.last = choose(opt, rows, logits, step)
       end)
       middle = middle or core.now()
       open, step = add_all(opt, rows, rows.last, ends), step + 1

@@ -47,7 +47,8 @@ function few.rows(m, index, padding_index)
   local kind = few.of(m)
   if not kind then return ops.embedding(m:use "weight", index, padding_index) end
   local codes = m.weight -- made here, if not before: its dtype is known then
-  return ops.dequantize(codes, kind.columns, { bits = kind.bits, group = kind.group, dtype = kind.dtype, index = index })
+  local wanted = { bits = kind.bits, group = kind.group, dtype = kind.dtype, index = index }
+  return ops.dequantize(codes, kind.columns, wanted)
 end
 
 -- ---------------------------------------------------------------- rounding
@@ -106,7 +107,9 @@ local function chosen(model, match)
     end
   end
   for i, pattern in ipairs(match) do
-    if not used[i] then error(("gm.quantize: match[%d] = %q matches no layer whose weight can have few bits"):format(i, pattern), 0) end
+    if not used[i] then
+      error(("gm.quantize: match[%d] = %q matches no layer whose weight can have few bits"):format(i, pattern), 0)
+    end
   end
   if #list == 0 then error("gm.quantize: the model has no linear layer", 0) end
   return list
@@ -140,8 +143,8 @@ function few.mark(model, opt)
   end
 end
 
---- What has been rounded: { layers = { { path, bits, error } ... }, worst = the one of the largest error, mean }. Error:
--- the root of the mean square of what was rounded away, divided by that of the numbers. nil: nothing has.
+--- What has been rounded: { layers = { { path, bits, error } ... }, worst = the one of the largest error, mean }.
+-- Error: the root of the mean square of what was rounded away, divided by that of the numbers. nil: nothing has.
 function few.report(model)
   local layers, worst, sum = {}, nil, 0
   for _, p in ipairs(model:declared()) do
@@ -160,8 +163,8 @@ end
 -- must lie on one rank. Collective where weights are cut.
 -- @param model a module
 -- @param options bits, group, and which layers
--- @return { layers = list of { path, bits, error }, worst = the entry with the largest error, mean = of all errors }; an
--- error is the root mean square of what was rounded away, divided by that of the numbers
+-- @return { layers = list of { path, bits, error }, worst = the entry with the largest error, mean = of all errors };
+-- an error is the root mean square of what was rounded away, divided by that of the numbers
 -- @error a pattern matches nothing; a layer computes in a way that cannot read such weights
 -- @see gm.pretrained, gm.lora, ops.quantize
 -- @example

@@ -182,8 +182,8 @@ local function whole(t) return t:redistribute { cuts = {} } end
 -- W = W + scale B A, in the layout of W.
 local function merge(m)
   if few_bits.of(m) then
-    error(("gm.merge_lora: the weight of '%s' has few bits (gm.quantize), which would lose what the adapter has learnt; "
-      .. "load the model without quantize, and the adapters into it"):format(m:path()), 0)
+    error(("gm.merge_lora: the weight of '%s' has few bits (gm.quantize), which would lose what the adapter has "
+      .. "learnt; load the model without quantize, and the adapters into it"):format(m:path()), 0)
   end
   local adapter, w = m.lora, m.weight
   local sum = ops.linear(whole(adapter.b.weight), whole(adapter.a.weight):transpose(1, 2)) * adapter.opt.scale
