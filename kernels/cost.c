@@ -54,6 +54,17 @@ static double flops_bias_activation_grad(const gm_call *c)
 
 /* g' x and g w: each element of the second operand is multiplied with a row or column of g */
 static double weight_product(const gm_call *c) { return 2 * first_in(c) * (double)c->in[1]->shape[1]; }
+/* a number is its code times a scale; the product is that of the numbers */
+static double flops_quantize(const gm_call *c) { return 2 * first_in(c); }
+static double flops_dequantize(const gm_call *c) { return first_out(c); }
+static double quantized_product(const gm_call *c)
+{
+    return 2 * first_out(c) * (double)c->in[0]->shape[c->in[0]->ndim - 1];
+}
+static double flops_linear_quantized(const gm_call *c)
+{
+    return quantized_product(c) + first_out(c) * ((c->in[2] ? 1 : 0) + (c->attrs->function ? 1 : 0));
+}
 static double flops_linear_weight_grad(const gm_call *c) { return weight_product(c) + (c->out[1] ? first_in(c) : 0); }
 static double flops_linear_input_grad(const gm_call *c) { return weight_product(c) + 2 * first_out(c); }
 
@@ -169,6 +180,7 @@ double gm_cost_products(const gm_call *call)
 {
     switch (call->op) {
     case GM_OP_linear: return linear_product(call);
+    case GM_OP_linear_quantized: return quantized_product(call);
     case GM_OP_linear_weight_grad:
     case GM_OP_linear_input_grad: return weight_product(call);
     case GM_OP_matmul:

@@ -321,6 +321,9 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_dropout] = {dropout_rule, 0, 0},
     [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
     [GM_OP_linear] = {gm_linear_rule, 3, 2, .splits = true},
+    [GM_OP_quantize] = {.stops = true},
+    [GM_OP_dequantize] = {.stops = true},
+    [GM_OP_linear_quantized] = {gm_linear_quantized_rule, 2, 2},
     [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
     [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
     [GM_OP_softmax] = {softmax_rule, 0, 1},
@@ -347,7 +350,8 @@ uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value 
 
 uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs)
 {
-    return op == GM_OP_linear && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
+    bool product = op == GM_OP_linear || op == GM_OP_linear_quantized;
+    return product && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
 }
 
 const gm_gradient *gm_gradient_of(gm_op op) { return &gradients[op]; }

@@ -1,4 +1,5 @@
-/* linear.c - the backward rule of the op `linear`, and the parts of it that the rules of sharded products share.
+/* linear.c - the backward rules of the ops `linear` and `linear_quantized`, and the parts of the first that the rules of
+ * sharded products share.
  *
  * Products do further work where they can, which saves passes over the gradient. The product of dw also computes db,
  * the column sums of the gradient that it reads. The product of dx also applies the derivative of the previous layer's
@@ -111,4 +112,18 @@ void gm_linear_rule(gm_backward *b)
     if (gm_backward_wants(b, 0)) input_gradient(b, rows, weight);
     if (gm_backward_wants(b, 1)) gm_linear_rule_weight(b, rows, gm_work_flat(w, x));
     gm_linear_rule_keep(b, dpre);
+}
+
+/* Weights of few bits: dx only, by the weights as numbers, which live until the product is there. */
+void gm_linear_quantized_rule(gm_backward *b)
+{
+    gm_work   *w = gm_backward_work(b);
+    gm_attrs   a = *gm_backward_attrs(b);
+    gm_tensor *dpre = gm_linear_rule_bias(b, gm_work_contiguous(w, gm_backward_grad(b, 0)));
+    if (w->st != GM_OK || !gm_backward_wants(b, 0)) return;
+    const gm_spec *x = gm_backward_input(b, 0);
+    gm_tensor     *in[2] = {gm_backward_saved(b, 1), NULL};
+    a.columns = x->shape[x->ndim - 1];
+    a.dtype = x->dtype;
+    input_gradient(b, gm_work_flat(w, dpre), gm_work_run(w, GM_OP_dequantize, 2, in, &a));
 }

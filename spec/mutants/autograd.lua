@@ -445,4 +445,13 @@ for (int i = 0; i < 1; i++)
     breaks = "contiguous tensors are copied",
     test = "unit work_copies*",
   },
+  {
+    name = "884-few-bits-dx", file = "host/autograd/linear.c",
+    find = [[gm_tensor *dpre = gm_linear_rule_bias(b, gm_work_contiguous(w, gm_backward_grad(b, 0)));
+    if (w->st != GM_OK || !gm_backward_wants(b, 0)) return;]],
+    replace = [[gm_tensor *dpre = gm_work_contiguous(w, gm_backward_grad(b, 0));
+    if (w->st != GM_OK || !gm_backward_wants(b, 0)) return;]],
+    breaks = "the gradient of x goes past the activation",
+    test = "spec/kernels/few_bits_spec.lua -f 'let gradients'",
+  },
 }

@@ -196,8 +196,8 @@ or nil, f))
   },
   {
     name = "751-lora-trains-all", file = "lua/ganymede/nn/module.lua",
-    find = [[      if p.entry.frozen then t:requires_grad(false) end]],
-    replace = [[]],
+    find = [[elseif p.entry.frozen then t:requires_grad(false) end]],
+    replace = [[end]],
     breaks = "what gm.lora freezes before it is allocated is trained",
     test = "spec/nn/lora_spec.lua -f freezes",
   },
@@ -235,5 +235,19 @@ or nil, f))
     replace = [[ops.rms_norm(k, self:use "query_norm", eps)]],
     breaks = "keys are normalised by the weights of queries",
     test = "spec/golden/layers_spec.lua -f qwen3",
+  },
+  {
+    name = "882-few-bits-table", file = "lua/ganymede/nn/few_bits.lua",
+    find = [[dtype = kind.dtype, index = index })]],
+    replace = [[dtype = "f32", index = index })]],
+    breaks = "a table of few bits gives f32 in a model of f64",
+    test = "spec/nn/few_bits_spec.lua -f 'bits in groups'",
+  },
+  {
+    name = "883-few-bits-export", file = "lua/ganymede/hub/pretrained.lua",
+    find = [[    if p.entry.few then]],
+    replace = [[    if p.entry.few and false then]],
+    breaks = "a model of few bits is exported",
+    test = "spec/nn/few_bits_spec.lua -f misspelt",
   },
 }

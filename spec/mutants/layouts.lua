@@ -207,4 +207,18 @@ gm_layout probabilities = lse_of(o);
     breaks = "each rank of a cut sequence counts positions from 0",
     test = "spec/layout/padding_spec.lua -f rotary",
   },
+  {
+    name = "880-few-bits-blocks", file = "host/autograd/layout_rules/few_bits.c",
+    find = [[columns % (parts * c->attrs->group) == 0 &&]],
+    replace = [[columns >= 0 &&]],
+    breaks = "two ranks share a block of a row of weights",
+    test = "spec/nn/few_bits_spec.lua -f 'would share'",
+  },
+  {
+    name = "881-few-bits-columns", file = "host/autograd/layout_rules/few_bits.c",
+    find = [[c->out[0].partial |= gm_layout_dim_axes(&codes->layout, 1);]],
+    replace = [[]],
+    breaks = "the product of parts of rows is taken for the sum",
+    test = "spec/nn/few_bits_spec.lua -f 'many rows'",
+  },
 }

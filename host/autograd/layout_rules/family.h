@@ -44,6 +44,9 @@ void gm_rule_terms(gm_rule_call *c, int first);
 /* The last step: asks for slices of inputs that are not cut along a joined dimension that the output has cut.
  * GM_ESHAPE: the layout of the output is not legal. */
 gm_status gm_rule_slices(gm_rule_call *c);
+/* dequantize: cuts dimension `to` of the result as the rows of codes are, and makes attrs->columns those of this rank's
+ * block. GM_ESHAPE: a block of numbers would be cut. */
+gm_status gm_rule_few_columns(gm_rule_call *c, int to);
 /* Sets attrs->box to this rank's block of a tensor of this global shape and layout. */
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
 
@@ -53,6 +56,7 @@ gm_status gm_rule_attention_dims(gm_rule_call *c);
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);
 gm_status gm_layout_rule_random(gm_rule_call *c);
 gm_status gm_layout_rule_contraction(gm_rule_call *c);
+gm_status gm_layout_rule_few_bits(gm_rule_call *c);
 gm_status gm_layout_rule_rowwise(gm_rule_call *c);
 gm_status gm_layout_rule_norm(gm_rule_call *c);
 gm_status gm_layout_rule_attention(gm_rule_call *c);

@@ -1,4 +1,4 @@
-/* embedding.c - rows of a table whose vocabulary is cut.
+/* embedding.c - rows of a table whose vocabulary is cut: embedding, and dequantize with an index.
  *
  * Each rank looks up the rows that it holds and gives zeros for the others, so the result is partial over the axes of
  * the vocabulary. Nothing is sent, forward or backward: the gradient of the result is whole on every rank, and each
@@ -39,28 +39,28 @@ static void embedding_rule(gm_backward *b)
     if (k.count) gm_work_into(w, GM_OP_embedding_grad, 2, in, &a, 1, &rows);
 }
 
-/* The result's block, new. */
-static gm_status look_up(gm_rank *r, gm_value *const *fitted, gm_tensor **y)
+/* The result's block, new. attrs: of dequantize, or of no meaning. */
+static gm_status look_up(gm_rank *r, gm_op op, const gm_attrs *attrs, gm_value *const *fitted, gm_tensor **y)
 {
     const gm_value *table = fitted[W], *index = fitted[INDEX];
-    gm_attrs        a = gm_attrs_default();
+    gm_attrs        a = op == GM_OP_dequantize ? *attrs : gm_attrs_default();
     gm_rows         k = gm_rows_here(r, &table->layout, 2, table->shape, 0);
     gm_work         w;
-    gm_work_begin(&w, r, "embedding");
+    gm_work_begin(&w, r, gm_op_name(op));
     a.part = true;
     gm_tensor *in[2] = {held_rows(&w, &k, table->local), local_rows(&w, &k, index->local)};
-    *y = gm_work_keep(&w, gm_work_run(&w, GM_OP_embedding, 2, in, &a));
+    *y = gm_work_keep(&w, gm_work_run(&w, op, 2, in, &a));
     return gm_work_end(&w);
 }
 
-static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,
+static gm_status sharded(gm_rank *r, gm_op op, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,
                          const gm_spec *global, const gm_fit *fit, gm_value **y)
 {
     gm_value  *fitted[N_IN], *v = NULL;
     gm_tensor *block = NULL;
     gm_status  st;
     GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
-    GM_TRY_OR(look_up(r, fitted, &block), st, done);
+    GM_TRY_OR(look_up(r, op, attrs, fitted, &block), st, done);
     GM_TRY_OR(gm_value_take_block(r, block, layout, global->ndim, global->shape, &v), st, done);
     GM_TRY_OR(gm_padding_finish(v), st, done);
     gm_record rec = {.name = "embedding",
@@ -74,7 +74,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
                      .n_saved = 1,
                      .saved = &fitted[INDEX],
                      .splits = true};
-    GM_TRY_OR(gm_tape_record(r, &rec), st, done);
+    if (op == GM_OP_embedding) GM_TRY_OR(gm_tape_record(r, &rec), st, done);
     *y = v;
     v = NULL;
 done:
@@ -102,5 +102,23 @@ gm_status gm_sharded_embedding(gm_rank *r, const gm_value_call *call, gm_value *
     GM_TRY(gm_rule_join(&c, W, 1, in[INDEX]->ndim));
     layout.partial = gm_layout_dim_axes(&w->layout, 0);
     GM_TRY(gm_rule_slices(&c));
-    return sharded(r, in, &a, &layout, &global, fit, out);
+    return sharded(r, call->op, in, &a, &layout, &global, fit, out);
+}
+
+gm_status gm_sharded_dequantize(gm_rank *r, const gm_value_call *call, gm_value **out)
+{
+    gm_value *const *in = call->in;
+    gm_attrs         a = *call->attrs;
+    gm_spec          global;
+    gm_layout        layout;
+    gm_fit           fit[N_IN];
+    if (in[W]->ndim != 2 || !in[W]->layout.n_cuts[0] || !in[INDEX]) return gm_apply_blocks(r, call, out);
+    GM_TRY(gm_judge_call(call, &global));
+    gm_rule_call c = gm_rule_begin(r, "dequantize", call->op, N_IN, in, &a, 1, &global, &layout, fit);
+    GM_TRY(gm_rule_no_partial(&c));
+    for (int d = 0; d < in[INDEX]->ndim; d++) GM_TRY(gm_rule_join(&c, INDEX, d, d));
+    GM_TRY(gm_rule_few_columns(&c, in[INDEX]->ndim));
+    layout.partial = gm_layout_dim_axes(&in[W]->layout, 0);
+    GM_TRY(gm_rule_slices(&c));
+    return sharded(r, call->op, in, &a, &layout, &global, fit, out);
 }

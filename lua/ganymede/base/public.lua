@@ -36,6 +36,7 @@ public.from = {
   save_adapter = { "ganymede.hub.adapters", "save_adapter" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
+  quantize   = { "ganymede.nn.few_bits", "quantize" },
   lora       = { "ganymede.nn.lora", "lora" },
   merge_lora = { "ganymede.nn.lora", "merge_lora" },
   freeze     = { "ganymede.nn.lora", "freeze" },

@@ -8,6 +8,7 @@ local config = require "ganymede.config"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local few_bits = require "ganymede.nn.few_bits"
 local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
@@ -67,6 +68,7 @@ function verb.arguments(parser)
   parser:option("--cache-memory", "bytes of these pages on a rank, such as 64M, in place of --pages"):argname "BYTES"
     :convert(machine.bytes_of)
   parser:option("--dtype", "the type of the numbers (default f32)"):choices { "f32", "bf16", "f16", "f64" }
+  parser:option("--quantize", "round the weights of products to so many bits"):choices { "int8", "int4" }
   parser:option("--json", "write one JSON document with all answers"):argname "FILE"
   parser:option("--set", "set a key of the settings, such as parallel={tensor={size=2,mode=\"1d\"}}; may be repeated")
     :count "*":argname "KEY=VALUE"
@@ -172,6 +174,14 @@ local function options_of(args, model, tokenizer, prompts)
   }
 end
 
+-- Says how far the weights have moved.
+local function tell_rounding(model)
+  local report = few_bits.report(model:materialize())
+  if not report then return end
+  log.info("weights of %d bits in %d layers: relative error %.3f %% on average, worst %.3f %% in %s",
+    report.worst.bits, #report.layers, 100 * report.mean, 100 * report.worst.error, report.worst.path)
+end
+
 local function write(text)
   io.stdout:write(text)
   io.stdout:flush()
@@ -240,12 +250,14 @@ local function run(args)
   refuse_training(settings)
   session.join(settings, { flags = { model = args.model, adapter = args.adapter } })
   if args.dtype then gm.set_default_dtype(args.dtype) end
-  local model = gm.pretrained(args.model)
+  local model = gm.pretrained(args.model, { quantize = args.quantize })
   local tokenizer = tokenizer_of(args, model)
   if args.adapter then gm.load_adapter(model, args.adapter) end
   stages.of(model)
   resting.begin(model, settings, context.current().plan.pipeline)
-  if args.adapter then gm.merge_lora(model) end -- so that a token costs no more than without
+  tell_rounding(model)
+  -- merged, a token costs no more than without; weights of few bits would lose what the adapter has learnt
+  if args.adapter and not args.quantize then gm.merge_lora(model) end
   if args.chat then talk(args, model, tokenizer) else answer(args, model, tokenizer) end
   ranks.from_first(function() return nil end) -- all end together
 end

@@ -83,7 +83,7 @@ local function call(run, rows, taken, ids)
   for i, row in ipairs(rows) do kept[i] = row.kept end
   tensors.scope(function()
     local s = ids:size(2)
-    list = logits.choose(run.opt, rows, pages.with(run.pool, kept, taken, s, logits.last, run.model, ids))
+    list = logits.choose(run.opt, rows, pages.with(run.pool, kept, taken, s, logits.last, run.model, run.sections, ids))
   end)
   texts.add(run.opt, rows, list, run.ends)
   local now, open = core.now(), {}
@@ -160,8 +160,8 @@ end
 -- the model read, and the run; sets rate of each row, the tokens a second that were added to it behind the first.
 function batching.run(model, opt, rows, ends)
   local pool, most = pool_of(model, opt, rows)
-  local run = { model = model, opt = opt, ends = ends, pool = pool, most = most, waiting = { unpack(rows) },
-    active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
+  local run = { model = model, sections = logits.sections(model), opt = opt, ends = ends, pool = pool, most = most,
+    waiting = { unpack(rows) }, active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
   pool:close()

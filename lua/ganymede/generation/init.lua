@@ -57,19 +57,22 @@ end
 local function run(model, opt, rows, ends)
   local step, began, middle = 0, core.now(), nil
   local ids, starts = prompts.batch(rows)
+  local list = logits.sections(model)
   local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256))
+  local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(function()
     local open, last = true, nil
     while open do
       tensors.scope(function()
         local given = step == 0 and ids or prompts.column(last)
-        local scores = caches.with(kept, given:size(2), logits.last, model, given)
+        local scores = caches.with(kept, given:size(2), logits.last, model, list, given)
         last = logits.choose(opt, rows, scores)
       end)
       middle = middle or core.now()
       open, step = texts.add(opt, rows, last, ends), step + 1
     end
   end)
+  collectgarbage("setpause", pause)
   kept:close()
   if not ok then error(err, 0) end
   return middle - began, core.now() - middle, step
@@ -123,7 +126,9 @@ function M.generate(model, opt)
   local rows, training, results, prefill = prompts.rows(opt, opt.positions), model.training, {}, nil
   local stage, ends = stages.of(model), set_of(opt.stop_tokens)
   model:eval():materialize() -- files of the model are read now, not in the time of the prompts
+  local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)
+  collectgarbage("setpause", pause)
   if training then model:train() end
   if not ok then error(err, 0) end
   for i, row in ipairs(rows) do results[i] = result_of(opt, row, prefill) end

@@ -25,9 +25,13 @@ function logits_of.from_section(model, list, first, s, ...)
   return list[#list].forward(narrowed(s, sections.run(list, first, #list - 1, false, ...)))
 end
 
---- The same of a whole model, for ids (b, s).
-function logits_of.last(model, ids)
-  local list, s = model.head_is_pointwise and sections.of(model), ids:size(2)
+--- The sections of a model whose last one reads each position by itself, or nil. It looks at all modules of the model:
+-- once for a generation, not for each step.
+function logits_of.sections(model) return model.head_is_pointwise and sections.of(model) or nil end
+
+--- Logits (b, 1, vocabulary) of the last position of ids (b, s). list: what logits_of.sections gives.
+function logits_of.last(model, list, ids)
+  local s = ids:size(2)
   if not list then return ops.narrow(model(ids), 2, s, 1) end
   return logits_of.from_section(model, list, 1, s, ids)
 end

@@ -10,6 +10,7 @@
 -- The trap: the folder must stay until all parameters were made (model:materialize, or the first use).
 -- @module ganymede.hub.pretrained
 local export = require "ganymede.hub.export"
+local few_bits = require "ganymede.nn.few_bits"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -30,6 +31,8 @@ M.options = {
       .. "missing keeps its initial numbers" },
   dropout = { type = "number", optional = true, min = 0, below = 1,
     doc = "the dropout of the model, in place of that of config.json" },
+  quantize = { type = { "string", "table" }, optional = true,
+    doc = "round weights as they are read: int8, int4, or a table of bits, group and match (gm.quantize)" },
 }
 
 -- Makes each parameter with the numbers of the source.
@@ -54,6 +57,7 @@ local function build(opt)
   source:check(model)
   read_when_made(model, source)
   read_buffers(model, source)
+  if opt.quantize then few_bits.mark(model, few_bits.given("quantize", opt.quantize)) end
   model.source = source
   return model
 end
@@ -63,16 +67,18 @@ end
 -- @param options what to be strict about
 -- @return the model; its field `source` has the folder's `path` and `stop_tokens`, the tokens that end a text
 -- @error config.json or an array says what this program does not have, or is damaged
--- @see gm.generate, gm.lora, gm.load_adapter, gm.open_arrays, gm.export_model
+-- @see gm.generate, gm.lora, gm.load_adapter, gm.quantize, gm.open_arrays, gm.export_model
 -- @example
 --   model = gm.pretrained "spec/golden/hub/llama"
 --   model(gm.zeros({ 1, 4 }, { dtype = "i64" })):shape() --> { 1, 4, 29 }
 function M.pretrained(path, opt)
-  return build { path = path, ignore = opt.ignore, strict = opt.strict, dropout = opt.dropout }
+  return build { path = path, ignore = opt.ignore, strict = opt.strict, dropout = opt.dropout,
+    quantize = opt.quantize }
 end
 
 M.pretrained = signature.declare("gm.pretrained", "path string, options options?", {
   ignore = M.options.ignore, strict = M.options.strict, dropout = M.options.dropout,
+  quantize = M.options.quantize,
 }, M.pretrained)
 
 --- Writes a model in Hugging Face's format: config.json, model.safetensors, and the files of the tokenizer that it came

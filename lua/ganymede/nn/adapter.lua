@@ -10,6 +10,7 @@
 -- @module ganymede.nn.adapter
 local core = require "ganymede.core"
 local Dropout = require("ganymede.nn.dropout").Dropout
+local few_bits = require "ganymede.nn.few_bits"
 local init = require "ganymede.nn.initializers"
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
@@ -137,6 +138,10 @@ end
 -- The squares of the norms of the rows of W + scale B A, as W lies. A and B are brought to it: both are narrow.
 local function squares(self)
   local layer, scale = self.opt.layer, self.scale
+  if few_bits.of(layer) then
+    error(("%s: an adapter with a magnitude (DoRA) needs the norms of the weight, which has few bits (gm.quantize); "
+      .. "use dora = false"):format(layer:path()), 0)
+  end
   local w = precision.wide(layer.weight)
   local cuts = axes_of(w)
   local a = precision.wide(self.a.weight)

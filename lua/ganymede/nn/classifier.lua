@@ -1,14 +1,15 @@
 --- The last layer of a model: the scores (logits) of the classes, y = x W' + b. Its weight may be an embedding's table.
 -- It is a class of its own because a mesh cuts it differently from Linear: over the classes, together with the loss.
 -- @module ganymede.nn.classifier
+local few_bits = require "ganymede.nn.few_bits"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.tensor.ops"
 local projection = require "ganymede.nn.projection"
 
 local Classifier = module.class "Classifier"
 
 Classifier.matrices = {} -- a head: no matrix of a hidden layer (ganymede.optim.muon)
+Classifier.reads_few_bits = true
 Classifier.positional = { "inputs", "classes" }
 Classifier.aliases = { in_features = "inputs", num_classes = "classes" }
 Classifier.options = {
@@ -57,7 +58,7 @@ end
 function Classifier:forward(x)
   local chunk = self.opt.chunk
   if chunk > 0 then return projection.new(x:settle(), self:use "weight", self:use "bias", chunk, self:path()) end
-  return ops.linear(x:settle(), self:use "weight", self:use "bias"):settle()
+  return few_bits.linear(self, x:settle(), self:use "bias"):settle()
 end
 
 return Classifier

@@ -2,6 +2,7 @@
 -- @module ganymede.nn.embedding
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
+local few_bits = require "ganymede.nn.few_bits"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
@@ -10,6 +11,7 @@ local stream = require "ganymede.nn.stream"
 local Embedding = module.class "Embedding"
 
 Embedding.matrices = {} -- tables: no matrix of a hidden layer (ganymede.optim.muon)
+Embedding.reads_few_bits, Embedding.table_of_rows = true, true
 Embedding.positional = { "count", "width", "padding_index" }
 Embedding.aliases = { num_embeddings = "count", embedding_dim = "width", padding_idx = "padding_index" }
 Embedding.options = {
@@ -39,7 +41,7 @@ function Embedding:enter(index) return stream.enter(index) end -- luacheck: igno
 
 --- index (batch), (batch, sequence) or (...) i64 or i32 -> (..., width); backward: dW is added to, row by row.
 function Embedding:forward(index)
-  return stream.join(ops.embedding(self:use "weight", self:enter(index), self.opt.padding_index))
+  return stream.join(few_bits.rows(self, self:enter(index), self.opt.padding_index))
 end
 
 local PositionEmbedding = module.class "PositionEmbedding"

@@ -1,5 +1,6 @@
 --- A dense layer: y = f(x W' + b). If there is an activation f, the kernel of the product also computes it.
 -- @module ganymede.nn.linear
+local few_bits = require "ganymede.nn.few_bits"
 local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -40,8 +41,8 @@ end
 -- added. A mode of tensor parallelism replaces this method. -> y, and b if it was not added.
 function Linear:product(x, f, bare)
   local b = self:use "bias"
-  if bare or self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end
-  return ops.linear(x, self:use "weight", b, f)
+  if bare or self.opt.skip_bias_add then return few_bits.linear(self, x), b end
+  return few_bits.linear(self, x, b, f)
 end
 
 -- The `partition` of the two layers of an adapter (ganymede.nn.lora) on this mesh: of the one that x enters, and of the
@@ -68,5 +69,7 @@ function Linear:forward(x)
   local y, b = adapted(self, adapter, x)
   return f and ops[f](y) or y, b
 end
+
+Linear.reads_few_bits = Linear.forward -- another forward may read the weight in its own way
 
 return Linear

@@ -14,6 +14,7 @@
 -- @module ganymede.nn.lora
 local adapters = require "ganymede.nn.adapter"
 local core = require "ganymede.core"
+local few_bits = require "ganymede.nn.few_bits"
 local gathered = require "ganymede.nn.gathered"
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
@@ -244,6 +245,10 @@ end)
 
 -- W = W + scale B A, in the layout of W; with a magnitude, each row times m / norm.
 local function merge(m)
+  if few_bits.of(m) then
+    error(("gm.merge_lora: the weight of '%s' has few bits (gm.quantize), which would lose what the adapter has "
+      .. "learnt; load the model without quantize, and the adapters into it"):format(m:path()), 0)
+  end
   local adapter, w = m.lora, m.weight
   local cuts = core.layout(w).cuts
   gathered.gathered(w, function()

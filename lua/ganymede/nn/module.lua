@@ -211,6 +211,7 @@ end
 
 --- Freezes a declared parameter, or lets it be trained again: from now on it has (no) gradient, allocated or not.
 function M.freeze(entry, frozen)
+  if entry.few and not frozen then error(entry.name .. ": a weight of few bits has no gradient (gm.quantize)", 0) end
   entry.frozen = frozen or nil
   if entry.tensor then entry.tensor:requires_grad(not frozen) end
 end
@@ -228,7 +229,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
       local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer,
         p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
-      if p.entry.frozen then t:requires_grad(false) end
+      if p.entry.few then t = p.entry.few:make(t) elseif p.entry.frozen then t:requires_grad(false) end
       p.entry.tensor = t:keep()
       if M.made_parameter then M.made_parameter(t) end
     end

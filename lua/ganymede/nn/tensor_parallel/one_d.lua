@@ -11,6 +11,7 @@
 local Classifier = require "ganymede.nn.classifier"
 local Dropout = require("ganymede.nn.dropout").Dropout
 local embedding = require "ganymede.nn.embedding"
+local few_bits = require "ganymede.nn.few_bits"
 local LayerNorm = require "ganymede.nn.layer_norm"
 local Linear = require "ganymede.nn.linear"
 local ops = require "ganymede.tensor.ops"
@@ -40,7 +41,7 @@ local function placement(self) return is(self, "row") and row or not is(self, "w
 local function product_of_row(self, x, f, bare)
   local b = self:use "bias"
   local skip = bare or self.opt.skip_bias_add
-  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not skip and b or nil))
+  local y = stream.join(few_bits.linear(self, stream.to(x, CUT), not skip and b or nil))
   if skip then return y, b end
   return f and ops[f](y) or y
 end

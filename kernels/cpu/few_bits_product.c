@@ -1,0 +1,329 @@
+/* few_bits_product.c - y = f(x w' + b) with weights of 8 or 4 bits. Part of few_bits.c, which says which loops serve
+ * how many rows. */
+
+typedef struct few_product {
+    few_weights    w;
+    gemm_thin      g;     /* where results go; w is not used */
+    int64_t        units; /* of 32 numbers, in a row */
+    const int16_t *q;     /* (m, units, 32): x over its scale, rounded */
+    const float   *scale; /* (m, units) */
+    const float   *eight; /* (m, units): 8 times the sum of q, because codes of 4 bits count from -8 */
+} few_product;
+
+#if CPU_VECTOR >= 32
+/* ---- x as whole numbers ---- */
+
+/* The last n numbers of a row, fewer than 32, with zeros behind them. */
+static void few_copy_tail(int64_t n, const float *x, float *y)
+{
+    memset(y, 0, FEW_UNIT * sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *y);
+}
+
+/* 32 numbers. Where one is not finite, the scale is NaN. */
+static void few_round_unit(const float *x, int16_t *q, float *scale, float *eight)
+{
+    __m256 v[4], largest = _mm256_setzero_ps(), strange = _mm256_setzero_ps();
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        largest = _mm256_max_ps(largest, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[i]));
+        strange = _mm256_fmadd_ps(v[i], _mm256_setzero_ps(), strange);
+    }
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps(largest, 1));
+    __m128 odd = _mm_add_ps(_mm256_castps256_ps128(strange), _mm256_extractf128_ps(strange, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    odd = _mm_add_ps(odd, _mm_movehl_ps(odd, odd));
+    float size = fmaxf(most[0], most[1]), nothing = odd[0] + odd[1];
+    *scale = (size > 1e-30f ? size / 32767 : 0) + nothing;
+    __m256  inverse = _mm256_set1_ps(*scale > 0 ? 32767 / size : 0);
+    __m256i whole[4], sum = _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    for (int i = 0; i < 4; i++) sum = _mm256_add_epi32(sum, whole[i]);
+    for (int i = 0; i < 4; i += 2) { /* packs exchanges the middle quarters */
+        __m256i two = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[i], whole[i + 1]), 0xd8);
+        _mm256_storeu_si256((__m256i *)(q + 8 * i), two);
+    }
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    *eight = (float)(8 * _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
+}
+
+static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eight)
+{
+    float tail[FEW_UNIT];
+    for (int64_t i = 0, at = 0; i < p->g.m; i++)
+        for (int64_t u = 0; u < p->units; u++, at++) {
+            int64_t      left = p->g.k - u * FEW_UNIT;
+            const float *x = p->g.x + i * p->g.k + u * FEW_UNIT;
+            if (left < FEW_UNIT) few_copy_tail(left, x, tail);
+            few_round_unit(left < FEW_UNIT ? tail : x, q + at * FEW_UNIT, scale + at, eight + at);
+        }
+    p->q = q;
+    p->scale = scale;
+    p->eight = eight;
+}
+
+/* ---- products of whole numbers ---- */
+
+/* In vectors of 32 bytes with AVX-512 too: the two halves of a unit are added before they become floats, so that a unit
+ * takes one conversion and one product with the scale, of half the width. */
+#if CPU_VECTOR == 64
+#define FEW_ROWS 4 /* of x: 16 sums, 8 vectors of weights, 2 of x: of 32 registers */
+#else
+#define FEW_ROWS 1
+#endif
+typedef struct few_words {
+    __m256i low, high;
+} few_words;
+
+CPU_INLINE few_words few_words_of(int64_t bits, const uint8_t *c)
+{
+    const __m128i *at = (const __m128i *)c;
+    if (bits == 8)
+        return (few_words){_mm256_cvtepi8_epi16(_mm_loadu_si128(at)), _mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1))};
+    __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128(at));
+    return (few_words){_mm256_and_si256(v, _mm256_set1_epi16(15)), _mm256_srli_epi16(v, 4)};
+}
+
+CPU_INLINE few_words few_words_at(const int16_t *q)
+{
+    return (few_words){_mm256_loadu_si256((const __m256i *)q), _mm256_loadu_si256((const __m256i *)(q + 16))};
+}
+
+CPU_INLINE __m256 few_dot(few_words a, few_words b)
+{
+    __m256i low = _mm256_madd_epi16(a.low, b.low), high = _mm256_madd_epi16(a.high, b.high);
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
+}
+
+CPU_INLINE float few_sum(__m256 v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return s[0] + s[1];
+}
+
+/* The scales of four blocks. */
+CPU_INLINE __m128 few_scales(const uint8_t *const *w)
+{
+    uint16_t s[4];
+    for (int c = 0; c < 4; c++) memcpy(&s[c], w[c], 2);
+    __m128i four = _mm_insert_epi16(_mm_cvtsi32_si128(s[0]), s[1], 1);
+    return _mm_cvtph_ps(_mm_insert_epi16(_mm_insert_epi16(four, s[2], 2), s[3], 3));
+}
+
+/* sums[c][i] of four rows of w and `rows` rows of x, from row `first` on. */
+CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_product *p, int64_t first,
+                          const uint8_t *const *at, float (*sums)[FEW_ROWS])
+{
+    __m256         sum[4][FEW_ROWS];
+    __m128         shift[FEW_ROWS];
+    const uint8_t *w[4] = {at[0], at[1], at[2], at[3]};
+    const int64_t  bytes = FEW_UNIT * bits / 8, ahead = 4 * p->w.step;
+    for (int i = 0; i < rows; i++) shift[i] = _mm_setzero_ps();
+    for (int c = 0; c < 4; c++)
+        for (int i = 0; i < rows; i++) sum[c][i] = _mm256_setzero_ps();
+    for (int64_t u = 0; u < p->units; u += per_block) {
+        __m128  scales = few_scales(w);
+        int64_t end = p->units - u < per_block ? p->units - u : per_block;
+        for (int64_t v = 0; v < end; v++) {
+            float     by[FEW_ROWS][4];
+            few_words words[4];
+            for (int i = 0; i < rows; i++) {
+                const int64_t n = (first + i) * p->units + u + v;
+                __m128        s = _mm_mul_ps(scales, _mm_set1_ps(p->scale[n]));
+                _mm_storeu_ps(by[i], s);
+                __asm__("" : "+m"(by[i])); /* read it back: loads are idle, and shuffles, which also do it, are not */
+                if (bits == 4) shift[i] = _mm_add_ps(shift[i], _mm_mul_ps(s, _mm_set1_ps(p->eight[n])));
+            }
+            for (int c = 0; c < 4; c++) words[c] = few_words_of(bits, w[c] + 2 + v * bytes);
+            for (int c = 0; c < 4; c++) __builtin_prefetch(w[c] + v * bytes + ahead);
+            for (int i = 0; i < rows; i++) {
+                const few_words x = few_words_at(p->q + ((first + i) * p->units + u + v) * FEW_UNIT);
+                for (int c = 0; c < 4; c++)
+                    sum[c][i] = _mm256_fmadd_ps(few_dot(words[c], x), _mm256_set1_ps(by[i][c]), sum[c][i]);
+            }
+        }
+        for (int c = 0; c < 4; c++) w[c] += p->w.block;
+    }
+    for (int i = 0; i < rows; i++) {
+        float less[4];
+        _mm_storeu_ps(less, shift[i]);
+        for (int c = 0; c < 4; c++) sums[c][i] = few_sum(sum[c][i]) - less[c];
+    }
+}
+
+#define FEW_CASE(bits, n)                                              \
+    case n:                                                            \
+        if (per_block == 1) few_block(bits, n, 1, p, first, at, sums); \
+        else few_block(bits, n, per_block, p, first, at, sums);        \
+        break;
+#if FEW_ROWS == 4
+#define FEW_CASES(bits) FEW_CASE(bits, 1) FEW_CASE(bits, 2) FEW_CASE(bits, 3) FEW_CASE(bits, 4)
+#else
+#define FEW_CASES(bits) FEW_CASE(bits, 1)
+#endif
+
+static void few_rows_of(const few_product *p, int rows, int64_t first, const uint8_t *const *at,
+                        float (*sums)[FEW_ROWS])
+{
+    const int64_t per_block = p->w.group / FEW_UNIT;
+    if (p->w.bits == 8) {
+        switch (rows) {
+            FEW_CASES(8)
+        }
+    } else {
+        switch (rows) {
+            FEW_CASES(4)
+        }
+    }
+}
+
+static void few_whole_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const few_product *p = context;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t        column = 4 * u, left = p->w.rows - column;
+        const uint8_t *at[4];
+        float          sums[4][FEW_ROWS];
+        for (int c = 0; c < 4; c++) at[c] = p->w.data + (column + (c < left ? c : 0)) * p->w.step;
+        for (int64_t i = 0; i < p->g.m; i += FEW_ROWS) {
+            int rows = p->g.m - i < FEW_ROWS ? (int)(p->g.m - i) : FEW_ROWS;
+            few_rows_of(p, rows, i, at, sums);
+            for (int r = 0; r < rows; r++)
+                for (int c = 0; c < 4 && c < left; c++) thin_finish(&p->g, i + r, column + c, sums[c][r]);
+        }
+    }
+}
+
+static gm_status few_whole(gm_device *dev, few_product *p)
+{
+    gm_block *block;
+    char     *room;
+    int64_t   n = p->g.m * p->units, bytes = p->w.step * 4;
+    GM_TRY(cpu_scratch(dev, (size_t)(n * (2 * FEW_UNIT + 8)), &room, &block));
+    few_round_rows(p, (int16_t *)room, (float *)(room + n * 2 * FEW_UNIT), (float *)(room + n * (2 * FEW_UNIT + 4)));
+    gemm_parallel(dev->threads, (p->w.rows + 3) / 4, 2 * bytes, few_whole_part, p);
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+#define FEW_WHOLE_MOST (FEW_ROWS == 4 ? THIN_ROWS : 4)
+#else
+#define FEW_WHOLE_MOST 0
+static gm_status few_whole(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }
+#endif
+
+/* ---- weights in f32, a few at a time ---- */
+
+/* Four columns of the result for up to 16 rows of x. */
+static void few_columns(const few_product *p, int64_t column, int count)
+{
+    const gemm_thin *g = &p->g;
+    float            room[4][FEW_WIDE];
+    const float     *w[4] = {room[0], room[1], room[2], room[3]};
+    vf32             sums[4][THIN_ROWS];
+    const int64_t    groups = (g->m + THIN_GROUP - 1) / THIN_GROUP, group = (g->m + groups - 1) / groups;
+    memset(sums, 0, sizeof sums);
+    for (int64_t at = 0; at < g->k; at += FEW_WIDE) {
+        int64_t n = g->k - at < FEW_WIDE ? g->k - at : FEW_WIDE;
+        for (int c = 0; c < 4; c++)
+            few_row(&p->w, p->w.data + (column + (c < count ? c : 0)) * p->w.step, at, n, room[c]);
+        for (int64_t i = 0; i < g->m; i += group) {
+            int64_t rows = g->m - i < group ? g->m - i : group;
+            thin_group_f32(rows, 0, n, g->x + i * g->k + at, g->k, w, 0, (vf32(*)[THIN_ROWS]) & sums[0][i]);
+        }
+    }
+    for (int64_t i = 0; i < g->m; i++)
+        for (int c = 0; c < count; c++) thin_finish(g, i, column + c, sum_v_f32(sums[c][i]));
+}
+
+static void few_columns_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const few_product *p = context;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t left = p->w.rows - 4 * u;
+        few_columns(p, 4 * u, left < 4 ? (int)left : 4);
+    }
+}
+
+/* ---- the op ---- */
+
+static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
+{
+    gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL;
+    gm_status   st;
+    few_product p = {.g = {.m = rows, .n = call->in[1]->shape[0], .f = call->attrs->function}};
+    GM_TRY_OR(thin_plain(dev, call->in[0], true, &x), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &b), st, done);
+    GM_TRY_OR(thin_plain(dev, call->out[0], false, &y), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &pre), st, done);
+    p.g.k = x->shape[x->ndim - 1];
+    p.w = few_of(call->in[1], call->attrs, p.g.k);
+    p.units = (p.g.k + FEW_UNIT - 1) / FEW_UNIT;
+    p.g.x = gm_tensor_data(x);
+    p.g.bias = b ? gm_tensor_data(b) : NULL;
+    p.g.y = gm_tensor_data(y);
+    p.g.pre = pre ? gm_tensor_data(pre) : NULL;
+    if (rows <= FEW_WHOLE_MOST) st = few_whole(dev, &p);
+    else gemm_parallel(dev->threads, (p.g.n + 3) / 4, 8 * p.g.k * (1 + rows / 4), few_columns_part, &p);
+done:
+    gm_tensor_release(x);
+    gm_tensor_release(b);
+    st = thin_home(dev, y, call->out[0], st);
+    return thin_home(dev, pre, cpu_out(call, 1), st);
+}
+
+/* Columns first .. first + n of a call: what its tensors have of them. */
+static gm_status few_piece(gm_device *dev, const gm_call *call, gm_tensor *x, int64_t first, int64_t n, gm_tensor *room)
+{
+    gm_tensor *codes = NULL, *w = NULL, *in[3] = {x, NULL, NULL}, *out[2] = {NULL, NULL};
+    gm_attrs   at = *call->attrs;
+    gm_status  st;
+    at.columns = x->shape[x->ndim - 1];
+    GM_TRY_OR(gm_tensor_narrow(call->in[1], 0, first, n, &codes), st, done);
+    GM_TRY_OR(gm_tensor_narrow(room, 0, 0, n, &w), st, done);
+    if (cpu_in(call, 2)) GM_TRY_OR(gm_tensor_narrow(call->in[2], 0, first, n, &in[2]), st, done);
+    for (int i = 0; i < 2; i++)
+        if (cpu_out(call, i)) GM_TRY_OR(gm_tensor_narrow(call->out[i], x->ndim - 1, first, n, &out[i]), st, done);
+    in[1] = w;
+    gm_tensor *from[2] = {codes, NULL};
+    GM_TRY_OR(cpu_dequantize(dev, &(gm_call){GM_OP_dequantize, 2, 1, from, &w, &at}), st, done);
+    st = cpu_linear(dev, &(gm_call){GM_OP_linear, 3, 2, in, out, &at});
+done:
+    gm_tensor_release(codes);
+    gm_tensor_release(w);
+    gm_tensor_release(in[2]);
+    for (int i = 0; i < 2; i++) gm_tensor_release(out[i]);
+    return st;
+}
+
+static int64_t few_call_rows(const gm_call *call)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < call->in[0]->ndim - 1; d++) rows *= call->in[0]->shape[d];
+    return rows;
+}
+
+static bool few_is_thin(const gm_call *call)
+{
+    const gm_tensor *x = call->in[0];
+    return few_call_rows(call) <= THIN_ROWS && x->shape[x->ndim - 1] > 0 && x->dtype != GM_F64;
+}
+
+static gm_status cpu_linear_quantized(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *room = NULL;
+    int64_t    k = x->shape[x->ndim - 1], n = call->in[1]->shape[0], wide = FEW_PIECE / (k ? k : 1);
+    gm_status  st = GM_OK;
+    if (few_call_rows(call) == 0 || n == 0) return GM_OK;
+    if (few_is_thin(call)) return few_thin(dev, call, few_call_rows(call));
+    wide = wide < 64 ? 64 : wide;
+    wide = wide < n ? wide : n;
+    GM_TRY(gm_tensor_new(dev, x->dtype, 2, (int64_t[]){wide, k}, &room));
+    for (int64_t j = 0; j < n && st == GM_OK; j += wide)
+        st = few_piece(dev, call, x, j, n - j < wide ? n - j : wide, room);
+    gm_tensor_release(room);
+    return st;
+}
