@@ -298,8 +298,9 @@ static void push_spans(lua_State *L, const gm_simulated *s)
     }
 }
 
-/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, ranks, spans }. steps: paths of files; role: of each
- * rank, its step; ranks: a list of { seconds, busy, exposed = { group = seconds } }; spans: of the first so many ranks */
+/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, ranks, spans }. steps: paths of files; role: of
+ * each rank, its step; ranks: a list of { seconds, busy, exposed = { group = seconds } }; spans: of the first so many
+ * ranks */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
