@@ -1,5 +1,5 @@
-/* linear.c - the backward rules of the ops `linear` and `linear_quantized`, and the parts of the first that the rules of
- * sharded products share.
+/* linear.c - the backward rules of the ops `linear` and `linear_quantized`, and the parts of the first that the rules
+ * of sharded products share.
  *
  * Products do further work where they can, which saves passes over the gradient. The product of dw also computes db,
  * the column sums of the gradient that it reads. The product of dx also applies the derivative of the previous layer's

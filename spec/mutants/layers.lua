@@ -238,8 +238,8 @@ or nil, f))
   },
   {
     name = "882-few-bits-table", file = "lua/ganymede/nn/few_bits.lua",
-    find = [[dtype = kind.dtype, index = index })]],
-    replace = [[dtype = "f32", index = index })]],
+    find = [[dtype = kind.dtype, index = index }]],
+    replace = [[dtype = "f32", index = index }]],
     breaks = "a table of few bits gives f32 in a model of f64",
     test = "spec/nn/few_bits_spec.lua -f 'bits in groups'",
   },
