@@ -15,5 +15,5 @@
 #include "optimizer.c"
 #include "gemm.c" /* matmul, linear, bias_activation_grad */
 #include "attention.c"
-#include "pages.c" /* keys and values in pages */
+#include "pages.c"  /* keys and values in pages */
 #include "narrow.c" /* calls with bf16 and f16, by the kernels above */
