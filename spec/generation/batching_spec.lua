@@ -141,6 +141,20 @@ describe("a limited cache", function()
   end)
 end)
 
+describe("layers whose attention is not that to pages", function()
+  it("keep their keys in one piece, and pages are refused", function()
+    local model = llama()
+    for _, name in ipairs { "window", "softcap" } do
+      assert.is_nil(batching.obstacle(model))
+      model.blocks[2].attention.opt[name] = 50
+      assert.equal(name .. " = 50 of attention", batching.obstacle(model))
+      assert.error_matches(function() gm.generate(model, { prompts = given, cache = { page = 4 } }) end,
+        "cannot be with " .. name .. " = 50")
+      model.blocks[2].attention.opt[name] = nil
+    end
+  end)
+end)
+
 describe("the positions of a model", function()
   local function gpt()
     core.set_seed(3)
