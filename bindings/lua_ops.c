@@ -150,18 +150,6 @@ static int softmax(lua_State *L)
     PUSH(L, gm_op_name(op), gm_softmax(gm_lua_rank(L), op, x, &a, &y));
 }
 
-/* Field `window` of the options: 0 where it is not given. */
-static int64_t window_of(lua_State *L, int arg)
-{
-    double n = gm_field_number(L, arg, "window", 0);
-    lua_getfield(L, arg, "window");
-    bool given = !lua_isnil(L, -1);
-    lua_pop(L, 1);
-    if (given && !(n >= 1 && n < 9e15 && n == (double)(int64_t)n))
-        luaL_error(L, "attention: window is %f, should be a number of keys, at least 1", n);
-    return (int64_t)n;
-}
-
 /* Of an attention over probabilities (b, h, s, t): its options at arg into *a; dropout takes
  * the next stream; the mask is returned, borrowed from the stack, or NULL. */
 static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
@@ -172,7 +160,7 @@ static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, 
     if (lua_isnoneornil(L, arg)) return NULL;
     luaL_checktype(L, arg, LUA_TTABLE);
     a->causal = gm_field_flag(L, arg, "causal");
-    a->window = window_of(L, arg);
+    a->window = (int64_t)gm_field_number(L, arg, "window", 0);
     a->softcap = gm_field_number(L, arg, "softcap", 0);
     a->scale = gm_field_number(L, arg, "scale", 0);
     a->p = gm_field_number(L, arg, "dropout", 0);

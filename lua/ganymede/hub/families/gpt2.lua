@@ -1,6 +1,7 @@
 --- GPT-2 as Hugging Face's transformers stores it: matrices of its Conv1D layers are transposed, and queries, keys and
 -- values of all heads stand one after the other.
 -- @module ganymede.hub.families.gpt2
+local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 
 local gpt2 = { model = "GPT", types = { gpt2 = true } }
@@ -27,6 +28,9 @@ function gpt2.options(config)
 end
 
 function gpt2.config(opt)
+  for _, name in ipairs { "window", "attention_softcap", "logit_softcap" } do
+    if opt[name] then failure(2, "GPT-2 has no '%s', which this model has", name) end
+  end
   local act = ({ gelu_tanh = "gelu_new", gelu = "gelu", relu = "relu", silu = "silu" })[opt.activation]
   return {
     model_type = "gpt2", architectures = { "GPT2LMHeadModel" }, vocab_size = opt.vocabulary,
