@@ -120,6 +120,23 @@ describe("a folder that is wrong", function()
     end)
   end)
 
+  it("windows are those of transformers' defaults where config.json does not say more", function()
+    local function windows(name, change)
+      local folder, list = changed(name, change), {}
+      gm.scope(function()
+        for i, block in gm.pretrained(folder).blocks:each() do list[i] = block.attention.opt.window or 0 end
+      end)
+      os.execute("rm -r " .. folder)
+      return list
+    end
+    assert.same({ 0, 2, 2 }, windows("qwen2_windows", function(c) c.layer_types = nil end))
+    assert.same({ 0, 0, 0 }, windows("qwen2_windows", function(c)
+      c.layer_types, c.use_sliding_window = nil, false
+    end))
+    assert.same({ 4096, 4096 }, windows("mistral_window", function(c) c.sliding_window = nil end))
+    assert.same({ 0, 0 }, windows("mistral", function() end)) -- null
+  end)
+
   it("windows that a config.json cannot say are refused when it is written", function()
     local function unwritable(words, options)
       local model = gm.models.Llama { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2,

@@ -436,4 +436,32 @@ if (c[GM_CONTROL_HALTED] != 0) {
     breaks = "long rows of weights are left out of products of few rows",
     test = "spec/kernels/contraction_spec.lua -f 1100",
   },
+  {
+    name = "830-window-end", file = "kernels/cpu/attention_t.h",
+    find = [[own + w->window : GEMM_COLUMNS]],
+    replace = [[own + w->window + 1 : GEMM_COLUMNS]],
+    breaks = "queries see one key more than their window",
+    test = "spec/kernels/attention_spec.lua -f 'a window'",
+  },
+  {
+    name = "831-window-start", file = "kernels/cpu/attention.c",
+    find = [[i + 1 + w->shift - w->window]],
+    replace = [[i + 2 + w->shift - w->window]],
+    breaks = "the gradient leaves out the first key of a window",
+    test = "spec/kernels/attention_spec.lua -f 'a window'",
+  },
+  {
+    name = "832-cap-slope", file = "kernels/cpu/attention_grad_t.h",
+    find = [[F(store)(slope + c, 1 - t * t);]],
+    replace = [[F(store)(slope + c, t * t);]],
+    breaks = "the gradient of capped scores has the wrong slope",
+    test = "spec/kernels/attention_spec.lua -f 'a cap'",
+  },
+  {
+    name = "833-window-work", file = "kernels/cost.c",
+    find = [[end - c->attrs->window)]],
+    replace = [[end - c->attrs->window - 1)]],
+    breaks = "keys behind a window count as work",
+    test = "unit ring_windows",
+  },
 }

@@ -387,4 +387,32 @@ a.dtype = target->dtype;
     breaks = "a saved block is freed twice",
     test = "unit sharded_linear_split_3d",
   },
+  {
+    name = "834-ring-behind", file = "host/parallel/sharded/ring.c",
+    find = [[m->run.count - 1 - last_key]],
+    replace = [[m->run.count - last_key]],
+    breaks = "the window of queries to keys of another rank is one place off",
+    test = "-n 3 spec/sequence/attention_spec.lua -f window",
+  },
+  {
+    name = "835-ring-skip", file = "host/parallel/sharded/ring.c",
+    find = [[m.skip = m.keys.first - w->plan.place[block].keys.first;]],
+    replace = [[m.skip = 0;]],
+    breaks = "a window that begins within a block of a ring reads the block's first keys",
+    test = "-n 3 spec/sequence/attention_spec.lua -f window",
+  },
+  {
+    name = "836-ring-window-block", file = "host/parallel/sharded/ring_plan.c",
+    find = [[queries.first + 1 - plan->window > from]],
+    replace = [[queries.first + 1 - plan->window > end]],
+    breaks = "blocks behind the window are sent and computed",
+    test = "unit ring_windows",
+  },
+  {
+    name = "837-ring-window-balance", file = "host/parallel/sharded/ring.c",
+    find = [[attrs->window <= local[1]]],
+    replace = [[attrs->window < local[1]]],
+    breaks = "queries with short windows are shared out anew",
+    test = "unit ring_windows",
+  },
 }

@@ -96,7 +96,8 @@ describe("nn.MultiHeadAttention", function()
         "option 'window' must be an integer, at least 1")
     end
     assert.error_matches(function() gm.ops.attention(q, q, q, { window = 1 }) end, "needs causal attention")
-    assert.error_matches(function() gm.ops.attention(q, q, q, { softcap = -2 }) end, "option 'softcap' must be a number, above 0")
+    assert.error_matches(function() gm.ops.attention(q, q, q, { softcap = -2 }) end,
+      "option 'softcap' must be a number, above 0")
     assert.error_matches(function() nn.MultiHeadAttention { width = 4, heads = 2, window = 3 } end,
       "window = 3 needs causal = true")
     local small = { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2 }

@@ -41,8 +41,8 @@ typedef struct gm_attention_args {
     int64_t           batch, queries, heads, keys, key_heads;
     int64_t           shift, window; /* causal: query i sees keys up to i + shift; window: the last ones; 0: all */
     int32_t           size, causal, accumulate;
-    int32_t           vectors;   /* 1: in all tensors 8 numbers of 16 bits can be read at once */
-    uint32_t          threshold; /* of dropout; 0: none */
+    int32_t           vectors;              /* 1: in all tensors 8 numbers of 16 bits can be read at once */
+    uint32_t          threshold;            /* of dropout; 0: none */
     double            scale, keep, softcap; /* softcap: 0: none */
     uint64_t          stream_key;
     int64_t           step;     /* of the random stream; negative: *rng_step */
