@@ -1,6 +1,7 @@
 --- One source for all modes: GPT, Llama, BERT, ViT and MLP have, in every tensor and sequence mode that four ranks
--- allow, the loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class token)
--- divide by no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel (2051).
+-- allow, the loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class
+-- token) divide by no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel
+-- (2051).
 -- ranks: 4
 -- sanitizers: no, numbers of four ranks are compared; spec/tensor and spec/sequence look at the same code
 local core = require "ganymede.core"

@@ -248,8 +248,8 @@ or nil, f))
   },
   {
     name = "839-windows-in-turn", file = "lua/ganymede/nn/transformer.lua",
-    find = [[window[(i - 1) % #window + 1]]],
-    replace = [[window[i % #window + 1]]],
+    find = [[(i - 1) % #window + 1]],
+    replace = [[i % #window + 1]],
     breaks = "the blocks take the windows of a list from the second one on",
     test = "spec/nn/attention_spec.lua -f turn",
   },

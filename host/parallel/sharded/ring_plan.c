@@ -49,7 +49,7 @@ gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64
     gm_layout along = gm_layout_replicated();
     int       coordinate[GM_MAX_AXES];
     gm_layout_copy_dim(&along, 0, layout, 1);
-    *plan = (gm_ring_plan){.causal = attrs->causal, .zigzag = zigzag, .keys = t, .window = attrs->window};
+    *plan = (gm_ring_plan){.causal = attrs->causal, .zigzag = zigzag, .window = attrs->window};
     GM_TRY(gm_rank_comm(r, &comm));
     GM_TRY(gm_comm_group(comm, gm_layout_dim_axes(&along, 0), &plan->group));
     plan->p = gm_group_size(plan->group);

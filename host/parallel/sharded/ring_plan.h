@@ -26,7 +26,7 @@ typedef struct gm_ring_place {
 typedef struct gm_ring_plan {
     int            p, here;
     bool           causal, zigzag;
-    int64_t        keys, window; /* keys of all places; a query sees the last `window` of those up to its own; 0: all */
+    int64_t        window; /* causal: a query sees the last `window` keys up to its own place; 0: all of them */
     gm_group      *group;
     gm_ring_place *place; /* [p] */
 } gm_ring_plan;

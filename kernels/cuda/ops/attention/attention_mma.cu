@@ -1,8 +1,9 @@
 /* attention_mma.cu - attention and its gradient on the tensor cores, for 16-bit heads of up to 128 numbers that cuDNN
- * does not take (dnn.h): with masks of keys, windows, capped scores, dropout, or parts of the keys. It follows FlashAttention-2 (Dao 2023) as
- * attention.cu does, with tiles of 64 by 64; each of four warps has 16 rows. Scores and weights stay in registers,
- * where the result of one product is a factor of the next one (mma.cuh). Weights and their gradients are rounded to the
- * dtype before they are multiplied with v, k, q and g, as cuDNN rounds them. Sums are in f32, in one order.
+ * does not take (dnn.h): with masks of keys, windows, capped scores, dropout, or parts of the keys. It follows
+ * FlashAttention-2 (Dao 2023) as attention.cu does, with tiles of 64 by 64; each of four warps has 16 rows. Scores and
+ * weights stay in registers, where the result of one product is a factor of the next one (mma.cuh). Weights and their
+ * gradients are rounded to the dtype before they are multiplied with v, k, q and g, as cuDNN rounds them. Sums are in
+ * f32, in one order.
  *     gm_attention_mma_<64 or 128>_<dtype>, gm_attention_mma_dq_.., gm_attention_mma_dkv_... */
 #include "attention_mma.cuh"
 
