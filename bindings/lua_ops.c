@@ -150,7 +150,7 @@ static int softmax(lua_State *L)
     PUSH(L, gm_op_name(op), gm_softmax(gm_lua_rank(L), op, x, &a, &y));
 }
 
-/* Of an attention over probabilities (b, h, s, t): { causal, scale, dropout, key_mask } at arg into *a; dropout takes
+/* Of an attention over probabilities (b, h, s, t): its options at arg into *a; dropout takes
  * the next stream; the mask is returned, borrowed from the stack, or NULL. */
 static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
 {
@@ -160,6 +160,8 @@ static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, 
     if (lua_isnoneornil(L, arg)) return NULL;
     luaL_checktype(L, arg, LUA_TTABLE);
     a->causal = gm_field_flag(L, arg, "causal");
+    a->window = (int64_t)gm_field_number(L, arg, "window", 0);
+    a->softcap = gm_field_number(L, arg, "softcap", 0);
     a->scale = gm_field_number(L, arg, "scale", 0);
     a->p = gm_field_number(L, arg, "dropout", 0);
     if (a->p > 0) {
@@ -373,6 +375,8 @@ static int argmax(lua_State *L)
 
 static const gm_lua_option attention_settings[] = {
     {"causal", "boolean", "false", NULL, "a query sees the keys up to its own place; the last of both are level"},
+    {"window", "integer", "all", "[1,inf)", "causal: a query sees so many keys, the last up to its own place"},
+    {"softcap", "number", "none", "(0,inf)", "scores s become softcap tanh(s / softcap)"},
     {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},
     {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},

@@ -82,14 +82,22 @@ static double flops_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_log_softmax(const gm_call *c) { return 5 * first_in(c); }
 static double flops_log_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
 
-/* Pairs (query, key) that are computed: all, or those the causal mask leaves. */
+static int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+
+/* The sum over s queries of how many of t keys stand before key i + end; i: the number of the query. */
+static double keys_before(int64_t s, int64_t t, int64_t end)
+{
+    int64_t some = within(1 - end, s), all = within(t - end, s); /* the first queries that see one key, all keys */
+    double  n = all > some ? (double)(all - some) : 0;
+    return n * (double)(some + all - 1 + 2 * end) / 2 + (double)(s - all) * (double)t;
+}
+
+/* Pairs (query, key) that are computed: all, or those that the causal mask and the window leave. */
 static double visible_pairs(const gm_call *c)
 {
-    int64_t s = c->in[0]->shape[1], t = c->in[1]->shape[1], shift = t - s;
+    int64_t s = c->in[0]->shape[1], t = c->in[1]->shape[1], end = t - s + c->attrs->behind + 1;
     if (!c->attrs->causal) return (double)s * (double)t;
-    int64_t first = shift < 0 ? -shift : 0; /* the queries before see nothing, query i sees i + shift + 1 keys */
-    double  n = first < s ? (double)(s - first) : 0;
-    return n * ((double)(first + shift + 1) + (double)t) / 2;
+    return keys_before(s, t, end) - (c->attrs->window ? keys_before(s, t, end - c->attrs->window) : 0);
 }
 
 static double flops_attention(const gm_call *c)

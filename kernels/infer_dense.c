@@ -271,6 +271,18 @@ static gm_status expect_unit_stride(const gm_call *call, const char *name, const
                    gm_op_called(call->op, call->attrs), name, GM_SHOW(t), t->stride[3]);
 }
 
+static gm_status expect_window(const char *op, const gm_attrs *at)
+{
+    if (at->window < 0)
+        return GM_FAIL(GM_EINVAL, "%s: window is %" PRId64 ", should be a number of keys, or 0 for all", op,
+                       at->window);
+    if (at->behind < 0) return GM_FAIL(GM_EINVAL, "%s: behind is %" PRId64 ", should not be negative", op, at->behind);
+    if ((at->window || at->behind) && !at->causal)
+        return GM_FAIL(GM_EINVAL, "%s: a window needs causal attention: it ends at the query's own place", op);
+    if (!(at->softcap >= 0)) return GM_FAIL(GM_EINVAL, "%s: softcap is %g, should not be negative", op, at->softcap);
+    return GM_OK;
+}
+
 /* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t); the attributes. */
 static gm_status expect_attention(const gm_call *call)
 {
@@ -288,6 +300,7 @@ static gm_status expect_attention(const gm_call *call)
     GM_TRY(gm_expect_shape(call, "key_mask", call->in[3], 2, k->shape));
     GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));
     if (!(at->scale >= 0)) return GM_FAIL(GM_EINVAL, "%s: scale is %g, should not be negative", op, at->scale);
+    GM_TRY(expect_window(op, at));
     GM_TRY(expect_unit_stride(call, "q", q));
     GM_TRY(expect_unit_stride(call, "k", k));
     GM_TRY(expect_unit_stride(call, "v", v));

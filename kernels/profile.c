@@ -107,7 +107,7 @@ void gm_profile_describe(const gm_call *call, char *buf, size_t size)
         add(&t, " ");
         add(&t, gm_function_name(call->attrs->function));
     }
-    if (call->attrs->causal) add(&t, " causal");
+    if (call->attrs->causal) add(&t, call->attrs->window ? " causal window" : " causal");
 }
 
 static gm_status line_of(struct gm_profile *p, const gm_call *call, int *out)

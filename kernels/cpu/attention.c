@@ -15,8 +15,10 @@ typedef struct attention_view {
 
 typedef struct attention_job {
     int64_t          batch, heads, key_heads, queries, keys, size;
+    int64_t          shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
     bool             causal, accumulate;
     double           scale, keep; /* keep: 1 / (1 - p) */
+    double           softcap;
     uint32_t         threshold;
     uint64_t         key, step;
     const gm_box    *box;
@@ -43,11 +45,21 @@ static inline bool attention_owns(int64_t block, int64_t chunks, int64_t chunk)
     return (r < chunks ? r : 2 * chunks - 1 - r) == chunk;
 }
 
-/* Keys that query i sees: [0, this). */
+static inline int64_t attention_within(const attention_job *w, int64_t key)
+{
+    return key < 0 ? 0 : key < w->keys ? key : w->keys;
+}
+
+/* Query i sees no key from here on. */
 static inline int64_t attention_seen(const attention_job *w, int64_t i)
 {
-    int64_t seen = w->causal ? i + 1 + w->keys - w->queries : w->keys;
-    return seen < 0 ? 0 : seen < w->keys ? seen : w->keys;
+    return w->causal ? attention_within(w, i + 1 + w->shift) : w->keys;
+}
+
+/* Query i sees no key before this one. */
+static inline int64_t attention_from(const attention_job *w, int64_t i)
+{
+    return w->window ? attention_within(w, i + 1 + w->shift - w->window) : 0;
 }
 
 static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j)
@@ -94,7 +106,10 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .size = q->shape[3],
         .keys = k->shape[1],
         .key_heads = k->shape[2],
+        .shift = k->shape[1] - q->shape[1] + at->behind,
+        .window = at->window,
         .causal = at->causal,
+        .softcap = at->softcap,
         .accumulate = at->accumulate,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
         .keep = 1 / (1 - at->p),
@@ -124,8 +139,9 @@ static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype,
     int parts = gm_parallel_parts(dev->threads, units, 1);
     w->scratch_step = ((size_t)elements * gm_dtype_size(dtype) + 63) & ~(size_t)63;
     GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)parts, &w->scratch, &block));
-    double pairs = (double)w->queries * (double)w->keys * (double)(w->heads / w->key_heads);
-    double cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks;
+    int64_t seen = w->window && w->window < w->keys ? w->window : w->keys;
+    double  pairs = (double)w->queries * (double)seen * (double)(w->heads / w->key_heads);
+    double  cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks;
     gemm_parallel(dev->threads, units, cost < 1e15 ? (int64_t)cost : (int64_t)1e15, job, w);
     gm_pool_release(dev->pool, block);
     return GM_OK;

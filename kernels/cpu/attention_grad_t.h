@@ -143,14 +143,26 @@ static void F(gradient_sum)(int64_t d, T *c, bool add, const T *a, int64_t a_ste
         }
 }
 
-/* p from scores, for one row: exp(s - lse), zero from `seen` on. width: whole panels. */
-CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t seen, T lse)
+/* Scores of one row become softcap tanh(score / softcap), and those of hidden keys -inf; slope: of the former. */
+CPU_INLINE void F(gradient_row_cap)(const attention_job *w, T *p, T *slope, int64_t width, const T *hide)
+{
+    T cap = (T)w->softcap, by = (T)(1 / w->softcap);
+    for (int64_t c = 0; c < width; c += LANES) {
+        V t = F(tanh_v)(F(load)(p + c) * by);
+        F(store)(slope + c, 1 - t * t);
+        F(store)(p + c, t * cap + F(load)(hide + c));
+    }
+}
+
+/* p from scores, for one row: exp(s - lse), zero before `from` and from `seen` on. width: whole panels. */
+CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t from, int64_t seen, T lse)
 {
     for (int64_t c = 0; c < width; c += 2 * LANES) {
         V a = F(exp_v)(F(load)(p + c) - lse), b = F(exp_v)(F(load)(p + c + LANES) - lse);
         F(store)(p + c, a);
         F(store)(p + c + LANES, b);
     }
+    for (int64_t c = 0; c < from && c < width; c++) p[c] = 0;
     for (int64_t c = seen < 0 ? 0 : seen; c < width; c++) p[c] = 0;
 }
 
@@ -176,18 +188,22 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
 {
     int64_t  d = w->size, width = F(gemm_panels)(keys) * GEMM_COLUMNS;
     uint32_t words[GRADIENT_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
+    T        slope[GRADIENT_KEYS] __attribute__((aligned(64)));
     F(gradient_products)
     (d, room->p, room->q_slivers, queries, room->k_panels + j0 * d, keys, (T)w->scale,
-     w->mask || j0 + width > w->keys ? room->hide + j0 : NULL);
+     w->softcap == 0 && (w->mask || j0 + width > w->keys) ? room->hide + j0 : NULL);
     F(gradient_products)(d, room->ds, room->g_slivers, queries, room->v_panels + j0 * d, keys, 1, NULL);
     for (int64_t i = 0; i < queries; i++) {
         T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
-        F(gradient_row_p)(p, width, attention_seen(w, i0 + i) - j0, room->lse[i]);
+        if (w->softcap > 0) F(gradient_row_cap)(w, p, slope, width, room->hide + j0);
+        F(gradient_row_p)(p, width, attention_from(w, i0 + i) - j0, attention_seen(w, i0 + i) - j0, room->lse[i]);
         F(gradient_row_ds)
         (w, p, ds, width, room->delta[i],
          !w->threshold
              ? NULL
              : philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words));
+        for (int64_t c = 0; w->softcap > 0 && c < width; c += LANES)
+            F(store)(ds + c, F(load)(ds + c) * F(load)(slope + c));
     }
     if (w->want_keys) {
         F(gradient_sum)(d, room->dv + j0 * d, true, room->p, GRADIENT_KEYS, keys, room->g, queries, 1);
@@ -216,7 +232,7 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
     int64_t seen = attention_seen(w, i0 + queries - 1);
     bool    first = true;
     F(gradient_queries)(w, room, b, head, i0, queries);
-    for (int64_t j0 = 0; j0 < seen; j0 += GRADIENT_KEYS) {
+    for (int64_t j0 = attention_from(w, i0) / GRADIENT_KEYS * GRADIENT_KEYS; j0 < seen; j0 += GRADIENT_KEYS) {
         if (!F(gradient_keys_owned)(w, j0, chunk)) continue;
         F(gradient_block)
         (w, room, b, head, i0, queries, j0, seen - j0 < GRADIENT_KEYS ? seen - j0 : GRADIENT_KEYS, first);

@@ -77,11 +77,25 @@ static void F(attention_turn)(T *dst, int64_t row, const T *src, int64_t from, i
 static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0)
 {
     const T lowest = (T)-INFINITY;
-    int64_t offset = w->keys - w->queries;
     for (int64_t j = j0; j < j0 + keys; j++, s += GEMM_COLUMNS) {
-        int64_t blind = attention_hidden(w, b, j) ? GEMM_COLUMNS : w->causal ? j - offset - i0 : 0; /* first queries */
+        int64_t own = j - w->shift - i0; /* the query at the key's place: those before it are blind */
+        int64_t blind = attention_hidden(w, b, j) ? GEMM_COLUMNS : w->causal ? own : 0;
+        int64_t past = w->window ? own + w->window : GEMM_COLUMNS; /* from here on queries have the key behind them */
         for (int64_t c = 0; c < blind && c < GEMM_COLUMNS; c++) s[c] = lowest;
+        for (int64_t c = past < 0 ? 0 : past; c < GEMM_COLUMNS; c++) s[c] = lowest;
     }
+}
+
+/* Scores become softcap tanh(score / softcap). */
+static void F(attention_cap)(const attention_job *w, T *s, int64_t count)
+{
+    T cap = (T)w->softcap, by = (T)(1 / w->softcap);
+    for (int64_t e = 0; e < count; e += LANES) F(store)(s + e, F(tanh_v)(F(load)(s + e) * by) * cap);
+}
+
+static inline bool F(attention_is_cut)(const attention_job *w, int64_t i0, int64_t queries, int64_t j0, int64_t keys)
+{
+    return (w->causal && j0 + keys > attention_seen(w, i0)) || j0 < attention_from(w, i0 + queries - 1);
 }
 
 /* Dropout on a block of probabilities [key][query]: zero, or times keep. */
@@ -136,9 +150,9 @@ static void F(attention_soften)(const attention_job *w, const F(attention_room) 
     }
 }
 
-/* One block of keys [j0, j0 + keys) for one panel of queries from i0. */
+/* One block of keys [j0, j0 + keys) for one panel of queries from i0; first: of those that the panel sees. */
 static void F(attention_block)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
-                               int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys)
+                               int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys, bool first)
 {
     int64_t d = w->size, slivers = F(gemm_slivers)(d);
     T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
@@ -156,9 +170,9 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         t.c = room->scores + j * GEMM_COLUMNS;
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
-    if (w->mask || (w->causal && j0 + keys > attention_seen(w, i0)))
-        F(attention_hide)(w, room->scores, b, j0, keys, i0);
-    F(attention_soften)(w, room, panel, keys, j0 == 0);
+    if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
+    if (w->mask || F(attention_is_cut)(w, i0, queries, j0, keys)) F(attention_hide)(w, room->scores, b, j0, keys, i0);
+    F(attention_soften)(w, room, panel, keys, first);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
     t = (F(tile)){.b = room->scores,
                   .b_step = GEMM_COLUMNS,
@@ -173,7 +187,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         int64_t i = F(cut)(d, slivers, s);
         t.a = room->v + j0 * d + i;
         t.c = o + i * GEMM_COLUMNS;
-        t.init = j0 == 0 ? NULL : t.c;
+        t.init = first ? NULL : t.c;
         F(tile_run)(&t, F(cut)(d, slivers, s + 1) - i);
     }
 }
@@ -228,10 +242,11 @@ static void F(attention_finish)(const attention_job *w, const F(attention_room) 
 static void F(attention_group)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                                int64_t i0)
 {
-    int64_t panels = 0, count[ATTENTION_PANELS], seen[ATTENTION_PANELS], most = 0;
+    int64_t panels = 0, count[ATTENTION_PANELS], seen[ATTENTION_PANELS], from[ATTENTION_PANELS] = {0}, most = 0;
     for (int64_t i = i0; i < w->queries && panels < ATTENTION_PANELS; i += GEMM_COLUMNS, panels++) {
         count[panels] = w->queries - i < GEMM_COLUMNS ? w->queries - i : GEMM_COLUMNS;
         seen[panels] = attention_seen(w, i + count[panels] - 1);
+        from[panels] = attention_from(w, i) / ATTENTION_KEYS * ATTENTION_KEYS; /* its first block of keys */
         if (seen[panels] > most) most = seen[panels];
         F(pack)
         (room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
@@ -241,13 +256,14 @@ static void F(attention_group)(const attention_job *w, const F(attention_room) *
         room->most[c] = (T)-INFINITY;
         room->sum[c] = 0;
     }
-    for (int64_t j = 0; j < most; j += ATTENTION_KEYS)
+    for (int64_t j = from[0]; j < most; j += ATTENTION_KEYS)
         for (int64_t p = 0; p < panels; p++) {
             int64_t keys = seen[p] - j < ATTENTION_KEYS ? seen[p] - j : ATTENTION_KEYS;
-            if (keys > 0) F(attention_block)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, j, keys);
+            if (keys > 0 && j >= from[p])
+                F(attention_block)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, j, keys, j == from[p]);
         }
     for (int64_t p = 0; p < panels; p++)
-        F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, seen[p] > 0);
+        F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, seen[p] > from[p]);
 }
 
 /* v as rows; k as slivers of GEMM_ROWS keys, the last one thinner. */

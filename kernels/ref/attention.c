@@ -53,17 +53,33 @@ static int64_t row_index(const problem *p, row r) { return (r.b * p->heads + r.n
 
 static bool visible(const problem *p, row r, int64_t j)
 {
-    if (p->attrs->causal && j > r.i + (p->keys - p->queries)) return false;
+    int64_t last = r.i + (p->keys - p->queries) + p->attrs->behind;
+    if (p->attrs->causal && j > last) return false;
+    if (p->attrs->window && j <= last - p->attrs->window) return false;
     return !p->mask || ref_get(p->mask, r.b * p->keys + j) != 0;
 }
 
-/* q_i . k_j times the scale; -inf for a hidden key. */
+/* What a score becomes. */
+static double capped(const problem *p, double s)
+{
+    double cap = p->attrs->softcap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
+/* The slope of that, from what came of it. */
+static double capped_slope(const problem *p, double s)
+{
+    double cap = p->attrs->softcap;
+    return cap > 0 ? 1 - s / cap * (s / cap) : 1;
+}
+
+/* q_i . k_j times the scale, capped; -inf for a hidden key. */
 static double score(const problem *p, row r, int64_t j)
 {
     double sum = 0;
     if (!visible(p, r, j)) return -INFINITY;
     for (int64_t d = 0; d < p->size; d++) sum += at4(p->q, r.b, r.i, r.n, d) * at4(p->k, r.b, j, key_head(p, r.n), d);
-    return p->scale * sum;
+    return capped(p, p->scale * sum);
 }
 
 /* What dropout multiplies the probability of (row, key) with: 0 or 1 / (1 - p). */
@@ -133,9 +149,9 @@ static void grad_pair(const problem *p, row r, int64_t j, double lse, double del
 {
     int64_t head = key_head(p, r.n), q_at = ((r.b * p->queries + r.i) * p->heads + r.n) * p->size;
     int64_t k_at = ((r.b * p->keys + j) * p->key_heads + head) * p->size;
-    double  probability = exp(score(p, r, j) - lse), keep = kept(p, r, j), dp = 0;
+    double  s = score(p, r, j), probability = exp(s - lse), keep = kept(p, r, j), dp = 0;
     for (int64_t d = 0; d < p->size; d++) dp += keep * at4(g, r.b, r.i, r.n, d) * at4(p->v, r.b, j, head, d);
-    double ds = probability * (dp - delta) * p->scale;
+    double ds = probability * (dp - delta) * capped_slope(p, s) * p->scale;
     for (int64_t d = 0; d < p->size; d++) {
         dq[q_at + d] += ds * at4(p->k, r.b, j, head, d);
         dk[k_at + d] += ds * at4(p->q, r.b, r.i, r.n, d);

@@ -259,6 +259,8 @@ describe("attention by cuDNN's graphs agrees with ref:", function()
       assert.equal(0, asked("bf16", 12, {}))
       assert.equal(0, asked("bf16", 8, { p = 0.1, stream = { key = 1, step = 1 } }))
       assert.equal(0, asked("bf16", 8, { accumulate = true }))
+      assert.equal(0, asked("bf16", 8, { causal = true, window = 3 }))
+      assert.equal(0, asked("bf16", 8, { softcap = 3 }))
       assert.equal(0, asked("bf16", 8, {}, support.integers({ 2, 8 }, "u8", 1, 1)))
       assert.equal(0, asked("bf16", 8, {}, nil, "window")) -- its first element is not aligned
       assert.equal(0, asked("bf16", 8, {}, nil, "expanded")) -- a stride of 0

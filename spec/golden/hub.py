@@ -43,3 +43,6 @@ write("mistral", MistralForCausalLM(MistralConfig(**small, head_dim=4, sliding_w
 write("qwen2", Qwen2ForCausalLM(Qwen2Config(**small, tie_word_embeddings=True)))
 write("qwen3", Qwen3ForCausalLM(Qwen3Config(**small, head_dim=4)))
 write("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=31, n_positions=16, n_embd=12, n_layer=2, n_head=3, n_inner=20)))
+write("mistral_window", MistralForCausalLM(MistralConfig(**small, head_dim=4, sliding_window=3)))
+write("qwen2_windows", Qwen2ForCausalLM(Qwen2Config(**dict(small, num_hidden_layers=3), use_sliding_window=True,
+                                                    sliding_window=2, max_window_layers=1)))

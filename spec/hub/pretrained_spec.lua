@@ -7,7 +7,7 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local numeric = require "spec.support.numeric"
 
-local FOLDERS = { "llama", "llama_tied_biased", "mistral", "qwen2", "qwen3", "gpt2" }
+local FOLDERS = { "llama", "llama_tied_biased", "mistral", "qwen2", "qwen3", "gpt2", "mistral_window", "qwen2_windows" }
 
 -- Two layers of sums of at most 20 products in f32, on numbers that were rounded to 7 places; transformers works out
 -- angles in f32: a few 1e-6 of the largest logit.
@@ -104,7 +104,9 @@ describe("a folder that is wrong", function()
     refused("new_thing: not understood", "llama", function(c) c.new_thing = 3 end)
     refused("hidden_act is 'relu6'", "llama", function(c) c.hidden_act = "relu6" end)
     refused("rope_type 'longrope'", "llama", function(c) c.rope_parameters.rope_type = "longrope" end)
-    refused("sliding_window = 8", "mistral", function(c) c.sliding_window = 8 end)
+    refused("layer_types[1] is 'chunked_attention'", "qwen3", function(c) c.layer_types[2] = "chunked_attention" end)
+    refused("layer_types has 2 entries, for 3 layers", "qwen3", function(c) c.num_hidden_layers = 3 end)
+    refused("no sliding_window is in use", "qwen2_windows", function(c) c.use_sliding_window = false end)
     refused("'scale_attn_weights' is false", "gpt2", function(c) c.scale_attn_weights = false end)
     refused("differ", "llama", function(c) c.mlp_bias = true end)
     assert.error_matches(function() gm.pretrained "no such folder" end, "config.json: cannot be read")
@@ -113,7 +115,37 @@ describe("a folder that is wrong", function()
   it("is refused, with the arrays that lack or belong to nothing", function()
     refused("lacks lm_head.weight", "llama_tied_biased", function(c) c.tie_word_embeddings = false end)
     refused("which belongs to nothing", "qwen2", function(c) c.model_type = "llama" end)
-    refused("lacks model.layers.2.input_layernorm.weight", "qwen3", function(c) c.num_hidden_layers = 3 end)
+    refused("lacks model.layers.2.input_layernorm.weight", "qwen3", function(c)
+      c.num_hidden_layers, c.layer_types = 3, nil
+    end)
+  end)
+
+  it("windows are those of transformers' defaults where config.json does not say more", function()
+    local function windows(name, change)
+      local folder, list = changed(name, change), {}
+      gm.scope(function()
+        for i, block in gm.pretrained(folder).blocks:each() do list[i] = block.attention.opt.window or 0 end
+      end)
+      os.execute("rm -r " .. folder)
+      return list
+    end
+    assert.same({ 0, 2, 2 }, windows("qwen2_windows", function(c) c.layer_types = nil end))
+    assert.same({ 0, 0, 0 }, windows("qwen2_windows", function(c)
+      c.layer_types, c.use_sliding_window = nil, false
+    end))
+    assert.same({ 4096, 4096 }, windows("mistral_window", function(c) c.sliding_window = nil end))
+    assert.same({ 0, 0 }, windows("mistral", function() end)) -- null
+  end)
+
+  it("windows that a config.json cannot say are refused when it is written", function()
+    local function unwritable(words, options)
+      local model = gm.models.Llama { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2,
+                                      window = options.window, attention_softcap = options.softcap }
+      assert.error_matches(function() gm.export_model(model, os.tmpname() .. ".d") end, words, 1, true)
+    end
+    unwritable("windows of 3 and 4 positions in one model", { window = { 3, 4 } })
+    unwritable("beside others without", { window = { 3, 0 } })
+    unwritable("attention_softcap = 5", { softcap = 5 })
   end)
 
   it("is read all the same where that is asked for", function()

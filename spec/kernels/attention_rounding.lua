@@ -42,8 +42,11 @@ local function read(inputs, attrs)
   p.keep = 1 / (1 - (attrs.p or 0))
   p.q, p.k, p.v = numbers(inputs[1]), numbers(inputs[2]), numbers(inputs[3])
   local mask = inputs[4] and support.copy(inputs[4]):data()
+  local shift, window, cap = p.t - p.s + (attrs.behind or 0), attrs.window or 0, attrs.softcap or 0
+  function p.capped(s) return cap > 0 and cap * (2 / (1 + math.exp(-2 * s / cap)) - 1) or s end
   function p.visible(batch, i, j)
-    if attrs.causal and j > i + p.t - p.s then return false end
+    if attrs.causal and j > i + shift then return false end
+    if window > 0 and j <= i + shift - window then return false end
     return not mask or mask[batch * p.t + j] ~= 0
   end
   return p
@@ -66,7 +69,7 @@ local function scores_of(p, batch, i, at, head)
   local out, most = {}, -math.huge
   for j = 0, p.t - 1 do
     if p.visible(batch, i, j) then
-      out[j] = p.scale * dot(p.q, at, p.k, row(p, p.t, p.hk, batch, j, head), p.d)
+      out[j] = p.capped(p.scale * dot(p.q, at, p.k, row(p, p.t, p.hk, batch, j, head), p.d))
       most = math.max(most, out[j])
     end
   end

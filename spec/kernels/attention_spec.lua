@@ -127,6 +127,67 @@ describe("attention agrees with ref:", function()
     end
   end)
 
+  -- Windows that end within blocks of keys and of queries, that hide whole blocks, and that hide all keys from a query;
+  -- keys that end before the last query. A slope of tanh is at most 1: capped scores have no larger errors.
+  local views = {
+    { "a window of 1 key", { 2, 40, 40, 4, 2, 3 }, { window = 1 } },
+    { "a window and a cap", { 1, 150, 150, 2, 1, 8 }, { window = 40, softcap = 0.7 }, true },
+    { "a window wider than the keys", { 1, 9, 30, 2, 2, 8 }, { window = 1000 } },
+    { "a window with more keys than queries", { 2, 65, 300, 2, 1, 16 }, { window = 70 } },
+    { "a window with more queries than keys", { 1, 90, 33, 3, 3, 5 }, { window = 7, p = 0.3 } },
+    { "a window whose keys end early", { 1, 140, 129, 2, 2, 65 }, { window = 60, behind = 50, p = 0.3 }, true },
+    { "a window behind all keys", { 1, 5, 9, 2, 2, 4 }, { window = 3, behind = 4 } },
+    { "a cap", { 2, 33, 47, 4, 2, 16 }, { softcap = 0.5, p = 0.2 }, true },
+    { "a cap of causal attention", { 1, 70, 70, 2, 2, 16 }, { softcap = 1.5, causal = true } },
+    { "one query of a long cache", { 2, 1, 257, 4, 2, 16 }, { window = 100, softcap = 2 } },
+  }
+  for _, view in ipairs(views) do
+    for _, dtype in ipairs(support.dtypes) do
+      it(view[1] .. ", " .. name_of(dtype, view[2]), function()
+        gm.scope(function()
+          local b, s, t, h, hk, d = unpack(view[2])
+          local attrs = { scale = 1, stream = { key = 99, step = 5 }, causal = view[3].window and true or nil }
+          for key, value in pairs(view[3]) do attrs[key] = value end
+          local mask = view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
+          local q, k = operand(b, s, h, d, dtype, "packed"), operand(b, t, hk, d, dtype, "heads first")
+          local v, g = operand(b, t, hk, d, dtype, "contiguous"), operand(b, s, h, d, dtype, "contiguous")
+          local inputs = { q, k, v, mask, n = 4 }
+          agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
+                  within = support.terms(t + d, d) }
+          local saved = { saved_of(inputs, attrs, dtype, 1), saved_of(inputs, attrs, dtype, 2) }
+          agree { op = "attention_grad", inputs = { q, k, v, mask, saved[1], saved[2], g, n = 7 },
+                  outputs = { true, true, true }, attrs = attrs, within = support.terms(s * h / hk + t + d, 2 * d) }
+        end)
+      end)
+    end
+  end
+
+  it("a window of i keys shows the last i keys, as if there were no others", function()
+    gm.scope(function()
+      local q, k, v = input({ 1, 1, 2, 4 }, "f64"), input({ 1, 20, 2, 4 }, "f64"), input({ 1, 20, 2, 4 }, "f64")
+      for _, n in ipairs { 1, 6, 20 } do
+        local some = core.run_op("ref", "attention", { q, k:narrow(2, 21 - n, n), v:narrow(2, 21 - n, n), nil, n = 4 },
+          { true, true, n = 2 }, {})
+        local seen = core.run_op("ref", "attention", { q, k, v, nil, n = 4 }, { true, true, n = 2 },
+          { causal = true, window = n })
+        for i = 1, 2 do support.compare(seen[i], some[i], support.exact) end
+      end
+    end)
+  end)
+
+  it("what cannot be meant is refused", function()
+    local q = input({ 1, 4, 1, 2 }, "f32")
+    local function refused(attrs, text)
+      local ok, err = pcall(core.run_op, "ref", "attention", { q, q, q, nil, n = 4 }, { true, true, n = 2 }, attrs)
+      assert.is_false(ok)
+      assert.matches(text, tostring(err), 1, true)
+    end
+    refused({ window = 2 }, "a window needs causal attention")
+    refused({ window = -2, causal = true }, "window is -2")
+    refused({ behind = -1, causal = true }, "behind is -1")
+    refused({ softcap = -1 }, "softcap is -1")
+  end)
+
   -- accumulate: what the outputs hold counts as the attention to other keys; a query of it has seen none.
   for _, p in ipairs { problems[2], { 1, 65, 129, 2, 1, 64 }, { 2, 3, 0, 2, 2, 4 }, { 1, 40, 33, 3, 3, 65 } } do
     for _, dtype in ipairs(support.dtypes) do

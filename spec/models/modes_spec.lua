@@ -1,6 +1,7 @@
---- One source for all modes: GPT, BERT, ViT and MLP have, in every tensor and sequence mode that four ranks allow, the
--- loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class token) divide by
--- no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel (2051).
+--- One source for all modes: GPT, Llama, BERT, ViT and MLP have, in every tensor and sequence mode that four ranks
+-- allow, the loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class
+-- token) divide by no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel
+-- (2051).
 -- ranks: 4
 -- sanitizers: no, numbers of four ranks are compared; spec/tensor and spec/sequence look at the same code
 local core = require "ganymede.core"
@@ -38,6 +39,15 @@ local function gpt(vocabulary)
     tokens(vocabulary, 1), tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}
 end
 
+-- A window in every second block, capped scores and logits, and padding behind the second sequence.
+local function llama(vocabulary)
+  local mask = integers({ 3, 7 }, function(i) return (i < 7 or i >= 14 or i < 12) and 1 or 0 end):to "u8"
+  return models.Llama { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 8, kv_heads = 4,
+                        hidden = 24, window = { 3, 0 }, attention_softcap = 2, logit_softcap = 5, std = 0.3,
+                        dropout = 0.1, attention_dropout = 0.2 },
+    tokens(vocabulary, 1), tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}, mask
+end
+
 local function bert(vocabulary)
   return models.BERT { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
                        dropout = 0.1, attention_dropout = 0.2 },
@@ -56,7 +66,8 @@ local function mlp(hidden)
 end
 
 local cases = {
-  { "GPT", gpt, 37 }, { "GPT, vocabulary-parallel", gpt, 2051 }, { "BERT", bert, 37 },
+  { "GPT", gpt, 37 }, { "GPT, vocabulary-parallel", gpt, 2051 },
+  { "Llama with windows, caps and padding", llama, 37 }, { "BERT", bert, 37 },
   { "BERT, vocabulary-parallel", bert, 2051 }, { "ViT, class token", vit, "cls" }, { "ViT, mean", vit, "mean" },
   { "MLP, two hidden layers", mlp, { 16, 24 } }, { "MLP, three hidden layers", mlp, { 16, 24, 10 } },
 }
@@ -79,9 +90,9 @@ local function measure(case, parallel)
   core.set_rng_step(3)
   core.begin_step()
   return gm.scope(function()
-    local model, x, y, criterion = case[2](case[3])
+    local model, x, y, criterion, mask = case[2](case[3])
     core.set_batch(0, x:size(1))
-    local loss = criterion(model(x), y)
+    local loss = criterion(model(x, mask), y)
     loss:backward()
     local gradients, cut = {}, 0
     for i, p in ipairs(model:named_parameters()) do

@@ -191,4 +191,32 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     breaks = "deterministic = true leaves cuDNN's gradients",
     test = "spec/cuda/device_spec.lua -f vary",
   },
+  {
+    name = "844-mma-window", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    find = [[i + a->shift - a->window + 1 : 0;]],
+    replace = [[i + a->shift - a->window : 0;]],
+    breaks = "queries see one key more than their window on tensor cores",
+    test = "spec/kernels/attention_spec.lua -f 'a window'",
+  },
+  {
+    name = "845-window-queries", file = "kernels/cuda/ops/attention/attention.cuh",
+    find = [[last - a->shift + a->window;]],
+    replace = [[last - a->shift + a->window - 1;]],
+    breaks = "the last query that sees a key adds nothing to its gradient",
+    test = "spec/kernels/attention_spec.lua -f 'a window'",
+  },
+  {
+    name = "846-mma-cap-slope", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    find = [[(float)a->scale * (1 - t * t)]],
+    replace = [[(float)a->scale]],
+    breaks = "the gradient of capped scores on tensor cores lacks the slope",
+    test = "spec/kernels/attention_spec.lua -f 'a cap'",
+  },
+  {
+    name = "847-dnn-window", file = "kernels/cuda/dnn/dnn.c",
+    find = [[attrs->window || attrs->behind || attrs->softcap > 0]],
+    replace = [[attrs->behind || attrs->softcap > 0]],
+    breaks = "cuDNN is asked for a window, which its graph lacks",
+    test = "spec/cuda/dnn_spec.lua -f lacks",
+  },
 }

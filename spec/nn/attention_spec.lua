@@ -46,6 +46,105 @@ describe("nn.MultiHeadAttention", function()
     assert.equal(4 * 2 * 2 * 8 + 64, grouped:count())
   end))
 
+  -- The formula with ops of their own, every score there.
+  local function plain(q, k, v, window, cap)
+    local s, seen = q:size(2), {}
+    for i = 1, s do
+      seen[i] = {}
+      for j = 1, s do seen[i][j] = j <= i and j > i - window and 1 or 0 end
+    end
+    local scores = gm.ops.matmul(q:permute { 1, 3, 2, 4 }, k:permute { 1, 3, 4, 2 }) * 0.5
+    if cap then scores = gm.ops.tanh(scores * (1 / cap)) * cap end
+    local hidden = gm.tensor(-1 / 0)
+    local p = gm.ops.softmax(gm.ops.where(gm.tensor(seen, { dtype = "u8" }), scores, hidden))
+    return gm.ops.matmul(p, v:permute { 1, 3, 2, 4 }):permute { 1, 3, 2, 4 }
+  end
+
+  it("windows and caps are those of the formula, values and gradients", f64(function()
+    for _, case in ipairs { { 3 }, { 1 }, { 100, 0.7 }, { 4, 2 } } do
+      local inputs, got = {}, {}
+      for i = 1, 3 do inputs[i] = normal({ 2, 9, 2, 4 }, 10 + i) * 2 end
+      for way = 1, 2 do
+        local x = {}
+        for i = 1, 3 do x[i] = inputs[i]:detach():clone():requires_grad(true) end
+        local o = way == 1 and plain(x[1], x[2], x[3], case[1], case[2])
+          or gm.ops.attention(x[1], x[2], x[3], { causal = true, window = case[1], softcap = case[2] })
+        gm.ops.sum(o * normal({ 2, 9, 2, 4 }, 20)):backward()
+        got[way] = { o:contiguous(), x[1]:grad(), x[2]:grad(), x[3]:grad() }
+      end
+      -- one key has no slope in q and k, up to rounding
+      for i = 1, 4 do
+        if case[1] > 1 or i == 1 or i == 4 then numeric.agree(got[2][i], got[1][i], 1e-13) end
+      end
+    end
+  end))
+
+  it("a window shows the position itself and those just before", f64(function()
+    local layer = nn.MultiHeadAttention { width = 8, heads = 2, causal = true, window = 3 }
+    local x = normal({ 1, 8, 8 }, 1)
+    local before = layer(x):narrow(2, 5, 4):contiguous():totable()
+    x:narrow(2, 1, 3):fill_(9) -- position 6 sees 4 to 6
+    local after = layer(x):narrow(2, 5, 4):contiguous()
+    assert.same({ before[1][2], before[1][3], before[1][4] }, after[1]:narrow(1, 2, 3):contiguous():totable())
+    assert.is_false(numeric.relative_error(after[1][1]:contiguous(), before[1][1]) == 0)
+  end))
+
+  it("windows and caps that cannot be meant are refused", function()
+    local q = gm.ones { 1, 2, 1, 1 }
+    for _, window in ipairs { 0, 1.5, -1 } do
+      assert.error_matches(function() gm.ops.attention(q, q, q, { causal = true, window = window }) end,
+        "option 'window' must be an integer, at least 1")
+    end
+    assert.error_matches(function() gm.ops.attention(q, q, q, { window = 1 }) end, "needs causal attention")
+    assert.error_matches(function() gm.ops.attention(q, q, q, { softcap = -2 }) end,
+      "option 'softcap' must be a number, above 0")
+    assert.error_matches(function() nn.MultiHeadAttention { width = 4, heads = 2, window = 3 } end,
+      "window = 3 needs causal = true")
+    local small = { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2 }
+    local function llama(key, value, words)
+      local options = { [key] = value }
+      for k, v in pairs(small) do options[k] = v end
+      assert.error_matches(function() gm.models.Llama(options) end, words, 1, true)
+    end
+    llama("window", {}, "a list of at least one")
+    llama("window", { 4, -1 }, "window[2] must be a number of positions")
+    assert.error_matches(function() nn.Classifier { inputs = 4, classes = 3, softcap = 2, chunk = 8 } end,
+      "softcap = 2 is not there for scores that are computed 8 rows at a time")
+  end)
+
+  it("the blocks of a model take the windows of a list in turn, and its work is less", f64(function()
+    local function llama(window)
+      return gm.models.Llama { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 4,
+                               sequence_length = 16, window = window, bias = false }
+    end
+    local windows = {}
+    for i, block in llama({ 3, 0, 5 }).blocks:each() do windows[i] = block.attention.opt.window or 0 end
+    assert.same({ 3, 0, 5, 3 }, windows)
+    -- pairs of query and key, a half of the last one counted as causal attention counts it
+    local pairs_less = 16 * 16 / 2 - (16 * 4 - 4 * 4 / 2)
+    assert.near(3 * 4 * 4 * 8 * pairs_less, llama():flops_per_sample() - llama(4):flops_per_sample(), 1e-6)
+  end))
+
+  it("padding behind a text changes no logit of it", f64(function()
+    for _, class in ipairs { "Llama", "GPT" } do
+      local model = gm.models[class] { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, depth = 2,
+                                       sequence_length = 16 }
+      local mask = gm.tensor({ { 1, 1, 1, 1, 0, 0 }, { 1, 0, 1, 1, 1, 1 } }, { dtype = "u8" })
+      local function ids(...) return gm.tensor({ ... }, { dtype = "i64" }) end
+      local y = model(ids({ 1, 2, 3, 4, 5, 6 }, { 1, 2, 3, 4, 5, 6 }), mask)
+      numeric.agree(y[1]:narrow(1, 1, 4):contiguous(), model(ids { 1, 2, 3, 4 })[1]:contiguous(), 1e-13)
+      local other = model(ids({ 1, 2, 3, 4, 5, 6 }, { 1, 7, 3, 4, 5, 6 }), mask) -- the hidden one changes nothing else
+      numeric.agree(other[2]:narrow(1, 3, 4):contiguous(), y[2]:narrow(1, 3, 4):contiguous(), 1e-15)
+    end
+  end))
+
+  it("capped logits are the formula", f64(function()
+    local layer = nn.Classifier { inputs = 4, classes = 3, softcap = 0.5 }
+    local x = normal({ 2, 4 }, 5)
+    local y = gm.ops.linear(x, layer.weight, layer.bias)
+    numeric.agree(layer(x), gm.ops.tanh(y * 2) * 0.5, 1e-15)
+  end))
+
   it("drops attention probabilities in training only", f64(function()
     local layer = nn.MultiHeadAttention { width = 8, heads = 2, dropout = 0.5 }
     local x = normal({ 2, 6, 8 }, 1)

@@ -13,6 +13,10 @@ local models = {
   ["llama with packed queries"] = function()
     return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 2, kv_heads = 2, hidden = 24 }
   end,
+  ["llama with windows"] = function()
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 3, heads = 4, kv_heads = 2, hidden = 24,
+      window = { 5, 0, 1 }, attention_softcap = 0.5, logit_softcap = 0.1 }
+  end,
   gpt = function() return gm.models.GPT { vocabulary = 50, width = 16, depth = 2, heads = 4, sequence_length = 32 } end,
 }
 

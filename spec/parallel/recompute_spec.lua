@@ -13,7 +13,7 @@ local gpt = [[
 return {
   name = "gpt", seed = 6, dtype = "f64",
   model = { type = "GPT", vocabulary = 260, sequence_length = 32, width = 24, depth = 4, heads = 4,
-            dropout = 0.1, attention_dropout = 0.1 },
+            dropout = 0.1, attention_dropout = 0.1, window = { 7, 0 }, attention_softcap = 2 },
   data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
                      sequence_length = 32, stride = 32 }, batch_size = 16 },
   loss = { type = "CrossEntropyLoss" },

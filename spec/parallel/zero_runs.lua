@@ -29,7 +29,7 @@ end
 return gm.recipe {
   name = "gpt", seed = 6, dtype = "f64",
   model = { type = "GPT", vocabulary = 261, sequence_length = 31, width = 24, depth = 2, heads = 2,
-            dropout = 0.1, attention_dropout = 0.1 },
+            dropout = 0.1, attention_dropout = 0.1, window = { 7, 0 }, attention_softcap = 2 },
   data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
                      sequence_length = 31, stride = 31 }, batch_size = 22 },
   loss = { type = "CrossEntropyLoss" },

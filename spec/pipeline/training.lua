@@ -25,7 +25,7 @@ training.models = {
   gpt = {
     build = function()
       return gm.models.GPT { vocabulary = 13, sequence_length = 5, width = 8, depth = 8, heads = 2, tied = true,
-                             dropout = 0.1, attention_dropout = 0.1 }
+                             dropout = 0.1, attention_dropout = 0.1, window = { 3, 0 }, attention_softcap = 2 }
     end,
     batch = function(seed, n) return integers({ n, 5 }, 13, 3 + seed), integers({ n, 5 }, 13, 5 + seed) end,
   },

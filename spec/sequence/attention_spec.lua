@@ -35,6 +35,9 @@ end
 local kinds = {
   { name = "all keys" }, { name = "causal", causal = true, balance = false },
   { name = "causal and zigzag", causal = true, balance = true, zigzag = true },
+  { name = "window of one key", causal = true, window = 1 },
+  { name = "window and cap", causal = true, window = 4, softcap = 0.8, balance = false },
+  { name = "window, cap and zigzag", causal = true, window = 5, softcap = 0.8, balance = true, zigzag = true },
 }
 
 for _, mode in ipairs { "ring", "ulysses" } do
@@ -57,7 +60,7 @@ for _, mode in ipairs { "ring", "ulysses" } do
     for _, kind in ipairs(kinds) do
       if not kind.zigzag or mode == "ring" then
         local function options(more)
-          more.causal, more.balance = kind.causal, kind.balance
+          more.causal, more.balance, more.window, more.softcap = kind.causal, kind.balance, kind.window, kind.softcap
           return more
         end
 

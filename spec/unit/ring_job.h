@@ -21,6 +21,8 @@ typedef struct ring_job {
     int64_t         b, s, t, h, hk, d; /* h / hk query heads a key head */
     gm_dtype        dtype;
     bool            causal;
+    int64_t         window; /* 0: none */
+    double          softcap;
     gm_ring_balance balance;
     double          p, tolerance;
     int             mask;

@@ -57,6 +57,25 @@ void gm_test_ring_options(void **state)
         }
 }
 
+/* Windows within a block, of a block, over several and over all; the scores capped as well. */
+void gm_test_ring_windows(void **state)
+{
+    static const int64_t windows[] = {2, 3, 8, 11, 40};
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int i = 0; i < 5; i++)
+            for (int64_t s = 10; s <= 24; s += 14) {
+                ring_job j = ring_of(3, s, true, (gm_ring_balance)kind);
+                j.window = windows[i];
+                j.softcap = i % 2 ? 0.8 : 0;
+                j.mask = i % 3 == 1 ? CUT_MASK : NO_MASK;
+                j.p = i % 3 == 2 ? 0.4 : 0;
+                ring_check(&j, true);
+            }
+    ring_job j = ring_of(2, 300, true, GM_RING_AUTO); /* balanced only if the window is longer than a block */
+    for (j.window = 150; j.window <= 151; j.window++) ring_check(&j, true);
+}
+
 /* f32: a sum of s terms of roundings; as the design says. */
 void gm_test_ring_f32(void **state)
 {

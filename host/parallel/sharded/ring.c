@@ -77,10 +77,10 @@ static gm_status run_call(gm_ring *w, call *c)
     return gm_run(w->dev, c->g ? &gradient : &forward);
 }
 
-/* The queries [at, at + n) of those worked on here, which are `run` of the sequence, against the first rows of a block
- * of keys that begins at position `first`. */
+/* The queries [at, at + n) of those worked on here, which are `run` of the sequence, against `keys` of it, which are
+ * rows [skip, skip + n) of a block. */
 typedef struct meeting {
-    int64_t     at;
+    int64_t     at, skip;
     gm_ring_run run, keys;
     gm_tensor  *k, *v, *dk, *dv;
 } meeting;
@@ -91,13 +91,15 @@ static gm_status make_piece(gm_ring *w, const queries *x, const meeting *m, int 
     bool    by_batch = w->batch >= w->key_heads;
     int64_t whole = by_batch ? w->batch : w->key_heads, from = whole * i / n, to = whole * (i + 1) / n;
     int64_t group = w->heads / w->key_heads;
-    part    keys = {0, w->batch, 0, m->keys.count, 0, w->key_heads}, rows;
+    part    keys = {0, w->batch, m->skip, m->keys.count, 0, w->key_heads}, rows;
+    int64_t last_key = m->keys.first + m->keys.count - 1;
     if (by_batch) keys.batch = from, keys.n_batch = to - from;
     else keys.head = from, keys.n_heads = to - from;
     rows = (part){keys.batch, keys.n_batch, m->at, m->run.count, keys.head * group, keys.n_heads * group};
     *c = (call){.attrs = x->attrs};
     c->attrs.accumulate = true;
-    c->attrs.causal = x->attrs.causal && m->keys.first + m->keys.count > m->run.first + 1;
+    c->attrs.causal = x->attrs.causal && (x->attrs.window || last_key > m->run.first);
+    if (x->attrs.window) c->attrs.behind = m->run.first + m->run.count - 1 - last_key;
     if (c->attrs.box.ndim) {
         int64_t at[4] = {rows.batch, rows.head, m->run.first, m->keys.first};
         for (int d = 0; d < 4; d++) c->attrs.box.offset[d] += at[d];
@@ -133,12 +135,12 @@ static gm_status meet(gm_ring *w, const queries *x, const meeting *m)
 static gm_status attend(gm_ring *w, const queries *x, int t, gm_tensor *k, gm_tensor *v, gm_tensor *dk, gm_tensor *dv)
 {
     const gm_ring_place *here = &w->plan.place[w->plan.here];
-    int64_t              first = w->plan.place[gm_ring_step(&w->plan, w->plan.here, t)].keys.first;
+    int                  block = gm_ring_step(&w->plan, w->plan.here, t);
     for (int i = 0; i < 2; i++) {
-        meeting m = {i ? here->work[0].count : 0, here->work[i], {first, k->shape[1]}, k, v, dk, dv};
-        int64_t seen = m.run.first + m.run.count - first;
-        if (w->plan.causal && seen < m.keys.count) m.keys.count = seen;
-        if (m.run.count > 0 && m.keys.count > 0) GM_TRY(meet(w, x, &m));
+        meeting m = {.at = i ? here->work[0].count : 0, .run = here->work[i], .k = k, .v = v, .dk = dk, .dv = dv};
+        m.keys = gm_ring_seen(&w->plan, m.run, block);
+        m.skip = m.keys.first - w->plan.place[block].keys.first;
+        if (m.keys.count > 0) GM_TRY(meet(w, x, &m));
     }
     return GM_OK;
 }
@@ -226,7 +228,7 @@ static gm_status open_ring(gm_rank *r, const gm_layout *q, const int64_t *shape,
     w->heads = block->shape[2];
     w->size = block->shape[3];
     w->key_heads = key_heads;
-    return gm_ring_plan_new(r, q, shape[1], keys, attrs->causal, zigzag, &w->plan);
+    return gm_ring_plan_new(r, q, shape[1], keys, attrs, zigzag, &w->plan);
 }
 
 /* ---- backward ---- */
@@ -429,7 +431,9 @@ static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs)
     int64_t local[GM_MAX_DIMS];
     gm_layout_local(&r->mesh, &q->layout, q->ndim, q->shape, local);
     if (!attrs->causal || attrs->balance == GM_RING_CONTIGUOUS) return false;
-    return attrs->balance == GM_RING_ZIGZAG || local[1] >= GM_RING_BALANCED_ROWS;
+    if (attrs->balance == GM_RING_ZIGZAG) return true;
+    if (attrs->window && attrs->window <= local[1]) return false; /* each query sees as many keys: it is even */
+    return local[1] >= GM_RING_BALANCED_ROWS;
 }
 
 /* The mask is whole. */

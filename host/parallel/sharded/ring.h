@@ -20,6 +20,9 @@
  *                       backward has for the gradients of o and q (p even; p odd: 1/p less of n h, and hk n / 2p less
  *                       of keys and values)
  *
+ * A window: blocks that none of a rank's queries sees are neither sent nor computed. With a window that is no longer
+ * than a block, a rank needs the block before its own at most, and AUTO leaves the queries where they are.
+ *
  * The trap: the mask of hidden keys must be whole on every rank; a cut mask is gathered, a byte a key. */
 #ifndef GM_RING_H
 #define GM_RING_H

@@ -33,27 +33,23 @@ int gm_ring_worker(const gm_ring_plan *plan, int k)
     return pair % 2 ? plan->p - 1 - pair / 2 : pair / 2;
 }
 
-static void share_out(gm_ring_plan *plan, int64_t keys)
+static void share_out(gm_ring_plan *plan)
 {
     for (int i = 0; i < plan->p; i++) {
         gm_ring_place *at = &plan->place[plan->zigzag ? gm_ring_worker(plan, i) : i];
         at->work[0] = plan->zigzag ? gm_ring_chunk(plan, i) : at->queries;
         at->work[1] = plan->zigzag ? gm_ring_chunk(plan, 2 * plan->p - 1 - i) : (gm_ring_run){0, 0};
-        for (int k = 0; k < 2; k++) {
-            int64_t end = plan->causal ? at->work[k].first + at->work[k].count : keys;
-            if (at->work[k].count && end > at->end) at->end = end;
-        }
     }
 }
 
-gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64_t t, bool causal, bool zigzag,
-                           gm_ring_plan *plan)
+gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64_t t, const gm_attrs *attrs,
+                           bool zigzag, gm_ring_plan *plan)
 {
     gm_comm  *comm;
     gm_layout along = gm_layout_replicated();
     int       coordinate[GM_MAX_AXES];
     gm_layout_copy_dim(&along, 0, layout, 1);
-    *plan = (gm_ring_plan){.causal = causal, .zigzag = zigzag};
+    *plan = (gm_ring_plan){.causal = attrs->causal, .zigzag = zigzag, .window = attrs->window};
     GM_TRY(gm_rank_comm(r, &comm));
     GM_TRY(gm_comm_group(comm, gm_layout_dim_axes(&along, 0), &plan->group));
     plan->p = gm_group_size(plan->group);
@@ -66,7 +62,7 @@ gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64
             .member = i, .queries = run_of(r, &along, coordinate, s), .keys = run_of(r, &along, coordinate, t)};
         if (i == gm_group_rank(plan->group)) plan->here = at;
     }
-    share_out(plan, t);
+    share_out(plan);
     return GM_OK;
 }
 
@@ -76,11 +72,24 @@ void gm_ring_plan_free(gm_ring_plan *plan)
     plan->place = NULL;
 }
 
-int64_t gm_ring_need(const gm_ring_plan *plan, int r, int j)
+gm_ring_run gm_ring_seen(const gm_ring_plan *plan, gm_ring_run queries, int j)
 {
     const gm_ring_run *block = &plan->place[j].keys;
-    int64_t            seen = plan->place[r].end - block->first;
-    return seen < 0 ? 0 : seen < block->count ? seen : block->count;
+    int64_t            from = block->first, end = block->first + block->count;
+    if (plan->causal && queries.first + queries.count < end) end = queries.first + queries.count;
+    if (plan->window && queries.first + 1 - plan->window > from) from = queries.first + 1 - plan->window;
+    return (gm_ring_run){from, queries.count && end > from ? end - from : 0};
+}
+
+int64_t gm_ring_need(const gm_ring_plan *plan, int r, int j)
+{
+    int64_t most = 0;
+    for (int k = 0; k < 2; k++) {
+        gm_ring_run seen = gm_ring_seen(plan, plan->place[r].work[k], j);
+        int64_t     end = seen.count ? seen.first + seen.count - plan->place[j].keys.first : 0;
+        if (end > most) most = end;
+    }
+    return most;
 }
 
 int64_t gm_ring_handed(const gm_ring_plan *plan, int r, int j)

@@ -21,22 +21,26 @@ typedef struct gm_ring_place {
     int         member;        /* its rank in the group */
     gm_ring_run queries, keys; /* the queries and keys that it holds */
     gm_ring_run work[2];       /* the queries that it works on; each run lies within one block */
-    int64_t     end;           /* none of these queries sees a key from this position on */
 } gm_ring_place;
 
 typedef struct gm_ring_plan {
     int            p, here;
     bool           causal, zigzag;
+    int64_t        window; /* causal: a query sees the last `window` keys up to its own place; 0: all of them */
     gm_group      *group;
     gm_ring_place *place; /* [p] */
 } gm_ring_plan;
 
 /* Makes a plan for s queries and t keys, both cut as dimension 1 of `layout` is. GM_ENOMEM. */
-gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64_t t, bool causal, bool zigzag,
-                           gm_ring_plan *plan);
+gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64_t t, const gm_attrs *attrs,
+                           bool zigzag, gm_ring_plan *plan);
 void      gm_ring_plan_free(gm_ring_plan *plan);
 
-/* How many rows of block j place r needs; they are the first rows. */
+/* The keys of block j that a run of queries sees, without the mask; count 0: none. */
+gm_ring_run gm_ring_seen(const gm_ring_plan *plan, gm_ring_run queries, int j);
+
+/* How many rows of block j place r needs. They are the first rows: those before a window that begins in the block are
+ * sent as well. */
 int64_t gm_ring_need(const gm_ring_plan *plan, int r, int j);
 /* How many of these rows place r receives from place r + 1; 0 for its own block. */
 int64_t gm_ring_handed(const gm_ring_plan *plan, int r, int j);

@@ -56,6 +56,7 @@ static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_p
     bool             gradient = call->op == GM_OP_attention_grad;
     memset(p, 0, sizeof *p);
     if (call->in[3] || attrs->p > 0 || attrs->accumulate || !has_elements(call)) return false;
+    if (attrs->window || attrs->behind || attrs->softcap > 0) return false;
     p->b = q->shape[0], p->h = q->shape[2], p->hk = k->shape[2];
     p->s = q->shape[1], p->t = k->shape[1], p->d = q->shape[3];
     p->dtype = q->dtype;
@@ -246,6 +247,9 @@ static const char *what_has_no_problem(const gm_call *call)
     if (call->in[3]) return "a key mask";
     if (call->attrs->p > 0) return "dropout";
     if (call->attrs->accumulate) return "parts that are added up";
+    if (call->attrs->window) return "a window";
+    if (call->attrs->behind) return "keys that end before the last query";
+    if (call->attrs->softcap > 0) return "a softcap";
     return "rows that do not begin at multiples of 16 bytes";
 }
 

@@ -4,9 +4,9 @@
  *   - It takes bf16 or f16; heads of a multiple of 8 numbers, up to 128, and up to 256 on sm_90; causal or not; as many
  *     key heads as query heads, or fewer; q, k, v of any strides that are multiples of 16 bytes, such as views of a
  *     fused QKV.
- *   - It does not take a key mask, dropout, accumulate, a call without elements, causal with more queries than keys, or
- *     causal with different numbers of queries and keys that are not multiples of 64; and no gradient on a device that
- *     must be deterministic.
+ *   - It does not take a key mask, a window, a softcap, dropout, accumulate, a call without elements, causal with more
+ *     queries than keys, or causal with different numbers of queries and keys that are not multiples of 64; and no
+ *     gradient on a device that must be deterministic.
  * If no cuDNN can be loaded, nothing is served. GANYMEDE_CUDA_DNN=none turns it off. If this variable names a library
  * that cannot be loaded, that is an error. A call in 16 bits that is not served leaves a note (gm_device_note). If
  * cuDNN takes a call and fails, that is an error; our kernels do not compute it instead.

@@ -93,6 +93,10 @@ function export.model(model, folder, opt)
   local declared = model:declared()
   for _, p in ipairs(declared) do
     dtype = dtype or tensors[p.name] and tensors[p.name]:dtype()
+    if p.entry.few then
+      failure(2, "export_model: %s has %d bits (gm.quantize); export the model before it is rounded", p.name,
+        p.entry.few.bits)
+    end
     if p.name:find "%.lora%." then failure(2, "export_model: %s is an adapter; call gm.merge_lora first", p.name) end
   end
   local config, list, entries = described(family, model.opt, declared, dtype)

@@ -43,6 +43,9 @@ Llama.options = {
     doc = "the probability with which an element of the embeddings and branches is dropped in training" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an attention weight is dropped in training" },
+  window     = nn.TransformerBlock.of_models.window,
+  attention_softcap = nn.TransformerBlock.of_models.attention_softcap,
+  logit_softcap = nn.TransformerBlock.of_models.logit_softcap,
   tied       = { type = "boolean", default = true, doc = "whether the head shares the table of tokens as its weight" },
   head_chunk = { type = "integer", min = 0, default = 0,
                  doc = "the number of rows of a rank whose logits exist at a time, in a Projection; 0: all, in a "
@@ -57,6 +60,7 @@ local function block_options(opt, i)
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, hidden = opt.hidden,
     causal = true, activation = opt.activation, norm = "RMSNorm", eps = opt.eps, bias = opt.bias,
     qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
+    window = nn.TransformerBlock.window_of(opt.window, i), attention_softcap = opt.attention_softcap,
     moe = nn.TransformerBlock.moe_of(opt.moe, i), dropout = opt.dropout, attention_dropout = opt.attention_dropout,
     weight_initializer = init.normal { std = opt.std },
     bias_initializer = init.zeros(), residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
@@ -72,7 +76,8 @@ function Llama:build(opt)
   self.blocks = nn.ModuleList()
   for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
   self.norm = nn.RMSNorm { width = opt.width, eps = opt.eps }
-  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk }
+  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk,
+                 softcap = opt.logit_softcap }
   if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end
   self.head = nn.Classifier(head)
 end
@@ -86,11 +91,12 @@ local function embed(self, tokens)
 end
 
 --- The forward pass: tokens (b, s) i64 or i32 -> logits (b, s, vocabulary), or with head_chunk a Projection of them
--- (ganymede.nn.projection). Sections: the embeddings, each block, norm and head.
+-- (ganymede.nn.projection). key_mask (b, s) u8 or nil: 0 hides a position
+-- from the others, such as padding behind a text. Sections: the embeddings, each block, norm and head.
 function Llama:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   table.insert(list, 1, { modules = { self.tokens, self.dropout },
-                          forward = function(tokens) return embed(self, tokens) end })
+                          forward = function(tokens, key_mask) return embed(self, tokens), key_mask end })
   list[#list + 1] = { modules = { self.norm, self.head },
                       forward = function(branch, _, stream) return self.head((self.norm(branch, stream))) end }
   return list

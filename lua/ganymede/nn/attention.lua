@@ -28,6 +28,10 @@ MultiHeadAttention.options = {
     doc = "the number of key and value heads, which must divide heads; default: heads" },
   causal   = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
+  window   = { type = "integer", min = 1, optional = true,
+    doc = "the number of positions that a position attends to, itself included, the last ones; needs causal" },
+  softcap  = { type = "number", above = 0, optional = true,
+    doc = "scores s become softcap tanh(s / softcap), as in Gemma 2" },
   bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
   qkv_bias = { type = "boolean", optional = true,
     doc = "whether the projection to queries, keys and values has a bias; default: bias" },
@@ -52,6 +56,10 @@ end
 local function head_size(opt, kv_heads)
   if not opt.head_size then divides("heads", opt.heads, "width", opt.width) end
   divides("kv_heads", kv_heads, "heads", opt.heads)
+  if opt.window and not opt.causal then
+    error(("MultiHeadAttention: window = %d needs causal = true: a window ends at the position itself"):format(
+      opt.window), 4)
+  end
   tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
   sequence_parallel.check_heads("MultiHeadAttention", kv_heads, stream.parts())
   return opt.head_size or opt.width / opt.heads
@@ -97,6 +105,14 @@ local function parts(self, qkv, place)
   return q, k, v
 end
 
+-- Of keys, values and mask (b, t, ...), what queries at the last `count` places see through the window.
+local function in_window(window, count, k, v, mask)
+  local first = k:size(2) - (window + count - 1) + 1
+  if first <= 1 then return k, v, mask end
+  local n = k:size(2) - first + 1
+  return ops.narrow(k, 2, first, n), ops.narrow(v, 2, first, n), mask and ops.narrow(mask, 2, first, n)
+end
+
 -- Attention to the keys kept and to those of x.
 local function attend_to_kept(self, kept, qkv, options)
   if not self.opt.causal then error("a cache needs causal attention: what is kept must not depend on what comes", 0) end
@@ -104,6 +120,7 @@ local function attend_to_kept(self, kept, qkv, options)
   if kept.attend then return kept:attend(self, q, k, v, options) end -- ganymede.nn.pages
   k, v = kept:extend(self, k, v)
   options.key_mask = kept.mask
+  if self.opt.window then k, v, options.key_mask = in_window(self.opt.window, q:size(2), k, v, kept.mask) end
   return sequence_parallel.attention(q, k, v, options)
 end
 
@@ -127,7 +144,8 @@ function MultiHeadAttention:forward(x, key_mask)
     error(("x must be (batch, sequence, %d); got (%s)"):format(opt.width, table.concat(x:shape(), ", ")), 0)
   end
   local y = attend(self, x, {
-    causal = opt.causal, key_mask = key_mask, dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
+    causal = opt.causal, window = opt.window, softcap = opt.softcap, key_mask = key_mask,
+    dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
   })
   y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.heads * self.head_size }))
   return self.dropout and self.dropout(y) or y

@@ -4,6 +4,7 @@
 local few_bits = require "ganymede.nn.few_bits"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
+local ops = require "ganymede.tensor.ops"
 local projection = require "ganymede.nn.projection"
 
 local Classifier = module.class "Classifier"
@@ -22,6 +23,8 @@ Classifier.options = {
                            doc = "the number of classes above which a mesh that cuts layers also cuts the classes" },
   chunk   = { type = "integer", min = 0, default = 0,
               doc = "the number of rows of a rank whose scores losses and metrics compute at a time; 0: all of them" },
+  softcap = { type = "number", above = 0, optional = true,
+              doc = "scores y become softcap tanh(y / softcap), as in Gemma 2; not together with chunk" },
   weight_initializer = init.option("the initializer of W; default: U(-1/sqrt(inputs), 1/sqrt(inputs)); not together "
     .. "with `weight`"),
   bias_initializer   = init.option "the initializer of b; default: U(-1/sqrt(inputs), 1/sqrt(inputs))",
@@ -46,6 +49,10 @@ end
 function Classifier:build(opt)
   local shape = { opt.classes, opt.inputs }
   if opt.weight then check_owner(opt, shape) end
+  if opt.softcap and opt.chunk > 0 then
+    error(("Classifier: softcap = %g is not there for scores that are computed %d rows at a time; give 0 rows (chunk, "
+      .. "head_chunk)"):format(opt.softcap, opt.chunk), 4)
+  end
   self:param("weight", shape, init.resolve(opt.weight_initializer, init.dense_weight, opt.inputs, opt.classes))
   if opt.weight then self:tie("weight", opt.weight, "weight") end
   if opt.bias then
@@ -58,7 +65,8 @@ end
 function Classifier:forward(x)
   local chunk = self.opt.chunk
   if chunk > 0 then return projection.new(x:settle(), self:use "weight", self:use "bias", chunk, self:path()) end
-  return few_bits.linear(self, x:settle(), self:use "bias"):settle()
+  local y, cap = few_bits.linear(self, x:settle(), self:use "bias"):settle(), self.opt.softcap
+  return cap and ops.tanh(y * (1 / cap)) * cap or y
 end
 
 return Classifier

@@ -226,8 +226,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
 }, function(self, opt)
   for _, p in ipairs(own_parameters(root_of(self))) do
     if not p.entry.tensor then
-      local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer,
-        p.layout)
+      local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer, p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
       if p.entry.few then t = p.entry.few:make(t) elseif p.entry.frozen then t:requires_grad(false) end
       p.entry.tensor = t:keep()

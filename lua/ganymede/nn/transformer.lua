@@ -34,6 +34,7 @@ TransformerBlock.options = {
   rotary    = Attention.options.rotary, qk_norm = Attention.options.qk_norm,
   causal    = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
+  window    = Attention.options.window, attention_softcap = Attention.options.softcap,
   activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
@@ -87,7 +88,8 @@ function TransformerBlock:build(opt)
   self.norm1 = new_norm(opt)
   self.attention = Attention(with {
     heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, causal = opt.causal,
-    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
+    window = opt.window, softcap = opt.attention_softcap, qkv_bias = opt.qkv_bias, rotary = opt.rotary,
+    qk_norm = opt.qk_norm,
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
   self.norm2 = new_norm(opt)
@@ -158,6 +160,30 @@ function TransformerBlock.moe_of(moe, i)
   return i % every == 0 and own or nil
 end
 
+--- Returns the window of block i in a stack, or nil if it sees all positions. window is a model's option: a number for
+-- all blocks, or a list whose entries the blocks take in turn, 0 for all positions.
+function TransformerBlock.window_of(window, i)
+  if type(window) ~= "table" then return window end
+  for k, n in ipairs(window) do
+    if type(n) ~= "number" or n < 0 or n % 1 ~= 0 then
+      error(("window[%d] must be a number of positions, or 0 for all; got %s"):format(k, tostring(n)), 3)
+    end
+  end
+  if #window == 0 then error("window must be a number, or a list of at least one", 3) end
+  local own = window[(i - 1) % #window + 1]
+  return own > 0 and own or nil
+end
+
+--- Options of models whose blocks attend to what came before (GPT, Llama).
+TransformerBlock.of_models = {
+  window = { type = { "integer", "table" }, min = 1, optional = true,
+    doc = "the number of positions that a position attends to, itself included; a list: the blocks take its entries in "
+      .. "turn, 0 for all positions" },
+  attention_softcap = Attention.options.softcap,
+  logit_softcap = { type = "number", above = 0, optional = true,
+    doc = "logits x become softcap tanh(x / softcap), as in Gemma 2; not with head_chunk" },
+}
+
 -- Runs one block of a stack: (branch, key_mask, stream) -> the same three. stream nil: branch alone.
 local function link(block, x, key_mask, stream)
   if block.opt.post_norm then return block(x, key_mask), key_mask end
@@ -194,7 +220,8 @@ function TransformerBlock.chain(blocks, x, key_mask)
 end
 
 --- Returns the floating point operations of the forward pass of one sequence of `length` positions. A multiply-add
--- counts as two, causal attention as half of full attention; norms and activations are not counted.
+-- counts as two, causal attention as half of full attention, or with a window as what this leaves; norms and
+-- activations are not counted.
 function TransformerBlock:flops(length)
   local opt = self.opt
   local size = opt.head_size or opt.width / opt.heads
@@ -202,8 +229,9 @@ function TransformerBlock:flops(length)
   local projections = 2 * opt.width * (2 * q_width + 2 * kv_width)
   local products = functions.is_gate(opt.activation) and 3 or 2
   local mlp = opt.moe and self.mlp:flops() or 2 * products * opt.width * hidden_width(opt)
-  local attention = 2 * 2 * length * q_width * (opt.causal and 0.5 or 1)
-  return length * (projections + mlp + attention)
+  local seen = math.min(opt.window or length, length) -- by all but the first positions
+  local keys = opt.causal and seen - seen * seen / (2 * length) or length
+  return length * (projections + mlp + 2 * 2 * keys * q_width)
 end
 
 return TransformerBlock

@@ -60,9 +60,12 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
         .keys = k->shape[1],
         .key_heads = k->shape[2],
         .size = (int32_t)q->shape[3],
+        .shift = k->shape[1] - q->shape[1] + at->behind,
+        .window = at->window,
         .causal = at->causal,
         .accumulate = at->accumulate,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
+        .softcap = at->softcap,
     };
     read_mask(a, call->in[3]);
     if (q->shape[3] > GM_ATTENTION_WIDE)

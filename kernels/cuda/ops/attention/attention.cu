@@ -132,7 +132,7 @@ GM_DEVICE void gm_attention_soften(const gm_attention_args *a, const gm_attentio
     GM_UNROLL
     for (int j = 0; j < EACH; j++) {
         bool seen = gm_attention_visible(a, p->batch, i, key + GM_COL + GM_ATTENTION_THREADS * j);
-        s[j] = seen ? (R)a->scale * s[j] : -INFINITY;
+        s[j] = seen ? gm_attention_capped(a, (R)a->scale * s[j]) : -INFINITY;
         most = s[j] > most ? s[j] : most;
     }
     most = gm_row_max(most);
@@ -188,7 +188,7 @@ template <class T, int EACH, int COLUMNS, class R = gm_real<T>> GM_DEVICE void g
             before[i] = ((const R *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
     }
     gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
-    for (int64_t key = 0; key < end; key += SIDE<EACH>) {
+    for (int64_t key = gm_attention_start(&a, p.first, SIDE<EACH>); key < end; key += SIDE<EACH>) {
         gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, key_head, key, a.keys, true);
         GM_SYNC();
         gm_attention_products(s, qs, ks, a.size);
@@ -213,10 +213,11 @@ template <class T, int EACH, int COLUMNS, class R = gm_real<T>> GM_DEVICE void g
 
 /* ---- backward ---- */
 
-/* The gradient of a pair's score q k from its probability before dropout. */
-template <class R> GM_DEVICE R gm_attention_slope(const gm_attention_args *a, R probability, R dp, R delta, R keep)
+/* The gradient of a pair's product q k from its score and its probability before dropout. */
+template <class R>
+GM_DEVICE R gm_attention_slope(const gm_attention_args *a, R score, R probability, R dp, R delta, R keep)
 {
-    return probability * (keep * dp - delta) * (R)a->scale;
+    return probability * (keep * dp - delta) * gm_attention_cap_slope(a, score) * (R)a->scale;
 }
 
 /* The sum of g o of a query: its 16 threads get it. */
@@ -254,7 +255,7 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
     }
     gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
     gm_attention_load<T, EACH>(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false);
-    for (int64_t key = 0; key < end; key += SIDE<EACH>) {
+    for (int64_t key = gm_attention_start(&a, p.first, SIDE<EACH>); key < end; key += SIDE<EACH>) {
         gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, key_head, key, a.keys, true);
         gm_attention_load<T, EACH>(vs, &a, &a.v, p.batch, key_head, key, a.keys, true);
         GM_SYNC();
@@ -268,9 +269,11 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
                 int     column = GM_COL + GM_ATTENTION_THREADS * j;
                 int64_t k = key + column;
                 R       ds = 0;
-                if (gm_attention_visible(&a, p.batch, at, k))
-                    ds = gm_attention_slope(&a, exp((R)a.scale * s[i][j] - lse[i]), dp[i][j], delta[i],
+                if (gm_attention_visible(&a, p.batch, at, k)) {
+                    R score = gm_attention_capped(&a, (R)a.scale * s[i][j]);
+                    ds = gm_attention_slope(&a, score, exp(score - lse[i]), dp[i][j], delta[i],
                                             (R)gm_attention_kept(&a, p.batch, p.head, at, k));
+                }
                 ws[(GM_ROW * EACH + i) * CROSS<EACH> + column] = ds;
             }
         }
@@ -306,8 +309,9 @@ GM_DEVICE void gm_attention_weights(const gm_attention_args *a, const gm_attenti
             R       weight = 0, slope = 0;
             if (gm_attention_visible(a, p->batch, at, key)) {
                 R keep = (R)gm_attention_kept(a, p->batch, head, at, key);
-                weight = exp((R)a->scale * s[i][j] - lse);
-                slope = gm_attention_slope(a, weight, dp[i][j], delta, keep);
+                R score = gm_attention_capped(a, (R)a->scale * s[i][j]);
+                weight = exp(score - lse);
+                slope = gm_attention_slope(a, score, weight, dp[i][j], delta, keep);
                 weight *= keep;
             }
             ws[r * CROSS<EACH> + column] = weight;
@@ -323,14 +327,14 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
     const int tile = SIDE<EACH> * (a.size | 1);
     R        *vs = ks + tile, *qs = vs + tile, *gs = qs + tile, *ws = gs + tile, *ds = ws + SIDE<EACH> * CROSS<EACH>;
     const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, SIDE<EACH>);
-    const int64_t            group = a.heads / a.key_heads, seen_from = p.first - (a.keys - a.queries);
-    const int64_t            start = a.causal && seen_from > 0 ? seen_from / SIDE<EACH> * SIDE<EACH> : 0;
+    const int64_t            group = a.heads / a.key_heads, end = gm_attention_end_query(&a, p.first + SIDE<EACH> - 1);
+    const int64_t            start = gm_attention_first_query(&a, p.first, SIDE<EACH>);
     R                        dk[EACH][COLUMNS] = {{0}}, dv[EACH][COLUMNS] = {{0}};
     R                        s[EACH][EACH], dp[EACH][EACH];
     gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, p.head, p.first, a.keys, true);
     gm_attention_load<T, EACH>(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true);
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++)
-        for (int64_t query = start; query < a.queries; query += SIDE<EACH>) {
+        for (int64_t query = start; query < end; query += SIDE<EACH>) {
             gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, head, query, a.queries, false);
             gm_attention_load<T, EACH>(gs, &a, &a.g, p.batch, head, query, a.queries, false);
             GM_SYNC();

@@ -27,15 +27,48 @@ GM_DEVICE bool gm_attention_unmasked(const gm_attention_args *a, int64_t batch, 
 GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, int64_t i, int64_t j)
 {
     if (i >= a->queries || j >= a->keys) return false;
-    if (a->causal && j > i + (a->keys - a->queries)) return false;
+    if (a->causal && j > i + a->shift) return false;
+    if (a->window && j <= i + a->shift - a->window) return false;
     return gm_attention_unmasked(a, batch, j);
 }
 
 /* Keys from here on are seen by none of the queries up to `last`. */
 GM_DEVICE int64_t gm_attention_end(const gm_attention_args *a, int64_t last)
 {
-    int64_t i = last < a->queries ? last : a->queries - 1, end = i + (a->keys - a->queries) + 1;
+    int64_t i = last < a->queries ? last : a->queries - 1, end = i + a->shift + 1;
     return a->causal && end < a->keys ? end : a->keys;
+}
+
+/* The first tile of `side` keys of which a query from `first` on sees one. */
+GM_DEVICE int64_t gm_attention_start(const gm_attention_args *a, int64_t first, int side)
+{
+    int64_t key = first + a->shift + 1 - a->window;
+    return a->window && key > 0 ? key / side * side : 0;
+}
+
+/* The first tile of `side` queries that sees a key from `first` on, and the query that sees none up to `last`. */
+GM_DEVICE int64_t gm_attention_first_query(const gm_attention_args *a, int64_t first, int side)
+{
+    int64_t from = first - a->shift;
+    return a->causal && from > 0 ? from / side * side : 0;
+}
+
+GM_DEVICE int64_t gm_attention_end_query(const gm_attention_args *a, int64_t last)
+{
+    int64_t end = last - a->shift + a->window;
+    return a->window && end < a->queries ? end : a->queries;
+}
+
+/* A score becomes softcap tanh(score / softcap). Of what came of it, the slope. */
+template <class R> GM_DEVICE R gm_attention_capped(const gm_attention_args *a, R score)
+{
+    return a->softcap > 0 ? (R)a->softcap * tanh(score / (R)a->softcap) : score;
+}
+
+template <class R> GM_DEVICE R gm_attention_cap_slope(const gm_attention_args *a, R capped)
+{
+    R t = a->softcap > 0 ? capped / (R)a->softcap : 0;
+    return 1 - t * t;
 }
 
 GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i)

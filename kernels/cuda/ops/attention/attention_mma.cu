@@ -1,8 +1,9 @@
 /* attention_mma.cu - attention and its gradient on the tensor cores, for 16-bit heads of up to 128 numbers that cuDNN
- * does not take (dnn.h): with masks of keys, dropout, or parts of the keys. It follows FlashAttention-2 (Dao 2023) as
- * attention.cu does, with tiles of 64 by 64; each of four warps has 16 rows. Scores and weights stay in registers,
- * where the result of one product is a factor of the next one (mma.cuh). Weights and their gradients are rounded to the
- * dtype before they are multiplied with v, k, q and g, as cuDNN rounds them. Sums are in f32, in one order.
+ * does not take (dnn.h): with masks of keys, windows, capped scores, dropout, or parts of the keys. It follows
+ * FlashAttention-2 (Dao 2023) as attention.cu does, with tiles of 64 by 64; each of four warps has 16 rows. Scores and
+ * weights stay in registers, where the result of one product is a factor of the next one (mma.cuh). Weights and their
+ * gradients are rounded to the dtype before they are multiplied with v, k, q and g, as cuDNN rounds them. Sums are in
+ * f32, in one order.
  *     gm_attention_mma_<64 or 128>_<dtype>, gm_attention_mma_dq_.., gm_attention_mma_dkv_... */
 #include "attention_mma.cuh"
 
@@ -69,6 +70,27 @@ GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view 
     }
 }
 
+/* A product q k as a score in units of log2 e: capped, where it is. tanh(x) = 1 - 2 / (1 + exp(2 x)), within 1e-7. */
+GM_DEVICE float gm_mma_score(const gm_attention_args *a, float product)
+{
+    const float cap = (float)a->softcap, x = (float)a->scale * LOG2_E * product;
+    return cap > 0 ? cap * LOG2_E * (1 - 2 / (1 + exp2f(2 / cap * x))) : x;
+}
+
+/* The slope of that by the product, over log2 e, from what came of it. */
+GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
+{
+    const float t = a->softcap > 0 ? score * LN_2 / (float)a->softcap : 0;
+    return (float)a->scale * (1 - t * t);
+}
+
+/* The first and the last key that query i sees, masks aside. */
+GM_DEVICE int64_t gm_mma_from(const gm_attention_args *a, int64_t i)
+{
+    return a->window ? i + a->shift - a->window + 1 : 0;
+}
+GM_DEVICE int64_t gm_mma_last(const gm_attention_args *a, int64_t i) { return a->causal ? i + a->shift : a->keys; }
+
 /* ---- forward ---- */
 
 /* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
@@ -76,8 +98,7 @@ template <int HEAD>
 GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
                              int half, float (*s)[4], float *largest, float *total, float (*sum)[4])
 {
-    const float   scale = (float)a->scale * LOG2_E;
-    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    const int64_t from = gm_mma_from(a, i) - key, last = gm_mma_last(a, i) - key;
     float         most = *largest, part = 0;
     GM_UNROLL
     for (int j = 0; j < TILE / 8; j++) {
@@ -85,7 +106,8 @@ GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64
         for (int e = 0; e < 2; e++) {
             int    column = j * 8 + GM_LANE_COLUMN + e;
             float *v = &s[j][2 * half + e];
-            *v = i < a->queries && key + column <= last && seen[column] ? scale * *v : -INFINITY;
+            bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            *v = visible ? gm_mma_score(a, *v) : -INFINITY;
             most = *v > most ? *v : most;
         }
     }
@@ -146,7 +168,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
             before[half] = ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
     }
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
-    for (int64_t key = 0; key < end; key += TILE) {
+    for (int64_t key = gm_attention_start(&a, p.first, TILE); key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
@@ -190,17 +212,17 @@ template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, cons
 GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
                              int half, float (*s)[4], const float (*dp)[4], float lse, float delta)
 {
-    const float   scale = (float)a->scale, keep = (float)a->keep;
-    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    const float   keep = (float)a->keep;
+    const int64_t from = gm_mma_from(a, i) - key, last = gm_mma_last(a, i) - key;
     GM_UNROLL
     for (int j = 0; j < TILE / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             int    column = j * 8 + GM_LANE_COLUMN + e;
-            bool   visible = i < a->queries && key + column <= last && seen[column];
-            float *v = &s[j][2 * half + e], probability = visible ? exp2f(scale * LOG2_E * *v - lse) : 0;
-            float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep;
-            *v = visible ? probability * (kept * dp[j][2 * half + e] - delta) * scale : 0;
+            bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
+            float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep, by = kept * dp[j][2 * half + e] - delta;
+            *v = visible ? exp2f(score - lse) * by * gm_mma_score_slope(a, score) : 0;
         }
     }
 }
@@ -225,7 +247,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     }
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
     gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
-    for (int64_t key = 0; key < end; key += TILE) {
+    for (int64_t key = gm_attention_start(&a, p.first, TILE); key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}}, dp[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
@@ -254,22 +276,22 @@ template <int HEAD>
 GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t drop, int64_t key, bool seen, int64_t query,
                               int half, float (*s)[4], float (*dp)[4], const float *lse, const float *delta)
 {
-    const float   scale = (float)a->scale, keep = (float)a->keep;
-    const int64_t shift = a->keys - a->queries;
+    const float   keep = (float)a->keep;
+    const int64_t from = a->causal ? key - a->shift - query : 0; /* the first query that sees the key */
+    const int64_t end = gm_attention_end_query(a, key) - query;  /* and the first that does not any more */
     GM_UNROLL
     for (int j = 0; j < QUERIES<HEAD> / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            int     column = j * 8 + GM_LANE_COLUMN + e;
-            int64_t i = query + column;
-            float  *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
-            if (!seen || i >= a->queries || (a->causal && key > i + shift)) {
+            int    column = j * 8 + GM_LANE_COLUMN + e;
+            float *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
+            if (!seen || column >= end || column < from) {
                 *v = *slope = 0;
                 continue;
             }
             bool  dropped = drop >> (2 * j + e) & 1;
-            float probability = exp2f(scale * LOG2_E * *v - lse[column]);
-            *slope = probability * ((dropped ? 0 : keep) * *slope - delta[column]) * scale;
+            float score = gm_mma_score(a, *v), probability = exp2f(score - lse[column]);
+            *slope = probability * ((dropped ? 0 : keep) * *slope - delta[column]) * gm_mma_score_slope(a, score);
             *v = dropped ? 0 : probability;
         }
     }
@@ -281,8 +303,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     uint16_t *vs = ks + TILE * PITCH<HEAD>, *qs = vs + TILE * PITCH<HEAD>, *gs = qs + QUERIES<HEAD> * PITCH<HEAD>;
     float    *lse = (float *)(gs + QUERIES<HEAD> * PITCH<HEAD>), *delta = lse + QUERIES<HEAD>;
     const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, TILE);
-    const int64_t            group = a.heads / a.key_heads, seen_from = p.first - (a.keys - a.queries);
-    const int64_t            start = a.causal && seen_from > 0 ? seen_from / QUERIES<HEAD> * QUERIES<HEAD> : 0;
+    const int64_t            group = a.heads / a.key_heads, end = gm_attention_end_query(&a, p.first + TILE - 1);
+    const int64_t            start = gm_attention_first_query(&a, p.first, QUERIES<HEAD>);
     float                    dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
     bool                     seen[2];
     GM_UNROLL
@@ -294,7 +316,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     gm_mma_load(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true, TILE, HEAD);
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
         const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, head);
-        for (int64_t query = start; query < a.queries; query += QUERIES<HEAD>) {
+        for (int64_t query = start; query < end; query += QUERIES<HEAD>) {
             float    s[QUERIES<HEAD> / 8][4] = {{0}}, dp[QUERIES<HEAD> / 8][4] = {{0}};
             uint32_t dropped[2];
             gm_mma_load(qs, &a, &a.q, p.batch, head, query, a.queries, false, QUERIES<HEAD>, HEAD);

@@ -30,6 +30,9 @@ function gpt2.config(opt)
   if opt.moe then families.refuse("gpt2", "moe", opt.moe) end
   if not opt.bias then families.refuse("gpt2", "bias", opt.bias) end
   if opt.kv_heads and opt.kv_heads ~= opt.heads then families.refuse("gpt2", "kv_heads", opt.kv_heads) end
+  for _, name in ipairs { "window", "attention_softcap", "logit_softcap" } do
+    if opt[name] then families.refuse("gpt2", name, opt[name]) end
+  end
   return {
     model_type = "gpt2", architectures = { "GPT2LMHeadModel" }, vocab_size = opt.vocabulary,
     n_positions = opt.sequence_length, n_embd = opt.width, n_layer = opt.depth, n_head = opt.heads,

@@ -33,7 +33,7 @@ for name in ([[architectures model_type torch_dtype dtype transformers_version u
   pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id initializer_range
   is_llama_config pretraining_tp task_specific_params summary_type summary_use_proj summary_activation
   summary_first_dropout summary_proj_to_labels n_ctx id2label label2id output_attentions output_hidden_states
-  return_dict problem_type gradient_checkpointing max_window_layers torchscript
+  return_dict problem_type gradient_checkpointing torchscript
   chunk_size_feed_forward is_decoder is_encoder_decoder]]):gmatch "%S+" do
   idle[name] = true
 end

@@ -1,6 +1,8 @@
 --- Llama, Mistral, Qwen2, Qwen3 and SmolLM as Hugging Face's transformers stores them.
 -- @module ganymede.hub.families.llama
+local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
+local nn = require "ganymede.nn"
 
 local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true } }
 
@@ -56,18 +58,34 @@ local function biases_of(config, kind)
   return mlp, nil
 end
 
-local function window(config, kind)
-  for _, layer in ipairs(config:get("layer_types", {})) do
-    if layer ~= "full_attention" then config:refuse("a layer of type '%s' is not supported yet", tostring(layer)) end
+-- Which positions a position of each layer attends to: the option window.
+local function window_of(config, kind)
+  local depth = config:need "num_hidden_layers"
+  local dense = kind == "mistral" or kind:find "^qwen[23]$" ~= nil
+  local without = dense and config.values.sliding_window == nil and 4096 or nil -- null is none
+  local size = config:get("sliding_window", without)
+  local types, full = config:get "layer_types", config:get("max_window_layers", 28)
+  local everywhere = kind == "mistral" or kind == "mixtral"
+  local used = everywhere or config:get("use_sliding_window", false)
+  if used and kind:find "_moe$" then config:refuse("use_sliding_window is true, which %s does not have here", kind) end
+  if kind == "llama" or not (size and used) then size = nil end
+  if types and #types ~= depth then config:refuse("layer_types has %d entries, for %d layers", #types, depth) end
+  local list, different = {}, false
+  for i = 1, depth do
+    local slides = everywhere or i > full
+    if types then
+      slides = types[i] == "sliding_attention"
+      if not slides and types[i] ~= "full_attention" then
+        config:refuse("layer_types[%d] is '%s', which is not supported", i - 1, tostring(types[i]))
+      end
+    end
+    if slides and types and not size then
+      config:refuse("layer_types[%d] is 'sliding_attention', but no sliding_window is in use", i - 1)
+    end
+    list[i] = slides and size or 0
+    different = different or list[i] ~= list[1]
   end
-  local size = config:get "sliding_window"
-  if kind:find "^qwen" then
-    if not config:get("use_sliding_window", false) then return end
-  end
-  if size and size < config:need "max_position_embeddings" then
-    config:refuse("sliding_window = %g, which this program does not have yet; a model of %g positions does not need it",
-      size, size)
-  end
+  return different and list or list[1] ~= 0 and list[1] or nil
 end
 
 --- The options of what all models of this kind have; those of MLPs aside.
@@ -77,7 +95,6 @@ function llama.options(config)
   local bias, qkv_bias = biases_of(config, kind)
   local eps = config:get("rms_norm_eps", 1e-6)
   local size = config:get("head_dim", kind:find "^qwen3" and 128 or width / heads)
-  window(config, kind)
   return {
     vocabulary = config:need "vocab_size", width = width, heads = heads, hidden = config:need "intermediate_size",
     kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
@@ -85,7 +102,7 @@ function llama.options(config)
     sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
     activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config),
     qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", false),
-    attention_dropout = config:get("attention_dropout", 0),
+    attention_dropout = config:get("attention_dropout", 0), window = window_of(config, kind),
   }
 end
 
@@ -101,7 +118,34 @@ local function kind_of(opt)
   if opt.bias and opt.qkv_bias == false then families.refuse("llama", "qkv_bias", false) end
   if opt.qk_norm then return "qwen3", "Qwen3ForCausalLM" end
   if opt.qkv_bias and not opt.bias then return "qwen2", "Qwen2ForCausalLM" end
+  if opt.window and not opt.bias then return "mistral", "MistralForCausalLM" end
   return "llama", "LlamaForCausalLM"
+end
+
+-- The keys of config.json that say what window the layers have.
+local function window_keys(opt, kind)
+  if not opt.window then return {} end
+  local types, size = {}, nil
+  for i = 1, opt.depth do
+    local own = nn.TransformerBlock.window_of(opt.window, i)
+    types[i] = own and "sliding_attention" or "full_attention"
+    if own and size and own ~= size then
+      failure(2, "windows of %d and %d positions in one model: config.json has one sliding_window", size, own)
+    end
+    size = size or own
+  end
+  local everywhere = kind == "mistral" or kind == "mixtral"
+  if not (everywhere or kind:find "^qwen[23]$") or everywhere and type(opt.window) == "table" then
+    families.refuse(kind, "window", opt.window)
+  end
+  if everywhere then return { sliding_window = size } end
+  return { sliding_window = size, use_sliding_window = true, layer_types = types, max_window_layers = 0 }
+end
+
+local function refuse_caps(opt, kind)
+  for _, name in ipairs { "attention_softcap", "logit_softcap" } do
+    if opt[name] then families.refuse(kind, name, opt[name]) end
+  end
 end
 
 --- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's.
@@ -109,12 +153,13 @@ function llama.config(opt, kind, class)
   if not kind then kind, class = kind_of(opt) end
   local given = opt.rotary == true and {} or opt.rotary or families.refuse(kind, "rotary", opt.rotary)
   if given.interleaved then families.refuse(kind, "rotary.interleaved", true) end
+  refuse_caps(opt, kind)
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
     rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours]
   end
-  return {
+  local config = {
     model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
     intermediate_size = opt.hidden, num_hidden_layers = opt.depth, num_attention_heads = opt.heads,
     num_key_value_heads = opt.kv_heads, head_dim = opt.head_size or opt.width / opt.heads,
@@ -123,6 +168,8 @@ function llama.config(opt, kind, class)
     tie_word_embeddings = opt.tied, rope_parameters = rope, rope_theta = rope.rope_theta,
     attention_bias = opt.bias, mlp_bias = opt.bias, attention_dropout = opt.attention_dropout,
   }
+  for key, value in pairs(window_keys(opt, kind)) do config[key] = value end
+  return config
 end
 
 local function attention_entries(add, opt, ours, theirs)
