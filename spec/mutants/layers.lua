@@ -237,20 +237,6 @@ or nil, f))
     test = "spec/golden/layers_spec.lua -f qwen3",
   },
   {
-    name = "882-few-bits-table", file = "lua/ganymede/nn/few_bits.lua",
-    find = [[dtype = kind.dtype, index = index }]],
-    replace = [[dtype = "f32", index = index }]],
-    breaks = "a table of few bits gives f32 in a model of f64",
-    test = "spec/nn/few_bits_spec.lua -f 'bits in groups'",
-  },
-  {
-    name = "883-few-bits-export", file = "lua/ganymede/hub/export.lua",
-    find = [[    if p.entry.few then]],
-    replace = [[    if p.entry.few and false then]],
-    breaks = "a model of few bits is exported",
-    test = "spec/nn/few_bits_spec.lua -f misspelt",
-  },
-  {
     name = "838-window-of-kept", file = "lua/ganymede/nn/attention.lua",
     find = [[(window + count - 1) + 1]],
     replace = [[(window + count - 1) + 2]],

@@ -13,7 +13,8 @@
 local machine = require "ganymede.base.machine"
 
 local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
-  "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "generation" }
+  "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan",
+  "generation", "few_bits" }
 
 local mutants = {}
 

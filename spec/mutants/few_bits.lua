@@ -1,0 +1,66 @@
+-- Mutants of weights of few bits: their kernels, and the layers that read them.
+return {
+  {
+    name = "870-few-bits-half", file = "kernels/few_bits.h",
+    find = [[const int code = (int)(exact + 8.5);]],
+    replace = [[const int code = (int)(exact + 8.0);]],
+    breaks = "codes of 4 bits are those of the numbers below, not of the nearest",
+    test = "spec/kernels/few_bits_spec.lua -f gguf",
+  },
+  {
+    name = "871-few-bits-top", file = "kernels/few_bits.h",
+    find = [[return (code > 15 ? 15 : code) - 8;]],
+    replace = [[return code % 16 - 8;]],
+    breaks = "numbers as large as the largest and of the other sign become the smallest",
+    test = "spec/kernels/few_bits_spec.lua -f gguf",
+  },
+  {
+    name = "872-few-bits-zero", file = "kernels/cpu/few_bits_product.c",
+    find = [[sums[c][i] = few_sum(sum[c][i]) - less[c];]],
+    replace = [[sums[c][i] = few_sum(sum[c][i]);]],
+    breaks = "codes of 4 bits count from 0 in products, not from -8",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
+  },
+  {
+    name = "873-few-bits-tail", file = "kernels/cpu/few_bits_product.c",
+    find = [[few_round_unit(left < FEW_UNIT ? tail : x,]],
+    replace = [[few_round_unit(x,]],
+    breaks = "products read numbers of x behind the end of a row",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
+  },
+  {
+    name = "874-few-bits-groups", file = "kernels/cpu/few_bits_product.c",
+    find = [[int64_t end = p->units - u < per_block ? p->units - u : per_block;]],
+    replace = [[int64_t end = p->units - u < per_block ? 0 : per_block;]],
+    breaks = "a last group that is not full is left out of products",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .4, 300'",
+  },
+  {
+    name = "875-few-bits-not-finite", file = "kernels/cpu/few_bits_product.c",
+    find = [[*scale = (size > 1e-30f ? size / 32767 : 0) + nothing;]],
+    replace = [[*scale = size > 1e-30f ? size / 32767 : 0;]],
+    breaks = "NaN in x becomes numbers",
+    test = "spec/kernels/few_bits_spec.lua -f finite",
+  },
+  {
+    name = "876-few-bits-pieces", file = "kernels/cpu/few_bits_product.c",
+    find = [[if (cpu_in(call, 2)) GM_TRY_OR(gm_tensor_narrow(call->in[2], 0, first, n, &in[2]), st, done);]],
+    replace = [[]],
+    breaks = "products of many rows have no bias",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .19, 65'",
+  },
+  {
+    name = "882-few-bits-table", file = "lua/ganymede/nn/few_bits.lua",
+    find = [[dtype = kind.dtype, index = index }]],
+    replace = [[dtype = "f32", index = index }]],
+    breaks = "a table of few bits gives f32 in a model of f64",
+    test = "spec/nn/few_bits_spec.lua -f 'bits in groups'",
+  },
+  {
+    name = "883-few-bits-export", file = "lua/ganymede/hub/export.lua",
+    find = [[    if p.entry.few then]],
+    replace = [[    if p.entry.few and false then]],
+    breaks = "a model of few bits is exported",
+    test = "spec/nn/few_bits_spec.lua -f misspelt",
+  },
+}
