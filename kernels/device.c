@@ -106,7 +106,7 @@ void gm_device_free(gm_device *dev)
     gm_device_capture_drop(dev);
     gm_threads_free(dev->threads);
     gm_profile_free(dev);
-    gm_pool_set_journal(dev->pool, NULL);
+    if (dev->pool) gm_pool_set_journal(dev->pool, NULL);
     gm_journal_free(dev->journal);
     gm_pool_free(dev->pool);
     gm_pool_free(dev->host);

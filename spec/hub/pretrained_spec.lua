@@ -144,7 +144,7 @@ describe("a folder that is wrong", function()
       assert.error_matches(function() gm.export_model(model, os.tmpname() .. ".d") end, words, 1, true)
     end
     unwritable("windows of 3 and 4 positions in one model", { window = { 3, 4 } })
-    unwritable("beside others without", { window = { 3, 0 } })
+    unwritable("model of type mistral cannot say that", { window = { 3, 0 } })
     unwritable("attention_softcap = 5", { softcap = 5 })
   end)
 

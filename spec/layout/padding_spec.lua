@@ -104,6 +104,29 @@ case("cat", { "mn", "mk" }, "m", function(x, y) return 1 / ops.cat({ 1 / x, ops.
 local inverse = gm.custom { forward = function(x) return 1 / x end, backward = function(g) return 1 / (g + 2) end }
 case("custom", { "mn", "n" }, "mn", function(x, w) return inverse(x) * w end)
 
+local few = { bits = 8, group = 32 }
+case("quantize", { "nk" }, "n", function(w) return gm.no_grad(ops.quantize, w, few) end)
+case("dequantize", { "nk" }, "n", function(w)
+  return gm.no_grad(function()
+    return ops.dequantize(ops.quantize(w, few), size.k, { bits = 8, group = 32, dtype = "f64" })
+  end)
+end)
+case("linear_quantized", { "mk", "nk", "n" }, "mn", function(x, w, b)
+  return ops.linear_quantized(1 / x, gm.no_grad(ops.quantize, w:detach(), few), 1 / b, nil, few)
+end)
+
+-- Two pages for each of the 5 rows, out of order, of a pool (v, h, s, d); s positions at the end of each row.
+local rows_of_pages = { { 3, 8 }, { 0, 10 }, { 6, 1 }, { 2, 9 }, { 7, 4 } }
+local function places()
+  return gm.tensor(rows_of_pages, { dtype = "i64" }), gm.tensor({ 6, 5, 4, 3, 6 }, { dtype = "i64" })
+end
+case("pages_write", { "vhsd", "bshd" }, "h", function(pool, x)
+  return gm.no_grad(function() return core.pages_write(pool:detach():clone(), 1 / x, places()) end)
+end)
+case("attention_paged", { "bshd", "vhsd", "vhsd" }, "h", function(q, k, v)
+  return gm.no_grad(function() return core.attention_paged(1 / q, 1 / k, ops.log(v), places()) end)
+end)
+
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
 for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad

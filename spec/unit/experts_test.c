@@ -88,7 +88,7 @@ static uint64_t bytes_sent(gm_comm *c)
 
 static void run(gm_rank *r, job *j, gm_value **in, bool cut, gm_value **y)
 {
-    gm_experts_layer layer = {in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS], GM_FN_gelu, 0};
+    gm_experts_layer layer = {in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS], NULL, NULL, GM_FN_gelu, 0};
     OK(gm_experts(r, in[X], in[INDEX], in[WEIGHT], &layer, y));
     if (cut) j->sent[0][r->rank] = bytes_sent(r->comm);
     OK(gm_tape_backward(*y, in[SEED], false));
@@ -307,7 +307,7 @@ static void refusals(gm_rank *r, void *context)
     gm_value        *weight = operand(r, &j, WEIGHT, false), *up = operand(r, &j, UP, false);
     gm_experts_layer layer;
     for (int i = 0; i < N; i++) in[i] = operand(r, &j, i, true);
-    layer = (gm_experts_layer){in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS], GM_FN_gelu, 0};
+    layer = (gm_experts_layer){in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS], NULL, NULL, GM_FN_gelu, 0};
     FAILS(GM_ESHAPE, "axes that cut the experts should cut the tokens",
           gm_experts(r, whole, index, weight, &layer, &y));
     FAILS(GM_ESHAPE, "tokens are cut in different ways", gm_experts(r, in[X], index, in[WEIGHT], &layer, &y));
