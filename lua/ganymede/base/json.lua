@@ -51,6 +51,6 @@ end
 -- @return the same values in plain tables
 -- @example
 --   gm.json.is_array(gm.json.plain(gm.json.decode("[1, 2]", "text"))) --> false
-json.plain = signature.declare("json.plain", "value any?", plain)
+json.plain = signature.declare("json.plain", "value any?", nil, plain)
 
 return signature.export("json", json)
