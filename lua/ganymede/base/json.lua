@@ -39,18 +39,4 @@ function json.decode(text, name, rounded)
   return value
 end
 
-local function plain(value)
-  if type(value) ~= "table" then return value end
-  local out = {}
-  for key, entry in pairs(value) do out[key] = plain(entry) end
-  return out
-end
-
---- A decoded value without the marks that lists from JSON carry.
--- @param value what json.decode gave
--- @return the same values in plain tables
--- @example
---   gm.json.is_array(gm.json.plain(gm.json.decode("[1, 2]", "text"))) --> false
-json.plain = signature.declare("json.plain", "value any?", nil, plain)
-
 return signature.export("json", json)

@@ -76,6 +76,14 @@ local function files_beside(path)
   end
 end
 
+-- The options of a run's model, without what JSON marks.
+local function plain(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, entry in pairs(value) do out[key] = plain(entry) end
+  return out
+end
+
 --- What the meta of a checkpoint at `path` says of its model. given: what a folder says of it, where the meta does not.
 function sources.of_meta(meta, path, given)
   local config = type(meta) == "table" and type(meta.config) == "table" and meta.config or {}
@@ -95,13 +103,13 @@ function sources.of_meta(meta, path, given)
   about = about or { class = model.type }
   local options = about.options
   if not options then
-    options = json.plain(model)
+    options = plain(model)
     options.type = nil
   end
-  return { path = path, class = about.class, options = options, config = json.plain(meta.original) or about.config,
+  return { path = path, class = about.class, options = options, config = plain(meta.original) or about.config,
     family = about.family or families.of_class(about.class, options),
     files = files_beside(path) or about.files,
-    stop_tokens = json.plain(meta.stop_tokens) or about.stop_tokens or {} }
+    stop_tokens = plain(meta.stop_tokens) or about.stop_tokens or {} }
 end
 
 -- ---------------------------------------------------------------- numbers of files
