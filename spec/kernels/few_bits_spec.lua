@@ -60,7 +60,8 @@ local function allowed(x, w, k)
   local size = support.copy(core.run_op("ref", "linear", { n = 3, support.magnitude(x), support.magnitude(w) },
     { n = 2, true })[1])
   local rounded = ref("binary", { gm.zeros(size:shape(), { dtype = "f64" }), sum }, { ["function"] = "add" })
-  local of_weights = x:dtype():find "16" and support.epsilon[x:dtype()] / (2 * support.epsilon.f32) or 0
+  local narrow = x:dtype():find "16"
+  local of_weights = narrow and support.epsilon[x:dtype()] / (2 * support.epsilon.f32) or 0
   return ref("binary", { ref("affine", { rounded }, { alpha = 2 ^ 8 }),
                          ref("affine", { size }, { alpha = 8 + 4 * math.sqrt(k) + of_weights }) }, { ["function"] = "add" })
 end
