@@ -63,7 +63,8 @@ local function allowed(x, w, k)
   local narrow = x:dtype():find "16"
   local of_weights = narrow and support.epsilon[x:dtype()] / (2 * support.epsilon.f32) or 0
   return ref("binary", { ref("affine", { rounded }, { alpha = 2 ^ 8 }),
-                         ref("affine", { size }, { alpha = 8 + 4 * math.sqrt(k) + of_weights }) }, { ["function"] = "add" })
+                         ref("affine", { size }, { alpha = 8 + 4 * math.sqrt(k) + of_weights }) },
+    { ["function"] = "add" })
 end
 
 local function product(kind, x, w, f, with_bias)
