@@ -9,7 +9,7 @@
  * products depend on it: a thin product reads its operands for little work. 0: the op makes no products. */
 static int64_t least_dimension(const gm_call *c, double products)
 {
-    const gm_tensor *a = c->in[0], *b = c->n_in > 1 ? c->in[1] : NULL;
+    const gm_tensor *a = c->n_in > 1 ? c->in[0] : NULL, *b = c->n_in > 1 ? c->in[1] : NULL;
     double           m, n, k;
     if (products <= 0 || !a || !b || a->ndim < 2 || b->ndim < 2) return 0;
     if (c->op == GM_OP_attention || c->op == GM_OP_attention_grad) {

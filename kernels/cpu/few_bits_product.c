@@ -45,7 +45,8 @@ static void few_round_unit(const float *x, int16_t *q, float *scale, float *eigh
     }
     __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
     four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    *eight = (float)(8 * _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1))));
+    /* in floats: where x has strange numbers, the sum is one, too, and 8 of it are too many for an int */
+    *eight = 8 * (float)_mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
 static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eight)
