@@ -71,13 +71,6 @@ local function turned(rows, heads)
   return out
 end
 
-local function flat(value, out)
-  for _, v in ipairs(value) do
-    if type(v) == "table" then flat(v, out) else out[#out + 1] = v end
-  end
-  return out
-end
-
 -- change: a function that changes keys and arrays first
 local function convert(name, architecture, change)
   local config = json.decode(machine.read(HUB .. name .. "/config.json"), name)
@@ -90,7 +83,7 @@ local function convert(name, architecture, change)
       local heads = ({ ["self_attn.q_proj"] = config.num_attention_heads,
         ["self_attn.k_proj"] = config.num_key_value_heads })[rest or ""]
       if heads and architecture == "llama" then values = turned(values, heads) end
-      arrays[#arrays + 1] = { name = theirs, shape = t:shape(), numbers = flat(values, {}) }
+      arrays[#arrays + 1] = { name = theirs, shape = t:shape(), numbers = numeric.flat(values) }
     end)
   end
   file:close()

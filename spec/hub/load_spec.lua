@@ -6,6 +6,7 @@
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local numeric = require "spec.support.numeric"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
@@ -60,13 +61,6 @@ local function load(ranks, sets)
   return out
 end
 
-local function flat(value, out)
-  for _, v in ipairs(value) do
-    if type(v) == "table" then flat(v, out) else out[#out + 1] = v end
-  end
-  return out
-end
-
 describe("a model of others #ranks", function()
   local serial, largest, all
 
@@ -92,8 +86,8 @@ describe("a model of others #ranks", function()
         assert.is_true(seen.peak <= 2 * part * all + 2 * largest,
           ("rank %d: %d bytes at most, of %d"):format(rank - 1, seen.peak, all))
         if seen.loss then assert.near(serial.loss, seen.loss, near[1]) end
-        for i, v in ipairs(seen.first and flat(seen.first, {}) or {}) do
-          assert.near(flat(serial.first, {})[i], v, near[2])
+        for i, v in ipairs(seen.first and numeric.flat(seen.first) or {}) do
+          assert.near(numeric.flat(serial.first)[i], v, near[2])
         end
       end
     end)

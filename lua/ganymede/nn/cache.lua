@@ -114,21 +114,29 @@ end
 --- Forgets the last `count` positions.
 function Cache:back(count) self.length = self.length - count end
 
---- Bytes of what this rank keeps, room included.
-function Cache:bytes()
+--- Bytes on this rank of keys and values: entries { k, v } by layer.
+function M.bytes_of(entries)
   local sum = 0
-  for _, entry in pairs(self.entries) do
+  for _, entry in pairs(entries) do
     for _, t in ipairs { entry.k, entry.v } do sum = sum + t:local_tensor():numel() * dtypes.bytes[t:dtype()] end
   end
   return sum
 end
 
---- Frees what is kept.
-function Cache:close()
-  for _, entry in pairs(self.entries) do
+--- Frees them.
+function M.release(entries)
+  for _, entry in pairs(entries) do
     entry.k:release()
     entry.v:release()
   end
+end
+
+--- Bytes of what this rank keeps, room included.
+function Cache:bytes() return M.bytes_of(self.entries) end
+
+--- Frees what is kept.
+function Cache:close()
+  M.release(self.entries)
   self.entries, self.length = {}, 0
 end
 

@@ -149,13 +149,7 @@ function Pool:attend(layer, q, k, v, options)
 end
 
 --- Bytes of this rank's pools.
-function Pool:bytes()
-  local sum = 0
-  for _, entry in pairs(self.entries) do
-    for _, t in ipairs { entry.k, entry.v } do sum = sum + t:local_tensor():numel() * dtypes.bytes[t:dtype()] end
-  end
-  return sum
-end
+function Pool:bytes() return caches.bytes_of(self.entries) end
 
 --- Bytes that a page takes on this rank in all layers of a model that keep something, if its numbers have `dtype`.
 function M.bytes_of_page(model, page, dtype)
@@ -172,10 +166,7 @@ end
 
 --- Frees what is kept.
 function Pool:close()
-  for _, entry in pairs(self.entries) do
-    entry.k:release()
-    entry.v:release()
-  end
+  caches.release(self.entries)
   self.entries = {}
 end
 
