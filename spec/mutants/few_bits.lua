@@ -19,6 +19,7 @@ return {
     find = [[sums[c][i] = few_sum(sum[c][i]) - less[c];]],
     replace = [[sums[c][i] = few_sum(sum[c][i]);]],
     breaks = "codes of 4 bits count from 0 in products, not from -8",
+    vector = true,
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
   {
@@ -26,6 +27,7 @@ return {
     find = [[few_round_unit(left < FEW_UNIT ? tail : x,]],
     replace = [[few_round_unit(x,]],
     breaks = "products read numbers of x behind the end of a row",
+    vector = true,
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
   },
   {
@@ -33,6 +35,7 @@ return {
     find = [[int64_t end = p->units - u < per_block ? p->units - u : per_block;]],
     replace = [[int64_t end = p->units - u < per_block ? 0 : per_block;]],
     breaks = "a last group that is not full is left out of products",
+    vector = true,
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .4, 300'",
   },
   {
@@ -40,6 +43,7 @@ return {
     find = [[*scale = (size > 1e-30f ? size / 32767 : 0) + nothing;]],
     replace = [[*scale = size > 1e-30f ? size / 32767 : 0;]],
     breaks = "NaN in x becomes numbers",
+    vector = true,
     test = "spec/kernels/few_bits_spec.lua -f finite",
   },
   {
@@ -61,6 +65,6 @@ return {
     find = [[    if p.entry.few then]],
     replace = [[    if p.entry.few and false then]],
     breaks = "a model of few bits is exported",
-    test = "spec/nn/few_bits_spec.lua -f misspelt",
+    test = "spec/nn/few_bits_spec.lua -n 1 -f misspelt",
   },
 }

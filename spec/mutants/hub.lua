@@ -41,7 +41,7 @@ return {
     find = [[qkv_bias = config:get("qkv_bias", true)]],
     replace = [[qkv_bias = config:get("qkv_bias", true) or true]],
     breaks = "a ViT without biases of queries gets some",
-    test = "spec/hub/families_spec.lua -f vit_odd",
+    test = "spec/hub/families_spec.lua -n 1 -f vit_odd",
   },
   {
     name = "857-array-shapes", file = "lua/ganymede/hub/families/init.lua",

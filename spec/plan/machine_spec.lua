@@ -88,6 +88,15 @@ describe("measuring", function()
     assert.same({ { 1004.5, 1003 / 3 }, { 1e6, 1e6 } }, rates[1].points)
   end)
 
+  it("takes the rates of all ops beyond the sizes at which an op was measured", function()
+    local function rate(op, points) return { op = op, dtype = "f32", points = points } end
+    local any = rate("*", { { 10, 1e6 }, { 1000, 1e8 }, { 1e6, 1e10 } })
+    local rates = { rate("fill", { { 4, 5e5 } }), rate("copy", { { 1000, 3e8 }, { 6e5, 2e10 } }) }
+    measure.extend(rates, any)
+    assert.same({ { 4, 5e5 }, { 10, 1e6 }, { 1000, 1e8 }, { 1e6, 1e10 } }, rates[1].points)
+    assert.same({ { 1000, 3e8 }, { 6e5, 2e10 } }, rates[2].points) -- faster already, and nearly as large
+  end)
+
   it("this machine gives a file that a simulation reads #slow", function()
     local home = support.home()
     local made = support.run(home, { "bench", "machine", "-n", "2", "--out", "here.json" })

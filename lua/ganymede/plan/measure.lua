@@ -113,11 +113,12 @@ end
 local function bucket(v) return math.floor(math.log(v) / math.log(4) + 0.5) end
 
 --- Returns rates by op and dtype: points at the buckets of their size (powers of 4). calls: a list of { op, dtype,
--- seconds, ... }; amount, size: their fields; keep(call): whether it counts.
-function measure.rates(calls, amount, size, keep)
+-- seconds, ... }; amount, size: their fields; keep(call), or nil: whether it counts; of(list): what stands for the
+-- rates of a bucket (default: that of the best quarter).
+function measure.rates(calls, amount, size, keep, of)
   local lists, order = {}, {}
   for _, call in ipairs(calls) do
-    if keep(call) and call[amount] > 0 and call[size] > 0 and call.seconds > 0 then
+    if (not keep or keep(call)) and call[amount] > 0 and call[size] > 0 and call.seconds > 0 then
       local key = call.op .. " " .. (call.dtype or "*")
       local list = lists[key] or { op = call.op, dtype = call.dtype or "*", at = {} }
       if not lists[key] then lists[key], order[#order + 1] = list, key end
@@ -131,22 +132,35 @@ function measure.rates(calls, amount, size, keep)
   local out = {}
   for i, key in ipairs(order) do
     local list, points = lists[key], {}
-    for _, found in pairs(list.at) do points[#points + 1] = { median(found.sizes), upper_quarter(found.values) } end
+    for _, found in pairs(list.at) do
+      points[#points + 1] = { median(found.sizes), (of or upper_quarter)(found.values) }
+    end
     table.sort(points, function(a, b) return a[1] < b[1] end)
     out[i] = { op = list.op, dtype = list.dtype, points = points }
   end
   return out
 end
 
--- A rate for ops that were not measured: the median of all calls.
+-- Rates for ops that were not measured: at each size, the median of the calls of all ops near it.
 local function any_rate(calls, amount, size, keep)
-  local values, sizes = {}, {}
+  local all = {}
   for _, call in ipairs(calls) do
-    if keep(call) and call[amount] > 0 and call.seconds > 0 then
-      values[#values + 1], sizes[#sizes + 1] = call[amount] / call.seconds, call[size]
+    if keep(call) then
+      all[#all + 1] = { op = "*", [amount] = call[amount], [size] = call[size], seconds = call.seconds }
     end
   end
-  return { op = "*", dtype = "*", points = { { median(sizes), median(values) } } }
+  return measure.rates(all, amount, size, nil, median)[1]
+end
+
+--- Adds to each rate the points of `any` beyond the sizes at which its op was measured. An op that moved some bytes
+-- only has shown what a call costs, and nothing of what it reaches with a million of them.
+function measure.extend(rates, any)
+  for _, rate in ipairs(rates) do
+    local points, largest = rate.points, rate.points[#rate.points]
+    for _, point in ipairs(any.points) do
+      if point[1] > 2 * largest[1] and point[2] > largest[2] then points[#points + 1] = { point[1], point[2] } end
+    end
+  end
 end
 
 local function makes_products(call) return call.products > 0 end
@@ -163,7 +177,9 @@ local function measure_ops()
   local products = measure.rates(calls, "products", "size", makes_products)
   local moves = measure.rates(calls, "bytes", "bytes", only_moves)
   products[#products + 1] = any_rate(calls, "products", "size", makes_products)
-  moves[#moves + 1] = any_rate(calls, "bytes", "bytes", only_moves)
+  local any = any_rate(calls, "bytes", "bytes", only_moves)
+  measure.extend(moves, any)
+  moves[#moves + 1] = any
   -- Where an op makes products, its bytes are in its rate: they shall not count twice.
   for _, rate in ipairs(products) do
     if rate.op ~= "*" then moves[#moves + 1] = { op = rate.op, dtype = rate.dtype, points = { { 1, 1e15 } } } end
@@ -184,18 +200,43 @@ local operations = { -- in one order on all ranks
   { "reduce_scatter", function(whole) comm.reduce_scatter(whole) end },
 }
 
--- Seconds of a call, the median of some rounds.
+local rounds = 12 -- the first warms up
+
+-- Seconds of a call, on average over some calls in a row.
 local function time(call, bytes)
   local n = bytes / 4
   local whole, block = tensors.zeros { n }, tensors.zeros { n / core.world() }
-  local times, list = math.max(3, math.min(50, 2 ^ 21 / bytes)), {}
-  for round = 0, 8 do -- the first warms up
-    comm.barrier()
-    local began = core.now()
-    for _ = 1, times do tensors.scope(function() call(whole, block) end) end
-    if round > 0 then list[round] = (core.now() - began) / times end
+  local times = math.max(3, math.min(50, 2 ^ 21 / bytes))
+  for _ = 1, 2 do tensors.scope(function() call(whole, block) end) end
+  comm.barrier()
+  local began = core.now()
+  for _ = 1, times do tensors.scope(function() call(whole, block) end) end
+  return (core.now() - began) / times
+end
+
+-- Returns by operation the list of { bytes, seconds }. A round measures every operation at every size, so that a bad
+-- moment of the machine spoils one time of many of them, and not all times of one.
+local function time_links()
+  local lists, out, world = {}, {}, core.world()
+  for round = 0, rounds do
+    for _, operation in ipairs(operations) do
+      for power = 10, 22, 2 do
+        local key = operation[1] .. power
+        lists[key] = lists[key] or {}
+        local bytes = math.ceil(2 ^ power / (4 * world)) * 4 * world
+        lists[key].bytes, lists[key][round] = bytes, tensors.scope(time, operation[2], bytes)
+      end
+    end
   end
-  return lower_quarter(list)
+  for _, operation in ipairs(operations) do
+    local points = {}
+    for power = 10, 22, 2 do
+      local list = lists[operation[1] .. power]
+      points[#points + 1] = { list.bytes, lower_quarter(list) }
+    end
+    out[operation[1]] = points
+  end
+  return out
 end
 
 -- Of world ranks, direct algorithms: rounds, and the bytes on a port by byte of n.
@@ -210,15 +251,12 @@ end
 local function measure_links()
   local world, fits, names = core.world(), {}, {}
   if world == 1 then return nil, {} end
+  local times = time_links()
   for _, operation in ipairs(operations) do
-    local name, points = operation[1], {}
-    for power = 10, 22, 2 do
-      local bytes = math.ceil(2 ^ power / (4 * world)) * 4 * world
-      points[#points + 1] = { bytes, tensors.scope(time, operation[2], bytes) }
-    end
-    local rounds, share = shares(name, world)
-    local a, b = measure.fit(points)
-    fits[name], names[#names + 1] = { latency = a / rounds, bandwidth = share / math.max(b, 1e-15) }, name
+    local name = operation[1]
+    local messages, share = shares(name, world)
+    local a, b = measure.fit(times[name])
+    fits[name], names[#names + 1] = { latency = a / messages, bandwidth = share / math.max(b, 1e-15) }, name
   end
   local latency, bandwidth, efficiency = {}, 0, {}
   for i, name in ipairs(names) do
