@@ -1,6 +1,6 @@
 --- The mutants: ways to break the code, each of which a test must notice. They are rows of the tables beside this.
 --
---     { name = "001-gemm-edge",           number and name, both its own
+--     { name = "001-gemm-edge",           number of 3 or 4 digits and name, both its own
 --       file = "kernels/cpu/gemm_t.h",    what it breaks, from the top of the tree
 --       find = [[text]],                  stands exactly once in that file; several lines are good too
 --       replace = [[text]],               what stands there instead

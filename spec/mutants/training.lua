@@ -458,4 +458,25 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     breaks = "a loss that is not finite is blamed on the gradients that came of it",
     test = "spec/train/engine_spec.lua",
   },
+  {
+    name = "1151-tensorboard-crc", file = "lua/ganymede/observe/tensorboard.lua",
+    find = [[bit.ror(bit.bnot(crc), 15)]],
+    replace = [[bit.ror(bit.bnot(crc), 17)]],
+    breaks = "readers refuse every record",
+    test = "spec/train/tensorboard_spec.lua -f records",
+  },
+  {
+    name = "1152-tensorboard-restart", file = "lua/ganymede/observe/tensorboard.lua",
+    find = [[if step > 0 then add(self, step + 1,]],
+    replace = [[if step > 0 then add(self, step + 2,]],
+    breaks = "the first step after a restart is there twice",
+    test = "spec/train/tensorboard_spec.lua -f 'goes on'",
+  },
+  {
+    name = "1153-tensorboard-rehearsal", file = "lua/ganymede/hooks/tensorboard.lua",
+    find = [[needs_loss = false, saves = true]],
+    replace = [[needs_loss = false]],
+    breaks = "a rehearsal runs a hook that writes files",
+    test = "spec/train/tensorboard_spec.lua -f rehearsal",
+  },
 }

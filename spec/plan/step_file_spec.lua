@@ -125,8 +125,9 @@ describe("the record of a step", function()
     end
   end)
 
+  setup(function() run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" } end)
+
   it("is read and written without a change", function()
-    run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" }
     core.step_read(home .. "/whole", home .. "/copy")
     assert.equal(shell.read(home .. "/whole"), shell.read(home .. "/copy"))
   end)

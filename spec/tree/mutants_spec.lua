@@ -5,7 +5,7 @@ local tree = require "spec.support.tree"
 
 local rows = mutants.rows()
 local fields = { name = "string", file = "string", find = "string", replace = "string", breaks = "string",
-  test = "string", also = "table" }
+  test = "string", also = "table", vector = "boolean" }
 
 --- Complaints about all rows: complain(row) -> nil or a text.
 local function over_rows(complain)
@@ -31,10 +31,10 @@ describe("each mutant", function()
         if type(value) ~= fields[field] then return "what is " .. tostring(field) .. "?" end
       end
       for field in pairs(fields) do
-        if field ~= "also" and (row[field] or "") == "" and field ~= "replace" then return "lacks " .. field end
+        if field ~= "also" and field ~= "vector" and (row[field] or "") == "" and field ~= "replace" then return "lacks " .. field end
       end
-      local number = row.name:match "^(%d%d%d)%-[%w-]+$"
-      if not number or seen[number] then return "should have a number of its own: NNN-name" end
+      local number = row.name:match "^(%d%d%d%d?)%-[%w-]+$"
+      if not number or seen[number] then return "should have a number of its own: NNN-name or NNNN-name" end
       seen[number] = true
     end)
   end)

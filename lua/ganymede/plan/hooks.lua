@@ -3,8 +3,8 @@
 --     local hooks, left_out = rehearsed_hooks(config.hooks)
 --
 -- There are no numbers on the meta device. A hook that reads one, or fails for another reason, is left out from there
--- on: left_out then has { name, why }, and a comparison reports it. Checkpoints are never written. The trap: what a
--- hook prints and writes by itself, it also prints and writes here.
+-- on: left_out then has { name, why }, and a comparison reports it. Hooks that say `saves` (checkpoints, event
+-- files) never run. The trap: what another hook prints and writes by itself, it also prints and writes here.
 -- @module ganymede.plan.hooks
 local failure = require "ganymede.base.failure"
 local hooks_base = require "ganymede.hooks.base"
@@ -32,7 +32,7 @@ return function(list)
   local out, left_out = {}, {}
   for _, given in ipairs(list or {}) do
     local own = registry.hooks:build(given)
-    if own.name == "CheckpointHook" then
+    if own.saves then
       left_out[#left_out + 1] = { name = own.name, why = "nothing is saved here" }
     else
       out[#out + 1] = lenient(hooks_base.check(own), left_out)

@@ -320,6 +320,7 @@ fit.run_options = run_options
 --- Trains a prepared trainer as the run context says. gm.fit calls it, and a program's own trainer to which gm.launch
 -- lends the flags of the command line.
 function fit.run(trainer, run)
+  trainer.run_directory = function() return folder(run) end
   trainer.checkpoint_directory = function()
     local out = folder(run)
     return out and out .. "/checkpoints"
@@ -355,6 +356,7 @@ function fit.fit(config, run)
   config, resolved = settings.resolved(config, "gm.fit")
   run = lent.over_run(run, resolved)
   local trainer = prepare(config, run)
+  trainer.settings = config
   failure.protect(function() close(trainer) end, fit.run, trainer, run)
   return trainer
 end

@@ -1,0 +1,94 @@
+--- TensorBoardHook writes what TensorBoard shows of a run into tensorboard/ of the run's folder: loss, learning rate,
+-- gradient norm, rates and metrics of training by step, metrics of evaluations, the settings as a text and on the
+-- HParams page. `tensorboard --logdir runs` then shows all runs.
+--
+-- Rank 0 writes, in files of their own for each start of the run. Steps that are made again after a crash replace those
+-- of before. A number that is not finite is written as it is: TensorBoard marks it.
+local base = require "ganymede.hooks.base"
+local core = require "ganymede.core"
+local options = require "ganymede.base.options"
+
+local TensorBoardHook = base.class("TensorBoardHook", {
+  interval = { type = "integer", min = 1, default = 1, doc = "the number of steps between two points of a curve" },
+  directory = { type = "string", optional = true,
+    doc = "the folder of the event files; default: tensorboard in the run's folder" },
+}, { priority = 11, needs_output = false, needs_loss = false, saves = true }) -- after hooks that measure
+
+local function folder_of(self, trainer)
+  local run = not self.opt.directory and trainer.run_directory and trainer.run_directory()
+  if not self.opt.directory and not run then
+    error("TensorBoardHook: there is no folder for its files; give directory, or a folder for the run (--out)", 0)
+  end
+  return self.opt.directory or run .. "/tensorboard"
+end
+
+-- Adds to `out` the numbers, booleans and strings of a table of settings, by their paths.
+local function flatten(settings, prefix, out)
+  for _, key in ipairs(options.sorted_keys(settings)) do
+    local value, path = settings[key], prefix .. tostring(key)
+    if type(value) == "table" and getmetatable(value) == nil then
+      flatten(value, path .. ".", out)
+    elseif type(value) == "number" or type(value) == "boolean" or type(value) == "string" then
+      out[path] = value
+    end
+  end
+  return out
+end
+
+local function add_settings(events, config)
+  local flat, lines = flatten(config, "", {}), { "| setting | value |", "|---|---|" }
+  for _, path in ipairs(options.sorted_keys(flat)) do
+    local value = tostring(flat[path]):gsub("|", "\\|"):gsub("%s+", " ")
+    lines[#lines + 1] = ("| %s | %s |"):format(path, value)
+  end
+  events:text("settings", table.concat(lines, "\n"))
+  events:settings(flat, type(config.name) == "string" and config.name or "run")
+end
+
+function TensorBoardHook:before_train(trainer)
+  local folder = folder_of(self, trainer)
+  if core.rank() > 0 then return end
+  local TensorBoard = require "ganymede.observe.tensorboard"
+  self.events = TensorBoard(folder, trainer.step)
+  if trainer.settings then add_settings(self.events, trainer.settings) end
+end
+
+local of_step = { { "loss", "loss" }, { "gradient_norm", "gradient_norm" }, { "lr", "lr" } }
+local of_states = { "samples_per_second", "tokens_per_second", "mfu", "memory_live", "memory_peak" }
+
+function TensorBoardHook:after_train_loss(trainer, step)
+  if not self.events or step.step % self.opt.interval ~= 0 then return end
+  local list = {}
+  local function add(tag, value)
+    if type(value) == "number" then list[#list + 1] = { tag, value } end
+  end
+  for _, pair in ipairs(of_step) do add("train/" .. pair[1], step[pair[2]]) end
+  for _, name in ipairs(of_states) do add("run/" .. name, trainer.states[name]) end
+  add("run/epoch", step.epoch)
+  self.events:scalars(step.step, list)
+end
+
+-- The numbers of a table of metrics, by name.
+local function numbers(prefix, metrics)
+  local list = {}
+  for _, name in ipairs(options.sorted_keys(metrics)) do
+    if type(metrics[name]) == "number" then list[#list + 1] = { prefix .. name, metrics[name] } end
+  end
+  return list
+end
+
+function TensorBoardHook:after_train_epoch(trainer)
+  if self.events then self.events:scalars(trainer.step, numbers("epoch/", trainer.metrics.train)) end
+end
+
+function TensorBoardHook:after_test(trainer)
+  if self.events then self.events:scalars(trainer.step, numbers("test/", trainer.metrics.test)) end
+end
+
+function TensorBoardHook:after_train(trainer)
+  if not self.events then return end
+  self.events:close(trainer.stopped and "failure" or "success")
+  self.events = nil
+end
+
+return TensorBoardHook
