@@ -34,7 +34,9 @@ describe("each mutant", function()
         if field ~= "also" and field ~= "vector" and (row[field] or "") == "" and field ~= "replace" then return "lacks " .. field end
       end
       local number = row.name:match "^(%d%d%d%d?)%-[%w-]+$"
-      if not number or seen[number] then return "should have a number of its own: NNN-name or NNNN-name" end
+      if not number or seen[number] then
+        return "should have a number of its own: NNN-name or NNNN-name"
+      end
       seen[number] = true
     end)
   end)
