@@ -229,6 +229,7 @@ typedef struct box {
     gm_step        *steps;
     const gm_step **roles;
     int            *role;
+    double         *slower;
     int             n;
     gm_simulated    out;
 } box;
@@ -240,6 +241,7 @@ static int close_box(lua_State *L)
     free(b->steps);
     free(b->roles);
     free(b->role);
+    free(b->slower);
     gm_simulated_free(&b->out);
     *b = (box){0};
     return 0;
@@ -271,58 +273,118 @@ static int read_roles(lua_State *L, box *b)
     return 0;
 }
 
-static void push_rank(lua_State *L, const gm_simulated *s, int rank)
+static void push_class(lua_State *L, const gm_simulated *s, const gm_simulated_rank *k)
 {
-    lua_createtable(L, 0, 3);
-    gm_set_number(L, "seconds", s->ranks[rank].end);
-    gm_set_number(L, "busy", s->ranks[rank].busy);
+    lua_createtable(L, 0, 5);
+    gm_set_number(L, "count", k->count);
+    gm_set_number(L, "first", k->first);
+    gm_set_number(L, "seconds", k->end);
+    gm_set_number(L, "busy", k->busy);
     lua_createtable(L, 0, s->n_groups);
-    for (int g = 0; g < s->n_groups; g++) gm_set_number(L, s->group[g], s->ranks[rank].exposed[g]);
+    for (int g = 0; g < s->n_groups; g++) gm_set_number(L, s->group[g], k->exposed[g]);
     lua_setfield(L, -2, "exposed");
 }
 
-static void push_spans(lua_State *L, const gm_simulated *s)
+/* The table of a class is that of all its ranks. */
+static void push_classes(lua_State *L, const gm_simulated *s)
 {
-    static const char *const lanes[] = {"compute", "wait", "transfer"};
-    lua_createtable(L, (int)s->n_spans, 0);
-    for (int64_t i = 0; i < s->n_spans; i++) {
-        const gm_span *span = &s->spans[i];
-        lua_createtable(L, 0, 6);
-        gm_set_number(L, "rank", span->rank);
-        gm_set_text(L, "lane", lanes[span->lane]);
-        gm_set_text(L, "name", span->name);
-        gm_set_text(L, "about", span->about);
-        gm_set_number(L, "begin", span->begin);
-        gm_set_number(L, "finish", span->end);
-        lua_rawseti(L, -2, (int)i + 1);
+    lua_createtable(L, s->n_classes, 0);
+    for (int k = 0; k < s->n_classes; k++) {
+        push_class(L, s, &s->classes[k]);
+        lua_rawseti(L, -2, k + 1);
     }
+    lua_createtable(L, s->world, 0);
+    for (int r = 0; r < s->world; r++) {
+        lua_rawgeti(L, -2, s->class_of[r] + 1);
+        lua_rawseti(L, -2, r + 1);
+    }
+    lua_setfield(L, -3, "ranks");
+    lua_setfield(L, -2, "classes");
 }
 
-/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, ranks, spans }. steps: paths of files; role: of
- * each rank, its step; ranks: a list of { seconds, busy, exposed = { group = seconds } }; spans: of the first so many
- * ranks */
+static void push_span(lua_State *L, const gm_span *span, int rank)
+{
+    static const char *const lanes[] = {"compute", "wait", "transfer"};
+    lua_createtable(L, 0, 7);
+    gm_set_number(L, "rank", rank);
+    gm_set_text(L, "lane", lanes[span->lane]);
+    gm_set_text(L, "name", span->name);
+    gm_set_text(L, "about", span->about);
+    gm_set_text(L, "path", span->path);
+    gm_set_number(L, "begin", span->begin);
+    gm_set_number(L, "finish", span->end);
+}
+
+/* A rank has the spans of its class. */
+static void push_spans(lua_State *L, const gm_simulated *s, int ranks)
+{
+    int n = 0;
+    lua_newtable(L);
+    for (int r = 0; r < ranks && r < s->world; r++)
+        for (int64_t i = 0; i < s->n_spans; i++)
+            if (s->spans[i].rank == s->classes[s->class_of[r]].first) {
+                push_span(L, &s->spans[i], r);
+                lua_rawseti(L, -2, ++n);
+            }
+    lua_setfield(L, -2, "spans");
+}
+
+/* The field `slower`: { [rank] = factor }. */
+static void read_slower(lua_State *L, box *b, int world)
+{
+    lua_getfield(L, 4, "slower");
+    if (lua_istable(L, -1)) {
+        b->slower = malloc((size_t)world * sizeof *b->slower);
+        if (!b->slower) luaL_error(L, "no memory for a simulation");
+        for (int r = 0; r < world; r++) {
+            lua_rawgeti(L, -1, r);
+            b->slower[r] = lua_isnil(L, -1) ? 1 : lua_tonumber(L, -1);
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+static double option(lua_State *L, const char *name)
+{
+    lua_getfield(L, 4, name);
+    double v = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return v;
+}
+
+/* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded }) -> { seconds, transfers, classes, ranks,
+ * spans }. steps: paths of files; role: of each rank, its step; classes: a list of { count, first, seconds, busy,
+ * exposed = { group = seconds } }; ranks: of each rank, its class. The options are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
+    if (lua_isnil(L, 4)) {
+        lua_newtable(L);
+        lua_replace(L, 4);
+    }
     box *b = lua_newuserdata(L, sizeof *b);
     *b = (box){0};
     luaL_getmetatable(L, REPLAY);
     lua_setmetatable(L, -2);
     read_machine(L, 1, &b->machine);
     (void)read_roles(L, b);
-    gm_simulation given = {&b->machine, b->n, b->roles, b->role, (int)luaL_optinteger(L, 4, 0)};
+    read_slower(L, b, gm_mesh_size(&b->steps[0].mesh));
+    gm_simulation given = {.machine = &b->machine,
+                           .n_roles = b->n,
+                           .roles = b->roles,
+                           .role = b->role,
+                           .spans = (int)option(L, "spans"),
+                           .slower = b->slower,
+                           .jitter = option(L, "jitter"),
+                           .seed = (uint64_t)option(L, "seed"),
+                           .unfolded = gm_field_flag(L, 4, "unfolded")};
     L_TRY(L, gm_simulate(&given, &b->out));
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     gm_set_number(L, "seconds", b->out.seconds);
     gm_set_number(L, "transfers", (double)b->out.n_transfers);
-    lua_createtable(L, b->out.world, 0);
-    for (int r = 0; r < b->out.world; r++) {
-        push_rank(L, &b->out, r);
-        lua_rawseti(L, -2, r + 1);
-    }
-    lua_setfield(L, -2, "ranks");
-    push_spans(L, &b->out);
-    lua_setfield(L, -2, "spans");
+    push_classes(L, &b->out);
+    push_spans(L, &b->out, given.spans);
     return 1;
 }
 
@@ -332,7 +394,7 @@ int gm_open_plan(lua_State *L)
         GM_FUNCTION("record_start", record_start, "clock string?"),
         GM_FUNCTION("record_stop", record_stop, "path string?"),
         GM_FUNCTION("step_read", step_read, "path string, copy string?"),
-        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, spans integer?"), GM_LAST_FUNCTION};
+        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);
     lua_pushcfunction(L, close_box);
     lua_setfield(L, -2, "__gc");

@@ -10,6 +10,8 @@ struct gm_network {
     int               world, n_links;
     int               first[GM_MACHINE_LEVELS], leaves[GM_MACHINE_LEVELS]; /* leaves: the first link of a leaf */
     double           *bandwidth;
+    double           *share;           /* of a plan under construction, by link; 0 between plans */
+    int              *touched, n_touched; /* the links whose share may not be 0 */
 };
 
 static int divided(int a, int b) { return (a + b - 1) / b; }
@@ -46,6 +48,9 @@ gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
     w->machine = m;
     w->world = world;
     for (int i = 0; i < m->n_levels && st == GM_OK; i++) st = add_level(w, i);
+    w->share = calloc((size_t)w->n_links + 1, sizeof *w->share);
+    w->touched = malloc(((size_t)w->n_links + 1) * sizeof *w->touched);
+    if (st == GM_OK && (!w->share || !w->touched)) st = GM_FAIL(GM_ENOMEM, "no memory for the links of a network");
     if (st != GM_OK) gm_network_free(w);
     else *out = w;
     return st;
@@ -55,6 +60,8 @@ void gm_network_free(gm_network *w)
 {
     if (!w) return;
     free(w->bandwidth);
+    free(w->share);
+    free(w->touched);
     free(w);
 }
 
@@ -64,11 +71,17 @@ double gm_network_bandwidth(const gm_network *w, int link) { return w->bandwidth
 /* ---- transfers under construction: bytes by link, and the latency of the slowest message of a round ---- */
 
 typedef struct plan {
-    const gm_network *w;
-    double           *share; /* by link */
-    double            slowest_message;
-    bool              apart; /* a message had no level */
+    gm_network *w;
+    double      slowest_message;
+    bool        apart; /* a message had no level */
 } plan;
+
+static void load(plan *p, int link, double n)
+{
+    gm_network *w = p->w;
+    if (w->share[link] == 0 && n > 0) w->touched[w->n_touched++] = link;
+    w->share[link] += n;
+}
 
 static int same_unit(const gm_level *l, int a, int b) { return !l->ranks || a / l->ranks == b / l->ranks; }
 
@@ -79,7 +92,7 @@ static int walk(plan *p, int at, int *from, int to, int dim, int stride, double 
     int             size = l->dims[dim], here = *from / stride % size, there = to / stride % size, hops = 0;
     int             forward = (there - here + size) % size, up = forward <= size - forward;
     while (here != there) {
-        p->share[p->w->first[at] + 2 * (*from * l->n_dims + dim) + !up] += n;
+        load(p, p->w->first[at] + 2 * (*from * l->n_dims + dim) + !up, n);
         int next = (here + (up ? 1 : size - 1)) % size;
         *from += (next - here) * stride;
         here = next;
@@ -103,11 +116,11 @@ static double through_switch(plan *p, int at, int from, int to, double n)
 {
     const gm_level *l = &p->w->machine->level[at];
     const int       a = from / l->ranks_per_port, b = to / l->ranks_per_port;
-    p->share[p->w->first[at] + 2 * a] += n;
-    p->share[p->w->first[at] + 2 * b + 1] += n;
+    load(p, p->w->first[at] + 2 * a, n);
+    load(p, p->w->first[at] + 2 * b + 1, n);
     if (!l->leaf || from / l->leaf == to / l->leaf) return l->latency;
-    p->share[p->w->leaves[at] + 2 * (from / l->leaf)] += n;
-    p->share[p->w->leaves[at] + 2 * (to / l->leaf) + 1] += n;
+    load(p, p->w->leaves[at] + 2 * (from / l->leaf), n);
+    load(p, p->w->leaves[at] + 2 * (to / l->leaf) + 1, n);
     return l->latency;
 }
 
@@ -128,7 +141,7 @@ static void message(plan *p, int from, int to, double n)
     else if (l->kind == GM_LEVEL_SWITCH) latency = through_switch(p, at, from, to, n);
     else {
         latency = l->latency;
-        p->share[p->w->first[at] + (l->ranks ? from / l->ranks : 0)] += n;
+        load(p, p->w->first[at] + (l->ranks ? from / l->ranks : 0), n);
     }
     if (latency > p->slowest_message) p->slowest_message = latency;
 }
@@ -232,26 +245,36 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
 
 /* ---- results ---- */
 
+static int by_link(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+static void forget(gm_network *w)
+{
+    for (int i = 0; i < w->n_touched; i++) w->share[w->touched[i]] = 0;
+    w->n_touched = 0;
+}
+
 static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *out)
 {
-    int n = 0;
-    for (int i = 0; i < q->w->n_links; i++) n += q->share[i] > 0;
-    *out = (gm_transfer){.latency = rounds * q->slowest_message, .uses = calloc((size_t)n + 1, sizeof *out->uses)};
+    gm_network *w = q->w;
+    qsort(w->touched, (size_t)w->n_touched, sizeof *w->touched, by_link);
+    *out = (gm_transfer){.latency = rounds * q->slowest_message,
+                         .uses = malloc(((size_t)w->n_touched + 1) * sizeof *out->uses)};
     if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
-    for (int i = 0; i < q->w->n_links; i++) {
-        double share = q->share[i] / factor, seconds = share / q->w->bandwidth[i];
-        if (share <= 0) continue;
-        out->uses[out->n++] = (gm_use){i, share};
+    for (int i = 0; i < w->n_touched; i++) {
+        int    link = w->touched[i];
+        double share = w->share[link] / factor, seconds = share / w->bandwidth[link];
+        out->uses[out->n++] = (gm_use){link, share};
         if (seconds > out->slowest) out->slowest = seconds;
     }
     return GM_OK;
 }
 
-static gm_status plan_with(const gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
-                           gm_transfer *out)
+bool gm_network_has_tree(const char *op) { return is(op, "all_reduce") || is(op, "broadcast") || is(op, "reduce"); }
+
+gm_status gm_network_plan(gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
+                          gm_transfer *out)
 {
-    plan q = {.w = w, .share = calloc((size_t)w->n_links + 1, sizeof *q.share)};
-    if (!q.share) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
+    plan      q = {.w = w};
     int       rounds = play(&q, op, p, members, root < 0 ? 0 : root, how);
     gm_status st = GM_OK;
     if (rounds < 0) st = GM_FAIL(GM_EINVAL, "a simulation does not know the operation %s", op);
@@ -259,26 +282,8 @@ static gm_status plan_with(const gm_network *w, const char *op, int p, const int
         st = GM_FAIL(GM_EINVAL, "the machine has no link between all of %d ranks: its outermost level must hold all",
                      w->world);
     else st = finish(&q, gm_machine_efficiency(w->machine, op), rounds, out);
-    free(q.share);
+    forget(w);
     return st;
-}
-
-gm_status gm_network_plan(const gm_network *w, const char *op, int p, const int *members, int root, double n,
-                          gm_transfer *out)
-{
-    gm_algorithm how = w->machine->algorithm;
-    gm_transfer  other;
-    if (how != GM_ALGORITHM_AUTO) return plan_with(w, op, p, members, root, how, out);
-    GM_TRY(plan_with(w, op, p, members, root, GM_ALGORITHM_RING, out));
-    gm_status st = plan_with(w, op, p, members, root, GM_ALGORITHM_TREE, &other);
-    if (st != GM_OK) {
-        gm_transfer_free(out);
-        return st;
-    }
-    bool better = other.latency + n * other.slowest < out->latency + n * out->slowest;
-    gm_transfer_free(better ? out : &other);
-    if (better) *out = other;
-    return GM_OK;
 }
 
 void gm_transfer_free(gm_transfer *t)

@@ -152,7 +152,7 @@ return function(given)
     local roles, mesh = rehearse_all(given, path)
     local role_of = representatives.of(mesh, whole)
     machines.peak_of(about, roles[1].found.dtype)
-    local replay = core.simulate(about, paths, role_of, given.spans or 0)
+    local replay = core.simulate(about, paths, role_of, { spans = given.spans })
     return figures(replay, roles, role_of, mesh, about), replay.spans
   end)
 end
