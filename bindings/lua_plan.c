@@ -1,7 +1,9 @@
 /* lua_plan.c - records of steps (kernels/journal.h), their files, and simulations (host/plan). */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../host/plan/month.h"
 #include "../host/plan/simulate.h"
 #include "lua_comm.h"
 
@@ -69,6 +71,8 @@ static void push_event(lua_State *L, const gm_journal *r, const gm_event *e)
         gm_set_number(L, "size", (double)e->size);
         gm_set_number(L, "flops", e->flops);
         gm_set_number(L, "products", e->products);
+        lua_pushboolean(L, e->again);
+        lua_setfield(L, -2, "again");
     }
     if (e->kind == GM_EVENT_BEGIN) gm_set_number(L, "sent", e->sent);
     if (e->kind != GM_EVENT_WAIT) gm_set_number(L, "bytes", e->bytes);
@@ -106,6 +110,31 @@ static int step_read(lua_State *L)
     if (st == GM_OK) push_step(L, &step);
     gm_step_free(&step);
     L_TRY(L, st);
+    return 1;
+}
+
+/* steps_alike(path, other) -> do ranks of both files do alike (step_file.h) */
+static int steps_alike(lua_State *L)
+{
+    gm_step a, b;
+    L_TRY(L, gm_step_read(lua_tostring(L, 1), &a));
+    gm_status st = gm_step_read(lua_tostring(L, 2), &b);
+    if (st == GM_OK) {
+        lua_pushboolean(L, gm_step_alike(&a, &b));
+        gm_step_free(&b);
+    }
+    gm_step_free(&a);
+    L_TRY(L, st);
+    return 1;
+}
+
+/* step_has_places(path, axis) -> has it messages or roots along this axis */
+static int step_has_places(lua_State *L)
+{
+    gm_step step;
+    L_TRY(L, gm_step_read(lua_tostring(L, 1), &step));
+    lua_pushboolean(L, gm_step_has_places(&step, lua_tostring(L, 2)));
+    gm_step_free(&step);
     return 1;
 }
 
@@ -353,8 +382,22 @@ static double option(lua_State *L, const char *name)
     return v;
 }
 
+/* Of each step: FLOPs of products, and of those that run again. */
+static void push_products(lua_State *L, const box *b)
+{
+    lua_createtable(L, b->n, 0);
+    for (int i = 0; i < b->n; i++) {
+        double again, all = gm_step_products(&b->steps[i], &again);
+        lua_createtable(L, 0, 2);
+        gm_set_number(L, "all", all);
+        gm_set_number(L, "again", again);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "products");
+}
+
 /* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded }) -> { seconds, transfers, classes, ranks,
- * spans }. steps: paths of files; role: of each rank, its step; classes: a list of { count, first, seconds, busy,
+ * spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step; classes: a list of { count, first, seconds, busy,
  * exposed = { group = seconds } }; ranks: of each rank, its class. The options are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
@@ -385,6 +428,51 @@ static int simulate(lua_State *L)
     gm_set_number(L, "transfers", (double)b->out.n_transfers);
     push_classes(L, &b->out);
     push_spans(L, &b->out, given.spans);
+    push_products(L, b);
+    return 1;
+}
+
+/* ---- long runs ---- */
+
+static gm_month check_month(lua_State *L)
+{
+    lua_settop(L, 1);
+    gm_month m = {.mtbf = number_of(L, "mtbf"),
+                  .work = number_of(L, "work"),
+                  .block = number_of(L, "block"),
+                  .write = number_of(L, "write"),
+                  .restart = number_of(L, "restart"),
+                  .seconds = number_of(L, "seconds"),
+                  .seed = (uint64_t)number_of(L, "seed")};
+    gm_check_argument(L, m.mtbf > 0 && m.work > 0, 1, "mtbf and work must be above 0");
+    return m;
+}
+
+/* run_expected({ mtbf, work, block, write, restart }) -> the part of a long run that is useful (month.h) */
+static int run_expected(lua_State *L)
+{
+    gm_month m = check_month(L);
+    lua_pushnumber(L, gm_month_expected(&m));
+    return 1;
+}
+
+/* run_month({ mtbf, work, block, write, restart, seconds, seed }) -> { useful, lost, failures } of one run */
+static int run_month(lua_State *L)
+{
+    gm_month       m = check_month(L);
+    gm_month_found found = gm_month_play(&m);
+    lua_createtable(L, 0, 3);
+    gm_set_number(L, "useful", found.useful);
+    gm_set_number(L, "lost", found.lost);
+    gm_set_number(L, "failures", found.failures);
+    return 1;
+}
+
+/* processors() -> the number that this process may use */
+static int processors(lua_State *L)
+{
+    cpu_set_t set;
+    lua_pushnumber(L, sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set));
     return 1;
 }
 
@@ -394,6 +482,11 @@ int gm_open_plan(lua_State *L)
         GM_FUNCTION("record_start", record_start, "clock string?"),
         GM_FUNCTION("record_stop", record_stop, "path string?"),
         GM_FUNCTION("step_read", step_read, "path string, copy string?"),
+        GM_FUNCTION("steps_alike", steps_alike, "path string, other string"),
+        GM_FUNCTION("step_has_places", step_has_places, "path string, axis string"),
+        GM_FUNCTION("run_expected", run_expected, "run table"),
+        GM_FUNCTION("run_month", run_month, "run table"),
+        GM_FUNCTION("processors", processors, ""),
         GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);
     lua_pushcfunction(L, close_box);
