@@ -7,10 +7,11 @@
 -- Along `pipeline` and `sequence` ranks differ, and every coordinate is rehearsed. Of each other axis some places are
 -- rehearsed beside the first: the second, one in the middle, the last; at the first stage and at the last one. If their
 -- steps are alike (core.steps_alike: ops, memory, operations between ranks, of messages the distance), the first stands
--- for all. If not, and ranks send along the axis from or to certain places, every place is rehearsed. If they do not,
--- the first, one between and the last are, if the second and the middle one are alike, and else every place. Axes are
--- tried one by one; the rank at the last places of all axes with one role is compared, too, and if it differs, these
--- axes have roles as if they were not alike. What is left as an assumption: that ranks do not differ in another way at
+-- for all; if those but the first are, the second stands for all but the first. If neither, and ranks send along the
+-- axis from or to certain places, every place is rehearsed. If they do not, the first, one between and the last are, if
+-- the second and the middle one are alike, and else every place. Axes are
+-- tried one by one. The rank at the last places of all of them is compared, too. If it differs, the first, one between
+-- and the last of each axis are rehearsed, in all combinations, or every place if ranks send along it. What is left as an assumption: that ranks do not differ in another way at
 -- places that are not rehearsed.
 -- @module ganymede.plan.stand_ins
 local core = require "ganymede.core"
@@ -111,30 +112,35 @@ function Study:has_places(axis)
   return false
 end
 
--- Returns how an axis whose ranks are not alike is represented: true (every place), nil (first, between, last).
+-- Returns how an axis whose ranks are not alike is represented: "second", true (every place), nil (first, between,
+-- last).
 function Study:differs(axis)
+  if axis.size > 2 and self:places_alike(axis, samples(axis), 1) then return "second" end
   if axis.size <= 3 or self:has_places(axis) then return true end
   if not self:places_alike(axis, { math.floor(axis.size / 2) }, 1) then return true end
   return nil
 end
 
--- Is the rank at the last places of these axes alike the first one, at every corner?
-function Study:far_alike(one)
-  local far = {}
+-- Is the rank at the last places of these axes alike the one that stands for it, at every corner?
+function Study:far_alike(kinds)
+  local far, stands = {}, {}
   for _, axis in ipairs(self.mesh) do
-    if one[axis.name] == "first" then far[axis.name] = axis.size - 1 end
+    local few = ({ first = 0, second = 1 })[kinds[axis.name]]
+    if few then far[axis.name], stands[axis.name] = axis.size - 1, few end
   end
   if not next(far) then return true end
   local ranks = {}
-  for i, corner in ipairs(self:corners()) do ranks[i] = self:rank(corner, far) end
+  for _, corner in ipairs(self:corners()) do
+    ranks[#ranks + 1], ranks[#ranks + 2] = self:rank(corner, far), self:rank(corner, stands)
+  end
   self:rehearse(ranks)
-  for i, corner in ipairs(self:corners()) do
-    if not self:alike(self:rank(corner, {}), ranks[i]) then return false end
+  for i = 1, #ranks, 2 do
+    if not self:alike(ranks[i], ranks[i + 1]) then return false end
   end
   return true
 end
 
--- Returns { [axis] = true, "first" or nil }, as ganymede.plan.representatives takes it.
+-- Returns { [axis] = true, "first", "second" or nil }, as ganymede.plan.representatives takes it.
 function Study:kinds()
   local ranks, kinds = {}, {}
   for _, corner in ipairs(self:corners()) do
@@ -152,8 +158,8 @@ function Study:kinds()
     else kinds[axis.name] = self:differs(axis) end
   end
   if self:far_alike(kinds) then return kinds end
-  for _, axis in ipairs(self.mesh) do
-    if kinds[axis.name] == "first" then kinds[axis.name] = self:differs(axis) end
+  for _, axis in ipairs(self.mesh) do -- every place of short axes, first, between and last of others
+    if not differing[axis.name] then kinds[axis.name] = (axis.size <= 3 or self:has_places(axis)) or nil end
   end
   return kinds
 end
