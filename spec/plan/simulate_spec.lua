@@ -2,6 +2,7 @@
 -- 1e-9 of them holds with room.
 local core = require "ganymede.core"
 local pipeline = require "ganymede.schedules.pipeline"
+local simulate_schedule = require "ganymede.schedules.simulate"
 local support = require "spec.plan.support"
 
 local function near(wanted, got)
@@ -130,7 +131,9 @@ end)
 
 -- ---------------------------------------------------------------- pipelines
 
--- The step of a stage: the actions of a schedule, of 1 s forward and 2 s backward; messages take no time.
+local costs = { forward = 1, backward = 2, backward_input = 1, backward_weight = 1 }
+
+-- The step of a stage: the actions of a schedule, each with its cost; messages take no time.
 local function stage(schedule, rank)
   local events, ids, begun = {}, 0, {}
   for _, a in ipairs(schedule.actions[rank + 1]) do
@@ -142,10 +145,16 @@ local function stage(schedule, rank)
     else
       for _, id in ipairs(begun) do events[#events + 1] = { "wait", id } end
       begun = {}
-      events[#events + 1] = { "op", kind == "forward" and 1 or 2 }
+      events[#events + 1] = { "op", costs[kind] }
     end
   end
   return support.step(rank, { { "pipeline", schedule.stages } }, events)
+end
+
+local function replayed(schedule)
+  local steps = {}
+  for rank = 0, schedule.stages - 1 do steps[rank + 1] = stage(schedule, rank) end
+  return support.simulate(support.machine { switch(1, 0) }, steps, schedule.stages)
 end
 
 describe("the bubble", function()
@@ -153,15 +162,38 @@ describe("the bubble", function()
     for _, sizes in ipairs { { 2, 4 }, { 4, 8 }, { 4, 3 } } do
       local p, m = unpack(sizes)
       it(("of %s with %d stages and %d micro-batches is (p - 1) / (m + p - 1)"):format(name, p, m), function()
-        local schedule = pipeline.build(name, { stages = p, micro_batches = m })
-        local steps, busy = {}, 0
-        for rank = 0, p - 1 do steps[rank + 1] = stage(schedule, rank) end
-        local found = support.simulate(support.machine { switch(1, 0) }, steps, p)
+        local found, busy = replayed(pipeline.build(name, { stages = p, micro_batches = m })), 0
         near(3 * (m + p - 1), found.seconds)
         for _, rank in ipairs(found.ranks) do busy = busy + rank.busy end
         near((p - 1) / (m + p - 1), 1 - busy / (p * found.seconds))
       end)
     end
+  end
+
+  -- by ideal time, which is 3 for each micro-batch and chunk (docs/pipelines.md)
+  for _, case in ipairs {
+    { "interleaved", 4, 8, 2, function(p, m, v) return (p - 1) / (v * m) end },
+    { "interleaved", 4, 8, 3, function(p, m, v) return (p - 1) / (v * m) end },
+    { "zb-h1", 4, 8, 1, function(p, m) return (p - 1) / (3 * m) end },
+    { "zb-h1", 3, 12, 1, function(p, m) return (p - 1) / (3 * m) end },
+  } do
+    local name, p, m, v, wanted = unpack(case)
+    it(("of %s with %d stages, %d micro-batches and %d chunks is that of its formula"):format(name, p, m, v), function()
+      local found = replayed(pipeline.build(name, { stages = p, micro_batches = m, chunks = v > 1 and v or nil }))
+      near(wanted(p, m, v), found.seconds / (3 * m * v) - 1)
+    end)
+  end
+
+  for _, case in ipairs { { "gpipe", 3, 5 }, { "1f1b", 4, 6 }, { "interleaved", 3, 6, 2 }, { "zb-h1", 4, 6 },
+    { "zb-h2", 4, 9 }, { "zb-v", 4, 8, 2 } } do
+    local name, p, m, v = unpack(case)
+    it(("of %s is that of the simulator of schedules"):format(name), function()
+      local schedule = pipeline.build(name, { stages = p, micro_batches = m, chunks = v })
+      local found, simulated = replayed(schedule), simulate_schedule(schedule)
+      near(simulated.time, found.seconds)
+      for rank = 1, p do near(3 * m * (v or 1), found.ranks[rank].busy) end
+      if name == "zb-h2" or name == "zb-v" then near(3 * m * (v or 1), simulated.span) end -- a rank never idles
+    end)
   end
 end)
 
