@@ -17,6 +17,18 @@ local verb = { prints = true, summary = "predict a step of a recipe on the ranks
 verb.examples = { "ganymede simulate first.lua -n 64 --machine dgx_a100_80g",
   "ganymede simulate first.lua -n 2 --machine here.json --trace step.json" }
 
+local function positive(text)
+  local n = tonumber(text)
+  if not n or n <= 0 then return nil, "a number above 0 was expected, got " .. text end
+  return n
+end
+
+local function not_negative(text)
+  local n = tonumber(text)
+  if not n or n < 0 then return nil, "a number of at least 0 was expected, got " .. text end
+  return n
+end
+
 function verb.arguments(parser)
   run.shared_arguments(parser)
   parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE"
@@ -25,8 +37,14 @@ function verb.arguments(parser)
   parser:option("--trace-ranks", "the number of ranks in --trace and --svg (default 8)"):argname "N":convert(session.integer(1))
   parser:option("--svg", "draw what the first ranks do (--trace-ranks)"):argname "FILE"
   parser:option("--jitter", "let the time of each op vary: the standard deviation of its logarithm (0.05: about 5 %)")
-    :argname "SIGMA":convert(tonumber)
+    :argname "SIGMA":convert(not_negative)
   parser:option("--straggler", "let the ops of a rank take FACTOR times as long"):argname "RANK=FACTOR":count "*"
+  parser:option("--mtbf", "the mean seconds between failures of a node; default: of the machine"):argname "SECONDS"
+    :convert(positive)
+  parser:option("--restart", "the seconds from a failure to the next step; default: of the machine"):argname "SECONDS"
+    :convert(not_negative)
+  parser:option("--disk-write", "bytes per second that a node writes; default: of the machine"):argname "RATE"
+    :convert(positive)
   parser:flag("--unfolded", "replay each rank by itself, also where one stands for others; the figures are the same")
   parser:option("--keep", "keep the records of the roles in this folder"):argname "DIR"
   parser:flag("--json", "print one JSON document instead of tables")
@@ -102,8 +120,8 @@ local function print_found(found)
   end
   if found.bubble then print(("  bubble of the pipeline %.1f %%"):format(100 * found.bubble)) end
   if found.energy then
-    print(("  energy of a step %.4g kJ, %.4g J a sample"):format(found.energy / 1e3,
-      found.energy / (found.samples_per_second * found.seconds)))
+    print(("  energy of a step %s%.4g kJ, %.4g J a sample"):format(found.energy_is_bound and "at most " or "",
+      found.energy / 1e3, found.energy / (found.samples_per_second * found.seconds)))
   end
   if found.run then print_run(found.run) end
   for _, row in ipairs(found.memory) do
@@ -137,14 +155,14 @@ function verb.run(args)
   if args.trace_ranks and not args.trace and not args.svg then
     failure(2, "--trace-ranks belongs to --trace FILE or --svg FILE")
   end
-  if args.jitter and args.jitter < 0 then failure(2, "--jitter %g: a number of at least 0 was expected", args.jitter) end
   check_files(args)
   local ranks = args.ranks or 1
   local spans_of = (args.trace or args.svg) and math.min(args.trace_ranks or 8, ranks) or 0
   local simulate = require "ganymede.plan.simulate"
   local found, spans = session.with_signals({}, simulate, { recipe = args.recipe, ranks = ranks, set = args.set,
     seed = args.seed, machine = args.machine, spans = spans_of, keep = args.keep, jitter = args.jitter,
-    slower = stragglers(args.straggler), unfolded = args.unfolded })
+    slower = stragglers(args.straggler), unfolded = args.unfolded, mtbf = args.mtbf, restart = args.restart,
+    disk_write = args.disk_write })
   if args.trace then write_trace(args.trace, spans, spans_of) end
   if args.svg then
     core.write_whole(args.svg, timeline_svg(spans, spans_of, found.seconds,

@@ -45,16 +45,19 @@ machine.schema = {
 }
 
 machine.power_schema = {
-  idle = { type = "number", min = 0, doc = "watts of a rank that waits" },
   busy = { type = "number", min = 0, doc = "watts of a rank in an op" },
+  idle = { type = "number", min = 0, optional = true,
+    doc = "watts of a rank that waits; not said: an energy is an upper bound" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
 machine.failures_schema = {
   mtbf_of_node = { type = "number", above = 0, doc = "the mean seconds between two failures of a node" },
-  restart = { type = "number", min = 0, doc = "the seconds from a failure to the first new step" },
+  restart = { type = "number", min = 0, optional = true, doc = "the seconds from a failure to the first new step" },
   copy = { type = "number", above = 0, optional = true,
     doc = "bytes per second at which a rank copies its state before it is written; default: it stops until the disk "
       .. "has it" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
 machine.rate_schema = {

@@ -80,13 +80,13 @@ local function products_of(replay, role_of)
   return all, again
 end
 
--- Joules of a step: ranks in ops, and ranks that wait; nil: the machine says nothing of power.
+-- Joules of a step: ranks in ops, and ranks that wait, who take as much if the machine does not say. nil: it says nothing
+-- of power.
 local function energy_of(replay, about)
   if not about.power then return nil end
-  local joules = 0
+  local joules, idle = 0, about.power.idle or about.power.busy
   for _, class in ipairs(replay.classes) do
-    joules = joules + class.count * (class.busy * about.power.busy
-      + (replay.seconds - class.busy) * about.power.idle)
+    joules = joules + class.count * (class.busy * about.power.busy + (replay.seconds - class.busy) * idle)
   end
   return joules
 end
@@ -119,16 +119,17 @@ local function bytes_of_node(found, role_of, nodes)
   return bytes / nodes
 end
 
--- Returns what ganymede.plan.goodput says; nil: the machine has no failures or no disk.
+-- Returns what ganymede.plan.goodput says; nil: failures, restarts or disks are not known.
 local function run_of(given, about, found, replay)
-  if not about.failures or not about.disk then return nil end
-  local world = #found.of
+  local failures, disk = about.failures or {}, about.disk or { latency = 0 }
+  local mtbf, restart = given.mtbf or failures.mtbf_of_node, given.restart or failures.restart
+  local rate, world = given.disk_write or disk.write, #found.of
+  if not mtbf or not restart or not rate then return nil end
   local nodes = math.ceil(world / about.ranks_per_node)
   local bytes = bytes_of_node(found, found.of, nodes)
-  local write = about.disk.latency + bytes / about.disk.write
-  local copy = about.failures.copy and bytes / math.min(world, about.ranks_per_node) / about.failures.copy
-  local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = about.failures.mtbf_of_node,
-    restart = about.failures.restart, block = copy or write, write = copy and write or 0,
+  local write = disk.latency + bytes / rate
+  local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
+  local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart, block = copy or write, write = copy and write or 0,
     steps = tonumber(setting(found.roles[1].found, "checkpoint.interval")), seed = given.seed }
   out.bytes_of_node, out.nodes = bytes, nodes
   return out
@@ -150,6 +151,7 @@ local function figures(given, replay, found, about)
     memory = memory_of(roles, mesh), memory_of_rank = about.memory, product_flops = products, again_flops = again,
     utilization = peak and products / peak or nil, model_utilization = peak and (products - again) / peak or nil,
     samples_per_second = totals.samples_per_step / replay.seconds, energy = energy_of(replay, about),
+    energy_is_bound = about.power and not about.power.idle or nil,
     run = run_of(given, about, found, replay),
   }
 end
@@ -171,7 +173,8 @@ end
 
 --- Simulates. given: recipe, ranks, machine (of machine.read), set, seed (also of jitter), spans (the number of ranks of
 -- which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
--- machine), slower ({ [rank] = how many times its ops take longer }), unfolded (whether every rank is replayed by
+-- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node), restart
+-- (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether every rank is replayed by
 -- itself; the figures are the same). Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
