@@ -9,7 +9,8 @@ static double period_of(const gm_month *m) { return (m->work > m->write ? m->wor
 
 double gm_month_expected(const gm_month *m)
 {
-    return m->work / m->mtbf * exp(-(m->write + m->restart) / m->mtbf) / expm1(period_of(m) / m->mtbf);
+    double first = m->work + m->block + m->write; /* until something is kept */
+    return m->work / m->mtbf * exp(-(first + m->restart) / m->mtbf) / -expm1(-period_of(m) / m->mtbf);
 }
 
 /* The seconds until failure number k. */

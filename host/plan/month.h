@@ -23,9 +23,10 @@ typedef struct gm_month_found {
 
 /* Plays a run. Random numbers are a function of the seed and the number of the failure. */
 gm_month_found gm_month_play(const gm_month *m);
-/* The part of a long run that is useful:  work / mtbf * exp(-(write + restart) / mtbf) / (exp(period / mtbf) - 1),
- * period = max(work, write) + block. It follows from the number of whole periods before a failure, which are geometric,
- * and the mean time of restarts, mtbf (exp(restart / mtbf) - 1). Without write and block it is Daly's (2006). */
+/* The part of a long run that is useful:
+ *     work / mtbf * exp(-(work + block + write + restart) / mtbf) / (1 - exp(-period / mtbf)),
+ * period = max(work, write) + block. The sum of the chances that a run lives until state 1, 2, ... is kept is geometric,
+ * and restarts take mtbf (exp(restart / mtbf) - 1) on average. With write = 0 it is Daly's (2006). */
 double gm_month_expected(const gm_month *m);
 
 #endif

@@ -93,19 +93,21 @@ end
 
 -- ---------------------------------------------------------------- checkpoints and failures
 
+-- Returns a setting that is a number.
 local function setting(found, name)
   for _, row in ipairs(found.settings) do
-    if row.name == name then return row.value end
+    if row.key == name then return tonumber(row.value) end
   end
+  return nil
 end
 
--- How many data ranks hold the same parameters, and the same states of the optimizer.
+-- How many data ranks hold the same parameters, and the same states of the optimizer. ZeRO cuts over `shard`, or over all
+-- data ranks if the mesh has no such axis.
 local function copies_of(found, mesh)
-  local data, stage = 1, tonumber(setting(found, "zero.stage")) or 0
-  for _, axis in ipairs(mesh) do
-    if axis.name == "data" or axis.name == "shard" then data = data * axis.size end
-  end
-  return stage >= 3 and 1 or data, stage >= 1 and 1 or data
+  local size, stage = { data = 1, shard = 1 }, setting(found, "zero") or setting(found, "zero.stage") or 0
+  for _, axis in ipairs(mesh) do size[axis.name] = axis.size end
+  local all, cut = size.data * size.shard, size.shard > 1 and size.data or 1
+  return stage >= 3 and cut or all, stage >= 1 and cut or all
 end
 
 -- The bytes of a checkpoint that each node writes on average. What tensor ranks hold twice (norms, biases) counts twice.
@@ -130,7 +132,7 @@ local function run_of(given, about, found, replay)
   local write = disk.latency + bytes / rate
   local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
   local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart, block = copy or write, write = copy and write or 0,
-    steps = tonumber(setting(found.roles[1].found, "checkpoint.interval")), seed = given.seed }
+    steps = setting(found.roles[1].found, "checkpoint.interval"), seed = given.seed }
   out.bytes_of_node, out.nodes = bytes, nodes
   return out
 end
