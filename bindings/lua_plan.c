@@ -487,7 +487,8 @@ int gm_open_plan(lua_State *L)
         GM_FUNCTION("run_expected", run_expected, "run table"),
         GM_FUNCTION("run_month", run_month, "run table"),
         GM_FUNCTION("processors", processors, ""),
-        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"), GM_LAST_FUNCTION};
+        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);
     lua_pushcfunction(L, close_box);
     lua_setfield(L, -2, "__gc");

@@ -104,8 +104,8 @@ static void mark_used(gm_channels *c, int channel, const gm_program *p, const gm
 {
     for (int i = 0; i < w->n_calls && !w->message; i++) {
         const gm_event *e = w->calls[i];
-        gm_planned *used = gm_channels_plan(c, channel, gm_journal_text_of(p->step->journal, e->name), e->peer,
-                                            e->bytes);
+        gm_planned     *used = gm_channels_plan(c, channel, gm_journal_text_of(p->step->journal, e->name), e->peer,
+                                                e->bytes);
         if (used) used->used = true;
     }
 }

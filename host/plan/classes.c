@@ -7,12 +7,12 @@
  * of what its neighbours did. So objects of one colour, which begin in one state, do the same at all times.
  *
  * Trees, and operations with a root, use some links of a group more than others, and would part ranks that differ in
- * nothing else. But a transfer that has its links to itself takes the time that it takes alone. Such an operation counts
- * as alone, and its shares are left out of the colours. transfers.c watches this. When one meets another transfer on a
- * link, its kind is crowded: colours are refined again with its shares, and the replay begins again. If a replay ends
- * without such a meeting, it satisfies the equations of all ranks, which have one solution.
+ * nothing else. But a transfer that has its links to itself takes the time that it takes alone. Such an operation
+ * counts as alone, and its shares are left out of the colours. transfers.c watches this. When one meets another
+ * transfer on a link, its kind is crowded: colours are refined again with its shares, and the replay begins again. If a
+ * replay ends without such a meeting, it satisfies the equations of all ranks, which have one solution.
  *
- * Colours are hashes of 64 bits. For n objects, two that differ are taken for equal with a probability of n^2 / 2^65. */
+ * Colours are hashes of 64 bits. Of n objects, two that differ are taken for equal with a probability of n^2 / 2^65. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,8 +109,8 @@ static void colour_links(colours *x)
         for (int p = k->first; p < k->first + k->n; p++) {
             const gm_planned *plan = &x->c->plans[p];
             for (int u = 0; u < plan->plan.n && plan->used && !plan->alone; u++)
-                x->next_link[plan->plan.uses[u].link] +=
-                    both(x->channel[i], both((uint64_t)(p - k->first), bits(plan->plan.uses[u].share)));
+                x->next_link[plan->plan.uses[u].link] += both(
+                    x->channel[i], both((uint64_t)(p - k->first), bits(plan->plan.uses[u].share)));
         }
     }
     for (int i = 0; i < x->n_links; i++) x->link[i] = both(x->link[i], x->next_link[i]);
@@ -197,8 +197,7 @@ static gm_status add_loads(gm_classes *k, const gm_planned *p, int at)
         k->loads_room = room;
     }
     gm_load *list = &k->loads[k->n_all_loads];
-    for (int i = 0; i < p->plan.n; i++)
-        list[i] = (gm_load){k->link[p->plan.uses[i].link], 0, p->plan.uses[i].share};
+    for (int i = 0; i < p->plan.n; i++) list[i] = (gm_load){k->link[p->plan.uses[i].link], 0, p->plan.uses[i].share};
     qsort(list, (size_t)p->plan.n, sizeof *list, by_link);
     int n = 0;
     for (int i = 0; i < p->plan.n; i++)

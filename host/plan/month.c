@@ -49,7 +49,7 @@ gm_month_found gm_month_play(const gm_month *m)
     for (int k = 0; now < m->seconds; k++) {
         double rest = m->seconds - now, until = life(m, k), done, kept;
         double start = k ? m->restart : 0; /* the first start is not counted */
-        if (until < start) { /* fails while it restarts */
+        if (until < start) {               /* fails while it restarts */
             now += until;
             found.failures++;
             continue;

@@ -10,7 +10,7 @@ struct gm_network {
     int               world, n_links;
     int               first[GM_MACHINE_LEVELS], leaves[GM_MACHINE_LEVELS]; /* leaves: the first link of a leaf */
     double           *bandwidth;
-    double           *share;           /* of a plan under construction, by link; 0 between plans */
+    double           *share;              /* of a plan under construction, by link; 0 between plans */
     int              *touched, n_touched; /* the links whose share may not be 0 */
 };
 

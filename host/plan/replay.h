@@ -2,7 +2,7 @@
  *
  *     groups.c     groups of axes: members and places
  *     program.c    roles as lists of steps with their seconds
- *     channels.c   the groups and pairs of ranks between which operations go, and what each operation takes of the links
+ *     channels.c   the groups and pairs of ranks between which operations go, and what these take of the links
  *     classes.c    which ranks, channels and links are alike, so that one is replayed for all
  *     transfers.c  operations between ranks: who has begun, links in use, ends
  *     moments.c    the queue of events
@@ -118,22 +118,22 @@ typedef struct gm_load {
 
 /* Whether copies of two plans, by classes of channels and place among their plans, use a common link. */
 typedef struct gm_meeting {
-    int  class[2], offset[2];
+    int class[2], offset[2];
     bool meet;
 } gm_meeting;
 
 /* Ranks of a class do the same at the same time, and so do the operations of channels of a class. */
 typedef struct gm_classes {
-    int      n_ranks, n_channels, n_links;
-    bool     any_alone;                               /* transfers must be watched */
-    int     *rank, *channel, *link;                   /* the class of each */
-    int     *first_rank, *first_channel, *first_link; /* the first of each class */
-    int     *count;                                   /* the ranks of each class */
-    int     *members;                                 /* classes of ranks in a channel of each class */
-    int     *first_load;                              /* of each plan of the first channels: by number of the plan */
-    int     *n_loads;
-    gm_load *loads;
-    int      n_all_loads, loads_room;
+    int         n_ranks, n_channels, n_links;
+    bool        any_alone;                               /* transfers must be watched */
+    int        *rank, *channel, *link;                   /* the class of each */
+    int        *first_rank, *first_channel, *first_link; /* the first of each class */
+    int        *count;                                   /* the ranks of each class */
+    int        *members;                                 /* classes of ranks in a channel of each class */
+    int        *first_load;                              /* of each plan of the first channels: by number of the plan */
+    int        *n_loads;
+    gm_load    *loads;
+    int         n_all_loads, loads_room;
     gm_meeting *meetings; /* those that were asked for */
     int         n_meetings;
 } gm_classes;

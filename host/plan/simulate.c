@@ -49,9 +49,13 @@ static gm_status add_span(replay *x, int class, gm_span_lane lane, const gm_even
         out->spans = more;
         x->spans_room = room;
     }
-    out->spans[out->n_spans++] =
-        (gm_span){x->classes.first_rank[class], lane, gm_journal_text_of(r, e->name), gm_journal_text_of(r, e->about),
-                  gm_journal_text_of(r, e->path), begin, end};
+    out->spans[out->n_spans++] = (gm_span){x->classes.first_rank[class],
+                                           lane,
+                                           gm_journal_text_of(r, e->name),
+                                           gm_journal_text_of(r, e->about),
+                                           gm_journal_text_of(r, e->path),
+                                           begin,
+                                           end};
     return GM_OK;
 }
 
@@ -193,8 +197,7 @@ static gm_status stuck(const replay *x)
                        "the simulation of this step never ends: rank %d waits for %s %s of group %s, which another "
                        "member does not begin",
                        x->classes.first_rank[k], gm_journal_text_of(r, line->event->name),
-                       gm_journal_text_of(r, line->event->about),
-                       x->groups.name[s->program->ways[line->way].group]);
+                       gm_journal_text_of(r, line->event->about), x->groups.name[s->program->ways[line->way].group]);
     }
     return GM_OK;
 }
@@ -258,8 +261,7 @@ static gm_status play(replay *x, bool *again)
     GM_TRY(find_classes(x));
     GM_TRY(new_ranks(x));
     GM_TRY(gm_transfers_new(&x->channels, &x->classes, &x->moments, &x->transfers));
-    for (int k = 0; k < x->classes.n_ranks; k++)
-        gm_moments_add(&x->moments, (gm_moment){0, GM_HAPPENS_RANK, k, 0});
+    for (int k = 0; k < x->classes.n_ranks; k++) gm_moments_add(&x->moments, (gm_moment){0, GM_HAPPENS_RANK, k, 0});
     *again = false;
     while (!*again && gm_moments_take(&x->moments, &m)) {
         GM_TRY(happen(x, &m));

@@ -23,9 +23,9 @@
 
 /* What ranks of a class do. */
 typedef struct gm_simulated_rank {
-    int    count, first; /* the ranks of the class, and the first of them */
-    double end;          /* of its step */
-    double busy;         /* in ops, and in beginning operations */
+    int    count, first;                 /* the ranks of the class, and the first of them */
+    double end;                          /* of its step */
+    double busy;                         /* in ops, and in beginning operations */
     double exposed[GM_SIMULATED_GROUPS]; /* waiting for operations, by group; host_moves: and moving bytes */
 } gm_simulated_rank;
 
@@ -52,12 +52,12 @@ typedef struct gm_simulated {
 typedef struct gm_simulation {
     const gm_machine     *machine;
     int                   n_roles;
-    const gm_step *const *roles; /* with one mesh */
-    const int            *role;  /* of each rank of the mesh */
-    int                   spans; /* of the first so many ranks; 0: none */
-    const double         *slower; /* of each rank: how many times its ops take longer; NULL: 1 */
-    double                jitter; /* standard deviation of the logarithm of an op's time; its mean stays */
-    uint64_t              seed;   /* of the jitter: a function of seed, rank and the place of the op alone */
+    const gm_step *const *roles;    /* with one mesh */
+    const int            *role;     /* of each rank of the mesh */
+    int                   spans;    /* of the first so many ranks; 0: none */
+    const double         *slower;   /* of each rank: how many times its ops take longer; NULL: 1 */
+    double                jitter;   /* standard deviation of the logarithm of an op's time; its mean stays */
+    uint64_t              seed;     /* of the jitter: a function of seed, rank and the place of the op alone */
     bool                  unfolded; /* replay every rank */
 } gm_simulation;
 

@@ -142,9 +142,9 @@ static double longer(double a, double b) { return a > b ? a : b; }
 /* The seconds of the whole, at the pace that its links leave it now. */
 static double seconds_of(const gm_transfers *t, const transfer *x)
 {
-    const gm_network *w = t->channels->network;
+    const gm_network  *w = t->channels->network;
     const gm_transfer *p = &x->plan->plan;
-    double            seconds = 0;
+    double             seconds = 0;
     for (int i = 0; i < p->n && x->plan->alone; i++)
         seconds = longer(seconds, x->bytes * p->uses[i].share / gm_network_bandwidth(w, p->uses[i].link));
     for (int i = 0; i < x->n_loads; i++) {
@@ -184,8 +184,8 @@ static gm_status check_meeting(gm_transfers *t, const transfer *x, const transfe
 {
     const gm_channels *c = t->channels;
     const transfer    *pair[2] = {x, y};
-    int                class[2], offset[2];
-    bool               meet;
+    int class[2], offset[2];
+    bool meet;
     for (int i = 0; i < 2; i++) {
         class[i] = pair[i]->channel;
         offset[i] = (int)(pair[i]->plan - c->plans) - c->list[t->classes->first_channel[class[i]]].first;

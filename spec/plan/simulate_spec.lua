@@ -207,6 +207,8 @@ describe("a replay", function()
     assert.error_matches(function() support.simulate(m, { waits, nothing }, 2) end, "rank 0 waits for all_reduce")
     assert.error_matches(function() support.simulate(m, { waits, other }, 2) end,
       "ranks 0 and 1 do not make the same call 1 of group data")
+    local function rooted(rank, root) return support.step(rank, axes, { { "begin", "reduce", "data", 8, root } }) end
+    assert.error_matches(function() support.simulate(m, { rooted(0, 0), rooted(1, 1) }, 2) end, "the same call 1")
     local strange = support.step(0, axes, { { "begin", "all_reduce", "colour", 8 } })
     assert.error_matches(function() support.simulate(m, { strange }, 2) end, "cannot read the group 'colour'")
   end)

@@ -34,9 +34,10 @@ function verb.arguments(parser)
   parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE"
     :count(1)
   parser:option("--trace", "write what the first ranks do and when, as Chrome's trace events"):argname "FILE"
-  parser:option("--trace-ranks", "the number of ranks in --trace and --svg (default 8)"):argname "N":convert(session.integer(1))
+  parser:option("--trace-ranks", "the number of ranks in --trace and --svg (default 8)"):argname "N"
+    :convert(session.integer(1))
   parser:option("--svg", "draw what the first ranks do (--trace-ranks)"):argname "FILE"
-  parser:option("--jitter", "let the time of each op vary: the standard deviation of its logarithm (0.05: about 5 %)")
+  parser:option("--jitter", "let the time of each op vary: the standard deviation of its logarithm (0.05: 5 %)")
     :argname "SIGMA":convert(not_negative)
   parser:option("--straggler", "let the ops of a rank take FACTOR times as long"):argname "RANK=FACTOR":count "*"
   parser:option("--mtbf", "the mean seconds between failures of a node; default: of the machine"):argname "SECONDS"
@@ -86,14 +87,14 @@ local function long(seconds)
   return seconds >= 120 and ("%.3g min"):format(seconds / 60) or duration(seconds)
 end
 
-local function print_run(run)
+local function print_run(r)
   print(("  %.2f %% of a long run is useful: a checkpoint each %s (%s a node), a failure each %s on %d nodes"):format(
-    100 * run.fraction, long(run.interval), machine.bytes(run.bytes_of_node), long(run.mtbf), run.nodes))
-  print(("    a checkpoint stops ranks for %s and is written %s later; a restart takes %s"):format(long(run.block),
-    long(run.write), long(run.restart)))
+    100 * r.fraction, long(r.interval), machine.bytes(r.bytes_of_node), long(r.mtbf), r.nodes))
+  print(("    a checkpoint stops ranks for %s and is written %s later; a restart takes %s"):format(long(r.block),
+    long(r.write), long(r.restart)))
   print(("    best: each %s, %.2f %% (Young %s, Daly %s); a month played: %.2f %%, %d failures"):format(
-    long(run.best.interval), 100 * run.best.fraction, long(run.young), long(run.daly), 100 * run.month.fraction,
-    run.month.failures))
+    long(r.best.interval), 100 * r.best.fraction, long(r.young), long(r.daly), 100 * r.month.fraction,
+    r.month.failures))
 end
 
 local function part(seconds, found) return ("%.1f %%"):format(100 * seconds / found.seconds) end
@@ -107,7 +108,7 @@ local function print_found(found)
     found.rehearsed == 1 and "" or "s", found.classes, found.world, found.transfers))
   print(("  %.4g samples a second"):format(found.samples_per_second))
   if found.utilization then
-    print(("  %.1f %% of the peak in %s (MFU; HFU with what runs again %.1f %%): %.4g FLOP of products in a step"):format(
+    print(("  %.1f %% of the peak in %s (MFU; HFU with what runs again %.1f %%): %.4g FLOP of products"):format(
       100 * found.model_utilization, found.dtype, 100 * found.utilization, found.product_flops))
   else
     print(("  the machine names no peak in %s"):format(found.dtype))

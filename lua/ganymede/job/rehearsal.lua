@@ -5,7 +5,8 @@
 --     local found = rehearsal { recipe = "r.lua", ranks = 8, regions = true }  -- check --regions; and so on
 --     local finish = rehearsal.start { ... }                                -- others can be started before finish()
 --
--- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. A signal to this process also reaches them, because they are in its process group.
+-- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. A signal to
+-- this process also reaches them, because they are in its process group.
 -- @module ganymede.job.rehearsal
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

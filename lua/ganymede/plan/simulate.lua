@@ -80,8 +80,8 @@ local function products_of(replay, role_of)
   return all, again
 end
 
--- Joules of a step: ranks in ops, and ranks that wait, who take as much if the machine does not say. nil: it says nothing
--- of power.
+-- Joules of a step: ranks in ops, and ranks that wait, who take as much if the machine does not say. nil: it says
+-- nothing of power.
 local function energy_of(replay, about)
   if not about.power then return nil end
   local joules, idle = 0, about.power.idle or about.power.busy
@@ -101,8 +101,8 @@ local function setting(found, name)
   return nil
 end
 
--- How many data ranks hold the same parameters, and the same states of the optimizer. ZeRO cuts over `shard`, or over all
--- data ranks if the mesh has no such axis.
+-- How many data ranks hold the same parameters, and the same states of the optimizer. ZeRO cuts over `shard`, or over
+-- all data ranks if the mesh has no such axis.
 local function copies_of(found, mesh)
   local size, stage = { data = 1, shard = 1 }, setting(found, "zero") or setting(found, "zero.stage") or 0
   for _, axis in ipairs(mesh) do size[axis.name] = axis.size end
@@ -110,7 +110,8 @@ local function copies_of(found, mesh)
   return stage >= 3 and cut or all, stage >= 1 and cut or all
 end
 
--- The bytes of a checkpoint that each node writes on average. What tensor ranks hold twice (norms, biases) counts twice.
+-- The bytes of a checkpoint that each node writes on average. What tensor ranks hold twice (norms, biases) counts
+-- twice.
 local function bytes_of_node(found, role_of, nodes)
   local parameters, states = copies_of(found.roles[1].found, found.mesh)
   local bytes = 0
@@ -131,7 +132,8 @@ local function run_of(given, about, found, replay)
   local bytes = bytes_of_node(found, found.of, nodes)
   local write = disk.latency + bytes / rate
   local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
-  local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart, block = copy or write, write = copy and write or 0,
+  local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart,
+    block = copy or write, write = copy and write or 0,
     steps = setting(found.roles[1].found, "checkpoint.interval"), seed = given.seed }
   out.bytes_of_node, out.nodes = bytes, nodes
   return out
@@ -160,7 +162,9 @@ end
 
 local function check_stragglers(given)
   for rank, factor in pairs(given.slower or {}) do
-    if rank >= given.ranks then failure(2, "there is no rank %d to be slow: ranks are 0 to %d", rank, given.ranks - 1) end
+    if rank >= given.ranks then
+      failure(2, "there is no rank %d to be slow: ranks are 0 to %d", rank, given.ranks - 1)
+    end
     if factor <= 0 then failure(2, "rank %d cannot take %g times as long: a number above 0 is needed", rank, factor) end
   end
 end
@@ -173,11 +177,11 @@ local function refuse_offload(found)
   end
 end
 
---- Simulates. given: recipe, ranks, machine (of machine.read), set, seed (also of jitter), spans (the number of ranks of
--- which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
--- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node), restart
--- (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether every rank is replayed by
--- itself; the figures are the same). Returns figures and the spans.
+--- Simulates. given: recipe, ranks, machine (of machine.read), set, seed (also of jitter), spans (the number of ranks
+-- of which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
+-- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node),
+-- restart (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether
+-- every rank is replayed by itself; the figures are the same). Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
   local paths, own = {}, not given.keep and os.tmpname() or nil

@@ -9,10 +9,10 @@
 -- steps are alike (core.steps_alike: ops, memory, operations between ranks, of messages the distance), the first stands
 -- for all; if those but the first are, the second stands for all but the first. If neither, and ranks send along the
 -- axis from or to certain places, every place is rehearsed. If they do not, the first, one between and the last are, if
--- the second and the middle one are alike, and else every place. Axes are
--- tried one by one. The rank at the last places of all of them is compared, too. If it differs, the first, one between
--- and the last of each axis are rehearsed, in all combinations, or every place if ranks send along it. What is left as an assumption: that ranks do not differ in another way at
--- places that are not rehearsed.
+-- the second and the middle one are alike, and else every place. Axes are tried one by one. The rank at the last places
+-- of all of them is compared, too. If it differs, the first, one between and the last of each axis are rehearsed, in
+-- all combinations, or every place if ranks send along it. What is left as an assumption: that ranks do not differ in
+-- another way at places that are not rehearsed.
 -- @module ganymede.plan.stand_ins
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
