@@ -54,6 +54,7 @@ static gm_status plan(gm_channels *c, gm_channel *x, const char *op, int root, g
     *made = (gm_planned){0};
     GM_TRY(find_kind(c, x->group, op, root, how, &made->kind));
     GM_TRY(gm_network_plan(c->network, op, p, members, root, how, &made->plan));
+    made->below = gm_network_is_below(op);
     c->n_plans++;
     x->n++;
     return GM_OK;

@@ -174,7 +174,7 @@ static bool choose_alone(gm_channels *c, bool fold)
     bool host = c->machine->host_moves, any = false; /* host: links do not matter */
     for (int i = 0; i < c->n_plans; i++) {
         gm_planned *p = &c->plans[i];
-        p->alone = fold && (host || (!c->kinds[p->kind].crowded && is_uneven(c->network, &p->plan)));
+        p->alone = fold && ((host && !p->below) || (!c->kinds[p->kind].crowded && is_uneven(c->network, &p->plan)));
         any |= p->alone && p->used && !host;
     }
     return any;

@@ -32,6 +32,7 @@ static gm_status read_group(const gm_mesh *mesh, const char *name, gm_groups *g,
     if (strlen(name) >= sizeof copy) return unknown_group(name);
     strcpy(copy, name);
     strcpy(g->name[at], name);
+    if (*name == '@') return GM_OK; /* the rank alone with its disk or host */
     if ((places = strchr(copy, '@')) != NULL) *places++ = 0;
     while ((word = strsep(&rest, ".")) != NULL) {
         int a = gm_mesh_axis(mesh, word);

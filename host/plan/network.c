@@ -9,6 +9,7 @@ struct gm_network {
     const gm_machine *machine;
     int               world, n_links;
     int               first[GM_MACHINE_LEVELS], leaves[GM_MACHINE_LEVELS]; /* leaves: the first link of a leaf */
+    int               disks, hosts; /* the first link of a node's disk and of a rank's host: reads, then writes */
     double           *bandwidth;
     double           *share;              /* of a plan under construction, by link; 0 between plans */
     int              *touched, n_touched; /* the links whose share may not be 0 */
@@ -40,6 +41,18 @@ static gm_status add_level(gm_network *w, int at)
     return add_links(w, 2 * divided(w->world, l->leaf), l->bandwidth * ports / l->oversubscription);
 }
 
+/* Links to disks and hosts: two for each, of which reads take the first. */
+static gm_status add_below(gm_network *w)
+{
+    const gm_machine *m = w->machine;
+    int               nodes = divided(w->world, m->ranks_per_node > 0 ? m->ranks_per_node : 1);
+    w->disks = w->n_links;
+    GM_TRY(add_links(w, 2 * nodes, m->below.disk_write));
+    for (int i = 0; i < nodes; i++) w->bandwidth[w->disks + 2 * i] = m->below.disk_read;
+    w->hosts = w->n_links;
+    return add_links(w, 2 * w->world, m->below.host);
+}
+
 gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
 {
     gm_network *w = calloc(1, sizeof *w);
@@ -48,6 +61,7 @@ gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
     w->machine = m;
     w->world = world;
     for (int i = 0; i < m->n_levels && st == GM_OK; i++) st = add_level(w, i);
+    if (st == GM_OK) st = add_below(w);
     w->share = calloc((size_t)w->n_links + 1, sizeof *w->share);
     w->touched = malloc(((size_t)w->n_links + 1) * sizeof *w->touched);
     if (st == GM_OK && (!w->share || !w->touched)) st = GM_FAIL(GM_ENOMEM, "no memory for the links of a network");
@@ -209,11 +223,25 @@ static int log2_of(int p)
 
 static bool is(const char *op, const char *name) { return !strcmp(op, name); }
 
+bool gm_network_is_below(const char *op) { return !strncmp(op, "disk_", 5) || !strncmp(op, "host_", 5); }
+
+/* Bytes between a rank and what is below it. */
+static int below(plan *q, const char *op, int rank)
+{
+    const gm_machine *m = q->w->machine;
+    int               write = is(op, "disk_write") || is(op, "host_write"), disk = !strncmp(op, "disk_", 5);
+    int               node = rank / (m->ranks_per_node > 0 ? m->ranks_per_node : 1);
+    load(q, (disk ? q->w->disks + 2 * node : q->w->hosts + 2 * rank) + write, 1);
+    q->slowest_message = disk ? m->below.disk_latency : m->below.host_latency;
+    return 1;
+}
+
 /* Adds the messages of an op; returns its rounds, -1: there is no such op. */
 static int play(plan *q, const char *op, int p, const int *members, int root, gm_algorithm how)
 {
     bool   direct = how == GM_ALGORITHM_DIRECT;
     double part = 1.0 / p, rest = (double)(p - 1) / p;
+    if (gm_network_is_below(op)) return below(q, op, members[0]);
     if (is(op, "message")) return message(q, members[0], members[1], 1), 1;
     if (is(op, "all_reduce")) {
         if (direct) return every_pair(q, p, members, 2 * part), 2;
@@ -271,10 +299,20 @@ static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *o
 
 bool gm_network_has_tree(const char *op) { return is(op, "all_reduce") || is(op, "broadcast") || is(op, "reduce"); }
 
+static gm_status check_below(const gm_machine *m, const char *op)
+{
+    bool   disk = !strncmp(op, "disk_", 5);
+    double rate = !disk ? m->below.host : is(op, "disk_read") ? m->below.disk_read : m->below.disk_write;
+    if (rate > 0) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "the recipe offloads to the %s, and the machine does not say how fast it is: add %s",
+                   disk ? "disk" : "host", disk ? "disk.read and disk.write" : "host.bandwidth");
+}
+
 gm_status gm_network_plan(gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
                           gm_transfer *out)
 {
-    plan      q = {.w = w};
+    plan q = {.w = w};
+    if (gm_network_is_below(op)) GM_TRY(check_below(w->machine, op));
     int       rounds = play(&q, op, p, members, root < 0 ? 0 : root, how);
     gm_status st = GM_OK;
     if (rounds < 0) st = GM_FAIL(GM_EINVAL, "a simulation does not know the operation %s", op);

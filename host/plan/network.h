@@ -33,6 +33,8 @@ gm_status gm_network_new(const gm_machine *m, int world, gm_network **out);
 void      gm_network_free(gm_network *w); /* NULL is allowed */
 int       gm_network_links(const gm_network *w);
 double    gm_network_bandwidth(const gm_network *w, int link);
+/* Is this a way between a rank and its disk or host ("disk_read", "host_write")? The ranks do not move these bytes. */
+bool gm_network_is_below(const char *op);
 /* Does a tree of this op differ from its ring? */
 bool gm_network_has_tree(const char *op);
 /* op: a name of comm.h, or "message" from members[0] to members[1]. root: a place, for those that have one. how: not

@@ -81,6 +81,7 @@ typedef struct gm_planned {
     int         kind;
     bool        used; /* AUTO has plans that it does not choose */
     bool        alone;
+    bool        below; /* between a rank and its disk or host: nobody's time */
     gm_transfer plan;
 } gm_planned;
 
@@ -176,11 +177,12 @@ gm_status gm_transfers_begin(gm_transfers *t, int ranks, const gm_program *p, co
                              int *transfer);
 gm_status gm_transfers_happen(gm_transfers *t, const gm_moment *m, bool *over); /* over: its waiters may go on */
 bool      gm_transfer_is_over(const gm_transfers *t, int transfer);
-double    gm_transfer_alone(const gm_transfers *t, int transfer);     /* seconds, without others */
-double    gm_transfer_ready(const gm_transfers *t, int transfer);     /* when it became ready */
-void      gm_transfer_wait(gm_transfers *t, int transfer, int ranks); /* the class is to go on when it is over */
-int       gm_transfer_next_waiter(gm_transfers *t, int transfer);     /* and takes it off; -1: none */
-int64_t   gm_transfers_count(const gm_transfers *t);                  /* of all ranks */
+/* The seconds that a member spends on moving the bytes; 0 where ranks do not move them. */
+double  gm_transfer_cost(const gm_transfers *t, int transfer);
+double  gm_transfer_ready(const gm_transfers *t, int transfer);     /* when it became ready */
+void    gm_transfer_wait(gm_transfers *t, int transfer, int ranks); /* the class is to go on when it is over */
+int     gm_transfer_next_waiter(gm_transfers *t, int transfer);     /* and takes it off; -1: none */
+int64_t gm_transfers_count(const gm_transfers *t);                  /* of all ranks */
 /* Has a transfer that counts as alone met another? Then its kind is crowded, and the replay must begin again. */
 bool gm_transfers_met(const gm_transfers *t);
 

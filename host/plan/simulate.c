@@ -89,7 +89,7 @@ static double moving(const replay *x, int class, const gm_step_line *line)
 {
     state *s = &x->ranks[class];
     int    at = s->begun[line->event->id];
-    return x->given->machine->host_moves ? gm_transfer_alone(x->transfers, at) : 0;
+    return gm_transfer_cost(x->transfers, at);
 }
 
 static gm_status come_to_wait(replay *x, int class, const gm_step_line *line, bool *stopped)

@@ -94,9 +94,16 @@ int64_t gm_transfers_count(const gm_transfers *t)
 bool   gm_transfers_met(const gm_transfers *t) { return t->met; }
 bool   gm_transfer_is_over(const gm_transfers *t, int at) { return t->list[at].stage == OVER; }
 double gm_transfer_ready(const gm_transfers *t, int at) { return t->list[at].ready; }
-double gm_transfer_alone(const gm_transfers *t, int at)
+
+static bool moved_by_host(const gm_transfers *t, const gm_planned *p)
+{
+    return t->channels->machine->host_moves && !p->below;
+}
+
+double gm_transfer_cost(const gm_transfers *t, int at)
 {
     const transfer *x = &t->list[at];
+    if (!moved_by_host(t, x->plan)) return 0;
     return x->plan->plan.latency + x->bytes * x->plan->plan.slowest;
 }
 
@@ -285,7 +292,6 @@ static gm_status become_ready(gm_transfers *t, int at, double now)
 {
     transfer *x = &t->list[at];
     int       first = t->classes->first_channel[x->channel];
-    bool      host = t->channels->machine->host_moves;
     x->plan = gm_channels_plan(t->channels, first, x->op, x->event->peer, x->bytes);
     if (!x->plan)
         return GM_FAIL(GM_EINVAL, "the members of group %s do not make the same calls: %s of %.0f bytes",
@@ -294,6 +300,7 @@ static gm_status become_ready(gm_transfers *t, int at, double now)
     x->loads = &t->classes->loads[t->classes->first_load[number]];
     x->n_loads = t->classes->n_loads[number];
     x->ready = now;
+    bool host = moved_by_host(t, x->plan);
     x->stage = host ? OVER : WAITS;
     double start = host ? now : now + x->plan->plan.latency;
     gm_moments_add(t->moments, (gm_moment){start, GM_HAPPENS_STARTED, at, 0});

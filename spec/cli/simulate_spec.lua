@@ -77,6 +77,25 @@ describe("ganymede simulate", function()
     assert.near(run.bytes_of_node / 1e6, run.block, 1e-9)
   end)
 
+  it("reads and writes what is offloaded", function()
+    local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
+    m.disk = { read = 2e8, write = 1e8 }
+    shell.write(home .. "/disk.json", json.encode(m))
+    local function found(...)
+      local said = support.run(home, { "simulate", "recipe.lua", "--machine", "disk.json", "--json", ... })
+      assert.equal(0, said.code, said.err)
+      return json.decode(said.out, "simulate")
+    end
+    local plain, resting = found(), found("--set", "offload={optimizer='disk',disk='.'}")
+    local waits = {}
+    for _, row in ipairs(resting.exposed) do waits[row.axes] = row.mean end
+    assert.is_true(waits["@disk"] > 0)
+    assert.is_true(resting.transfers > plain.transfers and resting.seconds > plain.seconds)
+    local gpu = simulate("--set", "offload={optimizer='disk',disk='.'}")
+    assert.equal(2, gpu.code)
+    assert.is_truthy(gpu.err:find("how fast the processors of a GPU's host", 1, true), gpu.err)
+  end)
+
   it("draws what ranks do", function()
     document("-n", "2", "--svg", "t.svg", "--trace-ranks", "2")
     local text = shell.read(home .. "/t.svg")

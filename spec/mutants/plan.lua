@@ -248,4 +248,25 @@ return {
     breaks = "members of a group may name different roots",
     test = "spec/plan/simulate_spec.lua -f 'which calls differ'",
   },
+  {
+    name = "1056-record-disk", file = "host/tier/carry.c",
+    find = [[r && o->recorded && o->recorded <= r->ids ?]],
+    replace = [[0 && r && o->recorded && o->recorded <= r->ids ?]],
+    breaks = "the record does not wait for the bytes of a disk",
+    test = "spec/cli/simulate_spec.lua -f 'is offloaded'",
+  },
+  {
+    name = "1057-network-disk", file = "host/plan/network.c",
+    find = [[? q->w->disks + 2 * node :]],
+    replace = [[? q->w->disks + 0 * node :]],
+    breaks = "all nodes share one disk",
+    test = "spec/plan/simulate_spec.lua -f 'share the disk'",
+  },
+  {
+    name = "1058-transfers-below", file = "host/plan/transfers.c",
+    find = [[return t->channels->machine->host_moves && !p->below;]],
+    replace = [[return t->channels->machine->host_moves;]],
+    breaks = "ranks that move the bytes of operations move those of their disk, too",
+    test = "spec/plan/simulate_spec.lua -f 'at the rate of writes'",
+  },
 }

@@ -197,6 +197,41 @@ describe("the bubble", function()
   end
 end)
 
+describe("offloaded bytes", function()
+  local disk = { read = 10, write = 5, latency = 0.5 }
+
+  it("come while the rank works, and share the disk of a node", function()
+    local m = support.machine({ switch(1, 0) }, { disk = disk, ranks_per_node = 2 })
+    local events = { { "begin", "disk_read", "@disk", 20 }, { "op", 1 }, { "wait", 1 } }
+    local alone = support.simulate(m, { support.step(0, {}, events) }, 1)
+    near(0.5 + 20 / 10, alone.seconds)
+    near(1.5, alone.ranks[1].exposed["@disk"])
+    -- of 3 ranks, two share a disk
+    local three = support.simulate(m, { support.step(0, { { "data", 3 } }, events) }, 3)
+    near(0.5 + 2 * 20 / 10, three.ranks[1].seconds)
+    near(0.5 + 2 * 20 / 10, three.ranks[2].seconds)
+    near(0.5 + 20 / 10, three.ranks[3].seconds)
+  end)
+
+  it("go at the rate of writes, beside reads, also where ranks move the bytes of other operations", function()
+    local events = { { "begin", "disk_write", "@disk", 20 }, { "begin", "disk_read", "@disk", 20 }, { "op", 1 },
+      { "wait", 2 }, { "wait", 1 } }
+    for _, moves in ipairs { false, true } do
+      local m = support.machine({ switch(1, 0) }, { disk = disk, host_moves = moves })
+      near(0.5 + 20 / 5, support.simulate(m, { support.step(0, {}, events) }, 1).seconds)
+    end
+  end)
+
+  it("go to the host by a link of each rank", function()
+    local m = support.machine({ switch(1, 0) }, { host = { bandwidth = 4, latency = 0.25 }, ranks_per_node = 2 })
+    local events = { { "begin", "host_write", "@host", 8 }, { "wait", 1 }, { "begin", "host_read", "@host", 4 },
+      { "wait", 2 } }
+    near(2 * 0.25 + 3, support.simulate(m, { support.step(0, { { "data", 2 } }, events) }, 2).seconds)
+    local path = support.step(0, {}, { { "begin", "disk_read", "@disk", 8 } })
+    assert.error_matches(function() support.simulate(m, { path }, 1) end, "does not say how fast it is: add disk.read")
+  end)
+end)
+
 describe("a replay", function()
   it("says which rank waits for ever, and which calls differ", function()
     local axes = { { "data", 2 } }

@@ -38,10 +38,17 @@ machine.schema = {
   efficiency = { type = "table", default = {}, doc = "the part of the bandwidth that an operation reaches, by name" },
   disk = { type = "table", optional = true, doc = "the disk of a node" },
   -- what simulations of long runs need; what a file does not say is not simulated
+  host = { type = "table", optional = true, doc = "a rank's own link to the memory of its host, for offload" },
   power = { type = "table", optional = true, doc = "the power of a rank with its share of the node" },
   failures = { type = "table", optional = true, doc = "how often nodes fail, and what a restart takes" },
   jitter = { type = "number", min = 0, default = 0,
     doc = "standard deviation of the logarithm of the time of an op, whose mean stays" },
+}
+
+machine.host_schema = {
+  bandwidth = rate "bytes per second one way",
+  latency = { type = "number", min = 0, default = 0, doc = "the seconds of a copy" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
 machine.power_schema = {
@@ -174,7 +181,7 @@ function machine.check(given, name)
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)
-  for _, key in ipairs { "disk", "power", "failures" } do
+  for _, key in ipairs { "disk", "host", "power", "failures" } do
     if out[key] then out[key] = checked(name .. ": " .. key, machine[key .. "_schema"], out[key]) end
   end
   return out

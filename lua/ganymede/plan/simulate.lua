@@ -160,20 +160,24 @@ local function figures(given, replay, found, about)
   }
 end
 
+-- On a GPU, states that are offloaded are updated by the processors of the host, of which a machine says nothing.
+local function refuse_updates_on_host(found, about)
+  local first = found.roles[1].found
+  if about.device ~= "gpu" or not first.totals.offloaded_bytes then return end
+  for _, row in ipairs(first.settings) do
+    if (row.key == "offload.optimizer" or row.key == "offload.memory") and row.value and row.value ~= "none" then
+      failure(2, "%s: a simulation does not know how fast the processors of a GPU's host update the optimizer; "
+        .. "parameters, gradients and activations can be offloaded", row.key)
+    end
+  end
+end
+
 local function check_stragglers(given)
   for rank, factor in pairs(given.slower or {}) do
     if rank >= given.ranks then
       failure(2, "there is no rank %d to be slow: ranks are 0 to %d", rank, given.ranks - 1)
     end
     if factor <= 0 then failure(2, "rank %d cannot take %g times as long: a number above 0 is needed", rank, factor) end
-  end
-end
-
-local function refuse_offload(found)
-  for _, role in ipairs(found.roles) do
-    if role.found.totals.offloaded_bytes then
-      failure(2, "a simulation does not know disks and host memory yet: rehearse the recipe without `offload`")
-    end
   end
 end
 
@@ -198,9 +202,9 @@ return function(given)
   end
   return failure.protect(clean, function()
     local found = stand_ins { recipe = given.recipe, ranks = given.ranks, set = given.set, seed = given.seed,
-      path = path }
+      path = path, device = about.device }
     local steps = {}
-    refuse_offload(found)
+    refuse_updates_on_host(found, about)
     for i, role in ipairs(found.roles) do steps[i] = role.path end
     machines.peak_of(about, found.roles[1].found.dtype)
     local replay = core.simulate(about, steps, found.of, { spans = given.spans, slower = given.slower,

@@ -32,7 +32,7 @@ function Study:start(rank)
   self.list[place], self.by_rank[rank] = entry, entry
   local given = self.given
   entry.finish = rehearsal.start { recipe = given.recipe, ranks = given.ranks, rank = rank, set = given.set,
-    seed = given.seed, step_file = entry.path }
+    seed = given.seed, step_file = entry.path, device = self.device }
 end
 
 local function finish(entry)
@@ -164,10 +164,15 @@ function Study:kinds()
   return kinds
 end
 
---- given: recipe, ranks, set, seed, path (a function of a number: where the step file of a rehearsal is to be).
+--- given: recipe, ranks, set, seed, device ("gpu": what is offloaded goes to a host of its own), path (a function of a
+-- number: where the step file of a rehearsal is to be).
 return function(given)
   local study = setmetatable({ given = given, list = {}, by_rank = {} }, Study)
   study:rehearse { 0 }
+  if given.device == "gpu" and study.by_rank[0].found.totals.offloaded_bytes then
+    study.device, study.by_rank = "cuda", {} -- with the host's memory below the device's
+    study:rehearse { 0 }
+  end
   study.mesh = study.by_rank[0].found.mesh
   local kinds = study:kinds()
   local roles, ranks = representatives.list(study.mesh, kinds), {}
