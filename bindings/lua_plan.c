@@ -1,8 +1,5 @@
-/* lua_plan.c - records of steps (kernels/journal.h), their files, and simulations (host/plan). */
-#include <stdlib.h>
-#include <string.h>
-
-#include "../host/plan/simulate.h"
+/* lua_plan.c - records of steps (kernels/journal.h) and their files (host/plan). */
+#include "../host/plan/step_file.h"
 #include "lua_comm.h"
 
 /* ---- records ---- */
@@ -69,6 +66,8 @@ static void push_event(lua_State *L, const gm_journal *r, const gm_event *e)
         gm_set_number(L, "size", (double)e->size);
         gm_set_number(L, "flops", e->flops);
         gm_set_number(L, "products", e->products);
+        lua_pushboolean(L, e->again);
+        lua_setfield(L, -2, "again");
     }
     if (e->kind == GM_EVENT_BEGIN) gm_set_number(L, "sent", e->sent);
     if (e->kind != GM_EVENT_WAIT) gm_set_number(L, "bytes", e->bytes);
@@ -109,220 +108,28 @@ static int step_read(lua_State *L)
     return 1;
 }
 
-/* ---- machines: lua/ganymede/plan/machine.lua has checked them ---- */
-
-static double number_of(lua_State *L, const char *name)
+/* steps_alike(path, other) -> do ranks of both files do alike (step_file.h) */
+static int steps_alike(lua_State *L)
 {
-    lua_getfield(L, -1, name);
-    double v = lua_tonumber(L, -1);
-    lua_pop(L, 1);
-    return v;
-}
-
-static void text_of(lua_State *L, const char *name, char *to, size_t size)
-{
-    lua_getfield(L, -1, name);
-    const char *text = lua_tostring(L, -1);
-    if (text && strlen(text) >= size) luaL_error(L, "%s '%s' is too long: at most %d bytes", name, text, (int)size - 1);
-    strcpy(to, text ? text : "");
-    lua_pop(L, 1);
-}
-
-/* Pushes the list of this name, of the table at the top; returns its length. */
-static int open_list(lua_State *L, const char *name, int most)
-{
-    lua_getfield(L, -1, name);
-    int n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
-    if (n > most) luaL_error(L, "a machine has at most %d %s", most, name);
-    return n;
-}
-
-static void read_rates(lua_State *L, const char *name, gm_rate *list, int *n)
-{
-    *n = open_list(L, name, GM_MACHINE_RATES);
-    for (int i = 0; i < *n; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        text_of(L, "op", list[i].op, sizeof list[i].op);
-        text_of(L, "dtype", list[i].dtype, sizeof list[i].dtype);
-        list[i].n = open_list(L, "points", GM_MACHINE_POINTS);
-        for (int k = 0; k < list[i].n; k++) {
-            lua_rawgeti(L, -1, k + 1);
-            lua_rawgeti(L, -1, 1);
-            lua_rawgeti(L, -2, 2);
-            list[i].point[k].size = lua_tonumber(L, -2);
-            list[i].point[k].rate = lua_tonumber(L, -1);
-            lua_pop(L, 3);
-        }
-        lua_pop(L, 2);
+    gm_step a, b;
+    L_TRY(L, gm_step_read(lua_tostring(L, 1), &a));
+    gm_status st = gm_step_read(lua_tostring(L, 2), &b);
+    if (st == GM_OK) {
+        lua_pushboolean(L, gm_step_alike(&a, &b));
+        gm_step_free(&b);
     }
-    lua_pop(L, 1);
+    gm_step_free(&a);
+    L_TRY(L, st);
+    return 1;
 }
 
-static void read_level(lua_State *L, gm_level *l)
+/* step_has_places(path, axis) -> has it messages or roots along this axis */
+static int step_has_places(lua_State *L)
 {
-    static const char *const names[] = {"switch", "shared", "torus"};
-    char                     kind[16];
-    text_of(L, "name", l->name, sizeof l->name);
-    text_of(L, "kind", kind, sizeof kind);
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(kind, names[i])) l->kind = (gm_level_kind)i;
-    l->ranks = (int)number_of(L, "ranks");
-    l->bandwidth = number_of(L, "bandwidth");
-    l->latency = number_of(L, "latency");
-    l->ranks_per_port = (int)number_of(L, "ranks_per_port");
-    l->leaf = (int)number_of(L, "leaf");
-    l->oversubscription = number_of(L, "oversubscription");
-    l->n_dims = open_list(L, "dims", 3);
-    for (int d = 0; d < l->n_dims; d++) {
-        lua_rawgeti(L, -1, d + 1);
-        l->dims[d] = (int)lua_tointeger(L, -1);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-}
-
-static void read_links(lua_State *L, gm_machine *m)
-{
-    m->n_levels = open_list(L, "links", GM_MACHINE_LEVELS);
-    for (int i = 0; i < m->n_levels; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        read_level(L, &m->level[i]);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    m->n_efficiencies = open_list(L, "efficiency", (int)(sizeof m->efficiency / sizeof *m->efficiency));
-    for (int i = 0; i < m->n_efficiencies; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        text_of(L, "op", m->efficiency[i].op, sizeof m->efficiency[i].op);
-        m->efficiency[i].factor = number_of(L, "factor");
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-}
-
-static void read_machine(lua_State *L, int arg, gm_machine *m)
-{
-    static const char *const algorithms[] = {"ring", "tree", "direct", "auto"};
-    char                     algorithm[16];
-    *m = (gm_machine){0};
-    lua_pushvalue(L, arg);
-    m->launch = number_of(L, "launch");
-    m->begin = number_of(L, "begin");
-    m->peak = number_of(L, "peak");
-    m->memory = number_of(L, "memory");
-    m->host_moves = gm_field_flag(L, arg, "host_moves");
-    text_of(L, "algorithm", algorithm, sizeof algorithm);
-    for (int i = 0; i < 4; i++)
-        if (!strcmp(algorithm, algorithms[i])) m->algorithm = (gm_algorithm)i;
-    read_rates(L, "products", m->products, &m->n_products);
-    read_rates(L, "moves", m->moves, &m->n_moves);
-    read_links(L, m);
-    lua_pop(L, 1);
-}
-
-/* ---- simulations: a userdata owns what C allocates ---- */
-
-#define REPLAY "gm.replay"
-
-typedef struct box {
-    gm_machine      machine;
-    gm_step        *steps;
-    const gm_step **roles;
-    int            *role;
-    int             n;
-    gm_simulated    out;
-} box;
-
-static int close_box(lua_State *L)
-{
-    box *b = lua_touserdata(L, 1);
-    for (int i = 0; i < b->n; i++) gm_step_free(&b->steps[i]);
-    free(b->steps);
-    free(b->roles);
-    free(b->role);
-    gm_simulated_free(&b->out);
-    *b = (box){0};
-    return 0;
-}
-
-static int read_roles(lua_State *L, box *b)
-{
-    int n = (int)lua_objlen(L, 2);
-    gm_check_argument(L, n > 0, 2, "no step is given");
-    b->steps = calloc((size_t)n, sizeof *b->steps);
-    b->roles = calloc((size_t)n, sizeof *b->roles);
-    if (!b->steps || !b->roles) luaL_error(L, "no memory for a simulation");
-    for (; b->n < n; b->n++) {
-        lua_rawgeti(L, 2, b->n + 1);
-        L_TRY(L, gm_step_read(luaL_checkstring(L, -1), &b->steps[b->n]));
-        b->roles[b->n] = &b->steps[b->n];
-        lua_pop(L, 1);
-    }
-    int world = gm_mesh_size(&b->steps[0].mesh);
-    gm_check_argument(L, (int)lua_objlen(L, 3) == world, 3, "it needs a role for each rank of the mesh");
-    b->role = calloc((size_t)world, sizeof *b->role);
-    if (!b->role) luaL_error(L, "no memory for a simulation");
-    for (int r = 0; r < world; r++) {
-        lua_rawgeti(L, 3, r + 1);
-        b->role[r] = (int)lua_tointeger(L, -1) - 1;
-        gm_check_argument(L, b->role[r] >= 0 && b->role[r] < n, 3, "a role is the place of a step in the list");
-        lua_pop(L, 1);
-    }
-    return 0;
-}
-
-static void push_rank(lua_State *L, const gm_simulated *s, int rank)
-{
-    lua_createtable(L, 0, 3);
-    gm_set_number(L, "seconds", s->ranks[rank].end);
-    gm_set_number(L, "busy", s->ranks[rank].busy);
-    lua_createtable(L, 0, s->n_groups);
-    for (int g = 0; g < s->n_groups; g++) gm_set_number(L, s->group[g], s->ranks[rank].exposed[g]);
-    lua_setfield(L, -2, "exposed");
-}
-
-static void push_spans(lua_State *L, const gm_simulated *s)
-{
-    static const char *const lanes[] = {"compute", "wait", "transfer"};
-    lua_createtable(L, (int)s->n_spans, 0);
-    for (int64_t i = 0; i < s->n_spans; i++) {
-        const gm_span *span = &s->spans[i];
-        lua_createtable(L, 0, 6);
-        gm_set_number(L, "rank", span->rank);
-        gm_set_text(L, "lane", lanes[span->lane]);
-        gm_set_text(L, "name", span->name);
-        gm_set_text(L, "about", span->about);
-        gm_set_number(L, "begin", span->begin);
-        gm_set_number(L, "finish", span->end);
-        lua_rawseti(L, -2, (int)i + 1);
-    }
-}
-
-/* simulate(machine, steps, role, spans = 0) -> { seconds, transfers, ranks, spans }. steps: paths of files; role: of
- * each rank, its step; ranks: a list of { seconds, busy, exposed = { group = seconds } }; spans: of the first so many
- * ranks */
-static int simulate(lua_State *L)
-{
-    lua_settop(L, 4);
-    box *b = lua_newuserdata(L, sizeof *b);
-    *b = (box){0};
-    luaL_getmetatable(L, REPLAY);
-    lua_setmetatable(L, -2);
-    read_machine(L, 1, &b->machine);
-    (void)read_roles(L, b);
-    gm_simulation given = {&b->machine, b->n, b->roles, b->role, (int)luaL_optinteger(L, 4, 0)};
-    L_TRY(L, gm_simulate(&given, &b->out));
-    lua_createtable(L, 0, 4);
-    gm_set_number(L, "seconds", b->out.seconds);
-    gm_set_number(L, "transfers", (double)b->out.n_transfers);
-    lua_createtable(L, b->out.world, 0);
-    for (int r = 0; r < b->out.world; r++) {
-        push_rank(L, &b->out, r);
-        lua_rawseti(L, -2, r + 1);
-    }
-    lua_setfield(L, -2, "ranks");
-    push_spans(L, &b->out);
-    lua_setfield(L, -2, "spans");
+    gm_step step;
+    L_TRY(L, gm_step_read(lua_tostring(L, 1), &step));
+    lua_pushboolean(L, gm_step_has_places(&step, lua_tostring(L, 2)));
+    gm_step_free(&step);
     return 1;
 }
 
@@ -332,11 +139,9 @@ int gm_open_plan(lua_State *L)
         GM_FUNCTION("record_start", record_start, "clock string?"),
         GM_FUNCTION("record_stop", record_stop, "path string?"),
         GM_FUNCTION("step_read", step_read, "path string, copy string?"),
-        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, spans integer?"), GM_LAST_FUNCTION};
-    luaL_newmetatable(L, REPLAY);
-    lua_pushcfunction(L, close_box);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
+        GM_FUNCTION("steps_alike", steps_alike, "path string, other string"),
+        GM_FUNCTION("step_has_places", step_has_places, "path string, axis string"),
+        GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;
 }

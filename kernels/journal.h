@@ -47,6 +47,7 @@ typedef struct gm_event {
     double        bytes;    /* of an OP: the least it moves; of BEGIN: n of comm.h; of ALLOC and FREE */
     double        sent;     /* of BEGIN: what this rank sends */
     double        seconds;  /* since the record began; 0 in a rehearsal */
+    bool          again;    /* of an OP: recomputation, which forward has done before */
 } gm_event;
 
 /* What times are: none (a rehearsal), those of a clock on the wall, or of this thread's work. */
@@ -59,6 +60,7 @@ typedef struct gm_journal {
     int32_t          n_texts, texts_room;
     int32_t          ids;    /* operations so far */
     int              inside; /* a kernel is running: what it does itself is not recorded */
+    int              again;  /* regions that run again (host/autograd/region.h) */
     double           live;   /* bytes in use when the record began */
     double           start;  /* of the clock */
     gm_journal_clock clock;

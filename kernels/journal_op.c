@@ -67,4 +67,5 @@ void gm_journal_call(gm_journal *r, const gm_device *dev, const gm_call *call, d
     e->bytes = bytes;
     e->products = gm_cost_products(call);
     e->size = least_dimension(call, e->products);
+    e->again = r->again > 0;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/journal.h"
 #include "apply_blocks.h"
 #include "tape_nodes.h"
 
@@ -141,7 +142,9 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     r->regions++;
     r->no_grad = 0;
     r->device->step.rng_step = b->node->rng_step;
+    if (r->device->journal) r->device->journal->again++;
     gm_status st = g->again.call(g->again.context, g->n_in, in, g->n_out, NULL, out);
+    if (r->device->journal) r->device->journal->again--;
     r->device->step.rng_step = step;
     r->no_grad = no_grad;
     r->regions--;

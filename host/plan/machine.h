@@ -49,6 +49,12 @@ typedef struct gm_level {
  * whichever takes less time alone. */
 typedef enum gm_algorithm { GM_ALGORITHM_RING, GM_ALGORITHM_TREE, GM_ALGORITHM_DIRECT, GM_ALGORITHM_AUTO } gm_algorithm;
 
+/* What a rank offloads to: the disk that ranks of a node share, and a link of its own to the memory of the host.
+ * Bytes per second; 0: not known. Reads and writes do not slow each other. */
+typedef struct gm_below {
+    double disk_read, disk_write, disk_latency, host, host_latency; /* host: one way */
+} gm_below;
+
 typedef struct gm_efficiency {
     char   op[24]; /* "all_reduce" */
     double factor; /* of the bandwidth */
@@ -65,6 +71,8 @@ typedef struct gm_machine {
     gm_rate       products[GM_MACHINE_RATES], moves[GM_MACHINE_RATES];
     gm_level      level[GM_MACHINE_LEVELS];
     gm_efficiency efficiency[16];
+    gm_below      below;
+    int           ranks_per_node;
 } gm_machine;
 
 /* The seconds of an op of a record. GM_EINVAL: the machine has no rate for it; the message names op and dtype. */

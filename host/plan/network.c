@@ -9,7 +9,10 @@ struct gm_network {
     const gm_machine *machine;
     int               world, n_links;
     int               first[GM_MACHINE_LEVELS], leaves[GM_MACHINE_LEVELS]; /* leaves: the first link of a leaf */
+    int               disks, hosts; /* the first link of a node's disk and of a rank's host: reads, then writes */
     double           *bandwidth;
+    double           *share;              /* of a plan under construction, by link; 0 between plans */
+    int              *touched, n_touched; /* the links whose share may not be 0 */
 };
 
 static int divided(int a, int b) { return (a + b - 1) / b; }
@@ -38,6 +41,18 @@ static gm_status add_level(gm_network *w, int at)
     return add_links(w, 2 * divided(w->world, l->leaf), l->bandwidth * ports / l->oversubscription);
 }
 
+/* Links to disks and hosts: two for each, of which reads take the first. */
+static gm_status add_below(gm_network *w)
+{
+    const gm_machine *m = w->machine;
+    int               nodes = divided(w->world, m->ranks_per_node > 0 ? m->ranks_per_node : 1);
+    w->disks = w->n_links;
+    GM_TRY(add_links(w, 2 * nodes, m->below.disk_write));
+    for (int i = 0; i < nodes; i++) w->bandwidth[w->disks + 2 * i] = m->below.disk_read;
+    w->hosts = w->n_links;
+    return add_links(w, 2 * w->world, m->below.host);
+}
+
 gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
 {
     gm_network *w = calloc(1, sizeof *w);
@@ -46,6 +61,10 @@ gm_status gm_network_new(const gm_machine *m, int world, gm_network **out)
     w->machine = m;
     w->world = world;
     for (int i = 0; i < m->n_levels && st == GM_OK; i++) st = add_level(w, i);
+    if (st == GM_OK) st = add_below(w);
+    w->share = calloc((size_t)w->n_links + 1, sizeof *w->share);
+    w->touched = malloc(((size_t)w->n_links + 1) * sizeof *w->touched);
+    if (st == GM_OK && (!w->share || !w->touched)) st = GM_FAIL(GM_ENOMEM, "no memory for the links of a network");
     if (st != GM_OK) gm_network_free(w);
     else *out = w;
     return st;
@@ -55,6 +74,8 @@ void gm_network_free(gm_network *w)
 {
     if (!w) return;
     free(w->bandwidth);
+    free(w->share);
+    free(w->touched);
     free(w);
 }
 
@@ -64,11 +85,17 @@ double gm_network_bandwidth(const gm_network *w, int link) { return w->bandwidth
 /* ---- transfers under construction: bytes by link, and the latency of the slowest message of a round ---- */
 
 typedef struct plan {
-    const gm_network *w;
-    double           *share; /* by link */
-    double            slowest_message;
-    bool              apart; /* a message had no level */
+    gm_network *w;
+    double      slowest_message;
+    bool        apart; /* a message had no level */
 } plan;
+
+static void load(plan *p, int link, double n)
+{
+    gm_network *w = p->w;
+    if (w->share[link] == 0 && n > 0) w->touched[w->n_touched++] = link;
+    w->share[link] += n;
+}
 
 static int same_unit(const gm_level *l, int a, int b) { return !l->ranks || a / l->ranks == b / l->ranks; }
 
@@ -79,7 +106,7 @@ static int walk(plan *p, int at, int *from, int to, int dim, int stride, double 
     int             size = l->dims[dim], here = *from / stride % size, there = to / stride % size, hops = 0;
     int             forward = (there - here + size) % size, up = forward <= size - forward;
     while (here != there) {
-        p->share[p->w->first[at] + 2 * (*from * l->n_dims + dim) + !up] += n;
+        load(p, p->w->first[at] + 2 * (*from * l->n_dims + dim) + !up, n);
         int next = (here + (up ? 1 : size - 1)) % size;
         *from += (next - here) * stride;
         here = next;
@@ -103,11 +130,11 @@ static double through_switch(plan *p, int at, int from, int to, double n)
 {
     const gm_level *l = &p->w->machine->level[at];
     const int       a = from / l->ranks_per_port, b = to / l->ranks_per_port;
-    p->share[p->w->first[at] + 2 * a] += n;
-    p->share[p->w->first[at] + 2 * b + 1] += n;
+    load(p, p->w->first[at] + 2 * a, n);
+    load(p, p->w->first[at] + 2 * b + 1, n);
     if (!l->leaf || from / l->leaf == to / l->leaf) return l->latency;
-    p->share[p->w->leaves[at] + 2 * (from / l->leaf)] += n;
-    p->share[p->w->leaves[at] + 2 * (to / l->leaf) + 1] += n;
+    load(p, p->w->leaves[at] + 2 * (from / l->leaf), n);
+    load(p, p->w->leaves[at] + 2 * (to / l->leaf) + 1, n);
     return l->latency;
 }
 
@@ -128,7 +155,7 @@ static void message(plan *p, int from, int to, double n)
     else if (l->kind == GM_LEVEL_SWITCH) latency = through_switch(p, at, from, to, n);
     else {
         latency = l->latency;
-        p->share[p->w->first[at] + (l->ranks ? from / l->ranks : 0)] += n;
+        load(p, p->w->first[at] + (l->ranks ? from / l->ranks : 0), n);
     }
     if (latency > p->slowest_message) p->slowest_message = latency;
 }
@@ -196,11 +223,25 @@ static int log2_of(int p)
 
 static bool is(const char *op, const char *name) { return !strcmp(op, name); }
 
+bool gm_network_is_below(const char *op) { return !strncmp(op, "disk_", 5) || !strncmp(op, "host_", 5); }
+
+/* Bytes between a rank and what is below it. */
+static int below(plan *q, const char *op, int rank)
+{
+    const gm_machine *m = q->w->machine;
+    int               write = is(op, "disk_write") || is(op, "host_write"), disk = !strncmp(op, "disk_", 5);
+    int               node = rank / (m->ranks_per_node > 0 ? m->ranks_per_node : 1);
+    load(q, (disk ? q->w->disks + 2 * node : q->w->hosts + 2 * rank) + write, 1);
+    q->slowest_message = disk ? m->below.disk_latency : m->below.host_latency;
+    return 1;
+}
+
 /* Adds the messages of an op; returns its rounds, -1: there is no such op. */
 static int play(plan *q, const char *op, int p, const int *members, int root, gm_algorithm how)
 {
     bool   direct = how == GM_ALGORITHM_DIRECT;
     double part = 1.0 / p, rest = (double)(p - 1) / p;
+    if (gm_network_is_below(op)) return below(q, op, members[0]);
     if (is(op, "message")) return message(q, members[0], members[1], 1), 1;
     if (is(op, "all_reduce")) {
         if (direct) return every_pair(q, p, members, 2 * part), 2;
@@ -232,26 +273,46 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
 
 /* ---- results ---- */
 
+static int by_link(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
+
+static void forget(gm_network *w)
+{
+    for (int i = 0; i < w->n_touched; i++) w->share[w->touched[i]] = 0;
+    w->n_touched = 0;
+}
+
 static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *out)
 {
-    int n = 0;
-    for (int i = 0; i < q->w->n_links; i++) n += q->share[i] > 0;
-    *out = (gm_transfer){.latency = rounds * q->slowest_message, .uses = calloc((size_t)n + 1, sizeof *out->uses)};
+    gm_network *w = q->w;
+    qsort(w->touched, (size_t)w->n_touched, sizeof *w->touched, by_link);
+    *out = (gm_transfer){.latency = rounds * q->slowest_message,
+                         .uses = malloc(((size_t)w->n_touched + 1) * sizeof *out->uses)};
     if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
-    for (int i = 0; i < q->w->n_links; i++) {
-        double share = q->share[i] / factor, seconds = share / q->w->bandwidth[i];
-        if (share <= 0) continue;
-        out->uses[out->n++] = (gm_use){i, share};
+    for (int i = 0; i < w->n_touched; i++) {
+        int    link = w->touched[i];
+        double share = w->share[link] / factor, seconds = share / w->bandwidth[link];
+        out->uses[out->n++] = (gm_use){link, share};
         if (seconds > out->slowest) out->slowest = seconds;
     }
     return GM_OK;
 }
 
-static gm_status plan_with(const gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
-                           gm_transfer *out)
+bool gm_network_has_tree(const char *op) { return is(op, "all_reduce") || is(op, "broadcast") || is(op, "reduce"); }
+
+static gm_status check_below(const gm_machine *m, const char *op)
 {
-    plan q = {.w = w, .share = calloc((size_t)w->n_links + 1, sizeof *q.share)};
-    if (!q.share) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
+    bool   disk = !strncmp(op, "disk_", 5);
+    double rate = !disk ? m->below.host : is(op, "disk_read") ? m->below.disk_read : m->below.disk_write;
+    if (rate > 0) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "the recipe offloads to the %s, and the machine does not say how fast it is: add %s",
+                   disk ? "disk" : "host", disk ? "disk.read and disk.write" : "host.bandwidth");
+}
+
+gm_status gm_network_plan(gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
+                          gm_transfer *out)
+{
+    plan q = {.w = w};
+    if (gm_network_is_below(op)) GM_TRY(check_below(w->machine, op));
     int       rounds = play(&q, op, p, members, root < 0 ? 0 : root, how);
     gm_status st = GM_OK;
     if (rounds < 0) st = GM_FAIL(GM_EINVAL, "a simulation does not know the operation %s", op);
@@ -259,26 +320,8 @@ static gm_status plan_with(const gm_network *w, const char *op, int p, const int
         st = GM_FAIL(GM_EINVAL, "the machine has no link between all of %d ranks: its outermost level must hold all",
                      w->world);
     else st = finish(&q, gm_machine_efficiency(w->machine, op), rounds, out);
-    free(q.share);
+    forget(w);
     return st;
-}
-
-gm_status gm_network_plan(const gm_network *w, const char *op, int p, const int *members, int root, double n,
-                          gm_transfer *out)
-{
-    gm_algorithm how = w->machine->algorithm;
-    gm_transfer  other;
-    if (how != GM_ALGORITHM_AUTO) return plan_with(w, op, p, members, root, how, out);
-    GM_TRY(plan_with(w, op, p, members, root, GM_ALGORITHM_RING, out));
-    gm_status st = plan_with(w, op, p, members, root, GM_ALGORITHM_TREE, &other);
-    if (st != GM_OK) {
-        gm_transfer_free(out);
-        return st;
-    }
-    bool better = other.latency + n * other.slowest < out->latency + n * out->slowest;
-    gm_transfer_free(better ? out : &other);
-    if (better) *out = other;
-    return GM_OK;
 }
 
 void gm_transfer_free(gm_transfer *t)

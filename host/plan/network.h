@@ -33,9 +33,13 @@ gm_status gm_network_new(const gm_machine *m, int world, gm_network **out);
 void      gm_network_free(gm_network *w); /* NULL is allowed */
 int       gm_network_links(const gm_network *w);
 double    gm_network_bandwidth(const gm_network *w, int link);
-/* op: a name of comm.h, or "message" from members[0] to members[1]. root: a place, for those that have one. n: the
- * bytes, for which AUTO chooses. GM_EINVAL: the network cannot do the op. */
-gm_status gm_network_plan(const gm_network *w, const char *op, int p, const int *members, int root, double n,
+/* Is this a way between a rank and its disk or host ("disk_read", "host_write")? The ranks do not move these bytes. */
+bool gm_network_is_below(const char *op);
+/* Does a tree of this op differ from its ring? */
+bool gm_network_has_tree(const char *op);
+/* op: a name of comm.h, or "message" from members[0] to members[1]. root: a place, for those that have one. how: not
+ * AUTO. Uses of a transfer ascend by link. GM_EINVAL: the network cannot do the op. */
+gm_status gm_network_plan(gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
                           gm_transfer *out);
 void      gm_transfer_free(gm_transfer *t);
 

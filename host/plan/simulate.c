@@ -1,41 +1,47 @@
 /* simulate.c - see simulate.h, replay.h. */
 #include "simulate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/philox.h"
 #include "replay.h"
 
 typedef struct state {
-    int    line;  /* the next one */
-    double clock; /* of its own */
-    double asked; /* since when it waits */
-    int    waits; /* for this transfer; -1: it does not */
-    int   *begun; /* by id: its transfer */
+    const gm_program *program;
+    int               line;  /* the next one */
+    double            clock; /* of its own */
+    double            asked; /* since when it waits */
+    int               waits; /* for this transfer; -1: it does not */
+    bool              shown; /* its spans are wanted */
+    int              *begun; /* by id: its transfer */
 } state;
 
 typedef struct replay {
     const gm_simulation *given;
     gm_simulated        *out;
-    gm_program          *programs; /* by role */
+    gm_program          *programs;   /* by role */
+    const gm_program   **of;         /* of each rank: the first role with this program */
+    int                 *program_of; /* the same, as a number */
     gm_groups            groups;
+    gm_channels          channels;
+    gm_classes           classes;
     gm_moments           moments;
     gm_transfers        *transfers;
-    state               *ranks;
+    state               *ranks; /* by class */
     int64_t              spans_room;
 } replay;
 
 static gm_status no_memory(void) { return GM_FAIL(GM_ENOMEM, "no memory for a simulation"); }
 
-static const gm_program *program_of(const replay *x, int rank) { return &x->programs[x->given->role[rank]]; }
-
 /* ---- spans ---- */
 
-static gm_status add_span(replay *x, int rank, gm_span_lane lane, const gm_event *e, double begin, double end)
+static gm_status add_span(replay *x, int class, gm_span_lane lane, const gm_event *e, double begin, double end)
 {
-    const gm_journal *r = program_of(x, rank)->step->journal;
+    const gm_journal *r = x->ranks[class].program->step->journal;
     gm_simulated     *out = x->out;
-    if (rank >= x->given->spans || end <= begin || !e) return GM_OK;
+    if (!x->ranks[class].shown || end <= begin || !e) return GM_OK;
     if (out->n_spans == x->spans_room) {
         int64_t  room = x->spans_room ? 2 * x->spans_room : 1024;
         gm_span *more = realloc(out->spans, (size_t)room * sizeof *more);
@@ -43,47 +49,52 @@ static gm_status add_span(replay *x, int rank, gm_span_lane lane, const gm_event
         out->spans = more;
         x->spans_room = room;
     }
-    out->spans[out->n_spans++] = (gm_span){rank,  lane, gm_journal_text_of(r, e->name), gm_journal_text_of(r, e->about),
-                                           begin, end};
+    out->spans[out->n_spans++] = (gm_span){x->classes.first_rank[class],
+                                           lane,
+                                           gm_journal_text_of(r, e->name),
+                                           gm_journal_text_of(r, e->about),
+                                           gm_journal_text_of(r, e->path),
+                                           begin,
+                                           end};
     return GM_OK;
 }
 
-/* ---- a rank ---- */
+/* ---- a rank, that of a class ---- */
 
-static gm_status begin(replay *x, int rank, const gm_step_line *line)
+static gm_status begin(replay *x, int class, const gm_step_line *line)
 {
-    state *s = &x->ranks[rank];
-    GM_TRY(gm_transfers_begin(x->transfers, rank, program_of(x, rank), line, s->clock, &s->begun[line->event->id]));
+    state *s = &x->ranks[class];
+    GM_TRY(gm_transfers_begin(x->transfers, class, s->program, line, s->clock, &s->begun[line->event->id]));
     s->clock += x->given->machine->begin;
-    x->out->ranks[rank].busy += x->given->machine->begin;
+    x->out->classes[class].busy += x->given->machine->begin;
     return GM_OK;
 }
 
 /* It goes on behind its wait at this time. */
-static gm_status go_on(replay *x, int rank, double time)
+static gm_status go_on(replay *x, int class, double time)
 {
-    state              *s = &x->ranks[rank];
-    const gm_step_line *line = &program_of(x, rank)->lines[s->line];
-    x->out->ranks[rank].exposed[line->group] += time - s->asked;
-    GM_TRY(add_span(x, rank, GM_SPAN_WAIT, line->event, s->asked, time));
+    state              *s = &x->ranks[class];
+    const gm_step_line *line = &s->program->lines[s->line];
+    x->out->classes[class].exposed[s->program->ways[line->way].group] += time - s->asked;
+    GM_TRY(add_span(x, class, GM_SPAN_WAIT, line->event, s->asked, time));
     s->clock = time;
     s->waits = -1;
     s->line++;
-    gm_moments_add(&x->moments, (gm_moment){time, GM_HAPPENS_RANK, rank, 0});
+    gm_moments_add(&x->moments, (gm_moment){time, GM_HAPPENS_RANK, class, 0});
     return GM_OK;
 }
 
 /* What a wait for a transfer that is over costs where the host moves bytes: once, the time it takes. */
-static double moving(const replay *x, int rank, const gm_step_line *line)
+static double moving(const replay *x, int class, const gm_step_line *line)
 {
-    state *s = &x->ranks[rank];
+    state *s = &x->ranks[class];
     int    at = s->begun[line->event->id];
-    return x->given->machine->host_moves ? gm_transfer_alone(x->transfers, at) : 0;
+    return gm_transfer_cost(x->transfers, at);
 }
 
-static gm_status come_to_wait(replay *x, int rank, const gm_step_line *line, bool *stopped)
+static gm_status come_to_wait(replay *x, int class, const gm_step_line *line, bool *stopped)
 {
-    state *s = &x->ranks[rank];
+    state *s = &x->ranks[class];
     int    at = s->begun[line->event->id];
     *stopped = false;
     if (at < 0) { /* waited for before */
@@ -94,38 +105,61 @@ static gm_status come_to_wait(replay *x, int rank, const gm_step_line *line, boo
     *stopped = true;
     if (!gm_transfer_is_over(x->transfers, at)) {
         s->waits = at;
-        gm_transfer_wait(x->transfers, at, rank);
+        gm_transfer_wait(x->transfers, at, class);
         return GM_OK;
     }
-    double cost = moving(x, rank, line);
+    double cost = moving(x, class, line);
     s->begun[line->event->id] = -1;
-    return go_on(x, rank, s->clock + cost);
+    return go_on(x, class, s->clock + cost);
+}
+
+/* A number of the normal distribution (Box and Muller 1958) for an op of a rank. */
+static double normal(uint64_t seed, int rank, int op)
+{
+    gm_philox w = gm_philox_at(seed, (uint64_t)op, (uint64_t)rank);
+    double    u = (w.v[0] + 1.0) / 4294967296.0, v = w.v[1] / 4294967296.0;
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static double seconds_of(const replay *x, int class, const gm_step_line *line)
+{
+    const gm_simulation *g = x->given;
+    int                  rank = x->classes.first_rank[class];
+    double               sum = 0, slower = g->slower ? g->slower[rank] : 1;
+    if (g->jitter <= 0) return line->seconds * slower;
+    for (int i = line->first; i < line->first + line->n; i++)
+        sum += x->ranks[class].program->seconds[i] *
+               exp(g->jitter * normal(g->seed, rank, i) - g->jitter * g->jitter / 2);
+    return sum * slower;
 }
 
 /* Runs a rank from a moment at which it may begin or wait, up to the end of the ops that follow. */
-static gm_status run_rank(replay *x, int rank)
+static gm_status run_rank(replay *x, int class)
 {
-    const gm_program *p = program_of(x, rank);
-    state            *s = &x->ranks[rank];
-    bool              stopped = false;
-    while (s->line < p->n && !stopped) {
-        const gm_step_line *line = &p->lines[s->line];
+    state             *s = &x->ranks[class];
+    gm_simulated_rank *out = &x->out->classes[class];
+    bool               stopped = false;
+    while (s->line < s->program->n && !stopped) {
+        const gm_step_line *line = &s->program->lines[s->line];
         if (line->kind == GM_EVENT_WAIT) {
-            GM_TRY(come_to_wait(x, rank, line, &stopped));
+            GM_TRY(come_to_wait(x, class, line, &stopped));
             continue;
         }
         double from = s->clock;
         s->line++;
-        if (line->kind == GM_EVENT_BEGIN) GM_TRY(begin(x, rank, line));
-        s->clock += line->seconds;
-        x->out->ranks[rank].busy += line->seconds;
-        if (line->kind == GM_EVENT_OP) GM_TRY(add_span(x, rank, GM_SPAN_COMPUTE, line->event, from, s->clock));
+        if (line->kind == GM_EVENT_BEGIN) GM_TRY(begin(x, class, line));
+        else {
+            double seconds = seconds_of(x, class, line);
+            s->clock += seconds;
+            out->busy += seconds;
+            GM_TRY(add_span(x, class, GM_SPAN_COMPUTE, line->event, from, s->clock));
+        }
         if (s->clock > from) { /* others may come before it goes on */
-            gm_moments_add(&x->moments, (gm_moment){s->clock, GM_HAPPENS_RANK, rank, 0});
+            gm_moments_add(&x->moments, (gm_moment){s->clock, GM_HAPPENS_RANK, class, 0});
             stopped = true;
         }
     }
-    if (s->clock > x->out->ranks[rank].end) x->out->ranks[rank].end = s->clock;
+    if (s->clock > out->end) out->end = s->clock;
     return GM_OK;
 }
 
@@ -133,13 +167,13 @@ static gm_status run_rank(replay *x, int rank)
 
 static gm_status end_transfer(replay *x, int at, double now)
 {
-    for (int rank; (rank = gm_transfer_next_waiter(x->transfers, at)) >= 0;) {
-        const gm_step_line *line = &program_of(x, rank)->lines[x->ranks[rank].line];
-        double              cost = moving(x, rank, line);
-        x->ranks[rank].begun[line->event->id] = -1;
+    for (int class; (class = gm_transfer_next_waiter(x->transfers, at)) >= 0;) {
+        const gm_step_line *line = &x->ranks[class].program->lines[x->ranks[class].line];
+        double              cost = moving(x, class, line);
+        x->ranks[class].begun[line->event->id] = -1;
         if (!x->given->machine->host_moves)
-            GM_TRY(add_span(x, rank, GM_SPAN_TRANSFER, line->event, gm_transfer_ready(x->transfers, at), now));
-        GM_TRY(go_on(x, rank, now + cost));
+            GM_TRY(add_span(x, class, GM_SPAN_TRANSFER, line->event, gm_transfer_ready(x->transfers, at), now));
+        GM_TRY(go_on(x, class, now + cost));
     }
     return GM_OK;
 }
@@ -152,31 +186,104 @@ static gm_status happen(replay *x, const gm_moment *m)
     return over ? end_transfer(x, m->at, m->time) : GM_OK;
 }
 
-/* ---- the whole ---- */
-
 static gm_status stuck(const replay *x)
 {
-    for (int r = 0; r < x->out->world; r++) {
-        const gm_program *p = program_of(x, r);
-        if (x->ranks[r].line >= p->n) continue;
-        const gm_step_line *line = &p->lines[x->ranks[r].line];
+    for (int k = 0; k < x->classes.n_ranks; k++) {
+        const state *s = &x->ranks[k];
+        if (s->line >= s->program->n) continue;
+        const gm_step_line *line = &s->program->lines[s->line];
+        const gm_journal   *r = s->program->step->journal;
         return GM_FAIL(GM_EINVAL,
                        "the simulation of this step never ends: rank %d waits for %s %s of group %s, which another "
                        "member does not begin",
-                       r, gm_journal_text_of(p->step->journal, line->event->name),
-                       gm_journal_text_of(p->step->journal, line->event->about), x->groups.name[line->group]);
+                       x->classes.first_rank[k], gm_journal_text_of(r, line->event->name),
+                       gm_journal_text_of(r, line->event->about), x->groups.name[s->program->ways[line->way].group]);
     }
     return GM_OK;
 }
 
-static gm_status play(replay *x)
+/* ---- one replay ---- */
+
+static gm_status new_ranks(replay *x)
+{
+    gm_simulated *out = x->out;
+    out->n_classes = x->classes.n_ranks;
+    x->ranks = calloc((size_t)out->n_classes, sizeof *x->ranks);
+    out->classes = calloc((size_t)out->n_classes, sizeof *out->classes);
+    if (!x->ranks || !out->classes) return no_memory();
+    for (int k = 0; k < out->n_classes; k++) {
+        int rank = x->classes.first_rank[k];
+        out->classes[k].count = x->classes.count[k];
+        out->classes[k].first = rank;
+        x->ranks[k] = (state){.program = x->of[rank], .waits = -1, .shown = rank < x->given->spans};
+        x->ranks[k].begun = calloc((size_t)x->of[rank]->ids + 1, sizeof(int));
+        if (!x->ranks[k].begun) return no_memory();
+    }
+    return GM_OK;
+}
+
+static void forget_replay(replay *x)
+{
+    for (int k = 0; x->ranks && k < x->out->n_classes; k++) free(x->ranks[k].begun);
+    free(x->ranks);
+    x->ranks = NULL;
+    gm_transfers_free(x->transfers);
+    x->transfers = NULL;
+    gm_classes_free(&x->classes);
+    free(x->moments.heap);
+    x->moments = (gm_moments){0};
+    x->spans_room = 0;
+}
+
+/* Ranks that differ in pace are apart; with jitter, all. */
+static uint64_t apart_of(const gm_simulation *g, int rank)
+{
+    uint64_t bits = 0;
+    if (g->slower) memcpy(&bits, &g->slower[rank], sizeof bits);
+    return g->jitter > 0 ? (uint64_t)rank + 1 : bits;
+}
+
+static gm_status find_classes(replay *x)
+{
+    uint64_t *apart = malloc((size_t)x->out->world * sizeof *apart);
+    if (!apart) return no_memory();
+    for (int r = 0; r < x->out->world; r++) apart[r] = apart_of(x->given, r);
+    bool      fold = !x->given->unfolded && x->given->jitter <= 0;
+    gm_status st = gm_classes_new(&x->channels, x->program_of, apart, fold, &x->classes);
+    free(apart);
+    return st;
+}
+
+/* Plays until the end, or until a transfer that counts as alone meets another. */
+static gm_status play(replay *x, bool *again)
 {
     gm_moment m;
-    for (int r = 0; r < x->out->world; r++) gm_moments_add(&x->moments, (gm_moment){0, GM_HAPPENS_RANK, r, 0});
-    while (gm_moments_take(&x->moments, &m)) GM_TRY(happen(x, &m));
+    GM_TRY(find_classes(x));
+    GM_TRY(new_ranks(x));
+    GM_TRY(gm_transfers_new(&x->channels, &x->classes, &x->moments, &x->transfers));
+    for (int k = 0; k < x->classes.n_ranks; k++) gm_moments_add(&x->moments, (gm_moment){0, GM_HAPPENS_RANK, k, 0});
+    *again = false;
+    while (!*again && gm_moments_take(&x->moments, &m)) {
+        GM_TRY(happen(x, &m));
+        *again = gm_transfers_met(x->transfers);
+    }
     if (x->moments.failed) return no_memory();
-    return stuck(x);
+    return *again ? GM_OK : stuck(x);
 }
+
+static gm_status play_all(replay *x)
+{
+    for (bool again = true; again;) {
+        GM_TRY(play(x, &again));
+        if (!again) break;
+        forget_replay(x);
+        gm_simulated_free(x->out);
+        x->out->world = gm_mesh_size(&x->given->roles[0]->mesh);
+    }
+    return GM_OK;
+}
+
+/* ---- the whole ---- */
 
 static bool same_mesh(const gm_mesh *a, const gm_mesh *b)
 {
@@ -186,44 +293,59 @@ static bool same_mesh(const gm_mesh *a, const gm_mesh *b)
     return true;
 }
 
+/* The first role with the same program. */
+static int first_like(const replay *x, int role)
+{
+    int i = 0;
+    while (i < role && !gm_program_same(&x->programs[i], &x->programs[role])) i++;
+    return i;
+}
+
 static gm_status prepare(replay *x)
 {
     const gm_simulation *g = x->given;
-    int                  world = x->out->world = gm_mesh_size(&g->roles[0]->mesh);
+    int                  world = x->out->world = gm_mesh_size(&g->roles[0]->mesh), *like;
     x->programs = calloc((size_t)g->n_roles, sizeof *x->programs);
-    x->ranks = calloc((size_t)world, sizeof *x->ranks);
-    x->out->ranks = calloc((size_t)world, sizeof *x->out->ranks);
-    if (!x->programs || !x->ranks || !x->out->ranks) return no_memory();
-    for (int i = 0; i < g->n_roles; i++) {
+    x->of = malloc((size_t)world * sizeof *x->of);
+    x->program_of = malloc((size_t)world * sizeof *x->program_of);
+    like = malloc((size_t)g->n_roles * sizeof *like);
+    gm_status st = x->programs && x->of && x->program_of && like ? GM_OK : no_memory();
+    for (int i = 0; i < g->n_roles && st == GM_OK; i++) {
         if (!same_mesh(&g->roles[0]->mesh, &g->roles[i]->mesh))
-            return GM_FAIL(GM_EINVAL, "the steps of a simulation belong to different meshes");
-        GM_TRY(gm_program_new(g->machine, g->roles[i], !g->spans, &x->groups, &x->programs[i]));
+            st = GM_FAIL(GM_EINVAL, "the steps of a simulation belong to different meshes");
+        else st = gm_program_new(g->machine, g->roles[i], !g->spans, &x->groups, &x->programs[i]);
+        if (st == GM_OK) like[i] = first_like(x, i);
     }
-    for (int r = 0; r < world; r++) {
-        x->ranks[r].waits = -1;
-        x->ranks[r].begun = calloc((size_t)program_of(x, r)->ids + 1, sizeof(int));
-        if (!x->ranks[r].begun) return no_memory();
+    for (int r = 0; r < world && st == GM_OK; r++) {
+        x->program_of[r] = like[g->role[r]];
+        x->of[r] = &x->programs[like[g->role[r]]];
     }
-    return gm_transfers_new(g->machine, &g->roles[0]->mesh, &x->groups, &x->moments, &x->transfers);
+    free(like);
+    return st != GM_OK ? st : gm_channels_new(g->machine, &g->roles[0]->mesh, &x->groups, x->of, &x->channels);
 }
 
-static void sum_up(replay *x)
+static gm_status sum_up(replay *x)
 {
-    x->out->n_groups = x->groups.n;
-    memcpy(x->out->group, x->groups.name, sizeof x->groups.name);
-    x->out->n_transfers = gm_transfers_count(x->transfers);
-    for (int r = 0; r < x->out->world; r++)
-        if (x->out->ranks[r].end > x->out->seconds) x->out->seconds = x->out->ranks[r].end;
+    gm_simulated *out = x->out;
+    out->n_groups = x->groups.n;
+    memcpy(out->group, x->groups.name, sizeof x->groups.name);
+    out->n_transfers = gm_transfers_count(x->transfers);
+    out->class_of = malloc((size_t)out->world * sizeof *out->class_of);
+    if (!out->class_of) return no_memory();
+    memcpy(out->class_of, x->classes.rank, (size_t)out->world * sizeof *out->class_of);
+    for (int k = 0; k < out->n_classes; k++)
+        if (out->classes[k].end > out->seconds) out->seconds = out->classes[k].end;
+    return GM_OK;
 }
 
 static void clear(replay *x)
 {
+    forget_replay(x);
+    gm_channels_free(&x->channels);
     for (int i = 0; x->programs && i < x->given->n_roles; i++) gm_program_free(&x->programs[i]);
-    for (int r = 0; x->ranks && r < x->out->world; r++) free(x->ranks[r].begun);
-    gm_transfers_free(x->transfers);
-    free(x->moments.heap);
     free(x->programs);
-    free(x->ranks);
+    free(x->of);
+    free(x->program_of);
 }
 
 gm_status gm_simulate(const gm_simulation *s, gm_simulated *out)
@@ -231,8 +353,8 @@ gm_status gm_simulate(const gm_simulation *s, gm_simulated *out)
     replay x = {.given = s, .out = out};
     *out = (gm_simulated){0};
     gm_status st = prepare(&x);
-    if (st == GM_OK) st = play(&x);
-    if (st == GM_OK) sum_up(&x);
+    if (st == GM_OK) st = play_all(&x);
+    if (st == GM_OK) st = sum_up(&x);
     clear(&x);
     if (st != GM_OK) gm_simulated_free(out);
     return st;
@@ -240,7 +362,8 @@ gm_status gm_simulate(const gm_simulation *s, gm_simulated *out)
 
 void gm_simulated_free(gm_simulated *s)
 {
-    free(s->ranks);
+    free(s->class_of);
+    free(s->classes);
     free(s->spans);
     *s = (gm_simulated){0};
 }

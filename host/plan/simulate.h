@@ -8,8 +8,11 @@
  * and a member waits, takes its time alone, and each waiting member spends this time; nothing overlaps. A send is not
  * waited for.
  *
- * All ranks begin at 0. The step ends when the last rank ends. The result is a function of the arguments alone. Nothing
- * is folded here: each rank has its own clock, so ranks that share a role may still differ. */
+ * All ranks begin at 0. The step ends when the last rank ends. The result is a function of the arguments alone.
+ *
+ * Ranks that do the same at the same time are folded: one of them is replayed (classes.c says why this is exact). The
+ * places of messages in a record are read as distances from the rank of the record, so one record serves a whole ring.
+ * Ranks of different roles, paces or places on the network are replayed apart, and with jitter every rank is. */
 #ifndef GM_SIMULATE_H
 #define GM_SIMULATE_H
 
@@ -18,7 +21,9 @@
 
 #define GM_SIMULATED_GROUPS 24
 
+/* What ranks of a class do. */
 typedef struct gm_simulated_rank {
+    int    count, first;                 /* the ranks of the class, and the first of them */
     double end;                          /* of its step */
     double busy;                         /* in ops, and in beginning operations */
     double exposed[GM_SIMULATED_GROUPS]; /* waiting for operations, by group; host_moves: and moving bytes */
@@ -27,28 +32,33 @@ typedef struct gm_simulated_rank {
 typedef enum gm_span_lane { GM_SPAN_COMPUTE, GM_SPAN_WAIT, GM_SPAN_TRANSFER } gm_span_lane;
 
 typedef struct gm_span {
-    int          rank;
+    int          rank; /* the first of its class */
     gm_span_lane lane;
-    const char  *name, *about; /* of the records, "" for none */
+    const char  *name, *about, *path; /* of the records, "" for none */
     double       begin, end;
 } gm_span;
 
 typedef struct gm_simulated {
     double             seconds;
-    int                world, n_groups;
+    int                world, n_groups, n_classes;
     char               group[GM_SIMULATED_GROUPS][128]; /* names, in order of first use */
-    gm_simulated_rank *ranks;
-    gm_span           *spans; /* as asked for */
+    int               *class_of;                        /* of each rank */
+    gm_simulated_rank *classes;
+    gm_span           *spans; /* as asked for, of the classes of these ranks */
     int64_t            n_spans;
-    int64_t            n_transfers;
+    int64_t            n_transfers; /* of all ranks */
 } gm_simulated;
 
 typedef struct gm_simulation {
     const gm_machine     *machine;
     int                   n_roles;
-    const gm_step *const *roles; /* with one mesh */
-    const int            *role;  /* of each rank of the mesh */
-    int                   spans; /* of the first so many ranks; 0: none */
+    const gm_step *const *roles;    /* with one mesh */
+    const int            *role;     /* of each rank of the mesh */
+    int                   spans;    /* of the first so many ranks; 0: none */
+    const double         *slower;   /* of each rank: how many times its ops take longer; NULL: 1 */
+    double                jitter;   /* standard deviation of the logarithm of an op's time; its mean stays */
+    uint64_t              seed;     /* of the jitter: a function of seed, rank and the place of the op alone */
+    bool                  unfolded; /* replay every rank */
 } gm_simulation;
 
 /* GM_EINVAL: roles of different meshes; a group that is no set of axes; ranks whose operations differ, or that wait for

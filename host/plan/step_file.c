@@ -11,6 +11,7 @@
 
 #define VERSION "ganymede-step 1"
 #define KINDS   "obwaf" /* by gm_event_kind */
+#define AGAIN   'r'     /* an op that runs again */
 
 /* ---- writing ---- */
 
@@ -22,7 +23,7 @@ static void write_number(FILE *f, double v)
 
 static void write_event(FILE *f, const gm_event *e)
 {
-    fputc(KINDS[e->kind], f);
+    fputc(e->again ? AGAIN : KINDS[e->kind], f);
     if (e->kind == GM_EVENT_OP)
         fprintf(f, " %d %d %d %d %lld", e->name, e->about, e->dtype, e->path, (long long)e->size);
     if (e->kind == GM_EVENT_BEGIN || e->kind == GM_EVENT_WAIT) fprintf(f, " %d", e->id);
@@ -168,7 +169,8 @@ static gm_status read_axis(reader *in, gm_mesh *mesh)
 
 static gm_status read_line(reader *in, char *line, gm_step *s)
 {
-    const char *kind = line[0] ? strchr(KINDS, line[0]) : NULL;
+    bool        again = line[0] == AGAIN && line[1] == ' ';
+    const char *kind = again ? KINDS : line[0] ? strchr(KINDS, line[0]) : NULL;
     gm_journal *r = s->journal;
     if (in->line == 1) {
         in->bad = strcmp(line, VERSION) != 0;
@@ -177,7 +179,9 @@ static gm_status read_line(reader *in, char *line, gm_step *s)
     if (in->ended >= 0) in->bad = true;
     else if (kind && line[1] == ' ') {
         in->at = line + 2;
-        return read_event(in, r, (gm_event_kind)(kind - KINDS));
+        GM_TRY(read_event(in, r, (gm_event_kind)(kind - KINDS)));
+        r->events[r->n - 1].again = again;
+        return GM_OK;
     } else if (begins(line, "t ", &in->at)) {
         if (gm_journal_text(r, in->at) != r->n_texts - 1) in->bad = true;
     } else if (begins(line, "axis ", &in->at)) return read_axis(in, &s->mesh);
@@ -236,4 +240,17 @@ double gm_step_peak(const gm_step *s)
         if (live > peak) peak = live;
     }
     return peak;
+}
+
+double gm_step_products(const gm_step *s, double *again)
+{
+    double sum = 0;
+    *again = 0;
+    for (int64_t i = 0; i < s->journal->n; i++) {
+        const gm_event *e = &s->journal->events[i];
+        if (e->kind != GM_EVENT_OP) continue;
+        sum += e->products;
+        if (e->again) *again += e->products;
+    }
+    return sum;
 }

@@ -7,7 +7,7 @@
  *     axis data 2                     an axis of the mesh and its size, slowest first
  *     live 1048576                    bytes in use when the step began
  *     t linear                        text 0, 1, ... (the rest of the line); -1 stands for none
- *     o NAME ABOUT DTYPE PATH SIZE FLOPS PRODUCTS BYTES SECONDS             an op
+ *     o NAME ABOUT DTYPE PATH SIZE FLOPS PRODUCTS BYTES SECONDS             an op; r: one that runs again (recompute)
  *     b ID NAME ABOUT DTYPE PATH PHASE GROUP PEER BYTES SENT SECONDS        an operation between ranks begins
  *     w ID SECONDS                    the rank waits for it
  *     a BYTES SECONDS                 memory is taken; f: given back
@@ -34,5 +34,13 @@ gm_status gm_step_read(const char *path, gm_step *out);
 void      gm_step_free(gm_step *step);
 /* The most bytes in use during the step. */
 double gm_step_peak(const gm_step *step);
+/* FLOPs of products in the step. *again: of those, what runs again. */
+double gm_step_products(const gm_step *step, double *again);
+
+/* Do ranks of both steps do alike: the same ops on the same memory and the same operations between ranks, in one order?
+ * Of messages, the distance to the other end counts, modulo the size of the group. */
+bool gm_step_alike(const gm_step *a, const gm_step *b);
+/* Does the step have messages, or operations with a root, in a group along this axis? */
+bool gm_step_has_places(const gm_step *step, const char *axis);
 
 #endif

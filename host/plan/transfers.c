@@ -1,225 +1,241 @@
-/* transfers.c - see replay.h. A transfer is known by its group, the first rank of that group, its number there, and for
- * a message both ends. What it uses is planned once for each group, op and root (AUTO: and size). */
+/* transfers.c - see replay.h. A transfer is the operation of one number on all channels of a class. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/philox.h"
 #include "replay.h"
-
-typedef struct key {
-    int         group, base, number, from, to; /* from, to: places of a message, -1 of a collective */
-    int         root;                          /* of what is planned only */
-    const char *op;                            /* the same; "" of a transfer */
-    double      bytes;
-} key;
 
 typedef enum stage { GATHERS, WAITS, MOVES, OVER } stage;
 
 typedef struct transfer {
-    key                key;
-    stage              stage;
-    int                begun, members, first_rank;
-    const gm_event    *event; /* of the rank that began it first */
-    const char        *op;
-    double             bytes, ready;
-    const gm_transfer *plan;
-    double             left, pace, since; /* parts of 1, parts a second, when `left` was true */
-    uint64_t           stamp;
-    int                waiter; /* the first rank that waits, -1: none; next_waiter has the others */
+    int               channel, number; /* a class of channels */
+    stage             stage;
+    int               begun, first_ranks; /* classes that have begun it; the first of them */
+    const gm_event   *event;              /* of that one */
+    const char       *op;
+    double            bytes, ready;
+    const gm_planned *plan;
+    const gm_load    *loads;
+    int               n_loads;
+    double            left, pace, since, end; /* parts of 1, parts a second, when `left` was true, as reckoned */
+    uint64_t          stamp;
+    int               waiter; /* the first class that waits, -1: none; next_waiter has the others */
 } transfer;
 
-typedef struct planned {
-    key         key;
-    gm_transfer plan;
-} planned;
+typedef struct user {
+    int transfer, count;
+} user;
 
 typedef struct users {
-    int *list, n, room;
+    user *list;
+    int   n, room, copies; /* the sum of the counts */
 } users;
 
+typedef struct numbers {
+    int *list, n; /* by number: the transfer + 1 */
+} numbers;
+
 struct gm_transfers {
-    const gm_machine *machine;
-    const gm_mesh    *mesh;
-    const gm_groups  *groups;
-    gm_moments       *moments;
-    gm_network       *network;
-    int               world;
-    transfer         *list;
-    planned         **plans;
-    int               n, room, n_plans, plans_room;
-    int              *slots, *plan_slots; /* hash tables: twice the room, place + 1 */
-    users            *users;              /* of each link */
-    int              *members, *next_waiter;
-    uint64_t          stamps;
+    gm_channels *channels;
+    gm_classes  *classes;
+    gm_moments  *moments;
+    transfer    *list;
+    numbers     *numbers; /* of each class of channels */
+    users       *users;   /* of each class of links */
+    int         *copies;  /* channels of each class */
+    int         *next_waiter, *moving;
+    int          n, room, n_moving, moving_room, n_alone; /* n_alone: those that move and count as alone */
+    uint64_t     stamps;
+    bool         met;
 };
-
-/* ---- tables ---- */
-
-static uint64_t hash_of(const key *k)
-{
-    int64_t  words[] = {k->group, k->base, k->number, k->from, k->to, k->root, (int64_t)k->bytes};
-    uint64_t h = GM_HASH_START;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = gm_mix64(h ^ (uint64_t)words[i]);
-    return gm_mix64(h ^ gm_hash_text(GM_HASH_START, k->op));
-}
-
-static bool same(const key *a, const key *b)
-{
-    return a->group == b->group && a->base == b->base && a->number == b->number && a->from == b->from &&
-           a->to == b->to && a->root == b->root && a->bytes == b->bytes && !strcmp(a->op, b->op);
-}
-
-static int *slot_of(const gm_transfers *t, bool plan, const key *k)
-{
-    int      room = plan ? t->plans_room : t->room, *slots = plan ? t->plan_slots : t->slots;
-    uint64_t mask = 2 * (uint64_t)room - 1, i = hash_of(k) & mask;
-    while (slots[i] && !same(plan ? &t->plans[slots[i] - 1]->key : &t->list[slots[i] - 1].key, k)) i = (i + 1) & mask;
-    return &slots[i];
-}
 
 static gm_status no_memory(void) { return GM_FAIL(GM_ENOMEM, "no memory for the transfers of a simulation"); }
 
-static gm_status make_room(gm_transfers *t, bool plan)
-{
-    int n = plan ? t->n_plans : t->n, room = plan ? t->plans_room : t->room, more = room ? 2 * room : 256;
-    if (n < room) return GM_OK;
-    int  *slots = calloc(2 * (size_t)more, sizeof *slots);
-    void *list = slots && plan ? realloc(t->plans, (size_t)more * sizeof *t->plans)
-                 : slots       ? realloc(t->list, (size_t)more * sizeof *t->list)
-                               : NULL;
-    if (!list) {
-        free(slots);
-        return no_memory();
-    }
-    free(plan ? t->plan_slots : t->slots);
-    if (plan) {
-        t->plans = list;
-        t->plan_slots = slots;
-        t->plans_room = more;
-    } else {
-        t->list = list;
-        t->slots = slots;
-        t->room = more;
-    }
-    for (int i = 0; i < n; i++) *slot_of(t, plan, plan ? &t->plans[i]->key : &t->list[i].key) = i + 1;
-    return GM_OK;
-}
-
 /* ---- life ---- */
 
-gm_status gm_transfers_new(const gm_machine *m, const gm_mesh *mesh, const gm_groups *groups, gm_moments *moments,
-                           gm_transfers **out)
+gm_status gm_transfers_new(gm_channels *channels, gm_classes *classes, gm_moments *moments, gm_transfers **out)
 {
     gm_transfers *t = calloc(1, sizeof *t);
     if (!t) return no_memory();
-    *t = (gm_transfers){.machine = m, .mesh = mesh, .groups = groups, .moments = moments, .world = gm_mesh_size(mesh)};
-    gm_status st = gm_network_new(m, t->world, &t->network);
-    if (st == GM_OK) {
-        t->users = calloc((size_t)gm_network_links(t->network) + 1, sizeof *t->users);
-        t->members = malloc((size_t)t->world * sizeof *t->members);
-        t->next_waiter = malloc((size_t)t->world * sizeof *t->next_waiter);
-        if (!t->users || !t->members || !t->next_waiter) st = no_memory();
+    *t = (gm_transfers){.channels = channels, .classes = classes, .moments = moments};
+    t->numbers = calloc((size_t)classes->n_channels + 1, sizeof *t->numbers);
+    t->copies = calloc((size_t)classes->n_channels + 1, sizeof *t->copies);
+    t->users = calloc((size_t)classes->n_links + 1, sizeof *t->users);
+    t->next_waiter = malloc((size_t)classes->n_ranks * sizeof *t->next_waiter);
+    if (!t->numbers || !t->copies || !t->users || !t->next_waiter) {
+        gm_transfers_free(t);
+        return no_memory();
     }
-    if (st != GM_OK) gm_transfers_free(t);
-    else *out = t;
-    return st;
+    for (int i = 0; i < channels->n; i++) t->copies[classes->channel[i]]++;
+    *out = t;
+    return GM_OK;
 }
 
 void gm_transfers_free(gm_transfers *t)
 {
     if (!t) return;
-    for (int i = 0; i < t->n_plans; i++) {
-        gm_transfer_free(&t->plans[i]->plan);
-        free(t->plans[i]);
-    }
-    for (int i = 0; t->users && i < gm_network_links(t->network); i++) free(t->users[i].list);
-    gm_network_free(t->network);
-    free(t->plans);
-    free(t->list);
-    free(t->slots);
-    free(t->plan_slots);
+    for (int i = 0; t->users && i < t->classes->n_links; i++) free(t->users[i].list);
+    for (int i = 0; t->numbers && i < t->classes->n_channels; i++) free(t->numbers[i].list);
     free(t->users);
-    free(t->members);
+    free(t->numbers);
+    free(t->copies);
+    free(t->list);
+    free(t->moving);
     free(t->next_waiter);
     free(t);
 }
 
-int    gm_transfers_count(const gm_transfers *t) { return t->n; }
-bool   gm_transfer_is_over(const gm_transfers *t, int at) { return t->list[at].stage == OVER; }
-double gm_transfer_ready(const gm_transfers *t, int at) { return t->list[at].ready; }
-double gm_transfer_alone(const gm_transfers *t, int at)
+int64_t gm_transfers_count(const gm_transfers *t)
 {
-    const transfer *x = &t->list[at];
-    return x->plan->latency + x->bytes * x->plan->slowest;
+    int64_t n = 0;
+    for (int i = 0; i < t->n; i++) n += t->copies[t->list[i].channel];
+    return n;
 }
 
-void gm_transfer_wait(gm_transfers *t, int at, int rank)
+bool   gm_transfers_met(const gm_transfers *t) { return t->met; }
+bool   gm_transfer_is_over(const gm_transfers *t, int at) { return t->list[at].stage == OVER; }
+double gm_transfer_ready(const gm_transfers *t, int at) { return t->list[at].ready; }
+
+static bool moved_by_host(const gm_transfers *t, const gm_planned *p)
 {
-    t->next_waiter[rank] = t->list[at].waiter;
-    t->list[at].waiter = rank;
+    return t->channels->machine->host_moves && !p->below;
+}
+
+double gm_transfer_cost(const gm_transfers *t, int at)
+{
+    const transfer *x = &t->list[at];
+    if (!moved_by_host(t, x->plan)) return 0;
+    return x->plan->plan.latency + x->bytes * x->plan->plan.slowest;
+}
+
+void gm_transfer_wait(gm_transfers *t, int at, int ranks)
+{
+    t->next_waiter[ranks] = t->list[at].waiter;
+    t->list[at].waiter = ranks;
 }
 
 int gm_transfer_next_waiter(gm_transfers *t, int at)
 {
-    int rank = t->list[at].waiter;
-    if (rank >= 0) t->list[at].waiter = t->next_waiter[rank];
-    return rank;
+    int ranks = t->list[at].waiter;
+    if (ranks >= 0) t->list[at].waiter = t->next_waiter[ranks];
+    return ranks;
 }
 
 /* ---- links in use ---- */
 
-static gm_status take_link(users *u, int transfer)
+static gm_status take_link(users *u, int transfer, int count)
 {
     if (u->n == u->room) {
-        int  room = u->room ? 2 * u->room : 4;
-        int *more = realloc(u->list, (size_t)room * sizeof *more);
+        int   room = u->room ? 2 * u->room : 4;
+        user *more = realloc(u->list, (size_t)room * sizeof *more);
         if (!more) return no_memory();
         u->list = more;
         u->room = room;
     }
-    u->list[u->n++] = transfer;
+    u->list[u->n++] = (user){transfer, count};
+    u->copies += count;
     return GM_OK;
 }
 
 static void leave_link(users *u, int transfer)
 {
     int i = 0;
-    while (u->list[i] != transfer) i++;
+    while (u->list[i].transfer != transfer) i++;
+    u->copies -= u->list[i].count;
     for (u->n--; i < u->n; i++) u->list[i] = u->list[i + 1];
 }
 
-/* The pace that its links leave it from now on, and the end that follows. */
+static double longer(double a, double b) { return a > b ? a : b; }
+
+/* The seconds of the whole, at the pace that its links leave it now. */
+static double seconds_of(const gm_transfers *t, const transfer *x)
+{
+    const gm_network  *w = t->channels->network;
+    const gm_transfer *p = &x->plan->plan;
+    double             seconds = 0;
+    for (int i = 0; i < p->n && x->plan->alone; i++)
+        seconds = longer(seconds, x->bytes * p->uses[i].share / gm_network_bandwidth(w, p->uses[i].link));
+    for (int i = 0; i < x->n_loads; i++) {
+        const gm_load *l = &x->loads[i];
+        double         b = gm_network_bandwidth(w, t->classes->first_link[l->link]);
+        seconds = longer(seconds, x->bytes * l->share * t->users[l->link].copies / b);
+    }
+    return seconds;
+}
+
+/* Its pace from now on, and the end that follows. */
 static void reckon(gm_transfers *t, int at, double now)
 {
     transfer *x = &t->list[at];
-    double    seconds = 0; /* of the whole, at this pace */
-    for (int i = 0; i < x->plan->n; i++) {
-        const gm_use *use = &x->plan->uses[i];
-        double        s = x->bytes * use->share * t->users[use->link].n / gm_network_bandwidth(t->network, use->link);
-        if (s > seconds) seconds = s;
-    }
-    double pace = 1 / seconds;
+    double    seconds = seconds_of(t, x), pace = 1 / seconds;
     if (pace == x->pace) return; /* as reckoned */
     x->left -= (now - x->since) * x->pace;
     if (x->left < 0) x->left = 0;
     x->since = now;
     x->pace = pace;
     x->stamp = ++t->stamps;
-    gm_moments_add(t->moments, (gm_moment){now + x->left * seconds, GM_HAPPENS_ENDED, at, x->stamp});
+    x->end = now + x->left * seconds;
+    gm_moments_add(t->moments, (gm_moment){x->end, GM_HAPPENS_ENDED, at, x->stamp});
 }
 
 static void reckon_neighbours(gm_transfers *t, const transfer *x, double now)
 {
-    for (int i = 0; i < x->plan->n; i++) {
-        const users *u = &t->users[x->plan->uses[i].link];
-        for (int k = 0; k < u->n; k++) reckon(t, u->list[k], now);
+    for (int i = 0; i < x->n_loads; i++) {
+        const users *u = &t->users[x->loads[i].link];
+        for (int k = 0; k < u->n; k++) reckon(t, u->list[k].transfer, now);
     }
 }
+
+/* ---- what counts as alone ---- */
+
+static gm_status check_meeting(gm_transfers *t, const transfer *x, const transfer *y)
+{
+    const gm_channels *c = t->channels;
+    const transfer    *pair[2] = {x, y};
+    int class[2], offset[2];
+    bool meet;
+    for (int i = 0; i < 2; i++) {
+        class[i] = pair[i]->channel;
+        offset[i] = (int)(pair[i]->plan - c->plans) - c->list[t->classes->first_channel[class[i]]].first;
+    }
+    GM_TRY(gm_classes_meet(c, t->classes, class, offset, &meet));
+    for (int i = 0; i < 2 && meet; i++)
+        if (pair[i]->plan->alone) t->channels->kinds[pair[i]->plan->kind].crowded = t->met = true;
+    return GM_OK;
+}
+
+/* Looks for meetings of one that starts to move. One that ends at this moment is not met: rounding decides what comes
+ * first. */
+static gm_status look_around(gm_transfers *t, int at, double now)
+{
+    transfer *x = &t->list[at];
+    for (int i = 0; i < t->n_moving; i++) {
+        transfer *y = &t->list[t->moving[i]];
+        if ((x->plan->alone || y->plan->alone) && y->end > now * (1 + 1e-12)) GM_TRY(check_meeting(t, x, y));
+    }
+    if (t->n_moving == t->moving_room) {
+        int  room = t->moving_room ? 2 * t->moving_room : 64;
+        int *more = realloc(t->moving, (size_t)room * sizeof *more);
+        if (!more) return no_memory();
+        t->moving = more;
+        t->moving_room = room;
+    }
+    t->moving[t->n_moving++] = at;
+    return GM_OK;
+}
+
+static void stop_moving(gm_transfers *t, int at)
+{
+    int i = 0;
+    while (t->moving[i] != at) i++;
+    t->moving[i] = t->moving[--t->n_moving];
+}
+
+/* ---- moving ---- */
 
 static gm_status start_moving(gm_transfers *t, int at, double now, bool *over)
 {
     transfer *x = &t->list[at];
-    if (x->stage == OVER || x->bytes <= 0 || !x->plan->n) { /* over: its members move the bytes */
+    if (x->stage == OVER || x->bytes <= 0 || !x->plan->plan.n) { /* over: its members move the bytes */
         x->stage = OVER;
         *over = true;
         return GM_OK;
@@ -227,9 +243,10 @@ static gm_status start_moving(gm_transfers *t, int at, double now, bool *over)
     x->stage = MOVES;
     x->left = 1;
     x->since = now;
-    for (int i = 0; i < x->plan->n; i++) GM_TRY(take_link(&t->users[x->plan->uses[i].link], at));
-    reckon_neighbours(t, x, now);
-    return GM_OK;
+    for (int i = 0; i < x->n_loads; i++) GM_TRY(take_link(&t->users[x->loads[i].link], at, x->loads[i].count));
+    if (x->plan->alone) reckon(t, at, now);
+    else reckon_neighbours(t, x, now);
+    return t->classes->any_alone ? look_around(t, at, now) : GM_OK;
 }
 
 gm_status gm_transfers_happen(gm_transfers *t, const gm_moment *m, bool *over)
@@ -240,108 +257,104 @@ gm_status gm_transfers_happen(gm_transfers *t, const gm_moment *m, bool *over)
     if (x->stage != MOVES || m->stamp != x->stamp) return GM_OK; /* reckoned anew since */
     x->stage = OVER;
     *over = true;
-    for (int i = 0; i < x->plan->n; i++) leave_link(&t->users[x->plan->uses[i].link], m->at);
+    if (t->classes->any_alone) stop_moving(t, m->at);
+    for (int i = 0; i < x->n_loads; i++) leave_link(&t->users[x->loads[i].link], m->at);
     reckon_neighbours(t, x, m->time);
     return GM_OK;
 }
 
 /* ---- beginning ---- */
 
-static gm_status find_plan(gm_transfers *t, transfer *x, int rank)
+static int rank_of(const gm_transfers *t, int ranks) { return t->classes->first_rank[ranks]; }
+
+static const char *group_of(const gm_transfers *t, const transfer *x)
 {
-    bool message = x->key.from >= 0;
-    key  k = {x->key.group,
-              x->key.base,
-              0,
-              x->key.from,
-              x->key.to,
-              x->event->peer,
-             message ? "message" : x->op,
-             t->machine->algorithm == GM_ALGORITHM_AUTO ? x->bytes : 0};
-    GM_TRY(make_room(t, true));
-    int *slot = slot_of(t, true, &k);
-    if (!*slot) {
-        int ends[2] = {0, 0}, base;
-        int p = gm_groups_members(t->groups, t->mesh, x->key.group, rank, t->members, &base);
-        if (message) {
-            ends[0] = t->members[x->key.from];
-            ends[1] = t->members[x->key.to];
-        }
-        planned *made = calloc(1, sizeof *made);
-        if (!made) return no_memory();
-        made->key = k;
-        gm_status st = gm_network_plan(t->network, k.op, message ? 2 : p, message ? ends : t->members, x->event->peer,
-                                       x->bytes, &made->plan);
-        if (st != GM_OK) {
-            free(made);
-            return st;
-        }
-        t->plans[t->n_plans++] = made;
-        *slot = t->n_plans;
-    }
-    x->plan = &t->plans[*slot - 1]->plan;
-    return GM_OK;
+    const gm_channels *c = t->channels;
+    return c->groups->name[c->list[t->classes->first_channel[x->channel]].group];
 }
 
-/* A rank's place among the members of a group; *base: the first of them. */
-static int place_of(gm_transfers *t, int group, int rank, int *base, int *size)
+static gm_status differ(const gm_transfers *t, const transfer *x, int ranks, const gm_event *e, const char *op)
 {
-    int place = 0;
-    *size = gm_groups_members(t->groups, t->mesh, group, rank, t->members, base);
-    while (place < *size && t->members[place] != rank) place++;
-    return place;
-}
-
-static gm_status check_same(const transfer *x, int rank, const gm_event *e, const char *op, const char *group)
-{
-    bool message = x->key.from >= 0, uneven = !strcmp(op, "all_to_all_rows") || !strcmp(op, "exchange");
-    if ((message || !strcmp(x->op, op)) && (uneven || x->bytes == e->bytes)) return GM_OK;
     return GM_FAIL(GM_EINVAL, "ranks %d and %d do not make the same call %d of group %s: %s of %.0f bytes, %s of %.0f",
-                   x->first_rank, rank, x->key.number + 1, group, x->op, x->bytes, op, e->bytes);
+                   rank_of(t, x->first_ranks), rank_of(t, ranks), x->number + 1, group_of(t, x), x->op, x->bytes, op,
+                   e->bytes);
 }
 
-static gm_status become_ready(gm_transfers *t, int at, int rank, double now)
+static gm_status check_same(const gm_transfers *t, const transfer *x, int ranks, const gm_event *e, const char *op,
+                            bool message)
+{
+    bool uneven = !strcmp(op, "all_to_all_rows") || !strcmp(op, "exchange");
+    bool same = message || (!strcmp(x->op, op) && x->event->peer == e->peer);
+    return same && (uneven || x->bytes == e->bytes) ? GM_OK : differ(t, x, ranks, e, op);
+}
+
+static gm_status become_ready(gm_transfers *t, int at, double now)
 {
     transfer *x = &t->list[at];
-    GM_TRY(find_plan(t, x, rank));
+    int       first = t->classes->first_channel[x->channel];
+    x->plan = gm_channels_plan(t->channels, first, x->op, x->event->peer, x->bytes);
+    if (!x->plan)
+        return GM_FAIL(GM_EINVAL, "the members of group %s do not make the same calls: %s of %.0f bytes",
+                       group_of(t, x), x->op, x->bytes);
+    int number = (int)(x->plan - t->channels->plans);
+    x->loads = &t->classes->loads[t->classes->first_load[number]];
+    x->n_loads = t->classes->n_loads[number];
     x->ready = now;
-    x->stage = t->machine->host_moves ? OVER : WAITS;
-    double start = t->machine->host_moves ? now : now + x->plan->latency;
+    bool host = moved_by_host(t, x->plan);
+    x->stage = host ? OVER : WAITS;
+    double start = host ? now : now + x->plan->plan.latency;
     gm_moments_add(t->moments, (gm_moment){start, GM_HAPPENS_STARTED, at, 0});
     return GM_OK;
 }
 
-gm_status gm_transfers_begin(gm_transfers *t, int rank, const gm_program *p, const gm_step_line *line, double now,
+/* The place of a transfer in the list: 0 before its first member begins it. */
+static gm_status find(gm_transfers *t, int channel, int number, int **slot)
+{
+    numbers *of = &t->numbers[channel];
+    if (number >= of->n) {
+        int  n = 2 * number + 16;
+        int *more = realloc(of->list, (size_t)n * sizeof *more);
+        if (!more) return no_memory();
+        memset(more + of->n, 0, (size_t)(n - of->n) * sizeof *more);
+        *of = (numbers){more, n};
+    }
+    *slot = &of->list[number];
+    return GM_OK;
+}
+
+static gm_status add(gm_transfers *t, const transfer *x)
+{
+    if (t->n == t->room) {
+        int       room = t->room ? 2 * t->room : 1024;
+        transfer *more = realloc(t->list, (size_t)room * sizeof *more);
+        if (!more) return no_memory();
+        t->list = more;
+        t->room = room;
+    }
+    t->list[t->n++] = *x;
+    return GM_OK;
+}
+
+gm_status gm_transfers_begin(gm_transfers *t, int ranks, const gm_program *p, const gm_step_line *line, double now,
                              int *out)
 {
     const gm_event *e = line->event;
     const char     *op = gm_journal_text_of(p->step->journal, e->name);
-    bool            sends = !strcmp(op, "send"), receives = !strcmp(op, "receive");
-    int             base, size, place = place_of(t, line->group, rank, &base, &size);
-    key             k = {line->group, base, line->number, -1, -1, 0, "", 0};
-    if (place == size)
-        return GM_FAIL(GM_EINVAL, "rank %d is no member of the group %s of its own step", rank,
-                       t->groups->name[line->group]);
-    if ((sends || receives) && (e->peer < 0 || e->peer >= size))
-        return GM_FAIL(GM_EINVAL, "rank %d: there is no place %d in group %s", rank, e->peer,
-                       t->groups->name[line->group]);
-    if (sends || receives) k.from = sends ? place : e->peer;
-    if (sends || receives) k.to = sends ? e->peer : place;
-    GM_TRY(make_room(t, false));
-    int *slot = slot_of(t, false, &k);
+    int channel = t->classes->channel[t->channels->of[t->channels->start[rank_of(t, ranks)] + line->way]], *slot = NULL;
+    GM_TRY(find(t, channel, line->number, &slot));
     if (!*slot) {
-        t->list[t->n++] = (transfer){.key = k,
-                                     .members = sends || receives ? 2 : size,
-                                     .first_rank = rank,
-                                     .event = e,
-                                     .op = op,
-                                     .bytes = e->bytes,
-                                     .waiter = -1};
+        GM_TRY(add(t, &(transfer){.channel = channel,
+                                  .number = line->number,
+                                  .first_ranks = ranks,
+                                  .event = e,
+                                  .op = op,
+                                  .bytes = e->bytes,
+                                  .waiter = -1}));
         *slot = t->n;
     }
     *out = *slot - 1;
     transfer *x = &t->list[*out];
-    GM_TRY(check_same(x, rank, e, op, t->groups->name[line->group]));
+    GM_TRY(check_same(t, x, ranks, e, op, p->ways[line->way].message));
     if (e->bytes > x->bytes) x->bytes = e->bytes;
-    return ++x->begun == x->members ? become_ready(t, *out, rank, now) : GM_OK;
+    return ++x->begun == t->classes->members[channel] ? become_ready(t, *out, now) : GM_OK;
 }

@@ -1,5 +1,6 @@
 /* carry.c - where the bytes of a tier's objects rest, and how they get there: a file, the host's tier below a GPU, or
  * nowhere on meta. The accounts of a tier. See object.h. */
+#include "../../kernels/journal.h"
 #include "object.h"
 
 uint64_t gm_tier_pages(uint64_t bytes)
@@ -49,9 +50,35 @@ gm_disk_spans *gm_tier_spans(gm_tier *t)
 
 /* ---- the bytes of an object ---- */
 
+/* The record of a step says when bytes begin to move. Through the host to a disk counts as the disk alone. */
+static void record(gm_object *o, bool write)
+{
+    static const char *const names[2][2] = {{"host_read", "host_write"}, {"disk_read", "disk_write"}};
+    const gm_tier           *t = o->tier;
+    gm_journal              *r = t->device->journal;
+    gm_event                *e = r && gm_tier_has_ring(t) ? gm_journal_add(r, GM_EVENT_BEGIN) : NULL;
+    bool                     disk = t->stats.kind == GM_TIER_DISK;
+    o->recorded = 0;
+    if (!e) return;
+    e->id = o->recorded = ++r->ids;
+    e->name = gm_journal_text(r, names[disk][write]);
+    e->group = gm_journal_text(r, disk ? "@disk" : "@host");
+    e->bytes = (double)o->storage->bytes;
+}
+
+/* From here on the rank needs them. */
+static void record_wait(gm_object *o)
+{
+    gm_journal *r = o->tier->device->journal;
+    gm_event   *e = r && o->recorded && o->recorded <= r->ids ? gm_journal_add(r, GM_EVENT_WAIT) : NULL;
+    if (e) e->id = o->recorded;
+    o->recorded = 0;
+}
+
 gm_status gm_object_read(gm_object *o)
 {
     gm_tier *t = o->tier;
+    record(o, false);
     if (t->below) {
         t->stats.read += o->storage->bytes;
         return gm_passages_read(t->ways, o->below->storage, o->memory, o->storage->bytes, &o->way);
@@ -62,6 +89,7 @@ gm_status gm_object_read(gm_object *o)
 gm_status gm_object_write(gm_object *o)
 {
     gm_tier *t = o->tier;
+    record(o, true);
     if (t->below) {
         t->stats.written += o->storage->bytes;
         return gm_passages_write(t->ways, o->below->storage, o->memory, o->storage->bytes, &o->way);
@@ -72,6 +100,7 @@ gm_status gm_object_write(gm_object *o)
 gm_status gm_object_settle(gm_object *o)
 {
     gm_status st = GM_OK;
+    record_wait(o);
     if (o->way) st = gm_passages_settle(o->tier->ways, o->way);
     if (o->transfer) st = gm_disk_wait(o->tier->disk, o->transfer);
     o->transfer = NULL;

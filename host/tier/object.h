@@ -29,6 +29,7 @@ typedef struct gm_object {
     bool              blank;    /* what the tier has of it is of no use: nothing was written yet, or it was discarded */
     gm_disk_transfer *transfer; /* COMING, GOING: of a disk, */
     gm_passage       *way;      /* or to and from the host */
+    int32_t           recorded; /* of what is under way: its id in the record of the step (journal.h); 0: none */
     int               place;    /* in gm_tier.objects; -1: it is on the stack */
     struct gm_object *over, *under; /* on the stack */
 } gm_object;

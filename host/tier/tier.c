@@ -227,7 +227,6 @@ static void close_object(gm_home *home, bool changed)
     if (settle(o) != GM_OK) return; /* the disk is broken, and says so to whoever opens one of its objects next */
     o->blank = false;
     t->stats.stored++;
-    if (!t->disk && !t->below) return;
     if (gm_object_write(o) == GM_OK) o->state = GOING;
     else (void)gm_object_settle(o), leave_ring(o);
 }

@@ -33,7 +33,7 @@ describe("ganymede simulate", function()
     local totals = json.decode(check.out, "check").totals
     assert.equal(totals.peak_bytes, found.memory[1].peak_bytes)
     assert.equal(2, #found.memory)
-    assert.equal(6, found.roles) -- 2 stages, of 4 ranks along data the first, one between and the last
+    assert.same({ 2, 2 }, { found.roles, found.classes }) -- 2 stages, of each the first of 4 data ranks
     assert.is_true(found.bubble > 0 and found.bubble < 1)
     local waited = 0
     for _, row in ipairs(found.exposed) do waited = waited + row.mean end
@@ -46,6 +46,62 @@ describe("ganymede simulate", function()
     assert.equal(one.product_flops, eight.product_flops)
     assert.is_nil(one.bubble)
     assert.near(one.product_flops / (one.seconds * 19.5e12), one.utilization, 1e-12)
+    assert.equal(one.utilization, one.model_utilization)
+  end)
+
+  it("tells what is computed again from what a model needs", function()
+    local plain, again = document("-n", "1"), document("-n", "1", "--set", "recompute=block")
+    assert.equal(plain.product_flops, again.product_flops - again.again_flops)
+    -- forward is a third of the products of blocks, and the head, which is not run again, has few
+    assert.is_true(again.again_flops > 0.2 * plain.product_flops and again.again_flops < plain.product_flops / 3)
+    assert.near(plain.product_flops / (again.seconds * 19.5e12), again.model_utilization, 1e-12)
+    assert.near(again.product_flops / (again.seconds * 19.5e12), again.utilization, 1e-12)
+  end)
+
+  it("knows slow ranks, jitter, power and long runs", function()
+    local even, slow = document("-n", "4"), document("-n", "4", "--straggler", "2=3")
+    assert.is_true(slow.seconds > 2 * even.busy and slow.classes > even.classes)
+    assert.near((3 * even.busy + 3 * even.busy) / 4, slow.busy, 1e-12)
+    local varied = document("-n", "4", "--jitter", "0.2", "--seed", "5")
+    assert.equal(4, varied.classes)
+    assert.are_not.equal(even.seconds, varied.seconds)
+    assert.near(4 * 812.5 * even.seconds, even.energy, 1e-9) -- 6.5 kW for 8; what waits is not known
+    assert.is_nil(even.run)
+    local run = document("-n", "4", "--mtbf", "1e6", "--restart", "60", "--disk-write", "1e6", "--set",
+      "checkpoint.interval=100").run
+    assert.near(100 * even.seconds, run.interval, 1e-9)
+    assert.is_true(run.fraction > 0 and run.fraction <= run.best.fraction)
+    local states = support.run(home, { "check", "recipe.lua", "--json", "-n", "4" })
+    local totals = json.decode(states.out, "check").totals
+    assert.near(totals.parameter_bytes + totals.optimizer_bytes, run.bytes_of_node, 1e-6)
+    assert.near(run.bytes_of_node / 1e6, run.block, 1e-9)
+  end)
+
+  it("reads and writes what is offloaded", function()
+    local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
+    m.disk = { read = 2e8, write = 1e8 }
+    shell.write(home .. "/disk.json", json.encode(m))
+    local function found(...)
+      local said = support.run(home, { "simulate", "recipe.lua", "--machine", "disk.json", "--json", ... })
+      assert.equal(0, said.code, said.err)
+      return json.decode(said.out, "simulate")
+    end
+    local plain, resting = found(), found("--set", "offload={optimizer='disk',disk='.'}")
+    local waits = {}
+    for _, row in ipairs(resting.exposed) do waits[row.axes] = row.mean end
+    assert.is_true(waits["@disk"] > 0)
+    assert.is_true(resting.transfers > plain.transfers and resting.seconds > plain.seconds)
+    local gpu = simulate("--set", "offload={optimizer='disk',disk='.'}")
+    assert.equal(2, gpu.code)
+    assert.is_truthy(gpu.err:find("how fast the processors of a GPU's host", 1, true), gpu.err)
+  end)
+
+  it("draws what ranks do", function()
+    document("-n", "2", "--svg", "t.svg", "--trace-ranks", "2")
+    local text = shell.read(home .. "/t.svg")
+    for _, words in ipairs { "^<svg ", ">rank 0<", ">rank 1<", ">ms<", "waits for all_reduce", "</svg>\n$" } do
+      assert.is_truthy(text:find(words), words)
+    end
   end)
 
   it("writes what ranks do for a trace viewer", function()
@@ -66,7 +122,7 @@ describe("ganymede simulate", function()
   it("prints a summary", function()
     local found = simulate("-n", "2")
     for _, words in ipairs { "a step takes %d.* on 2 ranks of dgx_a100_80g %(data 2%)", "samples a second",
-      "%% of the peak in f32", "waiting: data", "memory: .* at most" } do
+      "%% of the peak in f32 %(MFU; HFU", "waiting: data", "memory: .* at most" } do
       assert.is_truthy(found.out:find(words), words)
     end
   end)
@@ -78,6 +134,9 @@ describe("ganymede simulate", function()
       assert.is_truthy(found.err:find(words), found.err)
     end
     refused("%-%-trace%-ranks belongs to", "--trace-ranks", "2")
+    refused("there is no rank 4", "-n", "4", "--straggler", "4=2")
+    refused("RANK=FACTOR was expected", "--straggler", "4")
+    refused("a number of at least 0", "--jitter=-1")
     refused("there is no machine 'nowhere'", "--machine", "nowhere")
     refused("as rank 0: ", "-n", "7", "--set", "parallel.pipeline=7")
     assert.equal(2, support.run(home, { "simulate", "recipe.lua" }).code)

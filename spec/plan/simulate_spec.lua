@@ -2,6 +2,7 @@
 -- 1e-9 of them holds with room.
 local core = require "ganymede.core"
 local pipeline = require "ganymede.schedules.pipeline"
+local simulate_schedule = require "ganymede.schedules.simulate"
 local support = require "spec.plan.support"
 
 local function near(wanted, got)
@@ -130,7 +131,9 @@ end)
 
 -- ---------------------------------------------------------------- pipelines
 
--- The step of a stage: the actions of a schedule, of 1 s forward and 2 s backward; messages take no time.
+local costs = { forward = 1, backward = 2, backward_input = 1, backward_weight = 1 }
+
+-- The step of a stage: the actions of a schedule, each with its cost; messages take no time.
 local function stage(schedule, rank)
   local events, ids, begun = {}, 0, {}
   for _, a in ipairs(schedule.actions[rank + 1]) do
@@ -142,10 +145,16 @@ local function stage(schedule, rank)
     else
       for _, id in ipairs(begun) do events[#events + 1] = { "wait", id } end
       begun = {}
-      events[#events + 1] = { "op", kind == "forward" and 1 or 2 }
+      events[#events + 1] = { "op", costs[kind] }
     end
   end
   return support.step(rank, { { "pipeline", schedule.stages } }, events)
+end
+
+local function replayed(schedule)
+  local steps = {}
+  for rank = 0, schedule.stages - 1 do steps[rank + 1] = stage(schedule, rank) end
+  return support.simulate(support.machine { switch(1, 0) }, steps, schedule.stages)
 end
 
 describe("the bubble", function()
@@ -153,16 +162,74 @@ describe("the bubble", function()
     for _, sizes in ipairs { { 2, 4 }, { 4, 8 }, { 4, 3 } } do
       local p, m = unpack(sizes)
       it(("of %s with %d stages and %d micro-batches is (p - 1) / (m + p - 1)"):format(name, p, m), function()
-        local schedule = pipeline.build(name, { stages = p, micro_batches = m })
-        local steps, busy = {}, 0
-        for rank = 0, p - 1 do steps[rank + 1] = stage(schedule, rank) end
-        local found = support.simulate(support.machine { switch(1, 0) }, steps, p)
+        local found, busy = replayed(pipeline.build(name, { stages = p, micro_batches = m })), 0
         near(3 * (m + p - 1), found.seconds)
         for _, rank in ipairs(found.ranks) do busy = busy + rank.busy end
         near((p - 1) / (m + p - 1), 1 - busy / (p * found.seconds))
       end)
     end
   end
+
+  -- by ideal time, which is 3 for each micro-batch and chunk (docs/pipelines.md)
+  for _, case in ipairs {
+    { "interleaved", 4, 8, 2, function(p, m, v) return (p - 1) / (v * m) end },
+    { "interleaved", 4, 8, 3, function(p, m, v) return (p - 1) / (v * m) end },
+    { "zb-h1", 4, 8, 1, function(p, m) return (p - 1) / (3 * m) end },
+    { "zb-h1", 3, 12, 1, function(p, m) return (p - 1) / (3 * m) end },
+  } do
+    local name, p, m, v, wanted = unpack(case)
+    it(("of %s with %d stages, %d micro-batches and %d chunks is that of its formula"):format(name, p, m, v), function()
+      local found = replayed(pipeline.build(name, { stages = p, micro_batches = m, chunks = v > 1 and v or nil }))
+      near(wanted(p, m, v), found.seconds / (3 * m * v) - 1)
+    end)
+  end
+
+  for _, case in ipairs { { "gpipe", 3, 5 }, { "1f1b", 4, 6 }, { "interleaved", 3, 6, 2 }, { "zb-h1", 4, 6 },
+    { "zb-h2", 4, 9 }, { "zb-v", 4, 8, 2 } } do
+    local name, p, m, v = unpack(case)
+    it(("of %s is that of the simulator of schedules"):format(name), function()
+      local schedule = pipeline.build(name, { stages = p, micro_batches = m, chunks = v })
+      local found, simulated = replayed(schedule), simulate_schedule(schedule)
+      near(simulated.time, found.seconds)
+      for rank = 1, p do near(3 * m * (v or 1), found.ranks[rank].busy) end
+      if name == "zb-h2" or name == "zb-v" then near(3 * m * (v or 1), simulated.span) end -- a rank never idles
+    end)
+  end
+end)
+
+describe("offloaded bytes", function()
+  local disk = { read = 10, write = 5, latency = 0.5 }
+
+  it("come while the rank works, and share the disk of a node", function()
+    local m = support.machine({ switch(1, 0) }, { disk = disk, ranks_per_node = 2 })
+    local events = { { "begin", "disk_read", "@disk", 20 }, { "op", 1 }, { "wait", 1 } }
+    local alone = support.simulate(m, { support.step(0, {}, events) }, 1)
+    near(0.5 + 20 / 10, alone.seconds)
+    near(1.5, alone.ranks[1].exposed["@disk"])
+    -- of 3 ranks, two share a disk
+    local three = support.simulate(m, { support.step(0, { { "data", 3 } }, events) }, 3)
+    near(0.5 + 2 * 20 / 10, three.ranks[1].seconds)
+    near(0.5 + 2 * 20 / 10, three.ranks[2].seconds)
+    near(0.5 + 20 / 10, three.ranks[3].seconds)
+  end)
+
+  it("go at the rate of writes, beside reads, also where ranks move the bytes of other operations", function()
+    local events = { { "begin", "disk_write", "@disk", 20 }, { "begin", "disk_read", "@disk", 20 }, { "op", 1 },
+      { "wait", 2 }, { "wait", 1 } }
+    for _, moves in ipairs { false, true } do
+      local m = support.machine({ switch(1, 0) }, { disk = disk, host_moves = moves })
+      near(0.5 + 20 / 5, support.simulate(m, { support.step(0, {}, events) }, 1).seconds)
+    end
+  end)
+
+  it("go to the host by a link of each rank", function()
+    local m = support.machine({ switch(1, 0) }, { host = { bandwidth = 4, latency = 0.25 }, ranks_per_node = 2 })
+    local events = { { "begin", "host_write", "@host", 8 }, { "wait", 1 }, { "begin", "host_read", "@host", 4 },
+      { "wait", 2 } }
+    near(2 * 0.25 + 3, support.simulate(m, { support.step(0, { { "data", 2 } }, events) }, 2).seconds)
+    local path = support.step(0, {}, { { "begin", "disk_read", "@disk", 8 } })
+    assert.error_matches(function() support.simulate(m, { path }, 1) end, "does not say how fast it is: add disk.read")
+  end)
 end)
 
 describe("a replay", function()
@@ -175,6 +242,8 @@ describe("a replay", function()
     assert.error_matches(function() support.simulate(m, { waits, nothing }, 2) end, "rank 0 waits for all_reduce")
     assert.error_matches(function() support.simulate(m, { waits, other }, 2) end,
       "ranks 0 and 1 do not make the same call 1 of group data")
+    local function rooted(rank, root) return support.step(rank, axes, { { "begin", "reduce", "data", 8, root } }) end
+    assert.error_matches(function() support.simulate(m, { rooted(0, 0), rooted(1, 1) }, 2) end, "the same call 1")
     local strange = support.step(0, axes, { { "begin", "all_reduce", "colour", 8 } })
     assert.error_matches(function() support.simulate(m, { strange }, 2) end, "cannot read the group 'colour'")
   end)

@@ -47,6 +47,7 @@ local cases = {
   { "on one rank", 1, {}, is_memory },
   { "with data parallelism and ZeRO", 2, { "zero={stage=2}" }, is_memory },
   { "with tensors cut", 2, { "parallel.tensor={size=2,mode=\"1d\"}" }, is_memory },
+  { "with states on a disk", 1, { "offload={optimizer='disk',disk='.'}" }, is_work },
   { "with two stages", 2, { "parallel.pipeline=2", "num_microbatches=4" }, is_work },
 }
 

@@ -10,7 +10,7 @@ local folder, files = nil, 0
 --- Writes a step -> its path. events: a list of { "op", bytes }, { "begin", op, group, bytes, peer }, { "wait", id },
 -- { "alloc", bytes }, { "free", bytes }. An op is an `add` that moves so many bytes. axes: a list of { name, size }.
 function support.step(rank, axes, events)
-  folder = folder or shell.temporary_folder()
+  if not folder or not os.rename(folder, folder) then folder = shell.temporary_folder() end -- that of a file is removed
   files = files + 1
   local texts, order, lines, id = {}, {}, {}, 0
   local function text(word)

@@ -10,18 +10,43 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
+local timeline_svg = require "ganymede.plan.timeline_svg"
 
 local verb = { prints = true, summary = "predict a step of a recipe on the ranks of any machine" }
 
 verb.examples = { "ganymede simulate first.lua -n 64 --machine dgx_a100_80g",
   "ganymede simulate first.lua -n 2 --machine here.json --trace step.json" }
 
+local function positive(text)
+  local n = tonumber(text)
+  if not n or n <= 0 then return nil, "a number above 0 was expected, got " .. text end
+  return n
+end
+
+local function not_negative(text)
+  local n = tonumber(text)
+  if not n or n < 0 then return nil, "a number of at least 0 was expected, got " .. text end
+  return n
+end
+
 function verb.arguments(parser)
   run.shared_arguments(parser)
   parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE"
     :count(1)
   parser:option("--trace", "write what the first ranks do and when, as Chrome's trace events"):argname "FILE"
-  parser:option("--trace-ranks", "the number of ranks in --trace (default 8)"):argname "N":convert(session.integer(1))
+  parser:option("--trace-ranks", "the number of ranks in --trace and --svg (default 8)"):argname "N"
+    :convert(session.integer(1))
+  parser:option("--svg", "draw what the first ranks do (--trace-ranks)"):argname "FILE"
+  parser:option("--jitter", "let the time of each op vary: the standard deviation of its logarithm (0.05: 5 %)")
+    :argname "SIGMA":convert(not_negative)
+  parser:option("--straggler", "let the ops of a rank take FACTOR times as long"):argname "RANK=FACTOR":count "*"
+  parser:option("--mtbf", "the mean seconds between failures of a node; default: of the machine"):argname "SECONDS"
+    :convert(positive)
+  parser:option("--restart", "the seconds from a failure to the next step; default: of the machine"):argname "SECONDS"
+    :convert(not_negative)
+  parser:option("--disk-write", "bytes per second that a node writes; default: of the machine"):argname "RATE"
+    :convert(positive)
+  parser:flag("--unfolded", "replay each rank by itself, also where one stands for others; the figures are the same")
   parser:option("--keep", "keep the records of the roles in this folder"):argname "DIR"
   parser:flag("--json", "print one JSON document instead of tables")
 end
@@ -57,6 +82,21 @@ local function duration(seconds)
   return ("%.4g us"):format(1e6 * seconds)
 end
 
+local function long(seconds)
+  if seconds >= 7200 then return ("%.3g h"):format(seconds / 3600) end
+  return seconds >= 120 and ("%.3g min"):format(seconds / 60) or duration(seconds)
+end
+
+local function print_run(r)
+  print(("  %.2f %% of a long run is useful: a checkpoint each %s (%s a node), a failure each %s on %d nodes"):format(
+    100 * r.fraction, long(r.interval), machine.bytes(r.bytes_of_node), long(r.mtbf), r.nodes))
+  print(("    a checkpoint stops ranks for %s and is written %s later; a restart takes %s"):format(long(r.block),
+    long(r.write), long(r.restart)))
+  print(("    best: each %s, %.2f %% (Young %s, Daly %s); a month played: %.2f %%, %d failures"):format(
+    long(r.best.interval), 100 * r.best.fraction, long(r.young), long(r.daly), 100 * r.month.fraction,
+    r.month.failures))
+end
+
 local function part(seconds, found) return ("%.1f %%"):format(100 * seconds / found.seconds) end
 
 local function print_found(found)
@@ -64,12 +104,12 @@ local function print_found(found)
   for i, axis in ipairs(found.mesh) do axes[i] = ("%s %d"):format(axis.name, axis.size) end
   print(("a step takes %s on %d rank%s of %s%s"):format(duration(found.seconds), found.world,
     found.world == 1 and "" or "s", found.machine, #axes > 0 and " (" .. table.concat(axes, ", ") .. ")" or ""))
-  print(("  %d role%s rehearsed, %d operations between ranks replayed"):format(found.roles,
-    found.roles == 1 and "" or "s", found.transfers))
+  print(("  %d rank%s rehearsed, %d of %d replayed for all, %d operations between ranks"):format(found.rehearsed,
+    found.rehearsed == 1 and "" or "s", found.classes, found.world, found.transfers))
   print(("  %.4g samples a second"):format(found.samples_per_second))
   if found.utilization then
-    print(("  %.1f %% of the peak in %s: %.4g FLOP of products in a step, what runs again included"):format(
-      100 * found.utilization, found.dtype, found.product_flops))
+    print(("  %.1f %% of the peak in %s (MFU; HFU with what runs again %.1f %%): %.4g FLOP of products"):format(
+      100 * found.model_utilization, found.dtype, 100 * found.utilization, found.product_flops))
   else
     print(("  the machine names no peak in %s"):format(found.dtype))
   end
@@ -80,6 +120,11 @@ local function print_found(found)
       part(row.mean, found), duration(row.most)))
   end
   if found.bubble then print(("  bubble of the pipeline %.1f %%"):format(100 * found.bubble)) end
+  if found.energy then
+    print(("  energy of a step %s%.4g kJ, %.4g J a sample"):format(found.energy_is_bound and "at most " or "",
+      found.energy / 1e3, found.energy / (found.samples_per_second * found.seconds)))
+  end
+  if found.run then print_run(found.run) end
   for _, row in ipairs(found.memory) do
     local limit = found.memory_of_rank
     print(("  %s%s at most, %s of it parameters%s"):format(#found.memory > 1 and ("stage %d: "):format(row.stage) or
@@ -88,17 +133,42 @@ local function print_found(found)
   end
 end
 
+-- { "3=1.5" } -> { [3] = 1.5 }
+local function stragglers(given)
+  local out = {}
+  for _, text in ipairs(given or {}) do
+    local rank, factor = text:match "^(%d+)=([%d.eE+-]+)$"
+    if not tonumber(factor) then failure(2, "--straggler %s: RANK=FACTOR was expected, such as 3=1.5", text) end
+    out[tonumber(rank)] = tonumber(factor)
+  end
+  return next(out) and out or nil
+end
+
+local function check_files(args)
+  for _, name in ipairs { "trace", "svg" } do
+    local ok, why = true, nil
+    if args[name] then ok, why = core.check_writable(args[name]) end
+    if not ok then failure(2, "--%s: %s", name, why) end
+  end
+end
+
 function verb.run(args)
-  if args.trace_ranks and not args.trace then failure(2, "--trace-ranks belongs to --trace FILE") end
-  local ok, why = true, nil
-  if args.trace then ok, why = core.check_writable(args.trace) end
-  if not ok then failure(2, "--trace: %s", why) end
+  if args.trace_ranks and not args.trace and not args.svg then
+    failure(2, "--trace-ranks belongs to --trace FILE or --svg FILE")
+  end
+  check_files(args)
   local ranks = args.ranks or 1
-  local spans_of = args.trace and math.min(args.trace_ranks or 8, ranks) or 0
+  local spans_of = (args.trace or args.svg) and math.min(args.trace_ranks or 8, ranks) or 0
   local simulate = require "ganymede.plan.simulate"
   local found, spans = session.with_signals({}, simulate, { recipe = args.recipe, ranks = ranks, set = args.set,
-    seed = args.seed, machine = args.machine, spans = spans_of, keep = args.keep })
+    seed = args.seed, machine = args.machine, spans = spans_of, keep = args.keep, jitter = args.jitter,
+    slower = stragglers(args.straggler), unfolded = args.unfolded, mtbf = args.mtbf, restart = args.restart,
+    disk_write = args.disk_write })
   if args.trace then write_trace(args.trace, spans, spans_of) end
+  if args.svg then
+    core.write_whole(args.svg, timeline_svg(spans, spans_of, found.seconds,
+      ("a step of %s on %s, %d ranks: %s"):format(args.recipe, found.machine, ranks, duration(found.seconds))))
+  end
   if not args.json then return print_found(found) end
   for _, name in ipairs { "mesh", "exposed", "memory" } do found[name] = json.array(found[name]) end
   print(json.encode(found, { indent = true }))

@@ -3,9 +3,10 @@
 --     local found, failed = rehearsal { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, calls = true }
 --     local found = rehearsal { recipe = "r.lua", sections = true }         -- check --sections
 --     local found = rehearsal { recipe = "r.lua", ranks = 8, regions = true }  -- check --regions; and so on
+--     local finish = rehearsal.start { ... }                                -- others can be started before finish()
 --
--- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. Rehearsals
--- run one after the other. A signal to this process also reaches them, because they are in its process group.
+-- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. A signal to
+-- this process also reaches them, because they are in its process group.
 -- @module ganymede.job.rehearsal
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -43,20 +44,25 @@ end
 -- Returns the document in a text, after whatever the recipe has printed.
 local function json_in(text) return text:match "^{\n.*$" or text:match "\n({\n.*)$" or text end
 
-return function(given)
-  local said = os.tmpname()
-  local words = words_of(given)
-  local command = ("GANYMEDE_ROOT=%s %s 2>%s; s=$?; echo; echo $s"):format(machine.quote(GANYMEDE_ROOT),
-    table.concat(words, " "), machine.quote(said))
+-- Starts a rehearsal -> a function that waits for its end and returns what the module does.
+local function start(given)
+  local said, printed = os.tmpname(), os.tmpname() -- printed: a file, so that nobody need read while it runs
+  local command = ("GANYMEDE_ROOT=%s %s >%s 2>%s; echo $?"):format(machine.quote(GANYMEDE_ROOT),
+    table.concat(words_of(given), " "), machine.quote(printed), machine.quote(said))
   local pipe = assert(io.popen(command, "r"))
-  local text = pipe:read "*a"
-  pipe:close()
-  local complaint = machine.read(said) or ""
-  os.remove(said)
-  local document, code = text:match "^(.*)\n(%d+)\n$"
-  code = tonumber(code) or 1
-  if code == 0 then return json.decode(json_in(document), "check --json") end
-  if code == 130 or code == 143 then failure(code, "stopped while rehearsing") end
-  local ours = pcall(failure.new, code, "") -- a process that a signal killed has another
-  return nil, { code = ours and code or 1, text = message(complaint, code) }
+  return function()
+    local code = tonumber(pipe:read "*l" or "") or 1
+    pipe:close()
+    local complaint, text = machine.read(said) or "", machine.read(printed) or ""
+    os.remove(said)
+    os.remove(printed)
+    if code == 0 then return json.decode(json_in(text), "check --json") end
+    if code == 130 or code == 143 then failure(code, "stopped while rehearsing") end
+    local ours = pcall(failure.new, code, "") -- a process that a signal killed has another
+    return nil, { code = ours and code or 1, text = message(complaint, code) }
+  end
 end
+
+local rehearsal = { start = start }
+
+return setmetatable(rehearsal, { __call = function(_, given) return start(given)() end })

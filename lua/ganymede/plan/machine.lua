@@ -37,6 +37,34 @@ machine.schema = {
   links = { type = "table", default = {}, doc = "the links, from the inside outwards" },
   efficiency = { type = "table", default = {}, doc = "the part of the bandwidth that an operation reaches, by name" },
   disk = { type = "table", optional = true, doc = "the disk of a node" },
+  -- what simulations of long runs need; what a file does not say is not simulated
+  host = { type = "table", optional = true, doc = "a rank's own link to the memory of its host, for offload" },
+  power = { type = "table", optional = true, doc = "the power of a rank with its share of the node" },
+  failures = { type = "table", optional = true, doc = "how often nodes fail, and what a restart takes" },
+  jitter = { type = "number", min = 0, default = 0,
+    doc = "standard deviation of the logarithm of the time of an op, whose mean stays" },
+}
+
+machine.host_schema = {
+  bandwidth = rate "bytes per second one way",
+  latency = { type = "number", min = 0, default = 0, doc = "the seconds of a copy" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
+}
+
+machine.power_schema = {
+  busy = { type = "number", min = 0, doc = "watts of a rank in an op" },
+  idle = { type = "number", min = 0, optional = true,
+    doc = "watts of a rank that waits; not said: an energy is an upper bound" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
+}
+
+machine.failures_schema = {
+  mtbf_of_node = { type = "number", above = 0, doc = "the mean seconds between two failures of a node" },
+  restart = { type = "number", min = 0, optional = true, doc = "the seconds from a failure to the first new step" },
+  copy = { type = "number", above = 0, optional = true,
+    doc = "bytes per second at which a rank copies its state before it is written; default: it stops until the disk "
+      .. "has it" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
 machine.rate_schema = {
@@ -153,7 +181,9 @@ function machine.check(given, name)
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)
-  if out.disk then out.disk = checked(name .. ": disk", machine.disk_schema, out.disk) end
+  for _, key in ipairs { "disk", "host", "power", "failures" } do
+    if out[key] then out[key] = checked(name .. ": " .. key, machine[key .. "_schema"], out[key]) end
+  end
   return out
 end
 

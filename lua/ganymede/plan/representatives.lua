@@ -2,6 +2,8 @@
 --
 --     local list = representatives.list(mesh)                          -- first, between or last along each axis
 --     local list = representatives.list(mesh, { pipeline = true })     -- every coordinate of this axis
+--     local list = representatives.list(mesh, { data = "first" })      -- the first coordinate stands for all;
+--                                                                          "second": for all but the first
 --     local role = representatives.of(mesh, whole)                     -- rank + 1 -> place in that list
 --
 -- mesh: a list of { name, size }, slowest first. The trap: that ranks between the first and the last along an axis do
@@ -9,11 +11,24 @@
 -- @module ganymede.plan.representatives
 local representatives = {}
 
-local function is_whole(axis, whole) return axis.size <= 3 or (whole or {})[axis.name] or false end
+-- How many coordinates, from the first on, of which the last stands for the rest; nil: otherwise.
+local few = { first = 1, second = 2 }
+local function few_of(axis, whole)
+  local n = few[(whole or {})[axis.name]]
+  return n and math.min(n, axis.size)
+end
+
+local function is_whole(axis, whole)
+  return not few_of(axis, whole) and (axis.size <= 3 or (whole or {})[axis.name]) or false
+end
 
 -- Returns the coordinates along an axis that represent all: { { at, "first" }, ... }.
 local function places(axis, whole)
   local list = { { 0, "first" } }
+  if few_of(axis, whole) then
+    if few_of(axis, whole) == 2 then list[2] = { 1, "other" } end
+    return list
+  end
   local step = is_whole(axis, whole) and 1 or math.max(1, axis.size - 2)
   for at = 1, axis.size - 2, step do
     list[#list + 1] = step == 1 and { at, axis.size == 3 and "between" or ("at %d"):format(at) }
@@ -43,7 +58,9 @@ end
 
 -- Returns how many places of an axis are in the list, and which of them (from 0) stands for a coordinate.
 local function place_of(axis, whole, at)
-  if axis.size <= 3 or is_whole(axis, whole) then return axis.size, at end
+  local n = few_of(axis, whole)
+  if n then return n, math.min(at, n - 1) end
+  if is_whole(axis, whole) then return axis.size, at end
   return 3, at == 0 and 0 or at == axis.size - 1 and 2 or 1
 end
 
@@ -66,7 +83,7 @@ end
 function representatives.folded(mesh, whole)
   local out = {}
   for _, axis in ipairs(mesh) do
-    if axis.size > 3 and not is_whole(axis, whole) then out[#out + 1] = axis.name end
+    if axis.size > 1 and not is_whole(axis, whole) then out[#out + 1] = axis.name end
   end
   return out
 end

@@ -1,59 +1,17 @@
---- Predicts a step of a recipe on N ranks of a machine: one rehearsal of each role, then a replay of all ranks in C.
+--- Predicts a step of a recipe on N ranks of a machine: rehearsals of the ranks that differ, then a replay of all in C.
 --
---     local found = simulate { recipe = "r.lua", ranks = 64, machine = "dgx_a100_80g" }
+--     local found, spans = simulate { recipe = "r.lua", ranks = 64, machine = "dgx_a100_80g" }
 --
--- The roles are those of ganymede.plan.representatives: every coordinate along pipeline and sequence, and of other axes
--- with more than 3 ranks the first, one between and the last. Each rank of the world has a clock of its own in the
--- replay (host/plan/simulate.h): only rehearsals are folded. The trap: if ranks send messages along a folded axis, or
--- differ there, one cannot stand for another. Messages are noticed and refused.
+-- ganymede.plan.stand_ins says which ranks are rehearsed. The replay has every rank of the world, but ranks that do the
+-- same at the same time are replayed once, where that is exact (host/plan/classes.c). The trap: jitter makes all ranks
+-- differ, so a replay with it takes as much longer as there are ranks of a class.
 -- @module ganymede.plan.simulate
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local goodput = require "ganymede.plan.goodput"
 local machines = require "ganymede.plan.machine"
 local parallel = require "ganymede.job.parallel"
-local rehearsal = require "ganymede.job.rehearsal"
-local representatives = require "ganymede.plan.representatives"
-
--- Axes along which ranks do not all do the same.
-local whole = { pipeline = true, sequence = true }
-
--- ---------------------------------------------------------------- rehearsals
-
-local function rehearsed(given, rank, path)
-  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = given.set,
-    seed = given.seed, calls = given.ranks > 1, step_file = path }
-  if not found then failure(failed.code, "as rank %d: %s", rank, failed.text) end
-  if found.totals.offloaded_bytes then
-    failure(2, "a simulation does not know disks and host memory yet: rehearse the recipe without `offload`")
-  end
-  return found
-end
-
-local function refuse_folded_messages(mesh, found)
-  local folded = {}
-  for _, name in ipairs(representatives.folded(mesh, whole)) do folded[name] = true end
-  for _, call in ipairs(found.calls or {}) do
-    if call.text:find "^send " or call.text:find "^receive " then
-      for _, name in ipairs(parallel.axis_names(call.group)) do
-        if folded[name] then
-          failure(2, "ranks send messages along '%s', of which only the first, one between and the last are rehearsed: "
-            .. "a simulation cannot tell what the others send (at most 3 ranks along it)", name)
-        end
-      end
-    end
-  end
-end
-
--- Returns the list of roles with what each rehearsal found and its file, and the mesh.
-local function rehearse_all(given, path)
-  local first = rehearsed(given, 0, path(1))
-  local roles = representatives.list(first.mesh, whole)
-  for i, role in ipairs(roles) do
-    role.found = i == 1 and first or rehearsed(given, role.rank, path(i))
-    refuse_folded_messages(first.mesh, role.found)
-  end
-  return roles, first.mesh
-end
+local stand_ins = require "ganymede.plan.stand_ins"
 
 -- ---------------------------------------------------------------- what is said of a replay
 
@@ -65,13 +23,13 @@ local function has_axis(group, axis)
 end
 
 -- Returns the list of { axes, mean, most }: seconds in which ranks wait for operations of a group, the longest first.
-local function exposed_of(replay)
+local function exposed_of(replay, world)
   local rows, by = {}, {}
-  for _, rank in ipairs(replay.ranks) do
-    for group, seconds in pairs(rank.exposed) do
+  for _, class in ipairs(replay.classes) do
+    for group, seconds in pairs(class.exposed) do
       local row = by[group] or { axes = group, mean = 0, most = 0 }
       if not by[group] then by[group], rows[#rows + 1] = row, row end
-      row.mean, row.most = row.mean + seconds / #replay.ranks, math.max(row.most, seconds)
+      row.mean, row.most = row.mean + seconds * class.count / world, math.max(row.most, seconds)
     end
   end
   table.sort(rows, function(a, b) return a.mean > b.mean or (a.mean == b.mean and a.axes < b.axes) end)
@@ -79,17 +37,17 @@ local function exposed_of(replay)
 end
 
 -- The part of the step in which a mean rank neither computes nor waits for other axes than the pipeline's.
-local function bubble_of(replay, mesh)
+local function bubble_of(replay, mesh, world)
   local stages, used = 1, 0
   for _, axis in ipairs(mesh) do stages = axis.name == "pipeline" and axis.size or stages end
   if stages == 1 then return nil end
-  for _, rank in ipairs(replay.ranks) do
-    used = used + rank.busy
-    for group, seconds in pairs(rank.exposed) do
-      if not has_axis(group, "pipeline") then used = used + seconds end
+  for _, class in ipairs(replay.classes) do
+    used = used + class.count * class.busy
+    for group, seconds in pairs(class.exposed) do
+      if not has_axis(group, "pipeline") then used = used + class.count * seconds end
     end
   end
-  return 1 - used / (#replay.ranks * replay.seconds)
+  return 1 - used / (world * replay.seconds)
 end
 
 -- Returns the list of { stage, peak_bytes, parameter_bytes }: the most of all roles of each stage.
@@ -113,31 +71,125 @@ local function memory_of(roles, mesh)
   return rows
 end
 
-local function products_of(roles, role_of)
-  local total = 0
-  for _, role in ipairs(role_of) do total = total + roles[role].found.totals.product_flops_per_step end
-  return total
+-- Returns the FLOPs of products of all ranks, and of those the ones that run again.
+local function products_of(replay, role_of)
+  local all, again = 0, 0
+  for _, role in ipairs(role_of) do
+    all, again = all + replay.products[role].all, again + replay.products[role].again
+  end
+  return all, again
 end
 
-local function figures(replay, roles, role_of, mesh, about)
-  local world, busy = #role_of, 0
-  for _, rank in ipairs(replay.ranks) do busy = busy + rank.busy / world end
-  local products = products_of(roles, role_of)
+-- Joules of a step: ranks in ops, and ranks that wait, who take as much if the machine does not say. nil: it says
+-- nothing of power.
+local function energy_of(replay, about)
+  if not about.power then return nil end
+  local joules, idle = 0, about.power.idle or about.power.busy
+  for _, class in ipairs(replay.classes) do
+    joules = joules + class.count * (class.busy * about.power.busy + (replay.seconds - class.busy) * idle)
+  end
+  return joules
+end
+
+-- ---------------------------------------------------------------- checkpoints and failures
+
+-- Returns a setting that is a number.
+local function setting(found, name)
+  for _, row in ipairs(found.settings) do
+    if row.key == name then return tonumber(row.value) end
+  end
+  return nil
+end
+
+-- How many data ranks hold the same parameters, and the same states of the optimizer. ZeRO cuts over `shard`, or over
+-- all data ranks if the mesh has no such axis.
+local function copies_of(found, mesh)
+  local size, stage = { data = 1, shard = 1 }, setting(found, "zero") or setting(found, "zero.stage") or 0
+  for _, axis in ipairs(mesh) do size[axis.name] = axis.size end
+  local all, cut = size.data * size.shard, size.shard > 1 and size.data or 1
+  return stage >= 3 and cut or all, stage >= 1 and cut or all
+end
+
+-- The bytes of a checkpoint that each node writes on average. What tensor ranks hold twice (norms, biases) counts
+-- twice.
+local function bytes_of_node(found, role_of, nodes)
+  local parameters, states = copies_of(found.roles[1].found, found.mesh)
+  local bytes = 0
+  for _, role in ipairs(role_of) do
+    local totals = found.roles[role].found.totals
+    bytes = bytes + totals.parameter_bytes / parameters + totals.optimizer_bytes / states
+  end
+  return bytes / nodes
+end
+
+-- Returns what ganymede.plan.goodput says; nil: failures, restarts or disks are not known.
+local function run_of(given, about, found, replay)
+  local failures, disk = about.failures or {}, about.disk or { latency = 0 }
+  local mtbf, restart = given.mtbf or failures.mtbf_of_node, given.restart or failures.restart
+  local rate, world = given.disk_write or disk.write, #found.of
+  if not mtbf or not restart or not rate then return nil end
+  local nodes = math.ceil(world / about.ranks_per_node)
+  local bytes = bytes_of_node(found, found.of, nodes)
+  local write = disk.latency + bytes / rate
+  local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
+  local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart,
+    block = copy or write, write = copy and write or 0,
+    steps = setting(found.roles[1].found, "checkpoint.interval"), seed = given.seed }
+  out.bytes_of_node, out.nodes = bytes, nodes
+  return out
+end
+
+-- ---------------------------------------------------------------- all of it
+
+local function figures(given, replay, found, about)
+  local world, busy = #found.of, 0
+  local roles, mesh = found.roles, found.mesh
+  for _, class in ipairs(replay.classes) do busy = busy + class.busy * class.count / world end
+  local products, again = products_of(replay, found.of)
   local totals = roles[1].found.totals
+  local peak = about.peak > 0 and replay.seconds * world * about.peak
   return {
-    seconds = replay.seconds, world = world, mesh = mesh, roles = #roles, transfers = replay.transfers,
-    machine = about.name, dtype = roles[1].found.dtype, busy = busy, exposed = exposed_of(replay),
-    bubble = bubble_of(replay, mesh), memory = memory_of(roles, mesh), memory_of_rank = about.memory,
-    product_flops = products, utilization = about.peak > 0 and products / (replay.seconds * world * about.peak) or nil,
-    samples_per_second = totals.samples_per_step / replay.seconds,
+    seconds = replay.seconds, world = world, mesh = mesh, roles = #roles, rehearsed = found.rehearsed,
+    classes = #replay.classes, transfers = replay.transfers, machine = about.name, dtype = roles[1].found.dtype,
+    busy = busy, exposed = exposed_of(replay, world), bubble = bubble_of(replay, mesh, world),
+    memory = memory_of(roles, mesh), memory_of_rank = about.memory, product_flops = products, again_flops = again,
+    utilization = peak and products / peak or nil, model_utilization = peak and (products - again) / peak or nil,
+    samples_per_second = totals.samples_per_step / replay.seconds, energy = energy_of(replay, about),
+    energy_is_bound = about.power and not about.power.idle or nil,
+    run = run_of(given, about, found, replay),
   }
 end
 
---- Simulates. given: recipe, ranks, machine (of machine.read), set, seed, spans (the number of ranks of which every op
--- is listed), and keep (a folder for the steps; default: temporary files). Returns figures and the spans.
+-- On a GPU, states that are offloaded are updated by the processors of the host, of which a machine says nothing.
+local function refuse_updates_on_host(found, about)
+  local first = found.roles[1].found
+  if about.device ~= "gpu" or not first.totals.offloaded_bytes then return end
+  for _, row in ipairs(first.settings) do
+    if (row.key == "offload.optimizer" or row.key == "offload.memory") and row.value and row.value ~= "none" then
+      failure(2, "%s: a simulation does not know how fast the processors of a GPU's host update the optimizer; "
+        .. "parameters, gradients and activations can be offloaded", row.key)
+    end
+  end
+end
+
+local function check_stragglers(given)
+  for rank, factor in pairs(given.slower or {}) do
+    if rank >= given.ranks then
+      failure(2, "there is no rank %d to be slow: ranks are 0 to %d", rank, given.ranks - 1)
+    end
+    if factor <= 0 then failure(2, "rank %d cannot take %g times as long: a number above 0 is needed", rank, factor) end
+  end
+end
+
+--- Simulates. given: recipe, ranks, machine (of machine.read), set, seed (also of jitter), spans (the number of ranks
+-- of which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
+-- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node),
+-- restart (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether
+-- every rank is replayed by itself; the figures are the same). Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
   local paths, own = {}, not given.keep and os.tmpname() or nil
+  check_stragglers(given)
   if given.keep then core.make_folders(given.keep) end
   local function path(i)
     paths[i] = ("%s.%d"):format(own or given.keep .. "/step", i)
@@ -149,10 +201,14 @@ return function(given)
     for _, file in pairs(paths) do os.remove(file) end
   end
   return failure.protect(clean, function()
-    local roles, mesh = rehearse_all(given, path)
-    local role_of = representatives.of(mesh, whole)
-    machines.peak_of(about, roles[1].found.dtype)
-    local replay = core.simulate(about, paths, role_of, given.spans or 0)
-    return figures(replay, roles, role_of, mesh, about), replay.spans
+    local found = stand_ins { recipe = given.recipe, ranks = given.ranks, set = given.set, seed = given.seed,
+      path = path, device = about.device }
+    local steps = {}
+    refuse_updates_on_host(found, about)
+    for i, role in ipairs(found.roles) do steps[i] = role.path end
+    machines.peak_of(about, found.roles[1].found.dtype)
+    local replay = core.simulate(about, steps, found.of, { spans = given.spans, slower = given.slower,
+      jitter = given.jitter or about.jitter, seed = given.seed, unfolded = given.unfolded })
+    return figures(given, replay, found, about), replay.spans
   end)
 end

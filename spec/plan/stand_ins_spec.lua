@@ -1,0 +1,78 @@
+-- Which ranks stand for others: the steps of all ranks against those of the ranks that stand for them, in every mode.
+local core = require "ganymede.core"
+local json = require "ganymede.base.json"
+local stand_ins = require "ganymede.plan.stand_ins"
+local support = require "spec.cli.support"
+
+local home = support.home([[
+local here = debug.getinfo(1, "S").source:match "^@(.*)/[^/]*$" or "."
+return {
+  name = "small", seed = 1, steps = 3, clip_grad_norm = 1,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 15, width = 32, depth = 4, heads = 8 },
+  data = { train = { type = "Text", path = here .. "/text.txt", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 32 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 3e-3 },
+}
+]], { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
+
+local function found(ranks, set)
+  return stand_ins { recipe = home .. "/recipe.lua", ranks = ranks, set = set,
+    path = function(i) return ("%s/step%d"):format(home, i) end }
+end
+
+local function simulated(ranks, ...)
+  local said = support.run(home, { "simulate", "recipe.lua", "--machine", "dgx_a100_80g", "--json", "-n",
+    tostring(ranks), ... })
+  assert.equal(0, said.code, said.err)
+  return json.decode(said.out, "simulate")
+end
+
+-- Compares the step of a rank with that of its role.
+local function check(study, set, ranks)
+  for _, rank in ipairs(ranks) do
+    local path = ("%s/rank%d"):format(home, rank)
+    local words = { "check", "recipe.lua", "-n", tostring(#study.of), "--rank", tostring(rank), "--step-file", path }
+    for _, s in ipairs(set) do words[#words + 1], words[#words + 2] = "--set", s end
+    local said = support.run(home, words)
+    assert.equal(0, said.code, said.err)
+    assert.is_true(core.steps_alike(study.roles[study.of[rank + 1]].path, path), "rank " .. rank)
+  end
+end
+
+describe("stand-ins", function()
+  it("of data ranks are the first, and of tensor ranks in 1D the first and the second", function()
+    local set = { "parallel.tensor={size=4,mode='1d'}", "zero=1" }
+    local study = found(16, set)
+    assert.equal(2, #study.roles)
+    check(study, set, { 7, 9, 10, 12 }) -- none of them was rehearsed
+  end)
+
+  it("of ranks that send broadcasts in turn are all of them", function()
+    local said = simulated(16, "--set", "parallel.tensor={size=16,mode='2d'}")
+    for _, axis in ipairs(said.mesh) do assert.equal(4, axis.size) end
+    assert.same({ 16, 16 }, { said.roles, said.rehearsed })
+    assert.is_true(said.seconds > said.busy)
+  end)
+
+  it("serve the other modes above 3 ranks an axis", function()
+    local said = simulated(64, "--set", "parallel.tensor={size=64,mode='3d'}", "--set", "model.heads=16")
+    for _, axis in ipairs(said.mesh) do assert.equal(4, axis.size) end
+    assert.is_true(said.rehearsed < 16 and said.classes < 16)
+    assert.is_true(said.seconds > said.busy)
+  end)
+
+  it("differ where messages go another distance", function()
+    local step = require "spec.plan.support".step
+    local mesh = { { "data", 4 } }
+    local function sends(rank, to) return step(rank, mesh, { { "begin", "send", "data", 8, to } }) end
+    assert.is_true(core.steps_alike(sends(0, 1), sends(3, 0)))
+    assert.is_false(core.steps_alike(sends(0, 1), sends(3, 1)))
+    local function sums(rank, root) return step(rank, mesh, { { "begin", "reduce", "data", 8, root } }) end
+    assert.is_true(core.steps_alike(sums(0, 1), sums(3, 1)))
+    assert.is_false(core.steps_alike(sums(0, 1), sums(3, 0)))
+    assert.is_true(core.step_has_places(sums(0, 1), "data"))
+    assert.is_false(core.step_has_places(step(0, mesh, { { "begin", "all_reduce", "data", 8 } }), "data"))
+    assert.is_false(core.steps_alike(step(0, mesh, { { "op", 1 } }), step(1, mesh, { { "op", 2 } })))
+    assert.is_false(core.steps_alike(step(0, mesh, { { "alloc", 1 } }), step(1, mesh, { { "alloc", 2 } })))
+  end)
+end)
