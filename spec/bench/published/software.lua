@@ -29,6 +29,7 @@ software.own = {}
 software.nanotron = { order = stages_outside, joined_gate = true, eager = 4.5, attention = { a100 = 0.6, h100 = 0.35 } }
 software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2 }
 software.megatron_core = { order = stages_outside, joined_gate = true }
+software.colossal_ai = { eager = 4.5, attention = { a100 = 0.6, h100 = 0.35 } }
 software.fsdp_2023 = { eager = 4.5, attention = { a100 = 0.325, h100 = 0.25 } }
 
 --- Writes a record without its allocations.
