@@ -17,7 +17,9 @@
 --   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
 --                  A100, version 2: 0.5 to 0.73 (arXiv:2307.08691, abstract), and 0.35 on H100 (arXiv:2407.08608,
 --                  abstract). Without it: the rates of the machine's file
---   products_of_scores   with whole_scores: the part of the peak of products whose inner size is that of a head
+--
+-- The factor of eager was found together with the rate of large products of the machines' files: of two rows of
+-- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning.md).
 local core = require "ganymede.core"
 local files = require "ganymede.base.machine"
 
@@ -95,10 +97,9 @@ local function with_scores(words, texts, number)
   local b, s, h, d, t = about:match "%((%d+), (%d+), (%d+), (%d+)%) %(%d+, (%d+)"
   local pairs_of = b * s * h * t
   local products = (name == "attention" and 4 or 8) * pairs_of * d
-  return ("o %s %s %s %s %d %.17g %.17g %s 0"):format(number "matmul", words[3], words[4], words[5], d, products, products,
-    words[9]),
-    ("o %s %s %s %s 0 %.17g 0 %.17g 0"):format(number "softmax", words[3], words[4], words[5], 5 * pairs_of,
-      of_scores[name] * pairs_of)
+  local of = ("%s %s %s"):format(words[3], words[4], words[5])
+  return ("o %s %s %d %.17g %.17g %s 0"):format(number "matmul", of, d, products, products, words[9]),
+    ("o %s %s 0 %.17g 0 %.17g 0"):format(number "softmax", of, 5 * pairs_of, of_scores[name] * pairs_of)
 end
 
 -- Texts of a record by their numbers, and a function that gives the number of one, adding it where it is new.

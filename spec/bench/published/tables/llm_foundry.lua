@@ -32,4 +32,4 @@ for gpu, size, sequence, gpus, micro, pieces, zero, again, tokens in measured:gm
     seconds = micro * pieces * sequence / tokens }
 end
 
-return { machine = "dgx_h100", software = "fsdp_2023", rows = rows, calibrate = { 17, 23, 9 } }
+return { machine = "dgx_h100", software = "fsdp_2023", rows = rows, calibrate = { 12, 18, 22, 25 } }

@@ -1,7 +1,7 @@
 -- nanotron v0.5, the best setting found for each model and number of nodes (Ultra-Scale Playbook), H100, nodes of 8.
--- github.com/huggingface/nanotron docs/benchmark_summary.svg, scripts/scaling_benchmarks.py. 4,096 tokens, 256 sequences a
--- step, vocabulary 131,072, as many key heads as heads, gated MLPs. The source gives the utilization of a peak of 989
--- TFLOP/s (inferred) with attention counted whole; the seconds below follow from it.
+-- github.com/huggingface/nanotron docs/benchmark_summary.svg, scripts/scaling_benchmarks.py. 4,096 tokens, 256
+-- sequences a step, vocabulary 131,072, as many key heads as heads, gated MLPs. The source gives the utilization of a
+-- peak of 989 TFLOP/s (inferred) with attention counted whole; the seconds below follow from it.
 local shapes = { ["1.34B"] = { 16, 2048, 32, 8192, true }, ["3.57B"] = { 28, 3072, 32, 8192, true },
   ["8.86B"] = { 32, 4096, 32, 14336, false }, ["80B"] = { 80, 8192, 64, 28672, false } }
 

@@ -1,7 +1,7 @@
 -- Megatron-DeepSpeed on A100, nodes of 8 with 800 Gb/s each: the measured rows of vTrain (Bang et al., MICRO 2024).
 -- github.com/VIA-Research/vTrain data/ground_truth_multi.csv; settings from config/validation/multi. GPT, hidden width
--- of MLPs 4 h, vocabulary 50,257, 2,048 tokens, recomputation of blocks, 1F1B, gradients summed at the end (no buckets).
--- Not stated: precision (taken as 16 bits), stage of ZeRO (taken as 0), memory. 16 tensor ranks cross nodes.
+-- of MLPs 4 h, vocabulary 50,257, 2,048 tokens, recomputation of blocks, 1F1B, gradients summed at the end (no
+-- buckets). Not stated: precision (taken as 16 bits), stage of ZeRO (taken as 0), memory. 16 tensor ranks cross nodes.
 local sizes = { ["3.6"] = { 30, 3072, 32, 512 }, ["18.4"] = { 40, 6144, 48, 1024 }, ["39.1"] = { 48, 8192, 64, 1536 },
   ["175"] = { 96, 12288, 96, 1536 } }
 
@@ -28,7 +28,8 @@ for size, tensor, data, pipeline, micro, seconds in measured:gmatch "([%d.]+) (%
   rows[#rows + 1] = { name = ("%sB tp %d dp %d pp %d mbs %d"):format(size, tensor, data, pipeline, micro),
     model = { type = "GPT", vocabulary = 50257, sequence_length = 2048, width = width, depth = depth, heads = heads },
     sequence = 2048, data = data, tensor = tensor, pipeline = pipeline, micro = micro,
-    pieces = batch / (data * micro), recompute = "block", sequence_parallel = false, overlap = false, overrides = { "gradient_dtype=auto" },
+    pieces = batch / (data * micro), recompute = "block", sequence_parallel = false, overlap = false,
+    overrides = { "gradient_dtype=auto" },
     seconds = tonumber(seconds) }
 end
 
