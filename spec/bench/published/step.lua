@@ -117,7 +117,7 @@ local function simulated(s, pieces, about, how, folder)
     local path = ("%s/%s.%d"):format(folder, key, i)
     local found = i == 1 and first or rehearse(s, pieces, (i - 1) * stride, folder, path)
     bytes = math.max(bytes, found.peak)
-    paths[i] = ("%s/rewritten.%d"):format(folder, i)
+    paths[i] = os.tmpname()
     software.rewrite(path, paths[i], how)
   end
   local mesh = software.order(first.mesh, how)
