@@ -11,6 +11,7 @@
 -- libraries and the communicator's buffers hold about the rest. What was rehearsed stays in the folder (default:
 -- published in the system's folder for temporary files), so a second run with another file of a machine takes seconds.
 -- most: rows of more ranks are left out (default 128). rows: FROM-TO picks some. whole: every micro-batch is rehearsed.
+-- kept: only rows that were rehearsed before.
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 package.path = GANYMEDE_ROOT .. "/spec/bench/published/?.lua;" .. package.path
@@ -19,7 +20,7 @@ local software = require "software"
 local step = require "step"
 
 local config = gm.launch { table = "nanotron", folder = (os.getenv "TMPDIR" or "/tmp") .. "/published", most = 128,
-  rows = "1-999", whole = false, machine = "" }
+  rows = "1-999", whole = false, kept = false, machine = "" }
 
 local function chosen()
   local from, to = config.rows:match "^(%d+)-(%d+)$"
@@ -32,6 +33,7 @@ local function percentile(list, part)
   return list[math.max(1, math.ceil(part * #list))]
 end
 
+step.kept_only = config.kept
 local given = dofile(("%s/spec/bench/published/tables/%s.lua"):format(GANYMEDE_ROOT, config.table))
 local looked_at, about = {}, {}
 for _, i in ipairs(given.calibrate or {}) do looked_at[i] = true end

@@ -11,8 +11,8 @@
 --                  twice (nanotron models/llama.py gate_up_proj, Megatron-LM linear_fc1)
 --   whole_scores   attention writes its scores: two batched products of all pairs, softmax and dropout as kernels
 --                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
---   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between the
---                  products of a layer and our kernels do not: sums, activations, copies, casts and gaps
+--   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
+--                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps
 --   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
 --                  A100, version 2: 0.5 to 0.73 (arXiv:2307.08691, abstract), and 0.35 on H100 (arXiv:2407.08608,
 --                  abstract). Without it: the rates of the machine's file

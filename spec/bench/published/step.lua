@@ -4,7 +4,8 @@
 --     local found = step.predict(setting, machine, software, folder)   -- { seconds, bytes, ranks, rehearsals }
 --
 -- setting: model (options of GPT or Llama, with type), sequence, data, tensor, pipeline, chunks, micro (sequences of a
--- micro-batch), pieces (micro-batches of a step), zero, recompute, and overrides (more settings, a list of texts).
+-- micro-batch), pieces (micro-batches of a step), zero, recompute, sequence_parallel, overlap and bucket (megabytes) of
+-- gradients, and overrides (more settings, a list of texts).
 -- In these models all data and tensor ranks of a stage do the same, so each stage is rehearsed once. A step's time is
 -- linear in the number of micro-batches once the pipeline is full: two numbers are rehearsed, and the rest follows
 -- (`run.lua --set whole=true` rehearses all of them, to see that this is so). What was rehearsed is kept in the folder.
@@ -31,7 +32,8 @@ local function settings_of(s, pieces)
   local set = { "model=" .. option(s.model), "data.train.sequence_length=" .. s.sequence }
   local function add(...) set[#set + 1] = (...):format(select(2, ...)) end
   if s.data > 1 or s.overlap == false then
-    add("parallel.data={size=%d,overlap=%s}", s.data, tostring(s.overlap ~= false))
+    add("parallel.data={size=%d,overlap=%s%s}", s.data, tostring(s.overlap ~= false),
+      s.bucket and s.data > 1 and (",bucket_mb=%d"):format(s.bucket) or "")
   end
   if s.tensor > 1 then
     add("parallel.tensor={size=%d,mode='1d',sequence=%s}", s.tensor, tostring(s.sequence_parallel ~= false))
@@ -73,6 +75,7 @@ end
 
 local function rehearse(s, pieces, rank, folder, path)
   local kept = files.read(path .. ".json")
+  if not kept and step.kept_only then error("it has not been rehearsed", 0) end
   if kept then return json.decode(kept, path) end
   local set = settings_of(s, pieces)
   set[#set + 1] = tokens_of(folder)
