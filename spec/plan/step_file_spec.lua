@@ -128,6 +128,21 @@ describe("the record of a step", function()
 
   setup(function() run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" } end)
 
+  it("of a GPU has the loss of cut classes in large pieces", function()
+    local function pieces(device)
+      run { "check", "recipe.lua", "-n", "2", "--device", device, "--set", "model.vocabulary=8192", "--set",
+        "parallel.tensor={size=2,mode=\"1d\"}", "--step-file", "pieces" }
+      local n = 0
+      for _, e in ipairs(core.step_read(home .. "/pieces").events) do
+        if e.kind == "op" and e.name == "exp" then n = n + 1 end
+      end
+      return n
+    end
+    -- 120 rows of 4096 logits: 9 rows (2^15 logits and one row) at a time in a core's cache; and once of all targets
+    assert.equal(14 + 1, pieces "cpu")
+    assert.equal(1 + 1, pieces "cuda")
+  end)
+
   it("is read and written without a change", function()
     core.step_read(home .. "/whole", home .. "/copy")
     assert.equal(shell.read(home .. "/whole"), shell.read(home .. "/copy"))

@@ -3,7 +3,10 @@
 
 #include <inttypes.h>
 
-#define PIECE (INT64_C(1) << 15) /* elements of a piece, or one line: 128 KiB of f32 */
+/* Elements of a piece, or one line: what a core's cache holds; on a device, so much that launches cost next to nothing
+ * (a piece of 128 KiB took thousands of them for the logits of one batch). */
+#define PIECE       (INT64_C(1) << 15) /* 128 KiB of f32 */
+#define PIECE_APART (INT64_C(1) << 24) /* 64 MiB of f32 */
 
 gm_rows gm_rows_here(const gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, int dim)
 {
@@ -86,7 +89,7 @@ gm_tensor *gm_rows_stack(gm_work *w, int n, gm_tensor *const *t)
 void gm_rows_pieces(gm_work *w, int64_t room, int64_t lines,
                     void (*step)(gm_work *w, void *context, int64_t from, int64_t n), void *context)
 {
-    int64_t most = PIECE / (room ? room : 1) + 1;
+    int64_t piece = gm_rank_is_apart(w->rank) ? PIECE_APART : PIECE, most = piece / (room ? room : 1) + 1;
     int     mark = w->n_held;
     for (int64_t from = 0; from < lines && w->st == GM_OK; from += most) {
         step(w, context, from, lines - from < most ? lines - from : most);

@@ -1,0 +1,185 @@
+-- software.lua - records of steps rewritten as published software works where our runtime works otherwise.
+--
+--     software.strip(from, to)            without allocations, which a replay does not read
+--     software.rewrite(from, to, how)     as `how` says
+--
+-- how is one of the tables below. Each option is a property that the software's own code or paper documents; none was
+-- chosen by looking at a row.
+--   order          axes, slowest first. Ours: data, pipeline, ... (Megatron-LM core/parallel_state.py, nanotron
+--                  parallel/context.py and DeepSpeed runtime/pipe/topology.py: stages outside, data between)
+--   joined_gate    the gate and the other half of a gated MLP are one product: its input is gathered once. Ours gathers
+--                  twice (nanotron models/llama.py gate_up_proj, Megatron-LM linear_fc1)
+--   whole_scores   attention writes its scores: two batched products of all pairs, softmax and dropout as kernels
+--                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
+--   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
+--                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps
+--   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
+--                  A100, version 2: 0.5 to 0.73 (arXiv:2307.08691, abstract), and 0.35 on H100 (arXiv:2407.08608,
+--                  abstract). Without it: the rates of the machine's file
+--
+-- The factor of eager was found together with the rate of large products of the machines' files: of two rows of
+-- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning.md).
+local core = require "ganymede.core"
+local files = require "ganymede.base.machine"
+
+local software = {}
+
+local stages_outside = { "pipeline", "data", "tensor" }
+
+software.own = {}
+software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, attention = { a100 = 0.6, h100 = 0.35 } }
+software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2 }
+software.megatron_core = { order = stages_outside, joined_gate = true }
+software.colossal_ai = { eager = 9, attention = { a100 = 0.6, h100 = 0.35 } }
+software.fsdp_2023 = { eager = 9, attention = { a100 = 0.325, h100 = 0.25 } }
+
+--- Writes a record without its allocations.
+function software.strip(from, to)
+  local out, n = {}, 0
+  for line in files.read(from):gmatch "[^\n]+" do
+    local kind = line:match "^(%a+) "
+    if kind == "o" or kind == "b" or kind == "w" then n = n + 1 end
+    if kind == "end" then line = "end " .. n end
+    if kind ~= "a" and kind ~= "f" then out[#out + 1] = line end
+  end
+  core.write_whole(to, table.concat(out, "\n") .. "\n")
+end
+
+--- Returns the machine (of machines.read) as the software uses it.
+function software.machine(about, how)
+  local part = how.attention and how.attention[about.name:match "a100" or "h100"]
+  if not part then return about end
+  local out, products = {}, {}
+  for key, value in pairs(about) do out[key] = value end
+  for _, rate in ipairs(about.products) do
+    if not rate.op:find "^attention" then products[#products + 1] = rate end
+  end
+  for _, op in ipairs { "attention", "attention_grad" } do
+    products[#products + 1] = { op = op, dtype = "*", points = { { 1, part * about.peaks.bf16 } } }
+  end
+  out.products = products
+  return out
+end
+
+--- Returns the mesh in the order of the software.
+function software.order(mesh, how)
+  if not how.order then return mesh end
+  local out, place = {}, {}
+  for i, name in ipairs(how.order) do place[name] = i end
+  for i, axis in ipairs(mesh) do out[i] = axis end
+  table.sort(out, function(a, b) return place[a.name] < place[b.name] end)
+  return out
+end
+
+-- ---------------------------------------------------------------- lines
+
+local function words_of(line)
+  local words = {}
+  for word in line:gmatch "%S+" do words[#words + 1] = word end
+  return words
+end
+
+-- b ID NAME ABOUT DTYPE PATH PHASE GROUP PEER BYTES SENT SECONDS. Whether it is the second gather or scatter of x.
+local function is_second(words, texts)
+  local name, path = texts[tonumber(words[3])], texts[tonumber(words[6])] or ""
+  return (name == "all_gather" or name == "reduce_scatter") and path:find "%.mlp%.up$"
+    and texts[tonumber(words[8])] == "tensor"
+end
+
+-- Bytes for each score of a head: forward, scores written, read and written by the softmax, read and written by
+-- dropout, with its mask of a byte, and read by the second product; backward, the same back, and gradients.
+local of_scores = { attention = 2 + 4 + 5 + 2, attention_grad = 2 + 5 + 6 + 4 }
+
+-- o NAME ABOUT DTYPE PATH SIZE FLOPS PRODUCTS BYTES SECONDS -> lines. About: "bf16 (b, s, h, d) (b, t, h, d) causal".
+local function with_scores(words, texts, number)
+  local name, about = texts[tonumber(words[2])], texts[tonumber(words[3])]
+  local b, s, h, d, t = about:match "%((%d+), (%d+), (%d+), (%d+)%) %(%d+, (%d+)"
+  local pairs_of = b * s * h * t
+  local products = (name == "attention" and 4 or 8) * pairs_of * d
+  local of = ("%s %s %s"):format(words[3], words[4], words[5])
+  return ("o %s %s %d %.17g %.17g %s 0"):format(number "matmul", of, d, products, products, words[9]),
+    ("o %s %s 0 %.17g 0 %.17g 0"):format(number "softmax", of, 5 * pairs_of, of_scores[name] * pairs_of)
+end
+
+-- Texts of a record by their numbers, and a function that gives the number of one, adding it where it is new.
+local function read_texts(lines)
+  local texts, of, n, added = {}, {}, 0, {}
+  for _, line in ipairs(lines) do
+    if line:sub(1, 2) == "t " then
+      texts[n], of[line:sub(3)], n = line:sub(3), n, n + 1
+    end
+  end
+  return texts, function(word)
+    if not of[word] then of[word], n, added[#added + 1] = n, n + 1, "t " .. word end
+    return of[word]
+  end, added
+end
+
+local norms = { layer_norm = true, layer_norm_grad = true, rms_norm = true, rms_norm_grad = true }
+
+-- Events of lines -> lines and their number. Ids of operations stay consecutive where one is left out.
+local function rewritten_events(lines, how, texts, number)
+  local out, ids, next_id = {}, {}, 1
+  for _, line in ipairs(lines) do
+    local kind, more = line:match "^(%a+) ", nil
+    local words = (kind == "b" or kind == "w" or kind == "o") and words_of(line)
+    if kind == "b" then
+      local id = words[2]
+      if how.joined_gate and is_second(words, texts) then line = nil
+      else ids[id], next_id = next_id, next_id + 1 end
+      if line then line = ("b %d %s"):format(ids[id], line:match "^b %d+ (.*)") end
+    elseif kind == "w" then
+      line = ids[words[2]] and ("w %d %s"):format(ids[words[2]], words[3])
+    elseif kind == "o" and how.eager and norms[texts[tonumber(words[2])]] then
+      words[9] = ("%.17g"):format(how.eager * words[9])
+      line = table.concat(words, " ")
+    elseif kind == "o" and how.whole_scores and of_scores[texts[tonumber(words[2])]] then
+      line, more = with_scores(words, texts, number)
+    end
+    if words and line then out[#out + 1] = line end
+    if more then out[#out + 1] = more end
+  end
+  return out
+end
+
+local function rewritten(lines, how)
+  local texts, number, added = read_texts(lines)
+  local events, out = rewritten_events(lines, how, texts, number), {}
+  for _, line in ipairs(lines) do
+    local kind = line:match "^(%a+)[ -]"
+    if kind ~= "o" and kind ~= "b" and kind ~= "w" and kind ~= "end" then out[#out + 1] = line end
+  end
+  for _, line in ipairs(added) do out[#out + 1] = line end
+  for _, line in ipairs(events) do out[#out + 1] = line end
+  out[#out + 1] = "end " .. #events
+  return out
+end
+
+local function reordered(lines, order)
+  local place, axes, out = {}, {}, {}
+  for i, name in ipairs(order) do place[name] = i end
+  for _, line in ipairs(lines) do
+    if line:find "^axis " then axes[#axes + 1] = line end
+  end
+  table.sort(axes, function(a, b) return place[a:match "axis (%S+)"] < place[b:match "axis (%S+)"] end)
+  for _, line in ipairs(lines) do
+    if line:find "^axis " then line = table.remove(axes, 1) end
+    out[#out + 1] = line
+  end
+  return out
+end
+
+--- Writes a record as the software would have made it.
+function software.rewrite(from, to, how)
+  local text = files.read(from)
+  if next(how) then
+    local lines = {}
+    for line in text:gmatch "[^\n]+" do lines[#lines + 1] = line end
+    lines = rewritten(lines, how)
+    if how.order then lines = reordered(lines, how.order) end
+    text = table.concat(lines, "\n") .. "\n"
+  end
+  core.write_whole(to, text)
+end
+
+return software

@@ -1,0 +1,85 @@
+-- The bench of published steps (spec/bench/published): small records rewritten, tables that can be read, and the claim
+-- that a step's time is linear in its micro-batches.
+package.path = GANYMEDE_ROOT .. "/spec/bench/published/?.lua;" .. package.path
+local machines = require "ganymede.plan.machine"
+local shell = require "spec.support.shell"
+local software = require "software"
+local step = require "step"
+
+local names = { "nanotron", "playbook", "vtrain", "bloom", "megatron", "llm_foundry", "dgx_cloud", "colossal" }
+local folder = shell.temporary_folder()
+
+-- Rewrites a record of these lines (texts first) -> its lines without the head.
+local function rewritten(how, texts, events)
+  local lines = { "ganymede-step 1", "rank 0", "axis data 2", "axis tensor 2", "live 0" }
+  for _, text in ipairs(texts) do lines[#lines + 1] = "t " .. text end
+  for _, event in ipairs(events) do lines[#lines + 1] = event end
+  lines[#lines + 1] = "end " .. #events
+  shell.write(folder .. "/from", table.concat(lines, "\n") .. "\n")
+  software.rewrite(folder .. "/from", folder .. "/to", how)
+  return shell.read(folder .. "/to")
+end
+
+describe("records rewritten as published software works", function()
+  it("gather once for both halves of a gated MLP", function()
+    local texts = { "all_gather", "blocks.1.mlp.gate", "blocks.1.mlp.up", "tensor", "linear" }
+    local found = rewritten({ joined_gate = true }, texts, { "b 1 0 -1 -1 1 -1 3 -1 8 4 0", "w 1 0",
+      "b 2 0 -1 -1 2 -1 3 -1 8 4 0", "w 2 0", "b 3 0 -1 -1 1 -1 3 -1 8 4 0", "w 3 0" })
+    local wanted = "b 1 0 -1 -1 1 -1 3 -1 8 4 0\nw 1 0\nb 2 0 -1 -1 1 -1 3 -1 8 4 0\nw 2 0\nend 4\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  it("write the scores of attention", function()
+    local texts = { "attention", "bf16 (2, 8, 3, 4) (2, 8, 3, 4) causal", "bf16" }
+    local found = rewritten({ whole_scores = true }, texts, { "o 0 1 2 -1 4 100 100 50 0" })
+    -- 2 x 3 x 8 x 8 scores, 4 x 4 operations and 13 bytes for each
+    local wanted = "t matmul\nt softmax\no 3 1 2 -1 4 6144 6144 50 0\no 4 1 2 -1 0 1920 0 4992 0\nend 2\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  it("move more bytes around norms where no kernels are fused", function()
+    local found = rewritten({ eager = 3 }, { "rms_norm", "adam", "linear" }, { "o 0 -1 -1 -1 0 1 0 10 0",
+      "o 1 -1 -1 -1 0 1 0 10 0", "o 2 -1 -1 -1 4 9 9 10 0" })
+    local wanted = "o 0 -1 -1 -1 0 1 0 30 0\no 1 -1 -1 -1 0 1 0 10 0\no 2 -1 -1 -1 4 9 9 10 0\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  it("lie on the mesh in the order of the software", function()
+    local found = rewritten({ order = { "tensor", "data" } }, {}, {})
+    assert.truthy(found:find("axis tensor 2\naxis data 2\n", 1, true), found)
+    local mesh = software.order({ { name = "data" }, { name = "tensor" } }, { order = { "tensor", "data" } })
+    assert.equal("tensor", mesh[1].name)
+  end)
+end)
+
+describe("tables of published steps", function()
+  it("name ranks and micro-batches that are whole, and software that is known", function()
+    local looked_at, rows = 0, 0
+    for _, name in ipairs(names) do
+      local given = dofile(("%s/spec/bench/published/tables/%s.lua"):format(GANYMEDE_ROOT, name))
+      looked_at, rows = looked_at + #given.calibrate, rows + #given.rows
+      for i, row in ipairs(given.rows) do
+        local where = ("%s, row %d"):format(name, i)
+        assert.truthy(software[row.software or given.software], where)
+        assert.truthy(row.pieces >= 1 and row.pieces % 1 == 0 and row.data % 1 == 0, where)
+        assert.truthy(row.out_of_memory or row.seconds > 0, where)
+      end
+    end
+    assert.truthy(looked_at <= rows / 10, looked_at .. " rows of " .. rows)
+  end)
+end)
+
+describe("a step of many micro-batches", function()
+  local model = { type = "GPT", vocabulary = 256, sequence_length = 16, width = 32, depth = 4, heads = 2 }
+  for _, case in ipairs { { 2, 1, 5 }, { 1, 2, 8 } } do
+    it(("takes what two shorter ones foretell: %d data ranks, %d stages"):format(case[1], case[2]), function()
+      local setting = { model = model, sequence = 16, data = case[1], tensor = 1, pipeline = case[2], micro = 1,
+        pieces = case[3] }
+      local m = machines.read "dgx_a100_80g"
+      local short = step.predict(setting, m, software.own, folder .. "/kept")
+      local whole = step.predict(setting, m, software.own, folder .. "/kept", true)
+      -- the ramp of a pipeline is not over after its first micro-batches to the last digit
+      assert.near(1, short.seconds / whole.seconds, case[2] > 1 and 1e-2 or 1e-9)
+    end)
+  end
+end)
