@@ -48,8 +48,8 @@ local MOST = 2 ^ 20 -- ranks
 
 local function declare(doc, fields)
   fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "the number of ranks" }
-  return { type = { "integer", "table", "string" }, min = 1, max = MOST, optional = true, short = "size", fields = fields,
-    doc = doc }
+  return { type = { "integer", "table", "string" }, min = 1, max = MOST, optional = true, short = "size",
+    fields = fields, doc = doc }
 end
 
 --- The keys of the table; ganymede.config.schema takes them from here.
@@ -83,9 +83,9 @@ parallel.fields = {
     keep_gathered = { type = "boolean", optional = true,
       doc = "whether what products gather is kept for backward and not gathered again; default false" } }),
   order = { type = "table", optional = true,
-    doc = "the axes from the outermost (farthest ranks) to the innermost (neighbours), such as { \"pipeline\", \"data\", "
-      .. "\"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data before expert; "
-      .. "default: data, expert, pipeline, sequence, tensor" },
+    doc = "the axes from the outermost (farthest ranks) to the innermost (neighbours), such as { \"pipeline\", "
+      .. "\"data\", \"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data "
+      .. "before expert; default: data, expert, pipeline, sequence, tensor" },
   transport = { type = "string", one_of = parallel.transports, optional = true,
     doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
       .. "each rank has a GPU of its own)" },
@@ -282,8 +282,10 @@ end
 
 local function resolve(given, world)
   if given == nil then given = {} end
-  if given == "auto" then wrong("parallel", "'auto' is planned for recipes that return a table, by run, check and simulate; "
-    .. "here give the sizes (`ganymede plan` finds them)") end
+  if given == "auto" then
+    wrong("parallel", "'auto' is planned for recipes that return a table, by run, check and simulate; "
+      .. "here give the sizes (`ganymede plan` finds them)")
+  end
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
   for _, key in ipairs(sorted_keys(given)) do
     if not parallel.fields[key] then
