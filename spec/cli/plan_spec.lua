@@ -65,8 +65,8 @@ end)
 
 describe("parallel = \"auto\"", function()
   it("trains as the plan says, to the bit, says what came true, and is kept by a run that resumes", function()
-    local first = run("run", "recipe.lua", "-n", "2", auto, "--set", "machine=cpu_ethernet", "--no-eval", "--out", "one",
-      "--stats", "one.json", "--set", "checkpoint.interval=6")
+    local first = run("run", "recipe.lua", "-n", "2", auto, "--set", "machine=cpu_ethernet", "--no-eval", "--out",
+      "one", "--stats", "one.json", "--set", "checkpoint.interval=6")
     assert.equal(0, first.code, first.err)
     assert.is_truthy(first.err:find("plan: ", 1, true) and first.err:find("were predicted", 1, true), first.err)
     local plan = support.json(home .. "/one/plan.json")
@@ -84,12 +84,15 @@ describe("parallel = \"auto\"", function()
     assert.same({ tensor = 2 }, support.json(home .. "/three.json").mesh)
   end)
 
-  it("is planned for check and simulate, and needs a machine there", function()
+  it("is planned for check and simulate, too #slow", function()
     local check = run("check", "recipe.lua", "-n", "2", auto, "--set", "machine=cpu_ethernet")
     assert.equal(0, check.code, check.err)
     assert.is_truthy(check.out:find("the plan", 1, true), check.out)
     local simulated = run("simulate", "recipe.lua", "-n", "2", machine, auto)
     assert.equal(0, simulated.code, simulated.err)
+  end)
+
+  it("needs a machine in check, is for all of parallel, and leaves no machine unused", function()
     local options = { cwd = home, env = { GANYMEDE_ROOT = GANYMEDE_ROOT, GANYMEDE_CACHE = home .. "/nothing" } }
     local none = require "spec.support.run_host"({ "check", "recipe.lua", "-n", "2", unpack(auto) }, options)
     assert.equal(2, none.code)
