@@ -2,12 +2,12 @@
 -- the best.
 --
 --     ganymede run spec/bench/regret.lua --set ranks=8 --set out=regret              GPT, ViT, BERT, MoE; hours
---     ganymede run spec/bench/regret.lua --set ranks=2 --set models=gpt --set only=1/40       each 40th setting
+--     ganymede run spec/bench/regret.lua --set ranks=2 --set of=gpt --set only=1/40       each 40th setting
 --
--- Settings: ranks (8), out (the folder of results), models (names with commas), only ("k/n": each n-th setting, from
--- the k-th), steps (timed ones, 8), keep (a list of --keep of a plan), machine (a file; default: measured once into
+-- Settings: ranks (8), out (the folder of results), of (models: names with commas), only ("k/n": each n-th setting, from
+-- the k-th), timed (steps, 8), keep (a list of --keep of a plan), machine (a file; default: measured once into
 -- out). Every result is a line of out/MODEL.jsonl as soon as it is there. A bench that was stopped goes on behind the
--- last line, and another `only` adds to it. A measured step is the median of `steps`, behind 3, from the first hook
+-- last line, and another `only` adds to it. A measured step is the median of those, behind 3, from the first hook
 -- before it to the first behind it, on the clock on the wall: the machine must be idle. Regret is (measured time of the
 -- setting that is predicted as the fastest) / (least measured time) - 1.
 local core = require "ganymede.core"
@@ -18,7 +18,7 @@ local machine = require "ganymede.base.machine"
 local search = require "ganymede.plan.search"
 local setting = require "ganymede.plan.search.setting"
 
-local config = gm.launch { ranks = 8, out = "regret", models = "gpt,vit,bert,moe", only = "1/1", timed = 8, keep = {},
+local config = gm.launch { ranks = 8, out = "regret", of = "gpt,vit,bert,moe", only = "1/1", timed = 8, keep = {},
   machine = false }
 
 local TEXT = "/usr/share/common-licenses/GPL-3"
@@ -143,8 +143,8 @@ first, each = tonumber(first), tonumber(each)
 if not first then error("only: k/n was expected, such as 1/40", 0) end
 local on = machine_of()
 
-for name in config.models:gmatch "[^,]+" do
-  if not models[name] then error("models: gpt, vit, bert, moe; got " .. name, 0) end
+for name in config.of:gmatch "[^,]+" do
+  if not models[name] then error("of: gpt, vit, bert, moe; got " .. name, 0) end
   local recipe, path = recipe_of(name), ("%s/%s.jsonl"):format(config.out, name)
   local found = read_results(path)
   local list, facts = search.settings { recipe = recipe, ranks = config.ranks, machine = on,

@@ -16,7 +16,9 @@
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
 local rates = require "ganymede.plan.search.rates"
+local pipelines = require "ganymede.schedules.pipeline"
 local setting = require "ganymede.plan.search.setting"
+local space = require "ganymede.plan.search.space"
 
 local bounds = {}
 
@@ -119,6 +121,38 @@ local function pipelined(s, facts, work)
   return math.max(work / p, part * work / (micro * (1 - (1 - 1 / micro) ^ p)))
 end
 
+-- The costs of the parts of a pipeline for a micro-batch, at least, as pipeline.simulate takes them; nil: unknown.
+local function costs_of(s, facts, m, ranks)
+  local sections, p = facts.floors[s.recompute].sections, s.pipeline
+  local ends = sections and facts.bounds(p.split, p.size * p.chunks)
+  if not ends then return nil end
+  local share, costs, first = s.micro * s.accumulation * ranks / p.size, {}, 1
+  for _, kind in ipairs { "forward", "input", "weight" } do costs[kind] = {} end
+  for part, last in ipairs(ends) do
+    for kind, list in pairs(costs) do
+      list[part] = 1e-12 -- no time is refused
+      for i = first, last do list[part] = list[part] + sections[i][kind] / share + m.launch * sections[i].ops[kind] end
+    end
+    first = last + 1
+  end
+  return { forward = costs.forward, backward_input = costs.input, backward_weight = costs.weight }
+end
+
+local scheduled_before = setmetatable({}, { __mode = "k" }) -- facts -> times
+
+-- What a step takes in its schedule: the order of each rank is fixed, so shorter passes never make it longer.
+local function scheduled(s, facts, m, ranks)
+  local p, known = s.pipeline, scheduled_before[facts] or {}
+  local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
+  local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute }, " ")
+  scheduled_before[facts] = known
+  if not known[key] then
+    local costs = costs_of(s, facts, m, ranks)
+    known[key] = costs and s.accumulation * pipelines.simulate(space.schedule(s, facts), costs).time or 0
+  end
+  return known[key]
+end
+
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
   local floor, p = facts.floors[s.recompute], s.pipeline.size
@@ -126,8 +160,9 @@ function bounds.time(s, facts, m, ranks)
   local sent, shared = bounds.gradients(s, facts, m, ranks), layers(s, facts, m, mesh_of(s, ranks))
   if m.host_moves then passes = passes + shared * p end
   local mean = passes / p + floor.update / ranks
-  if m.host_moves then return math.max(pipelined(s, facts, passes), mean + sent) end
-  return math.max(pipelined(s, facts, passes), mean, sent, shared)
+  local order = p > 1 and scheduled(s, facts, m, ranks) or 0
+  if m.host_moves then return math.max(pipelined(s, facts, passes), order, mean + sent) end
+  return math.max(pipelined(s, facts, passes), order, mean, sent, shared)
 end
 
 --- Returns the bytes that some rank holds at least: its share of parameters, gradients and optimizer states.

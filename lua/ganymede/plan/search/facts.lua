@@ -9,7 +9,7 @@
 --   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights apart
 --   blocks                          { count, width, tokens, keys, bytes } of transformer blocks; nil: it has none
 --   floors                          "none", "attention", "block" or "own" -> { passes, update: seconds of all ranks
---                                   together at least; ops: of the passes of a piece at least }
+--                                   together at least; ops: of the passes of a piece at least; sections: by_section }
 -- The trap: the model of a recipe must be buildable on one rank of the meta device, which has any memory.
 -- @module ganymede.plan.search.facts
 local dtypes = require "ganymede.base.dtypes"
@@ -53,20 +53,65 @@ end
 
 -- ---------------------------------------------------------------- what they say
 
+local function last_product(events)
+  local last = 0
+  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
+  return last
+end
+
+-- Seconds of an op at least, of all its pieces on all ranks together.
+local function seconds_of(m, e)
+  return e.products > 0 and e.products / rates.most_products(m, e.dtype or "", e.size) or rates.least_moves(m, e)
+end
+
 -- Seconds of a step at least, on ranks that share it evenly: of its passes (up to the last product; products, and ops
 -- without), and of its update; and the ops of the passes.
 local function floors(m, events)
-  local last, out = 0, { passes = 0, update = 0, ops = 0, products = 0 }
-  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
+  local last, out = last_product(events), { passes = 0, update = 0, ops = 0, products = 0 }
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local where = i <= last and "passes" or "update"
-      local made = e.products > 0
-      out[where] = out[where] + (made and e.products / rates.most_products(m, e.dtype or "", e.size)
-        or rates.least_moves(m, e))
+      out[where] = out[where] + seconds_of(m, e)
       out.ops, out.products = out.ops + (i <= last and 1 or 0), out.products + e.products
     end
   end
+  return out
+end
+
+-- Path of a module -> the section that it is in.
+local function section_of(sections, path)
+  for i, section in ipairs(sections) do
+    for name in section.name:gmatch "[^, ]+" do
+      if path == name or path:sub(1, #name + 1) == name .. "." then return i end
+    end
+  end
+end
+
+-- What a pass of a section takes of all ranks at least: { forward, input, weight }, in seconds of a whole step and in ops
+-- of one piece (events, few: of a step, and of a step of one sample). Backward begins with the first op whose name ends
+-- with _grad. In the last section, the loss may make gradients already: of its ops before that a third counts, which is
+-- forward in any case. With recomputation a weight's gradient may move into the first half: it is left out.
+local function by_section(m, events, few, sections, recomputes)
+  local out = {}
+  for i = 1, #sections do
+    out[i] = { forward = 0, input = 0, weight = 0, ops = { forward = 0, input = 0, weight = 0 } }
+  end
+  local function each(list, fn)
+    local backward = false
+    for i = 1, last_product(list) do
+      local e = list[i]
+      backward = backward or e.kind == "op" and e.name:find "_grad$" ~= nil
+      local at = e.kind == "op" and e.path and section_of(sections, e.path)
+      local kind = not backward and "forward" or at and e.name:find "weight_grad$" and "weight" or "input"
+      if at and not (kind == "weight" and recomputes) then fn(out[at], kind, e, at == #sections and not backward) end
+    end
+  end
+  each(events, function(section, kind, e, is_loss)
+    section[kind] = section[kind] + seconds_of(m, e) * (is_loss and 1 / 3 or 1)
+  end)
+  each(few, function(section, kind, _, is_loss)
+    section.ops[kind] = section.ops[kind] + (is_loss and 0 or 1)
+  end)
   return out
 end
 
@@ -101,6 +146,11 @@ end
 -- Where a split puts the borders of parts, as the list of their last sections.
 local function bounds_of(sections, split, parts)
   if parts > #sections then return nil end
+  if type(split) == "table" then
+    local ends, last = {}, 0
+    for i, count in ipairs(split) do ends[i], last = last + count, last + count end
+    return #ends == parts and last == #sections and ends or nil
+  end
   local weights = {}
   for i, section in ipairs(sections) do
     weights[i] = split == "flops" and math.max(section.flops, 1) or section.parameters
@@ -152,7 +202,7 @@ local function serial_sets(keep)
 end
 
 -- The floors of a step by what runs again. The ops of a step of one sample are the fewest that a piece can have.
-local function add_floors(out, given, m, serial, keep)
+local function add_floors(out, given, m, serial, keep, sections)
   local one = { "gradient_accumulation=1", "data.batch_size=1" }
   local names = keep.recompute == "own" and { "own" } or { "none", "attention", "block" }
   for _, name in ipairs(names) do
@@ -162,6 +212,7 @@ local function add_floors(out, given, m, serial, keep)
     if floor and (name == names[1] or floor.products > out.floors[names[1]].products) then
       local small, few = rehearsed(given, joined(joined(serial, sets), one))
       floor.ops = small and floors(m, few).ops or 0
+      floor.sections = small and sections and by_section(m, events, few, sections, name ~= "none")
       out.floors[name] = floor
     end
   end
@@ -186,8 +237,8 @@ function facts.of(given, m, keep)
     floors = {}, own = { schedule = own_schedule(values) }, more = keep.more }
   out.blocks = blocks_of(values, out)
   out.weights, out.expert_weights = weights_of(found, experts)
-  add_floors(out, given, m, serial, keep)
   local sections = sections_of(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" })
+  add_floors(out, given, m, serial, keep, sections)
   out.sections = sections and #sections
   function out.bounds(split, parts) return sections and bounds_of(sections, split, parts) end
   return out

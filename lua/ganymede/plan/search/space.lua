@@ -207,10 +207,13 @@ local function problem_of_schedule(s, facts)
   if built[key] == nil then
     local ok, why = failure.try(pipelines.build, p.schedule, { stages = p.size, micro_batches = s.micro,
       chunks = p.chunks }, 0)
-    built[key] = ok and "" or failure.text(why)
+    built[key] = ok and why or failure.text(why)
   end
-  return built[key] ~= "" and built[key] or nil
+  return type(built[key]) == "string" and built[key] or nil, built[key]
 end
+
+--- Returns the schedule of a setting that may be, as pipeline.build makes it.
+function space.schedule(s, facts) return select(2, problem_of_schedule(s, facts)) end
 
 local function problem_of_zero(s)
   if s.zero == "own" or s.zero == 0 then return nil end
