@@ -87,10 +87,10 @@ local function section_of(sections, path)
   end
 end
 
--- What a pass of a section takes of all ranks at least: { forward, input, weight }, in seconds of a whole step and in ops
--- of one piece (events, few: of a step, and of a step of one sample). Backward begins with the first op whose name ends
--- with _grad. In the last section, the loss may make gradients already: of its ops before that a third counts, which is
--- forward in any case. With recomputation a weight's gradient may move into the first half: it is left out.
+-- What a pass of a section takes of all ranks at least: { forward, input, weight }, in seconds of a whole step and in
+-- ops of one piece (events, few: of a step, and of a step of one sample). Backward begins with the first op whose name
+-- ends with _grad. In the last section, the loss may make gradients already: of its ops before that a third counts,
+-- which is forward in any case. With recomputation a weight's gradient may move into the first half: it is left out.
 local function by_section(m, events, few, sections, recomputes)
   local out = {}
   for i = 1, #sections do
