@@ -4,8 +4,8 @@
 --     ganymede run spec/bench/regret.lua --set ranks=8 --set out=regret              GPT, ViT, BERT, MoE; hours
 --     ganymede run spec/bench/regret.lua --set ranks=2 --set of=gpt --set only=1/40       each 40th setting
 --
--- Settings: ranks (8), out (the folder of results), of (models: names with commas), only ("k/n": each n-th setting, from
--- the k-th), timed (steps, 8), keep (a list of --keep of a plan), machine (a file; default: measured once into
+-- Settings: ranks (8), out (the folder of results), of (models: names with commas), only ("k/n": each n-th setting,
+-- from the k-th), timed (steps, 8), keep (a list of --keep of a plan), machine (a file; default: measured once into
 -- out). Every result is a line of out/MODEL.jsonl as soon as it is there. A bench that was stopped goes on behind the
 -- last line, and another `only` adds to it. A measured step is the median of those, behind 3, from the first hook
 -- before it to the first behind it, on the clock on the wall: the machine must be idle. Regret is (measured time of the

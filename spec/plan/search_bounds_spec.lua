@@ -73,7 +73,7 @@ describe("the bound of a rank", function()
     moves = { { points = { { 1, 2 }, { 100, 8 } } } } })
 
   it("is the time of a step that all ranks take alike, where nothing overlaps", function()
-    local path = support.step(0, axes, { { "op", 1 }, { "op", 10 }, { "begin", "all_reduce", "data", 80 },
+    local path = support.step(0, axes, { { "op", 1 }, { "op", 20 }, { "begin", "all_reduce", "data", 80 },
       { "op", 1000 }, { "wait", 1 } })
     local total, passes = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, m)
     local found = support.simulate(m, { path }, 2).seconds

@@ -61,7 +61,7 @@ end
 describe("the search for a plan", function()
   it("finds what wins among all settings of 2 ranks of a CPU", function()
     local all = check_world(2, machine("cpu", true, "direct"), { "recompute=none", "gradient_accumulation=1",
-      "num_microbatches=2" })
+      "num_microbatches=2", "parallel.pipeline.split=parameters" })
     assert.is_true(#all.rows >= 10, #all.rows .. " settings")
   end)
 
