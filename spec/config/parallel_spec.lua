@@ -37,7 +37,7 @@ describe("parallel.resolve", function()
   end)
 
   local bad = {
-    { "auto", 2, "parallel: 'auto' is not possible" }, { 4, 4, "parallel: must be a table" },
+    { "auto", 2, "parallel: 'auto' is planned for recipes" }, { 4, 4, "parallel: must be a table" },
     { { tensor = 4 }, 4, "parallel.tensor: size 4 needs a mode: one of 1d, 2d, 2.5d, 3d, sequence" },
     { { tensor = { size = 6, mode = "2d" } }, 6, "needs a square size (q * q), got 6; legal sizes: 1, 4, 9, 16" },
     { { tensor = { size = 9, mode = "3d" } }, 9, "legal sizes: 1, 8, 27, 64" },
@@ -58,7 +58,7 @@ describe("parallel.resolve", function()
     { { pipeline = { split = {} } }, 1, "must be a list with the number of sections" },
     { { pipeline = { split = { first = 2 } } }, 1, "must be a list with the number of sections" },
     { { pipeline = { size = 2, chunks = 2, split = { 3, 4 } } }, 2, "has 2 numbers for 4 parts (2 stages of 2 " },
-    { { pipeline = "auto" }, 1, "must be a number of ranks" },
+    { { pipeline = "auto" }, 1, "cannot be 'auto' alone" },
     { { sequence = { size = 2, mode = "rings" } }, 2, "did you mean 'ring'?" }, { { tensor = 2.5 }, 5, "got 2.5" },
     { { sequence = 2, tensor = { size = 2, mode = "sequence" } }, 4, "parallel.sequence is given too" },
   }

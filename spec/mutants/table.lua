@@ -14,7 +14,7 @@
 local machine = require "ganymede.base.machine"
 
 local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
-  "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan",
+  "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "search",
   "generation", "few_bits" }
 
 local mutants = {}
@@ -25,7 +25,7 @@ function mutants.rows()
   for _, subject in ipairs(tables) do
     for _, row in ipairs(require("spec.mutants." .. subject)) do rows[#rows + 1] = row end
   end
-  table.sort(rows, function(a, b) return a.name < b.name end)
+  table.sort(rows, function(a, b) return tonumber(a.name:match "^%d+") < tonumber(b.name:match "^%d+") end)
   return rows
 end
 

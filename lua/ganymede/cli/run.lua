@@ -53,6 +53,8 @@ function verb.arguments(parser)
   parser:option("--out", "the folder of the run (default: a new one in runs/)"):argname "DIR"
   parser:option("--resume", "continue from the checkpoint DIR; auto: from the newest one in the run's folder")
     :argname "auto|DIR"
+  parser:flag("--replan", "with --resume and parallel = \"auto\": plan anew, and do not take the plan of the run "
+    .. "that is resumed")
   parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda" }
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
   parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; as FILE.svg, "
@@ -114,16 +116,41 @@ local function make_context(args, run, folder, settings)
   end
 end
 
+local function joined(list, more)
+  local out = { unpack(list or {}) }
+  for _, text in ipairs(more) do out[#out + 1] = text end
+  return out
+end
+
+-- Where the run that is resumed may have left its plan, the likeliest first.
+local function folders_of_plan(args, given)
+  if not args.resume or args.replan then return {} end
+  local path = args.resume == "auto" and folder_of(args, { name = given.name or "" }) or args.resume
+  if not path or path == "auto" then return {} end
+  path = path:gsub("/+$", "")
+  return { path, path:match "^(.*)/[^/]*$", path:match "^(.*)/[^/]*/[^/]*$" }
+end
+
+-- Returns the resolved settings, and the plan of parallel = "auto".
+local function settled(args, source, given)
+  local auto = require "ganymede.plan.auto"
+  return auto.resolve(source, given, args, { ranks = core.world(), threads = core.device().threads or 1, measure = true,
+    memory = args.limit_memory, before = folders_of_plan(args, given) })
+end
+
 local function train(args, source, given, about)
-  local resolved = require("ganymede.config").of_source(source, given, args)
+  local resolved, plan = settled(args, source, given)
   local settings = resolved.config
   about.settings, about.recipe_hash = settings, hash(source, settings)
   core.set_seed(settings.seed)
   core.set_default_dtype(settings.dtype)
   local folder = require "ganymede.observe.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
-    resumes = args.resume ~= nil }
+    resumes = args.resume ~= nil, plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
   local context, close = make_context(args, about.run, folder, settings)
+  if plan then
+    context.predicted, context.command.set = plan, joined(args.set, plan.sets)
+  end
   session.announce(settings)
   about.started = core.now()
   local function still_building() return about.run.loss == nil end -- gm.fit adds it when everything is built

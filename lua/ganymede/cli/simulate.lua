@@ -160,7 +160,8 @@ function verb.run(args)
   local ranks = args.ranks or 1
   local spans_of = (args.trace or args.svg) and math.min(args.trace_ranks or 8, ranks) or 0
   local simulate = require "ganymede.plan.simulate"
-  local found, spans = session.with_signals({}, simulate, { recipe = args.recipe, ranks = ranks, set = args.set,
+  local sets = session.with_signals({}, require("ganymede.plan.auto").sets, args, ranks)
+  local found, spans = session.with_signals({}, simulate, { recipe = args.recipe, ranks = ranks, set = sets,
     seed = args.seed, machine = args.machine, spans = spans_of, keep = args.keep, jitter = args.jitter,
     slower = stragglers(args.straggler), unfolded = args.unfolded, mtbf = args.mtbf, restart = args.restart,
     disk_write = args.disk_write })

@@ -17,6 +17,7 @@ local schema = require "ganymede.config.schema"
 local config = {}
 
 local MAX_SHOWN = 12
+local PLAN = "the plan" -- the origin of what parallel = "auto" has chosen
 
 local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
 
@@ -90,7 +91,7 @@ local function alias_value(name, value)
   return type(own) ~= "table" and own or nil
 end
 
-local function apply_set(state, text)
+local function apply_set(state, text, origin)
   local own, path, value = text:match "^(%+?)([^=]*)=(.*)$"
   if not path then failure(2, "--set %s: expected key=value", text) end
   local first, rest = path:match "^([^.]*)(.*)$"
@@ -106,7 +107,7 @@ local function apply_set(state, text)
   target[last] = parsed
   if rest == "" then target[last] = alias_value(first, parsed) end
   remember_reason(state, path, value, why)
-  state.set[path] = "--set"
+  state.set[path] = origin or "--set"
   if own == "+" then state.own[path] = true end
 end
 
@@ -135,7 +136,8 @@ local function set_origin(state, path)
 end
 
 local function place(state, path)
-  if set_origin(state, path) then return "--set" end
+  local origin = set_origin(state, path)
+  if origin then return origin == PLAN and PLAN or "--set" end
   for set in pairs(state.set) do
     if set:sub(1, #path + 1) == path .. "." then return "--set" end
   end
@@ -408,7 +410,9 @@ end
 
 --- Returns the settings of a run.
 -- @param given the recipe's table
--- @param opt file: its name, for messages; text: its contents, for line numbers; sets: list of "a.b=value";
+-- @param opt file: its name, for messages; text: its contents, for line numbers; sets: list of "a.b=value"; planned:
+-- the
+--   same, of a plan (ganymede.plan.auto), after the others;
 --   flags: { key path = value } of other flags, named "--key"; in_code: a program's own settings (gm.launch):
 --   nothing is required, and keys of its own are allowed
 -- @return { config, file, rows(), text() }; raises a failure of status 2 with every problem
@@ -424,6 +428,7 @@ function config.resolve(given, opt)
   for _, alias in ipairs(options.sorted_keys(schema.aliases)) do take_alias(state, alias, schema.aliases[alias]) end
   schema.reshape(state.raw)
   for _, text in ipairs(opt.sets or {}) do apply_set(state, text) end
+  for _, text in ipairs(opt.planned or {}) do apply_set(state, text, PLAN) end
   for path, value in pairs(opt.flags or {}) do
     state.raw[path], state.set[path] = value, "--" .. path
   end
@@ -443,10 +448,10 @@ function config.resolve(given, opt)
 end
 
 --- Returns the settings of a recipe that returned a table, as resolve does. source: the result of recipe.read; given:
--- the table; args: set (list of "key=value") and seed of the command line.
+-- the table; args: set (list of "key=value") and seed of the command line, planned.
 function config.of_source(source, given, args)
   return config.resolve(given, { file = source.path, text = source.text, sets = args.set,
-    flags = { seed = args.seed } })
+    planned = args.planned, flags = { seed = args.seed } })
 end
 
 return config

@@ -21,6 +21,7 @@ require "ganymede.schedules.pipeline" -- registers the orders
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
 local function not_this_world(value)
+  if value == "auto" then return nil end -- ganymede.plan.auto
   local world, needed = core.world(), parallel.needed(value)
   local at_all, _, wrong_key, wrong = parallel.resolve(value, needed or world)
   if not at_all then return wrong, wrong_key end
@@ -78,7 +79,10 @@ local fields = {
   name = { type = "string", optional = true,
     doc = "the name of the run, with which the name of its folder begins; default: the name of the recipe's file" },
   parallel = { type = { "table", "string" }, default = {}, fields = parallel.fields, unserved = not_this_world,
-    doc = "how the ranks share the work" },
+    doc = "how the ranks share the work; \"auto\": as a plan for this machine finds best (docs/planning.md)" },
+  machine = { type = "string", optional = true,
+    doc = "for parallel = \"auto\": the file of the machine that is planned for, or the name of one that comes with "
+      .. "Ganymede; default: this machine, which a run measures once" },
   model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
     doc = "the model: { type = NAME, and its options }, or a function or class that makes it" },
   data = { type = "table", fields = data, doc = "the datasets and their batches" },

@@ -8,6 +8,7 @@
 -- It is a pure function: it starts nothing and does not depend on the build. data, pipeline, sequence, expert and
 -- tensor are each a number or a table with `size`. If data is not given, it is the number of ranks that the others
 -- leave of the world; if it is given, it is checked. `axes` is the mesh, slowest axis first, without axes of size 1.
+-- `order` says which lies outside of which, where ranks that are neighbours have faster links (ganymede.plan.search).
 -- The plan also has `chunks` of a pipeline (nil if the table leaves them to the schedule) and `split`.
 -- The trap: expert is the inner part of data, so with it the axis data is smaller than the size data:
 -- { { "data", data / expert }, { "expert", expert } }. So is data.shard, over which ZeRO divides: { { "data", data /
@@ -32,6 +33,10 @@ parallel.splits = { "uniform", "parameters", "flops" }
 -- host memory.
 parallel.transports = { "auto", "nccl", "host" }
 
+--- The parts of a mesh, outermost first, if `parallel.order` does not say otherwise. The axes of a tensor mode stay
+-- together, and so do those of data and of its shards.
+parallel.order = { "data", "expert", "pipeline", "sequence", "tensor" }
+
 --- Returns the names of the axes of a group: "depth.row" -> { "depth", "row" }.
 function parallel.axis_names(text)
   local list = {}
@@ -43,8 +48,8 @@ local MOST = 2 ^ 20 -- ranks
 
 local function declare(doc, fields)
   fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "the number of ranks" }
-  return { type = { "integer", "table" }, min = 1, max = MOST, optional = true, short = "size", fields = fields,
-    doc = doc }
+  return { type = { "integer", "table", "string" }, min = 1, max = MOST, optional = true, short = "size",
+    fields = fields, doc = doc }
 end
 
 --- The keys of the table; ganymede.config.schema takes them from here.
@@ -77,11 +82,14 @@ parallel.fields = {
       doc = "whether mode 1d also cuts activations between layers along the sequence, as Megatron does" },
     keep_gathered = { type = "boolean", optional = true,
       doc = "whether what products gather is kept for backward and not gathered again; default false" } }),
+  order = { type = "table", optional = true,
+    doc = "the axes from the outermost (farthest ranks) to the innermost (neighbours), such as { \"pipeline\", "
+      .. "\"data\", \"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data "
+      .. "before expert; default: data, expert, pipeline, sequence, tensor" },
   transport = { type = "string", one_of = parallel.transports, optional = true,
     doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
       .. "each rank has a GPU of its own)" },
 }
-parallel.fields.data.type = { "integer", "table", "string" }
 
 local function is_size(v) return options.problem(parallel.fields.expert.fields.size, v) == nil end
 
@@ -106,6 +114,9 @@ local function wrong(key, fmt, ...) error({ parallel = true, key = key, text = f
 local function part(given, name)
   local v, fields, path = given[name], parallel.fields[name].fields, "parallel." .. name
   if v == nil or v == "auto" and name == "data" then return {} end
+  if v == "auto" then
+    wrong(path, "cannot be 'auto' alone: parallel = \"auto\" plans all of it, and `ganymede plan --keep` keeps parts")
+  end
   if type(v) == "number" then v = { size = v } end
   if type(v) ~= "table" then
     wrong(path, "must be a number of ranks or { size = ... }; got %s", tostring(v))
@@ -229,9 +240,52 @@ local function reducer_settings(given)
   return { bucket_mb = data.bucket_mb, overlap = data.overlap }
 end
 
+-- Why a list is no order of these axes (lists by part), or nil.
+local function problem_of_order(order, by_part)
+  local seen = {}
+  for i, name in ipairs(order) do
+    if not known(parallel.order, name) then
+      return ("[%d] must be one of %s; got %s"):format(i, table.concat(parallel.order, ", "), options.literal(name))
+    end
+    if seen[name] then return ("names %s twice"):format(name) end
+    seen[name] = true
+    if name == "data" and seen.expert and #by_part.data > 0 and #by_part.expert > 0 then
+      return "must name data before expert, which is its inner part"
+    end
+  end
+  for key in pairs(order) do
+    if type(key) ~= "number" or key > #order then return "must be a list of names, outermost first" end
+  end
+  for _, name in ipairs(parallel.order) do
+    if #by_part[name] > 0 and not seen[name] then return ("must name %s, which has several ranks"):format(name) end
+  end
+end
+
+-- Returns the mesh, slowest axis first, without axes of size 1.
+local function mesh_of(given, by_part)
+  for name, list in pairs(by_part) do
+    local cut = {}
+    for _, axis in ipairs(list) do cut[#cut + 1] = axis[2] > 1 and axis or nil end
+    by_part[name] = cut
+  end
+  if given.order ~= nil and type(given.order) ~= "table" then
+    wrong("parallel.order", "must be a list of names, outermost first; got %s", options.literal(given.order))
+  end
+  local why = given.order and problem_of_order(given.order, by_part)
+  if why then wrong("parallel.order", "%s", why) end
+  local axes = {}
+  for _, name in ipairs(given.order or parallel.order) do
+    for _, axis in ipairs(by_part[name]) do axes[#axes + 1] = axis end
+  end
+  return axes
+end
+
 local function resolve(given, world)
   if given == nil then given = {} end
-  if given == "auto" then wrong("parallel", "'auto' is not possible here: give the sizes; only data may be 'auto'") end
+  if given == "auto" then
+    wrong("parallel", "'auto' is planned for recipes that return a table, by run, check and simulate; "
+      .. "here give the sizes (`ganymede plan` finds them)")
+  end
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
   for _, key in ipairs(sorted_keys(given)) do
     if not parallel.fields[key] then
@@ -246,15 +300,12 @@ local function resolve(given, world)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
   local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)
   local copies, shard, inner = data_axes(given, data, expert)
-  local cut = {}
-  local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
-  add(copies) add(shard) add(inner)
-  add { "pipeline", pipeline.size } add { "sequence", sequence.size }
-  for _, axis in ipairs(tensor_axes) do add(axis) end
+  local axes = mesh_of(given, { data = { copies, shard }, expert = { inner },
+    pipeline = { { "pipeline", pipeline.size } }, sequence = { { "sequence", sequence.size } }, tensor = tensor_axes })
   return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
     chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
     transport = given.transport or "auto", shard = part(given, "data").shard,
-    axes = cut }
+    axes = axes }
 end
 
 --- Resolves the table `parallel` for a number of ranks.

@@ -66,12 +66,11 @@ MoE.options = {
 
 -- The axes that share E experts: "expert", and those axes of the tensor mode that can get equally many.
 local function expert_axes(experts)
-  local list, parts = { "expert" }, 1
+  local list, parts = { "expert" }, context.current().plan.expert
   local is_tensor = {}
   for _, name in ipairs(tensor_modes.built_in) do is_tensor[name] = name ~= "tensor" end
   for _, axis in ipairs(context.current().plan.axes) do
     local name, size = axis[1], axis[2]
-    if name == "expert" then parts = parts * size end
     if is_tensor[name] and experts % (parts * size) == 0 then
       list[#list + 1], parts = name, parts * size
     end

@@ -1,4 +1,5 @@
---- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/.
+--- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/, and plan.json
+-- of parallel = "auto".
 --
 -- Nothing exists before open(), which is called when everything has been built; so a wrong recipe leaves nothing. From
 -- open() to close() the folder belongs to this run: `.lock` is locked, and another run with that folder is refused
@@ -18,10 +19,10 @@ Rundir.__index = Rundir
 local BASE = "runs"
 
 --- Makes a Rundir. opt: name, out (or nil), text (resolved settings as Lua), argv (list), resumes (whether it resumes
--- an older run of the folder).
+-- an older run of the folder), plan (the text of plan.json, nil: none).
 local function new(_, opt)
   local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {},
-    resumes = opt.resumes }, Rundir)
+    resumes = opt.resumes, plan = opt.plan }, Rundir)
   self.path = opt.out or require("ganymede.job.launcher").of_rank_0(("%s/%s-%s-%s"):format(BASE, opt.name,
     os.date "%Y%m%d-%H%M%S", self:id()))
   return self
@@ -88,6 +89,7 @@ function Rundir:open()
     if not ok then log.warn("%s", why) end
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
+  if self.plan then core.write_whole(self.path .. "/plan.json", self.plan) end
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
   log.info("run folder %s", self.path)
   return self.path

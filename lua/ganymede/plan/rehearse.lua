@@ -8,12 +8,14 @@
 -- becomes that rank; ganymede.job.rehearsal starts other processes.
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
+local auto = require "ganymede.plan.auto"
 local borders = require "ganymede.plan.borders"
 local configuration = require "ganymede.config"
 local data = require "ganymede.data"
 local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
+local launcher = require "ganymede.job.launcher"
 local micro_batches = require "ganymede.data.micro_batches"
 local model_of = require "ganymede.train.model"
 local modules = require "ganymede.plan.modules"
@@ -223,9 +225,11 @@ local function rehearse(given)
   if not settings then
     failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
   end
-  local resolved = configuration.of_source(source, settings, given)
+  local resolved, plan = auto.resolve(source, settings, given, { ranks = given.ranks or 1, alone = true,
+    threads = launcher.threads(given.ranks or 1), memory = given.limit_memory })
   local config = resolved.config
-  local command = { recipe = source.path, set = given.set, seed = given.seed }
+  local command = { recipe = source.path, set = { unpack(given.set or {}) }, seed = given.seed }
+  for _, text in ipairs(plan and plan.sets or {}) do table.insert(command.set, text) end
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
   if given.regions then return blaming_recipe(regions_of, config, given, command) end

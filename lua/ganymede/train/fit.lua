@@ -16,6 +16,7 @@
 --   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
 --   trace      a file for what the ranks did in the first 20 steps (ganymede.observe.trace)
 --   profile    a file for what each op cost in 20 steps after the first 3 (ganymede.observe.profile)
+--   predicted  { seconds, peak_bytes } of a step, with which steps are compared (ganymede.observe.prediction)
 --   step_file  a file for the record of the second step (ganymede.observe.step_file)
 --   stop_requested   if stop_requested() returns true, a checkpoint is saved after the step and status 75 is raised
 -- On several ranks all of them call gm.fit with the same config. Rank 0 alone calls log, progress, begin, record and
@@ -34,6 +35,7 @@ local log = require "ganymede.base.log"
 local model_of = require "ganymede.train.model"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
+local prediction = require "ganymede.observe.prediction"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
@@ -312,6 +314,7 @@ local run_options = {
   profile = { type = "string", doc = "the file for what each op cost" },
   step_file = { type = "string", doc = "the file for the record of one step of this rank" },
   stop_requested = { type = "function", doc = "a function; if it returns true, the run saves a checkpoint and ends" },
+  predicted = { type = "table", doc = "seconds and peak_bytes of a step as a plan has predicted them, to be compared" },
   rehearsal = { type = "boolean", hidden = true, doc = "whether nothing is computed, as in check" },
 }
 for _, entry in pairs(run_options) do entry.optional = true end
@@ -329,6 +332,7 @@ function fit.run(trainer, run)
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
   if run.step_file then record_step(trainer, run.step_file) end
+  if run.predicted then table.insert(trainer.hooks, hooks.check(prediction.hook(run.predicted))) end
   local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
     begin(trainer, run)

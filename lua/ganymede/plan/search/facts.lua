@@ -1,0 +1,247 @@
+--- What a search knows about a recipe before it tries anything: a few rehearsals of a step on one rank.
+--
+--     local found = facts.of({ recipe = "r.lua", set = {}, seed = nil }, machine, {})
+--
+--   samples, accumulation, pieces   of a step of the recipe; its batches; its batches times their micro-batches
+--   heads, kv_heads, experts        of the model, nil where the settings do not say
+--   fixed_batches                   why the batches of a step must stay, in words; nil: they need not
+--   sections                        how many, nil: the model says none; bounds(split, parts): where they are cut
+--   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights apart
+--   blocks                          { count, width, tokens, keys, bytes } of transformer blocks; nil: it has none
+--   floors                          "none", "attention", "block" or "own" -> { passes, update: seconds of all ranks
+--                                   together at least; ops: of the passes of a piece at least; sections: by_section }
+-- The trap: the model of a recipe must be buildable on one rank of the meta device, which has any memory.
+-- @module ganymede.plan.search.facts
+local dtypes = require "ganymede.base.dtypes"
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local partition = require "ganymede.pipeline.partition"
+local rates = require "ganymede.plan.search.rates"
+local rehearsal = require "ganymede.job.rehearsal"
+
+local facts = {}
+
+-- ---------------------------------------------------------------- rehearsals on one rank
+
+local function joined(list, more)
+  local out = { unpack(list) }
+  for _, text in ipairs(more) do out[#out + 1] = text end
+  return out
+end
+
+-- Rehearses the recipe on one rank with these settings -> what check finds, and the events of its step.
+local function rehearsed(given, sets)
+  local path = os.tmpname()
+  return failure.protect(function() os.remove(path) end, function()
+    local found, failed = rehearsal { recipe = given.recipe, set = joined(given.set or {}, sets), seed = given.seed,
+      step_file = path }
+    if not found then return nil, failed end
+    return found, core.step_read(path).events
+  end)
+end
+
+local function must(found, failed)
+  if not found then failure(failed.code, "on one rank: %s", failed.text) end
+  return found, failed
+end
+
+local function values_of(found)
+  local out = {}
+  for _, row in ipairs(found.settings) do out[row.key] = row.value end
+  return out
+end
+
+-- ---------------------------------------------------------------- what they say
+
+local function last_product(events)
+  local last = 0
+  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
+  return last
+end
+
+-- Seconds of an op at least, of all its pieces on all ranks together.
+local function seconds_of(m, e)
+  return e.products > 0 and e.products / rates.most_products(m, e.dtype or "", e.size) or rates.least_moves(m, e)
+end
+
+-- Seconds of a step at least, on ranks that share it evenly: of its passes (up to the last product; products, and ops
+-- without), and of its update; and the ops of the passes.
+local function floors(m, events)
+  local last, out = last_product(events), { passes = 0, update = 0, ops = 0, products = 0 }
+  for i, e in ipairs(events) do
+    if e.kind == "op" then
+      local where = i <= last and "passes" or "update"
+      out[where] = out[where] + seconds_of(m, e)
+      out.ops, out.products = out.ops + (i <= last and 1 or 0), out.products + e.products
+    end
+  end
+  return out
+end
+
+-- Path of a module -> the section that it is in.
+local function section_of(sections, path)
+  for i, section in ipairs(sections) do
+    for name in section.name:gmatch "[^, ]+" do
+      if path == name or path:sub(1, #name + 1) == name .. "." then return i end
+    end
+  end
+end
+
+-- What a pass of a section takes of all ranks at least: { forward, input, weight }, in seconds of a whole step and in
+-- ops of one piece (events, few: of a step, and of a step of one sample). Backward begins with the first op whose name
+-- ends with _grad. In the last section, the loss may make gradients already: of its ops before that a third counts,
+-- which is forward in any case. With recomputation a weight's gradient may move into the first half: it is left out.
+local function by_section(m, events, few, sections, recomputes)
+  local out = {}
+  for i = 1, #sections do
+    out[i] = { forward = 0, input = 0, weight = 0, ops = { forward = 0, input = 0, weight = 0 } }
+  end
+  local function each(list, fn)
+    local backward = false
+    for i = 1, last_product(list) do
+      local e = list[i]
+      backward = backward or e.kind == "op" and e.name:find "_grad$" ~= nil
+      local at = e.kind == "op" and e.path and section_of(sections, e.path)
+      local kind = not backward and "forward" or at and e.name:find "weight_grad$" and "weight" or "input"
+      if at and not (kind == "weight" and recomputes) then fn(out[at], kind, e, at == #sections and not backward) end
+    end
+  end
+  each(events, function(section, kind, e, is_loss)
+    section[kind] = section[kind] + seconds_of(m, e) * (is_loss and 1 / 3 or 1)
+  end)
+  each(few, function(section, kind, _, is_loss)
+    section.ops[kind] = section.ops[kind] + (is_loss and 0 or 1)
+  end)
+  return out
+end
+
+local function is_of_experts(p, experts)
+  return experts and #p.shape > 1 and p.shape[1] == experts
+end
+
+-- Bytes of what rests on a rank: of all parameters but those of experts, and of experts.
+local function weights_of(found, experts)
+  local all, of_experts = 0, 0
+  for _, p in ipairs(found.parameters) do
+    if not p.tied then
+      all = all + p.count
+      if is_of_experts(p, experts) then of_experts = of_experts + p.count end
+    end
+  end
+  local t, part = found.totals, all > 0 and of_experts / all or 0
+  local function split(share)
+    return { parameters = t.parameter_bytes * share, gradients = t.gradient_bytes * share,
+      states = t.optimizer_bytes * share }
+  end
+  return split(1 - part), split(part)
+end
+
+local function sections_of(given, serial)
+  local found, failed = rehearsal { recipe = given.recipe, set = joined(given.set or {}, serial), seed = given.seed,
+    sections = true }
+  if not found and (failed.code == 130 or failed.code == 143) then failure(failed.code, "%s", failed.text) end
+  return found and #found.sections > 1 and found.sections or nil
+end
+
+-- Where a split puts the borders of parts, as the list of their last sections.
+local function bounds_of(sections, split, parts)
+  if parts > #sections then return nil end
+  if type(split) == "table" then
+    local ends, last = {}, 0
+    for i, count in ipairs(split) do ends[i], last = last + count, last + count end
+    return #ends == parts and last == #sections and ends or nil
+  end
+  local weights = {}
+  for i, section in ipairs(sections) do
+    weights[i] = split == "flops" and math.max(section.flops, 1) or section.parameters
+  end
+  local list = split == "uniform" and partition.uniform(#sections, parts) or partition.balanced(weights, parts)
+  local ends = {}
+  for i, bound in ipairs(list) do ends[i] = bound[2] end
+  return ends
+end
+
+-- Why another number of batches would be another training.
+local function batches_that_stay(values)
+  if values["data.drop_last"] == true then
+    return "with data.drop_last, larger batches would leave out other samples"
+  end
+  for key in pairs(values) do
+    if key:find "^data%.sampler" then return "the recipe has a sampler, which may choose by batches" end
+  end
+end
+
+-- Of a model made of transformer blocks: how many, their width, tokens of a sample, the share of key heads; nil:
+-- unknown.
+local function blocks_of(values, found)
+  local depth, width, heads = values["model.depth"], values["model.width"], found.heads
+  if not depth or not width or not heads then return nil end
+  local image, patch = values["model.image_size"], values["model.patch_size"]
+  local tokens = values["model.sequence_length"] or type(image) == "number" and type(patch) == "number"
+    and (image / patch) ^ 2
+  local keys = values["model.window"] and 0 or (found.kv_heads or heads) / heads
+  return tokens and { count = depth, width = width, tokens = tokens, keys = keys, bytes = dtypes.bytes[found.dtype] }
+end
+
+local function own_schedule(values)
+  for key in pairs(values) do
+    local name = key:match "^schedule%.(.+)$"
+    if name and name ~= "type" and name ~= "order" and name ~= "num_microbatches" and not name:find "^chunks" then
+      local value = values[key]
+      if value ~= nil and name == "data_process_func" then return true end
+    end
+  end
+  return false
+end
+
+-- What must not be in a serial rehearsal, and is searched for.
+local function serial_sets(keep)
+  local out = { "parallel={}", "num_microbatches=nil", "schedule=nil" }
+  if keep.zero ~= "own" then out[#out + 1] = "zero=nil" end
+  return out
+end
+
+-- The floors of a step by what runs again. The ops of a step of one sample are the fewest that a piece can have.
+local function add_floors(out, given, m, serial, keep, sections)
+  local one = { "gradient_accumulation=1", "data.batch_size=1" }
+  local names = keep.recompute == "own" and { "own" } or { "none", "attention", "block" }
+  for _, name in ipairs(names) do
+    local sets = name == "own" and {} or { "recompute=" .. (name == "none" and "nil" or name) }
+    local found, events = rehearsed(given, joined(serial, sets))
+    local floor = found and floors(m, events)
+    if floor and (name == names[1] or floor.products > out.floors[names[1]].products) then
+      local small, few = rehearsed(given, joined(joined(serial, sets), one))
+      floor.ops = small and floors(m, few).ops or 0
+      floor.sections = small and sections and by_section(m, events, few, sections, name ~= "none")
+      out.floors[name] = floor
+    end
+  end
+end
+
+--- Returns the facts. given: recipe, set, seed; m: the machine; keep: the parts that are kept (ganymede.plan.search).
+function facts.of(given, m, keep)
+  local serial = serial_sets(keep)
+  local plain = must(rehearsed(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" }))
+  local values = values_of(plain)
+  local accumulation = values.gradient_accumulation or 1
+  local samples = values["data.batch_size"] * accumulation
+  serial = joined(serial, { "gradient_accumulation=1", ("data.batch_size=%d"):format(samples) })
+  local found = must(rehearsed(given, joined(serial, keep.recompute == "own" and {} or { "recompute=nil" })))
+  if found.totals.offloaded_bytes then
+    failure(2, "a plan does not know disks and host memory yet: leave out `offload`")
+  end
+  local experts = values["model.moe.experts"]
+  local out = { samples = samples, accumulation = accumulation, pieces = accumulation * (given.pieces or 1),
+    heads = values["model.heads"], kv_heads = values["model.kv_heads"], experts = experts,
+    fixed_batches = batches_that_stay(values), values = values, dtype = found.dtype, totals = found.totals,
+    floors = {}, own = { schedule = own_schedule(values) }, more = keep.more }
+  out.blocks = blocks_of(values, out)
+  out.weights, out.expert_weights = weights_of(found, experts)
+  local sections = sections_of(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" })
+  add_floors(out, given, m, serial, keep, sections)
+  out.sections = sections and #sections
+  function out.bounds(split, parts) return sections and bounds_of(sections, split, parts) end
+  return out
+end
+
+return facts

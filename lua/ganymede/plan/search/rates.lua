@@ -1,0 +1,171 @@
+--- What ops and operations between ranks take at least on a machine: the terms of the lower bounds of a search.
+--
+--     local seconds = rates.op(m, event)                  -- of an op of a record, exactly as a simulation reckons it
+--     local seconds = rates.least(m, "all_reduce", members, bytes)
+--
+-- m: a machine of ganymede.plan.machine. op() is host/plan/machine.c in Lua, and least() is below what
+-- host/plan/network.c plans for any group: it counts the bytes of one busy port at the outermost level that the group
+-- needs, and the latencies of the rounds. The trap: a bound above what a simulation finds makes a search miss the best;
+-- spec/plan/search_bounds_spec.lua compares both.
+-- @module ganymede.plan.search.rates
+local rates = {}
+
+-- ---------------------------------------------------------------- ops
+
+-- The row that names the op and the dtype most exactly.
+local function row_of(list, op, dtype)
+  local best, most = nil, -1
+  for _, row in ipairs(list) do
+    local own, typed = row.op == op, row.dtype == dtype
+    local fit = (own and 2 or 0) + (typed and 1 or 0)
+    if (own or row.op == "*") and (typed or row.dtype == "*") and fit > most then best, most = row, fit end
+  end
+  return best
+end
+
+local function at_size(row, size)
+  local points = row.points
+  if size <= points[1][1] then return points[1][2] end
+  for i = 2, #points do
+    local low, high = points[i - 1], points[i]
+    if size < high[1] then
+      return low[2] + math.log(size / low[1]) / math.log(high[1] / low[1]) * (high[2] - low[2])
+    end
+  end
+  return points[#points][2]
+end
+
+local function part(list, op, dtype, amount, size)
+  if not amount or amount <= 0 then return 0 end
+  local row = row_of(list, op, dtype)
+  return row and amount / at_size(row, size) or 0
+end
+
+--- Returns the seconds of an op of a record; what the machine has no rate for counts nothing here.
+function rates.op(m, e)
+  local computing = part(m.products, e.name, e.dtype or "", e.products, e.size)
+  return m.launch + math.max(computing, part(m.moves, e.name, e.dtype or "", e.bytes, e.bytes))
+end
+
+-- The largest rate of a row up to a size.
+local function most_up_to(row, size)
+  local most = at_size(row, size)
+  for _, point in ipairs(row.points) do
+    if point[1] <= size then most = math.max(most, point[2]) end
+  end
+  return most
+end
+
+--- Returns the largest FLOP/s that a product of this dtype, with a least dimension of at most `size`, reaches in any
+-- op: cut products may be other ops than whole ones.
+function rates.most_products(m, dtype, size)
+  local most = 0
+  for _, row in ipairs(m.products) do
+    if row.dtype == "*" or row.dtype == dtype then most = math.max(most, most_up_to(row, size)) end
+  end
+  return most
+end
+
+--- Returns the seconds that the bytes of an op without products take at least, if pieces of it are moved apart.
+function rates.least_moves(m, e)
+  local row = row_of(m.moves, e.name, e.dtype or "")
+  return row and e.bytes and e.bytes > 0 and e.bytes / most_up_to(row, e.bytes) or 0
+end
+
+-- ---------------------------------------------------------------- links
+
+local function unit_of(level, rank) return level.ranks > 0 and math.floor(rank / level.ranks) or 0 end
+
+local function together(level, members)
+  for i = 2, #members do
+    if unit_of(level, members[i]) ~= unit_of(level, members[1]) then return false end
+  end
+  return true
+end
+
+-- The most members of a group in one unit of a level.
+local function most_in_unit(level, members)
+  local count, most = {}, 1
+  for _, rank in ipairs(members) do
+    local unit = unit_of(level, rank)
+    count[unit] = (count[unit] or 0) + 1
+    most = math.max(most, count[unit])
+  end
+  return most
+end
+
+-- The outermost level that a group needs, and the most members in a unit inside of it (1: it is the innermost).
+local function level_of(m, members)
+  for i, level in ipairs(m.links) do
+    if together(level, members) then return level, i > 1 and most_in_unit(m.links[i - 1], members) or 1 end
+  end
+end
+
+local function doublings(p)
+  local rounds = 0
+  while 2 ^ rounds < p do rounds = rounds + 1 end
+  return rounds
+end
+
+-- Of p members, k of which may be in one unit inside: rounds, and the part of n that one port carries at least.
+local direct = {
+  all_reduce = function(p, k) return 2, 2 * (p - k) / p end,
+  all_gather = function(p, k) return 1, (p - k) / p end,
+  broadcast = function(p, k) return doublings(p), k == 1 and doublings(p) or 1 end, -- the root sends in each round
+  reduce = function(p, k) return 2, (p - k) / p end,
+}
+direct.reduce_scatter = direct.all_gather
+
+local ring = {
+  all_reduce = function(p, k) return 2 * (p - 1), 2 * (p - 1) / p / k end,
+  all_gather = function(p, k) return p - 1, (p - 1) / p / k end,
+  broadcast = function(p, k) return p - 1, 1 / k end,
+}
+ring.reduce_scatter, ring.reduce = ring.all_gather, ring.broadcast
+
+local tree = {
+  all_reduce = function(p) return 2 * doublings(p), 1 end,
+  broadcast = function(p) return doublings(p), 1 end,
+}
+tree.reduce = tree.broadcast
+
+local every = { -- in every algorithm
+  gather = function(p) return 1, 1 / p end,
+  all_to_all = function(p, k) return 1, (p - k) / p end,
+  exchange = function() return 2, 0 end, -- how many bytes go where, the data decide
+  all_to_all_rows = function() return 1, 0 end,
+  barrier = function(p) return doublings(p), 0 end,
+}
+every.scatter = every.gather
+
+local function forms(algorithm, op)
+  if every[op] then return { every[op] } end
+  if algorithm == "direct" then return { direct[op] } end
+  if algorithm == "ring" then return { ring[op] } end
+  return { algorithm == "auto" and ring[op] or tree[op] or ring[op], algorithm == "auto" and tree[op] or nil }
+end
+
+local function efficiency(m, op)
+  for _, row in ipairs(m.efficiency) do
+    if row.op == op then return row.factor end
+  end
+  return 1
+end
+
+--- Returns the seconds that an operation of these members (a list of ranks from 0) takes at least, alone. n: its bytes,
+-- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.
+function rates.least(m, op, members, n)
+  local p = #members
+  local level, k = level_of(m, members)
+  if p < 2 or not level then return 0 end
+  local best
+  for _, form in ipairs(forms(m.algorithm, op)) do
+    local rounds, share = form(p, k)
+    if level.kind == "torus" then share = share / (2 * #level.dims) end -- as many links leave a rank
+    local seconds = rounds * level.latency + share * n / (level.bandwidth * efficiency(m, op))
+    best = math.min(best or seconds, seconds)
+  end
+  return best or 0
+end
+
+return rates

@@ -1,0 +1,322 @@
+--- The settings that a search looks at, and why others are left out.
+--
+--     local list, left_out = space.list(facts, { ranks = 8, keep = { pipeline = 2 }, machine = m })
+--
+-- facts: of ganymede.plan.search.facts. list: settings (ganymede.plan.search.setting), the simpler ones first;
+-- left_out: number of settings by reason, in words. keep fixes parts: data, expert, tensor_size, tensor_mode,
+-- tensor_depth, tensor_sequence, sequence_size, sequence_mode, pipeline, chunks, split, schedule, micro, zero,
+-- recompute, accumulation, order.
+-- What changes the mathematics of a step is no setting: the samples of a step stay, and models whose experts look at a
+-- whole batch keep its pieces. In a pipeline micro-batches take the place of accumulation. The trap: what the runtime
+-- refuses beyond these rules is found by the rehearsal of a setting, and costs one.
+-- @module ganymede.plan.search.space
+local failure = require "ganymede.base.failure"
+local parallel = require "ganymede.job.parallel"
+local pipelines = require "ganymede.schedules.pipeline"
+local registry = require "ganymede.base.registry"
+local setting = require "ganymede.plan.search.setting"
+
+local space = {}
+
+local function divisors(n)
+  local list = {}
+  for i = 1, n do
+    if n % i == 0 then list[#list + 1] = i end
+  end
+  return list
+end
+
+-- The choices, or the one that is kept.
+local function only(kept, list)
+  if kept ~= nil then return { kept } end
+  return list
+end
+
+-- ---------------------------------------------------------------- what can be chosen
+
+local function depths(size)
+  local list = {}
+  for depth = 2, size - 1 do
+    local given = { tensor = { size = size, mode = "2.5d", depth = depth } }
+    if parallel.resolve(given, size) then list[#list + 1] = depth end
+  end
+  return list
+end
+
+-- The tensor settings of so many ranks.
+local function tensors(size, keep)
+  if size == 1 then return { { size = 1 } } end
+  local list = {}
+  for _, mode in ipairs(only(keep.tensor_mode, { "1d", "2d", "2.5d", "3d" })) do
+    if mode == "1d" then
+      for _, sequence in ipairs(only(keep.tensor_sequence, { false, true })) do
+        list[#list + 1] = { size = size, mode = mode, sequence = sequence or nil }
+      end
+    elseif mode == "2.5d" then
+      for _, depth in ipairs(only(keep.tensor_depth, depths(size))) do
+        list[#list + 1] = { size = size, mode = mode, depth = depth }
+      end
+    else
+      list[#list + 1] = { size = size, mode = mode }
+    end
+  end
+  return list
+end
+
+local function sequences(size, keep)
+  if size == 1 then return { { size = 1, mode = "ring" } } end
+  local list = {}
+  for _, mode in ipairs(only(keep.sequence_mode, { "ring", "ulysses" })) do
+    list[#list + 1] = { size = size, mode = mode }
+  end
+  return list
+end
+
+-- The numbers of chunks that an order takes.
+local function chunks_of(name, keep)
+  local allowed = registry.pipeline_schedules:get(name).chunks or { default = 1, min = 1 }
+  if keep.chunks ~= nil then return { keep.chunks } end
+  local first, list = allowed.default or allowed.min or 1, {}
+  for _, chunks in ipairs { 1, 2, 4 } do
+    if chunks == first or (chunks >= (allowed.min or 1) and chunks <= (allowed.max or math.huge)) then
+      list[#list + 1] = chunks
+    end
+  end
+  return list
+end
+
+local orders = { "1f1b", "gpipe", "interleaved", "zb-h1", "zb-h2", "zb-v" }
+
+local function same(a, b)
+  if type(a) ~= "table" then return a == b end
+  for i = 1, math.max(#a, #b) do
+    if a[i] ~= b[i] then return false end
+  end
+  return true
+end
+
+-- The ways to cut the sections into parts that differ.
+local function splits(parts, facts, keep)
+  if keep.split ~= nil then return { keep.split } end
+  local list, bounds = {}, {}
+  for _, name in ipairs { "parameters", "flops", "uniform" } do
+    local found, own = facts.bounds(name, parts), nil
+    for _, other in ipairs(bounds) do own = own or found and same(other, found) end
+    if found and not own then list[#list + 1], bounds[#bounds + 1] = name, found end
+  end
+  return #list > 0 and list or { "parameters" }
+end
+
+local function pipes(size, facts, keep)
+  if size == 1 then return { { size = 1, schedule = "none", chunks = 1, split = "parameters" } } end
+  local list = {}
+  for _, name in ipairs(only(keep.schedule, orders)) do
+    for _, chunks in ipairs(chunks_of(name, keep)) do
+      for _, split in ipairs(splits(size * chunks, facts, keep)) do
+        list[#list + 1] = { size = size, schedule = name, chunks = chunks, split = split }
+      end
+    end
+  end
+  return list
+end
+
+-- { micro-batches, batches }: pieces of a step that are equally large.
+local function pieces(pipeline, facts, keep)
+  local list = {}
+  if pipeline.size == 1 then
+    for _, n in ipairs(only(keep.accumulation, divisors(facts.samples))) do list[#list + 1] = { keep.micro or 1, n } end
+    return list
+  end
+  local batches = keep.accumulation or 1
+  for _, n in ipairs(only(keep.micro, divisors(facts.samples / batches))) do
+    if keep.micro or (n > 1 and n <= 16 * pipeline.size) then list[#list + 1] = { n, batches } end
+  end
+  return list
+end
+
+local function permuted(list)
+  if #list < 2 then return { list } end
+  local out = {}
+  for i, first in ipairs(list) do
+    local rest = {}
+    for k, other in ipairs(list) do rest[#rest + 1] = k ~= i and other or nil end
+    for _, more in ipairs(permuted(rest)) do out[#out + 1] = { first, unpack(more) } end
+  end
+  return out
+end
+
+-- The orders of the axes, the usual one (nil, as false) first. On one level of links all are alike.
+local function placements(s, machine, keep, ranks)
+  if keep.order ~= nil then return { keep.order } end
+  local first = machine.links[1]
+  local flat = #machine.links == 0 or first.kind == "switch" and first.ranks_per_port == 1 and first.leaf == 0
+    and (first.ranks == 0 or first.ranks >= ranks)
+  local names, list = {}, { false }
+  for _, row in ipairs { { "data", s.data }, { "pipeline", s.pipeline.size }, { "sequence", s.sequence.size },
+    { "tensor", s.tensor.size } } do
+    if row[2] > 1 then names[#names + 1] = row[1] end
+  end
+  for i, order in ipairs(flat and {} or permuted(names)) do
+    local all = {}
+    for _, name in ipairs(order) do
+      all[#all + 1] = name
+      if name == "data" and s.expert > 1 then all[#all + 1] = "expert" end
+    end
+    if i > 1 then list[#list + 1] = all end -- the first is the usual one
+  end
+  return list
+end
+
+-- ---------------------------------------------------------------- what must hold
+
+local function problem_of_heads(s, facts)
+  local _, width = setting.weight_ways(s)
+  if not facts.heads then return nil end
+  local keys = facts.kv_heads or facts.heads
+  if facts.heads % width ~= 0 or keys % width ~= 0 then
+    return ("%d key heads cannot be divided evenly over %d ranks of tensor"):format(keys, width)
+  end
+  if s.sequence.size > 1 and s.sequence.mode == "ulysses" and keys / width % s.sequence.size ~= 0 then
+    return ("%d key heads on a rank cannot be divided over %d ranks of ulysses"):format(keys / width, s.sequence.size)
+  end
+end
+
+local function problem_of_pieces(s, facts)
+  local samples = facts.samples / s.accumulation
+  if samples % s.micro ~= 0 then return "the pieces of a batch would not be equally large" end
+  if samples / s.micro < setting.batch_ways(s) then return "a rank would have no sample of a piece" end
+  if s.accumulation ~= facts.accumulation and facts.fixed_batches then
+    return ("gradient_accumulation stays %d: %s"):format(facts.accumulation, facts.fixed_batches)
+  end
+  if facts.experts and s.accumulation * s.micro ~= facts.pieces then
+    return ("experts decide by the pieces of a batch, and a step of the recipe has %d"):format(facts.pieces)
+  end
+end
+
+local built = {}
+
+local function problem_of_schedule(s, facts)
+  local p = s.pipeline
+  if p.size == 1 then return nil end
+  local parts = p.size * p.chunks
+  if not facts.sections then return "the model says no sections at which a pipeline may cut it" end
+  if parts > facts.sections then
+    return ("%d sections cannot make %d parts of a pipeline"):format(facts.sections, parts)
+  end
+  local key = ("%s %d %d %d"):format(p.schedule, p.size, s.micro, p.chunks)
+  if built[key] == nil then
+    local ok, why = failure.try(pipelines.build, p.schedule, { stages = p.size, micro_batches = s.micro,
+      chunks = p.chunks }, 0)
+    built[key] = ok and why or failure.text(why)
+  end
+  return type(built[key]) == "string" and built[key] or nil, built[key]
+end
+
+--- Returns the schedule of a setting that may be, as pipeline.build makes it.
+function space.schedule(s, facts) return select(2, problem_of_schedule(s, facts)) end
+
+local function problem_of_zero(s)
+  if s.zero == "own" or s.zero == 0 then return nil end
+  if s.data == 1 then return "there are no data ranks that ZeRO could divide over" end
+  if s.zero == 2 and s.accumulation == 1 then return "with one batch a step, stage 2 of ZeRO is stage 1" end
+end
+
+--- Returns why a setting cannot be, in words; nil: it may.
+function space.problem(s, facts)
+  return problem_of_heads(s, facts) or problem_of_pieces(s, facts) or problem_of_schedule(s, facts)
+    or problem_of_zero(s)
+end
+
+-- ---------------------------------------------------------------- all of them
+
+local function each_recompute(facts, keep)
+  if keep.recompute ~= nil then return { keep.recompute } end
+  local list = { "none" }
+  for _, name in ipairs { "attention", "block" } do list[#list + 1] = facts.floors[name] and name or nil end
+  return list
+end
+
+-- Ways to share out `ranks`: { data, tensor, sequence, pipeline }.
+local function shares(ranks, facts, keep)
+  local list = {}
+  for _, tensor in ipairs(only(keep.tensor_size, divisors(ranks))) do
+    for _, sequence in ipairs(only(keep.sequence_size, facts.heads and divisors(ranks / tensor) or { 1 })) do
+      for _, pipeline in ipairs(only(keep.pipeline, divisors(ranks / tensor / sequence))) do
+        local data = ranks / (tensor * sequence * pipeline)
+        if data >= 1 and data % 1 == 0 and (keep.data or data) == data then
+          list[#list + 1] = { data, tensor, sequence, pipeline }
+        end
+      end
+    end
+  end
+  return list
+end
+
+-- Calls fn(setting without pieces, zero, recompute and order).
+local function each_share(facts, given, fn)
+  local keep = given.keep
+  for _, share in ipairs(shares(given.ranks, facts, keep)) do
+    for _, expert in ipairs(only(keep.expert, facts.experts and divisors(share[1]) or { 1 })) do
+      for _, tensor in ipairs(tensors(share[2], keep)) do
+        for _, sequence in ipairs(sequences(share[3], keep)) do
+          for _, pipeline in ipairs(pipes(share[4], facts, keep)) do
+            fn { data = share[1], expert = expert, tensor = tensor, sequence = sequence, pipeline = pipeline }
+          end
+        end
+      end
+    end
+  end
+end
+
+local function problem_of_share(s, facts, ranks)
+  local plan, why = parallel.resolve(setting.parallel(s, {}), ranks)
+  if not plan then return why end
+  if facts.experts and s.expert > facts.experts then
+    return ("%d experts cannot be shared by %d ranks"):format(facts.experts, s.expert)
+  end
+  return problem_of_heads(s, facts)
+end
+
+local function copied(s, more)
+  local out = {}
+  for key, value in pairs(s) do out[key] = value end
+  for key, value in pairs(more) do out[key] = value or nil end
+  return out
+end
+
+local function sort(list)
+  for i, s in ipairs(list) do s.number, s.complexity = i, setting.complexity(s) end
+  table.sort(list, function(a, b)
+    if a.complexity ~= b.complexity then return a.complexity < b.complexity end
+    return a.number < b.number
+  end)
+  for i, s in ipairs(list) do s.number = i end
+  return list
+end
+
+--- Returns the list of settings and the table of numbers left out, by reason.
+function space.list(facts, given)
+  local list, left_out, keep = {}, {}, given.keep
+  local function leave(why, n) left_out[why] = (left_out[why] or 0) + (n or 1) end
+  local recomputes = each_recompute(facts, keep)
+  each_share(facts, given, function(share)
+    local why = problem_of_share(share, facts, given.ranks)
+    if why then return leave(why) end
+    local orders_of = placements(share, given.machine, keep, given.ranks)
+    for _, piece in ipairs(pieces(share.pipeline, facts, keep)) do
+      for _, zero in ipairs(only(keep.zero, { 0, 1, 2, 3 })) do
+        local first = copied(share, { micro = piece[1], accumulation = piece[2], zero = zero, recompute = "none" })
+        local problem = space.problem(first, facts)
+        if problem then leave(problem, #recomputes * #orders_of) end
+        for _, recompute in ipairs(problem and {} or recomputes) do
+          for _, order in ipairs(orders_of) do
+            list[#list + 1] = copied(first, { recompute = recompute, order = order })
+          end
+        end
+      end
+    end
+  end)
+  return sort(list), left_out
+end
+
+return space

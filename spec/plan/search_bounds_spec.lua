@@ -1,0 +1,91 @@
+-- What a search reckons against what a simulation finds: seconds of ops are equal (1e-12: the same sum in another
+-- language), those of an operation between ranks never above, and equal where one port carries all that counts.
+local bounds = require "ganymede.plan.search.bounds"
+local core = require "ganymede.core"
+local rates = require "ganymede.plan.search.rates"
+local support = require "spec.plan.support"
+
+local function switch(more)
+  local level = { name = "net", kind = "switch", bandwidth = 50, latency = 0.125 }
+  for key, value in pairs(more or {}) do level[key] = value end
+  return level
+end
+
+local nodes = { switch { ranks = 4, bandwidth = 1000, latency = 0.01 }, switch { ranks_per_port = 2 } }
+
+local function simulated(m, op, n, axes, group)
+  local path = support.step(0, axes, { { "begin", op, group, n, 0 }, { "wait", 1 } })
+  local world = 1
+  for _, axis in ipairs(axes) do world = world * axis[2] end
+  local replay = support.simulate(m, { path }, world)
+  return replay.seconds
+end
+
+local function members_of(axes, group)
+  local mesh = {}
+  for i, axis in ipairs(axes) do mesh[i] = { name = axis[1], size = axis[2] } end
+  return bounds.members(mesh, { group })
+end
+
+local operations = { "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+  "all_to_all", "barrier", "exchange", "all_to_all_rows" }
+
+describe("the bound of an operation between ranks", function()
+  for _, algorithm in ipairs { "ring", "tree", "direct", "auto" } do
+    it(("is at most what a simulation finds: %s"):format(algorithm), function()
+      for _, links in ipairs { { switch() }, nodes, { switch { kind = "shared" } } } do
+        local m = support.machine(links, { algorithm = algorithm, efficiency = { all_reduce = 0.5 } })
+        for _, axes in ipairs { { { "data", 8 } }, { { "data", 4 }, { "tensor", 4 } }, { { "tensor", 2 },
+          { "data", 8 } }, { { "data", 3 }, { "tensor", 2 } } } do
+          for _, op in ipairs(operations) do
+            for _, n in ipairs { 1, 1e6 } do
+              local least = rates.least(m, op, members_of(axes, "data"), n)
+              local found = simulated(m, op, n, axes, "data")
+              assert.is_true(least > 0 and least <= found * (1 + 1e-12), ("%s of %g on %s: %g at least, %g"):format(op,
+                n, links[1].kind, least, found))
+            end
+          end
+        end
+      end
+    end)
+  end
+
+  it("is what a simulation finds on one switch", function()
+    for _, case in ipairs { { "ring", "all_reduce" }, { "ring", "all_gather" }, { "direct", "all_reduce" },
+      { "direct", "all_to_all" }, { "direct", "broadcast" } } do
+      local m = support.machine({ switch() }, { algorithm = case[1] })
+      local found = simulated(m, case[2], 4000, { { "data", 8 } }, "data")
+      assert.near(found, rates.least(m, case[2], members_of({ { "data", 8 } }, "data"), 4000), 1e-9 * found)
+    end
+  end)
+
+  it("knows the members of rank 0's group", function()
+    local mesh = { { name = "tensor", size = 2 }, { name = "data", size = 3 }, { name = "expert", size = 2 } }
+    assert.same({ 0, 6 }, bounds.members(mesh, { "tensor" }))
+    assert.same({ 0, 2, 4 }, bounds.members(mesh, { "data" }))
+    assert.same({ 0, 1, 2, 3, 4, 5 }, bounds.members(mesh, { "data", "expert" }))
+  end)
+end)
+
+describe("the bound of a rank", function()
+  local axes = { { "data", 2 } }
+  local m = support.machine({ switch() }, { launch = 0.25, begin = 0.5, host_moves = true, algorithm = "direct",
+    moves = { { points = { { 1, 2 }, { 100, 8 } } } } })
+
+  it("is the time of a step that all ranks take alike, where nothing overlaps", function()
+    local path = support.step(0, axes, { { "op", 1 }, { "op", 20 }, { "begin", "all_reduce", "data", 80 },
+      { "op", 1000 }, { "wait", 1 } })
+    local total, passes = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, m)
+    local found = support.simulate(m, { path }, 2).seconds
+    assert.near(found, total, 1e-12 * found)
+    assert.equal(0, passes) -- no op makes products
+  end)
+
+  it("leaves out what may overlap, and messages", function()
+    local free = support.machine({ switch() }, { launch = 0.25 })
+    local path = support.step(0, axes, { { "op", 1 }, { "begin", "all_reduce", "data", 80 }, { "wait", 1 },
+      { "begin", "receive", "data", 80, 1 }, { "wait", 2 } })
+    local total = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, free)
+    assert.near(1.25, total, 1e-12)
+  end)
+end)

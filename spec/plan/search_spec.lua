@@ -1,0 +1,100 @@
+-- The search for a plan against simulating every setting of small worlds: nothing that it leaves out would have won,
+-- and its lower bounds are none above what a simulation finds. And what cannot be, in words.
+local bounds = require "ganymede.plan.search.bounds"
+local keep = require "ganymede.plan.search.keep"
+local search = require "ganymede.plan.search"
+local support = require "spec.cli.support"
+local shell = support.shell
+
+local home = support.home([[
+return {
+  name = "small", seed = 1, steps = 3,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 15, width = 16, depth = 2, heads = 2 },
+  data = { train = { type = "Text", path = HOME .. "/text.txt", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 4 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 3e-3 },
+}
+]], { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
+shell.write(home .. "/recipe.lua", (shell.read(home .. "/recipe.lua"):gsub("HOME", ("%q"):format(home))))
+
+-- Nodes of 2 ranks with slow links between them. Nothing overlaps (a CPU), or all may (a GPU).
+local function machine(name, host_moves, algorithm)
+  local path = ("%s/%s.json"):format(home, name)
+  shell.write(path, ([=[{ "version": 1, "name": %q, "device": %q, "ranks_per_node": 2, "launch": 2e-6, "begin": 1e-6,
+    "peak": {}, "host_moves": %s, "algorithm": %q, "products": [{ "points": [[8, 4e9], [64, 8e9]] }],
+    "moves": [{ "points": [[1e3, 1e9], [1e6, 4e9]] }], "links": [
+      { "name": "node", "kind": "switch", "ranks": 2, "bandwidth": 2e9, "latency": 2e-6 },
+      { "name": "net", "kind": "switch", "ranks_per_port": 2, "bandwidth": 2e8, "latency": 2e-5 }] }]=]):format(name,
+    host_moves and "cpu" or "gpu", tostring(host_moves), algorithm))
+  return path
+end
+
+local function plan(given)
+  given.recipe = home .. "/recipe.lua"
+  given.keep = keep.parse(given.keep)
+  return search(given)
+end
+
+local function check_bounds(all, on, ranks)
+  local about = require("ganymede.plan.machine").read(on)
+  for _, row in ipairs(all.rows) do
+    local by_formula = bounds.time(row.setting, all.facts, about, ranks)
+    local most = row.seconds * (1 + 1e-9) -- sums in another order
+    assert.is_true(by_formula <= most, ("%s: %g by formula, %g simulated"):format(row.words, by_formula, row.seconds))
+    assert.is_true(row.bound <= most, ("%s: at least %g, %g simulated"):format(row.words, row.bound, row.seconds))
+    local bytes = bounds.memory(row.setting, all.facts)
+    assert.is_true(bytes <= row.peak_bytes, ("%s: at least %g bytes, %g rehearsed"):format(row.words, bytes,
+      row.peak_bytes))
+  end
+end
+
+local function check_world(ranks, on, kept)
+  local all = plan { ranks = ranks, machine = on, keep = kept, all = true }
+  local found = plan { ranks = ranks, machine = on, keep = kept, top = 1 }
+  assert.equal(all.rows[1].words, found.rows[1].words)
+  assert.equal(all.rows[1].seconds, found.rows[1].seconds)
+  assert.is_true(#found.rows < #all.rows, "nothing was left out")
+  check_bounds(all, on, ranks)
+  return all, found
+end
+
+describe("the search for a plan", function()
+  it("finds what wins among all settings of 2 ranks of a CPU", function()
+    local all = check_world(2, machine("cpu", true, "direct"), { "recompute=none", "gradient_accumulation=1",
+      "num_microbatches=2", "parallel.pipeline.split=parameters" })
+    assert.is_true(#all.rows >= 10, #all.rows .. " settings")
+  end)
+
+  it("finds what wins among all settings of 2 ranks of a GPU, with recomputation and accumulation #slow", function()
+    check_world(2, machine("gpu", false, "auto"), { "parallel.pipeline=1" })
+  end)
+
+  it("finds what wins among orders of the axes on 4 ranks, tensor ranks inside of a node #slow", function()
+    local all, found = check_world(4, machine("nodes", true, "ring"), { "recompute=none", "gradient_accumulation=1",
+      "parallel.pipeline=1", "parallel.data=2", "zero=0" })
+    local orders = 0
+    for _, row in ipairs(all.rows) do orders = orders + (row.setting.order and 1 or 0) end
+    assert.is_true(orders > 0)
+    assert.is_truthy(found.rows[1].mesh[2])
+  end)
+
+  it("has bounds of pipelines in every order on 4 stages #slow", function()
+    local all = plan { ranks = 4, machine = machine("gpu", false, "auto"), all = true, keep = {
+      "parallel.pipeline=4", "num_microbatches=4", "recompute=none" } }
+    assert.is_true(#all.rows >= 4, #all.rows .. " settings")
+    check_bounds(all, home .. "/gpu.json", 4)
+  end)
+
+  it("leaves out what needs more memory, and takes what needs less", function()
+    local kept = { "parallel.data=2", "zero=0", "gradient_accumulation=1" }
+    local on = machine("cpu", true, "direct")
+    local free = plan { ranks = 2, machine = on, keep = kept, top = 3 }
+    assert.equal(3, #free.rows)
+    local least = math.min(free.rows[2].peak_bytes, free.rows[3].peak_bytes)
+    assert.is_true(least < free.rows[1].peak_bytes)
+    local tight = plan { ranks = 2, machine = on, keep = kept, memory = least, top = 1 }
+    assert.is_true(tight.rows[1].peak_bytes <= least and tight.rows[1].seconds > free.rows[1].seconds)
+    assert.is_truthy(tight.left_out[1].why:find "needs more than" or tight.left_out[2].why:find "needs more than")
+    assert.has_error(function() plan { ranks = 2, machine = on, keep = kept, memory = 1000 } end)
+  end)
+end)
