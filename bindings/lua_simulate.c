@@ -277,8 +277,9 @@ static void push_products(lua_State *L, const box *b)
 }
 
 /* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded }) -> { seconds, transfers, classes, ranks,
- * spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step; classes: a list of { count, first, seconds, busy,
- * exposed = { group = seconds } }; ranks: of each rank, its class. The options are those of gm_simulation. */
+ * spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step; classes: a
+ * list of { count, first, seconds, busy, exposed = { group = seconds } }; ranks: of each rank, its class. The options
+ * are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);

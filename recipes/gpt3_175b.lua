@@ -2,8 +2,11 @@
 -- thousands of GPUs, for simulations: 8 ranks share each layer, 16 stages the depth, and the rest divide the batch.
 --
 --     ./ganymede simulate recipes/gpt3_175b.lua -n 4096 --machine dgx_a100_80g
---     ./ganymede simulate recipes/gpt3_175b.lua -n 1024 --machine dgx_h100 --set schedule.order=zb-h1 --set \
---         parallel.pipeline=16
+--     ./ganymede simulate recipes/gpt3_175b.lua -n 1024 --machine dgx_h100
+--     ./ganymede run recipes/gpt3_175b.lua -n 4096 --device cuda            where you have so many
+--
+-- Expect: the first command predicts 6.57 s a step, 40 % of the peak (MFU), 39 GiB on a rank of the first stage. Nobody
+-- has run it on GPUs.
 --
 -- The batch of 1536 sequences is the one of Narayanan et al. 2021 (arXiv:2104.04473, 5.1), who train 174.6 billion
 -- parameters with the same sizes of tensors and pipelines. On 4096 ranks each of 32 data ranks has 48 micro-batches of

@@ -100,8 +100,8 @@ return {
   },
   {
     name = "944-simulate-host-moves", file = "host/plan/simulate.c",
-    find = [[return x->given->machine->host_moves ? gm_transfer_alone(x->transfers, at) : 0;]],
-    replace = [[return 0 * gm_transfer_alone(x->transfers, at);]],
+    find = [[return gm_transfer_cost(x->transfers, at);]],
+    replace = [[return 0 * gm_transfer_cost(x->transfers, at);]],
     breaks = "ranks that move bytes themselves take no time for it",
     test = "spec/plan/simulate_spec.lua -f 'move the bytes'",
   },
@@ -201,9 +201,11 @@ return {
   },
   {
     name = "1048-month-restart", file = "host/plan/month.c",
-    find = [[        if (until < start) {]],
-    replace = [[        if (until < 0 * start) {]],
-    breaks = "a restart never fails",
+    find = [[            now += until;
+]],
+    replace = [[            now += start;
+]],
+    breaks = "a restart that fails takes as long as one that does not",
     test = "spec/plan/goodput_spec.lua -f 'number 4'",
   },
   {
