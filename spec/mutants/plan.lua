@@ -301,7 +301,7 @@ return {
   },
   {
     name = "1073-published-eager", file = "spec/bench/published/software.lua",
-    find = [[how.eager and norms[texts[tonumber(words[2])]] then]],
+    find = "how.eager and norms[texts[tonumber(words[2])]] then",
     replace = [[how.eager then]],
     breaks = "products and the optimizer move more bytes, too",
     test = "spec/plan/published_spec.lua -f fused",
