@@ -33,13 +33,14 @@ local function losses(path) return support.json(home .. "/" .. path).loss end
 
 describe("ganymede plan", function()
   it("prints the best, why others lose, what was left out, and a setting to paste that makes it", function()
-    local found = run("plan", "recipe.lua", "-n", "2", machine, few, "--json", "plan.json")
+    local found = run("plan", "recipe.lua", "-n", "2", machine, few, "--top", "2", "--json", "plan.json")
     assert.equal(0, found.code, found.err)
     local plan = support.json(home .. "/plan.json")
     for _, text in ipairs { "left out:", "there are no data ranks that ZeRO could divide over", "the setting:",
       "time against memory", plan.rows[1].words, plan.rows[2].why, plan.rows[1].lua[1] } do
       assert.is_truthy(found.out:find(text, 1, true), text .. "\n" .. found.out)
     end
+    assert.is_true(plan.rows[1].seconds < plan.rows[2].seconds)
     local counted = #plan.rows
     for _, row in ipairs(plan.left_out) do counted = counted + row.count end
     assert.equal(plan.settings, counted)

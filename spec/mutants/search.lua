@@ -166,7 +166,7 @@ return {
     find = [[    if key and keep.chooses(key) then]],
     replace = [[    if key and not keep.chooses(key) then]],
     breaks = "a setting that the plan chooses is overruled without a word",
-    test = cli .. " -f 'refuses a --set'",
+    test = cli .. " -f 'refuses a'",
   },
   {
     name = "1114-auto-resume", file = "lua/ganymede/plan/auto.lua",
