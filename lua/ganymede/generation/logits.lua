@@ -36,14 +36,23 @@ function logits_of.last(model, list, ids)
   return logits_of.from_section(model, list, 1, s, ids)
 end
 
+--- Whether tokens are chosen by the largest score alone.
+function logits_of.chooses_likeliest(opt) return opt.temperature == 0 and opt.repetition_penalty == 1 end
+
+--- The token of the largest of logits (b, 1, vocabulary), as a tensor (b, 1).
+function logits_of.likeliest(logits) return ops.argmax(logits, 3) end
+
+--- Such tokens (b, 1) as a list.
+function logits_of.listed(chosen)
+  local list = chosen:totable()
+  for i, row in ipairs(list) do list[i] = row[1] end
+  return list
+end
+
 --- The next token of each row, from logits (b, 1, vocabulary). A row draws by its number and by how many tokens were
 -- added to it.
 function logits_of.choose(opt, rows, logits)
-  if opt.temperature == 0 and opt.repetition_penalty == 1 then
-    local list = ops.argmax(logits, 3):totable()
-    for i, row in ipairs(list) do list[i] = row[1] end
-    return list
-  end
+  if logits_of.chooses_likeliest(opt) then return logits_of.listed(logits_of.likeliest(logits)) end
   local whole, list = logits:gather():contiguous(), {}
   for i, row in ipairs(rows) do
     local rule = { temperature = opt.temperature, top_k = opt.top_k, top_p = opt.top_p, min_p = opt.min_p,
