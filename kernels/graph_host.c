@@ -18,6 +18,7 @@ typedef struct recorded {
 typedef struct host_graph {
     recorded **calls;
     int        n, room;
+    bool       refused; /* something that cannot be recorded was asked for */
 } host_graph;
 
 static void free_graph(host_graph *g)
@@ -34,19 +35,23 @@ gm_status gm_host_capture_begin(gm_device *dev)
     return dev->state ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a graph");
 }
 
-gm_status gm_host_capture_end(gm_device *dev, void **graph, int *nodes)
-{
-    host_graph *g = dev->state;
-    dev->state = NULL;
-    *graph = g;
-    *nodes = g->n;
-    return GM_OK;
-}
-
 void gm_host_capture_drop(gm_device *dev)
 {
     free_graph(dev->state);
     dev->state = NULL;
+}
+
+gm_status gm_host_capture_end(gm_device *dev, void **graph, int *nodes)
+{
+    host_graph *g = dev->state;
+    if (g->refused) {
+        gm_host_capture_drop(dev);
+        return GM_FAIL(GM_EINVAL, "this recording asked for work of the host, which cannot be part of a graph");
+    }
+    dev->state = NULL;
+    *graph = g;
+    *nodes = g->n;
+    return GM_OK;
 }
 
 void gm_host_graph_free(gm_device *dev, void *graph)
@@ -64,7 +69,9 @@ gm_status gm_host_replay(gm_device *dev, void *graph)
 
 gm_status gm_host_is_free(const gm_device *dev, const char *what)
 {
+    host_graph *g = dev->state;
     if (!dev->capture || !dev->backend->on_host) return GM_OK;
+    g->refused = true;
     return GM_FAIL(GM_EINVAL, "%s is work of the host, which cannot be part of a graph", what);
 }
 

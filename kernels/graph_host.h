@@ -18,9 +18,9 @@ void      gm_host_capture_drop(gm_device *dev);
 gm_status gm_host_replay(gm_device *dev, void *graph);
 void      gm_host_graph_free(gm_device *dev, void *graph);
 
-#define GM_HOST_GRAPHS                                                                         \
-    .capture_begin = gm_host_capture_begin, .capture_end = gm_host_capture_end,                \
-    .capture_drop = gm_host_capture_drop, .replay = gm_host_replay, .graph_free = gm_host_graph_free
+#define GM_HOST_GRAPHS                                                                                                \
+    .capture_begin = gm_host_capture_begin, .capture_end = gm_host_capture_end, .capture_drop = gm_host_capture_drop, \
+    .replay = gm_host_replay, .graph_free = gm_host_graph_free
 
 /* For gm_run: records a checked call of a backend over the memory of the host. */
 gm_status gm_host_record(gm_device *dev, gm_kernel kernel, const gm_call *call);

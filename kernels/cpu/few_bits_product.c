@@ -2,12 +2,12 @@
  * how many rows. */
 
 typedef struct few_product {
-    few_weights    w;
-    gemm_thin      g;     /* where results go; w is not used */
-    int64_t        units; /* of 32 numbers, in a row */
-    const int16_t *q;     /* (m, units, 32): x over its scale, rounded */
-    const float   *scale; /* (m, units) */
-    const float   *eight; /* (m, units): 8 times the sum of q, because codes of 4 bits count from -8 */
+    few_weights              w;
+    gemm_thin                g;     /* where results go; w is not used */
+    int64_t                  units; /* of 32 numbers, in a row */
+    const int16_t           *q;     /* (m, units, 32): x over its scale, rounded */
+    const float             *scale; /* (m, units) */
+    const float             *eight; /* (m, units): 8 times the sum of q, because codes of 4 bits count from -8 */
     const struct bytes_unit *bytes; /* (m, units): the same in another form (few_bits_bytes.c) */
 } few_product;
 

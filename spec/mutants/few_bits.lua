@@ -63,4 +63,11 @@ return {
     breaks = "a model of few bits is exported",
     test = "spec/nn/few_bits_spec.lua -f misspelt",
   },
+  { -- on a machine with VNNI
+    name = "1003-few-bits-bytes", file = "kernels/cpu/few_bits_bytes.c",
+    find = [[bytes_split(q, p->w.bits == 8 ? 128 : 8, unit);]],
+    replace = [[bytes_split(q, 8, unit);]],
+    breaks = "sums of products of bytes begin with what weights of 4 bits need, in those of 8 too",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
+  },
 }
