@@ -1,4 +1,4 @@
---- Generation where ranks share a sequence writes what one rank writes, in the ring and by Ulysses, and a rank keeps its
+--- Generation where ranks share a sequence writes what one rank writes, in the ring and by Ulysses. A rank keeps its
 -- part of the keys and values alone.
 -- ranks: 2 4
 local against = require "spec.tensor.against_serial"

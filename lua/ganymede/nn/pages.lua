@@ -124,7 +124,7 @@ end
 -- M.fill says of which rows it is. The caller frees it by M.release.
 function M.still(b, most)
   local function zeros(shape) return tensors.zeros(shape, { dtype = "i64" }):keep() end
-  local call = { index = zeros { b, most }, count = zeros { b }, positions = zeros { b, 1 }, fresh = false, most = most }
+  local call = { index = zeros { b, most }, count = zeros { b }, positions = zeros { b, 1 }, most = most }
   call.at = { index = call.index:data(), count = call.count:data(), positions = call.positions:data() }
   return call
 end
