@@ -23,8 +23,8 @@ return {
   },
   {
     name = "873-few-bits-tail", file = "kernels/cpu/few_bits_product.c",
-    find = [[few_round_unit(left < FEW_UNIT ? tail : x,]],
-    replace = [[few_round_unit(x,]],
+    find = [[if (left >= FEW_UNIT) return x;]],
+    replace = [[if (left > 0) return x;]],
     breaks = "products read numbers of x behind the end of a row",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
   },
@@ -37,8 +37,8 @@ return {
   },
   {
     name = "875-few-bits-not-finite", file = "kernels/cpu/few_bits_product.c",
-    find = [[*scale = (size > 1e-30f ? size / 32767 : 0) + nothing;]],
-    replace = [[*scale = size > 1e-30f ? size / 32767 : 0;]],
+    find = [[*scale = (size > 1e-30f ? size / largest_whole : 0) + nothing;]],
+    replace = [[*scale = size > 1e-30f ? size / largest_whole : 0;]],
     breaks = "NaN in x becomes numbers",
     test = "spec/kernels/few_bits_spec.lua -f finite",
   },
