@@ -239,6 +239,24 @@ static int attention(lua_State *L)
     return attend(L, 4, in);
 }
 
+/* attention_part(q (b, s, h, d), k and v (b, t, hk, d), options) -> o (b, s, h, d) and the log of the sum of exp of its
+ * scores (b, h, s), by which attention to several sets of keys is put together. Of this rank's blocks; no gradient. */
+static int attention_part(lua_State *L)
+{
+    gm_value  *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)}, *out[2];
+    gm_attrs   a;
+    gm_rank   *r = gm_lua_rank(L);
+    const bool want[2] = {true, true};
+    lua_settop(L, 4);
+    in[3] = attention_options(L, 4, 0, 0, 0, 0, &a);
+    a.name = gm_declared(L)->name;
+    gm_handle *o = gm_push_handle(L), *lse = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_attention, 4, in, &a, 2, want, out));
+    gm_handle_fill(r, o, out[0], a.name);
+    gm_handle_fill(r, lse, out[1], a.name);
+    return 2;
+}
+
 /* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
 static int attention_packed(lua_State *L)
 {
@@ -446,10 +464,14 @@ static const gm_declaration functions[] = {
     GM_PUBLIC(top_k, top_k, "x tensor, k integer"),
     GM_LAST_FUNCTION};
 
+static const gm_declaration inner[] = {
+    GM_FUNCTION("attention_part", attention_part, "q tensor, k tensor, v tensor, options table?"), GM_LAST_FUNCTION};
+
 int gm_open_ops(lua_State *L)
 {
     lua_newtable(L);
     gm_declare(L, functions);
     lua_setfield(L, -2, "ops");
+    gm_declare(L, inner);
     return 0;
 }

@@ -3,6 +3,7 @@
  *
  * Shapes and indices are global. Reading elements of a tensor that is cut or partial is collective: every rank
  * gathers it (or sums it) first. Writing is not: each rank writes what its block has. */
+#include "../kernels/graph_host.h"
 #include "gm_lua.h"
 
 #include <math.h>
@@ -46,6 +47,7 @@ static void *elements(lua_State *L, gm_tensor *t, bool read)
     gm_device *dev = t->storage->device;
     void      *known = read ? gm_tensor_known(t) : gm_tensor_know(t);
     void      *data = read ? need_data(L, t) : gm_tensor_data(t);
+    if (gm_host_is_free(dev, read ? "to read numbers" : "to write numbers") != GM_OK) gm_raise(L, GM_EINVAL);
     if (dev->backend->on_host || known) {
         lua_pushnil(L);
         return known ? known : data;

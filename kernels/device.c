@@ -10,6 +10,7 @@
 #include "cpu/cpu.h"
 #include "cuda/runtime/find.h"
 #include "graph.h"
+#include "graph_host.h"
 #include "meta/meta.h"
 #include "profile.h"
 #include "journal.h"
@@ -172,6 +173,7 @@ static gm_status move(gm_device *dev, gm_status (*how)(gm_device *, void *, cons
 {
     if (!bytes || !dev->backend->has_data) return GM_OK;
     if (how) return how(dev, to, from, bytes);
+    GM_TRY(gm_host_is_free(dev, "to move bytes"));
     memmove(to, from, bytes);
     return GM_OK;
 }

@@ -4,6 +4,7 @@
  * spec sees them. */
 #include <stdlib.h>
 #include "device.h"
+#include "graph_host.h"
 
 size_t gm_host_reach(const gm_tensor *t)
 {
@@ -20,6 +21,7 @@ gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out)
     size_t    bytes = gm_host_reach(t);
     gm_status st;
     *out = (gm_host_elements){0};
+    GM_TRY(gm_host_is_free(t->storage->device, "to read or write numbers"));
     GM_TRY(gm_storage_open(t->storage));
     *out = (gm_host_elements){.data = gm_tensor_data(t), .tensor = t};
     if (!out->data) out->data = gm_tensor_known(t);
@@ -74,6 +76,7 @@ static gm_status store_one(const gm_tensor *t, int64_t at, double v)
 
 gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
 {
+    GM_TRY(gm_host_is_free(t->storage->device, "to read or write a number"));
     GM_TRY(gm_storage_open(t->storage));
     gm_status st = load_one(t, at, out);
     gm_storage_close(t->storage, false);
@@ -82,6 +85,7 @@ gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
 
 gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
 {
+    GM_TRY(gm_host_is_free(t->storage->device, "to read or write a number"));
     GM_TRY(gm_storage_open(t->storage));
     gm_status st = store_one(t, at, v);
     gm_storage_close(t->storage, true);

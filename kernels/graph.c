@@ -1,5 +1,5 @@
 /* graph.c - the part of graph.h that all backends share. The backend makes the recording itself
- * (cuda/runtime/graph.c). */
+ * (cuda/runtime/graph.c; graph_host.c where memory is the host's). */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -19,10 +19,12 @@ struct gm_graph {
 
 gm_status gm_device_can_capture(const gm_device *dev)
 {
-    if (dev->backend->capture_begin && gm_profile_runs(dev))
-        return GM_FAIL(GM_EINVAL, "a profile is running, which times each op by itself");
-    if (dev->backend->capture_begin) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "the %s device has no graphs: what it is asked for it does at once", dev->backend->name);
+    if (!dev->backend->capture_begin)
+        return GM_FAIL(GM_EINVAL, "the %s device has no graphs: it computes nothing", dev->backend->name);
+    if (gm_profile_runs(dev)) return GM_FAIL(GM_EINVAL, "a profile is running, which times each op by itself");
+    if (dev->journal && dev->backend->on_host)
+        return GM_FAIL(GM_EINVAL, "the ops of this device are being written down one by one");
+    return GM_OK;
 }
 
 /* ---- tensors that were there before ---- */

@@ -1,4 +1,5 @@
-/* graph.h - graphs: work of a device that is recorded once and then run again as one piece (CUDA graphs).
+/* graph.h - graphs: work of a device that is recorded once and then run again as one piece (CUDA graphs; on a CPU a
+ * list of kernels, graph_host.h).
  *
  *     GM_TRY(gm_device_capture_begin(dev));
  *     ... ops, as ever: they are recorded and do not run ...
@@ -9,7 +10,7 @@
  *   - Memory that is allocated during the recording comes from a part of the pool that belongs to the graph (memory.h).
  *     It holds the results of the last replay.
  *   - The graph keeps the tensors that existed before alive, and reads and writes them where they are.
- *   - Bytes of the host that were written (gm_device_write) are those of the recording.
+ *   - Bytes of the host that were written (gm_device_write) are those of the recording. On a CPU this is refused.
  *   - The step block is the device's at the time of the replay. It must not change during the recording.
  * Work that needs an answer of the host cannot be recorded: reading, synchronizing, marks, and copies that nobody waits
  * for. Such a call returns GM_EINVAL and says what was asked for and where. The caller must then drop the recording; to

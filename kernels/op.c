@@ -5,6 +5,7 @@
 #include <string.h>
 #include "device.h"
 #include "graph.h"
+#include "graph_host.h"
 #include "infer.h"
 #include "profile.h"
 #include "journal.h"
@@ -195,7 +196,9 @@ static gm_status run_opened(gm_device *dev, const gm_backend *backend, const gm_
 
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
 {
-    return has_home(call) ? run_opened(dev, backend, call) : run_with(dev, backend, call);
+    if (!has_home(call)) return run_with(dev, backend, call);
+    GM_TRY(gm_host_is_free(dev, "to bring bytes that rest elsewhere"));
+    return run_opened(dev, backend, call);
 }
 
 static gm_status compute(gm_device *dev, const gm_backend *backend, const gm_call *call, double flops, double bytes)
@@ -229,6 +232,7 @@ static gm_status run_with(gm_device *dev, const gm_backend *backend, const gm_ca
     c->bytes += bytes;
     c->products += gm_cost_products(call);
     if (dev->capture) GM_TRY(gm_graph_keep(dev->capture, call));
+    if (dev->capture && backend->on_host) return gm_host_record(dev, backend->kernel[call->op], call);
     if (dev->journal && !dev->journal->inside) return run_recorded(dev, backend, call, flops, bytes);
     return compute(dev, backend, call, flops, bytes);
 }

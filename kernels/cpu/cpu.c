@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "cpu.h"
 
+#include "../graph_host.h"
 #include "parts.h"
 
 #define GM_CAT_(a, b) a##b
@@ -19,6 +20,7 @@ const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
     .has_data = true,
     .on_host = true,
     .memory = {cpu_raw_alloc, cpu_raw_free},
+    GM_HOST_GRAPHS,
     .kernel =
         {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = any_##name,

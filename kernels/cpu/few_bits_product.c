@@ -2,12 +2,13 @@
  * how many rows. */
 
 typedef struct few_product {
-    few_weights    w;
-    gemm_thin      g;     /* where results go; w is not used */
-    int64_t        units; /* of 32 numbers, in a row */
-    const int16_t *q;     /* (m, units, 32): x over its scale, rounded */
-    const float   *scale; /* (m, units) */
-    const float   *eight; /* (m, units): 8 times the sum of q, because codes of 4 bits count from -8 */
+    few_weights              w;
+    gemm_thin                g;     /* where results go; w is not used */
+    int64_t                  units; /* of 32 numbers, in a row */
+    const int16_t           *q;     /* (m, units, 32): x over its scale, rounded */
+    const float             *scale; /* (m, units) */
+    const float             *eight; /* (m, units): 8 times the sum of q, because codes of 4 bits count from -8 */
+    const struct bytes_unit *bytes; /* (m, units): the same in another form (few_bits_bytes.c) */
 } few_product;
 
 #if CPU_VECTOR >= 32
@@ -20,8 +21,8 @@ static void few_copy_tail(int64_t n, const float *x, float *y)
     memcpy(y, x, (size_t)n * sizeof *y);
 }
 
-/* 32 numbers. Where one is not finite, the scale is NaN. */
-static void few_round_unit(const float *x, int16_t *q, float *scale, float *eight)
+/* 32 numbers, the largest of them becomes largest_whole. Where one is not finite, the scale is NaN. */
+static void few_round_unit(const float *x, float largest_whole, int16_t *q, float *scale, float *eight)
 {
     __m256 v[4], largest = _mm256_setzero_ps(), strange = _mm256_setzero_ps();
     for (int i = 0; i < 4; i++) {
@@ -34,8 +35,8 @@ static void few_round_unit(const float *x, int16_t *q, float *scale, float *eigh
     most = _mm_max_ps(most, _mm_movehl_ps(most, most));
     odd = _mm_add_ps(odd, _mm_movehl_ps(odd, odd));
     float size = fmaxf(most[0], most[1]), nothing = odd[0] + odd[1];
-    *scale = (size > 1e-30f ? size / 32767 : 0) + nothing;
-    __m256  inverse = _mm256_set1_ps(*scale > 0 ? 32767 / size : 0);
+    *scale = (size > 1e-30f ? size / largest_whole : 0) + nothing;
+    __m256  inverse = _mm256_set1_ps(*scale > 0 ? largest_whole / size : 0);
     __m256i whole[4], sum = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     for (int i = 0; i < 4; i++) sum = _mm256_add_epi32(sum, whole[i]);
@@ -49,16 +50,22 @@ static void few_round_unit(const float *x, int16_t *q, float *scale, float *eigh
     *eight = 8 * (float)_mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
+/* Unit u of row i; tail: room for a unit that is not whole. */
+static const float *few_unit_of(const few_product *p, int64_t i, int64_t u, float *tail)
+{
+    int64_t      left = p->g.k - u * FEW_UNIT;
+    const float *x = p->g.x + i * p->g.k + u * FEW_UNIT;
+    if (left >= FEW_UNIT) return x;
+    few_copy_tail(left, x, tail);
+    return tail;
+}
+
 static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eight)
 {
     float tail[FEW_UNIT];
     for (int64_t i = 0, at = 0; i < p->g.m; i++)
-        for (int64_t u = 0; u < p->units; u++, at++) {
-            int64_t      left = p->g.k - u * FEW_UNIT;
-            const float *x = p->g.x + i * p->g.k + u * FEW_UNIT;
-            if (left < FEW_UNIT) few_copy_tail(left, x, tail);
-            few_round_unit(left < FEW_UNIT ? tail : x, q + at * FEW_UNIT, scale + at, eight + at);
-        }
+        for (int64_t u = 0; u < p->units; u++, at++)
+            few_round_unit(few_unit_of(p, i, u, tail), 32767, q + at * FEW_UNIT, scale + at, eight + at);
     p->q = q;
     p->scale = scale;
     p->eight = eight;
@@ -210,9 +217,14 @@ static gm_status few_whole(gm_device *dev, few_product *p)
     return GM_OK;
 }
 #define FEW_WHOLE_MOST (FEW_ROWS == 4 ? THIN_ROWS : 4)
+#include "few_bits_bytes.c"
 #else
 #define FEW_WHOLE_MOST 0
 static gm_status few_whole(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }
+#endif
+#if CPU_VECTOR != 64
+static bool      few_has_bytes(void) { return false; }
+static gm_status few_bytes(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }
 #endif
 
 /* ---- weights in f32, a few at a time ---- */
@@ -267,7 +279,8 @@ static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
     p.g.bias = b ? gm_tensor_data(b) : NULL;
     p.g.y = gm_tensor_data(y);
     p.g.pre = pre ? gm_tensor_data(pre) : NULL;
-    if (rows <= FEW_WHOLE_MOST) st = few_whole(dev, &p);
+    if (few_has_bytes()) st = few_bytes(dev, &p);
+    else if (rows <= FEW_WHOLE_MOST) st = few_whole(dev, &p);
     else gemm_parallel(dev->threads, (p.g.n + 3) / 4, 8 * p.g.k * (1 + rows / 4), few_columns_part, &p);
 done:
     gm_tensor_release(x);

@@ -1,6 +1,7 @@
 /* ref.c - the table of the reference backend (ref.h), and its memory, which comes from the system. */
 #include "ref.h"
 
+#include "../graph_host.h"
 #include "loops.h"
 
 static gm_status take(void *context, size_t bytes, void **out)
@@ -22,6 +23,7 @@ const gm_backend gm_ref = {
     .has_data = true,
     .on_host = true,
     .memory = {take, give},
+    GM_HOST_GRAPHS,
     .kernel =
         {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = gm_ref_##name,

@@ -4,7 +4,7 @@
 -- Reads lines from standard input; the end of input ends it. MODEL names the folder of the model.
 --   KIND BATCH TOKENS   KIND: f32, bf16, int8 or int4. One call of gm.generate with BATCH prompts of 128 tokens, to
 --                       which TOKENS are added -> prompt tokens a second, added tokens a second of all rows together,
---                       and the bytes of weights and cache that a step reads
+--                       the bytes of weights and cache that a step reads, and its seconds of CPU time
 --   triad               -> bytes a second of y += a x over 256 MB, the best of 5: what memory gives these threads
 local gm = require "ganymede"
 local core = require "ganymede.core"
@@ -38,8 +38,12 @@ local function generate(kind, batch, tokens)
     prompts[i] = {}
     for k = 1, PROMPT do prompts[i][k] = (k * 37 + i * 101) % 1000 + 100 end
   end
+  local began = os.clock()
+  gm.generate(model, { prompts = prompts, max_tokens = 1 })
+  local middle = os.clock()
   local r = gm.generate(model, { prompts = prompts, max_tokens = tokens })[1]
-  return r.prefill_tokens_per_second, r.tokens_per_second * batch, bytes_of(model, batch, tokens)
+  local seconds = (os.clock() - middle - (middle - began)) / (tokens - 1)
+  return r.prefill_tokens_per_second, r.tokens_per_second * batch, bytes_of(model, batch, tokens), seconds
 end
 
 local function triad()
@@ -57,7 +61,7 @@ end
 
 for line in io.lines() do
   local kind, batch, tokens = line:match "^(%S+) (%d+) (%d+)$"
-  if kind then print(("%.3f %.3f %.0f"):format(generate(kind, tonumber(batch), tonumber(tokens))))
+  if kind then print(("%.3f %.3f %.0f %.6f"):format(generate(kind, tonumber(batch), tonumber(tokens))))
   else print(("%.0f"):format(triad())) end
   io.stdout:flush()
 end

@@ -5,8 +5,9 @@
 DIR: a model of Hugging Face's format; --gguf: the same model for llama.cpp, which makes files of the other kinds from
 it (their numbers do not matter here). LLAMA_PYTHON has llama_cpp, TORCH_PYTHON has torch and transformers; a peer whose
 Python is not given is left out. THREADS=n for another number than 2. Prints for each case the best tokens a second of
-ROUNDS (3) rounds, the ratio to each peer, and the share of the floor: bytes that a step reads, over the rate of a triad
-in the same round. The machine is usually shared: believe the ratios."""
+ROUNDS (3) rounds, the ratio to each peer, the share of the floor (bytes that a step reads, over the rate of a triad in
+the same round), and the least CPU time of a step: 1.20 says that the peer took 1.2 times ours. On a shared machine
+believe the ratios, and those of CPU time most."""
 import argparse
 import os
 import subprocess
@@ -27,9 +28,9 @@ def prompt(row):
 
 
 def serve(generate):
-    """Answers lines "BATCH" with prompt and added tokens a second."""
+    """Answers lines "BATCH" with prompt and added tokens a second, and the seconds of CPU time of a step."""
     for line in sys.stdin:
-        print("%.3f %.3f" % generate(int(line)), flush=True)
+        print("%.3f %.3f %.6f" % generate(int(line)), flush=True)
 
 
 def serve_llama(path):
@@ -62,15 +63,15 @@ def serve_llama(path):
         batch.n_tokens = rows * PROMPT
         assert ll.llama_decode(context, batch) == 0
         tokens = [best(row * PROMPT + PROMPT - 1) for row in range(rows)]
-        middle = time.perf_counter()
+        middle, work = time.perf_counter(), time.process_time()
         for step in range(TOKENS - 1):
             for row in range(rows):
                 put(row, tokens[row], PROMPT + step, row, True)
             batch.n_tokens = rows
             assert ll.llama_decode(context, batch) == 0
             tokens = [best(row) for row in range(rows)]
-        end = time.perf_counter()
-        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle)
+        end, work = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
+        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), work
 
     serve(generate)
 
@@ -88,12 +89,12 @@ def serve_transformers(path, kind):
         began = time.perf_counter()
         out = model(ids, use_cache=True, logits_to_keep=1)
         token = out.logits[:, -1:].argmax(-1)
-        middle = time.perf_counter()
+        middle, work = time.perf_counter(), time.process_time()
         for _ in range(TOKENS - 1):
             out = model(token, past_key_values=out.past_key_values, use_cache=True)
             token = out.logits[:, -1:].argmax(-1)
-        end = time.perf_counter()
-        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle)
+        end, work = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
+        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), work
 
     serve(generate)
 
@@ -135,18 +136,19 @@ def compare(ours, peers, kind, batch):
     best, share = {}, 0
     for _ in range(ROUNDS):
         rate = ours.ask("triad")[0]
-        prefill, added, read = ours.ask("%s %d %d" % (kind, batch, TOKENS))
+        prefill, added, read, work = ours.ask("%s %d %d" % (kind, batch, TOKENS))
         share = max(share, added / batch * read / rate)
-        answers = {"ours": (prefill, added), **{name: peer.ask(str(batch)) for name, peer in peers.items()}}
-        for name, (p, a) in answers.items():
-            old = best.get(name, (0, 0))
-            best[name] = (max(old[0], p), max(old[1], a))
-    text = "%-4s batch %2d  ours %7.1f tokens/s (prompts %7.1f), %.2f of the floor" % (kind, batch, best["ours"][1],
-                                                                                   best["ours"][0], share)
+        answers = {"ours": (prefill, added, work), **{name: peer.ask(str(batch)) for name, peer in peers.items()}}
+        for name, (p, a, w) in answers.items():
+            old = best.get(name, (0, 0, 1e9))
+            best[name] = (max(old[0], p), max(old[1], a), min(old[2], w))
+    mine = best["ours"]
+    text = "%-4s batch %2d  ours %7.1f tokens/s (prompts %7.1f), %.2f of the floor, CPU %.2f ms a step" % (
+        kind, batch, mine[1], mine[0], share, 1e3 * mine[2])
     for name in peers:
-        text += "; %s %.1f (%.1f): %.2f, prompts %.2f" % (name, best[name][1], best[name][0],
-                                                          best["ours"][1] / best[name][1],
-                                                          best["ours"][0] / best[name][0])
+        p, a, w = best[name]
+        text += "; %s %.1f (%.1f): %.2f, prompts %.2f, CPU %.2f ms: %.2f" % (name, a, p, mine[1] / a, mine[0] / p,
+                                                                        1e3 * w, w / mine[2])
     print(text, flush=True)
 
 

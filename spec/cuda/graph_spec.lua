@@ -12,12 +12,6 @@ before_each(require("spec.support.collected")) -- memory().live then counts noth
 
 if core.device().name ~= "cuda" then
   describe("graphs", function()
-    it("of the CPU are refused, with the reason", function()
-      local possible, why = core.graph_possible()
-      assert.is_nil(possible)
-      assert.is_truthy(why:find("has no graphs", 1, true), why)
-      assert.has_error(core.graph_begin)
-    end)
     if emulation.lacks(pending) then return end
     it("of a GPU", function()
       local result = run_host({ "spec", "spec/cuda/graph_spec.lua", "--device", "cuda" },

@@ -64,6 +64,19 @@ for _, mesh in ipairs(meshes) do
       end
     end)
 
+    it("goes on with a short prompt to the last position of the model, beside longer ones", function()
+      core.set_seed(3)
+      local model = gm.models.GPT { vocabulary = 60, width = 16, depth = 1, heads = 4, std = 0.3, sequence_length = 9,
+        window = 20 } -- a window keeps the batch in one piece
+      local list, want = { { 5, 9, 33, 2, 6 }, { 7 }, { 1, 2 } }, {}
+      model:eval()
+      for i, ids in ipairs(list) do want[i] = plain(model, ids, 9 - #ids) end
+      for i, out in ipairs(gm.generate(model, { prompts = list, max_tokens = 30 })) do
+        assert.same(want[i], out.tokens)
+        assert.equal("positions", out.ended)
+      end
+    end)
+
     it("draws by the seed, the same on every rank and as one rank alone", function()
       local function run(seed)
         core.set_seed(3)

@@ -53,6 +53,16 @@ for _, mesh in ipairs(meshes) do
       end)
     end
 
+    it("goes on with a short prompt to the last position of the model, beside longer ones", function()
+      local opt = { prompts = { { 50, 41, 3, 3, 8, 1, 0 }, { 7 }, { 5, 9, 33 } }, max_tokens = 30 }
+      local want = {}
+      for i, prompt in ipairs(opt.prompts) do
+        want[i] = alone(mesh, makers["a tied gpt"], { prompts = { prompt }, max_tokens = 30 })[1]
+        assert.matches("positions$", want[i])
+      end
+      assert.same(want, tokens_of(makers["a tied gpt"], opt))
+    end)
+
     it("ends each prompt by itself, and draws as one rank does", function()
       local opt = { prompts = prompts, max_tokens = 12, temperature = 1.5, top_k = 30, repetition_penalty = 1.1,
         seed = 4, stop_tokens = { 1, 4, 8, 15, 22, 23, 29, 38, 44, 51 } }

@@ -24,8 +24,8 @@ return {
   },
   {
     name = "873-few-bits-tail", file = "kernels/cpu/few_bits_product.c",
-    find = [[few_round_unit(left < FEW_UNIT ? tail : x,]],
-    replace = [[few_round_unit(x,]],
+    find = [[if (left >= FEW_UNIT) return x;]],
+    replace = [[if (left > 0) return x;]],
     breaks = "products read numbers of x behind the end of a row",
     vector = true,
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
@@ -40,8 +40,8 @@ return {
   },
   {
     name = "875-few-bits-not-finite", file = "kernels/cpu/few_bits_product.c",
-    find = [[*scale = (size > 1e-30f ? size / 32767 : 0) + nothing;]],
-    replace = [[*scale = size > 1e-30f ? size / 32767 : 0;]],
+    find = [[*scale = (size > 1e-30f ? size / largest_whole : 0) + nothing;]],
+    replace = [[*scale = size > 1e-30f ? size / largest_whole : 0;]],
     breaks = "NaN in x becomes numbers",
     vector = true,
     test = "spec/kernels/few_bits_spec.lua -f finite",
@@ -66,5 +66,12 @@ return {
     replace = [[    if p.entry.few and false then]],
     breaks = "a model of few bits is exported",
     test = "spec/nn/few_bits_spec.lua -n 1 -f misspelt",
+  },
+  { -- on a machine with VNNI
+    name = "1003-few-bits-bytes", file = "kernels/cpu/few_bits_bytes.c",
+    find = [[bytes_split(q, p->w.bits == 8 ? 128 : 8, unit);]],
+    replace = [[bytes_split(q, 8, unit);]],
+    breaks = "sums of products of bytes begin with what weights of 4 bits need, in those of 8 too",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
 }

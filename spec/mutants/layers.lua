@@ -224,8 +224,8 @@ or nil, f))
   },
   {
     name = "805-cache-starts", file = "lua/ganymede/nn/cache.lua",
-    find = [[rows[r][at - first + 1] = math.max(0, at - start)]],
-    replace = [[rows[r][at - first + 1] = at]],
+    find = [[math.max(0, at - start)]],
+    replace = [[at]],
     breaks = "positions of a shorter prompt count from the start of its row",
     test = "spec/nn/cache_spec.lua -f gpt",
   },

@@ -350,9 +350,9 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     test = 'spec/cuda/graph_training_spec.lua -f "kinds"',
   },
   {
-    name = "335-graph-any-model", file = "lua/ganymede/train/graph.lua",
-    find = [[local function is_own(fn) return debug.getinfo(fn, "S").source:sub(1, #own_files) == own_files end]],
-    replace = [[local function is_own(fn) return debug.getinfo(fn, "S").source ~= nil end]],
+    name = "335-graph-any-model", file = "lua/ganymede/base/own.lua",
+    find = [[function own.has(fn) return debug.getinfo(fn, "S").source:sub(1, #files) == files end]],
+    replace = [[function own.has(fn) return debug.getinfo(fn, "S").source ~= nil end]],
     breaks = "a model that may do something else each time is recorded without being asked for",
     test = 'spec/cuda/graph_training_spec.lua -f "not Ganymede"',
   },

@@ -14,6 +14,7 @@ local logits = require "ganymede.generation.logits"
 local options = require "ganymede.base.options"
 local pages = require "ganymede.nn.pages"
 local prompts = require "ganymede.generation.prompts"
+local recorded = require "ganymede.generation.recorded"
 local tensors = require "ganymede.tensor"
 local texts = require "ganymede.generation.texts"
 
@@ -67,7 +68,7 @@ local function pages_for(model, cache, wanted)
   return math.floor(cache.memory / each)
 end
 
--- A pool in which each prompt has room at least alone.
+-- A pool in which each prompt has room at least alone -> it, the most rows at a time, the most pages of a row.
 local function pool_of(model, opt, rows)
   local cache = options.check("generate: cache", batching.options, opt.cache or {}, 0)
   local wanted, largest, which = 0, 0, nil
@@ -82,19 +83,23 @@ local function pool_of(model, opt, rows)
       .. "%d; give more pages or memory, or fewer max_tokens"):format(which, largest, cache.page, #rows[which].ids,
       opt.max_tokens, count), 0)
   end
-  return pages.new { page = cache.page, pages = math.min(count, wanted) }, cache.rows or #rows
+  return pages.new { page = cache.page, pages = math.min(count, wanted) }, cache.rows or #rows, largest
 end
 
 -- ---------------------------------------------------------------- prompts that come and go
 
--- One call of the model for rows whose next taken[i] tokens are at the end of ids (b, s). Rows that are done leave.
+-- One call of the model for rows whose next taken[i] tokens are at the end of ids (b, s) -> the tokens that follow.
 local function call(run, rows, taken, ids)
-  local kept, list = {}, nil
+  local kept = {}
   for i, row in ipairs(rows) do kept[i] = row.kept end
-  tensors.scope(function()
+  return tensors.scope(function()
     local s = ids:size(2)
-    list = logits.choose(run.opt, rows, pages.with(run.pool, kept, taken, s, logits.last, run.model, run.sections, ids))
+    return logits.choose(run.opt, rows, pages.with(run.pool, kept, taken, s, logits.last, run.model, run.sections, ids))
   end)
+end
+
+-- Adds the tokens of a list to the rows -> those that are not done; the others give their pages back.
+local function add(run, rows, list)
   texts.add(run.opt, rows, list, run.ends)
   local now, open = core.now(), {}
   for _, row in ipairs(rows) do
@@ -124,7 +129,7 @@ end
 local function prefill(run, rows)
   local taken, began = {}, core.now()
   for i, row in ipairs(rows) do taken[i] = #row.tokens end
-  local open = call(run, rows, taken, (prompts.batch(rows)))
+  local open = add(run, rows, call(run, rows, taken, (prompts.batch(rows))))
   for _, n in ipairs(taken) do run.prompt_tokens = run.prompt_tokens + n end
   run.prompt_seconds = run.prompt_seconds + core.now() - began
   return open
@@ -146,11 +151,16 @@ local function make_room(run)
   end
 end
 
-local function step(run)
+-- A step of all active rows, in the usual way -> the tokens that follow.
+local function one_by_one(run)
   local taken, last = {}, {}
-  make_room(run)
   for i, row in ipairs(run.active) do taken[i], last[i] = 1, row.tokens[#row.tokens] end
-  run.active = call(run, run.active, taken, prompts.column(last))
+  return call(run, run.active, taken, prompts.column(last))
+end
+
+local function step(run)
+  make_room(run)
+  run.active = add(run, run.active, run.steps:run(run.active) or one_by_one(run))
 end
 
 local function until_done(run)
@@ -169,11 +179,14 @@ end
 --- Runs until all rows are done. ends: the set of tokens that end a row. Returns how many tokens of prompts a second
 -- the model read, and the run; sets rate of each row, the tokens a second that were added to it behind the first.
 function batching.run(model, opt, rows, ends)
-  local pool, most = pool_of(model, opt, rows)
-  local run = { model = model, sections = logits.sections(model), opt = opt, ends = ends, pool = pool, most = most,
+  local pool, most, largest = pool_of(model, opt, rows)
+  local list = logits.sections(model)
+  local run = { model = model, sections = list, opt = opt, ends = ends, pool = pool, most = most,
+    steps = recorded.new { model = model, sections = list, opt = opt, pool = pool, pages = largest },
     waiting = { unpack(rows) }, active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
+  run.steps:close()
   pool:close()
   if not ok then error(err, 0) end
   for _, row in ipairs(rows) do

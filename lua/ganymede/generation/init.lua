@@ -58,7 +58,7 @@ local function run(model, opt, rows, ends)
   local step, began, middle = 0, core.now(), nil
   local ids, starts = prompts.batch(rows)
   local list = logits.sections(model)
-  local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256))
+  local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256), opt.positions)
   local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(function()
     local open, last = true, nil

@@ -3,14 +3,25 @@
 local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
 local sections = require "ganymede.nn.sections"
+local stream = require "ganymede.nn.stream"
 
 local logits_of = {}
+
+-- The last of s positions of x (b, s, ...), on every rank that shares the sequence.
+local function last_of(x, s)
+  local cuts = core.layout(x).cuts
+  if #cuts[2] > 0 then
+    cuts[2] = {}
+    x = x:redistribute { cuts = cuts }
+  end
+  return ops.narrow(x, 2, s, 1)
+end
 
 -- The last of s positions of each tensor among values.
 local function narrowed(s, ...)
   local values = { n = select("#", ...), ... }
   for i = 1, values.n do
-    if core.is_tensor(values[i]) then values[i] = ops.narrow(values[i], 2, s, 1) end
+    if core.is_tensor(values[i]) then values[i] = last_of(values[i], s) end
   end
   return unpack(values, 1, values.n)
 end
@@ -19,10 +30,11 @@ end
 -- receive. Where the class says so, the last section reads each position by itself, and only that one is given to it.
 function logits_of.from_section(model, list, first, s, ...)
   if not model.head_is_pointwise then
-    return ops.narrow((sections.run(list, first, #list, false, ...)), 2, s, 1)
+    return last_of((sections.run(list, first, #list, false, ...)), s)
   end
-  if first == #list then return list[#list].forward(narrowed(s, ...)) end
-  return list[#list].forward(narrowed(s, sections.run(list, first, #list - 1, false, ...)))
+  if first == #list then return stream.with_whole_sequences(list[#list].forward, narrowed(s, ...)) end
+  return stream.with_whole_sequences(list[#list].forward,
+    narrowed(s, sections.run(list, first, #list - 1, false, ...)))
 end
 
 --- The sections of a model whose last one reads each position by itself, or nil. It looks at all modules of the model:
@@ -32,18 +44,27 @@ function logits_of.sections(model) return model.head_is_pointwise and sections.o
 --- Logits (b, 1, vocabulary) of the last position of ids (b, s). list: what logits_of.sections gives.
 function logits_of.last(model, list, ids)
   local s = ids:size(2)
-  if not list then return ops.narrow(model(ids), 2, s, 1) end
+  if not list then return last_of(model(ids), s) end
   return logits_of.from_section(model, list, 1, s, ids)
+end
+
+--- Whether tokens are chosen by the largest score alone.
+function logits_of.chooses_likeliest(opt) return opt.temperature == 0 and opt.repetition_penalty == 1 end
+
+--- The token of the largest of logits (b, 1, vocabulary), as a tensor (b, 1).
+function logits_of.likeliest(logits) return ops.argmax(logits, 3) end
+
+--- Such tokens (b, 1) as a list.
+function logits_of.listed(chosen)
+  local list = chosen:totable()
+  for i, row in ipairs(list) do list[i] = row[1] end
+  return list
 end
 
 --- The next token of each row, from logits (b, 1, vocabulary). A row draws by its number and by how many tokens were
 -- added to it.
 function logits_of.choose(opt, rows, logits)
-  if opt.temperature == 0 and opt.repetition_penalty == 1 then
-    local list = ops.argmax(logits, 3):totable()
-    for i, row in ipairs(list) do list[i] = row[1] end
-    return list
-  end
+  if logits_of.chooses_likeliest(opt) then return logits_of.listed(logits_of.likeliest(logits)) end
   local whole, list = logits:gather():contiguous(), {}
   for i, row in ipairs(rows) do
     local rule = { temperature = opt.temperature, top_k = opt.top_k, top_p = opt.top_p, min_p = opt.min_p,

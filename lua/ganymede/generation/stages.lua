@@ -65,7 +65,7 @@ local function groups_of(opt, rows, count)
     for i = at + 1, math.floor(g * #rows / count) do own[#own + 1] = rows[i] end
     local ids, starts = prompts.batch(own)
     groups[g] = { rows = own, ids = ids, length = ids:size(2), step = 0, open = true,
-      kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256)) }
+      kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256), opt.positions) }
     at = at + #own
   end
   return groups
@@ -147,7 +147,8 @@ end
 local function round(run, list)
   local signatures = {}
   for m, group in ipairs(list) do
-    signatures[m] = ("generate %d %d"):format(#group.rows, group.step == 0 and group.length or 1)
+    local first = group.step == 0 -- ranks share the sequence of a prompt, and not that of a token
+    signatures[m] = ("generate %d %s"):format(#group.rows, first and "prompts of " .. group.length or "tokens")
   end
   local schedule = run.schedule:order_for(run.size, #list, true)
   core.executor_run(run.executor, {

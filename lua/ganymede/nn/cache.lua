@@ -9,11 +9,12 @@
 -- know positions count on from there. Nothing is recorded for gradients. Prompts of different lengths stand at the end
 -- of their rows (`starts`): what is before a prompt's first token is hidden, and its positions count from that token.
 -- The kept tensors have the layouts of the layers' own keys: heads that are cut stay cut. Room is doubled when it is
--- full. A sequence that ranks share is refused.
+-- full. Where ranks share a sequence, `new` makes one of ganymede.nn.shared_cache.
 -- @module ganymede.nn.cache
 local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
 local ops = require "ganymede.tensor.ops"
+local Shared = require "ganymede.nn.shared_cache"
 local tensors = require "ganymede.tensor"
 
 local M = {}
@@ -27,19 +28,22 @@ local live -- the cache of the call that runs
 function M.current() return live end
 
 --- An empty cache. starts: for each row of a batch, how many of its first positions are no part of its prompt; nil:
--- none. room: positions to make room for at first.
-function M.new(starts, room)
+-- none. room: positions to make room for at first. positions: how many the model has; a row that goes on beyond them,
+-- because others of its batch do, stays at the last one, and what it gives means nothing. nil: any.
+function M.new(starts, room, positions)
   local shifted = false
   for _, n in ipairs(starts or {}) do shifted = shifted or n > 0 end
-  return setmetatable({ starts = shifted and starts or nil, room = room or 64, length = 0, entries = {} }, Cache)
+  starts, room = shifted and starts or nil, room or 64
+  if Shared.is_needed() then return Shared.new(starts, room, positions) end
+  return setmetatable({ starts = starts, room = room, most = positions, length = 0, entries = {} }, Cache)
 end
 
 -- Positions first to last of each row, counted from its start, as a tensor (b, last - first + 1).
-local function positions(starts, first, last)
-  local rows = {}
-  for r, start in ipairs(starts) do
+local function positions_of(cache, first, last)
+  local rows, most = {}, (cache.most or math.huge) - 1
+  for r, start in ipairs(cache.starts) do
     rows[r] = {}
-    for at = first, last do rows[r][at - first + 1] = math.max(0, at - start) end
+    for at = first, last do rows[r][at - first + 1] = math.min(math.max(0, at - start), most) end
   end
   return tensors.tensor(rows, { dtype = "i64" })
 end
@@ -53,15 +57,18 @@ local function mask(starts, length)
   return tensors.tensor(rows, { dtype = "u8" })
 end
 
+-- What a cache without a `run` of its own does with a call.
+local function plainly(_, _, fn, ...) return fn(...) end
+
 --- Runs fn(...), which handles the next `count` tokens of each row, with this cache.
 function M.with(cache, count, fn, ...)
   local before = live
   if cache.starts then
-    cache.positions = positions(cache.starts, cache.length, cache.length + count - 1):keep()
+    cache.positions = positions_of(cache, cache.length, cache.length + count - 1):keep()
     cache.mask = mask(cache.starts, cache.length + count):keep()
   end
   live = cache
-  local results = { pcall(tensors.no_grad, fn, ...) }
+  local results = { pcall(tensors.no_grad, cache.run or plainly, cache, count, fn, ...) }
   live = before
   if cache.starts then
     cache.positions:release()
@@ -69,7 +76,7 @@ function M.with(cache, count, fn, ...)
     cache.positions, cache.mask = nil, nil
   end
   if not results[1] then error(results[2], 0) end
-  cache.length = cache.length + count
+  if cache.took then cache:took(count) else cache.length = cache.length + count end
   return unpack(results, 2, table.maxn(results))
 end
 
@@ -101,8 +108,7 @@ end
 --- Appends keys and values (b, s, key heads, d) of a layer -> all of them (b, length + s, key heads, d).
 function Cache:extend(layer, k, v)
   if #core.layout(k).cuts[2] > 0 then
-    error("a cache keeps whole sequences, but this one is shared by ranks; generate with parallel.sequence = 1 and "
-      .. "without parallel.tensor.sequence", 0)
+    error("a cache keeps whole sequences, but this one is cut; generate without parallel.tensor.sequence", 0)
   end
   local count = k:size(2)
   local entry = entry_of(self, layer, k, v, self.length + count)
@@ -139,5 +145,7 @@ function Cache:close()
   M.release(self.entries)
   self.entries, self.length = {}, 0
 end
+
+for _, name in ipairs { "bytes", "close" } do Shared[name] = Cache[name] end
 
 return M

@@ -80,10 +80,32 @@ local function places(rows, taken, s)
   return whole(at), fresh, shifted and tensors.tensor(mask, { dtype = "u8" }):keep() or nil
 end
 
-local function longest(rows, taken)
+--- The most positions that one of the rows has when it keeps taken[r] more; taken nil: one more each.
+function M.longest(rows, taken)
   local most = 0
-  for r, row in ipairs(rows) do most = math.max(most, row.length + taken[r]) end
+  for r, row in ipairs(rows) do most = math.max(most, row.length + (taken and taken[r] or 1)) end
   return most
+end
+
+--- Counts that the rows keep taken[r] more; nil: one more each.
+function M.took(rows, taken)
+  for r, row in ipairs(rows) do row.length = row.length + (taken and taken[r] or 1) end
+end
+
+--- Frees the tensors of a call.
+function M.release(call)
+  for _, name in ipairs { "index", "count", "positions", "mask" } do
+    if call[name] then call[name]:release() end
+  end
+end
+
+--- Runs fn(...), which handles s places of each row of a call; length: M.longest with them.
+function M.within(pool, call, s, length, fn, ...)
+  pool.call, pool.length = call, length - s
+  local results = { pcall(caches.with, pool, s, fn, ...) }
+  pool.call = nil
+  if not results[1] then error(results[2], 0) end
+  return unpack(results, 2, table.maxn(results))
 end
 
 --- Runs fn(...), which handles s places of each row: at the end of them are the next taken[r] tokens of row r.
@@ -91,15 +113,29 @@ function M.with(pool, rows, taken, s, fn, ...)
   local call = {}
   call.index, call.count = tables(rows, taken)
   call.positions, call.fresh, call.mask = places(rows, taken, s)
-  pool.call, pool.length = call, longest(rows, taken) - s
-  local results = { pcall(caches.with, pool, s, fn, ...) }
-  pool.call = nil
-  for _, name in ipairs { "index", "count", "positions", "mask" } do
-    if call[name] then call[name]:release() end
-  end
+  local results = { pcall(M.within, pool, call, s, M.longest(rows, taken), fn, ...) }
+  M.release(call)
   if not results[1] then error(results[2], 0) end
-  for r, row in ipairs(rows) do row.length = row.length + taken[r] end
+  M.took(rows, taken)
   return unpack(results, 2, table.maxn(results))
+end
+
+--- A call of one place of each of b rows with at most `most` pages, on a CPU. Its tensors stay where they are;
+-- M.fill says of which rows it is. The caller frees it by M.release.
+function M.still(b, most)
+  local function zeros(shape) return tensors.zeros(shape, { dtype = "i64" }):keep() end
+  local call = { index = zeros { b, most }, count = zeros { b }, positions = zeros { b, 1 }, most = most }
+  call.at = { index = call.index:data(), count = call.count:data(), positions = call.positions:data() }
+  return call
+end
+
+--- Writes the pages and positions of rows, which have reserved one more position, into a call of M.still.
+function M.fill(call, rows)
+  local index, count, positions = call.at.index, call.at.count, call.at.positions
+  for r, row in ipairs(rows) do
+    for n, page in ipairs(row.pages) do index[(r - 1) * call.most + n - 1] = page end
+    count[r - 1], positions[r - 1] = row.length + 1, row.length
+  end
 end
 
 --- What ops.rotary takes for the positions of this call.

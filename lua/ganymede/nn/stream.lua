@@ -124,6 +124,19 @@ function stream.enter(x, rows, sequence)
   return x:redistribute { cuts = cuts }
 end
 
+--- Runs fn(...) as if no axis cut sequences: what it enters stays whole, and all ranks of these axes do the same.
+function stream.with_whole_sequences(fn, ...)
+  local mesh = here()
+  local sequence, is_plain = mesh.sequence, mesh.is_plain
+  mesh.sequence, mesh.is_plain = {}, context.current().plan.tensor.size == 1
+  local function back(ok, ...)
+    mesh.sequence, mesh.is_plain = sequence, is_plain
+    if not ok then error((...), 0) end
+    return ...
+  end
+  return back(pcall(fn, ...))
+end
+
 --- Returns x (batch, sequence, width), in any layout or partial, in the first form of the stream. Collective,
 -- differentiable.
 function stream.join(x)

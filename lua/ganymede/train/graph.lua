@@ -21,6 +21,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
+local own = require "ganymede.base.own"
 local StepLoader = require "ganymede.train.step_loader"
 local scope = require("ganymede.tensor").scope
 
@@ -33,31 +34,22 @@ Graph.__index = Graph
 
 -- ---------------------------------------------------------------- what can be recorded
 
-local own_files = debug.getinfo(1, "S").source:match "^(.*/)train/graph%.lua$" -- "@" and the folder lua/ganymede/
-
--- Whether a function is from Ganymede's own files.
-local function is_own(fn) return debug.getinfo(fn, "S").source:sub(1, #own_files) == own_files end
-
 -- Names what may do something else each time; nil: nothing.
 local function foreign(engine)
-  for _, m in ipairs(engine.model:modules()) do
-    local functions = { forward = m.forward, sections = m.sections }
-    for name, value in pairs(m.opt or {}) do functions["option " .. name] = value end -- nn.Lambda's
-    for name, fn in pairs(functions) do
-      if type(fn) == "function" and not is_own(fn) then
-        return ("%s of %s (%s)"):format(name, m.name, m:path() == "" and "the model" or m:path())
-      end
-    end
-  end
+  local what = own.foreign(engine.model)
+  if what then return what end
   local loss, optimizer = engine.loss_function, engine.optimizer
   local computes = type(loss) == "table" and (loss.calls or loss.forward)
-  if computes and not is_own(computes) then return "the loss" end
-  if not is_own(optimizer.step) then return "the optimizer " .. tostring(optimizer.name) end
+  if computes and not own.has(computes) then return "the loss" end
+  if not own.has(optimizer.step) then return "the optimizer " .. tostring(optimizer.name) end
   if engine.schedule.data_process_func then return "the schedule's data_process_func" end
 end
 
 -- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
+  if core.device().on_host then
+    return "training on a CPU has no graphs: the host looks at the numbers of each step before it updates anything"
+  end
   if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
   if engine.tier then return "the host takes part in steps with offload" end
   if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end
