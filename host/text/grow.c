@@ -23,7 +23,7 @@ static gm_status grow(void **data, size_t *room, size_t n, size_t more, size_t s
 gm_status gm_text_room(gm_text_bytes *b, size_t more)
 {
     if (b->most && (b->n > b->most || more > b->most - b->n))
-        return GM_FAIL(GM_EINVAL, "a text grows to more than %zu bytes; the steps of its tokenizer have no end", b->most);
+        return GM_FAIL(GM_EINVAL, "a text grows to more than %zu bytes by the steps of its tokenizer", b->most);
     return grow((void **)&b->data, &b->room, b->n, more, 1);
 }
 

@@ -89,6 +89,29 @@ static gm_status escape(reader *r)
     return GM_FAIL(GM_EINVAL, "a regular expression has \\%c, which is not read here", c);
 }
 
+/* [:alpha:] and others, by Unicode's properties; PCRE2 means categories by them. */
+static gm_status named_class(reader *r, size_t left)
+{
+    static const char *const known[][2] = {{"[:alpha:]", "\\p{Alphabetic}"},
+                                           {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"},
+                                           {"[:digit:]", "\\p{Nd}"},
+                                           {"[:upper:]", "\\p{Uppercase}"},
+                                           {"[:lower:]", "\\p{Lowercase}"},
+                                           {"[:space:]", SPACES},
+                                           {"[:cntrl:]", "\\p{Cc}"},
+                                           {"[:xdigit:]", "0-9a-fA-F"},
+                                           {"[:word:]", WORDS},
+                                           {"[:ascii:]", "\\x{0}-\\x{7f}"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i][0]);
+        if (left < n || memcmp(r->p, known[i][0], n) != 0) continue;
+        r->p += n;
+        return put(r, known[i][1]);
+    }
+    return GM_FAIL(GM_EINVAL, "a regular expression has '%.*s', which is not read here", left < 12 ? (int)left : 12,
+                   r->p);
+}
+
 static gm_status translate(reader *r)
 {
     while (r->p < r->end) {
@@ -102,11 +125,8 @@ static gm_status translate(reader *r)
         if (r->in_class) {
             if (c == '[' && !(left > 1 && r->p[1] == ':'))
                 return GM_FAIL(GM_EINVAL, "a regular expression has a class in a class, which is not read here");
-            if (c == '[') { /* [:alpha:] */
-                const char *close = memchr(r->p, ']', left);
-                if (!close) return GM_FAIL(GM_EINVAL, "a regular expression has a class that does not end");
-                GM_TRY(gm_text_add(r->to, r->p, (size_t)(close + 1 - r->p)));
-                r->p = close + 1;
+            if (c == '[') {
+                GM_TRY(named_class(r, left));
                 continue;
             }
             if (c == '&' && left > 1 && r->p[1] == '&')

@@ -52,7 +52,7 @@ gm_status gm_sentencepiece_parse(const char *path, const char *bytes, size_t n, 
     GM_TRY(gm_pieces_read(path, bytes, n, &p));
     gm_tokenizer *t = calloc(1, sizeof *t);
     gm_status     st = t && (t->path = strdup(path)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
-    gm_fields f = {0};
+    gm_fields     f = {0};
     snprintf(f.where, sizeof f.where, "%s", path);
     if (st == GM_OK) st = gm_piece_model_new(&p, &t->model);
     if (st == GM_OK) st = add_normalizer(&p, t);
