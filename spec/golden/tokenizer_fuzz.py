@@ -196,7 +196,7 @@ def golden():
         if name in ("expected.json", "expected_pieces.json", "hard.json"):
             continue
         r = random.Random("golden")
-        texts = [text_of(r)[:60] for _ in range(40)]
+        texts = [text_of(r)[:60] for _ in range(24)]
         if path.endswith(".model"):
             rows = piece_rows(sentencepiece.SentencePieceProcessor(model_file=path), texts)
         else:

@@ -155,6 +155,26 @@ describe("hostile models", function()
     end)
   end
 
+  it("are refused with more layers or larger arrays than there are, before memory is taken", function()
+    shell.write(path "model.safetensors", shell.read(HUB .. "llama/model.safetensors"))
+    local function refused(pattern, change)
+      local config = json.decode(shell.read(HUB .. "llama/config.json"), "config")
+      change(config)
+      shell.write(path "config.json", json.encode(config))
+      mutate.bounded(ROOM, function()
+        local ok, err = pcall(function() gm.pretrained(folder, { strict = false }) end)
+        assert.is_false(ok)
+        assert.matches(pattern, failure.text(err))
+      end)
+    end
+    refused("there are 60000 layers; the files have 21 arrays", function(c)
+      c.num_hidden_layers, c.layer_types = 60000, nil
+    end)
+    refused("'model.embed_tokens.weight' is %(29, 12%), and the model that it says needs %(16000000, 12%)", function(c)
+      c.vocab_size = 16000000
+    end)
+  end)
+
   it("are refused or valid: arrays of llama", function()
     local header, data = parts_of(shell.read(HUB .. "llama/model.safetensors"))
     shell.write(path "config.json", shell.read(HUB .. "llama/config.json"))

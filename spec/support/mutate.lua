@@ -77,7 +77,7 @@ end
 
 local function nested(r)
   local value = r(2)
-  for _ = 1, r.one { 3, 30, 80 } do value = r(2) == 0 and json.array { value } or { a = value } end
+  for _ = 1, r.one { 3, 15, 30 } do value = r(2) == 0 and json.array { value } or { a = value } end
   return value
 end
 

@@ -115,7 +115,7 @@ describe("hostile chat templates are refused or end:", function()
     end)
   end
 
-  it("whatever would grow or run without end", function()
+  it("whatever would grow or run for ever is refused within bounds", function()
     local function refused(pattern, text)
       mutate.bounded(ROOM, function()
         local function render() template(text, "T") { x = "aa", y = json.array { 1 } } end

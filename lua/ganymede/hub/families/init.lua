@@ -52,7 +52,7 @@ local checks, kinds_of_values = {}, {
   { whole(1, 2 ^ 24), [[vocab_size hidden_size intermediate_size n_embd n_inner n_positions moe_intermediate_size
     max_position_embeddings shared_expert_intermediate_size head_dim num_channels]] },
   { whole(1, 2 ^ 16), [[num_hidden_layers n_layer num_attention_heads n_head num_key_value_heads num_local_experts
-    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size]] },
+    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels]] },
   { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings" },
   { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta partial_rotary_factor
     attention_dropout hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop
