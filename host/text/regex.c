@@ -29,6 +29,8 @@ struct gm_regex_match {
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{" \
     "1f189}"
 
+#define LATIN_NUMBERS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* are \w for Oniguruma, where it is in no class */
+
 typedef struct reader {
     const char    *p, *end;
     gm_text_bytes *to;
@@ -72,9 +74,9 @@ static gm_status escape(reader *r)
     switch (c) {
     case 's': return put(r, r->in_class ? SPACES : "[" SPACES "]");
     case 'S': return put(r, r->in_class ? NOT_SPACES : "[^" SPACES "]");
-    case 'w': return put(r, r->in_class ? WORDS : "[" WORDS "]");
+    case 'w': return put(r, r->in_class ? WORDS : "[" WORDS LATIN_NUMBERS "]");
     case 'W':
-        if (!r->in_class) return put(r, "[^" WORDS "]");
+        if (!r->in_class) return put(r, "[^" WORDS LATIN_NUMBERS "]");
         break;
     case 'u':
         if (r->end - r->p >= 4) {

@@ -153,7 +153,7 @@ describe("a tokenizer.json", function()
       d.model.vocab["\224\164\184\224\164\191"] = 2
     end)
     assert.same({ 2 }, t:encode "\224\164\184\224\164\191")
-    refused("%[:punct:%]', which is not read here", function(d)
+    refused("%[:punct:%]%]', which is not read here", function(d)
       d.pre_tokenizer = { type = "Split", pattern = { Regex = "[[:punct:]]" }, behavior = "Isolated" }
     end)
   end)
