@@ -136,7 +136,7 @@ return {
     test = "spec/hub/families_spec.lua -n 1 -f gemma",
   },
   {
-    name = "1013-gemma2-windows", file = "lua/ganymede/hub/families/gemma.lua",
+    name = "1013-gemma2-null", file = "lua/ganymede/hub/families/gemma.lua",
     find = [[config:capped("attn_logit_softcapping", 50)]],
     replace = [[config:get("attn_logit_softcapping", 50)]],
     breaks = "null caps scores of Gemma 2",
