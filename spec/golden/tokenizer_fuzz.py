@@ -1,6 +1,6 @@
 """tokenizer_fuzz.py - random Unicode, tokenized by Python's `tokenizers` and `sentencepiece`, beside `ganymede`.
 
-    python3 spec/golden/tokenizer_fuzz.py [COUNT [SEED]]    compares COUNT texts with each tokenizer; needs a built ganymede
+    python3 spec/golden/tokenizer_fuzz.py [COUNT [SEED]]    compares COUNT texts with each tokenizer, by build/ganymede
     python3 spec/golden/tokenizer_fuzz.py golden            writes tokenizers/hard.json: few hard texts for each tokenizer
 
 Tokenizers: the files of tokenizers/, and variants of them with each other normalizer and pre-tokenizer. Texts come from
