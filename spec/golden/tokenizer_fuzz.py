@@ -1,7 +1,7 @@
 """tokenizer_fuzz.py - random Unicode, tokenized by Python's `tokenizers` and `sentencepiece`, beside `ganymede`.
 
     python3 spec/golden/tokenizer_fuzz.py [COUNT [SEED]]    compares COUNT texts with each tokenizer, by build/ganymede
-    python3 spec/golden/tokenizer_fuzz.py golden            writes tokenizers/hard.json: few hard texts for each tokenizer
+    python3 spec/golden/tokenizer_fuzz.py golden            writes tokenizers/hard.json: few hard texts for each
 
 Tokenizers: the files of tokenizers/, and variants of them with each other normalizer and pre-tokenizer. Texts come from
 all planes: scripts, marks that combine, what normal forms change, emoji sequences, spaces of all kinds, controls, long
@@ -27,16 +27,20 @@ SPACES = " \t\n\r\x0b\x0c\x85\xa0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202
 MARKS = [c for c in map(chr, range(0x300, 0x1100)) if unicodedata.combining(c)] + list("\u20d0\u20dd\u3099\u309a\ufe20")
 CHANGES = [chr(c) for c in range(0x80, 0x30000) if not 0xd800 <= c < 0xe000 and (
     unicodedata.normalize("NFKD", chr(c)) != chr(c) or chr(c).lower() != chr(c))]
-WORDS = ["the", "don't", "IT'S", "we'LL", "'s", "'S", "\u017f", "hello", "World", "12345", "1st", "3.14", "e\u0301", "caf\u00e9",
-         "__init__", "a.b", "x=1;", "www.x.org", "\u2581", "\u2581\u2581", "##ing", "<0x41>", "\u0130stanbul", "stra\u00dfe",
+WORDS = ["the", "don't", "IT'S", "we'LL", "'s", "'S", "\u017f", "hello", "World", "12345", "1st", "3.14", "e\u0301",
+    "caf\u00e9",
+         "__init__", "a.b", "x=1;", "www.x.org", "\u2581", "\u2581\u2581", "##ing", "<0x41>", "\u0130stanbul",
+         "stra\u00dfe",
          "\ufb01ne", "\u4e2d\u6587", "\u65e5\u672c\u8a9e", "\ud55c\uad6d\uc5b4", "\u0939\u093f\u0928\u094d\u0926\u0940",
-         "\u0627\u0644\u0639\u0631\u0628\u064a\u0629", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea",
+         "\u0627\u0644\u0639\u0631\u0628\u064a\u0629", "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+         "\U0001f1e9\U0001f1ea",
          "\u2764\ufe0f", "\U0001f44d\U0001f3fd", "\u1100\u1161\u11a8", "\u0f71\u0f72\u0f80", "\u0e33", "\u0345\u0313"]
 SPECIALS = ["<|endoftext|>", "<s>", "</s>", "<unk>", "<mask>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "<x>", "ABC",
             "helloworld", "  <x>", "new york", "Z\u00fcrich"]
 BLOCKS = [(0x20, 0x7f), (0x80, 0x250), (0x250, 0x600), (0x600, 0x1000), (0x1000, 0x2000), (0x2000, 0x2c00),
           (0x2e80, 0xa000), (0xa000, 0xd800), (0xe000, 0x10000), (0x10000, 0x11800), (0x1d000, 0x1d800),
-          (0x1f000, 0x1fb00), (0x20000, 0x20400), (0xe0000, 0xe01f0), (0xf0000, 0xf0040), (0x10fff0, 0x110000), (0, 0x20)]
+          (0x1f000, 0x1fb00), (0x20000, 0x20400), (0xe0000, 0xe01f0), (0xf0000, 0xf0040), (0x10fff0, 0x110000), (0,
+          0x20)]
 
 
 def assigned(c):
@@ -153,7 +157,8 @@ for line in file:lines() do
     if not ok and not row.error then
       different = different + 1
       if different <= 20 then
-        print(json.encode { name = job.name, text = row.text, why = tostring(why), ids = row.ids, decoded = row.decoded })
+        print(json.encode { name = job.name, text = row.text, why = tostring(why), ids = row.ids,
+        decoded = row.decoded })
       end
     end
   end
