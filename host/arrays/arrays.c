@@ -108,6 +108,14 @@ static gm_status path_beside(const char *index, const char *name, char **out)
     return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "%s: no memory for a name", index);
 }
 
+/* What is wrong with a file that an index names. */
+static gm_status of_index(const gm_arrays *s, const char *name, gm_status st)
+{
+    char why[600];
+    snprintf(why, sizeof why, "%s", gm_last_error());
+    return GM_FAIL(st, "%s: the file of '%.80s': %s", s->path, name, why);
+}
+
 /* The files that an index names, each once, and nothing that it does not place there. */
 static gm_status add_indexed(gm_arrays *s, json_t *map)
 {
@@ -121,7 +129,7 @@ static gm_status add_indexed(gm_arrays *s, json_t *map)
         if (!json_is_string(file)) st = GM_FAIL(GM_ECORRUPT, "%s: '%.80s' has no file", s->path, name);
         else if (json_object_get(seen, json_string_value(file))) continue;
         else st = path_beside(s->path, json_string_value(file), &path);
-        if (st == GM_OK) st = add_file(s, path);
+        if (st == GM_OK && (st = add_file(s, path)) != GM_OK) st = of_index(s, name, st);
         if (st == GM_OK) json_object_set_new(seen, json_string_value(file), json_true());
         free(path);
     }

@@ -227,7 +227,7 @@ static int by_begin(const void *a, const void *b)
 static gm_status place(const cursor *c, gm_arrays *s, int first, uint64_t alignment)
 {
     uint64_t data = (c->at + alignment - 1) / alignment * alignment, end = 0;
-    qsort(s->list + first, (size_t)(s->n - first), sizeof *s->list, by_begin);
+    if (s->n > first) qsort(s->list + first, (size_t)(s->n - first), sizeof *s->list, by_begin);
     for (int i = first; i < s->n; i++) {
         gm_array *a = &s->list[i];
         if (a->begin % alignment || a->begin < end)

@@ -57,7 +57,7 @@ static gm_status read_token(const gm_fields *f, const gm_model *model, uint32_t 
     if (id != (long long)t->id)
         return GM_FAIL(GM_EINVAL, "%s: the id of '%.60s' is %lld, but its place in the vocabulary is %u", f->where,
                        text, id, t->id);
-    return (t->text = strdup(text)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    return gm_text_copy(text, t->n, &t->text);
 }
 
 static int by_id(const void *a, const void *b)

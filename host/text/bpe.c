@@ -261,7 +261,8 @@ static gm_status read_affix(const gm_fields *f, const char *name, char **out)
     size_t      n;
     GM_TRY(gm_fields_text(f, name, false, &text, &n));
     if (!text || !n) return GM_OK;
-    return (*out = strdup(text)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    if (strlen(text) != n) return GM_FAIL(GM_EINVAL, "%s.%s: has the character U+0000", f->where, name);
+    return gm_text_copy(text, n, out);
 }
 
 static gm_status read_bpe(const gm_fields *f, gm_bpe *m)

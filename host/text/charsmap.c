@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "unicode.h"
+
 gm_status gm_charsmap_read(const unsigned char *bytes, size_t n, gm_charsmap *out)
 {
     gm_charsmap m = {0};
@@ -28,6 +30,11 @@ gm_status gm_charsmap_read(const unsigned char *bytes, size_t n, gm_charsmap *ou
     }
     memcpy(m.texts, bytes + 4 + size, m.n_texts);
     m.texts[m.n_texts] = 0;
+    size_t good = gm_utf8_valid(m.texts, m.n_texts);
+    if (good < m.n_texts) {
+        gm_charsmap_free(&m);
+        return GM_FAIL(GM_EINVAL, "the table of characters has what is no UTF-8, at byte %zu of its texts", good);
+    }
     *out = m;
     return GM_OK;
 }
@@ -55,7 +62,7 @@ const char *gm_charsmap_find(const gm_charsmap *m, const char *text, size_t n, b
         at ^= children(unit);
         if (!(unit >> 8 & 1)) continue;
         size_t value = at < m->n_units ? m->units[at] & ~(1u << 31) : SIZE_MAX;
-        if (value >= m->n_texts) break;
+        if (value >= m->n_texts || ((unsigned char)m->texts[value] & 0xc0) == 0x80) break; /* inside of a character */
         found = m->texts + value, *taken = i + 1, *size = strlen(found);
         if (!longest) break;
     }

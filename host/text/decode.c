@@ -76,7 +76,7 @@ static gm_status byte_level(const gm_text_list *in, gm_text_list *out)
 static gm_status replace_since(gm_text_list *out, size_t begin, const char *from, size_t n_from, const char *to,
                                size_t n_to)
 {
-    gm_text_bytes made = {0};
+    gm_text_bytes made = {.most = out->bytes.most};
     char         *text = out->bytes.data + begin;
     size_t        n = out->bytes.n - begin, done = 0;
     gm_status     st = GM_OK;

@@ -58,7 +58,7 @@ static gm_status take(const gm_fields *f, const char *name, const char *otherwis
     GM_TRY(gm_fields_text(f, name, otherwise == NULL, &text, &s->n));
     if (!text && otherwise) text = otherwise, s->n = strlen(otherwise);
     if (!text) return GM_FAIL(GM_EINVAL, "%s: has no '%s'", f->where, name);
-    return (s->text = strdup(text)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    return gm_text_copy(text, s->n, &s->text);
 }
 
 static gm_status read_plain(const gm_fields *f, gm_decode *s)
@@ -92,7 +92,8 @@ static gm_status read_metaspace(const gm_fields *f, gm_decode *s)
         return GM_FAIL(GM_EINVAL, "%s.prepend_scheme: '%.40s' is not known; known are: never first always", f->where,
                        scheme);
     s->flag = scheme ? strcmp(scheme, "never") != 0 : prefix;
-    return take(f, "replacement", NULL, s);
+    GM_TRY(take(f, "replacement", NULL, s));
+    return s->n ? GM_OK : GM_FAIL(GM_EINVAL, "%s.replacement: is empty", f->where);
 }
 
 static gm_status read_bpe(const gm_fields *f, gm_decode *s)
@@ -176,6 +177,7 @@ gm_status gm_decoder_run(const gm_decoder *d, gm_text_list *tokens, gm_text_byte
     gm_text_list    next = {0}, swap;
     gm_regex_match *m = NULL;
     gm_status       st = gm_regex_match_new(&m);
+    tokens->bytes.most = next.bytes.most = GM_TEXT_MOST(tokens->bytes.n);
     for (int i = 0; st == GM_OK && i < d->n; i++) {
         next.bytes.n = next.n = 0;
         st = gm_decode_step(&d->steps[i], m, tokens, &next);

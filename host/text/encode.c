@@ -77,7 +77,7 @@ static gm_status piece(void *context, const char *text, size_t n)
     if (ids->n - before > MOST_TOKENS) return GM_OK;
     memcpy(k->text, text, n);
     k->n = (uint8_t)n, k->count = (uint8_t)(ids->n - before);
-    memcpy(k->ids, ids->data + before, k->count * sizeof *k->ids);
+    if (k->count) memcpy(k->ids, ids->data + before, k->count * sizeof *k->ids);
     return GM_OK;
 }
 

@@ -20,7 +20,12 @@ static gm_status grow(void **data, size_t *room, size_t n, size_t more, size_t s
     return GM_OK;
 }
 
-gm_status gm_text_room(gm_text_bytes *b, size_t more) { return grow((void **)&b->data, &b->room, b->n, more, 1); }
+gm_status gm_text_room(gm_text_bytes *b, size_t more)
+{
+    if (b->most && (b->n > b->most || more > b->most - b->n))
+        return GM_FAIL(GM_EINVAL, "a text grows to more than %zu bytes by the steps of its tokenizer", b->most);
+    return grow((void **)&b->data, &b->room, b->n, more, 1);
+}
 
 gm_status gm_text_add(gm_text_bytes *b, const char *text, size_t n)
 {
@@ -46,6 +51,14 @@ gm_status gm_ids_add(gm_text_ids *b, uint32_t id)
 {
     GM_TRY(gm_ids_room(b, 1));
     b->data[b->n++] = id;
+    return GM_OK;
+}
+
+gm_status gm_text_copy(const char *text, size_t n, char **out)
+{
+    if (!(*out = malloc(n + 1))) return GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    if (n) memcpy(*out, text, n);
+    (*out)[n] = 0;
     return GM_OK;
 }
 

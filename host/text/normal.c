@@ -15,7 +15,7 @@ static bool is_normal(const char *text, size_t n, bool composed)
     return true;
 }
 
-static gm_status form(const char *text, size_t n, int flags, gm_text_bytes *out)
+static gm_status form_part(const char *text, size_t n, int flags, gm_text_bytes *out)
 {
     bool composed = flags == (UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (is_normal(text, n, composed)) return gm_text_add(out, text, n);
@@ -26,6 +26,22 @@ static gm_status form(const char *text, size_t n, int flags, gm_text_bytes *out)
     gm_status st = gm_text_add(out, (char *)made, (size_t)size);
     free(made);
     return st;
+}
+
+/* A normal form as `tokenizers` knows it: what is later than its tables stays, and nothing moves past it. */
+static gm_status form(const char *text, size_t n, int flags, gm_text_bytes *out)
+{
+    size_t   from = 0;
+    uint32_t c;
+    for (size_t i = 0; i < n;) {
+        size_t k = (size_t)gm_char_read(text + i, &c);
+        i += k;
+        if (!gm_char_formless(c, flags & UTF8PROC_COMPAT)) continue;
+        GM_TRY(form_part(text + from, i - k - from, flags, out));
+        GM_TRY(gm_text_add(out, text + i - k, k));
+        from = i;
+    }
+    return form_part(text + from, n - from, flags, out);
 }
 
 static gm_status lowercase(const char *text, size_t n, gm_text_bytes *out)

@@ -7,14 +7,6 @@
 
 #include "base64.h"
 
-static gm_status copy(const char *text, size_t n, char **out, size_t *size)
-{
-    if (!(*out = malloc(n + 1))) return GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
-    if (n) memcpy(*out, text, n);
-    (*out)[n] = 0, *size = n;
-    return GM_OK;
-}
-
 gm_status gm_normalizer_step(gm_normalizer *z, gm_normal **out)
 {
     if (z->n == z->room) {
@@ -72,7 +64,8 @@ static gm_status read_prepend(const gm_fields *f, gm_normal *s)
     size_t      n;
     GM_TRY(gm_fields_only(f, "type prepend"));
     GM_TRY(gm_fields_text(f, "prepend", true, &text, &n));
-    return copy(text, n, &s->text, &s->n);
+    s->n = n;
+    return gm_text_copy(text, n, &s->text);
 }
 
 static gm_status read_replace(const gm_fields *f, gm_normal *s)
@@ -81,7 +74,8 @@ static gm_status read_replace(const gm_fields *f, gm_normal *s)
     size_t      n;
     GM_TRY(gm_fields_only(f, "type pattern content"));
     GM_TRY(gm_fields_text(f, "content", true, &text, &n));
-    GM_TRY(copy(text, n, &s->text, &s->n));
+    s->n = n;
+    GM_TRY(gm_text_copy(text, n, &s->text));
     return gm_pattern_read(f, &s->pattern, &s->literal, &s->n_literal);
 }
 
@@ -161,6 +155,7 @@ gm_status gm_normalize(const gm_normalizer *z, gm_regex_match *m, const char *te
 {
     *leading = true;
     two->n = 0;
+    one->most = two->most = GM_TEXT_MOST(n);
     if (!z->n) return gm_text_add(two, text, n);
     for (int i = 0; i < z->n; i++) {
         gm_text_bytes swap = *one;

@@ -202,5 +202,6 @@ gm_status gm_pretokenize(const gm_pretokenizer *p, gm_cut_work *w, const char *t
                          gm_piece_to to, void *context)
 {
     run r = {p, w, to, context};
+    for (int i = 0; i < p->n; i++) w->text[i].most = GM_TEXT_MOST(n);
     return n ? step(&r, 0, text, n, first) : GM_OK;
 }

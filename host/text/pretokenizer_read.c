@@ -131,7 +131,7 @@ static gm_status read_delimiter(const gm_fields *f, gm_pretokenizer *p)
     GM_TRY(gm_fields_text(f, "delimiter", true, &text, &c->n_literal));
     if (!c->n_literal) return GM_FAIL(GM_EINVAL, "%s.delimiter: is empty", f->where);
     c->behavior = GM_REMOVED;
-    return (c->literal = strdup(text)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    return gm_text_copy(text, c->n_literal, &c->literal);
 }
 
 static gm_status read_scheme(const gm_fields *f, int *out)
@@ -157,7 +157,7 @@ static gm_status read_metaspace(const gm_fields *f, gm_pretokenizer *p)
     GM_TRY(add(f, p, GM_CUT_METASPACE, &c));
     GM_TRY(gm_fields_text(f, "replacement", true, &text, &c->n_literal));
     if (!c->n_literal) return GM_FAIL(GM_EINVAL, "%s.replacement: is empty", f->where);
-    if (!(c->literal = strdup(text))) return GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    GM_TRY(gm_text_copy(text, c->n_literal, &c->literal));
     c->behavior = GM_MERGED_WITH_NEXT;
     GM_TRY(gm_fields_flag(f, "split", true, &c->split));
     return read_scheme(f, &c->prepend);

@@ -29,6 +29,8 @@ struct gm_regex_match {
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{" \
     "1f189}"
 
+#define LATIN_NUMBERS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" /* are \w for Oniguruma, where it is in no class */
+
 typedef struct reader {
     const char    *p, *end;
     gm_text_bytes *to;
@@ -72,9 +74,9 @@ static gm_status escape(reader *r)
     switch (c) {
     case 's': return put(r, r->in_class ? SPACES : "[" SPACES "]");
     case 'S': return put(r, r->in_class ? NOT_SPACES : "[^" SPACES "]");
-    case 'w': return put(r, r->in_class ? WORDS : "[" WORDS "]");
+    case 'w': return put(r, r->in_class ? WORDS : "[" WORDS LATIN_NUMBERS "]");
     case 'W':
-        if (!r->in_class) return put(r, "[^" WORDS "]");
+        if (!r->in_class) return put(r, "[^" WORDS LATIN_NUMBERS "]");
         break;
     case 'u':
         if (r->end - r->p >= 4) {
@@ -87,6 +89,29 @@ static gm_status escape(reader *r)
     default: break;
     }
     return GM_FAIL(GM_EINVAL, "a regular expression has \\%c, which is not read here", c);
+}
+
+/* [:alpha:] and others, by Unicode's properties; PCRE2 means categories by them. */
+static gm_status named_class(reader *r, size_t left)
+{
+    static const char *const known[][2] = {{"[:alpha:]", "\\p{Alphabetic}"},
+                                           {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"},
+                                           {"[:digit:]", "\\p{Nd}"},
+                                           {"[:upper:]", "\\p{Uppercase}"},
+                                           {"[:lower:]", "\\p{Lowercase}"},
+                                           {"[:space:]", SPACES},
+                                           {"[:cntrl:]", "\\p{Cc}"},
+                                           {"[:xdigit:]", "0-9a-fA-F"},
+                                           {"[:word:]", WORDS},
+                                           {"[:ascii:]", "\\x{0}-\\x{7f}"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t n = strlen(known[i][0]);
+        if (left < n || memcmp(r->p, known[i][0], n) != 0) continue;
+        r->p += n;
+        return put(r, known[i][1]);
+    }
+    return GM_FAIL(GM_EINVAL, "a regular expression has '%.*s', which is not read here", left < 12 ? (int)left : 12,
+                   r->p);
 }
 
 static gm_status translate(reader *r)
@@ -102,11 +127,8 @@ static gm_status translate(reader *r)
         if (r->in_class) {
             if (c == '[' && !(left > 1 && r->p[1] == ':'))
                 return GM_FAIL(GM_EINVAL, "a regular expression has a class in a class, which is not read here");
-            if (c == '[') { /* [:alpha:] */
-                const char *close = memchr(r->p, ']', left);
-                if (!close) return GM_FAIL(GM_EINVAL, "a regular expression has a class that does not end");
-                GM_TRY(gm_text_add(r->to, r->p, (size_t)(close + 1 - r->p)));
-                r->p = close + 1;
+            if (c == '[') {
+                GM_TRY(named_class(r, left));
                 continue;
             }
             if (c == '&' && left > 1 && r->p[1] == '&')

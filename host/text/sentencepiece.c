@@ -1,6 +1,7 @@
 /* sentencepiece.c - a tokenizer of a SentencePiece model (sentencepiece.h): its parts, put together. */
 #include "sentencepiece.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,14 +17,6 @@ static gm_status add_normalizer(const gm_pieces *p, gm_tokenizer *t)
     return gm_charsmap_read((const unsigned char *)p->map, p->n_map, &s->map);
 }
 
-static gm_status copied(const char *text, size_t n, char **out)
-{
-    if (!(*out = malloc(n + 1))) return GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
-    memcpy(*out, text, n);
-    (*out)[n] = 0;
-    return GM_OK;
-}
-
 /* Control pieces are special; they and the unknown one are never found in a text. */
 static gm_status add_special(const gm_pieces *p, gm_tokenizer *t)
 {
@@ -35,9 +28,9 @@ static gm_status add_special(const gm_pieces *p, gm_tokenizer *t)
         if (from->type != GM_PIECE_CONTROL && !unknown) continue;
         gm_added_token *a = &t->added.tokens[t->added.n++];
         *a = (gm_added_token){.id = (uint32_t)i, .n = from->n, .special = true};
-        GM_TRY(copied(from->text, from->n, &a->text));
+        GM_TRY(gm_text_copy(from->text, from->n, &a->text));
         if (!unknown) continue;
-        GM_TRY(copied(p->unknown_surface, p->n_unknown_surface, &a->shown));
+        GM_TRY(gm_text_copy(p->unknown_surface, p->n_unknown_surface, &a->shown));
         a->n_shown = p->n_unknown_surface;
     }
     return GM_OK;
@@ -58,12 +51,15 @@ gm_status gm_sentencepiece_parse(const char *path, const char *bytes, size_t n, 
     gm_pieces p;
     GM_TRY(gm_pieces_read(path, bytes, n, &p));
     gm_tokenizer *t = calloc(1, sizeof *t);
-    gm_status     st = t && (t->path = strdup(path)) ? GM_OK : GM_FAIL(GM_ENOMEM, "%s: no memory for it", path);
+    gm_status     st = t && (t->path = strdup(path)) ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
+    gm_fields     f = {0};
+    snprintf(f.where, sizeof f.where, "%s", path);
     if (st == GM_OK) st = gm_piece_model_new(&p, &t->model);
     if (st == GM_OK) st = add_normalizer(&p, t);
     if (st == GM_OK) st = add_special(&p, t);
     if (st == GM_OK) st = add_decoder(&p, t);
     if (st == GM_OK) st = gm_processor_plain(&t->processor);
+    if (st != GM_OK) st = gm_fields_wrong(&f, st);
     if (st == GM_OK) t->size = p.n;
     free(p.list);
     if (st == GM_OK) *out = t;

@@ -46,7 +46,14 @@ int gm_char_write(uint32_t c, char *to)
     return 4;
 }
 
-enum later_class { later_punctuation, later_control, later_mark, later_mark_no_space };
+enum later_class {
+    later_punctuation,
+    later_control,
+    later_mark,
+    later_mark_no_space,
+    later_canonical, /* of normal forms: neither decomposed nor moved */
+    later_compatible /* not decomposed in NFKC and NFKD */
+};
 
 static const struct {
     enum later_class class;
@@ -62,6 +69,12 @@ static bool is_later(enum later_class class, uint32_t c)
     for (size_t i = 0; c >= 0x370 && i < sizeof later / sizeof *later; i++)
         if (later[i].class == class && later[i].first <= c && c <= later[i].last) return true;
     return false;
+}
+
+bool gm_char_formless(uint32_t c, bool compatible)
+{
+    if (c < 0x7fd || (c > 0x32ff && c < 0xa7f2) || (c > 0xabff && c < 0x10781)) return false; /* the most frequent */
+    return is_later(later_canonical, c) || (compatible && is_later(later_compatible, c));
 }
 
 static int category(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c); }

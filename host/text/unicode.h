@@ -34,6 +34,9 @@ bool gm_char_control(uint32_t c);       /* of BERT: categories C, aside from tab
 bool gm_char_mark(uint32_t c);          /* categories M */
 bool gm_char_mark_no_space(uint32_t c); /* category Mn */
 bool gm_char_chinese(uint32_t c);       /* of BERT: ideographs */
+/* Does `tokenizers` leave c as and where it is in normal forms, because its tables are of Unicode 13? compatible: NFKC
+ * and NFKD. */
+bool gm_char_formless(uint32_t c, bool compatible);
 /* Rust's to_lowercase: at most 3 characters; gives their number. */
 int gm_char_lower(uint32_t c, uint32_t *to);
 

@@ -63,9 +63,9 @@ static gm_status read_wordpiece(const gm_fields *f, wordpiece *m)
     GM_TRY(gm_fields_text(f, "unk_token", true, &unknown, &n));
     GM_TRY(gm_fields_text(f, "continuing_subword_prefix", false, &prefix, &n_prefix));
     GM_TRY(gm_fields_number(f, "max_input_chars_per_word", 100, 0, INT32_MAX, &most));
-    if (!prefix) prefix = "##";
-    if (!(m->prefix = strdup(prefix))) return GM_FAIL(GM_ENOMEM, "no memory for a tokenizer");
-    m->n_prefix = strlen(prefix), m->most_chars = (size_t)most;
+    if (!prefix) prefix = "##", n_prefix = 2;
+    GM_TRY(gm_text_copy(prefix, n_prefix, &m->prefix));
+    m->n_prefix = n_prefix, m->most_chars = (size_t)most;
     GM_TRY(gm_model_vocab(f, &m->base.vocab));
     for (size_t i = 0; i < m->base.vocab.n_entries; i++)
         if (m->base.vocab.entries[i].n > m->longest) m->longest = m->base.vocab.entries[i].n;

@@ -1,4 +1,4 @@
-"""hub_families.py - as hub.py, for BERT, ViT, Mixtral and Qwen-MoE; with loss and gradients in f64.
+"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma and Phi-3; with loss and gradients in f64.
 
     hub/<name>/config.json, model.safetensors      written by save_pretrained
     hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
@@ -14,8 +14,9 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from transformers import (BertConfig, BertForPreTraining, MixtralConfig, MixtralForCausalLM, Qwen2MoeConfig,
-                          Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
+from transformers import (BertConfig, BertForPreTraining, Gemma2Config, Gemma2ForCausalLM, GemmaConfig,
+                          GemmaForCausalLM, MixtralConfig, MixtralForCausalLM, Phi3Config, Phi3ForCausalLM,
+                          Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
                           ViTForImageClassification)
 
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
@@ -156,3 +157,31 @@ write("qwen2_moe_sparse", 8, Qwen2MoeForCausalLM, Qwen2MoeConfig(
 write("qwen3_moe", 9, Qwen3MoeForCausalLM, Qwen3MoeConfig(
     **decoder, head_dim=4, intermediate_size=20, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=7,
     norm_topk_prob=True), text(29), language)
+write("qwen2_moe_window", 10, Qwen2MoeForCausalLM, Qwen2MoeConfig(
+    **dict(decoder, num_hidden_layers=3), intermediate_size=14, num_experts=3, num_experts_per_tok=2,
+    moe_intermediate_size=6, shared_expert_intermediate_size=6, use_sliding_window=True, sliding_window=3,
+    max_window_layers=2), text(29), language)
+write("qwen3_moe_window", 11, Qwen3MoeForCausalLM, Qwen3MoeConfig(
+    **decoder, head_dim=4, intermediate_size=14, num_experts=3, num_experts_per_tok=1, moe_intermediate_size=6,
+    use_sliding_window=True, sliding_window=2), text(29), language)
+write("gemma", 12, GemmaForCausalLM, GemmaConfig(**decoder, head_dim=4, intermediate_size=20, pad_token_id=None),
+      text(29), language)
+write("gemma_odd", 13, GemmaForCausalLM, GemmaConfig(
+    vocab_size=31, hidden_size=10, num_hidden_layers=1, num_attention_heads=5, num_key_value_heads=1, head_dim=6,
+    intermediate_size=7, max_position_embeddings=32, rms_norm_eps=1e-3, pad_token_id=None, tie_word_embeddings=False),
+      text(31), language)
+write("gemma2", 14, Gemma2ForCausalLM, Gemma2Config(
+    **dict(decoder, num_hidden_layers=3), head_dim=4, intermediate_size=20, query_pre_attn_scalar=4, sliding_window=3,
+    attn_logit_softcapping=2.0, final_logit_softcapping=3.0, pad_token_id=None), text(29), language)
+write("gemma2_odd", 15, Gemma2ForCausalLM, Gemma2Config(
+    vocab_size=31, hidden_size=10, num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=1, head_dim=6,
+    intermediate_size=7, query_pre_attn_scalar=6, sliding_window=4, attn_logit_softcapping=None,
+    layer_types=["full_attention", "sliding_attention"], final_logit_softcapping=None, pad_token_id=None), text(31),
+      language)
+write("phi3", 16, Phi3ForCausalLM, Phi3Config(**decoder, intermediate_size=20, pad_token_id=None, bos_token_id=1,
+                                               eos_token_id=2), text(29), language)
+write("phi3_odd", 17, Phi3ForCausalLM, Phi3Config(
+    vocab_size=31, hidden_size=20, num_hidden_layers=1, num_attention_heads=5, num_key_value_heads=1,
+    intermediate_size=7, max_position_embeddings=32, sliding_window=3, rope_parameters=dict(
+        rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5), pad_token_id=None, bos_token_id=1,
+    eos_token_id=2), text(31), language)

@@ -133,6 +133,9 @@ describe("a folder that is wrong", function()
     assert.same({ 0, 0, 0 }, windows("qwen2_windows", function(c)
       c.layer_types, c.use_sliding_window = nil, false
     end))
+    assert.same({ 3, 0, 3 }, windows("qwen2_moe_window", function(c)
+      c.layer_types, c.max_window_layers = nil, 3
+    end))
     assert.same({ 4096, 4096 }, windows("mistral_window", function(c) c.sliding_window = nil end))
     assert.same({ 0, 0 }, windows("mistral", function() end)) -- null
   end)

@@ -85,4 +85,48 @@ return {
     breaks = "settings that generation does not use are ignored",
     test = "spec/cli/generate_spec.lua -f refuses",
   },
+  {
+    name = "1025-growth", file = "host/text/normalizer.c",
+    find = [[one->most = two->most = GM_TEXT_MOST(n);]],
+    replace = [[]],
+    breaks = "steps of normalization make a text grow without end",
+    test = "spec/text/hostile_spec.lua -f 'without end'",
+  },
+  {
+    name = "1026-zero-in-text", file = "host/text/grow.c",
+    find = [[    if (n) memcpy(*out, text, n);
+    (*out)[n] = 0;]],
+    replace = [[    for (size_t i = 0; i <= n; i++) (*out)[i] = 0;
+    for (size_t i = 0; i < n && text[i]; i++) (*out)[i] = text[i];]],
+    breaks = "parts of a tokenizer end at U+0000",
+    test = "spec/text/hostile_spec.lua -f 'U+0000'",
+  },
+  {
+    name = "1027-charsmap-utf8", file = "host/text/charsmap.c",
+    find = [[if (good < m.n_texts) {]],
+    replace = [[if (good > m.n_texts) {]],
+    breaks = "a table of characters may make texts that are no UTF-8",
+    test = "spec/text/hostile_spec.lua -f 'table of characters'",
+  },
+  {
+    name = "1028-template-work", file = "lua/ganymede/text/template_values.lua",
+    find = [[if state.work > most_work then]],
+    replace = [[if state.work > 2 ^ 60 then]],
+    breaks = "a template compares lists in lists for years",
+    test = "spec/text/hostile_spec.lua -f 'refused within bounds'",
+  },
+  {
+    name = "1029-later-marks", file = "host/text/normal.c",
+    find = [[if (!gm_char_formless(c, flags & UTF8PROC_COMPAT)) continue;]],
+    replace = [[if (!gm_char_formless(c, flags & UTF8PROC_COMPAT) || c) continue;]],
+    breaks = "normal forms move marks that Python's tokenizers does not know",
+    test = "spec/text/tokenizer_spec.lua -f 'marks of later'",
+  },
+  {
+    name = "1030-named-classes", file = "host/text/regex.c",
+    find = [[{"[:alpha:]", "\\p{Alphabetic}"}]],
+    replace = [[{"[:alpha:]", "\\p{L}"}]],
+    breaks = "[[:alpha:]] leaves out marks that are part of words",
+    test = "spec/text/tokenizer_spec.lua -f 'marks of later'",
+  },
 }

@@ -29,6 +29,27 @@ describe("gm.tokenizer gives the numbers of Python's tokenizers", function()
   end
 end)
 
+-- Texts of all planes, marks that combine, runs, special tokens inside (spec/golden/tokenizer_fuzz.py).
+describe("gm.tokenizer gives the numbers of Python for hard texts", function()
+  local hard = json.decode(tree.read(folder .. "hard.json"))
+  local found = 0
+  for name, rows in pairs(hard) do
+    if name ~= "texts" then
+      found = found + 1
+      it("with " .. name, function()
+        local t = gm.tokenizer(folder .. name)
+        for i, row in ipairs(rows) do
+          local ids = t:encode(hard.texts[i])
+          assert.equal(table.concat(row[1], " "), table.concat(ids, " "), hard.texts[i])
+          assert.equal(row[2], t:decode(ids, { special = false }), hard.texts[i])
+        end
+        t:close()
+      end)
+    end
+  end
+  it("of all files", function() assert.equal(18, found) end)
+end)
+
 describe("gm.tokenizer gives the numbers of Python's sentencepiece", function()
   local pieces = json.decode(tree.read(folder .. "expected_pieces.json"))
   for _, name in ipairs { "bpe", "bpe_user", "suffix", "unigram", "unigram_user" } do
@@ -120,6 +141,22 @@ describe("a tokenizer.json", function()
   end
 
   it("is read", function() assert.same({ 0 }, open(function() end):encode "a") end)
+
+  -- By tokenizers 0.23: NFD of U+0345 U+0898 U+0334 leaves U+0898 where it is, and so what stands on its two sides;
+  -- [[:alpha:]] is Unicode's Alphabetic, which has U+093F.
+  it("knows marks of later versions of Unicode and named classes as Python does", function()
+    local text = "a\205\133\224\162\152\204\180"
+    local t = open(function(d) d.normalizer, d.model.vocab[text] = { type = "NFD" }, 2 end)
+    assert.same({ 2 }, t:encode(text))
+    t = open(function(d)
+      d.pre_tokenizer = { type = "Split", pattern = { Regex = "[[:alpha:]]+" }, behavior = "Isolated" }
+      d.model.vocab["\224\164\184\224\164\191"] = 2
+    end)
+    assert.same({ 2 }, t:encode "\224\164\184\224\164\191")
+    refused("%[:punct:%]%]', which is not read here", function(d)
+      d.pre_tokenizer = { type = "Split", pattern = { Regex = "[[:punct:]]" }, behavior = "Isolated" }
+    end)
+  end)
 
   it("joins the leftmost of equal pairs first", function()
     local t = open(function(d)

@@ -71,6 +71,21 @@ function failure.text(err)
   return ok and text or "an error whose __tostring fails"
 end
 
+--- fn(...), whose errors are about `what`, such as the file that says what fn is given: they become failures of status
+-- 2 that begin with it, without places of the program. Lua's own errors stay as they are.
+function failure.about(what, fn, ...)
+  local function finish(ok, ...)
+    if ok then return ... end
+    local err = ...
+    failure.let_stops_pass(err)
+    local text = failure.text(err)
+    if text:find("attempt to ", 1, true) or text:find("bad argument", 1, true) then error(err, 0) end
+    if text:find(what, 1, true) then failure(math.max(2, failure.code(err)), "%s", text) end
+    failure(math.max(2, failure.code(err)), "%s: %s", what, (text:gsub("^[^\n:]+%.lua:%d+: ", "")))
+  end
+  return finish(pcall(fn, ...))
+end
+
 --- A caught error as a failure of its own status, its message passed through change(text).
 function failure.changed(err, change) return failure.new(failure.code(err), change(failure.text(err))) end
 

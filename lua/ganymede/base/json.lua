@@ -3,6 +3,8 @@
 -- "inf", "-inf". Decoded lists carry the mark of json.array, so that an empty list stays a list.
 -- @module ganymede.base.json
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local machine = require "ganymede.base.machine"
 local signature = require "ganymede.base.signature"
 
 local json = { null = core.json_null }
@@ -19,6 +21,24 @@ end
 
 --- Is t marked as a list?
 function json.is_array(t) return type(t) == "table" and getmetatable(t) == array_mt end
+
+--- The object in a file of others -> table (whole numbers beyond 2^53 are rounded); nil: the file cannot be read.
+-- Status 2: it is damaged, or no object.
+function json.of_file(path)
+  local text = machine.read(path)
+  if not text then return nil end
+  local value = failure.about(path, core.json_decode, text, path, true)
+  if type(value) ~= "table" or json.is_array(value) then failure(2, "%s: is no object", path) end
+  return value
+end
+
+--- value without the marks that lists from JSON carry; tables are copied.
+function json.plain(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, entry in pairs(value) do out[key] = json.plain(entry) end
+  return out
+end
 
 -- value -> text.
 json.encode = signature.declare("json.encode", "value any, options options?", {

@@ -222,19 +222,11 @@ local function check_tensors(ck, wanted, expected, path)
   end
 end
 
--- Without the marks that lists from JSON carry.
-local function plain(value)
-  if type(value) ~= "table" then return value end
-  local out = {}
-  for key, entry in pairs(value) do out[key] = plain(entry) end
-  return out
-end
-
 -- Options of the scheduler that are not what they were: they are used, and said.
 local function say_changes(trainer, state)
   local scheduler = scheduler_of(trainer)
   if not scheduler then return end
-  local now, before = scheduler:state(), plain(state)
+  local now, before = scheduler:state(), json.plain(state)
   local function differs(name, a, b)
     if options.literal(a) ~= options.literal(b) then
       trainer:say(("resume: %s of %s was %s, is %s now"):format(name, now.type, options.literal(b),

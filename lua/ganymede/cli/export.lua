@@ -5,6 +5,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local machine = require "ganymede.base.machine"
+local session = require "ganymede.job.session"
 
 local verb = { prints = true, summary = "write the model of a checkpoint for others: transformers, safetensors" }
 
@@ -33,27 +34,25 @@ local function check(args)
   if args.plain and args.config then failure(2, "--config says what a model is; --plain does not ask") end
   if args.plain and args.tokenizer then failure(2, "--tokenizer goes with a model, not with --plain") end
   if #core.list_folder(args.out) > 0 then failure(2, "%s: is there and not empty; name a new folder", args.out) end
+  if args.tokenizer and not (core.is_file(args.tokenizer .. "/tokenizer.json")
+    or core.is_file(args.tokenizer .. "/tokenizer.model")) then
+    failure(2, "--tokenizer %s: has no tokenizer.json or tokenizer.model", args.tokenizer)
+  end
   if not args.max_file then return 5000000000 end
   local most, why = machine.bytes_of(args.max_file)
   return most or failure(2, "--max-file %s: %s", args.max_file, why)
 end
 
-function verb.run(args)
-  local most = check(args)
+local function export(args, most)
   require "ganymede.models"
-  local session = require "ganymede.job.session"
-  session.open_device {}
-  local export = require "ganymede.hub.export"
-  if args.tokenizer and not machine.read(args.tokenizer .. "/tokenizer.json")
-    and not machine.read(args.tokenizer .. "/tokenizer.model") then
-    failure(2, "--tokenizer %s: has no tokenizer.json or tokenizer.model", args.tokenizer)
-  end
-  local done = session.with_signals({ after = function() end }, export.checkpoint, args.checkpoint, args.out, {
+  local done = require("ganymede.hub.export").checkpoint(args.checkpoint, args.out, {
     plain = args.plain, all = args.all, dtype = args.dtype, max_file_bytes = most, config = args.config,
     files = args.tokenizer,
   })
   print(("%s: %d arrays of %s%s"):format(args.out, done.arrays, done.path,
     #done.files > 0 and "; copied " .. table.concat(done.files, ", ") or ""))
 end
+
+function verb.run(args) session.alone(export, args, check(args)) end
 
 return verb

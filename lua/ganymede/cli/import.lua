@@ -7,6 +7,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
+local session = require "ganymede.job.session"
 
 local verb = { prints = true, summary = "make a checkpoint of a model that others have trained" }
 
@@ -76,19 +77,20 @@ local function tokenizer_files(source, out)
   return files or {}
 end
 
-function verb.run(args)
-  local sources = require "ganymede.hub.sources"
+local function import(args)
   require "ganymede.models"
-  local session = require "ganymede.job.session"
-  session.open_device {}
+  local sources = require "ganymede.hub.sources"
   local source = sources.open(args.model, { ignore = args.ignore, strict = true })
   if sources.checkpoint_at(args.out) then failure(2, "%s: has a checkpoint already; name another folder", args.out) end
-  local model = require("ganymede.base.registry").models:get(source.class)(source.options)
-  local path, count = session.with_signals({ after = function() end }, adopt, args, model, source)
+  local model = sources.model(source)
+  source:check(model)
+  local path, count = adopt(args, model, source)
   local files = tokenizer_files(source, args.out)
   source:close()
   print(("%s: a %s of %.0f parameters in %d arrays%s"):format(path, source.class, model:count(), count,
     #files > 0 and "; copied " .. table.concat(files, ", ") or ""))
 end
+
+function verb.run(args) session.alone(import, args) end
 
 return verb

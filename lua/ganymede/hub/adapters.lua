@@ -17,7 +17,6 @@ local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local json = require "ganymede.base.json"
 local lora = require "ganymede.nn.lora"
-local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local signature = require "ganymede.base.signature"
@@ -46,7 +45,7 @@ local function targets_of(entry)
 end
 
 local function family_of(what, model)
-  return families.of_class(model.name, model.opt)
+  return families.of_model(model)
     or failure(2, "%s: a model of class %s belongs to no family that is known", what, tostring(model.name))
 end
 
@@ -132,9 +131,8 @@ local changing = { "^pissa", "^olora", "^corda", "^loftq", "^lora_ga" }
 
 local function read_config(folder)
   local path = folder .. "/adapter_config.json"
-  local config = json.decode(machine.read(path) or failure(2, "%s: cannot be read", path), path, true)
+  local config = json.of_file(path) or failure(2, "%s: cannot be read", path)
   local function refuse(fmt, ...) failure(2, "%s: " .. fmt, path, ...) end
-  if type(config) ~= "table" then refuse "is no object" end
   local kind = config.peft_type
   if kind ~= "LORA" then refuse("peft_type is %s; this program has LORA", options.brief(kind)) end
   for _, key in ipairs(options.sorted_keys(config)) do
@@ -152,6 +150,13 @@ local function read_config(folder)
     end
   end
   if type(config.r) ~= "number" or type(config.lora_alpha) ~= "number" then refuse "has no r, or no lora_alpha" end
+  for key, wanted in pairs { alpha_pattern = "table", lora_dropout = "number", use_rslora = "boolean",
+                             use_dora = "boolean" } do
+    local value = config[key]
+    if not is_empty(value) and type(value) ~= wanted then
+      refuse("'%s' is %s; it must be a %s", key, options.brief(value), wanted)
+    end
+  end
   return config, refuse
 end
 
@@ -168,6 +173,7 @@ end
 local function alpha_of(config, refuse, name)
   local found
   for key, alpha in pairs(is_empty(config.alpha_pattern) and {} or config.alpha_pattern) do
+    if type(key) ~= "string" or type(alpha) ~= "number" then refuse "alpha_pattern: a name and a number are needed" end
     if means(refuse, key, name) then
       if found and found ~= alpha then refuse("alpha_pattern says two things of %s", name) end
       found = alpha
@@ -185,6 +191,7 @@ local function ranks_of(file)
     local target, what = name:match("^" .. ROOT:gsub("%.", "%%.") .. "(.+)%.(lora_%w[%w_]*)")
     if what == "lora_A" and name:find "%.weight$" then
       out[target] = file:info(name).shape[1]
+      if not out[target] then failure(2, "%s: %s is no matrix", file.path, name) end
     elseif not (what == "lora_B" and name:find "%.weight$" or what == "lora_magnitude_vector") then
       failure(2, "%s: has %s, which is no adapter of a linear layer", file.path, name)
     end
@@ -241,7 +248,7 @@ local function from_peft(model, path, opt)
   if opt.dropout then
     for _, item in ipairs(items) do item.dropout = opt.dropout end
   end
-  local trained, all = lora.attach(model, items, opt.train)
+  local trained, all = failure.about(path .. "/adapter_config.json", lora.attach, model, items, opt.train)
   local entries, readers = all_entries(model, names, items), {}
   check_shapes(file, entries, model)
   for _, entry in ipairs(entries) do

@@ -32,8 +32,8 @@ end
 function arrays.open(path)
   local handle = checked(core.arrays_open(path))
   local meta, file = core.arrays_meta(handle)
-  return setmetatable({ handle = handle, path = file, meta = meta and json.decode(meta, file .. ": metadata") or {} },
-    Arrays)
+  local keys = meta and failure.about(file, json.decode, meta, file .. ": metadata", true) or {}
+  return setmetatable({ handle = handle, path = file, meta = keys }, Arrays)
 end
 
 --- Names of the arrays, sorted.

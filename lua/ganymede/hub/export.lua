@@ -16,7 +16,6 @@ local families = require "ganymede.hub.families"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local ranks = require "ganymede.job.ranks"
-local registry = require "ganymede.base.registry"
 local sources = require "ganymede.hub.sources"
 local write = require "ganymede.hub.write"
 
@@ -87,7 +86,7 @@ end
 
 --- What gm.export_model does (ganymede.hub.pretrained).
 function export.model(model, folder, opt)
-  local family, tensors, dtype = families.of_class(model.name, model.opt), {}, opt.dtype
+  local family, tensors, dtype = families.of_model(model), {}, opt.dtype
   check_class(model.name, family)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   local declared = model:declared()
@@ -148,7 +147,7 @@ end
 -- As a model of its family.
 local function as_model(ck, about, folder, opt)
   check_class(about.class, about.family)
-  local model = registry.models:get(about.class)(about.options)
+  local model = sources.model(about)
   local declared, dtype, scales = model:declared(), opt.dtype, adapters_of(ck)
   for _, p in ipairs(declared) do
     local info = ck:info(p.name)

@@ -21,10 +21,27 @@ local architectures = { llama = { permuted = true }, qwen2 = {}, qwen3 = { norm 
 local Keys = {}
 Keys.__index = Keys
 
+-- What values are: whole numbers from 1 to 2^24 ("whole"), also lists of them, which who asks looks at ("list"), or
+-- numbers.
+local kinds = { vocab_size = "whole", embedding_length = "whole", block_count = "whole", feed_forward_length = "whole",
+  context_length = "whole", ["attention.head_count"] = "list", ["attention.head_count_kv"] = "list",
+  ["attention.key_length"] = "whole", ["attention.value_length"] = "whole", ["rope.dimension_count"] = "whole",
+  ["rope.freq_base"] = "number", ["rope.scaling.factor"] = "number", expert_count = "number",
+  ["attention.layer_norm_rms_epsilon"] = "number" }
+
+local function is_kind(kind, value)
+  if kind == nil or kind == "list" and type(value) == "table" then return true end
+  return type(value) == "number" and (kind == "number" or value % 1 == 0 and value >= 1 and value <= 2 ^ 24)
+end
+
 function Keys:get(name, otherwise)
   self.asked[self.architecture .. "." .. name] = true
   local value = self.meta[self.architecture .. "." .. name]
   if value == nil then return otherwise end
+  if not is_kind(kinds[name], value) then
+    failure(2, "%s: the key '%s.%s' is %s; it must be a %s", self.path, self.architecture, name, options.brief(value),
+      kinds[name] == "number" and "number" or "whole number from 1 to 2^24")
+  end
   return value
 end
 
@@ -82,9 +99,14 @@ local function options_of(keys, file, ignore)
   local eps, about = keys:need "attention.layer_norm_rms_epsilon", architectures[keys.architecture]
   local tokens = file:info "token_embd.weight" or failure(2, "%s: has no array 'token_embd.weight'", file.path)
   keys:get "vocab_size"
+  if #tokens.shape ~= 2 then failure(2, "%s: 'token_embd.weight' is no matrix", file.path) end
+  local depth, most = keys:need "block_count", #file:names()
+  if depth > most then
+    failure(2, "%s: says that there are %d layers; it has %d arrays", file.path, depth, most)
+  end
   local opt = {
     vocabulary = tokens.shape[1], width = width, heads = heads, kv_heads = kv_heads,
-    head_size = size ~= width / heads and size or nil, depth = keys:need "block_count",
+    head_size = size ~= width / heads and size or nil, depth = depth,
     hidden = keys:need "feed_forward_length", sequence_length = keys:need "context_length", eps = eps,
     rotary = rotary_of(keys, size), tied = not file:has "output.weight", bias = false,
     qkv_bias = file:has "blk.0.attn_q.bias" or nil, qk_norm = about.norm and eps or nil,

@@ -14,9 +14,9 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local json = require "ganymede.base.json"
-local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local patterns = require "ganymede.nn.patterns"
+local sources = require "ganymede.hub.sources"
 local setting = require "ganymede.config.tuning_setting"
 local signature = require "ganymede.base.signature"
 local values = require "ganymede.hub.values"
@@ -29,16 +29,6 @@ local function shown(shape) return "(" .. table.concat(shape, ", ") .. ")" end
 
 -- A source is { has = { [parameter of ours] = { shapes, read(t) } }, left = names of what is no parameter of ours,
 -- differing = names of options }. shapes: list of { name there, shape there, shape that this model needs }.
-
--- The newest checkpoint in a folder, or the folder itself, or nil.
-local function checkpoint_in(path)
-  if core.is_file(path .. "/index.json") then return path end
-  local checkpoint = require "ganymede.checkpoint"
-  for _, place in ipairs { path .. "/checkpoints", path } do
-    local found, seen = checkpoint.search(place)
-    if seen > 0 then return found or failure(5, "init_from: all checkpoints in %s are damaged", place) end
-  end
-end
 
 -- The parameters of a model by name, tied ones once, and its buffers: { shape, tensor of a buffer or nil }.
 local function wanted_of(model)
@@ -86,8 +76,8 @@ end
 
 local function from_folder(model, path, wanted)
   local place = path .. "/config.json"
-  local config = json.decode(machine.read(place), place, true)
-  local family = families.of_class(model.name, model.opt)
+  local config = json.of_file(place)
+  local family = families.of_model(model)
   if not family or not family.types[config.model_type] then
     failure(2, "init_from: %s is a model of type '%s', and the model here is a %s", path, tostring(config.model_type),
       tostring(model.name))
@@ -115,7 +105,7 @@ end
 
 local function source_of(model, path, wanted)
   if core.is_file(path .. "/config.json") then return from_folder(model, path, wanted) end
-  local found = checkpoint_in(path)
+  local found = sources.checkpoint_at(path, true)
   if found then return from_checkpoint(found, wanted) end
   failure(2, "init_from: %s is neither a checkpoint, nor a folder that has some or a config.json", path)
 end

@@ -53,7 +53,7 @@ end
 local function build(opt)
   local source = sources.open(opt.path, opt)
   if opt.dropout then source.options.dropout, source.options.attention_dropout = opt.dropout, opt.dropout end
-  local model = registry.models:get(source.class)(source.options)
+  local model = sources.model(source)
   source:check(model)
   read_when_made(model, source)
   read_buffers(model, source)

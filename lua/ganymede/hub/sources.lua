@@ -16,7 +16,7 @@ local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local gguf = require "ganymede.hub.gguf"
 local json = require "ganymede.base.json"
-local machine = require "ganymede.base.machine"
+local registry = require "ganymede.base.registry"
 
 local sources = {}
 
@@ -28,16 +28,8 @@ end
 
 -- ---------------------------------------------------------------- what a model is
 
-local function json_of(path)
-  local text = machine.read(path)
-  if not text then return nil end
-  local values = json.decode(text, path, true)
-  if type(values) ~= "table" then failure(2, "%s: is no object", path) end
-  return values
-end
-
 local function tokens_that_end(folder, config)
-  local generation = json_of(folder .. "/generation_config.json") or {}
+  local generation = json.of_file(folder .. "/generation_config.json") or {}
   local ids = generation.eos_token_id
   if ids == nil or ids == json.null then ids = config.eos_token_id end
   if ids == nil or ids == json.null then return {} end
@@ -47,7 +39,7 @@ end
 -- Of a folder with config.json.
 local function of_folder(path, opt)
   local at = path .. "/config.json"
-  local values = json_of(at) or failure(2, "%s: cannot be read; the folder of a model has it", at)
+  local values = json.of_file(at) or failure(2, "%s: cannot be read; the folder of a model has it", at)
   local family, found = families.read(values, at, opt.ignore)
   return { path = path, files = path, family = family, class = family.model, options = found, config = values,
     stop_tokens = tokens_that_end(path, values) }
@@ -55,14 +47,19 @@ end
 
 local function folder_of(path) return path:match "^(.*)/[^/]*$" or "." end
 
---- The checkpoint that a path names: itself, or the newest in it or in its folder `checkpoints`; nil: none. It is not
--- verified.
-function sources.checkpoint_at(path)
+--- The checkpoint that a path names: itself, or the newest in it or in its folder `checkpoints`; nil: none. whole: the
+-- newest that is not damaged, which all ranks verify together; status 5 if all are. Otherwise nothing is verified.
+function sources.checkpoint_at(path, whole)
   path = path:gsub("(.)/+$", "%1")
   if exists(path .. "/index.json") then return path end
   for _, folder in ipairs { path, path .. "/checkpoints" } do
-    local list = checkpoint.list(folder)
-    if #list > 0 then return list[#list].path end
+    if whole then
+      local found, seen = checkpoint.search(folder)
+      if seen > 0 then return found or failure(5, "all checkpoints in %s are damaged", folder) end
+    else
+      local list = checkpoint.list(folder)
+      if #list > 0 then return list[#list].path end
+    end
   end
 end
 
@@ -74,14 +71,6 @@ local function files_beside(path)
       if exists(folder .. "/" .. name) then return folder end
     end
   end
-end
-
--- The options of a run's model, without what JSON marks.
-local function plain(value)
-  if type(value) ~= "table" then return value end
-  local out = {}
-  for key, entry in pairs(value) do out[key] = plain(entry) end
-  return out
 end
 
 --- What the meta of a checkpoint at `path` says of its model. given: what a folder says of it, where the meta does not.
@@ -103,13 +92,15 @@ function sources.of_meta(meta, path, given)
   about = about or { class = model.type }
   local options = about.options
   if not options then
-    options = plain(model)
+    options = json.plain(model)
     options.type = nil
   end
-  return { path = path, class = about.class, options = options, config = plain(meta.original) or about.config,
-    family = about.family or families.of_class(about.class, options),
+  local original = json.plain(meta.original)
+  local family = about.family or type(original) == "table" and families.of(original.model_type)
+  return { path = path, class = about.class, options = options, config = original or about.config,
+    family = family or families.of_class(about.class, options),
     files = files_beside(path) or about.files,
-    stop_tokens = plain(meta.stop_tokens) or about.stop_tokens or {} }
+    stop_tokens = json.plain(meta.stop_tokens) or about.stop_tokens or {} }
 end
 
 -- ---------------------------------------------------------------- numbers of files
@@ -152,8 +143,19 @@ end
 local Source = {}
 Source.__index = Source
 
+-- Refuses numbers of layers and experts that the files cannot have, before lists of that length are made.
+local function check_counts(about, file)
+  local most, opt = #file:names(), about.options
+  for name, count in pairs { layers = opt.depth, experts = opt.moe and opt.moe.experts } do
+    if count > most then
+      failure(2, "%s: says that there are %d %s; the files have %d arrays", about.path, count, name, most)
+    end
+  end
+end
+
 local function open_files(about, opt)
   local file = arrays.open(about.path)
+  check_counts(about, file)
   local entries = about.family.entries(about.options, function(name) return file:has(name) end)
   local ignored = about.family.ignored and about.family.ignored(about.options) or {}
   about.file, about.entries = file, entries_there(entries, file, ignored, opt.strict)
@@ -213,9 +215,42 @@ function Source:dtype(parameter)
   return self.file:info(self.entries[parameter].pieces[1].name).dtype
 end
 
+local function product(shape)
+  local n = 1
+  for _, size in ipairs(shape) do n = n * size end
+  return n
+end
+
+local function same_shape(a, b)
+  for d = 1, math.max(#a, #b) do
+    if a[d] ~= b[d] then return false end
+  end
+  return true
+end
+
+-- Refuses arrays of other shapes than the model's parameters need: before memory for those is asked for. Of an array
+-- that pieces see in another shape only the number of elements is known here.
+local function check_shapes(self, model)
+  local shapes, list, seen_as = {}, {}, {}
+  for _, p in ipairs(model:declared()) do
+    local entry = self.entries[p.name]
+    shapes[p.name], list[#list + 1] = p.shape, entry
+    for _, piece in ipairs(entry and not entry.shapes and entry.pieces or {}) do
+      seen_as[piece.name] = seen_as[piece.name] or piece.shape ~= nil
+    end
+  end
+  for _, array in ipairs(families.arrays(list, shapes)) do
+    local there, here = self.file:info(array.name).shape, array.shape
+    if not (same_shape(there, here) or seen_as[array.name] and product(there) == product(here)) then
+      failure(2, "%s: array '%s' is (%s), and the model that it says needs (%s)", self.path, array.name,
+        table.concat(there, ", "), table.concat(here, ", "))
+    end
+  end
+end
+
 --- Refuses a source that does not have what a model declares, or has what belongs to nothing in it.
 function Source:check(model)
-  if not self.checkpoint then return end -- entries_there has done that
+  if not self.checkpoint then return check_shapes(self, model) end -- entries_there has done the rest
   local known, missing, left = {}, {}, {}
   for _, p in ipairs(model:declared()) do
     known[p.name] = true
@@ -261,9 +296,13 @@ function sources.options(path, opt)
     file:close()
     return { path = path, class = class, options = options, family = families.of_class(class, options) }
   end
-  local text = machine.read(found .. "/index.json")
-  local index = json.decode(text, found .. "/index.json")
-  return sources.of_meta(index.meta, found)
+  return sources.of_meta(json.of_file(found .. "/index.json").meta, found)
+end
+
+--- A new model of the class and with the options that a source says; what these have that is not possible is an error
+-- of the source.
+function sources.model(about)
+  return failure.about(about.path, registry.models:get(about.class), about.options)
 end
 
 --- Opens the model at a path. opt: ignore; strict: refuse files that lack arrays, or have other ones. Collective.

@@ -149,6 +149,12 @@ function session.with_signals(opt, fn, ...)
   return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
 end
 
+--- fn(...) of a command that one process does on the CPU. Interrupts become errors.
+function session.alone(fn, ...)
+  session.open_device {}
+  return session.with_signals({ after = function() end }, fn, ...)
+end
+
 --- Runs fn(...), in which undefined globals are errors; then restores the metatable of the globals.
 function session.strictly(fn, ...)
   local before = getmetatable(_G)

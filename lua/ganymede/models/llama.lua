@@ -1,7 +1,8 @@
 --- Llama (Touvron et al. 2023, Grattafiori et al. 2024): a causal language model with rotary positions, grouped key
 -- heads, RMS norms and gated MLPs. With vocabulary 128256 and the defaults it has the 1,235,814,400 parameters of
--- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size) and SmolLM2 as well, and with
--- experts (moe) Mixtral (Jiang et al., arXiv:2401.04088), Qwen2-MoE and Qwen3-MoE.
+-- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size), SmolLM2, Phi-3, and Gemma 1 and
+-- 2 (norm_offset, branch_norms, embedding_scale) as well, and with experts (moe) Mixtral (Jiang et al.,
+-- arXiv:2401.04088), Qwen2-MoE and Qwen3-MoE.
 -- @module ganymede.models.llama
 local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
@@ -39,6 +40,10 @@ Llama.options = {
   bias       = { type = "boolean", default = false, doc = "whether projections and MLPs have biases" },
   qkv_bias   = nn.MultiHeadAttention.options.qkv_bias,
   eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the mean square in the norms" },
+  norm_offset = nn.TransformerBlock.options.norm_offset,
+  branch_norms = nn.TransformerBlock.options.branch_norms,
+  embedding_scale = { type = "number", above = 0, optional = true,
+    doc = "what the embeddings are multiplied by, such as sqrt(width) in Gemma" },
   dropout    = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the embeddings and branches is dropped in training" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1,
@@ -59,6 +64,7 @@ local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, hidden = opt.hidden,
     causal = true, activation = opt.activation, norm = "RMSNorm", eps = opt.eps, bias = opt.bias,
+    norm_offset = opt.norm_offset, branch_norms = opt.branch_norms,
     qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
     window = nn.TransformerBlock.window_of(opt.window, i), attention_softcap = opt.attention_softcap,
     moe = nn.TransformerBlock.moe_of(opt.moe, i), dropout = opt.dropout, attention_dropout = opt.attention_dropout,
@@ -75,7 +81,7 @@ function Llama:build(opt)
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
   self.blocks = nn.ModuleList()
   for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
-  self.norm = nn.RMSNorm { width = opt.width, eps = opt.eps }
+  self.norm = nn.RMSNorm { width = opt.width, eps = opt.eps, offset = opt.norm_offset }
   local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk,
                  softcap = opt.logit_softcap }
   if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end
@@ -86,7 +92,8 @@ local function embed(self, tokens)
   if tokens:dim() ~= 2 then
     error(("tokens must be (batch, sequence); got (%s)"):format(table.concat(tokens:shape(), ", ")), 0)
   end
-  local x = self.tokens(tokens)
+  local x, scale = self.tokens(tokens), self.opt.embedding_scale
+  if scale then x = x * scale end
   return self.dropout and self.dropout(x) or x
 end
 

@@ -40,7 +40,12 @@ TransformerBlock.options = {
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
                 doc = "the class of the two norms" },
   eps       = { type = "number", default = 1e-5, above = 0,
-    doc = "a number added to the variance (RMSNorm: the mean square) in both norms" },
+    doc = "a number added to the variance (RMSNorm: the mean square) in all norms" },
+  norm_offset = { type = "boolean", default = false,
+    doc = "whether RMSNorm multiplies by 1 + weight, as in Gemma" },
+  branch_norms = { type = "boolean", default = false,
+    doc = "whether the results of attention and MLP go through a norm each before they are added, as in Gemma 2; not "
+      .. "with post_norm" },
   bias      = { type = "boolean", default = true, doc = "whether the projections, the MLP and LayerNorm have biases" },
   dropout   = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the results of attention and MLP is dropped in training" },
@@ -59,7 +64,7 @@ TransformerBlock.options = {
 
 local function new_norm(opt)
   local options = { width = opt.width, eps = opt.eps }
-  if opt.norm == "LayerNorm" then options.bias = opt.bias end
+  if opt.norm == "LayerNorm" then options.bias = opt.bias else options.offset = opt.norm_offset end
   return registry.layers:get(opt.norm)(options)
 end
 
@@ -75,7 +80,17 @@ local function hidden_width(opt)
   return hidden
 end
 
+local function check_norms(opt)
+  if opt.norm_offset and opt.norm ~= "RMSNorm" then
+    error("TransformerBlock: norm_offset is an option of RMSNorm; set norm = \"RMSNorm\"", 4)
+  end
+  if opt.branch_norms and opt.post_norm then
+    error("TransformerBlock: branch_norms and post_norm say two things of where the norms are; give one", 4)
+  end
+end
+
 function TransformerBlock:build(opt)
+  check_norms(opt)
   local initializers = {
     bias = opt.bias, weight_initializer = opt.weight_initializer, output_initializer = opt.residual_initializer,
     bias_initializer = opt.bias_initializer, width = opt.width,
@@ -93,6 +108,7 @@ function TransformerBlock:build(opt)
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
   self.norm2 = new_norm(opt)
+  if opt.branch_norms then self.attention_norm, self.mlp_norm = new_norm(opt), new_norm(opt) end
   local mlp = with { hidden = hidden, activation = opt.activation, dropout = opt.dropout }
   for k, v in pairs(opt.moe or {}) do mlp[k] = v end
   self.mlp = opt.moe and MoE(mlp) or MLP(mlp)
@@ -104,11 +120,13 @@ end
 
 local function attention_branch(self, x, key_mask)
   local y = self.attention(x, key_mask)
+  if self.attention_norm then y = self.attention_norm(y) end
   return self.drop_path1 and self.drop_path1(y) or y
 end
 
 local function mlp_branch(self, x)
   local y = self.mlp(x)
+  if self.mlp_norm then y = self.mlp_norm(y) end
   return self.drop_path2 and self.drop_path2(y) or y
 end
 

@@ -7,169 +7,38 @@
 -- json.null for none. A name that is not given is undefined: it prints nothing and is false. What is not known here is
 -- refused; the work of a template is bounded.
 -- @module ganymede.text.template
-local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local parse = require "ganymede.text.template_parse"
+local values = require "ganymede.text.template_values"
 
-local undefined = setmetatable({}, { __tostring = function() return "undefined" end })
-local none = json.null
-local most_steps, most_bytes = 1e6, 2 ^ 26
+local undefined, none, fail, step, charge, size_of = values.undefined, values.none, values.fail, values.step,
+  values.charge, values.size_of
+local is_list, is_table, is_text, truth, printed = values.is_list, values.is_table, values.is_text, values.truth,
+  values.printed
+local most_bytes, most_depth = values.most_bytes, values.most_depth
 
 local evaluate, run
 
-local function fail(state, node, fmt, ...)
-  failure(2, "%s: line %d: %s", state.name, node.line or 0, fmt:format(...))
-end
-
-local function is_list(v)
-  return type(v) == "table" and v ~= undefined and v ~= none and (v[1] ~= nil or next(v) == nil)
-end
-local function is_table(v) return type(v) == "table" and v ~= undefined and v ~= none and not is_list(v) end
-local function is_text(v) return type(v) == "string" end
-
-local function truth(v)
-  if v == undefined or v == none or v == false or v == nil or v == "" or v == 0 then return false end
-  return not (type(v) == "table" and next(v) == nil and getmetatable(v) == nil or json.is_array(v) and #v == 0)
-end
-
-local function printed(state, node, v)
-  if v == undefined then return "" end
-  if v == none then return "None" end
-  if type(v) == "boolean" then return v and "True" or "False" end
-  if type(v) == "number" then return v % 1 == 0 and ("%d"):format(v) or ("%.17g"):format(v) end
-  if type(v) == "string" then return v end
-  fail(state, node, "a list or a table cannot be printed; tojson writes it")
-end
-
--- ---------------------------------------------------------------- filters, methods, tests, functions
-
-local function strip(text, which, characters)
-  local set = characters and "[" .. characters:gsub("%W", "%%%0") .. "]" or "%s"
-  if characters == "" then return text end
-  if which ~= "right" then text = text:gsub("^" .. set .. "+", "") end
-  if which ~= "left" then text = text:gsub(set .. "+$", "") end
-  return text
-end
-
-local function replaced(text, from, to)
-  if from == "" then return text end
-  return (text:gsub(from:gsub("%W", "%%%0"), (to:gsub("%%", "%%%%"))))
-end
-
-local function split(text, separator)
-  local out = json.array {}
-  if not separator then
-    for word in text:gmatch "%S+" do out[#out + 1] = word end
-    return out
-  end
-  local at = 1
-  while true do
-    local from, to = text:find(separator, at, true)
-    out[#out + 1] = text:sub(at, (from or #text + 1) - 1)
-    if not from then return out end
-    at = to + 1
-  end
-end
-
--- Objects of several names have no order here, so their text could be another than Python's.
-local function to_json(state, node, v)
-  if is_table(v) then
-    local name, value = next(v)
-    if next(v, name) ~= nil then fail(state, node, "tojson of a table with several names, whose order is not kept") end
-    return "{" .. json.encode(name) .. ": " .. to_json(state, node, value) .. "}"
-  elseif is_list(v) then
-    local parts = {}
-    for i, item in ipairs(v) do parts[i] = to_json(state, node, item) end
-    return "[" .. table.concat(parts, ", ") .. "]"
-  elseif v == undefined then
-    fail(state, node, "tojson of what is undefined")
-  end
-  return json.encode(v)
-end
-
-local methods = {
-  strip = function(text, characters) return strip(text, "both", characters) end,
-  lstrip = function(text, characters) return strip(text, "left", characters) end,
-  rstrip = function(text, characters) return strip(text, "right", characters) end,
-  upper = function(text) return text:upper() end,
-  lower = function(text) return text:lower() end,
-  startswith = function(text, part) return text:sub(1, #part) == part end,
-  endswith = function(text, part) return part == "" or text:sub(-#part) == part end,
-  replace = replaced,
-  split = split,
-}
-
-local filters = {
-  trim = function(_, _, v) return strip(v, "both") end,
-  upper = function(_, _, v) return v:upper() end,
-  lower = function(_, _, v) return v:lower() end,
-  replace = function(_, _, v, from, to) return replaced(v, from, to) end,
-  tojson = to_json,
-  string = function(state, node, v) return printed(state, node, v) end,
-  length = function(_, _, v)
-    if is_text(v) then return select(2, v:gsub("[^\128-\191]", "")) end
-    local n = 0
-    for _ in pairs(v) do n = n + 1 end
-    return n
-  end,
-  join = function(state, node, v, separator)
-    local parts = {}
-    for i, item in ipairs(v) do parts[i] = printed(state, node, item) end
-    return table.concat(parts, separator or "")
-  end,
-  first = function(_, _, v) return v[1] == nil and undefined or v[1] end,
-  last = function(_, _, v) return v[#v] == nil and undefined or v[#v] end,
-  list = function(_, _, v) return v end,
-  default = function(_, _, v, other) return v == undefined and other or v end,
-  safe = function(_, _, v) return v end,
-}
-filters.count = filters.length
--- What a filter takes; others are refused before it runs.
-local takes = { trim = is_text, upper = is_text, lower = is_text, replace = is_text, join = is_list, first = is_list,
-  last = is_list, list = is_list, length = function(v) return is_text(v) or is_list(v) or is_table(v) end }
-takes.count = takes.length
-
-local tests = {
-  defined = function(v) return v ~= undefined end,
-  undefined = function(v) return v == undefined end,
-  none = function(v) return v == none end,
-  string = is_text,
-  number = function(v) return type(v) == "number" end,
-  boolean = function(v) return type(v) == "boolean" end,
-  mapping = is_table,
-  sequence = function(v) return is_text(v) or is_list(v) or is_table(v) end,
-  iterable = function(v) return is_text(v) or is_list(v) or is_table(v) end,
-  ["true"] = function(v) return v == true end,
-  ["false"] = function(v) return v == false end,
-}
-
-local functions = {
-  raise_exception = function(state, _, message) failure(2, "%s: %s", state.name, tostring(message)) end,
-  namespace = function(_, _, named) return setmetatable({}, { __index = named, __namespace = true }) end,
-  strftime_now = function(_, _, format) return os.date(format) end,
-  range = function(_, _, from, to)
-    local out = json.array {}
-    if not to then from, to = 0, from end
-    for i = from, math.min(to, from + 1e5) - 1 do out[#out + 1] = i end
-    return out
-  end,
-}
-
 -- ---------------------------------------------------------------- expressions
 
-local function equal(a, b)
+local function equal(state, node, a, b, depth)
+  if type(a) == "string" and type(b) == "string" then charge(state, node, #a) end
   if type(a) ~= "table" or type(b) ~= "table" or a == none or b == none or a == undefined or b == undefined then
     return a == b
   end
-  for k, v in pairs(a) do if b[k] == nil or not equal(v, b[k]) then return false end end
+  depth = (depth or 0) + 1
+  if depth > most_depth then fail(state, node, "a comparison of what is nested too deeply") end
+  charge(state, node, 64)
+  for k, v in pairs(a) do if b[k] == nil or not equal(state, node, v, b[k], depth) then return false end end
   for k in pairs(b) do if a[k] == nil then return false end end
   return true
 end
 
 local function contains(state, node, part, whole)
+  charge(state, node, size_of(whole))
   if is_text(whole) and is_text(part) then return whole:find(part, 1, true) ~= nil end
   if is_list(whole) then
-    for _, item in ipairs(whole) do if equal(item, part) then return true end end
+    for _, item in ipairs(whole) do if equal(state, node, item, part) then return true end end
     return false
   end
   if is_table(whole) then return whole[part] ~= nil end
@@ -181,11 +50,16 @@ local function numbers(state, node, a, b)
 end
 
 local operators = {
-  ["=="] = function(_, _, a, b) return equal(a, b) end,
-  ["!="] = function(_, _, a, b) return not equal(a, b) end,
+  ["=="] = equal,
+  ["!="] = function(...) return not equal(...) end,
   ["in"] = contains,
-  ["~"] = function(state, node, a, b) return printed(state, node, a) .. printed(state, node, b) end,
+  ["~"] = function(state, node, a, b)
+    a, b = printed(state, node, a), printed(state, node, b)
+    charge(state, node, #a + #b)
+    return a .. b
+  end,
   ["+"] = function(state, node, a, b)
+    charge(state, node, size_of(a) + size_of(b))
     if is_text(a) and is_text(b) then return a .. b end
     if is_list(a) and is_list(b) then
       local out = json.array {}
@@ -223,7 +97,7 @@ end
 
 local function item(state, node, of, index)
   if of == undefined then fail(state, node, "a part of what is undefined") end
-  if is_text(of) and methods[index] then return { method = methods[index], of = of } end
+  if is_text(of) and values.methods[index] then return { method = values.methods[index], of = of, name = index } end
   if is_text(of) and type(index) == "number" then
     if of:find "[\128-\255]" then fail(state, node, "an index into a text that is not ASCII") end
     local at = index < 0 and #of + index + 1 or index + 1
@@ -235,32 +109,42 @@ local function item(state, node, of, index)
     if name ~= nil and next(of, name) ~= nil then
       fail(state, node, "items of a table with several names, whose order is not kept")
     end
-    return { method = function() return json.array { name ~= nil and json.array { name, value } or nil } end, of = of }
+    return { of = of, name = index, method = { 0, 0, function()
+      return json.array { name ~= nil and json.array { name, value } or nil }
+    end } }
   elseif index == "get" and is_table(of) and of.get == nil then
-    return { method = function(t, name, other)
+    return { of = of, name = index, method = { 1, 2, function(_, _, t, name, other)
       if t[name] ~= nil then return t[name] end
       return other == nil and none or other
-    end, of = of }
+    end } }
   end
   if type(index) == "number" then index = index < 0 and #of + index + 1 or index + 1 end
   local v = of[index]
   return v == nil and undefined or v
 end
 
-local function slice(state, node, of, from, to, step)
+local function slice(state, node, of, from, to, stride)
   if not is_list(of) and not is_text(of) then fail(state, node, "a part [from:to] of what is no list and no text") end
   if is_text(of) and of:find "[\128-\255]" then fail(state, node, "a part of a text that is not ASCII") end
-  step = step or 1
-  if step ~= 1 and step ~= -1 then fail(state, node, "a step of %s; 1 and -1 are known here", tostring(step)) end
+  stride = stride or 1
+  if stride ~= 1 and stride ~= -1 then
+    fail(state, node, "a step of %s; 1 and -1 are known here", tostring(stride))
+  end
+  for _, place in ipairs { from == nil and 0 or from, to == nil and 0 or to } do
+    if place ~= none and (type(place) ~= "number" or place % 1 ~= 0) then
+      fail(state, node, "a part [from:to] needs whole numbers")
+    end
+  end
+  charge(state, node, size_of(of))
   local n, out = #of, json.array {}
   local function place(v, otherwise, low, high)
     if v == nil or v == none then return otherwise end
     return math.max(low, math.min(v < 0 and n + v or v, high))
   end
   local first, last
-  if step == 1 then first, last = place(from, 0, 0, n), place(to, n, 0, n) - 1
+  if stride == 1 then first, last = place(from, 0, 0, n), place(to, n, 0, n) - 1
   else first, last = place(from, n - 1, -1, n - 1), place(to, -1, -1, n - 1) + 1 end
-  for i = first, last, step do out[#out + 1] = is_text(of) and of:sub(i + 1, i + 1) or of[i + 1] end
+  for i = first, last, stride do out[#out + 1] = is_text(of) and of:sub(i + 1, i + 1) or of[i + 1] end
   return is_text(of) and table.concat(out) or out
 end
 
@@ -270,27 +154,34 @@ local function arguments(state, node)
   return list, #node.list
 end
 
+local function namespace(state, node)
+  local named = {}
+  if #node.list > 0 then fail(state, node, "namespace takes names here") end
+  for name, value in pairs(node.named) do named[name] = evaluate(state, value) end
+  return setmetatable({}, { __index = named, __namespace = true })
+end
+
 local function call(state, node)
+  if node.of.kind == "name" and node.of.name == "namespace" then return namespace(state, node) end
+  local fn, of, kind
   if node.of.kind == "name" and state.scope[node.of.name] == nil then
-    local fn = functions[node.of.name] or fail(state, node, "the function '%s' is not known here", node.of.name)
-    if node.of.name == "namespace" then
-      local named = {}
-      for name, value in pairs(node.named) do named[name] = evaluate(state, value) end
-      return fn(state, node, named)
+    local own = values.functions[node.of.name] or fail(state, node, "the function '%s' is not known here", node.of.name)
+    fn, kind = own, own[3]
+  else
+    local method = evaluate(state, node.of)
+    local index = node.of.index
+    if type(method) ~= "table" or not rawget(method, "method") then
+      fail(state, node, "the method '%s' is not known here", tostring(index and index.value))
     end
-    local list, n = arguments(state, node)
-    return fn(state, node, unpack(list, 1, n))
+    fn, of, kind = method.method, method.of, is_text(method.of) and "string" or nil
   end
-  local method = evaluate(state, node.of)
-  if type(method) ~= "table" or not method.method then
-    fail(state, node, "the method '%s' is not known here", tostring(node.of.index and node.of.index.value))
-  end
-  if next(node.named) then fail(state, node, "a method with names of arguments") end
+  local what = ("'%s'"):format(of and "." .. tostring(node.of.index and node.of.index.value) or node.of.name)
+  if next(node.named) then fail(state, node, "%s with names of arguments", what) end
   local list, n = arguments(state, node)
-  for i = 1, n do
-    if is_text(method.of) and not is_text(list[i]) then fail(state, node, "a method of a text takes texts here") end
-  end
-  return method.method(method.of, unpack(list, 1, n))
+  values.check_arguments(state, node, what, list, n, fn[1], fn[2], kind)
+  if of == nil then return fn[4](state, node, unpack(list, 1, n)) end
+  charge(state, node, size_of(of))
+  return fn[3](state, node, of, unpack(list, 1, n))
 end
 
 local kinds = {
@@ -321,21 +212,28 @@ local kinds = {
   end,
   dictionary = function(state, node)
     local out = {}
-    for i, name in ipairs(node.names) do out[evaluate(state, name)] = evaluate(state, node.values[i]) end
+    for i, name in ipairs(node.names) do
+      name = evaluate(state, name)
+      if not is_text(name) then fail(state, node, "the names of a table are texts here") end
+      out[name] = evaluate(state, node.values[i])
+    end
     return out
   end,
   filter = function(state, node)
     local v = evaluate(state, node.of)
-    local filter = filters[node.name] or fail(state, node, "the filter '%s' is not known here", node.name)
-    if next(node.named) then fail(state, node, "arguments with names of the filter '%s'", node.name) end
-    if takes[node.name] and not takes[node.name](v) then
-      fail(state, node, "the filter '%s' cannot take this value", node.name)
-    end
+    local filter = values.filters[node.name] or fail(state, node, "the filter '%s' is not known here", node.name)
+    local what = ("the filter '%s'"):format(node.name)
+    if next(node.named) then fail(state, node, "arguments with names of %s", what) end
+    if not filter[1](v) then fail(state, node, "%s cannot take this value", what) end
     local list, n = arguments(state, node)
-    return filter(state, node, v, unpack(list, 1, n))
+    local kind = filter[1] ~= values.any and "string" or nil
+    values.check_arguments(state, node, what, list, n, filter[2], filter[3], kind)
+    charge(state, node, size_of(v))
+    if n == 0 then return filter[4](state, node, v) end
+    return filter[4](state, node, v, unpack(list, 1, n))
   end,
   test = function(state, node)
-    local test = tests[node.name] or fail(state, node, "the test '%s' is not known here", node.name)
+    local test = values.tests[node.name] or fail(state, node, "the test '%s' is not known here", node.name)
     return test(evaluate(state, node.of))
   end,
   choice = function(state, node)
@@ -357,9 +255,12 @@ kinds["or"] = function(state, node)
 end
 
 function evaluate(state, node)
-  state.steps = state.steps + 1
-  if state.steps > most_steps then fail(state, node, "the template does not come to an end") end
-  return kinds[node.kind](state, node)
+  step(state, node)
+  state.depth = state.depth + 1
+  if state.depth > most_depth then fail(state, node, "is nested too deeply") end
+  local value = kinds[node.kind](state, node)
+  state.depth = state.depth - 1
+  return value
 end
 
 -- ---------------------------------------------------------------- statements
@@ -376,6 +277,7 @@ local function entries_of(state, node)
   if not node.condition then return of end
   local outer, kept = state.scope, {}
   for _, entry in ipairs(of) do
+    step(state, node)
     state.scope = setmetatable({ [node.names[1]] = entry }, { __index = outer })
     if truth(evaluate(state, node.condition)) then kept[#kept + 1] = entry end
   end
@@ -403,6 +305,7 @@ local statements = {
     local outer, entries = state.scope, entries_of(state, node)
     local n = #entries
     for i, entry in ipairs(entries) do
+      step(state, node)
       local scope = { loop = { index = i, index0 = i - 1, first = i == 1, last = i == n, length = n,
         revindex = n - i + 1, revindex0 = n - i, previtem = entries[i - 1] or undefined,
         nextitem = entries[i + 1] or undefined } }
@@ -427,8 +330,7 @@ end
 
 function run(state, nodes)
   for _, node in ipairs(nodes) do
-    state.steps = state.steps + 1
-    if state.steps > most_steps then fail(state, node, "the template does not come to an end") end
+    step(state, node)
     statements[node.kind](state, node)
   end
 end
@@ -436,10 +338,10 @@ end
 --- Reads a template -> a function from a table of values to the text. name is what errors call it.
 return function(text, name)
   local nodes = parse(text, name)
-  return function(values)
+  return function(given)
     local scope = {}
-    for key, value in pairs(values) do scope[key] = value end
-    local state = { name = name, scope = scope, out = {}, steps = 0, bytes = 0 }
+    for key, value in pairs(given) do scope[key] = value end
+    local state = { name = name, scope = scope, out = {}, steps = 0, bytes = 0, work = 0, depth = 0 }
     run(state, nodes)
     return table.concat(state.out)
   end

@@ -205,8 +205,17 @@ function Parser:postfix()
   end
 end
 
+-- Runs a part of the parser one level deeper.
+function Parser:deeper(part)
+  self.depth = self.depth + 1
+  if self.depth > 100 then self:fail "is nested too deeply" end
+  local value, other = part(self)
+  self.depth = self.depth - 1
+  return value, other
+end
+
 function Parser:unary()
-  if self:accept "-" then return self:node("minus", { of = self:unary() }) end
+  if self:accept "-" then return self:node("minus", { of = self:deeper(self.unary) }) end
   return self:postfix()
 end
 
@@ -255,7 +264,7 @@ function Parser:comparison()
 end
 
 function Parser:negation()
-  if self:accept "not" then return self:node("not", { of = self:negation() }) end
+  if self:accept "not" then return self:node("not", { of = self:deeper(self.negation) }) end
   return self:comparison()
 end
 
@@ -271,18 +280,15 @@ function Parser:disjunction()
   return left
 end
 
-function Parser:expression()
-  self.depth = self.depth + 1
-  if self.depth > 100 then self:fail "is nested too deeply" end
+local function expression(self)
   local value = self:disjunction()
-  if self:accept "if" then
-    local condition = self:disjunction()
-    value = self:node("choice", { condition = condition, yes = value,
-      no = self:accept "else" and self:expression() or false })
-  end
-  self.depth = self.depth - 1
-  return value
+  if not self:accept "if" then return value end
+  local condition = self:disjunction()
+  return self:node("choice", { condition = condition, yes = value,
+    no = self:accept "else" and self:expression() or false })
 end
+
+function Parser:expression() return self:deeper(expression) end
 
 -- ---------------------------------------------------------------- tags
 
@@ -319,10 +325,10 @@ local function pieces(self, text)
     local lines = count_lines(piece)
     if strip then piece = piece:gsub("^%s+", "") elseif trim then piece = piece:gsub("^\n", "") end
     if left == "-" then
-      piece = piece:gsub("%s+$", "")
+      piece = piece:match "^(.*%S)" or ""
     elseif at and kind ~= "{" and left ~= "+" then
       local line = piece:match "^(.*\n)[ \t]*$" -- the tag is the first of its line: the spaces before it go
-      local whole = piece:find "^[ \t]*$" and (from == 1 or text:sub(1, at - 1):find "\n[ \t]*$")
+      local whole = piece:find "^[ \t]*$" and (from == 1 or text:sub(from, at - 1):find "\n[ \t]*$")
       piece = line or (whole and "") or piece
     end
     if piece ~= "" then out[#out + 1] = { kind = "text", text = piece } end

@@ -72,8 +72,7 @@ end
 local function config_of(self)
   local folder = self.path:match "^(.*/)" or ""
   local path = folder .. "tokenizer_config.json"
-  local text = machine.read(path)
-  return text and json.decode(text, path, true) or {}, folder, path
+  return json.of_file(path) or {}, folder, path
 end
 
 --- The special tokens that tokenizer_config.json beside the tokenizer names: { bos_token, eos_token, pad_token,

@@ -34,17 +34,59 @@ for name in ([[architectures model_type torch_dtype dtype transformers_version u
   is_llama_config pretraining_tp task_specific_params summary_type summary_use_proj summary_activation
   summary_first_dropout summary_proj_to_labels n_ctx id2label label2id output_attentions output_hidden_states
   return_dict problem_type gradient_checkpointing torchscript
-  chunk_size_feed_forward is_decoder is_encoder_decoder]]):gmatch "%S+" do
+  chunk_size_feed_forward is_decoder is_encoder_decoder auto_map]]):gmatch "%S+" do
   idle[name] = true
+end
+
+-- What values of keys are, where that is no matter of the family: whole numbers up to a limit, which keeps lists of
+-- layers, heads and experts in bounds before files are looked at; numbers; truths; lists.
+local function whole(least, most)
+  return { test = function(v) return type(v) == "number" and v % 1 == 0 and v >= least and v <= most end,
+           words = ("a whole number from %d to %d"):format(least, most) }
+end
+local function of_type(name, words)
+  return { test = function(v) return type(v) == name and v == v and v ~= math.huge and v ~= -math.huge end,
+           words = words }
+end
+local checks, kinds_of_values = {}, {
+  { whole(1, 2 ^ 24), [[vocab_size hidden_size intermediate_size n_embd n_inner n_positions moe_intermediate_size
+    max_position_embeddings shared_expert_intermediate_size head_dim num_channels]] },
+  { whole(1, 2 ^ 16), [[num_hidden_layers n_layer num_attention_heads n_head num_key_value_heads num_local_experts
+    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels]] },
+  { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings" },
+  { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta partial_rotary_factor
+    attention_dropout hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop
+    query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping router_aux_loss_coef router_jitter_noise]] },
+  { of_type("boolean", "true or false"), [[tie_word_embeddings attention_bias mlp_bias qkv_bias use_sliding_window
+    norm_topk_prob output_router_logits scale_attn_weights scale_attn_by_inverse_layer_idx is_decoder
+    use_bidirectional_attention]] },
+  { of_type("table", "a list or an object"), "layer_types rope_parameters rope_scaling mlp_only_layers" },
+  { of_type("string", "a text"), [[model_type hidden_act hidden_activation activation_function
+    position_embedding_type]] },
+}
+for _, entry in ipairs(kinds_of_values) do
+  for key in entry[2]:gmatch "%S+" do checks[key] = entry[1] end
 end
 
 --- The value of a key, or otherwise; null counts as absent. Keys that nobody asks for are refused (`finish`).
 function Config:get(key, otherwise)
   self.asked[key] = true
-  local value = self.values[key]
+  local value, check = self.values[key], checks[key]
   if value == nil or value == json.null then return otherwise end
+  if check and not check.test(value) then
+    failure(2, "%s: '%s' is %s; it must be %s", self.path, key, options.brief(value), check.words)
+  end
   return value
 end
+
+--- The value of a key that null switches off: nil; `without`: where it is absent.
+function Config:capped(key, without)
+  if self.values[key] == json.null then return nil end
+  return self:get(key, without)
+end
+
+--- Null, in a config.json that is written.
+families.null = json.null
 
 --- The same, and it must be there.
 function Config:need(key)
@@ -81,7 +123,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gpt2", "bert", "vit" }
+local list = { "llama", "moe", "gemma", "phi3", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
@@ -101,6 +143,11 @@ function families.of_class(class, opt)
     local family = require("ganymede.hub.families." .. name)
     if family.model == class and (not family.takes or family.takes(opt)) then return family end
   end
+end
+
+--- The family of a model: that of the files it came from, or else the one that its options fit; nil: none.
+function families.of_model(model)
+  return model.source and model.source.family or families.of_class(model.name, model.opt)
 end
 
 --- What a config.json says -> family, options of its class. values: its keys; path: for messages; ignore: a list of

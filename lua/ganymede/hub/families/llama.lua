@@ -9,7 +9,7 @@ local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 =
 -- Some store a head that is tied all the same.
 function llama.ignored(opt) return { "rotary_emb%.inv_freq$", opt.tied and "^lm_head%.weight$" or nil } end
 
-function llama.takes(opt) return not opt.moe end
+function llama.takes(opt) return not (opt.moe or opt.norm_offset) end
 
 local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "geglu_tanh", relu = "reglu" }
 
@@ -50,7 +50,7 @@ end
 
 -- Which projections have biases: the options bias and qkv_bias.
 local function biases_of(config, kind)
-  if kind == "mixtral" then return false, nil end
+  if kind == "mixtral" or kind == "phi3" then return false, nil end
   if kind == "qwen2_moe" then return false, config:get("qkv_bias", true) end
   local attention, mlp = config:get("attention_bias", false), config:get("mlp_bias", false)
   if kind == "qwen2" then return false, true end
@@ -58,21 +58,38 @@ local function biases_of(config, kind)
   return mlp, nil
 end
 
+-- What transformers says where a config.json does not.
+local defaults = {
+  qwen3 = { head_dim = 128 }, qwen3_moe = { head_dim = 128 }, phi3 = { eps = 1e-5 },
+  gemma = { head_dim = 256, tied = true }, gemma2 = { head_dim = 256, tied = true },
+}
+
+-- Kinds whose layers may have windows. slides: has layer i (from 1) one, where layer_types does not say so? full:
+-- max_window_layers. size: the window, where config.json has none (null is none, too). optional: use_sliding_window
+-- says whether there are any. types: the kind reads layer_types.
+local function always() return true end
+local function odd(i) return i % 2 == 1 end
+local windows = {
+  mistral = { slides = always, size = 4096 }, mixtral = { slides = always }, phi3 = { slides = always },
+  gemma2 = { slides = odd, size = 4096, types = true },
+  qwen3_moe = { slides = always, size = 4096, optional = true },
+  qwen2 = { slides = function(i, full) return i > full end, size = 4096, optional = true, types = true },
+  qwen2_moe = { slides = function(i, full) return odd(i) and i <= full end, size = 4096, optional = true,
+                types = true },
+}
+windows.qwen3 = windows.qwen2
+
 -- Which positions a position of each layer attends to: the option window.
 local function window_of(config, kind)
-  local depth = config:need "num_hidden_layers"
-  local dense = kind == "mistral" or kind:find "^qwen[23]$" ~= nil
-  local without = dense and config.values.sliding_window == nil and 4096 or nil -- null is none
-  local size = config:get("sliding_window", without)
-  local types, full = config:get "layer_types", config:get("max_window_layers", 28)
-  local everywhere = kind == "mistral" or kind == "mixtral"
-  local used = everywhere or config:get("use_sliding_window", false)
-  if used and kind:find "_moe$" then config:refuse("use_sliding_window is true, which %s does not have here", kind) end
-  if kind == "llama" or not (size and used) then size = nil end
+  local depth, about = config:need "num_hidden_layers", windows[kind]
+  local without = about and config.values.sliding_window == nil and about.size or nil
+  local size, types, full = config:get("sliding_window", without), config:get "layer_types",
+    config:get("max_window_layers", 28)
+  if not about or about.optional and not config:get("use_sliding_window", false) then size = nil end
   if types and #types ~= depth then config:refuse("layer_types has %d entries, for %d layers", #types, depth) end
   local list, different = {}, false
   for i = 1, depth do
-    local slides = everywhere or i > full
+    local slides = about and about.slides(i, full)
     if types then
       slides = types[i] == "sliding_attention"
       if not slides and types[i] ~= "full_attention" then
@@ -88,20 +105,21 @@ local function window_of(config, kind)
   return different and list or list[1] ~= 0 and list[1] or nil
 end
 
---- The options of what all models of this kind have; those of MLPs aside.
-function llama.options(config)
+--- The options of what all models of this kind have; those of MLPs aside. act: the name of the activation there.
+function llama.options(config, act)
   local kind, heads, width = config:need "model_type", config:need "num_attention_heads", config:need "hidden_size"
-  local act = config:get("hidden_act", "silu")
+  act = act or config:get("hidden_act", "silu")
   local bias, qkv_bias = biases_of(config, kind)
-  local eps = config:get("rms_norm_eps", 1e-6)
-  local size = config:get("head_dim", kind:find "^qwen3" and 128 or width / heads)
+  local own = defaults[kind] or {}
+  local eps = config:get("rms_norm_eps", own.eps or 1e-6)
+  local size = config:get("head_dim", own.head_dim or width / heads)
   return {
     vocabulary = config:need "vocab_size", width = width, heads = heads, hidden = config:need "intermediate_size",
     kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
     head_size = size ~= width / heads and size or nil,
     sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
     activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config),
-    qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", false),
+    qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", own.tied or false),
     attention_dropout = config:get("attention_dropout", 0), window = window_of(config, kind),
   }
 end
@@ -124,36 +142,38 @@ end
 
 -- The keys of config.json that say what window the layers have.
 local function window_keys(opt, kind)
-  if not opt.window then return {} end
-  local types, size = {}, nil
+  local about = windows[kind]
+  if not opt.window and kind ~= "gemma2" then return {} end -- whose layers have windows unless layer_types says more
+  local types, size, same = {}, nil, true
   for i = 1, opt.depth do
     local own = nn.TransformerBlock.window_of(opt.window, i)
     types[i] = own and "sliding_attention" or "full_attention"
     if own and size and own ~= size then
       failure(2, "windows of %d and %d positions in one model: config.json has one sliding_window", size, own)
     end
-    size = size or own
+    size, same = size or own, same and types[i] == types[1]
   end
-  local everywhere = kind == "mistral" or kind == "mixtral"
-  if not (everywhere or kind:find "^qwen[23]$") or everywhere and type(opt.window) == "table" then
-    families.refuse(kind, "window", opt.window)
-  end
-  if everywhere then return { sliding_window = size } end
-  return { sliding_window = size, use_sliding_window = true, layer_types = types, max_window_layers = 0 }
+  if not about or not (about.types or same) then families.refuse(kind, "window", opt.window) end
+  return { sliding_window = size, use_sliding_window = about.optional, layer_types = about.types and types or nil,
+    max_window_layers = about.optional and 0 or nil }
 end
 
-local function refuse_caps(opt, kind)
-  for _, name in ipairs { "attention_softcap", "logit_softcap" } do
+-- Options that only some kinds have words for.
+local special = { "attention_softcap", "logit_softcap", "norm_offset", "branch_norms", "embedding_scale" }
+
+local function refuse_special(opt, kind)
+  for _, name in ipairs(special) do
     if opt[name] then families.refuse(kind, name, opt[name]) end
   end
 end
 
---- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's.
-function llama.config(opt, kind, class)
+--- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's. said: the
+-- family says what special options mean.
+function llama.config(opt, kind, class, said)
   if not kind then kind, class = kind_of(opt) end
   local given = opt.rotary == true and {} or opt.rotary or families.refuse(kind, "rotary", opt.rotary)
   if given.interleaved then families.refuse(kind, "rotary.interleaved", true) end
-  refuse_caps(opt, kind)
+  if not said then refuse_special(opt, kind) end
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
@@ -172,7 +192,7 @@ function llama.config(opt, kind, class)
   return config
 end
 
-local function attention_entries(add, opt, ours, theirs)
+local function attention_entries(add, opt, _, ours, theirs)
   local kv, size = opt.kv_heads, opt.head_size or opt.width / opt.heads
   local group, names = opt.heads / kv, { "q_proj", "k_proj", "v_proj" }
   local function rows(what)
@@ -203,18 +223,27 @@ local function mlp_entries(add, opt, _, ours, theirs)
   end
 end
 
---- The entries of a model. of_mlp(add, options, block, ours, theirs) adds those of what stands for the MLP of a block.
-function llama.entries(opt, _, of_mlp)
-  local list = {}
+-- What stands before attention and MLP.
+local function norm_entries(add, _, _, ours, theirs)
+  add(families.whole(ours .. "norm1.weight", theirs .. "input_layernorm.weight"))
+  add(families.whole(ours .. "norm2.weight", theirs .. "post_attention_layernorm.weight"))
+end
+
+--- The entries of a model. own: { norms, attention, mlp }, where a family has other arrays for them: each is a function
+-- (add, options, block, ours, theirs) that adds entries.
+function llama.entries(opt, _, own)
+  local list, parts = {}, own or {}
   local function add(entry) list[#list + 1] = entry end
+  local function add_part(part, otherwise, ...)
+    local entries = parts[part] or otherwise
+    entries(add, opt, ...)
+  end
   add(families.whole("tokens.weight", "model.embed_tokens.weight"))
   for i = 1, opt.depth do
     local ours, theirs = ("blocks.%d."):format(i), ("model.layers.%d."):format(i - 1)
-    add(families.whole(ours .. "norm1.weight", theirs .. "input_layernorm.weight"))
-    attention_entries(add, opt, ours, theirs)
-    add(families.whole(ours .. "norm2.weight", theirs .. "post_attention_layernorm.weight"))
-    local entries = of_mlp or mlp_entries
-    entries(add, opt, i, ours, theirs)
+    add_part("norms", norm_entries, i, ours, theirs)
+    add_part("attention", attention_entries, i, ours, theirs)
+    add_part("mlp", mlp_entries, i, ours, theirs)
   end
   add(families.whole("norm.weight", "model.norm.weight"))
   if not opt.tied then add(families.whole("head.weight", "lm_head.weight")) end

@@ -11,7 +11,7 @@ local moe = { model = "Llama", types = { mixtral = true, qwen2_moe = true, qwen3
 
 moe.ignored = llama.ignored
 
-function moe.takes(opt) return opt.moe ~= nil end
+function moe.takes(opt) return opt.moe ~= nil and not opt.norm_offset end
 
 -- ---------------------------------------------------------------- config.json
 
@@ -138,6 +138,6 @@ local function mlp_entries(add, opt, i, ours, theirs)
   add(families.whole(stem .. "shared_gate", theirs .. "mlp.shared_expert_gate.weight"))
 end
 
-function moe.entries(opt, has) return llama.entries(opt, has, mlp_entries) end
+function moe.entries(opt, has) return llama.entries(opt, has, { mlp = mlp_entries }) end
 
 return moe
