@@ -164,13 +164,12 @@ typedef struct gm_attention_drops {
 
 GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
 {
-    gm_attention_drops d = {0, 0, 0, 0, a->threshold, false};
+    const uint64_t     row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
+    gm_attention_drops d = {a->stream_key, 0, 0, row, a->threshold, false}; /* arguments need no registers */
     if (!a->threshold) return d;
     int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
-    d.key = a->stream_key;
     d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
     d.first = gm_box_index(&a->box, 4, shape, at);
-    d.row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
     d.aligned = d.first % 4 == 0 && d.row % 4 == 0;
     return d;
 }
