@@ -70,8 +70,8 @@ describe("training on packed rows #ranks", function()
     shell.write(folder .. "/talks.jsonl", '{ "prompt": "one two", "completion": " three" }\n'
       .. '{ "prompt": "four", "completion": " five six" }\n')
     shell.write(folder .. "/chat.lua", ([[return {
-      model = { type = "Llama", vocabulary = 32000, sequence_length = 24, width = 16, depth = 1, heads = 2, kv_heads = 1,
-                hidden = 24 },
+      model = { type = "Llama", vocabulary = 32000, sequence_length = 24, width = 16, depth = 1, heads = 2,
+                kv_heads = 1, hidden = 24 },
       data = { train = { type = "Chat", path = "talks.jsonl", tokenizer = %q, sequence_length = 24, packed = true,
                          end_token = "</s>" }, batch_size = 1 },
       loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 }, epochs = 1,
