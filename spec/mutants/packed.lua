@@ -73,10 +73,8 @@ return {
   },
   {
     name = "980-rows-overflow", file = "lua/ganymede/data/chat.lua",
-    find = [[    left = left - lengths[i]
-]],
-    replace = [[    left = left - lengths[row[1]]
-]],
+    find = "left = left - lengths[i]\n",
+    replace = "left = left - lengths[row[1]]\n",
     breaks = "rows are longer or emptier than they could be",
     test = "spec/data/packed_spec.lua",
   },
