@@ -240,7 +240,8 @@ void gm_test_infer_attention(void **state)
           infer(GM_OP_attention, IN(q, F(2, 7, 3, 4), v, NULL, NULL), NONE(2)));
     FAILS(GM_ESHAPE, "attention: v is (2, 6, 3, 8), should be (2, 7, 3, 8)",
           infer(GM_OP_attention, IN(q, k, F(2, 6, 3, 8), NULL, NULL), NONE(2)));
-    FAILS(GM_ESHAPE, "key_mask is (2, 5), should be (2, 7)", infer(GM_OP_attention, IN(q, k, v, U(2, 5), NULL), NONE(2)));
+    FAILS(GM_ESHAPE, "key_mask is (2, 5), should be (2, 7)",
+          infer(GM_OP_attention, IN(q, k, v, U(2, 5), NULL), NONE(2)));
     FAILS(GM_ESHAPE, "lse is (2, 5, 6), should be (2, 6, 5)",
           infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 5, 6), F(2, 5, 6, 8), NULL), NONE(3)));
     OK(infer(GM_OP_attention, IN(q, k, v, NULL, I(2, 5, 2)), NONE(2)));
@@ -490,9 +491,11 @@ void gm_test_cost_on_meta(void **state)
     at.causal = true; /* 4 queries, 5 keys: 2 + 3 + 4 + 5 pairs */
     c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL), 2);
     assert_true(c.flops == 4.0 * 2 * 6 * 8 * 14);
-    c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL), 2); /* 0 + 0 + 1 + 2 */
+    c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL),
+                    2); /* 0 + 0 + 1 + 2 */
     assert_true(c.flops == 4.0 * 8 * 3);
-    c = run_on_meta(GM_OP_attention_grad,
-                    IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8), NULL), 3);
+    c = run_on_meta(
+        GM_OP_attention_grad,
+        IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8), NULL), 3);
     assert_true(c.flops == 2.5 * 4.0 * 8 * 3);
 }

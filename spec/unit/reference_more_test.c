@@ -28,8 +28,8 @@ void gm_test_ref_attention(void **state)
     run(GM_OP_attention, IN(one, v, v, NULL, NULL), 2, NULL, out);
     EXPECT(out[0], 1e-15, 1.5, 3);
     gm_tensor *mask = values(GM_U8, S(1, 3), (double[]){0, 0, 1});
-    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask, NULL), 2, NULL,
-        out);
+    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask, NULL), 2,
+        NULL, out);
     EXPECT(out[0], 1e-15, 0, 6); /* the first sees no key; hidden NaN do not leak */
     EXPECT(out[1], 1e-15, -INFINITY, 0);
     at.causal = false;

@@ -84,31 +84,53 @@ GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
     return (float)a->scale * (1 - t * t);
 }
 
-/* The first and the last key that query i sees, masks aside. */
-GM_DEVICE int64_t gm_mma_from(const gm_attention_args *a, int64_t batch, int64_t i)
+/* The first and the last key that query i sees, masks and limits aside. */
+GM_DEVICE int64_t gm_mma_from(const gm_attention_args *a, int64_t i)
 {
-    const int64_t from = a->window ? i + a->shift - a->window + 1 : 0;
-    if (!a->limits || i >= a->queries) return from;
-    const int64_t limit = gm_attention_limit(a, batch, i, 0);
-    return limit > from ? limit : from;
+    return a->window ? i + a->shift - a->window + 1 : 0;
 }
-GM_DEVICE int64_t gm_mma_last(const gm_attention_args *a, int64_t batch, int64_t i)
+GM_DEVICE int64_t gm_mma_last(const gm_attention_args *a, int64_t i) { return a->causal ? i + a->shift : a->keys; }
+
+/* Of a lane's keys, key + 8 j + its column + e, those that limits hide from query i: bit 16 + 2 j + e. As what is
+ * dropped, they are worked out before there are scores: with them it would take more registers. */
+GM_DEVICE uint32_t gm_mma_out_keys(const gm_attention_args *a, int64_t batch, int64_t i, int64_t key)
 {
-    const int64_t last = a->causal ? i + a->shift : a->keys;
-    if (!a->limits || i >= a->queries) return last;
-    const int64_t limit = gm_attention_limit(a, batch, i, 1) - 1;
-    return limit < last ? limit : last;
+    uint32_t bits = 0;
+    if (!a->limits || i >= a->queries) return 0;
+    const int64_t from = gm_attention_limit(a, batch, i, 0) - key, end = gm_attention_limit(a, batch, i, 1) - key;
+    GM_ROLLED
+    for (int k = 0; k < TILE / 4; k++) {
+        int column = k / 2 * 8 + GM_LANE_COLUMN + k % 2;
+        bits |= (uint32_t)(column < from || column >= end) << k;
+    }
+    return bits << 16;
+}
+
+/* Of a lane's queries, query + 8 j + its column + e, n in all, those from which limits hide the key: bit 16 + 2 j + e.
+ */
+GM_DEVICE uint32_t gm_mma_out_queries(const gm_attention_args *a, int64_t batch, int64_t query, int64_t key, int n)
+{
+    uint32_t bits = 0;
+    if (!a->limits) return 0;
+    GM_ROLLED
+    for (int k = 0; k < n; k++) {
+        int64_t i = query + k / 2 * 8 + GM_LANE_COLUMN + k % 2;
+        if (i >= a->queries) break;
+        bool out = key < gm_attention_limit(a, batch, i, 0) || key >= gm_attention_limit(a, batch, i, 1);
+        bits |= (uint32_t)out << k;
+    }
+    return bits << 16;
 }
 
 /* ---- forward ---- */
 
-/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
+/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. dropped: which
+ * of the row's keys are dropped, and in the bits from 16 on which of them limits hide. */
 template <int HEAD>
-GM_DEVICE void gm_mma_soften(const gm_attention_args *a, int64_t batch, uint32_t dropped, int64_t i, int64_t key,
-                             const uint8_t *seen, int half, float (*s)[4], float *largest, float *total,
-                             float (*sum)[4])
+GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
+                             int half, float (*s)[4], float *largest, float *total, float (*sum)[4])
 {
-    const int64_t from = gm_mma_from(a, batch, i) - key, last = gm_mma_last(a, batch, i) - key;
+    const int64_t from = gm_mma_from(a, i) - key, last = gm_mma_last(a, i) - key;
     float         most = *largest, part = 0;
     GM_UNROLL
     for (int j = 0; j < TILE / 8; j++) {
@@ -117,6 +139,7 @@ GM_DEVICE void gm_mma_soften(const gm_attention_args *a, int64_t batch, uint32_t
             int    column = j * 8 + GM_LANE_COLUMN + e;
             float *v = &s[j][2 * half + e];
             bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            visible = visible && !(dropped >> (16 + 2 * j + e) & 1);
             *v = visible ? gm_mma_score(a, *v) : -INFINITY;
             most = *v > most ? *v : most;
         }
@@ -169,6 +192,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
     const int64_t            key_head = p.head / (a.heads / a.key_heads);
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, TILE);
+    const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
     float                    sum[NUMBERS<HEAD>][4] = {{0}}, largest[2], total[2] = {0, 0}, before[2] = {0, 0};
     GM_UNROLL
@@ -179,19 +203,20 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
             before[half] = ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
     }
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
-    for (int64_t key = keys.start; key < keys.end; key += TILE) {
+    for (int key = start; key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
         GM_UNROLL /* before there are scores: with them it would take more registers */
             for (int half = 0; half < 2; half++)
-                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key) |
+                                gm_mma_out_keys(&a, p.batch, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            gm_mma_soften<HEAD>(&a, p.batch, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s,
-                                &largest[half], &total[half], sum);
+            gm_mma_soften<HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, &largest[half],
+                                &total[half], sum);
         gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, vs);
         GM_SYNC();
     }
@@ -220,17 +245,18 @@ template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, cons
 }
 
 /* The scores of query i become their gradients, from those of the weights in dp. */
-GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, int64_t batch, uint32_t dropped, int64_t i, int64_t key,
-                             const uint8_t *seen, int half, float (*s)[4], const float (*dp)[4], float lse, float delta)
+GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
+                             int half, float (*s)[4], const float (*dp)[4], float lse, float delta)
 {
     const float   keep = (float)a->keep;
-    const int64_t from = gm_mma_from(a, batch, i) - key, last = gm_mma_last(a, batch, i) - key;
+    const int64_t from = gm_mma_from(a, i) - key, last = gm_mma_last(a, i) - key;
     GM_UNROLL
     for (int j = 0; j < TILE / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            int    column = j * 8 + GM_LANE_COLUMN + e;
-            bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            int  column = j * 8 + GM_LANE_COLUMN + e;
+            bool visible = i < a->queries && column >= from && column <= last && seen[column];
+            visible = visible && !(dropped >> (16 + 2 * j + e) & 1);
             float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
             float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep, by = kept * dp[j][2 * half + e] - delta;
             *v = visible ? exp2f(score - lse) * by * gm_mma_score_slope(a, score) : 0;
@@ -247,6 +273,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
     const int64_t            key_head = p.head / (a.heads / a.key_heads);
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, TILE);
+    const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
     float                    sum[NUMBERS<HEAD>][4] = {{0}}, lse[2] = {0, 0}, delta[2];
     GM_UNROLL
@@ -260,20 +287,21 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
     gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
     gm_attention_tell(&a, p.batch, p.head, p.first, TILE);
-    for (int64_t key = keys.start; key < keys.end; key += TILE) {
+    for (int key = start; key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}}, dp[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
         GM_UNROLL /* before there are scores: with them it would take more registers */
             for (int half = 0; half < 2; half++)
-                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key) |
+                                gm_mma_out_keys(&a, p.batch, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
         gm_mma_scores<T, HEAD>(dp, TILE / 8, gs, vs);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            gm_mma_slopes(&a, p.batch, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp,
-                          lse[half], delta[half]);
+            gm_mma_slopes(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp, lse[half],
+                          delta[half]);
         gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, ks);
         GM_SYNC();
     }
@@ -282,21 +310,6 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
         int64_t at = p.first + GM_WARP_ROW + 8 * half;
         if (at < a.queries) gm_mma_store<T, HEAD>(&a, &a.dq, p.batch, p.head, at, sum, half, a.accumulate ? 1 : 0, 1);
     }
-}
-
-/* Of a lane's queries, query + 8 j + its column + e, n in all, those from which limits hide the key: bit 2 j + e. */
-GM_DEVICE uint32_t gm_mma_out_queries(const gm_attention_args *a, int64_t batch, int64_t query, int64_t key, int n)
-{
-    uint32_t bits = 0;
-    if (!a->limits) return 0;
-    GM_ROLLED
-    for (int k = 0; k < n; k++) {
-        int64_t i = query + k / 2 * 8 + GM_LANE_COLUMN + k % 2;
-        if (i >= a->queries) break;
-        bool out = key < gm_attention_limit(a, batch, i, 0) || key >= gm_attention_limit(a, batch, i, 1);
-        bits |= (uint32_t)out << k;
-    }
-    return bits;
 }
 
 /* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk.
@@ -334,9 +347,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, TILE);
     const int64_t            group = a.heads / a.key_heads;
     const gm_attention_range queries = gm_attention_queries_of(&a, p.batch, p.first, TILE, QUERIES<HEAD>, TILE);
-    const int                start = (int)queries.start, end = (int)queries.end; /* 64 bits would not fit in registers */
-    float                    dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
-    bool                     seen[2];
+    const int start = (int)queries.start, end = (int)queries.end; /* 64 bits would not fit in registers */
+    float     dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
+    bool      seen[2];
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
         int64_t at = p.first + GM_WARP_ROW + 8 * half;
@@ -358,9 +371,10 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
             }
             GM_UNROLL
             for (int half = 0; half < 2; half++)
-                dropped[half] =
-                    gm_attention_drop_queries(&drops, query, p.first + GM_WARP_ROW + 8 * half, QUERIES<HEAD> / 4) |
-                    gm_mma_out_queries(&a, p.batch, query, p.first + GM_WARP_ROW + 8 * half, QUERIES<HEAD> / 4) << 16;
+                dropped[half] = gm_attention_drop_queries(&drops, query, p.first + GM_WARP_ROW + 8 * half,
+                                                          QUERIES<HEAD> / 4) |
+                                gm_mma_out_queries(&a, p.batch, query, p.first + GM_WARP_ROW + 8 * half,
+                                                   QUERIES<HEAD> / 4);
             GM_SYNC();
             gm_mma_scores<T, HEAD>(s, QUERIES<HEAD> / 8, ks, qs);
             gm_mma_scores<T, HEAD>(dp, QUERIES<HEAD> / 8, vs, gs);
