@@ -61,8 +61,8 @@ gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_d
  * is the text from the place at which the sample begins. b is the text that follows a or, in half of the samples, text
  * from another place of the files.
  *     x (3, s): tokens; segments, 1 for b and its separator, else 0; the key mask, 0 for padding, else 1
- *     y (s + 1): the hidden tokens, which the model must predict, and GM_TARGET_IGNORED elsewhere; then 0 if b follows a,
- *                1 if it does not
+ *     y (s + 1): the hidden tokens, which the model must predict, and GM_TARGET_IGNORED elsewhere; then 0 if b follows
+ *                a, 1 if it does not
  * The hidden tokens, the choice of b and the length are functions of (seed, epoch, sample) alone. */
 enum { GM_PAIR_PADDING = 256, GM_PAIR_CLASS, GM_PAIR_SEPARATOR, GM_PAIR_MASK, GM_PAIR_VOCABULARY };
 #define GM_PAIR_SHORTEST 5 /* tokens */

@@ -1,5 +1,5 @@
-/* documents.c - where the documents of a row begin and end (ops.def). A thread has whole rows; each number is read once,
- * and spans are written when a document has ended. */
+/* documents.c - where the documents of a row begin and end (ops.def). A thread has whole rows. Spans are written when a
+ * document has ended. */
 
 typedef struct documents_job {
     const gm_tensor *segment, *spans;

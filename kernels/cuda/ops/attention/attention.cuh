@@ -72,7 +72,7 @@ GM_DEVICE gm_attention_range gm_attention_limits_of(const gm_attention_args *a, 
     return r;
 }
 
-/* The keys of which the queries [first, first + side) see some, masks aside: from the begin of a tile of `side` keys. */
+/* The keys of which the queries [first, first + side) see some, masks aside, from the begin of a tile of `side` on. */
 GM_DEVICE gm_attention_range gm_attention_range_of(const gm_attention_args *a, int64_t batch, int64_t first, int side)
 {
     int64_t            last = first + side - 1, i = last < a->queries ? last : a->queries - 1;
