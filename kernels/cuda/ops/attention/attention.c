@@ -134,7 +134,8 @@ static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_a
                         int crosses, int64_t rows, int64_t heads)
 {
     char    base[GM_CUDA_NAME], name[GM_CUDA_NAME];
-    bool    narrow = a->size <= GM_ATTENTION_NARROW, wide_type = dtype == GM_F64;
+    bool    wide_type = dtype == GM_F64;
+    bool    narrow = a->size <= GM_ATTENTION_NARROW && (wide_type || !a->limits); /* attention.cu: LIMITED */
     int     of_narrow = wide_type ? GM_ATTENTION_EACH_narrow_f64 : GM_ATTENTION_EACH_narrow_f32;
     int     of_wide = wide_type ? GM_ATTENTION_EACH_wide_f64 : GM_ATTENTION_EACH_wide_f32;
     int64_t side = GM_ATTENTION_THREADS * (narrow ? of_narrow : of_wide);

@@ -31,12 +31,15 @@ GM_DEVICE int64_t gm_attention_limit(const gm_attention_args *a, int64_t batch, 
     return a->limits[batch * step[0] + i * step[1] + which * step[2]] - a->first_key;
 }
 
+/* LIMITED, here and below: are there kernels with limits? What they need takes registers. */
+template <bool LIMITED = true>
 GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, int64_t i, int64_t j)
 {
     if (i >= a->queries || j >= a->keys) return false;
     if (a->causal && j > i + a->shift) return false;
     if (a->window && j <= i + a->shift - a->window) return false;
-    if (a->limits && (j < gm_attention_limit(a, batch, i, 0) || j >= gm_attention_limit(a, batch, i, 1))) return false;
+    if (LIMITED && a->limits && (j < gm_attention_limit(a, batch, i, 0) || j >= gm_attention_limit(a, batch, i, 1)))
+        return false;
     return gm_attention_unmasked(a, batch, j);
 }
 
@@ -73,12 +76,13 @@ GM_DEVICE gm_attention_range gm_attention_limits_of(const gm_attention_args *a, 
 }
 
 /* The keys of which the queries [first, first + side) see some, masks aside, from the begin of a tile of `side` on. */
+template <bool LIMITED = true>
 GM_DEVICE gm_attention_range gm_attention_range_of(const gm_attention_args *a, int64_t batch, int64_t first, int side)
 {
     int64_t            last = first + side - 1, i = last < a->queries ? last : a->queries - 1;
     int64_t            key = first + a->shift + 1 - a->window, end = i + a->shift + 1;
     gm_attention_range r = {a->window && key > 0 ? key : 0, a->causal && end < a->keys ? end : a->keys};
-    if (a->limits) {
+    if (LIMITED && a->limits) {
         const gm_attention_range l = gm_attention_limits_of(a, batch, first, side);
         r.start = l.start > r.start ? l.start : r.start;
         r.end = l.end < r.end ? l.end : r.end;
@@ -131,11 +135,12 @@ GM_DEVICE gm_attention_range gm_attention_limited(const gm_attention_args *a, in
 
 /* The queries of which some see a key of [key, key + keys), masks aside: from the begin of a tile of `side` queries.
  * told: the queries of a tile of which gm_attention_tell told, a multiple of side. */
+template <bool LIMITED = true>
 GM_DEVICE gm_attention_range gm_attention_queries_of(const gm_attention_args *a, int64_t batch, int64_t key, int keys,
                                                      int side, int told)
 {
     const gm_attention_range r = {gm_attention_first_query(a, key, side), gm_attention_end_query(a, key + keys - 1)};
-    return gm_attention_limited(a, batch, r, told, key, key + keys);
+    return LIMITED ? gm_attention_limited(a, batch, r, told, key, key + keys) : r;
 }
 
 /* A score becomes softcap tanh(score / softcap). Of what came of it, the slope. */
