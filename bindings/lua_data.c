@@ -112,7 +112,7 @@ static int dataset_records(lua_State *L)
     return 1;
 }
 
-/* dataset_tokens(path, { width = 0: header, vocab_size, length, stride, begin, finish }) */
+/* dataset_tokens(path, { width = 0: header, vocab_size, length, stride, begin, finish, end_token = -1: none }) */
 static int dataset_tokens(lua_State *L)
 {
     const char      *path = luaL_checkstring(L, 1);
@@ -121,7 +121,8 @@ static int dataset_tokens(lua_State *L)
                           .length = field_integer(L, 2, "length", 0),
                           .stride = field_integer(L, 2, "stride", 0),
                           .begin = gm_field_number(L, 2, "begin", 0),
-                          .end = gm_field_number(L, 2, "finish", 1)};
+                          .end = gm_field_number(L, 2, "finish", 1),
+                          .end_token = field_integer(L, 2, "end_token", GM_NO_END_TOKEN)};
     dataset_box     *b = push_box(L, sizeof *b, DATASET);
     L_OR_NIL(L, gm_token_dataset_new(path, &o, &b->dataset));
     return 1;

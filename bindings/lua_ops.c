@@ -150,14 +150,22 @@ static int softmax(lua_State *L)
     PUSH(L, gm_op_name(op), gm_softmax(gm_lua_rank(L), op, x, &a, &y));
 }
 
-/* Of an attention over probabilities (b, h, s, t): its options at arg into *a; dropout takes
- * the next stream; the mask is returned, borrowed from the stack, or NULL. */
-static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
+/* The tensor in this field of the options at arg, which stays on the stack, and so alive; NULL: there is none. */
+static gm_value *tensor_field(lua_State *L, int arg, const char *name)
 {
-    gm_rank  *r = gm_lua_rank(L);
-    gm_value *mask = NULL;
+    lua_getfield(L, arg, name);
+    return lua_isnil(L, -1) ? NULL : gm_check_value(L, lua_gettop(L));
+}
+
+/* Of an attention over probabilities (b, h, s, t): its options at arg into *a; dropout takes
+ * the next stream; mask and limits become in[3] and in[4], borrowed from the stack, or NULL. */
+static void attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a,
+                              gm_value **in)
+{
+    gm_rank *r = gm_lua_rank(L);
+    in[3] = in[4] = NULL;
     *a = gm_attrs_default();
-    if (lua_isnoneornil(L, arg)) return NULL;
+    if (lua_isnoneornil(L, arg)) return;
     luaL_checktype(L, arg, LUA_TTABLE);
     a->causal = gm_field_flag(L, arg, "causal");
     a->window = (int64_t)gm_field_number(L, arg, "window", 0);
@@ -168,9 +176,8 @@ static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, 
         if (gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a->stream) != GM_OK) gm_raise(L, GM_ENOMEM);
         a->box = gm_rank_batch_box(r, 4, (int64_t[]){b, h, s, t});
     }
-    lua_getfield(L, arg, "key_mask");
-    if (!lua_isnil(L, -1)) mask = gm_check_value(L, lua_gettop(L));
-    return mask; /* stays on the stack, and so alive */
+    in[3] = tensor_field(L, arg, "key_mask");
+    in[4] = tensor_field(L, arg, "limits");
 }
 
 /* Angles have no gradient, and the dtype of statistics: *v becomes itself without its history, in the dtype that goes
@@ -225,17 +232,17 @@ static int attend(lua_State *L, int arg, gm_value **in)
 {
     gm_attrs a;
     bool     four = in[0]->ndim == 4 && in[1]->ndim == 4;
-    in[3] = attention_options(L, arg, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0,
-                              four ? in[0]->shape[1] : 0, four ? in[1]->shape[1] : 0, &a);
+    attention_options(L, arg, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0, four ? in[0]->shape[1] : 0,
+                      four ? in[1]->shape[1] : 0, &a, in);
     a.balance = balance_of(L, arg);
-    return gm_apply_one(L, GM_OP_attention, 4, in, &a);
+    return gm_apply_one(L, GM_OP_attention, 5, in, &a);
 }
 
 /* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where the sequences
  * are cut */
 static int attention(lua_State *L)
 {
-    gm_value *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};
+    gm_value *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};
     return attend(L, 4, in);
 }
 
@@ -260,7 +267,7 @@ static int attention_part(lua_State *L)
 /* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
 static int attention_packed(lua_State *L)
 {
-    gm_value *qkv = gm_check_value(L, 1), *in[4] = {NULL};
+    gm_value *qkv = gm_check_value(L, 1), *in[5] = {NULL};
     char      have[256];
     if (qkv->ndim != 5 || qkv->shape[3] != 3)
         return luaL_error(L, "attention_packed: qkv is (batch, sequence, heads, 3, head size), not %s",
@@ -268,6 +275,14 @@ static int attention_packed(lua_State *L)
     lua_settop(L, 2);
     gm_push_unbound(L, qkv, 3, in);
     return attend(L, 2, in);
+}
+
+/* documents(segment (b, s)) -> (b, s, 3) */
+static int documents(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *segment = gm_check_value(L, 1);
+    return gm_apply_one(L, GM_OP_documents, 1, &segment, &a);
 }
 
 /* embedding(w (rows, width), index (...), padding index or nil) -> (..., width); partial over axes that cut the rows */
@@ -398,6 +413,8 @@ static const gm_lua_option attention_settings[] = {
     {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},
     {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
+    {"limits", "tensor", "none", NULL,
+     "(b, s, 2) i64: the first key that a query may see, from 0, and the one behind the last"},
     {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
     GM_LAST_OPTION};
 static const gm_lua_option rotary_options[] = {
@@ -450,6 +467,7 @@ static const gm_declaration functions[] = {
     ONE_OF(log_softmax, softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
     WITH_OPTIONS(attention, attention, "q tensor, k tensor, v tensor, options options?", attention_settings),
     WITH_OPTIONS(attention_packed, attention_packed, "qkv tensor, options options?", attention_settings),
+    GM_PUBLIC(documents, documents, "segments tensor"),
     WITH_OPTIONS(rotary, rotary, "x tensor, frequency tensor, options options?", rotary_options),
     GM_PUBLIC(embedding, embedding, "w tensor, index tensor, padding_index integer?"),
     WITH_OPTIONS(cross_entropy, cross_entropy, "logits tensor, target tensor, options options?", loss_options_),

@@ -92,7 +92,8 @@ static double keys_before(int64_t s, int64_t t, int64_t end)
     return n * (double)(some + all - 1 + 2 * end) / 2 + (double)(s - all) * (double)t;
 }
 
-/* Pairs (query, key) that are computed: all, or those that the causal mask and the window leave. */
+/* Pairs (query, key) that are computed: all, or those that the causal mask and the window leave. What limits leave of
+ * these, only their numbers on the device say. */
 static double visible_pairs(const gm_call *c)
 {
     int64_t s = c->in[0]->shape[1], t = c->in[1]->shape[1], end = t - s + c->attrs->behind + 1;
@@ -118,6 +119,7 @@ static double flops_attention_paged(const gm_call *c)
     return 4 * (double)q[1] * (double)q[2] * (double)q[3] * paged_keys(c);
 }
 
+static double flops_documents(const gm_call *c) { return flops_fill(c); }
 static double flops_pages_write(const gm_call *c)
 {
     (void)c;

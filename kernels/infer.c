@@ -1,11 +1,11 @@
 /* infer.c - gm_infer: the checks that every op shares, then the rule of the op.
  *
  * The strings of ops.def say how many tensors an op takes and which may be absent. The names of the tensors tell their
- * dtypes (gm_content): `index` and `target` are i32 or i64, `condition`, `key_mask` and `codes` are u8, integers such
- * as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one call have one dtype; if this
- * is bf16 or f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The multi-tensor ops check each
- * group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_few_bits.c, infer_experts.c, infer_pages.c
- * and infer_rest.c. */
+ * dtypes (gm_content): `index`, `target` and `segment` are i32 or i64, `condition`, `key_mask` and `codes` are
+ * u8, integers such as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one
+ * call have one dtype; if this is bf16 or f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The
+ * multi-tensor ops check each group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_few_bits.c,
+ * infer_experts.c, infer_pages.c and infer_rest.c. */
 #include "infer.h"
 
 #include <inttypes.h>

@@ -283,8 +283,8 @@ static gm_status expect_window(const char *op, const gm_attrs *at)
     return GM_OK;
 }
 
-/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t); the attributes. */
-static gm_status expect_attention(const gm_call *call)
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2); the attributes. */
+static gm_status expect_attention(const gm_call *call, const gm_tensor *limits)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const gm_attrs  *at = call->attrs;
@@ -298,6 +298,7 @@ static gm_status expect_attention(const gm_call *call)
     if (hk == 0 ? h != 0 : h % hk != 0)
         return GM_FAIL(GM_ESHAPE, "%s: %" PRId64 " query heads are no multiple of %" PRId64 " key heads", op, h, hk);
     GM_TRY(gm_expect_shape(call, "key_mask", call->in[3], 2, k->shape));
+    GM_TRY(gm_expect_shape(call, "limits", limits, 3, (int64_t[]){q->shape[0], q->shape[1], 2}));
     GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));
     if (!(at->scale >= 0)) return GM_FAIL(GM_EINVAL, "%s: scale is %g, should not be negative", op, at->scale);
     GM_TRY(expect_window(op, at));
@@ -310,7 +311,7 @@ static gm_status expect_attention(const gm_call *call)
 gm_status gm_infer_attention(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *q = call->in[0];
-    GM_TRY(expect_attention(call));
+    GM_TRY(expect_attention(call, call->in[4]));
     spec[0] = gm_spec_like(q);
     spec[1] = gm_spec_of(q->dtype, 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
     return GM_OK;
@@ -319,12 +320,21 @@ gm_status gm_infer_attention(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_attention_grad(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *q = call->in[0];
-    GM_TRY(expect_attention(call));
+    GM_TRY(expect_attention(call, call->in[7]));
     GM_TRY(gm_expect_like(call, "o", call->in[4], q));
     GM_TRY(gm_expect_shape(call, "lse", call->in[5], 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]}));
     GM_TRY(gm_expect_like(call, "g", call->in[6], q));
     GM_TRY(expect_unit_stride(call, "o", call->in[4]));
     GM_TRY(expect_unit_stride(call, "g", call->in[6]));
     for (int i = 0; i < 3; i++) spec[i] = gm_spec_like(call->in[i]);
+    return GM_OK;
+}
+
+gm_status gm_infer_documents(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *segment = call->in[0];
+    if (segment->ndim != 2)
+        return GM_FAIL(GM_ESHAPE, "documents: segment is %s, should be (batch, sequence)", GM_SHOW(segment));
+    spec[0] = gm_spec_of(GM_I64, 3, (int64_t[]){segment->shape[0], segment->shape[1], 3});
     return GM_OK;
 }

@@ -77,8 +77,9 @@ const char *gm_op_name(gm_op op); /* "matmul", ... */
  * op's own name. */
 const char *gm_op_called(gm_op op, const gm_attrs *attrs);
 bool        gm_op_parse(const char *name, gm_op *op); /* false: no such op */
-/* What a tensor holds. Its name in ops.def tells it: index and target are i32 or i64 (INDICES), condition and key_mask
- * are u8 (FLAGS), integers that one op makes for another (count, order, ...) are i64 (WHOLE), all others are floats. */
+/* What a tensor holds. Its name in ops.def tells it: index, target and segment are i32 or i64 (INDICES), condition and
+ * key_mask are u8 (FLAGS), integers that one op makes for another (count, order, limits, ...) are i64 (WHOLE), all
+ * others are floats. */
 typedef enum gm_content { GM_HOLDS_FLOATS, GM_HOLDS_INDICES, GM_HOLDS_FLAGS, GM_HOLDS_WHOLE } gm_content;
 /* One name in a string of ops.def. */
 typedef struct gm_slot {

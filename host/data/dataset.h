@@ -41,13 +41,19 @@ typedef struct gm_record_layout {
 gm_status gm_record_dataset_new(const char *const *paths, int n, const gm_record_layout *layout, gm_dataset **out);
 
 /* Windows of a stream of tokens: x is tokens i * stride to i * stride + length - 1, y the same window one token later.
- */
+ * With an end token, which stands behind each document of the stream, x is (2, length): the tokens, and for each the
+ * number of its document, from 0 in the window. Where x is the end token, y is GM_TARGET_IGNORED: a document does not
+ * foretell the next. */
+#define GM_TARGET_IGNORED (-100)
+#define GM_NO_END_TOKEN   (-1)
 typedef struct gm_token_options {
     int     width;          /* bytes of a token in a file without header: 1, 2, 4; 0: read the header */
     int64_t vocab_size;     /* 0: as the header says, else 2^(8 width); a token beyond it is GM_ECORRUPT when read */
     int64_t length, stride; /* length of a window, and distance from one window to the next, in tokens */
     double  begin, end;     /* the part of the stream to use, as fractions of it; 0 and 1: all of it */
+    int64_t end_token;      /* GM_NO_END_TOKEN: the stream is one document */
 } gm_token_options;
+/* GM_EINVAL: the part is too short for a window; the end token is none of the vocabulary. */
 gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_dataset **out);
 
 /* Pairs of pieces of text with hidden tokens (BERT: Devlin et al. 2019). Tokens are the bytes of the files, and special
@@ -55,11 +61,10 @@ gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_d
  * is the text from the place at which the sample begins. b is the text that follows a or, in half of the samples, text
  * from another place of the files.
  *     x (3, s): tokens; segments, 1 for b and its separator, else 0; the key mask, 0 for padding, else 1
- *     y (s + 1): the hidden tokens, which the model must predict, and GM_PAIR_IGNORED elsewhere; then 0 if b follows a,
- *                1 if it does not
+ *     y (s + 1): the hidden tokens, which the model must predict, and GM_TARGET_IGNORED elsewhere; then 0 if b follows
+ *                a, 1 if it does not
  * The hidden tokens, the choice of b and the length are functions of (seed, epoch, sample) alone. */
 enum { GM_PAIR_PADDING = 256, GM_PAIR_CLASS, GM_PAIR_SEPARATOR, GM_PAIR_MASK, GM_PAIR_VOCABULARY };
-#define GM_PAIR_IGNORED  (-100)
 #define GM_PAIR_SHORTEST 5 /* tokens */
 typedef struct gm_pair_options {
     int64_t  length, stride; /* tokens of a sample; bytes from the begin of one sample to that of the next */

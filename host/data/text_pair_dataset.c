@@ -69,7 +69,7 @@ static void hide(const pair_dataset *d, uint64_t epoch, int64_t sample, int64_t 
 {
     uint32_t chosen = gm_drop_threshold(d->o.mask), masked = gm_drop_threshold(0.8), any = gm_drop_threshold(0.9);
     for (int64_t k = 0; k < d->o.length; k++) {
-        y[k] = GM_PAIR_IGNORED;
+        y[k] = GM_TARGET_IGNORED;
         if (tokens[k] >= GM_PAIR_PADDING) continue; /* only bytes of text are asked for */
         gm_philox p = draw(d, epoch, sample, DRAW_TOKENS + k);
         if (p.v[0] >= chosen) continue;

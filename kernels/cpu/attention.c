@@ -22,7 +22,9 @@ typedef struct attention_job {
     uint32_t         threshold;
     uint64_t         key, step;
     const gm_box    *box;
-    const gm_tensor *mask; /* NULL: no key is hidden */
+    const gm_tensor *mask;   /* NULL: no key is hidden */
+    const gm_tensor *limits; /* NULL: none; they count keys from `first` on */
+    int64_t          first;
     attention_view   q, k, v, o, g, dq, dk, dv;
     char            *lse;
     int64_t          lse_stride[3];
@@ -50,16 +52,51 @@ static inline int64_t attention_within(const attention_job *w, int64_t key)
     return key < 0 ? 0 : key < w->keys ? key : w->keys;
 }
 
-/* Query i sees no key from here on. */
-static inline int64_t attention_seen(const attention_job *w, int64_t i)
+/* The first key of this call that query i may see (which 0), or the one behind the last (1), as limits say. */
+static inline int64_t attention_limit(const attention_job *w, int64_t b, int64_t i, int which)
 {
-    return w->causal ? attention_within(w, i + 1 + w->shift) : w->keys;
+    const int64_t *at = gm_tensor_data(w->limits), *step = w->limits->stride;
+    return attention_within(w, at[b * step[0] + i * step[1] + which * step[2]] - w->first);
 }
 
-/* Query i sees no key before this one. */
-static inline int64_t attention_from(const attention_job *w, int64_t i)
+/* Query i of sample b sees no key from here on. */
+static inline int64_t attention_seen(const attention_job *w, int64_t b, int64_t i)
 {
-    return w->window ? attention_within(w, i + 1 + w->shift - w->window) : 0;
+    int64_t seen = w->causal ? attention_within(w, i + 1 + w->shift) : w->keys;
+    int64_t limit = w->limits ? attention_limit(w, b, i, 1) : seen;
+    return limit < seen ? limit : seen;
+}
+
+/* Query i of sample b sees no key before this one. */
+static inline int64_t attention_from(const attention_job *w, int64_t b, int64_t i)
+{
+    int64_t from = w->window ? attention_within(w, i + 1 + w->shift - w->window) : 0;
+    int64_t limit = w->limits ? attention_limit(w, b, i, 0) : from;
+    return limit > from ? limit : from;
+}
+
+/* Of some queries: keys outside of [from, seen) none of them sees, and keys in [all_from, all_seen) all of them see. */
+typedef struct attention_span {
+    int64_t from, seen, all_from, all_seen;
+} attention_span;
+
+static inline attention_span attention_span_of(const attention_job *w, int64_t b, int64_t i, int64_t queries)
+{
+    int64_t last = i + queries - 1;
+    if (!w->limits) /* both grow with i */
+        return (attention_span){attention_from(w, b, i), attention_seen(w, b, last), attention_from(w, b, last),
+                                attention_seen(w, b, i)};
+    attention_span a = {w->keys, 0, 0, w->keys};
+    for (; i <= last; i++) {
+        int64_t from = attention_from(w, b, i), seen = attention_seen(w, b, i);
+        a.all_from = from > a.all_from ? from : a.all_from;
+        a.all_seen = seen < a.all_seen ? seen : a.all_seen;
+        if (from >= seen) continue; /* it sees nothing */
+        a.from = from < a.from ? from : a.from;
+        a.seen = seen > a.seen ? seen : a.seen;
+    }
+    if (a.from > a.seen) a.from = a.seen;
+    return a;
 }
 
 static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j)
@@ -118,6 +155,8 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step,
         .box = &at->box,
         .mask = call->in[3],
+        .limits = call->in[call->op == GM_OP_attention ? 4 : 7],
+        .first = at->first,
         .q = attention_view_of(q),
         .k = attention_view_of(k),
         .v = attention_view_of(call->in[2]),

@@ -196,7 +196,8 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
     for (int64_t i = 0; i < queries; i++) {
         T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
         if (w->softcap > 0) F(gradient_row_cap)(w, p, slope, width, room->hide + j0);
-        F(gradient_row_p)(p, width, attention_from(w, i0 + i) - j0, attention_seen(w, i0 + i) - j0, room->lse[i]);
+        F(gradient_row_p)
+        (p, width, attention_from(w, b, i0 + i) - j0, attention_seen(w, b, i0 + i) - j0, room->lse[i]);
         F(gradient_row_ds)
         (w, p, ds, width, room->delta[i],
          !w->threshold
@@ -228,11 +229,12 @@ CPU_INLINE void F(gradient_put)(const attention_job *w, T *to, const T *row)
 static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                                       int64_t i0, int64_t chunk)
 {
-    int64_t queries = w->queries - i0 < GRADIENT_QUERIES ? w->queries - i0 : GRADIENT_QUERIES;
-    int64_t seen = attention_seen(w, i0 + queries - 1);
-    bool    first = true;
+    int64_t        queries = w->queries - i0 < GRADIENT_QUERIES ? w->queries - i0 : GRADIENT_QUERIES;
+    attention_span span = attention_span_of(w, b, i0, queries);
+    int64_t        seen = span.seen;
+    bool           first = true;
     F(gradient_queries)(w, room, b, head, i0, queries);
-    for (int64_t j0 = attention_from(w, i0) / GRADIENT_KEYS * GRADIENT_KEYS; j0 < seen; j0 += GRADIENT_KEYS) {
+    for (int64_t j0 = span.from / GRADIENT_KEYS * GRADIENT_KEYS; j0 < seen; j0 += GRADIENT_KEYS) {
         if (!F(gradient_keys_owned)(w, j0, chunk)) continue;
         F(gradient_block)
         (w, room, b, head, i0, queries, j0, seen - j0 < GRADIENT_KEYS ? seen - j0 : GRADIENT_KEYS, first);

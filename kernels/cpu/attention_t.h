@@ -73,10 +73,23 @@ static void F(attention_turn)(T *dst, int64_t row, const T *src, int64_t from, i
         }
 }
 
+/* Scores of the keys that limits hide from the panel's queries become -inf. */
+static void F(attention_limit_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0,
+                                    int64_t queries)
+{
+    for (int64_t c = 0; c < queries; c++) {
+        int64_t from = attention_from(w, b, i0 + c) - j0, seen = attention_seen(w, b, i0 + c) - j0;
+        for (int64_t j = 0; j < from && j < keys; j++) s[j * GEMM_COLUMNS + c] = (T)-INFINITY;
+        for (int64_t j = seen < 0 ? 0 : seen; j < keys; j++) s[j * GEMM_COLUMNS + c] = (T)-INFINITY;
+    }
+}
+
 /* Scores of hidden (key, query) pairs become -inf. Keys j0.., queries i0... of the panel. */
-static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0)
+static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0,
+                              int64_t queries)
 {
     const T lowest = (T)-INFINITY;
+    if (w->limits) F(attention_limit_hide)(w, s, b, j0, keys, i0, queries);
     for (int64_t j = j0; j < j0 + keys; j++, s += GEMM_COLUMNS) {
         int64_t own = j - w->shift - i0; /* the query at the key's place: those before it are blind */
         int64_t blind = attention_hidden(w, b, j) ? GEMM_COLUMNS : w->causal ? own : 0;
@@ -91,11 +104,6 @@ static void F(attention_cap)(const attention_job *w, T *s, int64_t count)
 {
     T cap = (T)w->softcap, by = (T)(1 / w->softcap);
     for (int64_t e = 0; e < count; e += LANES) F(store)(s + e, F(tanh_v)(F(load)(s + e) * by) * cap);
-}
-
-static inline bool F(attention_is_cut)(const attention_job *w, int64_t i0, int64_t queries, int64_t j0, int64_t keys)
-{
-    return (w->causal && j0 + keys > attention_seen(w, i0)) || j0 < attention_from(w, i0 + queries - 1);
 }
 
 /* Dropout on a block of probabilities [key][query]: zero, or times keep. */
@@ -150,10 +158,12 @@ static void F(attention_soften)(const attention_job *w, const F(attention_room) 
     }
 }
 
-/* One block of keys [j0, j0 + keys) for one panel of queries from i0; first: of those that the panel sees. */
+/* One block of keys [j0, j0 + keys) for one panel of queries from i0, which see `span`; first: of those it sees. */
 static void F(attention_block)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
-                               int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys, bool first)
+                               int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys,
+                               const attention_span *span, bool first)
 {
+    bool    is_cut = j0 < span->all_from || j0 + keys > span->all_seen;
     int64_t d = w->size, slivers = F(gemm_slivers)(d);
     T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
     F(tile)
@@ -171,7 +181,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
     if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
-    if (w->mask || F(attention_is_cut)(w, i0, queries, j0, keys)) F(attention_hide)(w, room->scores, b, j0, keys, i0);
+    if (w->mask || is_cut) F(attention_hide)(w, room->scores, b, j0, keys, i0, queries);
     F(attention_soften)(w, room, panel, keys, first);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
     t = (F(tile)){.b = room->scores,
@@ -242,12 +252,14 @@ static void F(attention_finish)(const attention_job *w, const F(attention_room) 
 static void F(attention_group)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                                int64_t i0)
 {
-    int64_t panels = 0, count[ATTENTION_PANELS], seen[ATTENTION_PANELS], from[ATTENTION_PANELS] = {0}, most = 0;
+    attention_span span[ATTENTION_PANELS];
+    int64_t        panels = 0, count[ATTENTION_PANELS], from[ATTENTION_PANELS], least = w->keys, most = 0;
     for (int64_t i = i0; i < w->queries && panels < ATTENTION_PANELS; i += GEMM_COLUMNS, panels++) {
         count[panels] = w->queries - i < GEMM_COLUMNS ? w->queries - i : GEMM_COLUMNS;
-        seen[panels] = attention_seen(w, i + count[panels] - 1);
-        from[panels] = attention_from(w, i) / ATTENTION_KEYS * ATTENTION_KEYS; /* its first block of keys */
-        if (seen[panels] > most) most = seen[panels];
+        span[panels] = attention_span_of(w, b, i, count[panels]);
+        from[panels] = span[panels].from / ATTENTION_KEYS * ATTENTION_KEYS; /* its first block of keys */
+        if (span[panels].seen > most) most = span[panels].seen;
+        if (from[panels] < least) least = from[panels];
         F(pack)
         (room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
          count[panels], w->size);
@@ -256,14 +268,15 @@ static void F(attention_group)(const attention_job *w, const F(attention_room) *
         room->most[c] = (T)-INFINITY;
         room->sum[c] = 0;
     }
-    for (int64_t j = from[0]; j < most; j += ATTENTION_KEYS)
+    for (int64_t j = least; j < most; j += ATTENTION_KEYS)
         for (int64_t p = 0; p < panels; p++) {
-            int64_t keys = seen[p] - j < ATTENTION_KEYS ? seen[p] - j : ATTENTION_KEYS;
+            int64_t i = i0 + p * GEMM_COLUMNS, left = span[p].seen - j;
+            int64_t keys = left < ATTENTION_KEYS ? left : ATTENTION_KEYS;
             if (keys > 0 && j >= from[p])
-                F(attention_block)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, j, keys, j == from[p]);
+                F(attention_block)(w, room, b, head, i, count[p], p, j, keys, &span[p], j == from[p]);
         }
     for (int64_t p = 0; p < panels; p++)
-        F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, seen[p] > from[p]);
+        F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, span[p].seen > from[p]);
 }
 
 /* v as rows; k as slivers of GEMM_ROWS keys, the last one thinner. */

@@ -9,6 +9,7 @@
 #include "softmax.c"
 #include "gate.c" /* gradients of gates */
 #include "rotary.c"
+#include "documents.c"
 #include "loss.c"    /* embedding and cross entropy */
 #include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"

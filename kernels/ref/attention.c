@@ -7,7 +7,7 @@
 #include "loops.h"
 
 typedef struct problem {
-    const gm_tensor *q, *k, *v, *mask;
+    const gm_tensor *q, *k, *v, *mask, *limits;
     const gm_attrs  *attrs;
     int64_t          batch, queries, heads, size, keys, key_heads;
     double           scale;
@@ -24,6 +24,7 @@ static problem problem_of(const gm_device *dev, const gm_call *call)
         .k = k,
         .v = call->in[2],
         .mask = call->in[3],
+        .limits = call->in[call->op == GM_OP_attention ? 4 : 7],
         .attrs = call->attrs,
         .batch = q->shape[0],
         .queries = q->shape[1],
@@ -56,6 +57,10 @@ static bool visible(const problem *p, row r, int64_t j)
     int64_t last = r.i + (p->keys - p->queries) + p->attrs->behind;
     if (p->attrs->causal && j > last) return false;
     if (p->attrs->window && j <= last - p->attrs->window) return false;
+    if (p->limits) {
+        int64_t at = 2 * (r.b * p->queries + r.i), key = j + p->attrs->first;
+        if (key < (int64_t)ref_get(p->limits, at) || key >= (int64_t)ref_get(p->limits, at + 1)) return false;
+    }
     return !p->mask || ref_get(p->mask, r.b * p->keys + j) != 0;
 }
 

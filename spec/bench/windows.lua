@@ -19,12 +19,12 @@ local function best(fn)
 end
 
 local function measure(x, attrs)
-  local inputs, saved = { x, x, x, nil, n = 4 }, nil
+  local inputs, saved = { x, x, x, nil, n = 5 }, nil
   local forward = best(function()
     saved = core.run_op("cpu", "attention", inputs, { true, true, n = 2 }, attrs)
   end)
   local backward = best(function()
-    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, n = 7 }, { true, true, true, n = 3 },
+    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, n = 8 }, { true, true, true, n = 3 },
       attrs)
   end)
   return forward, backward

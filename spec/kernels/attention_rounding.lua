@@ -35,18 +35,23 @@ local function add(to, at, x, from, d, by)
 end
 
 -- The sizes of a call, its tensors as plain arrays, and visible(batch, i, j).
-local function read(inputs, attrs)
+local function read(op, inputs, attrs)
   local q, k = inputs[1]:shape(), inputs[2]:shape()
   local p = { b = q[1], s = q[2], h = q[3], d = q[4], t = k[2], hk = k[3] }
   p.scale = (attrs.scale or 0) > 0 and attrs.scale or 1 / math.sqrt(p.d)
   p.keep = 1 / (1 - (attrs.p or 0))
   p.q, p.k, p.v = numbers(inputs[1]), numbers(inputs[2]), numbers(inputs[3])
   local mask = inputs[4] and support.copy(inputs[4]):data()
+  local limits = inputs[op == "attention" and 5 or 8]
+  limits = limits and support.copy(limits):data()
   local shift, window, cap = p.t - p.s + (attrs.behind or 0), attrs.window or 0, attrs.softcap or 0
   function p.capped(s) return cap > 0 and cap * (2 / (1 + math.exp(-2 * s / cap)) - 1) or s end
   function p.visible(batch, i, j)
     if attrs.causal and j > i + shift then return false end
     if window > 0 and j <= i + shift - window then return false end
+    local at = 2 * (batch * p.s + i)
+    local key = j + (attrs.first or 0)
+    if limits and (key < tonumber(limits[at]) or key >= tonumber(limits[at + 1])) then return false end
     return not mask or mask[batch * p.t + j] ~= 0
   end
   return p
@@ -116,6 +121,6 @@ end
 return function(op, inputs, attrs)
   local u = unit[inputs[1]:dtype()]
   if not u or inputs[1]:size(4) > 128 then return nil end -- wider heads are worked on in f32
-  local p = read(inputs, attrs)
+  local p = read(op, inputs, attrs)
   return op == "attention" and forward(p, u) or backward(p, u, inputs)
 end

@@ -111,6 +111,15 @@ describe("rules of layouts", function()
     case("attention with whole keys", "data,-,-,-", heads, { true }, function(q, k, v, m)
       return ops.attention(q, k, v, { key_mask = mask(m), causal = true })
     end)
+    case("documents", "data,-,-", function(n) return { whole(4, n, 6), any(n, 6, 3) } end, { true, true },
+      function(x, w) return ops.cast(ops.documents(x), "f64") * w end)
+    local function segments(n) return { any(n, 5, 4, 3), any(n, 5, 2, 3), any(n, 5, 2, 3), whole(3, n, 5) } end
+    for _, cut in ipairs { true, false } do
+      case("attention with limits, which are " .. (cut and "cut" or "whole"), "data,-,-,-", segments,
+        { true, true, true, cut }, function(q, k, v, x)
+          return ops.attention(q, k, v, { limits = ops.narrow(ops.documents(x), 3, 1, 2), causal = true })
+        end)
+    end
     case("packed attention", "data,-,-,-", function(n) return { any(n, 4, 2, 3, 3), whole(2, n, 4) } end,
       { true, true }, function(qkv, m)
         return ops.attention_packed(qkv, { causal = true, key_mask = mask(m) }),

@@ -48,6 +48,17 @@ local function llama(vocabulary)
     tokens(vocabulary, 1), tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}, mask
 end
 
+-- Two documents in a row, one of them cut by all ranks, and padding.
+local function packed(model)
+  return function(vocabulary)
+    local built, x, y, criterion = model(vocabulary)
+    local segments = integers({ 3, 7 }, function(i)
+      return i == 20 and -1 or i % 7 < 2 + math.floor(i / 7) and 4 or 9
+    end)
+    return built, gm.ops.cat({ x:reshape { 3, 1, 7 }, segments:reshape { 3, 1, 7 } }, 2), y, criterion
+  end
+end
+
 local function bert(vocabulary)
   return models.BERT { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
                        dropout = 0.1, attention_dropout = 0.2 },
@@ -68,6 +79,7 @@ end
 local cases = {
   { "GPT", gpt, 37 }, { "GPT, vocabulary-parallel", gpt, 2051 },
   { "Llama with windows, caps and padding", llama, 37 }, { "BERT", bert, 37 },
+  { "GPT, several documents in a row", packed(gpt), 37 }, { "Llama, several documents in a row", packed(llama), 37 },
   { "BERT, vocabulary-parallel", bert, 2051 }, { "ViT, class token", vit, "cls" }, { "ViT, mean", vit, "mean" },
   { "MLP, two hidden layers", mlp, { 16, 24 } }, { "MLP, three hidden layers", mlp, { 16, 24, 10 } },
 }

@@ -52,8 +52,8 @@ return {
   },
   {
     name = "008-causal-mask", file = "kernels/cpu/attention.c",
-    find = [[return w->causal ? attention_within(w, i + 1 + w->shift) : w->keys;]],
-    replace = [[return w->causal ? attention_within(w, i + 2 + w->shift) : w->keys;]],
+    find = [[int64_t seen = w->causal ? attention_within(w, i + 1 + w->shift) : w->keys;]],
+    replace = [[int64_t seen = w->causal ? attention_within(w, i + 2 + w->shift) : w->keys;]],
     breaks = "a causal query sees one key of the future",
     test = "spec/kernels/attention_spec.lua -f 'attention f64'",
   },

@@ -266,8 +266,8 @@ or nil, f))
   },
   {
     name = "842-padding-lost", file = "lua/ganymede/models/llama.lua",
-    find = [[return embed(self, tokens), key_mask end]],
-    replace = [[return embed(self, tokens) end]],
+    find = [[return embed(self, x, key_mask) end]],
+    replace = [[return (embed(self, x, key_mask)) end]],
     breaks = "a key mask does not reach the blocks of Llama",
     test = "spec/nn/attention_spec.lua -f padding",
   },

@@ -9,6 +9,7 @@ local both = require "spec.layout.both_ways"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local nn = require "ganymede.nn"
+local ops = gm.ops
 local parallel = require "ganymede.job.parallel"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 
@@ -23,6 +24,17 @@ local rows = { cuts = { {}, { "sequence" } } }
 
 local function share(mode)
   context.install(assert(parallel.resolve({ sequence = { size = ranks, mode = mode } }, ranks)))
+end
+
+-- i64 (2, s, 2): documents of 1, 2, 3, ... positions, and in the second sample of 5 each, the last of which is padding
+local function limits_of(s)
+  local x, k, left = {}, 1, 1
+  for i = 1, s do
+    x[i], x[s + i] = k, i > s - 3 and -1 or math.floor(i / 5)
+    left = left - 1
+    if left == 0 then k, left = k + 1, k + 1 end
+  end
+  return ops.narrow(ops.documents(gm.tensor(x, { dtype = "i64", shape = { 2, s } })), 3, 1, 2):contiguous()
 end
 
 -- u8 (2, s): 0 hides; the second sample's first keys are hidden, so that causal queries see nothing
@@ -45,13 +57,15 @@ for _, mode in ipairs { "ring", "ulysses" } do
     both.in_f64(setup, teardown, function() share(mode) end)
     teardown(function() context.destroy() end)
 
-    -- key_heads of 12 query heads; s positions
-    local function agrees(key_heads, s, options, mask_cut)
-      local inputs = { normal(2, s, 12, 3), normal(2, s, key_heads, 3), normal(2, s, key_heads, 3), mask_of(s) }
+    -- key_heads of 12 query heads; s positions; limits whole (false) or cut (true), or none
+    local function agrees(key_heads, s, options, mask_cut, limits_cut)
+      local inputs = { normal(2, s, 12, 3), normal(2, s, key_heads, 3), normal(2, s, key_heads, 3), mask_of(s),
+                       limits_of(s) }
       both.agree {
-        inputs = inputs, cuts = { rows, rows, rows, mask_cut and rows }, expect = "-,sequence,-,-",
-        fn = function(q, k, v, mask)
+        inputs = inputs, cuts = { rows, rows, rows, mask_cut and rows, limits_cut and rows },
+        expect = "-,sequence,-,-", fn = function(q, k, v, mask, limits)
           options.key_mask = mask_cut ~= nil and mask or nil
+          options.limits = limits_cut ~= nil and limits or nil
           return sequence_parallel.attention(q, k, v, options)
         end,
       }
@@ -70,6 +84,11 @@ for _, mode in ipairs { "ring", "ulysses" } do
         it(kind.name .. ": masks of keys, whole and cut", function()
           agrees(12, 10, options {}, false)
           agrees(12, 24, options { scale = 0.4 }, true)
+        end)
+        it(kind.name .. ": limits, whole and cut, with and without a mask", function()
+          agrees(12, 10, options {}, nil, false)
+          agrees(12, 24, options { dropout = 0.3 }, true, true)
+          agrees(12, 7, options {}, nil, true)
         end)
         if mode == "ring" or 6 % ranks == 0 then
           it(kind.name .. ": grouped heads", function() agrees(6, 10, options {}, true) end)

@@ -50,7 +50,8 @@ gm_status gm_rule_few_columns(gm_rule_call *c, int to);
 /* Sets attrs->box to this rank's block of a tensor of this global shape and layout. */
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
 
-/* For attention: joins the batch and head dimensions of q, k, v and key_mask. GM_ESHAPE: another dimension is cut. */
+/* For attention: joins the batch and head dimensions of q, k, v, key_mask and limits. GM_ESHAPE: another dimension is
+ * cut. */
 gm_status gm_rule_attention_dims(gm_rule_call *c);
 
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);

@@ -54,6 +54,14 @@ static gm_status rotary(gm_rule_call *c)
     return index ? GM_OK : gm_rule_box(c->r, c->attrs, &c->out[0], x->ndim, x->shape);
 }
 
+/* segment (b, s) -> (b, s, 3) */
+static gm_status documents(gm_rule_call *c)
+{
+    GM_TRY(gm_rule_whole(c, 0, 1, "documents are found in whole sequences, but the sequence is cut"));
+    GM_TRY(gm_rule_join(c, 0, 0, 0));
+    return gm_rule_slices(c);
+}
+
 gm_status gm_layout_rule_norm(gm_rule_call *c)
 {
     GM_TRY(gm_rule_no_partial(c));
@@ -66,6 +74,7 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     case GM_OP_log_softmax_grad: return softmax(c);
     case GM_OP_top_k: return top_k(c);
     case GM_OP_rotary: return rotary(c);
+    case GM_OP_documents: return documents(c);
     default: return gm_layout_rule_optimizer(c);
     }
 }
@@ -120,12 +129,13 @@ static gm_status attention_box(gm_rule_call *c, const gm_layout *o, int64_t keys
     return c->attrs->p > 0 ? gm_rule_box(c->r, c->attrs, &probabilities, 4, shape) : GM_OK;
 }
 
-/* Batch and heads of q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t). */
+/* Batch and heads of q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2). */
 gm_status gm_rule_attention_dims(gm_rule_call *c)
 {
     GM_TRY(gm_rule_no_partial(c));
     for (int i = 0; i < 3; i++) GM_TRY(gm_rule_whole(c, i, 3, "the size of the heads is cut"));
-    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_join(c, i, 0, 0));
+    GM_TRY(gm_rule_whole(c, 4, 2, "a first and an end belong together, but limits are cut between them"));
+    for (int i = 0; i < 5; i++) GM_TRY(gm_rule_join(c, i, 0, 0));
     GM_TRY(gm_rule_join(c, 0, 2, 2));
     bool grouped = c->in[1]->shape[2] != c->in[0]->shape[2];
     for (int i = 1; i < 3; i++) {
@@ -141,11 +151,11 @@ gm_status gm_rule_attention_dims(gm_rule_call *c)
     return check_groups(c, &c->out[0], c->in[0]->shape[2], c->in[1]->shape[2]);
 }
 
-/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t) */
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2) */
 gm_status gm_layout_rule_attention(gm_rule_call *c)
 {
     if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
-    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
+    for (int i = 0; i < 5; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
     GM_TRY(gm_rule_attention_dims(c));
     GM_TRY(gm_rule_slices(c));
     c->out[1] = lse_of(&c->out[0]);

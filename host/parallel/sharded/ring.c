@@ -12,19 +12,29 @@
 
 #define GM_RING_PIECES 4 /* of one block's work: messages move only when somebody looks, which is done in between */
 
-enum { Q, K, V, MASK, N_IN };
-enum { SAVED_Q, SAVED_K, SAVED_V, SAVED_MASK, SAVED_O, SAVED_LSE, N_SAVED }; /* queries as they were worked on */
+enum { Q, K, V, MASK, LIMITS, N_IN };
+enum {
+    SAVED_Q,
+    SAVED_K,
+    SAVED_V,
+    SAVED_MASK,
+    SAVED_LIMITS,
+    SAVED_O,
+    SAVED_LSE,
+    N_SAVED
+}; /* queries as they were worked on */
 
 /* The operands of one call of the attention op or its gradient, whole or in pieces. */
 typedef struct call {
-    gm_tensor *q, *k, *v, *mask, *o, *lse;
+    gm_tensor *q, *k, *v, *mask, *limits, *o, *lse;
     gm_tensor *g, *dq, *dk, *dv; /* gradient: g is not NULL */
     gm_attrs   attrs;
 } call;
 
-/* The queries worked on here: q, o, g, dq (batch, rows, heads, size), lse (batch, heads, rows). mask (batch, t). */
+/* The queries worked on here: q, o, g, dq (batch, rows, heads, size), lse (batch, heads, rows). mask (batch, t) and
+ * limits (batch, s, 2) are those of the whole sequence. */
 typedef struct queries {
-    gm_tensor *q, *o, *lse, *g, *dq, *mask;
+    gm_tensor *q, *o, *lse, *g, *dq, *mask, *limits;
     gm_attrs   attrs;
 } queries;
 
@@ -57,6 +67,11 @@ static gm_status lse_part(gm_tensor *t, const part *p, gm_tensor **out)
     return window(t, (int64_t[]){p->batch, p->head, p->at}, (int64_t[]){p->n_batch, p->n_heads, p->n}, out);
 }
 
+static gm_status limits_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **out)
+{
+    return window(t, (int64_t[]){p->batch, at, 0}, (int64_t[]){p->n_batch, p->n, 2}, out);
+}
+
 static gm_status mask_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **out)
 {
     return window(t, (int64_t[]){p->batch, at}, (int64_t[]){p->n_batch, p->n}, out);
@@ -64,16 +79,17 @@ static gm_status mask_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **
 
 static void release_call(call *c)
 {
-    gm_tensor *all[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->dq, c->dk, c->dv};
+    gm_tensor *all[] = {c->q, c->k, c->v, c->mask, c->limits, c->o, c->lse, c->g, c->dq, c->dk, c->dv};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) gm_tensor_release(all[i]);
 }
 
 static gm_status run_call(gm_ring *w, call *c)
 {
-    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g}, *grads[] = {c->dq, c->dk, c->dv};
-    gm_tensor *out[] = {c->o, c->lse};
-    gm_call    forward = {.op = GM_OP_attention, .n_in = 4, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
-    gm_call gradient = {.op = GM_OP_attention_grad, .n_in = 7, .n_out = 3, .in = in, .out = grads, .attrs = &c->attrs};
+    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->limits}, *out[] = {c->o, c->lse};
+    gm_tensor *saved[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->limits}, *grads[] = {c->dq, c->dk, c->dv};
+    gm_call    forward = {.op = GM_OP_attention, .n_in = 5, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
+    gm_call    gradient = {
+           .op = GM_OP_attention_grad, .n_in = 8, .n_out = 3, .in = saved, .out = grads, .attrs = &c->attrs};
     return gm_run(w->dev, c->g ? &gradient : &forward);
 }
 
@@ -100,6 +116,7 @@ static gm_status make_piece(gm_ring *w, const queries *x, const meeting *m, int 
     c->attrs.accumulate = true;
     c->attrs.causal = x->attrs.causal && (x->attrs.window || last_key > m->run.first);
     if (x->attrs.window) c->attrs.behind = m->run.first + m->run.count - 1 - last_key;
+    c->attrs.first = m->keys.first;
     if (c->attrs.box.ndim) {
         int64_t at[4] = {rows.batch, rows.head, m->run.first, m->keys.first};
         for (int d = 0; d < 4; d++) c->attrs.box.offset[d] += at[d];
@@ -113,6 +130,7 @@ static gm_status make_piece(gm_ring *w, const queries *x, const meeting *m, int 
     GM_TRY(rows_part(m->v, &keys, &c->v));
     GM_TRY(rows_part(m->dk, &keys, &c->dk));
     GM_TRY(rows_part(m->dv, &keys, &c->dv));
+    GM_TRY(limits_part(x->limits, &rows, m->run.first, &c->limits));
     return mask_part(x->mask, &keys, m->keys.first, &c->mask);
 }
 
@@ -274,6 +292,7 @@ static void ring_rule(gm_backward *b)
     gm_backward_input_layout(b, K, &keys);
     x.q = gm_backward_saved(b, SAVED_Q);
     x.mask = gm_backward_saved(b, SAVED_MASK);
+    x.limits = gm_backward_saved(b, SAVED_LIMITS);
     x.o = gm_backward_saved(b, SAVED_O);
     x.lse = gm_backward_saved(b, SAVED_LSE);
     GM_STEP(work, open_ring(work->rank, layout, shape, keys[1], g, gm_backward_input(b, K)->shape[2], &x.attrs,
@@ -333,7 +352,7 @@ static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
 
 static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool zigzag, gm_value *o)
 {
-    gm_value *saved[N_SAVED] = {NULL, in[K], in[V], in[MASK], NULL, NULL};
+    gm_value *saved[N_SAVED] = {NULL, in[K], in[V], in[MASK], in[LIMITS], NULL, NULL};
     gm_record rec = {.name = "attention",
                      .rule = ring_rule,
                      .op = GM_OP_attention,
@@ -356,12 +375,13 @@ static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool 
     return st;
 }
 
-/* in: fitted; the mask is whole. */
+/* in: fitted; mask and limits are whole. */
 static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout, bool zigzag,
                          gm_value **out)
 {
     gm_value *o = NULL;
-    queries   x = {.mask = in[MASK] ? in[MASK]->local : NULL, .attrs = *attrs};
+    queries   x = {
+          .mask = in[MASK] ? in[MASK]->local : NULL, .limits = in[LIMITS] ? in[LIMITS]->local : NULL, .attrs = *attrs};
     gm_ring   w = {0};
     gm_status st;
     GM_TRY_OR(
@@ -417,13 +437,13 @@ static gm_status judge(gm_rank *r, const gm_value_call *call, gm_attrs *attrs, g
     return gm_rule_box(r, attrs, &probabilities, 4, shape);
 }
 
-/* A mask that is cut along the keys becomes whole there. */
-static gm_status whole_mask(gm_rank *r, gm_value *mask, gm_value **out)
+/* A mask that is cut along the keys, or limits that are cut along the queries, become whole there. */
+static gm_status whole_sequence(gm_rank *r, gm_value *v, gm_value **out)
 {
-    gm_layout to = mask->layout;
+    gm_layout to = v->layout;
     to.n_cuts[1] = 0;
     to.unit[1] = 0;
-    return gm_redistribute(r, mask, &to, out);
+    return gm_redistribute(r, v, &to, out);
 }
 
 static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs)
@@ -436,7 +456,7 @@ static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs)
     return local[1] >= GM_RING_BALANCED_ROWS;
 }
 
-/* The mask is whole. */
+/* Mask and limits are whole. */
 static gm_status ring(gm_rank *r, const gm_value_call *c, gm_value **o)
 {
     gm_value *fitted[N_IN];
@@ -454,14 +474,20 @@ static bool is_cut(const gm_value *v) { return v->ndim == 4 && v->layout.n_cuts[
 
 gm_status gm_sharded_attention(gm_rank *r, const gm_value_call *c, gm_value **out)
 {
-    gm_value     *in[N_IN] = {c->in[Q], c->in[K], c->in[V], c->in[MASK]}, *mask = in[MASK];
+    gm_value     *in[N_IN], *made[2] = {NULL, NULL}; /* mask and limits, gathered */
     gm_value_call call = *c;
-    bool          gather = mask && mask->ndim == 2 && mask->layout.n_cuts[1];
+    gm_status     st = GM_OK;
+    for (int i = 0; i < N_IN; i++) in[i] = c->in[i];
     call.in = in;
-    if (gather) GM_TRY(whole_mask(r, mask, &in[MASK]));
-    bool      cut = is_cut(in[Q]) || is_cut(in[K]) || is_cut(in[V]);
-    gm_status st = cut ? ring(r, &call, out) : gm_apply_blocks(r, &call, out);
-    if (!gather) return st;
-    gm_value_release(in[MASK]);
-    return gm_comm_once(st); /* the others have had their part of the mask */
+    for (int i = 0; i < 2 && st == GM_OK; i++) {
+        gm_value *v = in[MASK + i];
+        if (!v || v->ndim != 2 + i || !v->layout.n_cuts[1]) continue;
+        st = whole_sequence(r, v, &made[i]);
+        in[MASK + i] = made[i];
+    }
+    bool cut = is_cut(in[Q]) || is_cut(in[K]) || is_cut(in[V]), gathered = made[0] || made[1];
+    if (st == GM_OK) st = cut ? ring(r, &call, out) : gm_apply_blocks(r, &call, out);
+    for (int i = 0; i < 2; i++)
+        if (made[i]) gm_value_release(made[i]);
+    return gathered ? gm_comm_once(st) : st; /* the others have had their part of what was gathered */
 }

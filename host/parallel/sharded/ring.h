@@ -23,7 +23,11 @@
  * A window: blocks that none of a rank's queries sees are neither sent nor computed. With a window that is no longer
  * than a block, a rank needs the block before its own at most, and AUTO leaves the queries where they are.
  *
- * The trap: the mask of hidden keys must be whole on every rank; a cut mask is gathered, a byte a key. */
+ * Limits name keys of the whole sequence. What they leave only the device knows, so that every block travels as without
+ * them; keys outside of them cost no work.
+ *
+ * The trap: the mask of hidden keys and the limits must be whole on every rank; where they are cut they are gathered, a
+ * byte a key and 16 bytes a query. */
 #ifndef GM_RING_H
 #define GM_RING_H
 

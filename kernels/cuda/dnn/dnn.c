@@ -48,6 +48,8 @@ static bool has_elements(const gm_call *call)
     return gm_tensor_numel(call->in[0]) > 0 && gm_tensor_numel(call->in[1]) > 0;
 }
 
+static const gm_tensor *limits_of(const gm_call *call) { return call->in[call->op == GM_OP_attention ? 4 : 7]; }
+
 /* false: something that a problem cannot express. */
 static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_problem *p)
 {
@@ -55,7 +57,7 @@ static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_p
     const gm_attrs  *attrs = call->attrs;
     bool             gradient = call->op == GM_OP_attention_grad;
     memset(p, 0, sizeof *p);
-    if (call->in[3] || attrs->p > 0 || attrs->accumulate || !has_elements(call)) return false;
+    if (call->in[3] || limits_of(call) || attrs->p > 0 || attrs->accumulate || !has_elements(call)) return false;
     if (attrs->window || attrs->behind || attrs->softcap > 0) return false;
     p->b = q->shape[0], p->h = q->shape[2], p->hk = k->shape[2];
     p->s = q->shape[1], p->t = k->shape[1], p->d = q->shape[3];
@@ -190,10 +192,10 @@ static void give_numbers(pack *k, const gm_dnn_problem *p, const gm_attrs *attrs
 
 static void give_tensors(pack *k, const gm_call *call)
 {
-    static const gm_dnn_uid inputs[] = {GM_DNN_Q, GM_DNN_K, GM_DNN_V, 0, GM_DNN_O, GM_DNN_LSE, GM_DNN_G};
+    static const gm_dnn_uid inputs[] = {GM_DNN_Q, GM_DNN_K, GM_DNN_V, 0, GM_DNN_O, GM_DNN_LSE, GM_DNN_G, 0};
     static const gm_dnn_uid results[] = {GM_DNN_O, GM_DNN_LSE}, gradients[] = {GM_DNN_DQ, GM_DNN_DK, GM_DNN_DV};
     for (int i = 0; i < call->n_in; i++)
-        if (i != 3) give_tensor(k, inputs[i], call->in[i]);
+        if (call->in[i]) give_tensor(k, inputs[i], call->in[i]); /* there is neither a mask nor limits */
     for (int i = 0; i < call->n_out; i++)
         give_tensor(k, (call->op == GM_OP_attention ? results : gradients)[i], call->out[i]);
 }
@@ -245,6 +247,7 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
 static const char *what_has_no_problem(const gm_call *call)
 {
     if (call->in[3]) return "a key mask";
+    if (limits_of(call)) return "limits of what a query sees";
     if (call->attrs->p > 0) return "dropout";
     if (call->attrs->accumulate) return "parts that are added up";
     if (call->attrs->window) return "a window";

@@ -34,6 +34,9 @@ Chat.options = {
     doc = "the folder of the tokenizer and its chat template, or what gm.tokenizer has opened" },
   sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 1024,
     doc = "the largest number of tokens of a sample; longer ones are cut at the end, and how many is said" },
+  packed = { type = "boolean", default = false,
+    doc = "whether a row holds several conversations, as many as sequence_length has room for; x is (2, length): the "
+      .. "tokens, and the number of each one's conversation in the row, and conversations do not see each other" },
   fill = { type = "string", one_of = { "longest", "all" }, default = "longest",
     doc = "how far rows are filled up; longest: to the longest of the batch, all: to sequence_length" },
   multiple = { type = "integer", min = 1, default = 1,
@@ -149,9 +152,49 @@ local function count(self, lines)
   return about
 end
 
+-- Puts samples into rows of at most `room` tokens: the longest first, each into the row that it fills best (Krell et
+-- al., "Efficient sequence packing without cross-contamination", arXiv:2107.02027). A pure function of the lengths.
+-- Returns a list of lists of samples; rows and the samples of each are in the order of the file.
+local function packed(lengths, room)
+  local order, by_room, rows = {}, {}, {}
+  for i = 1, #lengths do order[i] = i end
+  table.sort(order, function(a, b) return lengths[a] > lengths[b] or lengths[a] == lengths[b] and a < b end)
+  for _, i in ipairs(order) do
+    local left = lengths[i]
+    while left < room and not (by_room[left] and by_room[left][1]) do left = left + 1 end
+    local row = left < room and table.remove(by_room[left]) or {}
+    if #row == 0 then rows[#rows + 1] = row end
+    row[#row + 1] = i
+    left = left - lengths[i]
+    by_room[left] = by_room[left] or {}
+    table.insert(by_room[left], row)
+  end
+  for _, row in ipairs(rows) do table.sort(row) end
+  table.sort(rows, function(a, b) return a[1] < b[1] end)
+  return rows
+end
+
+-- The rows, lists of samples, and how many tokens each has.
+local function arrange(self)
+  local lengths = self.lengths
+  if not self.opt.packed then
+    for i = 1, #lengths do self.rows[i], self.tokens[i] = { i }, lengths[i] end
+    return
+  end
+  self.rows = packed(lengths, self.opt.sequence_length)
+  for r, row in ipairs(self.rows) do
+    self.tokens[r] = 0
+    for _, i in ipairs(row) do self.tokens[r] = self.tokens[r] + lengths[i] end
+  end
+end
+
 local function say(self, about)
   if core.rank() ~= 0 then return end
   log.info("Chat: %d conversations, %d tokens, %d of them in answers", #self.lines, about.tokens, about.trained)
+  if self.opt.packed then
+    log.info("Chat: packed into %d rows, %.0f %% of their places", #self.rows,
+      100 * about.tokens / (#self.rows * self.opt.sequence_length))
+  end
   if about.cut > 0 then
     log.info("Chat: %d conversations are cut to sequence_length = %d", about.cut, self.opt.sequence_length)
   end
@@ -164,26 +207,28 @@ end
 local function new(class, given)
   local opt = options.check("Chat", class.options, given, 2)
   local tokenizer = type(opt.tokenizer) == "string" and tokenizers.open(opt.tokenizer) or opt.tokenizer
-  local self = setmetatable({ opt = opt, tokenizer = tokenizer, lines = {}, lengths = {} }, class)
+  local self = setmetatable({ opt = opt, tokenizer = tokenizer, lines = {}, lengths = {}, rows = {},
+                              tokens = {} }, class)
   self.about = count(self, lines_of(opt))
   if #self.lines == 0 then
     failure(2, "Chat: no conversation has a token of an answer in its first %d tokens", opt.sequence_length)
   end
+  arrange(self)
   say(self, self.about)
   return self
 end
 
---- Returns the number of samples.
-function Chat:length() return #self.lines end
+--- Returns the number of samples: conversations, or rows of several.
+function Chat:length() return #self.rows end
 
 --- Returns what must be equal on all ranks.
 function Chat:checksum()
-  return ("%d %d %d"):format(#self.lines, self.about.tokens, self.about.trained)
+  return ("%d %d %d %d"):format(#self.rows, #self.lines, self.about.tokens, self.about.trained)
 end
 
---- Returns { name, length, tokens, trained (tokens in answers), cut, left_out, x_dtype }.
+--- Returns { name, length, conversations, tokens, trained (tokens in answers), cut, left_out, x_dtype }.
 function Chat:describe()
-  local about = { name = "Chat", length = #self.lines, x_dtype = "i64" }
+  local about = { name = "Chat", length = #self.rows, conversations = #self.lines, x_dtype = "i64" }
   for key, value in pairs(self.about) do about[key] = value end
   return about
 end
@@ -195,21 +240,30 @@ function Chat:width_of(samples)
   if opt.fill == "all" or core.device().backend == "meta" then
     longest = opt.sequence_length
   else
-    for _, i in ipairs(samples) do longest = math.max(longest, self.lengths[i]) end
+    for _, i in ipairs(samples) do longest = math.max(longest, self.tokens[i]) end
   end
   return math.ceil(longest / opt.multiple) * opt.multiple
 end
 
---- Returns the tokens x and the targets y of sample i, from 1: lists of `width` numbers, or as many as it has.
-function Chat:get(i, width)
+-- Adds conversation i, number n of its row.
+local function add(self, i, n, tokens, conversations, targets)
   local ids, own = located(self, self.lines[i])
-  local x, y = {}, {}
-  for k = 1, width or self.lengths[i] do
-    local there = k <= self.lengths[i]
-    x[k] = there and ids[k] or 0 -- no token before it sees it
-    y[k] = there and own[k + 1] and ids[k + 1] or IGNORED
+  local first = #tokens
+  for k = 1, self.lengths[i] do
+    tokens[first + k], conversations[first + k] = ids[k], n
+    targets[first + k] = own[k + 1] and ids[k + 1] or IGNORED
   end
-  return x, y
+end
+
+--- Returns x and the targets y of sample i, from 1: lists of `width` numbers, or as many as it has. x are the tokens;
+-- if the dataset is packed two lists: the tokens, and the number of each one's conversation, -1 for padding.
+function Chat:get(i, width)
+  local tokens, conversations, y = {}, {}, {}
+  for n, k in ipairs(self.rows[i]) do add(self, k, n - 1, tokens, conversations, y) end
+  for k = #tokens + 1, width or #tokens do
+    tokens[k], conversations[k], y[k] = 0, -1, IGNORED -- no token before it sees it
+  end
+  return self.opt.packed and { tokens, conversations } or tokens, y
 end
 
 function Chat:__tostring() return "Chat" .. options.show(Chat.options, self.opt) end

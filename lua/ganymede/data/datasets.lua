@@ -150,13 +150,35 @@ local function windows(opt, width, vocab_size)
   }
 end
 
-define("Text", with_windows {
+-- Windows that may hold several documents.
+local function with_documents(spec, which)
+  spec.packed = { type = "boolean", default = false,
+    doc = "whether x is (2, sequence_length): the tokens, and the number of each one's document, so that documents do "
+      .. "not see each other and positions begin with each of them; no target crosses a border" }
+  spec.end_token = { type = "integer", min = 0, max = 2 ^ 32, optional = true,
+    doc = ("packed: %s that stands behind each document, its last"):format(which) }
+  return with_windows(spec)
+end
+
+local function with_end(name, opt, about, hint)
+  if opt.packed and not opt.end_token then
+    failure(2, "%s: packed = true needs end_token: %s", name, hint)
+  elseif opt.end_token and not opt.packed then
+    failure(2, "%s: end_token = %d is for packed = true; without it a window is one document", name, opt.end_token)
+  end
+  about.end_token = opt.end_token
+  return (checked(nil, core.dataset_tokens(opt.path, about)))
+end
+
+define("Text", with_documents({
   path = { type = "string", doc = "the path of a file whose bytes are the tokens, a vocabulary of 256" },
-}, function(opt) return (checked(nil, core.dataset_tokens(opt.path, windows(opt, 1, 256)))) end)
+}, "the byte"), function(opt)
+  return with_end("Text", opt, windows(opt, 1, 256), "the byte behind each document, such as 10, a new line")
+end)
 
 local widths = { header = 0, u8 = 1, u16 = 2, u32 = 4 }
 
-define("Tokens", with_windows {
+define("Tokens", with_documents({
   path = { type = "string",
     doc = "the path of a token file that data.write_tokens wrote, or of a file of little-endian numbers without a "
       .. "header" },
@@ -165,8 +187,9 @@ define("Tokens", with_windows {
   vocab_size = { type = "integer", min = 1, max = 2 ^ 32, optional = true,
     doc = "the size of the vocabulary, which every token is below; default: that of the header, otherwise all numbers "
       .. "of the dtype" },
-}, function(opt)
-  return (checked(nil, core.dataset_tokens(opt.path, windows(opt, widths[opt.dtype], opt.vocab_size or 0))))
+}, "the token"), function(opt)
+  return with_end("Tokens", opt, windows(opt, widths[opt.dtype], opt.vocab_size or 0),
+    "the token behind each document, which 'ganymede tokenize --end' writes; gm.tokenizer(DIR):id(TEXT) is its number")
 end)
 
 define("TextPairs", with_windows({

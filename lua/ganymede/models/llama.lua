@@ -88,22 +88,22 @@ function Llama:build(opt)
   self.head = nn.Classifier(head)
 end
 
-local function embed(self, tokens)
-  if tokens:dim() ~= 2 then
-    error(("tokens must be (batch, sequence); got (%s)"):format(table.concat(tokens:shape(), ", ")), 0)
-  end
+local function embed(self, given, key_mask)
+  local tokens, seen = nn.TransformerBlock.tokens_of(given, key_mask)
   local x, scale = self.tokens(tokens), self.opt.embedding_scale
   if scale then x = x * scale end
-  return self.dropout and self.dropout(x) or x
+  return self.dropout and self.dropout(x) or x, seen
 end
 
---- The forward pass: tokens (b, s) i64 or i32 -> logits (b, s, vocabulary), or with head_chunk a Projection of them
--- (ganymede.nn.projection). key_mask (b, s) u8 or nil: 0 hides a position
--- from the others, such as padding behind a text. Sections: the embeddings, each block, norm and head.
+--- The forward pass: tokens (b, s) i64 or i32 -> logits (b, s, vocabulary), or with head_chunk a
+-- Projection of them (ganymede.nn.projection). Rows that hold several documents are (b, 2, s): the tokens, and for each
+-- the number of its document, negative for padding (ops.documents). No token sees another document, and positions begin
+-- with each of them. key_mask (b, s) u8 or nil: 0 hides a position from the others, such as padding behind a text.
+-- Sections: the embeddings, each block, norm and head.
 function Llama:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   table.insert(list, 1, { modules = { self.tokens, self.dropout },
-                          forward = function(tokens, key_mask) return embed(self, tokens), key_mask end })
+                          forward = function(x, key_mask) return embed(self, x, key_mask) end })
   list[#list + 1] = { modules = { self.norm, self.head },
                       forward = function(branch, _, stream) return self.head((self.norm(branch, stream))) end }
   return list

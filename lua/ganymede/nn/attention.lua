@@ -115,6 +115,9 @@ end
 
 -- Attention to the keys kept and to those of x.
 local function attend_to_kept(self, kept, qkv, options)
+  if options.limits then
+    error("a cache keeps one text in a row, and this row has several documents; give each of them a row", 0)
+  end
   if not self.opt.causal then error("a cache needs causal attention: what is kept must not depend on what comes", 0) end
   local q, k, v = parts(self, qkv, kept:place())
   if kept.attend then return kept:attend(self, q, k, v, options) end -- ganymede.nn.pages
@@ -124,29 +127,45 @@ local function attend_to_kept(self, kept, qkv, options)
   return sequence_parallel.attention(q, k, v, options)
 end
 
-local function attend(self, x, options)
+-- place: the positions of x where they are given, as ops.rotary takes them.
+local function attend(self, x, options, place)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
   local kept = caches.current()
   if kept then return attend_to_kept(self, kept, qkv, options) end
   if self.opt.qk_norm then
-    local q, k, v = parts(self, qkv)
+    local q, k, v = parts(self, qkv, place)
     return sequence_parallel.attention(q, k, v, options)
   end
-  if self.rotary then qkv = self.rotary:turn(qkv, self.group + 1) end
+  if self.rotary then qkv = self.rotary:turn(qkv, self.group + 1, place) end
   return sequence_parallel.attention_packed(qkv, options)
 end
 
---- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position from all queries. A query that sees no
--- position gives zeros. Backward: dx is set, the gradients of the projections are added to.
-function MultiHeadAttention:forward(x, key_mask)
+-- What forward takes as `seen` -> a key mask, limits and positions of ops.attention and ops.rotary, or nil for each.
+local function understood(seen, x)
+  if seen == nil or seen:dim() == 2 then return seen end
+  local shape = seen:shape()
+  if #shape ~= 3 or shape[1] ~= x:size(1) or shape[2] ~= x:size(2) or shape[3] ~= 3 then
+    local b, s = x:size(1), x:size(2)
+    error(("what is seen must be a key mask (%d, %d) u8, or documents (%d, %d, 3), which ops.documents finds; got (%s)")
+      :format(b, s, b, s, table.concat(shape, ", ")), 0)
+  end
+  return nil, ops.narrow(seen, 3, 1, 2), { positions = ops.select(seen, 3, 3) }
+end
+
+--- x (b, s, width) -> (b, s, width). seen: nil, or a key mask u8 (b, s), in which 0 hides a position from all queries,
+-- or the documents i64 (b, s, 3) of rows that hold several (ops.documents): no position sees another document, and
+-- rotary positions begin with each of them. A query that sees no position gives zeros. Backward: dx is set, the
+-- gradients of the projections are added to.
+function MultiHeadAttention:forward(x, seen)
   local opt = self.opt
   if x:dim() ~= 3 or x:size(3) ~= opt.width then
     error(("x must be (batch, sequence, %d); got (%s)"):format(opt.width, table.concat(x:shape(), ", ")), 0)
   end
+  local key_mask, limits, place = understood(seen, x)
   local y = attend(self, x, {
-    causal = opt.causal, window = opt.window, softcap = opt.softcap, key_mask = key_mask,
+    causal = opt.causal, window = opt.window, softcap = opt.softcap, key_mask = key_mask, limits = limits,
     dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
-  })
+  }, place)
   y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.heads * self.head_size }))
   return self.dropout and self.dropout(y) or y
 end

@@ -59,9 +59,10 @@ function PositionEmbedding:build(opt)
     init.resolve(opt.weight_initializer, init.normal { std = 0.02 }, opt.width, opt.length))
 end
 
---- x (b, s, width), s <= length -> x + weight[1..s], the same shape; backward: dx is set, dW is added to. With a cache
--- (ganymede.nn.cache) positions count on from those that it keeps.
-function PositionEmbedding:forward(x)
+--- x (b, s, width), s <= length -> x + weight[1..s], the same shape; backward: dx is set, dW is added to. positions
+-- i64 (b, s), from 0: x + weight[positions + 1]. With a cache (ganymede.nn.cache) positions count on from those that it
+-- keeps.
+function PositionEmbedding:forward(x, positions)
   local kept = caches.current()
   local place = kept and kept:place() or { offset = 0 }
   local length, first = x:size(2), kept and kept.length or 0
@@ -69,6 +70,7 @@ function PositionEmbedding:forward(x)
     error(("a sequence of %d is longer than the %d positions of this layer"):format(first + length, self.opt.length), 0)
   end
   local weight = self:use "weight"
+  if positions then return ops.add(x, ops.embedding(weight, stream.enter(positions))) end
   if place.positions then return ops.add(x, ops.embedding(weight, place.positions)) end
   if first > 0 then return ops.add(x, ops.narrow(weight, 1, first + 1, length)) end
   return ops.add(x, length == self.opt.length and weight or ops.narrow(weight, 1, 1, length))

@@ -150,7 +150,8 @@ local function post_norm(self, x, key_mask)
   return (self.norm2(mlp_branch(self, y), y))
 end
 
---- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position.
+--- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position; or the documents (b, s, 3) of rows that
+-- hold several (nn.MultiHeadAttention).
 -- In a chain it takes (branch, key_mask, stream), with stream = false in the first block, and returns branch, stream.
 -- stream = true: x is branch + stream already (recompute_join).
 function TransformerBlock:forward(x, key_mask, stream)
@@ -190,6 +191,21 @@ function TransformerBlock.window_of(window, i)
   if #window == 0 then error("window must be a number, or a list of at least one", 3) end
   local own = window[(i - 1) % #window + 1]
   return own > 0 and own or nil
+end
+
+--- What a language model is called with -> tokens (b, s), what its blocks take as key mask, and the positions (b, s)
+-- where they are not 0, 1, ... x: tokens (b, s); or (b, 2, s): tokens, and for each the number of its document.
+function TransformerBlock.tokens_of(x, key_mask)
+  if x:dim() == 2 then return x, key_mask end
+  if x:dim() ~= 3 or x:size(2) ~= 2 then
+    error(("tokens must be (batch, sequence), or (batch, 2, sequence): tokens and the numbers of their documents; got "
+      .. "(%s)"):format(table.concat(x:shape(), ", ")), 0)
+  end
+  if key_mask ~= nil then
+    error("rows of several documents take no key mask: what is to be hidden has a document with a negative number", 0)
+  end
+  local documents = ops.documents(ops.select(x, 2, 2))
+  return ops.select(x, 2, 1), documents, ops.select(documents, 3, 3)
 end
 
 --- Options of models whose blocks attend to what came before (GPT, Llama).

@@ -25,6 +25,14 @@ static void read_mask(gm_attention_args *a, const gm_tensor *mask)
     a->mask_stride[1] = mask->stride[1];
 }
 
+static void read_limits(gm_attention_args *a, const gm_tensor *limits, int64_t first)
+{
+    if (!limits) return;
+    a->limits = gm_tensor_data(limits);
+    a->first_key = first;
+    for (int d = 0; d < 3; d++) a->limits_stride[d] = limits->stride[d];
+}
+
 static void read_lse(gm_attention_args *a, const gm_tensor *lse)
 {
     a->lse = gm_tensor_data(lse);
@@ -68,6 +76,7 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
         .softcap = at->softcap,
     };
     read_mask(a, call->in[3]);
+    read_limits(a, call->in[call->op == GM_OP_attention ? 4 : 7], at->first);
     if (q->shape[3] > GM_ATTENTION_WIDE)
         return GM_FAIL(GM_EINVAL, "%s: heads of %" PRId64 " numbers; the CUDA kernels take up to %d: use more heads",
                        gm_op_name(call->op), q->shape[3], GM_ATTENTION_WIDE);
@@ -125,7 +134,8 @@ static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_a
                         int crosses, int64_t rows, int64_t heads)
 {
     char    base[GM_CUDA_NAME], name[GM_CUDA_NAME];
-    bool    narrow = a->size <= GM_ATTENTION_NARROW, wide_type = dtype == GM_F64;
+    bool    wide_type = dtype == GM_F64;
+    bool    narrow = a->size <= GM_ATTENTION_NARROW && (wide_type || !a->limits); /* attention.cu: LIMITED */
     int     of_narrow = wide_type ? GM_ATTENTION_EACH_narrow_f64 : GM_ATTENTION_EACH_narrow_f32;
     int     of_wide = wide_type ? GM_ATTENTION_EACH_wide_f64 : GM_ATTENTION_EACH_wide_f32;
     int64_t side = GM_ATTENTION_THREADS * (narrow ? of_narrow : of_wide);
@@ -176,8 +186,11 @@ gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
     a.dq = view_of(call->out[0]);
     a.dk = view_of(call->out[1]);
     a.dv = view_of(call->out[2]);
-    size_t rows = (size_t)(a.batch * a.heads * a.queries);
-    GM_TRY(gm_cuda_scratch(dev, (rows ? rows : 1) * gm_dtype_size(gm_dtype_wide(dtype)), &a.delta, &block));
+    size_t rows = (size_t)(a.batch * a.heads * a.queries),
+           sums = (rows * gm_dtype_size(gm_dtype_wide(dtype)) + 15) & ~15;
+    size_t ranges = a.limits ? 2 * sizeof(int64_t) * (size_t)(a.batch * a.queries) : 0;
+    GM_TRY(gm_cuda_scratch(dev, sums + ranges + 16, &a.delta, &block));
+    a.ranges = (int64_t *)(void *)((char *)a.delta + sums);
     gm_status st = is_for_tensor_cores(call->in[0]) ? grad_on_tensor_cores(dev, &a, dtype)
                                                     : grad_in_tiles(dev, &a, dtype);
     gm_pool_release(dev->pool, block);

@@ -34,8 +34,9 @@ template <class R> GM_DEVICE R gm_row_max(R v)
 /* Templates: T the type of elements, EACH queries, and keys, of a thread, COLUMNS numbers of a head that a thread has.
  * Thread (r, c) of a tile has rows r EACH and the next ones, and keys and numbers c, c + 16, ... Tiles in shared memory
  * have rows of `pitch` numbers, an odd number of them, so that threads which read down a column do not collide. */
-template <int EACH> constexpr int SIDE = (GM_ATTENTION_THREADS * EACH);
-template <int EACH> constexpr int CROSS = SIDE<EACH> + 1; /* numbers of a row of a tile of queries by keys */
+template <int EACH> constexpr int  SIDE = (GM_ATTENTION_THREADS * EACH);
+template <int EACH> constexpr bool LIMITED = EACH < 4;     /* else attention.c takes the kernel of wide heads */
+template <int EACH> constexpr int  CROSS = SIDE<EACH> + 1; /* numbers of a row of a tile of queries by keys */
 
 /* Rows from `first` on of a head; zeros behind the last one, and for keys that are masked, which may be NaN. */
 template <class T, int EACH, class R = gm_real<T>>
@@ -131,7 +132,7 @@ GM_DEVICE void gm_attention_soften(const gm_attention_args *a, const gm_attentio
     R most = -INFINITY, total = 0;
     GM_UNROLL
     for (int j = 0; j < EACH; j++) {
-        bool seen = gm_attention_visible(a, p->batch, i, key + GM_COL + GM_ATTENTION_THREADS * j);
+        bool seen = gm_attention_visible<LIMITED<EACH>>(a, p->batch, i, key + GM_COL + GM_ATTENTION_THREADS * j);
         s[j] = seen ? gm_attention_capped(a, (R)a->scale * s[j]) : -INFINITY;
         most = s[j] > most ? s[j] : most;
     }
@@ -176,9 +177,10 @@ template <class T, int EACH, int COLUMNS, class R = gm_real<T>> GM_DEVICE void g
     GM_SHARED(R, qs);
     R                       *ks = qs + SIDE<EACH> * (a.size | 1), *ws = ks + SIDE<EACH> * (a.size | 1);
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, SIDE<EACH>);
-    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + SIDE<EACH> - 1);
-    gm_attention_row<R> row[EACH];
-    R                   sum[EACH][COLUMNS] = {{0}}, s[EACH][EACH], before[EACH];
+    const int64_t            key_head = p.head / (a.heads / a.key_heads);
+    const gm_attention_range keys = gm_attention_range_of<LIMITED<EACH>>(&a, p.batch, p.first, SIDE<EACH>);
+    gm_attention_row<R>      row[EACH];
+    R                        sum[EACH][COLUMNS] = {{0}}, s[EACH][EACH], before[EACH];
     GM_UNROLL
     for (int i = 0; i < EACH; i++) {
         int64_t at = p.first + GM_ROW * EACH + i;
@@ -188,7 +190,7 @@ template <class T, int EACH, int COLUMNS, class R = gm_real<T>> GM_DEVICE void g
             before[i] = ((const R *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
     }
     gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
-    for (int64_t key = gm_attention_start(&a, p.first, SIDE<EACH>); key < end; key += SIDE<EACH>) {
+    for (int64_t key = keys.start; key < keys.end; key += SIDE<EACH>) {
         gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, key_head, key, a.keys, true);
         GM_SYNC();
         gm_attention_products(s, qs, ks, a.size);
@@ -241,9 +243,10 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
     const int                tile = SIDE<EACH> * (a.size | 1);
     R                       *gs = qs + tile, *ks = gs + tile, *vs = ks + tile, *ws = vs + tile;
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, SIDE<EACH>);
-    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + SIDE<EACH> - 1);
-    R             sum[EACH][COLUMNS] = {{0}}, s[EACH][EACH], dp[EACH][EACH];
-    R             lse[EACH], delta[EACH];
+    const int64_t            key_head = p.head / (a.heads / a.key_heads);
+    const gm_attention_range keys = gm_attention_range_of<LIMITED<EACH>>(&a, p.batch, p.first, SIDE<EACH>);
+    R                        sum[EACH][COLUMNS] = {{0}}, s[EACH][EACH], dp[EACH][EACH];
+    R                        lse[EACH], delta[EACH];
     GM_UNROLL
     for (int i = 0; i < EACH; i++) {
         int64_t at = p.first + GM_ROW * EACH + i;
@@ -255,7 +258,8 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
     }
     gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
     gm_attention_load<T, EACH>(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false);
-    for (int64_t key = gm_attention_start(&a, p.first, SIDE<EACH>); key < end; key += SIDE<EACH>) {
+    if (LIMITED<EACH>) gm_attention_tell(&a, p.batch, p.head, p.first, SIDE<EACH>);
+    for (int64_t key = keys.start; key < keys.end; key += SIDE<EACH>) {
         gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, key_head, key, a.keys, true);
         gm_attention_load<T, EACH>(vs, &a, &a.v, p.batch, key_head, key, a.keys, true);
         GM_SYNC();
@@ -269,7 +273,7 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
                 int     column = GM_COL + GM_ATTENTION_THREADS * j;
                 int64_t k = key + column;
                 R       ds = 0;
-                if (gm_attention_visible(&a, p.batch, at, k)) {
+                if (gm_attention_visible<LIMITED<EACH>>(&a, p.batch, at, k)) {
                     R score = gm_attention_capped(&a, (R)a.scale * s[i][j]);
                     ds = gm_attention_slope(&a, score, exp(score - lse[i]), dp[i][j], delta[i],
                                             (R)gm_attention_kept(&a, p.batch, p.head, at, k));
@@ -307,7 +311,7 @@ GM_DEVICE void gm_attention_weights(const gm_attention_args *a, const gm_attenti
             int     column = GM_COL + GM_ATTENTION_THREADS * j;
             int64_t key = p->first + column;
             R       weight = 0, slope = 0;
-            if (gm_attention_visible(a, p->batch, at, key)) {
+            if (gm_attention_visible<LIMITED<EACH>>(a, p->batch, at, key)) {
                 R keep = (R)gm_attention_kept(a, p->batch, head, at, key);
                 R score = gm_attention_capped(a, (R)a->scale * s[i][j]);
                 weight = exp(score - lse);
@@ -327,14 +331,15 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
     const int tile = SIDE<EACH> * (a.size | 1);
     R        *vs = ks + tile, *qs = vs + tile, *gs = qs + tile, *ws = gs + tile, *ds = ws + SIDE<EACH> * CROSS<EACH>;
     const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, SIDE<EACH>);
-    const int64_t            group = a.heads / a.key_heads, end = gm_attention_end_query(&a, p.first + SIDE<EACH> - 1);
-    const int64_t            start = gm_attention_first_query(&a, p.first, SIDE<EACH>);
+    const int64_t            group = a.heads / a.key_heads;
+    const gm_attention_range queries = gm_attention_queries_of<LIMITED<EACH>>(&a, p.batch, p.first, SIDE<EACH>,
+                                                                              SIDE<EACH>, SIDE<EACH>);
     R                        dk[EACH][COLUMNS] = {{0}}, dv[EACH][COLUMNS] = {{0}};
     R                        s[EACH][EACH], dp[EACH][EACH];
     gm_attention_load<T, EACH>(ks, &a, &a.k, p.batch, p.head, p.first, a.keys, true);
     gm_attention_load<T, EACH>(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true);
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++)
-        for (int64_t query = start; query < end; query += SIDE<EACH>) {
+        for (int64_t query = queries.start; query < queries.end; query += SIDE<EACH>) {
             gm_attention_load<T, EACH>(qs, &a, &a.q, p.batch, head, query, a.queries, false);
             gm_attention_load<T, EACH>(gs, &a, &a.g, p.batch, head, query, a.queries, false);
             GM_SYNC();

@@ -24,26 +24,80 @@ GM_DEVICE bool gm_attention_unmasked(const gm_attention_args *a, int64_t batch, 
     return !a->mask || a->mask[batch * a->mask_stride[0] + j * a->mask_stride[1]];
 }
 
+/* Where there are limits: the first key that query i may see (which 0), the one behind the last (1). */
+GM_DEVICE int64_t gm_attention_limit(const gm_attention_args *a, int64_t batch, int64_t i, int which)
+{
+    const int64_t *step = a->limits_stride;
+    return a->limits[batch * step[0] + i * step[1] + which * step[2]] - a->first_key;
+}
+
+/* LIMITED, here and below: are there kernels with limits? What they need takes registers. */
+template <bool LIMITED = true>
 GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, int64_t i, int64_t j)
 {
     if (i >= a->queries || j >= a->keys) return false;
     if (a->causal && j > i + a->shift) return false;
     if (a->window && j <= i + a->shift - a->window) return false;
+    if (LIMITED && a->limits && (j < gm_attention_limit(a, batch, i, 0) || j >= gm_attention_limit(a, batch, i, 1)))
+        return false;
     return gm_attention_unmasked(a, batch, j);
 }
 
-/* Keys from here on are seen by none of the queries up to `last`. */
-GM_DEVICE int64_t gm_attention_end(const gm_attention_args *a, int64_t last)
+/* Some keys, [start, end). */
+typedef struct gm_attention_range {
+    int64_t start, end;
+} gm_attention_range;
+
+/* The range from the first start to the last end that the lanes of a warp have. */
+GM_DEVICE gm_attention_range gm_attention_join(gm_attention_range r)
 {
-    int64_t i = last < a->queries ? last : a->queries - 1, end = i + a->shift + 1;
-    return a->causal && end < a->keys ? end : a->keys;
+    for (int lanes = GM_WARP / 2; lanes; lanes /= 2) {
+        int64_t start = gm_shuffle_xor(r.start, lanes), end = gm_shuffle_xor(r.end, lanes);
+        r.start = start < r.start ? start : r.start;
+        r.end = end > r.end ? end : r.end;
+    }
+    return r;
 }
 
-/* The first tile of `side` keys of which a query from `first` on sees one. */
-GM_DEVICE int64_t gm_attention_start(const gm_attention_args *a, int64_t first, int side)
+/* What limits leave of the keys for the queries [first, first + side) together. Each warp works it out, and all of its
+ * lanes get it. */
+GM_DEVICE gm_attention_range gm_attention_limits_of(const gm_attention_args *a, int64_t batch, int64_t first, int side)
 {
-    int64_t key = first + a->shift + 1 - a->window;
-    return a->window && key > 0 ? key / side * side : 0;
+    gm_attention_range r = {a->keys, 0};
+    for (int64_t i = first + gm_thread % GM_WARP; i < first + side && i < a->queries; i += GM_WARP) {
+        int64_t start = gm_attention_limit(a, batch, i, 0), end = gm_attention_limit(a, batch, i, 1);
+        if (start >= end) continue; /* it sees nothing */
+        r.start = start < r.start ? start : r.start;
+        r.end = end > r.end ? end : r.end;
+    }
+    r = gm_attention_join(r);
+    r.start = r.start < 0 ? 0 : r.start;
+    return r;
+}
+
+/* The keys of which the queries [first, first + side) see some, masks aside, from the begin of a tile of `side` on. */
+template <bool LIMITED = true>
+GM_DEVICE gm_attention_range gm_attention_range_of(const gm_attention_args *a, int64_t batch, int64_t first, int side)
+{
+    int64_t            last = first + side - 1, i = last < a->queries ? last : a->queries - 1;
+    int64_t            key = first + a->shift + 1 - a->window, end = i + a->shift + 1;
+    gm_attention_range r = {a->window && key > 0 ? key : 0, a->causal && end < a->keys ? end : a->keys};
+    if (LIMITED && a->limits) {
+        const gm_attention_range l = gm_attention_limits_of(a, batch, first, side);
+        r.start = l.start > r.start ? l.start : r.start;
+        r.end = l.end < r.end ? l.end : r.end;
+    }
+    r.start = r.start / side * side;
+    return r;
+}
+
+/* The kernel of dq tells that of dk and dv what limits leave to its tile of queries. */
+GM_DEVICE void gm_attention_tell(const gm_attention_args *a, int64_t batch, int64_t head, int64_t first, int side)
+{
+    if (!a->limits || head) return;
+    const gm_attention_range l = gm_attention_limits_of(a, batch, first, side);
+    int64_t                 *to = a->ranges + 2 * (batch * ((a->queries + side - 1) / side) + first / side);
+    if (gm_thread == 0) to[0] = l.start, to[1] = l.end;
 }
 
 /* The first tile of `side` queries that sees a key from `first` on, and the query that sees none up to `last`. */
@@ -57,6 +111,36 @@ GM_DEVICE int64_t gm_attention_end_query(const gm_attention_args *a, int64_t las
 {
     int64_t end = last - a->shift + a->window;
     return a->window && end < a->queries ? end : a->queries;
+}
+
+/* Of the queries in r, those from the first to the last tile of `side` of which limits let one see one of the keys
+ * [key, end). Each warp works it out, and all of its lanes get it. */
+GM_DEVICE gm_attention_range gm_attention_limited(const gm_attention_args *a, int64_t batch, gm_attention_range r,
+                                                  int side, int64_t key, int64_t end)
+{
+    const int64_t      tiles = (a->queries + side - 1) / side;
+    gm_attention_range met = {a->queries, 0};
+    if (!a->limits) return r;
+    for (int64_t tile = gm_thread % GM_WARP; tile < tiles; tile += GM_WARP) {
+        const int64_t *of = a->ranges + 2 * (batch * tiles + tile);
+        if (of[0] >= end || of[1] <= key) continue;
+        met.start = tile * side < met.start ? tile * side : met.start;
+        met.end = (tile + 1) * side;
+    }
+    met = gm_attention_join(met);
+    met.start = met.start > r.start ? met.start : r.start;
+    met.end = met.end < r.end ? met.end : r.end;
+    return met;
+}
+
+/* The queries of which some see a key of [key, key + keys), masks aside: from the begin of a tile of `side` queries.
+ * told: the queries of a tile of which gm_attention_tell told, a multiple of side. */
+template <bool LIMITED = true>
+GM_DEVICE gm_attention_range gm_attention_queries_of(const gm_attention_args *a, int64_t batch, int64_t key, int keys,
+                                                     int side, int told)
+{
+    const gm_attention_range r = {gm_attention_first_query(a, key, side), gm_attention_end_query(a, key + keys - 1)};
+    return LIMITED ? gm_attention_limited(a, batch, r, told, key, key + keys) : r;
 }
 
 /* A score becomes softcap tanh(score / softcap). Of what came of it, the slope. */
@@ -85,13 +169,12 @@ typedef struct gm_attention_drops {
 
 GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
 {
-    gm_attention_drops d = {0, 0, 0, 0, a->threshold, false};
+    const uint64_t     row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
+    gm_attention_drops d = {a->stream_key, 0, 0, row, a->threshold, false}; /* arguments need no registers */
     if (!a->threshold) return d;
     int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
-    d.key = a->stream_key;
     d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
     d.first = gm_box_index(&a->box, 4, shape, at);
-    d.row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
     d.aligned = d.first % 4 == 0 && d.row % 4 == 0;
     return d;
 }

@@ -35,19 +35,21 @@ typedef struct gm_attention_view {
 typedef struct gm_attention_args {
     gm_attention_view q, k, v, o, g, dq, dk, dv;
     void             *lse;
-    const uint8_t    *mask;  /* NULL: none */
+    const uint8_t    *mask;   /* NULL: none */
+    const int64_t    *limits; /* of query i: its first key and its end, both less first_key; NULL: none */
     void             *delta; /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv */
-    int64_t           lse_stride[3], mask_stride[2];
-    int64_t           batch, queries, heads, keys, key_heads;
-    int64_t           shift, window; /* causal: query i sees keys up to i + shift; window: the last ones; 0: all */
-    int32_t           size, causal, accumulate;
-    int32_t           vectors;              /* 1: in all tensors 8 numbers of 16 bits can be read at once */
-    uint32_t          threshold;            /* of dropout; 0: none */
-    double            scale, keep, softcap; /* softcap: 0: none */
-    uint64_t          stream_key;
-    int64_t           step;     /* of the random stream; negative: *rng_step */
-    const uint64_t   *rng_step; /* on the device */
-    gm_box            box;
+    int64_t *ranges; /* (batch, tiles of queries of the kernel of dq, 2): what limits leave; that kernel writes them */
+    int64_t  lse_stride[3], mask_stride[2], limits_stride[3], first_key;
+    int64_t  batch, queries, heads, keys, key_heads;
+    int64_t  shift, window; /* causal: query i sees keys up to i + shift; window: the last ones; 0: all */
+    int32_t  size, causal, accumulate;
+    int32_t  vectors;              /* 1: in all tensors 8 numbers of 16 bits can be read at once */
+    uint32_t threshold;            /* of dropout; 0: none */
+    double   scale, keep, softcap; /* softcap: 0: none */
+    uint64_t stream_key;
+    int64_t  step;            /* of the random stream; negative: *rng_step */
+    const uint64_t *rng_step; /* on the device */
+    gm_box          box;
 } gm_attention_args;
 
 #endif

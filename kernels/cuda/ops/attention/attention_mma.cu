@@ -1,5 +1,5 @@
 /* attention_mma.cu - attention and its gradient on the tensor cores, for 16-bit heads of up to 128 numbers that cuDNN
- * does not take (dnn.h): with masks of keys, windows, capped scores, dropout, or parts of the keys. It follows
+ * does not take (dnn.h): with masks of keys, limits, windows, capped scores, dropout, or parts of the keys. It follows
  * FlashAttention-2 (Dao 2023) as attention.cu does, with tiles of 64 by 64; each of four warps has 16 rows. Scores and
  * weights stay in registers, where the result of one product is a factor of the next one (mma.cuh). Weights and their
  * gradients are rounded to the dtype before they are multiplied with v, k, q and g, as cuDNN rounds them. Sums are in
@@ -84,16 +84,48 @@ GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
     return (float)a->scale * (1 - t * t);
 }
 
-/* The first and the last key that query i sees, masks aside. */
+/* The first and the last key that query i sees, masks and limits aside. */
 GM_DEVICE int64_t gm_mma_from(const gm_attention_args *a, int64_t i)
 {
     return a->window ? i + a->shift - a->window + 1 : 0;
 }
 GM_DEVICE int64_t gm_mma_last(const gm_attention_args *a, int64_t i) { return a->causal ? i + a->shift : a->keys; }
 
+/* Of a lane's keys, key + 8 j + its column + e, those that limits hide from query i: bit 16 + 2 j + e. As what is
+ * dropped, they are worked out before there are scores: with them it would take more registers. */
+GM_DEVICE uint32_t gm_mma_out_keys(const gm_attention_args *a, int64_t batch, int64_t i, int64_t key)
+{
+    uint32_t bits = 0;
+    if (!a->limits || i >= a->queries) return 0;
+    const int64_t from = gm_attention_limit(a, batch, i, 0) - key, end = gm_attention_limit(a, batch, i, 1) - key;
+    GM_ROLLED
+    for (int k = 0; k < TILE / 4; k++) {
+        int column = k / 2 * 8 + GM_LANE_COLUMN + k % 2;
+        bits |= (uint32_t)(column < from || column >= end) << k;
+    }
+    return bits << 16;
+}
+
+/* Of a lane's queries, query + 8 j + its column + e, n in all, those from which limits hide the key: bit 16 + 2 j + e.
+ */
+GM_DEVICE uint32_t gm_mma_out_queries(const gm_attention_args *a, int64_t batch, int64_t query, int64_t key, int n)
+{
+    uint32_t bits = 0;
+    if (!a->limits) return 0;
+    GM_ROLLED
+    for (int k = 0; k < n; k++) {
+        int64_t i = query + k / 2 * 8 + GM_LANE_COLUMN + k % 2;
+        if (i >= a->queries) break;
+        bool out = key < gm_attention_limit(a, batch, i, 0) || key >= gm_attention_limit(a, batch, i, 1);
+        bits |= (uint32_t)out << k;
+    }
+    return bits << 16;
+}
+
 /* ---- forward ---- */
 
-/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
+/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. dropped: which
+ * of the row's keys are dropped, and in the bits from 16 on which of them limits hide. */
 template <int HEAD>
 GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
                              int half, float (*s)[4], float *largest, float *total, float (*sum)[4])
@@ -107,6 +139,7 @@ GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64
             int    column = j * 8 + GM_LANE_COLUMN + e;
             float *v = &s[j][2 * half + e];
             bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            visible = visible && !(dropped >> (16 + 2 * j + e) & 1);
             *v = visible ? gm_mma_score(a, *v) : -INFINITY;
             most = *v > most ? *v : most;
         }
@@ -157,7 +190,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     uint16_t                *ks = qs + TILE * PITCH<HEAD>, *vs = ks + TILE * PITCH<HEAD>;
     uint8_t                 *seen = (uint8_t *)(vs + TILE * PITCH<HEAD>);
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
-    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + TILE - 1);
+    const int64_t            key_head = p.head / (a.heads / a.key_heads);
+    const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, TILE);
+    const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
     float                    sum[NUMBERS<HEAD>][4] = {{0}}, largest[2], total[2] = {0, 0}, before[2] = {0, 0};
     GM_UNROLL
@@ -168,13 +203,14 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
             before[half] = ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
     }
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
-    for (int64_t key = gm_attention_start(&a, p.first, TILE); key < end; key += TILE) {
+    for (int key = start; key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
         GM_UNROLL /* before there are scores: with them it would take more registers */
             for (int half = 0; half < 2; half++)
-                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key) |
+                                gm_mma_out_keys(&a, p.batch, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
         GM_UNROLL
@@ -218,8 +254,9 @@ GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t dropped, int64
     for (int j = 0; j < TILE / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            int    column = j * 8 + GM_LANE_COLUMN + e;
-            bool   visible = i < a->queries && column >= from && column <= last && seen[column];
+            int  column = j * 8 + GM_LANE_COLUMN + e;
+            bool visible = i < a->queries && column >= from && column <= last && seen[column];
+            visible = visible && !(dropped >> (16 + 2 * j + e) & 1);
             float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
             float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep, by = kept * dp[j][2 * half + e] - delta;
             *v = visible ? exp2f(score - lse) * by * gm_mma_score_slope(a, score) : 0;
@@ -234,7 +271,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     uint16_t                *gs = qs + tile, *ks = gs + tile, *vs = ks + tile;
     uint8_t                 *seen = (uint8_t *)(vs + tile);
     const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
-    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + TILE - 1);
+    const int64_t            key_head = p.head / (a.heads / a.key_heads);
+    const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, TILE);
+    const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
     float                    sum[NUMBERS<HEAD>][4] = {{0}}, lse[2] = {0, 0}, delta[2];
     GM_UNROLL
@@ -247,13 +286,15 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     }
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
     gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
-    for (int64_t key = gm_attention_start(&a, p.first, TILE); key < end; key += TILE) {
+    gm_attention_tell(&a, p.batch, p.head, p.first, TILE);
+    for (int key = start; key < end; key += TILE) {
         float    s[TILE / 8][4] = {{0}}, dp[TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
         GM_UNROLL /* before there are scores: with them it would take more registers */
             for (int half = 0; half < 2; half++)
-                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key) |
+                                gm_mma_out_keys(&a, p.batch, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
         gm_mma_scores<T, HEAD>(dp, TILE / 8, gs, vs);
@@ -271,7 +312,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     }
 }
 
-/* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk. */
+/* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk.
+ * drop: which queries drop the key, and in the bits from 16 on from which of them limits hide it. */
 template <int HEAD>
 GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t drop, int64_t key, bool seen, int64_t query,
                               int half, float (*s)[4], float (*dp)[4], const float *lse, const float *delta)
@@ -285,7 +327,7 @@ GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t drop, int64_t
         for (int e = 0; e < 2; e++) {
             int    column = j * 8 + GM_LANE_COLUMN + e;
             float *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
-            if (!seen || column >= end || column < from) {
+            if (!seen || column >= end || column < from || drop >> (16 + 2 * j + e) & 1) {
                 *v = *slope = 0;
                 continue;
             }
@@ -303,10 +345,11 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     uint16_t *vs = ks + TILE * PITCH<HEAD>, *qs = vs + TILE * PITCH<HEAD>, *gs = qs + QUERIES<HEAD> * PITCH<HEAD>;
     float    *lse = (float *)(gs + QUERIES<HEAD> * PITCH<HEAD>), *delta = lse + QUERIES<HEAD>;
     const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, TILE);
-    const int64_t            group = a.heads / a.key_heads, end = gm_attention_end_query(&a, p.first + TILE - 1);
-    const int64_t            start = gm_attention_first_query(&a, p.first, QUERIES<HEAD>);
-    float                    dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
-    bool                     seen[2];
+    const int64_t            group = a.heads / a.key_heads;
+    const gm_attention_range queries = gm_attention_queries_of(&a, p.batch, p.first, TILE, QUERIES<HEAD>, TILE);
+    const int start = (int)queries.start, end = (int)queries.end; /* 64 bits would not fit in registers */
+    float     dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
+    bool      seen[2];
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
         int64_t at = p.first + GM_WARP_ROW + 8 * half;
@@ -316,7 +359,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     gm_mma_load(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true, TILE, HEAD);
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
         const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, head);
-        for (int64_t query = start; query < end; query += QUERIES<HEAD>) {
+        for (int query = start; query < end; query += QUERIES<HEAD>) {
             float    s[QUERIES<HEAD> / 8][4] = {{0}}, dp[QUERIES<HEAD> / 8][4] = {{0}};
             uint32_t dropped[2];
             gm_mma_load(qs, &a, &a.q, p.batch, head, query, a.queries, false, QUERIES<HEAD>, HEAD);
@@ -329,7 +372,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
             GM_UNROLL
             for (int half = 0; half < 2; half++)
                 dropped[half] = gm_attention_drop_queries(&drops, query, p.first + GM_WARP_ROW + 8 * half,
-                                                          QUERIES<HEAD> / 4);
+                                                          QUERIES<HEAD> / 4) |
+                                gm_mma_out_queries(&a, p.batch, query, p.first + GM_WARP_ROW + 8 * half,
+                                                   QUERIES<HEAD> / 4);
             GM_SYNC();
             gm_mma_scores<T, HEAD>(s, QUERIES<HEAD> / 8, ks, qs);
             gm_mma_scores<T, HEAD>(dp, QUERIES<HEAD> / 8, vs, gs);
