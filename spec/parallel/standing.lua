@@ -98,7 +98,7 @@ local function start(ranks)
     shell.program "spec", ranks)
   shell.write(job.folder .. "/start", ("cd %s || exit\n%s >out 2>err </dev/null\necho $? >ended\n"):format(
     shell.quote(job.folder), command))
-  assert(os.execute(("sh %s/start &"):format(job.folder)) == 0)
+  job.process = assert(io.popen(("exec sh %s/start"):format(job.folder))) -- a child: its time is counted with ours
   jobs[ranks] = job
   return job
 end
@@ -127,6 +127,7 @@ function standing.stop()
       ask(job, "end")
       settled(job, 60)
     end
+    job.process:close()
     shell.remove(job.folder)
   end
 end
@@ -141,6 +142,7 @@ function standing.run(ranks, folder, words, seconds)
   jobs[ranks] = nil
   put(("%s/request-%d"):format(job.folder, job.asked + 1), "end") -- in case that they still run
   local out, err = text_of(job.folder .. "/out") or "", text_of(job.folder .. "/err") or ""
+  if text_of(job.folder .. "/ended") then job.process:close() end
   error(("%d ranks, which stay for several runs, failed or did not end within %d s in their run %d:\n%s\n%s"):format(
     ranks, seconds, job.asked, out, err), 0)
 end

@@ -45,8 +45,9 @@ local function choose_transport(wish)
   if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
 end
 
--- Identifies the program that this rank runs. Machines may have different programs under the same path and version. The
--- ranks of a supervisor are on one machine and were started from one file: nil, since to read it all takes milliseconds.
+-- Identifies the program that this rank runs. Machines may have different programs under the same path and version.
+-- The ranks of a supervisor are on one machine and were started from one file: nil, since to read all of it costs a
+-- tenth of the start of a rank.
 local function program()
   if core.link_rank() then return nil end
   return { version = require "ganymede.base.version", executable = core.file_checksum "/proc/self/exe",
