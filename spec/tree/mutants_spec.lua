@@ -33,7 +33,7 @@ describe("each mutant", function()
       for field in pairs(fields) do
         if field ~= "also" and (row[field] or "") == "" and field ~= "replace" then return "lacks " .. field end
       end
-      local number = row.name:match "^(%d%d%d)%-[%w-]+$"
+      local number = row.name:match "^(%d%d%d%d?)%-[%w-]+$"
       if not number or seen[number] then return "should have a number of its own: NNN-name" end
       seen[number] = true
     end)
