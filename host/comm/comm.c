@@ -17,10 +17,12 @@ double gm_comm_now(void)
 
 /* Ranks often share cores. A yield that took long has let others run: such a core is left to them by sleeping from then
  * on, since ranks that yield to each other in turns spend more of it on switching than on work. A core of one's own
- * is yielded, and after some milliseconds left as well. */
+ * is yielded, and after some milliseconds left as well. A rank sleeps for a part of the time that it has waited for: to
+ * wake and look costs as much as a small op, and a long wait may end a little later. */
 void gm_comm_pause(double since, unsigned *turns)
 {
     const unsigned shared = 1u << 31; /* a mark in *turns: somebody else runs on this core */
+    const double   least = 50e-6, most = 1000e-6;
     unsigned       turn = (*turns)++;
     if ((turn & ~shared) < 64) return;
     double now = gm_comm_now(), quiet = now - since;
@@ -28,7 +30,9 @@ void gm_comm_pause(double since, unsigned *turns)
         sched_yield();
         if (gm_comm_now() - now > 5e-6) *turns |= shared; /* a yield to nobody takes a tenth of that */
     } else {
-        nanosleep(&(struct timespec){0, quiet < 0.1 ? 50000 : 500000}, NULL);
+        double nap = quiet / (turn & shared ? 2 : 16);
+        nap = nap < least ? least : nap > most ? most : nap;
+        nanosleep(&(struct timespec){0, (long)(1e9 * nap)}, NULL);
     }
 }
 

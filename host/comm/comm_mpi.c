@@ -249,7 +249,7 @@ static int new_comms(gm_transport *t)
     if (code == MPI_SUCCESS) code = MPI_Comm_idup(MPI_COMM_WORLD, &m->notices, &both[1]);
     while (code == MPI_SUCCESS && !done) {
         code = MPI_Testall(2, both, &done, MPI_STATUSES_IGNORE);
-        if (!done) nanosleep(&(struct timespec){0, 50000}, NULL);
+        if (!done) nanosleep(&(struct timespec){0, 200000}, NULL);
     }
     if (code != MPI_SUCCESS) return failed(t, "MPI_Comm_idup", code);
     MPI_Comm_set_name(m->data, "ganymede data");

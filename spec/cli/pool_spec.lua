@@ -51,6 +51,18 @@ describe("a pool of jobs", function()
     assert.equal(1, most(run(1, jobs)))
   end)
 
+  it("counts what all processes of a job worked, and not what they waited", function()
+    local cpu = {}
+    local count = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done"
+    local list = { { command = ("sh -c 'sh -c \"%s\" & wait'"):format(count:gsub("%$", "\\$")) },
+      { command = "sleep 0.5" } }
+    pool.run(list, 1, function(_, status, text, _, seconds)
+      assert.equal(0, status, text)
+      cpu[#cpu + 1] = seconds
+    end)
+    assert.is_true(cpu[1] > 0.02 and cpu[2] < cpu[1], ("%g and %g"):format(cpu[1], cpu[2]))
+  end)
+
   it("says how a job ended that was killed", function()
     assert.equal(137, run(1, { { "killed", "sh -c 'kill -9 $$'" } })[1][2])
   end)

@@ -310,4 +310,35 @@ return done(xpcall(function()
     breaks = "the prompt shows before keys are read as keys: a Ctrl-D between the two is lost",
     test = "unit terminal_prompt",
   },
+  {
+    name = "1130-standing-ranks-remember", file = "spec/parallel/standing.lua",
+    find = [[    require("spec.support.fresh").restore()
+]],
+    replace = "",
+    breaks = "what a run leaves behind reaches the next run on standing ranks",
+    test = "spec/parallel/standing_spec.lua -f 'whatever they ran before'",
+  },
+  {
+    name = "1131-standing-accounts-add-up", file = "spec/parallel/standing.lua",
+    find = [[    core.comm_reset_traffic()
+]],
+    replace = "",
+    breaks = "a run on standing ranks counts what earlier ones sent",
+    test = "spec/parallel/standing_spec.lua -f 'whatever they ran before'",
+  },
+  {
+    name = "1132-failed-ranks-asked-again", file = "spec/parallel/standing.lua",
+    find = [[  jobs[ranks] = nil
+  put(]],
+    replace = "  put(",
+    breaks = "ranks that are gone are asked for the next run",
+    test = "spec/parallel/standing_spec.lua -f 'others take their place'",
+  },
+  {
+    name = "1133-work-not-counted", file = "lua/ganymede/cli/pool.lua",
+    find = [[sum = sum + 60 * minutes + seconds]],
+    replace = [[sum = sum + 60 * minutes]],
+    breaks = "the seconds that a job worked are left out",
+    test = "spec/cli/pool_spec.lua -f worked",
+  },
 }

@@ -7,7 +7,7 @@ local job = require "spec.parallel.job"
 local pipelines = require "spec.parallel.pipelines"
 local tables = require "spec.support.tables"
 
-local STEPS = 20
+local STEPS = job.steps(20)
 local wholes = {}
 
 -- With accuracies, measured while the weights change and after.

@@ -1,11 +1,16 @@
 --- Runs of a recipe on several ranks, for specs: job.run(recipe text, ranks, options) -> document of --stats.
 --
 -- options: steps, set (list of "key=value"), flags (list of words), env, code (the exit status expected, default
--- 0), timeout (seconds, default 240).
--- The result also has out and err, what the run wrote.
+-- 0), timeout (seconds, default 240), alone (true: a job of its own).
+-- The result of a job of its own also has out and err, what the run wrote.
+--
+-- Recipes of several ranks run one after the other on ranks that stay (spec.parallel.standing), unless they ask for a
+-- job of their own, or need one: an environment, a status, a flag that belongs to the job, a program that launches.
 local json = require "ganymede.base.json"
+local device = require "spec.support.device"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local standing = require "spec.parallel.standing"
 
 local job = {}
 
@@ -40,21 +45,46 @@ function job.write(folder, recipe)
   for name, text in pairs(image_files()) do shell.write(folder .. "/images/" .. name, text) end
 end
 
+-- Flags that take effect in a process that has run other recipes.
+local free = { ["--no-eval"] = true, ["--out"] = true, ["--resume"] = true }
+
+local function may_stand(recipe, ranks, options)
+  if ranks == 1 or options.alone or options.env or options.code or not device.is_cpu() then return false end
+  for _, flag in ipairs(options.flags or {}) do
+    if flag:find "^%-" and not free[flag] then return false end
+  end
+  return not recipe:find "gm%.launch" and not recipe:find "gm%.initialize"
+end
+
+-- Words of the command line that does not depend on where it runs.
+local function words_of(options)
+  local words = { "run", "recipe.lua", "--stats", "stats.json" }
+  if options.steps then words[#words + 1], words[#words + 2] = "--steps", tostring(options.steps) end
+  for _, set in ipairs(options.set or {}) do words[#words + 1], words[#words + 2] = "--set", set end
+  for _, word in ipairs(options.flags or {}) do words[#words + 1] = word end
+  return words
+end
+
+-- Runs them as a job of its own -> what it printed.
+local function run_alone(folder, ranks, words, options)
+  for _, word in ipairs { "--threads", "1", "--comm-timeout", "120" } do words[#words + 1] = word end
+  if ranks > 1 then words[#words + 1], words[#words + 2] = "-n", tostring(ranks) end
+  local result = run_host(words, { cwd = folder, env = options.env, timeout = options.timeout or 240 })
+  if result.code ~= (options.code or 0) then
+    error(("%d ranks ended with status %d, expected %d:\n%s\n%s"):format(ranks, result.code, options.code or 0,
+      result.out, result.err), 3)
+  end
+  return result
+end
+
 --- Runs inside `folder`, which stays (for checkpoints); files there: what job.write writes, and stats.json.
 function job.run_in(folder, recipe, ranks, options)
   options = options or {}
   job.write(folder, recipe)
   os.remove(folder .. "/stats.json")
-  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1", "--comm-timeout", "120" }
-  if ranks > 1 then words[#words + 1], words[#words + 2] = "-n", tostring(ranks) end
-  if options.steps then words[#words + 1], words[#words + 2] = "--steps", tostring(options.steps) end
-  for _, set in ipairs(options.set or {}) do words[#words + 1], words[#words + 2] = "--set", set end
-  for _, word in ipairs(options.flags or {}) do words[#words + 1] = word end
-  local result = run_host(words, { cwd = folder, env = options.env, timeout = options.timeout or 240 })
-  if result.code ~= (options.code or 0) then
-    error(("%d ranks ended with status %d, expected %d:\n%s\n%s"):format(ranks, result.code, options.code or 0,
-      result.out, result.err), 2)
-  end
+  local words, result = words_of(options), {}
+  if may_stand(recipe, ranks, options) then standing.run(ranks, folder, words, options.timeout or 240)
+  else result = run_alone(folder, ranks, words, options) end
   local stats = json.decode(shell.read(folder .. "/stats.json"), "stats.json")
   stats.out, stats.err = result.out, result.err
   return stats
@@ -69,9 +99,13 @@ function job.run(recipe, ranks, options)
   return result
 end
 
---- `n` training steps, or GANYMEDE_SPEC_STEPS (10) if that is fewer: what is wrong shows in the first ones, and every
---- step after it starts from all that went before. `.ci/run --full` takes all.
-function job.steps(n) return math.min(n, tonumber(os.getenv "GANYMEDE_SPEC_STEPS") or 10) end
+--- `n` training steps, or GANYMEDE_SPEC_STEPS (6) if that is fewer: what is wrong shows in the first ones, and every
+--- step after it starts from all that went before; rates that rise for 5 steps fall in the 6th. `.ci/run --full` takes
+--- all.
+function job.steps(n) return math.min(n, tonumber(os.getenv "GANYMEDE_SPEC_STEPS") or 6) end
+
+--- Whether this is `.ci/run --full`: all of what can be compared is, and not a part that meets each of it once.
+job.full = (tonumber(os.getenv "GANYMEDE_SPEC_STEPS") or 0) >= 50
 
 --- A recipe with other words: each change is { from, to }, for all places. One that is nowhere is an error.
 function job.changed(recipe, ...)

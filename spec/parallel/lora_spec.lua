@@ -18,7 +18,7 @@ return {
   epochs = 2, clip_grad_norm = 0.5,
 }
 ]]
-local STEPS = 10
+local STEPS = job.steps(10)
 local BYTES = 8 -- of f64
 -- a and b of qkv, output, up and down in each block; the final norm
 local TRAINED = 2 * 3 * ((24 + 72) + (24 + 24) + (24 + 96) + (96 + 24)) + 24

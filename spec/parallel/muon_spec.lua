@@ -71,16 +71,16 @@ describe("Muon #ranks", function()
 
   it("goes on from a checkpoint on other ranks, in another mode and stage", function()
     local folder = shell.temporary_folder()
-    local recipe = gpt:gsub("epochs = 2,", "epochs = 2, checkpoint = { interval = 3 },")
+    local recipe = gpt:gsub("epochs = 2,", "epochs = 2, checkpoint = { interval = 2 },")
     local losses, at = {}, 0
     local tensor = { "parallel={tensor={size=2,mode='1d'}}" }
-    for i, leg in ipairs { { 2, { "zero=2" }, 3 }, { 2, tensor, 6 }, { 1, {}, 9 } } do
+    for i, leg in ipairs { { 2, { "zero=2" }, 2 }, { 2, tensor, 4 }, { 1, {}, 6 } } do
       local stats = job.run_in(folder, recipe, leg[1], { steps = leg[3], set = leg[2],
         flags = { "--no-eval", "--out", "out", i > 1 and "--resume" or nil, i > 1 and "auto" or nil } })
       for k = 1, leg[3] - at do losses[at + k] = stats.loss[#stats.loss - (leg[3] - at) + k] end
       at = leg[3]
     end
     shell.remove(folder)
-    assert.is_true(job.largest_difference(truth(), { loss = losses }, 9) <= 1e-9)
+    assert.is_true(job.largest_difference(truth(), { loss = losses }, 6) <= 1e-9)
   end)
 end)

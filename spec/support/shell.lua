@@ -43,8 +43,14 @@ function shell.remove(path)
   made[path] = nil
 end
 
+local ends = {} -- functions
+
+--- Has fn called at the end of every spec file, before folders that are left are removed.
+function shell.at_end(fn) ends[#ends + 1] = fn end
+
 --- Removes the folders that examples have left, as those do that fail before they remove theirs.
 function shell.remove_rest()
+  for _, fn in ipairs(ends) do fn() end
   for path in pairs(made) do shell.remove(path) end
 end
 

@@ -2,8 +2,9 @@
 --
 -- Each spec file runs in a process of its own, so that a crash or a hang affects only that file. It runs on as many
 -- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together: one more at a time than there are
--- cores (-j), because some wait more than they compute. Files of more ranks run after them (ganymede.cli.pool). The
--- last line is "N passed, N failed[, N skipped]". The exit status is 0 only if nothing failed.
+-- cores (-j), because some wait more than they compute. Files of more ranks run after them (ganymede.cli.pool). Before
+-- the last line stands what the cores worked in all, and for which files most. The last line is "N passed, N failed[, N
+-- skipped]". The exit status is 0 only if nothing failed.
 --
 -- --sanitizers is for a build with sanitizers. It leaves out a file, or runs it on few ranks only, if the opening
 -- comment of the file says so and says why:
@@ -60,6 +61,15 @@ local function show(name, count, seconds, trouble)
   print(("%-52s %s (%.2f s)"):format(name, spec.count_line(count), seconds))
   if trouble then print((("\n" .. trouble):gsub("\n", "\n  "):sub(2))) end
   io.stdout:flush()
+end
+
+-- Prints the seconds that all cores worked, and the ten dearest jobs. used: list of { name, seconds }.
+local function show_work(used)
+  local sum, lines = 0, {}
+  for _, each in ipairs(used) do sum = sum + each[2] end
+  table.sort(used, function(a, b) return a[2] > b[2] end)
+  for i = 1, math.min(10, #used) do lines[i] = ("  %7.1f s  %s"):format(used[i][2], used[i][1]) end
+  if #used > 1 then print(("cores worked %.0f s, most of it for\n%s"):format(sum, table.concat(lines, "\n"))) end
 end
 
 --- The program that runs now, and the folder it was built in.
@@ -136,12 +146,12 @@ end
 local function jobs_of(exe, build, args)
   local jobs = {}
   if not args.no_unit and #args.files == 0 then
-    jobs[1] = { command = quote(build .. "/unit_tests"), count = count_units }
+    jobs[1] = { name = "unit tests", command = quote(build .. "/unit_tests"), count = count_units }
   end
   for _, path in ipairs(spec.find(args.files)) do
     for _, ranks in ipairs(ranks_of(path, args)) do
       local name = ranks > 1 and ("%s on %d ranks"):format(path, ranks) or path
-      jobs[#jobs + 1] = {
+      jobs[#jobs + 1] = { name = name,
         command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
           or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", quote(path)),
         wide = ranks > 2,
@@ -166,9 +176,13 @@ function verb.run(args)
         args.no_unit = true
       end
     end
-    pool.run(jobs_of(exe, build, args), args.jobs or (machine.cores() or 1) + 1, function(job, ...)
-      add(total, job.count(...))
+    local used = {}
+    local width = args.jobs or (machine.cores() or 1) + 1
+    pool.run(jobs_of(exe, build, args), width, function(job, status, text, seconds, cpu)
+      used[#used + 1] = { job.name, cpu }
+      add(total, job.count(status, text, seconds))
     end)
+    show_work(used)
   end
   print(spec.count_line(total))
   return total.failed == 0 and 0 or 1

@@ -84,8 +84,7 @@ end
 
 -- fn() in a scope. The collector frees what earlier sections dropped before fn begins, and nothing while it goes on.
 local function undisturbed(fn)
-  collectgarbage()
-  collectgarbage()
+  collectgarbage() -- once: it runs what frees tensors; a second one would free the few bytes of their handles
   collectgarbage "stop"
   return failure.protect(function() collectgarbage "restart" end, tensors.scope, fn)
 end
