@@ -250,15 +250,15 @@ static int attention(lua_State *L)
  * scores (b, h, s), by which attention to several sets of keys is put together. Of this rank's blocks; no gradient. */
 static int attention_part(lua_State *L)
 {
-    gm_value  *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)}, *out[2];
+    gm_value  *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)}, *out[2];
     gm_attrs   a;
     gm_rank   *r = gm_lua_rank(L);
     const bool want[2] = {true, true};
     lua_settop(L, 4);
-    in[3] = attention_options(L, 4, 0, 0, 0, 0, &a);
+    attention_options(L, 4, 0, 0, 0, 0, &a, in);
     a.name = gm_declared(L)->name;
     gm_handle *o = gm_push_handle(L), *lse = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_attention, 4, in, &a, 2, want, out));
+    L_TRY(L, gm_apply(r, GM_OP_attention, 5, in, &a, 2, want, out));
     gm_handle_fill(r, o, out[0], a.name);
     gm_handle_fill(r, lse, out[1], a.name);
     return 2;
