@@ -3,7 +3,9 @@
 --
 --     ./ganymede simulate recipes/gpt3_175b.lua -n 4096 --machine dgx_a100_80g
 --     ./ganymede simulate recipes/gpt3_175b.lua -n 1024 --machine dgx_h100
---     ./ganymede run recipes/gpt3_175b.lua -n 4096 --device cuda            where you have so many
+--     ./ganymede run recipes/gpt3_175b.lua -n 4096
+--
+-- The last one is for those who have so many GPUs (--device cuda).
 --
 -- Expect: the first command predicts 6.57 s a step, 40 % of the peak (MFU), 39 GiB on a rank of the first stage. Nobody
 -- has run it on GPUs.

@@ -201,6 +201,10 @@ function launch.launch(...)
   local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed, steps = args.steps }, in_code = true })
   command.about.settings = resolved.config
+  if resolved.config.machine ~= nil then
+    failure(2, "gm.launch: machine belongs to parallel = \"auto\", which is planned for recipes that return a table; "
+      .. "`ganymede plan` says what to write here")
+  end
   local live = require("ganymede.job.session").join(resolved.config, { recipe = lent.program and source.path or nil,
     flags = { steps = args.steps, resume = args.resume, no_eval = args.no_eval } })
   live.launched = resolved.config

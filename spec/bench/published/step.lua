@@ -124,7 +124,7 @@ local function simulated(s, pieces, about, how, folder)
     software.rewrite(path, paths[i], how)
   end
   local mesh = software.order(first.mesh, how)
-  local replay = core.simulate(about, paths, roles_of(mesh), 0)
+  local replay = core.simulate(about, paths, roles_of(mesh))
   for _, path in ipairs(paths) do os.remove(path) end
   return replay.seconds, bytes, replay
 end
