@@ -188,7 +188,7 @@ static int by_link(const void *a, const void *b) { return ((const gm_load *)a)->
 static gm_status add_loads(gm_classes *k, const gm_planned *p, int at)
 {
     k->first_load[at] = k->n_all_loads;
-    if (!p->used || p->alone) return GM_OK;
+    if (!p->used || p->alone || p->plan.n == 0) return GM_OK;
     if (k->n_all_loads + p->plan.n > k->loads_room) {
         int      room = 2 * (k->n_all_loads + p->plan.n) + 64;
         gm_load *more = realloc(k->loads, (size_t)room * sizeof *more);

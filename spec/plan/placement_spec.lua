@@ -1,5 +1,6 @@
 -- offload = { memory = BYTES }: what `check --placement` says, a run takes: within the memory, and with the same bits.
 -- The memory is that of the process, as the system counts it (VmHWM); each rank writes it when it has made its steps.
+-- sanitizers: no, the memory of a process then is that of the sanitizer, too
 local job = require "spec.parallel.job"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
