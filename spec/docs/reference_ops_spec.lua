@@ -96,8 +96,9 @@ describe("the reference of ops", function()
               local is_float = gm.is_tensor(value) and float[value:dtype()] ~= nil
               if is_float then given[i], any = value:to(name), true end
             end
-            if any then assert.equal(said[name] or false, (pcall(real, unpack(given, 1, select("#", ...)))), name) end
-            assert.is_true(any or not said[name], name .. " is named, and the example has no such tensor")
+            if any or said[name] then -- otherwise the call says nothing of this dtype
+              assert.equal(said[name] or false, (pcall(real, unpack(given, 1, select("#", ...)))), name)
+            end
             count = count + 1
           end
           return real(...)

@@ -151,5 +151,7 @@ describe("an adapter that is wrong", function()
     not_written("has no adapter", "llama")
     not_written("norm.weight is trained too", "llama", { train = "^norm" })
     not_written("is the one layer transformer.h.0.attn.c_attn there", "gpt2", { split_qkv = true })
+    not_written("mlp.gate' and 'blocks.1.mlp.up' are the one layer model.layers.0.mlp.gate_up_proj there", "phi3",
+      { match = "mlp" })
   end)
 end)

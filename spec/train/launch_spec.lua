@@ -125,7 +125,8 @@ describe("settings of gm.launch", function()
     local taken = { name = "names the run", parallel = "session.join", model = "initialize", data = "initialize",
       loss = "initialize", epochs = "trainer", steps = "trainer", seed = "launch", dtype = "launch",
       matmul_precision = "launch", time_products = "launch", deterministic = "launch",
-      zero = "refused", machine = "refused", train_data = "becomes data", test_data = "becomes data", user = "the program's" }
+      zero = "refused", machine = "refused",
+      train_data = "becomes data", test_data = "becomes data", user = "the program's" }
     for _, list in ipairs { schema.engine, schema.trainer } do
       for _, name in ipairs(list) do taken[name] = "declared" end
     end

@@ -335,9 +335,21 @@ local function refuse_others(model)
   end
 end
 
+-- Layer there -> the layers of ours that are parts of it, by name.
+local function owners_of(names)
+  local out = {}
+  for _, path in ipairs(options.sorted_keys(names)) do
+    for _, target in ipairs(names[path]) do
+      local list = out[target.name] or {}
+      out[target.name], list[#list + 1] = list, path
+    end
+  end
+  return out
+end
+
 -- The layers there of each adapter: list of { name, item }.
 local function named(model, names, items)
-  local out, layers = {}, layers_of(model)
+  local out, layers, owners = {}, layers_of(model), owners_of(names)
   for _, item in ipairs(items) do
     local targets = names[item.layer] or failure(2, "save_adapter: '%s' has no counterpart in the files of others",
       item.layer)
@@ -346,6 +358,10 @@ local function named(model, names, items)
         .. "train without split_qkv, or merge", item.layer, targets[1].name)
     end
     for place, target in ipairs(targets) do
+      if #owners[target.name] > 1 then
+        failure(2, "save_adapter: '%s' are the one layer %s there, which has one adapter; merge",
+          table.concat(owners[target.name], "' and '"), target.name)
+      end
       if not item.part or layers[item.layer].part_names[place] == item.part then
         out[#out + 1] = { name = target.name, item = item }
       end
