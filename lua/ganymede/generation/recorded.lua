@@ -80,7 +80,7 @@ local function record(self, kept)
   failure.let_stops_pass(graph)
   forget(self)
   self.off = true
-  say(failure.text(graph))
+  log.info("generate: steps are not recorded, and cost the host more: %s", failure.text(graph))
   return false
 end
 
