@@ -2,11 +2,11 @@
 -- part of the keys and values alone.
 -- ranks: 2 4
 local against = require "spec.tensor.against_serial"
+local alone = require "spec.generation.alone"
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local ranks = require "ganymede.job.ranks"
-local tables = require "spec.support.tables"
 
 local meshes = ({
   [2] = { { name = "a ring", sequence = { size = 2, mode = "ring" } },
@@ -31,21 +31,6 @@ local makers = {
   end,
 }
 
-local function lines_of(make, opt)
-  core.set_seed(3)
-  local lines = {}
-  for i, row in ipairs(gm.generate(make(), opt)) do lines[i] = table.concat(row.tokens, " ") .. " " .. row.ended end
-  return lines
-end
-
--- The same on one rank alone, which this rank is for the time of the call.
-local function alone(mesh, make, opt)
-  against.install { data = core.world() }
-  local lines = lines_of(make, opt)
-  against.install(tables.without(mesh, "name"))
-  return lines
-end
-
 for _, mesh in ipairs(meshes) do
   describe("generation in " .. mesh.name, function()
     against.throughout(mesh, setup, teardown)
@@ -54,14 +39,14 @@ for _, mesh in ipairs(meshes) do
       for _, make in ipairs(makers) do
         for _, list in ipairs { prompts, { { 5, 9, 33 }, { 4, 4, 1 } }, { { 7 } } } do
           local opt = { prompts = list, max_tokens = 11 }
-          assert.same(alone(mesh, make, opt), lines_of(make, opt))
+          assert.same(alone.want(mesh, make, opt), alone.lines(make, opt))
         end
       end
     end)
 
     it("draws as one rank does, and all ranks alike", function()
       local opt = { prompts = prompts, max_tokens = 8, temperature = 1.5, top_k = 30, seed = 4 }
-      local want, here = alone(mesh, llama, opt), lines_of(llama, opt)
+      local want, here = alone.want(mesh, llama, opt), alone.lines(llama, opt)
       assert.same(want, here)
       for _, there in ipairs(ranks.texts(table.concat(here, "\n"))) do assert.equal(table.concat(here, "\n"), there) end
     end)

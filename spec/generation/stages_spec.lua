@@ -1,10 +1,10 @@
 --- Generation on the stages of a pipeline writes what one rank writes, whatever the number of prompts.
 -- ranks: 2 4
 local against = require "spec.tensor.against_serial"
+local alone = require "spec.generation.alone"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local ranks = require "ganymede.job.ranks"
-local tables = require "spec.support.tables"
 
 local meshes = ({
   [2] = { { name = "two stages", pipeline = 2 } },
@@ -24,21 +24,6 @@ local makers = {
   end,
 }
 
-local function tokens_of(make, opt)
-  core.set_seed(3)
-  local lines = {}
-  for i, row in ipairs(gm.generate(make(), opt)) do lines[i] = table.concat(row.tokens, " ") .. " " .. row.ended end
-  return lines
-end
-
--- The same on one rank alone, which this rank is for the time of the call.
-local function alone(mesh, make, opt)
-  against.install { data = core.world() }
-  local lines = tokens_of(make, opt)
-  against.install(tables.without(mesh, "name"))
-  return lines
-end
-
 for _, mesh in ipairs(meshes) do
   describe("generation on " .. mesh.name, function()
     against.throughout(mesh, setup, teardown)
@@ -48,7 +33,7 @@ for _, mesh in ipairs(meshes) do
         local make = makers[name]
         for _, count in ipairs { 1, 2, 5 } do
           local opt = { prompts = { unpack(prompts, 1, count) }, max_tokens = count == 5 and 9 or 6 }
-          assert.same(alone(mesh, make, opt), tokens_of(make, opt))
+          assert.same(alone.want(mesh, make, opt), alone.lines(make, opt))
         end
       end)
     end
@@ -57,16 +42,16 @@ for _, mesh in ipairs(meshes) do
       local opt = { prompts = { { 50, 41, 3, 3, 8, 1, 0 }, { 7 }, { 5, 9, 33 } }, max_tokens = 30 }
       local want = {}
       for i, prompt in ipairs(opt.prompts) do
-        want[i] = alone(mesh, makers["a tied gpt"], { prompts = { prompt }, max_tokens = 30 })[1]
+        want[i] = alone.want(mesh, makers["a tied gpt"], { prompts = { prompt }, max_tokens = 30 })[1]
         assert.matches("positions$", want[i])
       end
-      assert.same(want, tokens_of(makers["a tied gpt"], opt))
+      assert.same(want, alone.lines(makers["a tied gpt"], opt))
     end)
 
     it("ends each prompt by itself, and draws as one rank does", function()
       local opt = { prompts = prompts, max_tokens = 12, temperature = 1.5, top_k = 30, repetition_penalty = 1.1,
         seed = 4, stop_tokens = { 1, 4, 8, 15, 22, 23, 29, 38, 44, 51 } }
-      local want, here = alone(mesh, makers.llama, opt), tokens_of(makers.llama, opt)
+      local want, here = alone.want(mesh, makers.llama, opt), alone.lines(makers.llama, opt)
       assert.same(want, here)
       local ends = table.concat(want, "\n")
       assert.truthy(ends:find("stop token", 1, true) and ends:find("length", 1, true), ends) -- both happen

@@ -216,9 +216,9 @@ or nil, f))
     test = "spec/nn/lora_spec.lua -f merge",
   },
   {
-    name = "804-cache-room", file = "lua/ganymede/nn/cache.lua",
-    find = [[ops.narrow(new[name], 2, 1, self.length):copy_(old)]],
-    replace = [[ops.narrow(new[name], 2, 1, self.length):copy_(old * 0)]],
+    name = "804-cache-room", file = "lua/ganymede/nn/rooms.lua",
+    find = [[:copy_(ops.narrow(entry[name], 2, 1, kept)) end]],
+    replace = [[:copy_(ops.narrow(entry[name], 2, 1, kept) * 0) end]],
     breaks = "kept keys and values are lost when their room grows",
     test = "spec/nn/cache_spec.lua",
   },

@@ -99,8 +99,9 @@ ulimit -f 8; env --default-signal=XFSZ GANYMEDE_ROOT=%s %s recipe.lua]]):format(
 
   it("gets what a full disk has refused when there is room again", function()
     local file = MetricsFile(path, 0)
-    local append, full = file.file, true
-    file.file = { write = function(_, line)
+    local waiting, full = file.file, true
+    local append = waiting.file
+    waiting.file = { write = function(_, line)
       if full then return nil, "full" end
       return append:write(line)
     end, close = function() append:close() end }

@@ -44,6 +44,17 @@ function parallel.axis_names(text)
   return list
 end
 
+--- Returns the number of stages of a mesh (a list of { name, size }, outermost first), and the distance of the ranks of
+-- neighbouring stages.
+function parallel.stages(mesh)
+  local inner = 1
+  for i = #mesh, 1, -1 do
+    if mesh[i].name == "pipeline" then return mesh[i].size, inner end
+    inner = inner * mesh[i].size
+  end
+  return 1, inner
+end
+
 local MOST = 2 ^ 20 -- ranks
 
 local function declare(doc, fields)

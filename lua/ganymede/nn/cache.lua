@@ -14,6 +14,7 @@
 local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
 local ops = require "ganymede.tensor.ops"
+local rooms = require "ganymede.nn.rooms"
 local Shared = require "ganymede.nn.shared_cache"
 local tensors = require "ganymede.tensor"
 
@@ -90,28 +91,13 @@ local function room_like(x, size)
   return ops.expand(ops.narrow(x, 2, 1, 1), shape):contiguous():keep()
 end
 
--- The entry of a layer, with room for `needed` positions.
-local function entry_of(self, layer, k, v, needed)
-  local entry = self.entries[layer]
-  if entry and entry.room >= needed then return entry end
-  local room = math.max(needed, entry and 2 * entry.room or self.room)
-  local new = { room = room, k = room_like(k, room), v = room_like(v, room) }
-  for _, name in ipairs(entry and { "k", "v" } or {}) do
-    local old = ops.narrow(entry[name], 2, 1, self.length)
-    ops.narrow(new[name], 2, 1, self.length):copy_(old)
-    entry[name]:release()
-  end
-  self.entries[layer] = new
-  return new
-end
-
 --- Appends keys and values (b, s, key heads, d) of a layer -> all of them (b, length + s, key heads, d).
 function Cache:extend(layer, k, v)
   if #core.layout(k).cuts[2] > 0 then
     error("a cache keeps whole sequences, but this one is cut; generate without parallel.tensor.sequence", 0)
   end
   local count = k:size(2)
-  local entry = entry_of(self, layer, k, v, self.length + count)
+  local entry = rooms.entry(self, layer, { k = k, v = v }, self.length + count, self.length, room_like)
   ops.narrow(entry.k, 2, self.length + 1, count):copy_(k)
   ops.narrow(entry.v, 2, self.length + 1, count):copy_(v)
   return ops.narrow(entry.k, 2, 1, self.length + count), ops.narrow(entry.v, 2, 1, self.length + count)

@@ -13,6 +13,7 @@ local comm = require "ganymede.job.comm"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
+local rooms = require "ganymede.nn.rooms"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 local stream = require "ganymede.nn.stream"
 local tensors = require "ganymede.tensor"
@@ -95,26 +96,11 @@ local function room_like(x, size)
   return tensors.zeros(shape, { dtype = x:dtype() }):keep()
 end
 
-local function entry_of(self, layer, k, v, needed)
-  local entry = self.entries[layer]
-  if entry and entry.room >= needed then return entry end
-  local room = math.max(needed, entry and 2 * entry.room or self.room)
-  local new = { room = room, k = room_like(k, room), v = room_like(v, room) }
-  for _, name in ipairs(entry and { "k", "v" } or {}) do
-    if #self.own > 0 then
-      ops.narrow(new[name], 2, 1, #self.own):copy_(ops.narrow(entry[name], 2, 1, #self.own))
-    end
-    entry[name]:release()
-  end
-  self.entries[layer] = new
-  return new
-end
-
 -- Keeps what is this rank's of the keys and values (b, s, heads, d) of a call.
 local function keep(self, layer, k, v)
   local count, before = #self.new, #self.own
   local blocks = { k = k:local_tensor(), v = v:local_tensor() }
-  local entry = entry_of(self, layer, blocks.k, blocks.v, before + count)
+  local entry = rooms.entry(self, layer, blocks, before + count, before, room_like)
   if count == 0 then return entry end
   for name, block in pairs(blocks) do
     ops.narrow(entry[name], 2, before + 1, count):copy_(ops.narrow(block, 2, 1, count))

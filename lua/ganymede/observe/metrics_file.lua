@@ -11,7 +11,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
-local log = require "ganymede.base.log"
+local WaitingFile = require "ganymede.observe.waiting_file"
 
 local MetricsFile = {}
 MetricsFile.__index = MetricsFile
@@ -35,30 +35,8 @@ end
 local function new(_, path, step)
   local lines = step > 0 and kept(path, step) or {}
   core.write_whole(path, table.concat(lines))
-  return setmetatable({ path = path, file = core.append_open(path), last = lines[#lines], lost = 0,
-    waiting = { first = 1, last = 0 } }, MetricsFile)
-end
-
--- Writes the waiting lines, oldest first. Returns nil, or the reason why the system refuses.
-local function flush(self)
-  local waiting = self.waiting
-  while waiting.first <= waiting.last do
-    local ok, why = self.file:write(waiting[waiting.first])
-    if not ok then return why end
-    waiting[waiting.first], waiting.first = nil, waiting.first + 1
-  end
-end
-
-local function count(waiting) return waiting.last - waiting.first + 1 end
-
-local function add(self, line)
-  local waiting = self.waiting
-  if count(waiting) == WAIT_AT_MOST then
-    self.lost = self.lost + 1
-    return
-  end
-  waiting.last = waiting.last + 1
-  waiting[waiting.last] = line
+  local file = WaitingFile { path = path, what = "lines", of = "metrics", most = WAIT_AT_MOST }
+  return setmetatable({ file = file, last = lines[#lines] }, MetricsFile)
 end
 
 --- Adds a line. The evaluation of a step that an earlier run has already written is not written again.
@@ -66,22 +44,10 @@ function MetricsFile:write(event)
   local line = json.encode(event) .. "\n"
   if line == self.last then return end
   self.last = line
-  add(self, line)
-  local why = flush(self)
-  if why and not self.said then
-    log.warn("%s; training goes on, its lines wait in memory", why)
-  elseif self.said and not why then
-    log.info("%s can be written again", self.path)
-  end
-  self.said = why
+  self.file:write(line)
 end
 
 --- Closes the file, and warns if lines could not be written.
-function MetricsFile:close()
-  local why = flush(self)
-  self.file:close()
-  local lost = count(self.waiting) + self.lost
-  if lost > 0 then log.warn("%d lines of metrics were lost: %s", lost, why or self.path .. " was full for too long") end
-end
+function MetricsFile:close() self.file:close() end
 
 return setmetatable(MetricsFile, { __call = new })

@@ -16,8 +16,8 @@
 local bit = require "bit"
 local core = require "ganymede.core"
 local ffi = require "ffi"
-local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
+local WaitingFile = require "ganymede.observe.waiting_file"
 
 local TensorBoard = {}
 TensorBoard.__index = TensorBoard
@@ -103,30 +103,11 @@ end
 
 local opened = 0 -- files of this process, for their names
 
--- Writes what waits. Returns nil, or the reason why the system refuses.
-local function flush(self)
-  if #self.waiting == 0 then return end
-  local ok, why = self.file:write(table.concat(self.waiting))
-  if not ok then return why end
-  self.waiting, self.bytes = {}, 0
-end
-
 -- Adds an Event: its time, its step, and fields of what it says.
 local function add(self, step, fields)
   local text = record(double_field(1, self.began + core.now() - self.now) .. (step > 0 and int_field(2, step) or "")
     .. fields)
-  if self.bytes + #text > WAIT_AT_MOST then
-    self.lost = self.lost + 1
-  else
-    self.waiting[#self.waiting + 1], self.bytes = text, self.bytes + #text
-  end
-  local why = flush(self)
-  if why and not self.said then
-    log.warn("%s; training goes on, its events wait in memory", why)
-  elseif self.said and not why then
-    log.info("%s can be written again", self.path)
-  end
-  self.said = why
+  self.file:write(text)
 end
 
 --- Opens a new file in a folder, which it makes. step: the number of steps that the run has already made.
@@ -135,8 +116,8 @@ local function new(_, folder, step)
   opened = opened + 1
   local process, began = core.process(), os.time()
   local path = ("%s/events.out.tfevents.%010d.%s.%d.%d"):format(folder, began, process.host, process.pid, opened)
-  local self = setmetatable({ path = path, file = core.append_open(path), waiting = {}, bytes = 0, lost = 0,
-    began = began, now = core.now() }, TensorBoard)
+  local file = WaitingFile { path = path, what = "events", most_bytes = WAIT_AT_MOST }
+  local self = setmetatable({ file = file, began = began, now = core.now() }, TensorBoard)
   add(self, 0, bytes_field(3, "brain.Event:2"))
   if step > 0 then add(self, step + 1, bytes_field(7, int_field(1, 1))) end
   return self
@@ -180,10 +161,7 @@ function TensorBoard:close(status)
     hparams(self, "_hparams_/session_end_info", bytes_field(4,
       int_field(1, status == "success" and 1 or 2) .. double_field(2, self.began + core.now() - self.now)))
   end
-  local why = flush(self)
   self.file:close()
-  local lost = #self.waiting + self.lost
-  if lost > 0 then log.warn("%d events of %s were lost: %s", lost, self.path, why or "it was full for too long") end
 end
 
 return setmetatable(TensorBoard, { __call = new })

@@ -38,9 +38,8 @@ end
 
 -- The part of the step in which a mean rank neither computes nor waits for other axes than the pipeline's.
 local function bubble_of(replay, mesh, world)
-  local stages, used = 1, 0
-  for _, axis in ipairs(mesh) do stages = axis.name == "pipeline" and axis.size or stages end
-  if stages == 1 then return nil end
+  if parallel.stages(mesh) == 1 then return nil end
+  local used = 0
   for _, class in ipairs(replay.classes) do
     used = used + class.count * class.busy
     for group, seconds in pairs(class.exposed) do
@@ -52,16 +51,9 @@ end
 
 -- Returns the list of { stage, peak_bytes, parameter_bytes }: the most of all roles of each stage.
 local function memory_of(roles, mesh)
-  local rows, inner, stages = {}, 1, 1
-  for i = #mesh, 1, -1 do
-    if mesh[i].name == "pipeline" then
-      stages = mesh[i].size
-      break
-    end
-    inner = inner * mesh[i].size
-  end
+  local rows, stages, distance = {}, parallel.stages(mesh)
   for _, role in ipairs(roles) do
-    local stage = stages > 1 and math.floor(role.rank / inner) % stages or 0
+    local stage = math.floor(role.rank / distance) % stages
     local row = rows[stage + 1] or { stage = stage, peak_bytes = 0, parameter_bytes = 0 }
     rows[stage + 1] = row
     for _, key in ipairs { "peak_bytes", "parameter_bytes" } do

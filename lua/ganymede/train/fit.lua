@@ -325,7 +325,7 @@ fit.run_options = run_options
 function fit.run(trainer, run)
   trainer.run_directory = function() return folder(run) end
   trainer.checkpoint_directory = function()
-    local out = folder(run)
+    local out = trainer.run_directory()
     return out and out .. "/checkpoints"
   end
   local meter = energy.start()

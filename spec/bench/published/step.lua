@@ -13,6 +13,7 @@ local core = require "ganymede.core"
 local files = require "ganymede.base.machine"
 local json = require "ganymede.base.json"
 local machines = require "ganymede.plan.machine"
+local parallel = require "ganymede.job.parallel"
 local rehearsal = require "ganymede.job.rehearsal"
 local software = require "software"
 
@@ -61,18 +62,6 @@ local function tokens_of(folder)
   return "data.train.path=" .. path
 end
 
-local function stage_ranks(mesh)
-  local stride, stages = 1, 1
-  for i = #mesh, 1, -1 do
-    if mesh[i].name == "pipeline" then
-      stages = mesh[i].size
-      break
-    end
-    stride = stride * mesh[i].size
-  end
-  return stages, stages > 1 and stride or 0
-end
-
 local function rehearse(s, pieces, rank, folder, path)
   local kept = files.read(path .. ".json")
   if not kept and step.kept_only then error("it has not been rehearsed", 0) end
@@ -100,13 +89,10 @@ end
 
 -- Returns the role of each rank of the mesh in the order of axes of the software: its stage + 1.
 local function roles_of(mesh)
-  local world, stride, stages = 1, 1, 1
-  for i = #mesh, 1, -1 do
-    if mesh[i].name == "pipeline" then stages, stride = mesh[i].size, world end
-    world = world * mesh[i].size
-  end
-  local out = {}
-  for rank = 0, world - 1 do out[rank + 1] = stages > 1 and math.floor(rank / stride) % stages + 1 or 1 end
+  local stages, stride = parallel.stages(mesh)
+  local world, out = 1, {}
+  for _, axis in ipairs(mesh) do world = world * axis.size end
+  for rank = 0, world - 1 do out[rank + 1] = math.floor(rank / stride) % stages + 1 end
   return out
 end
 
@@ -114,7 +100,7 @@ end
 local function simulated(s, pieces, about, how, folder)
   local key = name_of(table.concat(settings_of(s, pieces), " "))
   local first = rehearse(s, pieces, 0, folder, ("%s/%s.1"):format(folder, key))
-  local stages, stride = stage_ranks(first.mesh)
+  local stages, stride = parallel.stages(first.mesh)
   local paths, bytes = {}, 0
   for i = 1, stages do
     local path = ("%s/%s.%d"):format(folder, key, i)

@@ -190,18 +190,11 @@ local function is_of_layers(names)
   return true
 end
 
--- The place of the last op that makes products.
-local function last_product(events)
-  local last = 0
-  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
-  return last
-end
-
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
 -- recomputation only adds to it. mesh: a list of { name, size }.
 function bounds.of_rank(events, mesh, m)
-  local total, passes, begun, last = 0, 0, {}, last_product(events)
+  local total, passes, begun, last = 0, 0, {}, rates.last_product(events)
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local seconds = rates.op(m, e)

@@ -53,12 +53,6 @@ end
 
 -- ---------------------------------------------------------------- what they say
 
-local function last_product(events)
-  local last = 0
-  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
-  return last
-end
-
 -- Seconds of an op at least, of all its pieces on all ranks together.
 local function seconds_of(m, e)
   return e.products > 0 and e.products / rates.most_products(m, e.dtype or "", e.size) or rates.least_moves(m, e)
@@ -67,7 +61,7 @@ end
 -- Seconds of a step at least, on ranks that share it evenly: of its passes (up to the last product; products, and ops
 -- without), and of its update; and the ops of the passes.
 local function floors(m, events)
-  local last, out = last_product(events), { passes = 0, update = 0, ops = 0, products = 0 }
+  local last, out = rates.last_product(events), { passes = 0, update = 0, ops = 0, products = 0 }
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local where = i <= last and "passes" or "update"
@@ -98,7 +92,7 @@ local function by_section(m, events, few, sections, recomputes)
   end
   local function each(list, fn)
     local backward = false
-    for i = 1, last_product(list) do
+    for i = 1, rates.last_product(list) do
       local e = list[i]
       backward = backward or e.kind == "op" and e.name:find "_grad$" ~= nil
       local at = e.kind == "op" and e.path and section_of(sections, e.path)

@@ -10,6 +10,13 @@
 -- @module ganymede.plan.search.rates
 local rates = {}
 
+--- The place of the last op that makes products in a list of events; 0: there is none.
+function rates.last_product(events)
+  local last = 0
+  for i, e in ipairs(events) do last = e.kind == "op" and e.products > 0 and i or last end
+  return last
+end
+
 -- ---------------------------------------------------------------- ops
 
 -- The row that names the op and the dtype most exactly.
