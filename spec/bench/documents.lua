@@ -4,20 +4,10 @@
 --     ./ganymede run spec/bench/documents.lua
 --
 -- f32, one row of 4096 positions, 4 heads of 64 numbers, the best of six runs each.
-local core = require "ganymede.core"
 local gm = require "ganymede"
+local measure = require "attention_time"
 
 local POSITIONS = 4096
-
-local function best(fn)
-  local least = math.huge
-  for _ = 1, 6 do
-    local start = os.clock()
-    fn()
-    least = math.min(least, os.clock() - start)
-  end
-  return least
-end
 
 -- Rows of n equal documents; nil: without limits.
 local function limits_of(n)
@@ -27,23 +17,11 @@ local function limits_of(n)
   return gm.ops.narrow(gm.ops.documents(gm.tensor({ segments }, { dtype = "i64" })), 3, 1, 2)
 end
 
-local function measure(x, limits)
-  local attrs, saved = { causal = true }, nil
-  local forward = best(function()
-    saved = core.run_op("cpu", "attention", { x, x, x, nil, limits, n = 5 }, { true, true, n = 2 }, attrs)
-  end)
-  local backward = best(function()
-    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 8 },
-      { true, true, true, n = 3 }, attrs)
-  end)
-  return forward, backward
-end
-
 gm.scope(function()
   local x = gm.normal({ 1, POSITIONS, 4, 64 }, { seed = 1 })
-  local whole = { measure(x) }
+  local whole = { measure(x, { causal = true }) }
   local function show(name, n)
-    local forward, backward = measure(x, limits_of(n))
+    local forward, backward = measure(x, { causal = true }, limits_of(n))
     print(("%-22s forward %6.1f ms, %.3f   backward %6.1f ms, %.3f"):format(name, 1e3 * forward, forward / whole[1],
       1e3 * backward, backward / whole[2]))
   end

@@ -2,33 +2,11 @@
 --
 --     ./ganymede run spec/bench/windows.lua
 --
--- f32, one sample of 4096 positions, 4 heads of 64 numbers, the best of four runs each.
-local core = require "ganymede.core"
+-- f32, one sample of 4096 positions, 4 heads of 64 numbers, the best of six runs each.
 local gm = require "ganymede"
+local measure = require "attention_time"
 
 local POSITIONS = 4096
-
-local function best(fn)
-  local least = math.huge
-  for _ = 1, 4 do
-    local start = os.clock()
-    fn()
-    least = math.min(least, os.clock() - start)
-  end
-  return least
-end
-
-local function measure(x, attrs)
-  local inputs, saved = { x, x, x, nil, n = 5 }, nil
-  local forward = best(function()
-    saved = core.run_op("cpu", "attention", inputs, { true, true, n = 2 }, attrs)
-  end)
-  local backward = best(function()
-    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, n = 8 }, { true, true, true, n = 3 },
-      attrs)
-  end)
-  return forward, backward
-end
 
 gm.scope(function()
   local x = gm.normal({ 1, POSITIONS, 4, 64 }, { seed = 1 })

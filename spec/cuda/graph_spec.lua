@@ -6,6 +6,7 @@
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
+local graphs = require "spec.kernels.graphs"
 local run_host = require "spec.support.run_host"
 
 before_each(require("spec.support.collected")) -- memory().live then counts nothing of the examples before
@@ -27,16 +28,7 @@ local counted = core.device().description:find "emulated GPU" and emulation.coun
 
 local function list(t) return t:totable() end
 
--- What fn records, as a graph; fn's error, after the recording was dropped.
-local function record(fn)
-  core.graph_begin()
-  local ok, err = pcall(fn)
-  if not ok then
-    core.graph_drop()
-    error(err, 0)
-  end
-  return core.graph_end()
-end
+local record = graphs.record
 
 describe("a graph", function()
   it("runs when it is replayed, as often, with what its tensors then hold", function()
@@ -187,16 +179,6 @@ describe("a graph", function()
   end)
 
   describe("cannot hold", function()
-    -- The device is as before: ops run at once, and a graph can be recorded.
-    local function is_usable()
-      assert.same({ 2, 3 }, list(gm.tensor { 1, 2 } + 1))
-      local y = gm.zeros { 2 }
-      local g = record(function() y:copy_(y + 1) end)
-      g:replay()
-      assert.same({ 1, 1 }, list(y))
-      g:close()
-    end
-
     it("a read: it says so, and where, and the device goes on", function()
       local x, reserved = gm.zeros { 2 }, core.memory().live
       assert.error_matches(function()
@@ -211,7 +193,7 @@ describe("a graph", function()
       end, "reading 8 bytes cannot be part of a graph.*blocks.3.mlp: add")
       assert.same({ 0, 0 }, list(x))
       assert.equal(reserved, core.memory().live)
-      is_usable()
+      graphs.is_usable()
     end)
 
     it("a read that somebody swallows: the recording has no end", function()
@@ -219,13 +201,13 @@ describe("a graph", function()
       core.graph_begin()
       pcall(list, x)
       assert.error_matches(core.graph_end, "reading 8 bytes cannot be part of a graph")
-      is_usable()
+      graphs.is_usable()
     end)
 
     it("another recording", function()
       assert.error_matches(function() record(function() core.graph_begin() end) end, "being recorded .* already")
       assert.error_matches(core.graph_end, "no graph is being recorded")
-      is_usable()
+      graphs.is_usable()
     end)
 
     it("more memory than there is", function()
@@ -240,7 +222,7 @@ describe("a graph", function()
         end)
       end, "out of memory")
       core.memory_limit(limit)
-      is_usable()
+      graphs.is_usable()
     end)
   end)
 

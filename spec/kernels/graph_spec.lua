@@ -3,6 +3,7 @@
 -- spec/cuda/graph_spec.lua is about those of a GPU.
 local core = require "ganymede.core"
 local gm = require "ganymede"
+local graphs = require "spec.kernels.graphs"
 
 local ops = gm.ops
 
@@ -10,25 +11,7 @@ before_each(require("spec.support.collected")) -- memory().live then counts noth
 
 local function list(t) return t:totable() end
 
-local function record(fn)
-  core.graph_begin()
-  local ok, err = pcall(fn)
-  if not ok then
-    core.graph_drop()
-    error(err, 0)
-  end
-  return core.graph_end()
-end
-
--- The device is as before: ops run at once, and a graph can be recorded.
-local function is_usable()
-  assert.same({ 2, 3 }, list(gm.tensor { 1, 2 } + 1))
-  local y = gm.zeros { 2 }
-  local g = record(function() y:copy_(y + 1) end)
-  g:replay()
-  assert.same({ 1, 1 }, list(y))
-  g:close()
-end
+local record = graphs.record
 
 describe("a graph of the CPU", function()
   it("runs when it is replayed, as often, with what its tensors then hold", function()
@@ -118,7 +101,7 @@ describe("a graph of the CPU", function()
     assert.error_matches(function() record(function() return (x + 1):totable() end) end, "work of the host")
     assert.error_matches(function() record(function() return x + gm.tensor { 1, 2 } end) end, "work of the host")
     assert.error_matches(function() record(function() return x:get(1) end) end, "work of the host")
-    is_usable()
+    graphs.is_usable()
   end)
 
   it("has no end if somebody swallows that", function()
@@ -126,12 +109,12 @@ describe("a graph of the CPU", function()
     core.graph_begin()
     pcall(list, x)
     assert.error_matches(core.graph_end, "work of the host")
-    is_usable()
+    graphs.is_usable()
   end)
 
   it("is recorded alone", function()
     assert.error_matches(function() record(function() core.graph_begin() end) end, "being recorded .* already")
     assert.error_matches(core.graph_end, "no graph is being recorded")
-    is_usable()
+    graphs.is_usable()
   end)
 end)

@@ -1,0 +1,25 @@
+--- CPU time of attention and of its gradient, for benches of what is left out: measure(x, attrs, limits) -> seconds
+-- forward, seconds backward, the best of six runs each. x (b, s, h, d): queries, keys, values and gradient.
+local core = require "ganymede.core"
+
+local function best(fn)
+  local least = math.huge
+  for _ = 1, 6 do
+    local start = os.clock()
+    fn()
+    least = math.min(least, os.clock() - start)
+  end
+  return least
+end
+
+return function(x, attrs, limits)
+  local saved
+  local forward = best(function()
+    saved = core.run_op("cpu", "attention", { x, x, x, nil, limits, n = 5 }, { true, true, n = 2 }, attrs)
+  end)
+  local backward = best(function()
+    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 8 },
+      { true, true, true, n = 3 }, attrs)
+  end)
+  return forward, backward
+end
