@@ -66,6 +66,7 @@ static int protected_main(lua_State *L)
     lua_pushboolean(L, 1);
     lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* set_path reads the environment */
     luaL_openlibs(L);
+    gm_replace_next(L);
     gm_preload(L, f->rank);
     set_path(L, f->root);
     gm_add_module_searcher(L, f->root);
