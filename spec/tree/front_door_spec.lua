@@ -40,6 +40,13 @@ for p; do grep -qx "$p" "$GANYMEDE_TEST/installed" && printf '%s=installed ' "$p
 true
 ]])
     fake("apt-get", [[
+if [ "$1" = -s ]; then # what would it do?
+  [ ! -e "$GANYMEDE_TEST/no-lists" ] && [ ! -e "$GANYMEDE_TEST/offline" ] || exit 100
+  grep -qx "$4" "$GANYMEDE_TEST/unknown" 2>/dev/null && exit 100
+  grep -qx "$4" "$GANYMEDE_TEST/displaces" 2>/dev/null && echo "Remv neovim [0.7]"
+  echo "Inst $4"
+  exit 0
+fi
 echo "apt-get $*" >>"$GANYMEDE_TEST/log"
 if [ -e "$GANYMEDE_TEST/offline" ]; then echo "E: Temporary failure resolving 'deb.debian.org'"; exit 100; fi
 case " $* " in
@@ -169,8 +176,30 @@ fi
 
   it("updates the lists of packages when they are missing", function()
     shell.write(folder .. "/no-lists", "")
+    shell.write(folder .. "/unknown", "libluajit2-5.1-dev\n") -- as the new lists say
     assert.equal(0, door().code)
     assert.truthy(log():find "install.-\napt%-get %-q %-y update\napt%-get [^\n]*install")
+    local _, last = log():find "\napt%-get %-q %-y update\n"
+    assert.truthy(log():find(" libluajit-5.1-dev ", last, true))
+    assert.falsy(log():find("libluajit2", last, true))
+  end)
+
+  it("takes the first of several packages that will do, and displaces none of others for it", function()
+    local function installed() return shell.read(folder .. "/installed") end
+    assert.equal(0, door().code)
+    assert.truthy(installed():find("\nlibluajit2-5.1-dev\n", 1, true))
+    assert.falsy(installed():find("\nlibluajit-5.1-dev\n", 1, true))
+    for _, reason in ipairs { "unknown", "displaces" } do
+      shell.run(("rm -rf %s/build %s/unknown; : >%s/installed"):format(shell.quote(top), folder, folder))
+      shell.write(folder .. "/" .. reason, "libluajit2-5.1-dev\n")
+      assert.equal(0, door().code)
+      assert.truthy(installed():find("\nlibluajit-5.1-dev\n", 1, true), reason)
+      assert.falsy(installed():find("\nlibluajit2-5.1-dev\n", 1, true), reason)
+    end
+    shell.write(folder .. "/log", "") -- one of them is there: nothing to do
+    shell.run("rm -rf " .. shell.quote(top .. "/build"))
+    assert.equal(0, door().code)
+    assert.falsy(log():find("apt-get", 1, true))
   end)
 
   it("says when the package server cannot be reached, and what to run later", function()

@@ -2,6 +2,7 @@
 --
 -- Each line is ok, warn or fail. fail means that training on the CPU would not work. The exit status is 1 if a line
 -- fails, otherwise 0.
+local compiler = require "ganymede.base.compiler"
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
@@ -28,6 +29,11 @@ check("luajit", function()
   if not facts.gc64 and ffi.abi "64bit" then
     return "fail", text .. ": Lua objects are confined to the low 2 GB",
       "apt-get install --reinstall libluajit-5.1-2, or build LuaJIT with gc64", facts
+  end
+  facts.wrong = json.array(compiler.wrong)
+  if #compiler.wrong > 0 then
+    return "warn", ("%s, compiler off, because it compiles wrongly: %s; recipes run slower"):format(text,
+      table.concat(compiler.wrong, "; ")), compiler.advice, facts
   end
   if not on then return "warn", text .. ", compiler off: recipes run slower", "see LuaJIT's -jon", facts end
   return "ok", text, nil, facts

@@ -4,6 +4,7 @@
 -- its options to a parser of lua-argparse; run(args) returns the exit status or nil; prints is true if the verb has the
 -- purpose to print something. main catches every error of a verb, prints it once on standard error, and returns the
 -- exit status (ganymede.base.failure). The trap: specs and `demo` call main, so nothing here may end the process.
+require("ganymede.base.compiler").start()
 require "ganymede.base.public"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"

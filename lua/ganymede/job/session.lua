@@ -1,4 +1,5 @@
 --- What run, check and repl share: they open the device, join the ranks of a job, and turn interrupts into errors.
+local compiler = require "ganymede.base.compiler"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
@@ -58,6 +59,10 @@ end
 -- the mesh, and checks that all ranks were given the same (ganymede.job.ranks). Returns the context of this process.
 -- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values).
 function session.join(settings, about)
+  if #compiler.wrong > 0 and ranks.is_first() then
+    log.warn("this LuaJIT compiles wrongly: %s; it interprets Lua code instead, which is slower: %s",
+      table.concat(compiler.wrong, "; "), compiler.advice)
+  end
   about = about or {}
   local plan, message = parallel.resolve(settings.parallel, core.world())
   if not plan then failure(2, "%s", message) end
