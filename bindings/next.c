@@ -1,11 +1,11 @@
 /* next.c - pairs and next for all Lua code of this process, which LuaJIT does not compile.
  *
  * LuaJIT compiles `next`, and loops over `pairs` and `next`, since September 2021, and wrongly in several ways:
- *   - nested loops end early without an error (its issues 827 and 1510; Debian 12's version does so);
+ *   - nested loops end early without an error (its issues 827 and 1510);
  *   - an exit leads back into the loop (issue 1000);
- *   - until April 2022, the two results of `next` are swapped with half of their bits: an address of a table loses its
- *     upper half and the process ends with a segmentation fault (issue 829: "JIT produces invalid code on x64"). Whether
- *     this happens depends on addresses: one run in a hundred of a spec that copies many tables, with Debian 12's.
+ *   - until April 2022, the two results of `next` are swapped with half of their bits: an address of a table loses
+ *     its upper half, and the process ends with a segmentation fault (issue 829). Whether this happens depends on
+ *     addresses: one run in a hundred of a spec that copies many tables, with Debian 12's libluajit-5.1-2.
  * All three need the built-in `next`: instructions for loops check for it, and the compiler knows it by its number. What
  * is around a call of these functions is still compiled. */
 #include "open.h"
