@@ -6,7 +6,7 @@
  *   - until April 2022, the two results of `next` are swapped with half of their bits: an address of a table loses
  *     its upper half, and the process ends with a segmentation fault (issue 829). Whether this happens depends on
  *     addresses: one run in a hundred of a spec that copies many tables, with Debian 12's libluajit-5.1-2.
- * All three need the built-in `next`: instructions for loops check for it, and the compiler knows it by its number. What
+ * All three need the built-in `next`: instructions for loops check for it, and the compiler knows it by a number. What
  * is around a call of these functions is still compiled. */
 #include "open.h"
 
