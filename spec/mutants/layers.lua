@@ -103,7 +103,7 @@ or nil, f))
     find = [[if heads % ranks == 0 then return end]],
     replace = [[if ranks > 0 then return end]],
     breaks = "heads that cannot be shared out are not refused",
-    test = "spec/sequence/attention_spec.lua -f share",
+    test = "spec/sequence/attention_spec.lua -f 'divided evenly'",
   },
   {
     name = "227-balance-load", file = "lua/ganymede/nn/router.lua",
