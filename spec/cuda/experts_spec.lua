@@ -194,7 +194,7 @@ describe("training with experts on a GPU #ranks", function()
   end
 
   it("has the losses of the CPU, on one rank and with experts over two", function()
-    local steps = 20
+    local steps = job.steps(20)
     local want = train(recipe, "cpu", 1, steps, { "dtype=f64" })
     check(want, train(recipe, "cuda", 1, steps, { "dtype=f64" }), steps)
     local two = train(recipe, "cuda", 2, steps, { "dtype=f64", "parallel={expert=2}" })

@@ -157,7 +157,7 @@ end)
 
 describe("a rank that is stopped when the time limit passes", function()
   it("is named, and so is the limit", function()
-    local result = run("if rank == 2 then fault() kill 'STOP' end while true do end", { "--timeout", "2" })
+    local result = run("if rank == 2 then fault() kill 'STOP' end sum(gm.ones { 4 })", { "--timeout", "2" })
     check(result, 7, "the run did not end within 2 seconds (--timeout)")
     assert.is_truthy(result.err:find("rank 2 was stopped by signal 19", 1, true), result.err)
   end)

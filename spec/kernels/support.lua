@@ -13,6 +13,7 @@
 -- reference rounds like the table, and twice the bound is allowed. In bf16 and f16 tables compute in f32, as the
 -- bounds say, and round once: where the two lie on both sides of a tie, the results are neighbours, a unit apart.
 local core = require "ganymede.core"
+local full = require "spec.support.full"
 local gm = require "ganymede"
 local ffi = require "ffi"
 
@@ -133,15 +134,20 @@ function support.magnitude(t)
   return core.run_op("ref", "unary", { n = 1, support.copy(t, "f64") }, { n = 1, true }, { ["function"] = "abs" })[1]
 end
 
---- One output of an op on the reference, in f64 whatever the inputs are (integers stay).
-function support.reference(op, inputs, attrs, which, count)
-  local wide, outputs = { n = inputs.n or #inputs }, { n = count or 1 }
+--- The `count` outputs of an op on the reference, in f64 whatever the inputs are (integers stay).
+function support.references(op, inputs, attrs, count)
+  local wide, outputs = { n = inputs.n or #inputs }, { n = count }
   for i = 1, wide.n do
     local t = inputs[i]
     wide[i] = t and (support.wide(t:dtype()) == "f32" and support.copy(t, "f64") or t)
   end
   for i = 1, outputs.n do outputs[i] = true end
-  return core.run_op("ref", op, wide, outputs, attrs)[which or 1]
+  return unpack(core.run_op("ref", op, wide, outputs, attrs), 1, count)
+end
+
+--- One of them.
+function support.reference(op, inputs, attrs, which, count)
+  return (select(which or 1, support.references(op, inputs, attrs, count or 1)))
 end
 
 -- ---------------------------------------------------------------- tolerances
@@ -350,14 +356,23 @@ function support.refuses(op, inputs, outputs, attrs, message)
   end
 end
 
---- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope. f16 differs
--- from bf16 in its casts alone, which the op `copy` tries in every layout: elsewhere the first does for it.
+-- The layouts of one example of support.each. f16 differs from bf16 in its casts alone, which the op `copy` tries in
+-- every layout: elsewhere the first does for it. Code for layouts does not depend on sizes: small shapes meet all of
+-- them in every dtype, and large ones the first and, over dtypes and shapes, each of the others in turn.
+local function layouts_of(name, shape, layout_names, d, s)
+  local elements = 1
+  for _, n in ipairs(shape) do elements = elements * n end
+  if support.dtypes[d] == "f16" and not name:find "^copy" then return { layout_names[1] } end
+  if full or elements < 4096 or #layout_names < 3 then return layout_names end
+  return { layout_names[1], layout_names[(d + s) % (#layout_names - 1) + 2] }
+end
+
+--- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope.
 function support.each(it, name, shapes, layout_names, body)
-  for _, dtype in ipairs(support.dtypes) do
-    for _, shape in ipairs(shapes) do
+  for d, dtype in ipairs(support.dtypes) do
+    for s, shape in ipairs(shapes) do
       it(("%s %s %s"):format(name, dtype, support.show(shape)), function()
-        local one = dtype == "f16" and not name:find "^copy"
-        for _, layout in ipairs(one and { layout_names[1] } or layout_names) do
+        for _, layout in ipairs(layouts_of(name, shape, layout_names, d, s)) do
           gm.scope(function() body(dtype, shape, layout) end)
         end
       end)

@@ -104,8 +104,7 @@ end
 --- all.
 function job.steps(n) return math.min(n, tonumber(os.getenv "GANYMEDE_SPEC_STEPS") or 6) end
 
---- Whether this is `.ci/run --full`: all of what can be compared is, and not a part that meets each of it once.
-job.full = (tonumber(os.getenv "GANYMEDE_SPEC_STEPS") or 0) >= 50
+job.full = require "spec.support.full"
 
 --- A recipe with other words: each change is { from, to }, for all places. One that is nowhere is an error.
 function job.changed(recipe, ...)
