@@ -13,8 +13,8 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "check", "simulate", "plan", "bench", "repl", "spec", "test", "tokenize", "generate", "import",
-              "export", "doctor", "demo", "docs", "version", "help" }
+cli.verbs = { "run", "sweep", "check", "simulate", "plan", "bench", "repl", "spec", "test", "tokenize",
+              "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = { "attach", "report" }
 
 local function has(list, name)
