@@ -35,4 +35,25 @@ return {
     breaks = "the smallest accuracy is the best",
     test = "spec/cli/sweep_spec.lua -f failures",
   },
+  {
+    name = "1225-report-escape", file = "lua/ganymede/observe/report/chart.lua",
+    find = [[["<"] = "&lt;", ]],
+    replace = "",
+    breaks = "names of runs are read as HTML",
+    test = "spec/cli/report_spec.lua -f executes",
+  },
+  {
+    name = "1226-report-peaks", file = "lua/ganymede/observe/report/chart.lua",
+    find = [[if not high or y > points[high][2] then high = i end]],
+    replace = [[if not high then high = i end]],
+    breaks = "a long curve loses its peaks",
+    test = "spec/cli/report_spec.lua -f peaks",
+  },
+  {
+    name = "1227-report-ranks", file = "lua/ganymede/observe/report/parts.lua",
+    find = [[sum[k + 2] = sum[k + 2] + (type]],
+    replace = [[sum[k + 2] = (type]],
+    breaks = "communication is that of the last rank, not the sum",
+    test = "spec/cli/report_spec.lua -f statistics",
+  },
 }

@@ -6,6 +6,7 @@
 -- of before. A number that is not finite is written as it is: TensorBoard marks it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
+local flat = require "ganymede.observe.flat"
 local options = require "ganymede.base.options"
 
 local TensorBoardHook = base.class("TensorBoardHook", {
@@ -22,27 +23,14 @@ local function folder_of(self, trainer)
   return self.opt.directory or run .. "/tensorboard"
 end
 
--- Adds to `out` the numbers, booleans and strings of a table of settings, by their paths.
-local function flatten(settings, prefix, out)
-  for _, key in ipairs(options.sorted_keys(settings)) do
-    local value, path = settings[key], prefix .. tostring(key)
-    if type(value) == "table" and getmetatable(value) == nil then
-      flatten(value, path .. ".", out)
-    elseif type(value) == "number" or type(value) == "boolean" or type(value) == "string" then
-      out[path] = value
-    end
-  end
-  return out
-end
-
 local function add_settings(events, config)
-  local flat, lines = flatten(config, "", {}), { "| setting | value |", "|---|---|" }
-  for _, path in ipairs(options.sorted_keys(flat)) do
-    local value = tostring(flat[path]):gsub("|", "\\|"):gsub("%s+", " ")
+  local values, lines = flat(config), { "| setting | value |", "|---|---|" }
+  for _, path in ipairs(options.sorted_keys(values)) do
+    local value = tostring(values[path]):gsub("|", "\\|"):gsub("%s+", " ")
     lines[#lines + 1] = ("| %s | %s |"):format(path, value)
   end
   events:text("settings", table.concat(lines, "\n"))
-  events:settings(flat, type(config.name) == "string" and config.name or "run")
+  events:settings(values, type(config.name) == "string" and config.name or "run")
 end
 
 function TensorBoardHook:before_train(trainer)

@@ -10,6 +10,7 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local MetricsFile = require "ganymede.observe.metrics_file"
 
 local Folder = {}
 Folder.__index = Folder
@@ -85,7 +86,7 @@ end
 
 -- Adds the numbers of a line of metrics.jsonl, up to a step, to what was found.
 local function take(found, event, steps)
-  if type(event) ~= "table" or type(event.step) ~= "number" or steps and event.step > steps then return end
+  if steps and event.step > steps then return end
   if type(event.test) == "table" then
     if not steps or event.step == steps then found.test = event.test end
     return
@@ -109,13 +110,8 @@ end
 --- Returns what metrics.jsonl of a run says of its first `steps` (nil: all): { train = means over the last tenth of the
 -- steps, test = the evaluation of the last one, steps = their number }.
 function Folder:metrics(run, steps)
-  local found, path = { steps = {} }, self:of(run) .. "/metrics.jsonl"
-  if core.is_file(path) then
-    for line in io.lines(path) do
-      local ok, event = failure.try(json.decode, line, path)
-      if ok then take(found, event, steps) end
-    end
-  end
+  local found = { steps = {} }
+  for _, event in ipairs(MetricsFile.read(self:of(run) .. "/metrics.jsonl")) do take(found, event, steps) end
   return { train = last_tenth(found.steps), test = found.test or {}, steps = #found.steps }
 end
 
