@@ -157,7 +157,8 @@ describe("a sweep that is", function()
   -- Waits until two runs are under way, stops the sweep, lets the runs go on, and continues.
   local function stopped(how, then_)
     local result = shell.run(begin(words) .. shell.wait_until "test -e waiting0.01 -a -e waiting0.02"
-      .. "; " .. how .. "; sleep 0.2; touch go; wait $sweep; echo status $?; " .. (then_ or ""))
+      .. "; " .. how .. "; sleep 0.2; touch go; wait $sweep; echo status $?; " .. (then_ or "true"))
+    assert.equal(0, result.code, "what was waited for did not come")
     return tonumber(result.out:match "status (%d+)")
   end
 

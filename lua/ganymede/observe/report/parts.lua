@@ -201,7 +201,8 @@ function parts.modules(runs)
       local sent = 0
       for _, e in ipairs(row.sent or {}) do sent = sent + e.bytes end
       rows[#rows + 1] = { row.path == "" and "(loss and update)" or row.path, row.class or "",
-        bytes(row.parameter_bytes), bytes(row.gradient_bytes), bytes(row.optimizer_bytes), bytes(row.saved_bytes), bytes(sent) }
+        bytes(row.parameter_bytes), bytes(row.gradient_bytes), bytes(row.optimizer_bytes), bytes(row.saved_bytes),
+        bytes(sent) }
     end
     return html_table({ "module", "class", "parameters", "gradients", "optimizer", "saved for backward",
       "sent a step" }, rows)
@@ -233,7 +234,8 @@ function parts.communication(runs)
       local sum = sums[key]
       rows[i] = { sum[1], sum[2], sum[3], bytes(sum[4]), sum[5], sum[6] }
     end
-    return html_table({ "axis", "operation", "calls", "bytes", "seconds", "seconds in which a rank only waited" }, rows)
+    return html_table({ "axis", "operation", "calls", "bytes", "seconds", "seconds in which a rank only waited" },
+      rows)
   end)
 end
 
