@@ -1,16 +1,20 @@
 --- TensorBoardHook writes what TensorBoard shows of a run into tensorboard/ of the run's folder: loss, learning rate,
 -- gradient norm, rates and metrics of training by step, metrics of evaluations, the settings as a text and on the
--- HParams page. `tensorboard --logdir runs` then shows all runs.
+-- HParams page, and with `histograms` how large parameters and gradients are. `tensorboard --logdir runs` then shows all
+-- runs.
 --
 -- Rank 0 writes, in files of their own for each start of the run. Steps that are made again after a crash replace those
 -- of before. A number that is not finite is written as it is: TensorBoard marks it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local flat = require "ganymede.observe.flat"
+local histograms = require "ganymede.observe.histograms"
 local options = require "ganymede.base.options"
 
 local TensorBoardHook = base.class("TensorBoardHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "the number of steps between two points of a curve" },
+  histograms = { type = "integer", min = 1, optional = true, doc = "the number of steps between two histograms of "
+    .. "every trained parameter, after its update, and of its gradient, before clipping; default: there are none" },
   directory = { type = "string", optional = true,
     doc = "the folder of the event files; default: tensorboard in the run's folder" },
 }, { priority = 11, needs_output = false, needs_loss = false, saves = true }) -- after hooks that measure
@@ -39,6 +43,23 @@ function TensorBoardHook:before_train(trainer)
   local TensorBoard = require "ganymede.observe.tensorboard"
   self.events = TensorBoard(folder, trainer.step)
   if trainer.settings then add_settings(self.events, trainer.settings) end
+end
+
+-- Adds histograms of parameters and gradients. Gradients of f16 carry the scale of the losses.
+local function add_histograms(self, trainer)
+  local engine = trainer.engine
+  local items, scaling = engine.optimizer.items, engine.loss_scaling
+  for _, of in ipairs { { "parameters/", {} },
+    { "gradients/", { gradients = true, scale = scaling and 1 / scaling.carried or 1 } } } do
+    local list = histograms.of(items, of[2])
+    if list and self.events then self.events:histograms(trainer.step, of[1], list) end
+  end
+end
+
+function TensorBoardHook:after_train_iter(trainer) -- on all ranks
+  if not self.opt.histograms or trainer.step % self.opt.histograms ~= 0 then return end
+  trainer:settle()
+  add_histograms(self, trainer)
 end
 
 local of_step = { { "loss", "loss" }, { "gradient_norm", "gradient_norm" }, { "lr", "lr" } }
