@@ -69,7 +69,9 @@ local function plain(whole)
 end
 
 local function compare(name, h, p)
-  local function equal(what, a, b) if a ~= b then error(("%s: %s is %s, should be %s"):format(name, what, a, b), 0) end end
+  local function equal(what, a, b)
+    if a ~= b then error(("%s: %s is %s, should be %s"):format(name, what, a, b), 0) end
+  end
   equal("count", h.count, p.count)
   equal("zeros", h.zeros, p.zeros)
   if p.list[1] then

@@ -1,7 +1,7 @@
 --- TensorBoardHook writes what TensorBoard shows of a run into tensorboard/ of the run's folder: loss, learning rate,
 -- gradient norm, rates and metrics of training by step, metrics of evaluations, the settings as a text and on the
--- HParams page, and with `histograms` how large parameters and gradients are. `tensorboard --logdir runs` then shows all
--- runs.
+-- HParams page, and with `histograms` how large parameters and gradients are. `tensorboard --logdir runs` then shows
+-- all runs.
 --
 -- Rank 0 writes, in files of their own for each start of the run. Steps that are made again after a crash replace those
 -- of before. A number that is not finite is written as it is: TensorBoard marks it.
@@ -19,14 +19,6 @@ local TensorBoardHook = base.class("TensorBoardHook", {
     doc = "the folder of the event files; default: tensorboard in the run's folder" },
 }, { priority = 11, needs_output = false, needs_loss = false, saves = true }) -- after hooks that measure
 
-local function folder_of(self, trainer)
-  local run = not self.opt.directory and trainer.run_directory and trainer.run_directory()
-  if not self.opt.directory and not run then
-    error("TensorBoardHook: there is no folder for its files; give directory, or a folder for the run (--out)", 0)
-  end
-  return self.opt.directory or run .. "/tensorboard"
-end
-
 local function add_settings(events, config)
   local values, lines = flat(config), { "| setting | value |", "|---|---|" }
   for _, path in ipairs(options.sorted_keys(values)) do
@@ -38,7 +30,7 @@ local function add_settings(events, config)
 end
 
 function TensorBoardHook:before_train(trainer)
-  local folder = folder_of(self, trainer)
+  local folder = base.folder(self, trainer) .. (self.opt.directory and "" or "/tensorboard")
   if core.rank() > 0 then return end
   local TensorBoard = require "ganymede.observe.tensorboard"
   self.events = TensorBoard(folder, trainer.step)

@@ -63,7 +63,9 @@ function histograms.add(h, list, scale)
 end
 
 --- Returns a histogram of nothing.
-function histograms.new() return { bins = {}, min = math.huge, max = -math.huge, sum = 0, squares = 0, not_finite = 0 } end
+function histograms.new()
+  return { bins = {}, min = math.huge, max = -math.huge, sum = 0, squares = 0, not_finite = 0 }
+end
 
 -- Whether this rank's block counts: it is the first along every axis that does not cut the tensor.
 local function is_counted(cut)
