@@ -68,6 +68,7 @@ function verb.arguments(parser)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:flag("--no-eval", "train without evaluating")
+  parser:flag("-q --quiet", "no progress, and no messages but warnings and errors; lines of hooks and evaluations stay")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
 end
@@ -109,7 +110,9 @@ local function make_context(args, run, folder, settings)
   function context.out() return folder:open() end
   function context.begin(step) folder:begin(step) end
   function context.record(event) folder:write(event) end
-  function context.progress(event) progress:update(event) end
+  if not args.quiet then
+    function context.progress(event) progress:update(event) end
+  end
   return context, function()
     progress:close()
     if folder then folder:close() end
@@ -268,6 +271,7 @@ local function run(args)
 end
 
 function verb.run(args)
+  if args.quiet then log.level = math.min(log.level, 1) end
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
   check_files(args)

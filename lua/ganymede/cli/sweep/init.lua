@@ -45,6 +45,7 @@ function verb.arguments(parser)
   parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda" }
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
+  parser:flag("-q --quiet", "print the table alone, with warnings and errors")
   parser:option("--timeout", "end a run after S seconds; it then counts as failed"):argname "S"
     :convert(session.integer(1))
 end
@@ -254,6 +255,7 @@ local function sweep(args)
 end
 
 function verb.run(args)
+  if args.quiet then log.level = math.min(log.level, 1) end
   local plan, rows, folder = session.with_signals({}, sweep, args)
   print_table(plan, rows)
   print_failures(rows)
