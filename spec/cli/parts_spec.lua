@@ -79,7 +79,8 @@ describe("the progress line", function()
   end
 
   it("has a bar where there is room for one, and always fits into a line", function()
-    assert.equal("[#######.......................]  25 %  step 10/40  loss 2.0000", shown(100, { step = 10, loss = 2 }, 40))
+    assert.equal("[#######.......................]  25 %  step 10/40  loss 2.0000",
+      shown(100, { step = 10, loss = 2 }, 40))
     assert.equal("[##############################] 100 %  step 40/40", shown(100, { step = 40 }, 40))
     assert.equal("[#####.....]  50 %  step 20/40", shown(31, { step = 20 }, 40))
     assert.equal("step 20/40", shown(28, { step = 20 }, 40))

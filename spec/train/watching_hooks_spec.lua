@@ -132,9 +132,10 @@ describe("PrometheusHook", function()
     assert.equal(1, select(2, result.err:gsub("PrometheusHook: [^\n]*; training goes on", "")))
   end)
 
-  for _, case in ipairs { { 'file = "x.txt"', "must end in .prom" }, { 'labels = { ["a-b"] = "x" }', "a%-b is no name" },
-    { 'labels = { run = "x" }', "run is no name of a label, or is taken" }, { "labels = { a = 1 }", "must be a string" },
-    { 'file = "none/x.prom"', "none" } } do
+  for _, case in ipairs { { 'file = "x.txt"', "must end in .prom" },
+    { 'labels = { ["a-b"] = "x" }', "a%-b is no name" },
+    { 'labels = { run = "x" }', "run is no name of a label, or is taken" },
+    { "labels = { a = 1 }", "must be a string" }, { 'file = "none/x.prom"', "none" } } do
     it("refuses " .. case[1], function()
       recipe('{ type = "PrometheusHook", ' .. case[1] .. " }")
       local result = support.run(home, { "run", "recipe.lua", "--out", "o" })
@@ -144,7 +145,8 @@ describe("PrometheusHook", function()
   end
 
   it("writes numbers and texts as the format wants them", function()
-    assert.equal('# HELP a b c\n# TYPE a gauge\na{l="x\\\\y\\n"} NaN\n# HELP b d\n# TYPE b counter\nb{l="x\\\\y\\n"} +Inf\n',
+    assert.equal('# HELP a b c\n# TYPE a gauge\na{l="x\\\\y\\n"} NaN\n'
+      .. '# HELP b d\n# TYPE b counter\nb{l="x\\\\y\\n"} +Inf\n',
       prometheus.text({ { name = "a", kind = "gauge", help = "b\nc", value = 0 / 0 },
         { name = "b", kind = "counter", help = "d", value = 1 / 0 }, { name = "c", kind = "gauge", help = "e" } },
         { l = "x\\y\n" }))

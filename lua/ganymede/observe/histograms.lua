@@ -10,7 +10,9 @@
 -- are exchanged, no tensor is gathered.
 -- The trap: not a number and infinity are in no bin either; they are counted in not_finite.
 -- @module ganymede.observe.histograms
+local bit = require "bit"
 local core = require "ganymede.core"
+local ffi = require "ffi"
 local json = require "ganymede.base.json"
 local ranks = require "ganymede.job.ranks"
 local tensors = require "ganymede.tensor"
@@ -20,17 +22,21 @@ local histograms = {}
 local PIECE = 2 ^ 16 -- elements that are read at a time
 local LEAST, MOST = -60, 60 -- powers of 2 of the first and the last edge; what is beyond is in the outermost bin
 
--- Returns the bin of a number: 0 < 2k - 1 < 2k: from 2^e, and from 1.5 * 2^e; negative numbers have negative bins.
+local bits = ffi.new "union { double number; uint32_t word[2]; }" -- x86-64 and arm64 are little-endian
+
+-- Returns the bin of a number that is not 0: 2k - 1 from 2^e on, 2k from 1.5 * 2^e on; negative numbers have negative
+-- bins. It reads the exponent's bits, because LuaJIT does not compile math.frexp.
 local function bin_of(x)
-  local m, e = math.frexp(math.abs(x)) -- |x| = m 2^e, m from 0.5 to below 1
-  e = e - 1
+  bits.number = x
+  local high = bits.word[1]
+  local e = bit.band(bit.rshift(high, 20), 0x7ff) - 1023
   local bin
   if e < LEAST then
     bin = 1
   elseif e > MOST then
     bin = 2 * (MOST - LEAST + 1)
   else
-    bin = 2 * (e - LEAST) + (m >= 0.75 and 2 or 1)
+    bin = 2 * (e - LEAST) + 1 + bit.band(bit.rshift(high, 19), 1)
   end
   return x < 0 and -bin or bin
 end

@@ -17,8 +17,8 @@ local TERMINAL_SECONDS, PLAIN_SECONDS, WINDOW = 0.1, 10, 10
 local COLUMNS, BAR_MOST, BAR_LEAST = 80, 30, 8 -- of a terminal that does not say, and of the bar
 
 --- Makes a progress display. opt: steps (of the whole run, or nil), out (file, default: standard output), terminal
--- (whether out is a terminal; default: it is found out), columns (of the terminal; default: as it says), clock (default:
--- core.now).
+-- (whether out is a terminal; default: it is found out), columns (of the terminal; default: as it says), clock
+-- (default: core.now).
 local function new(_, opt)
   opt = opt or {}
   local self = setmetatable({ steps = opt.steps, out = opt.out or io.stdout, clock = opt.clock or core.now,

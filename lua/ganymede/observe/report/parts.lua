@@ -171,8 +171,8 @@ local of_rank = { { "parameters", "parameter_bytes" }, { "gradients", "gradient_
 function parts.memory(runs)
   local keys = {}
   for i, pair in ipairs(of_rank) do
-    keys[i] = ('<span class="swatch"><svg viewBox="0 0 11 11"><rect class="p%d" width="11" height="11"/></svg></span>%s')
-      :format(i, pair[1])
+    keys[i] = ('<span class="swatch"><svg viewBox="0 0 11 11"><rect class="p%d" width="11" height="11"/></svg>'
+      .. "</span>%s"):format(i, pair[1])
   end
   return "<p>" .. table.concat(keys) .. "</p>" .. each(runs, function(run)
     local rows, lines = {}, {}
