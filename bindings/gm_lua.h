@@ -154,6 +154,7 @@ int gm_open_sharded(lua_State *L);
 int gm_open_experts(lua_State *L);
 int gm_open_pipeline(lua_State *L);
 int gm_open_energy(lua_State *L);
+int gm_open_process(lua_State *L);
 int gm_open_plan(lua_State *L);
 int gm_open_simulate(lua_State *L);
 int gm_open_graph(lua_State *L);

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
@@ -316,6 +317,15 @@ static int is_terminal(lua_State *L)
     return 1;
 }
 
+/* terminal_columns() -> the width of the terminal that standard output goes to; nil: it is none, or hides its width */
+static int terminal_columns(lua_State *L)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col) return 0;
+    lua_pushinteger(L, size.ws_col);
+    return 1;
+}
+
 /* environment(prefix) -> list of the names of variables that begin so */
 static int environment(lua_State *L)
 {
@@ -384,6 +394,7 @@ int gm_open_control(lua_State *L)
         GM_FUNCTION("point_link", point_link, "path string, target string"),
         GM_FUNCTION("list_folder", list_folder, "path string"),
         GM_FUNCTION("is_terminal", is_terminal, "fd integer"),
+        GM_FUNCTION("terminal_columns", terminal_columns, ""),
         GM_FUNCTION("process", process, ""),
         GM_FUNCTION("environment", environment, "prefix string"),
         GM_FUNCTION("sleep", sleep_for, "seconds number"),

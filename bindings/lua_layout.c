@@ -157,6 +157,29 @@ static int settle(lua_State *L)
     return 1;
 }
 
+static void push_axis_set(lua_State *L, const gm_mesh *mesh, uint32_t set)
+{
+    uint8_t axes[GM_MAX_AXES];
+    int     n = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (set & 1u << a) axes[n++] = (uint8_t)a;
+    push_axes(L, mesh, n, axes);
+}
+
+/* held_axes(t, gradient) -> the axes that cut what this rank holds of a parameter at rest, or of its gradient, and
+ * those over which that is a term of a sum; nil: there is no gradient */
+static int held_axes(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1);
+    gm_layout  layout;
+    gm_tensor *t;
+    if (!lua_toboolean(L, 2)) L_TRY(L, gm_value_resting(v, &layout, &t));
+    else if (!gm_value_final_grad(v, &layout)) return 0;
+    push_axis_set(L, &v->rank->mesh, gm_layout_cut_axes(&layout));
+    push_axis_set(L, &v->rank->mesh, layout.partial);
+    return 2;
+}
+
 /* gather(t) -> the whole value on every rank */
 static int gather(lua_State *L)
 {
@@ -284,6 +307,7 @@ int gm_open_layout(lua_State *L)
         {"gather", gather, "t tensor", NULL,
          "it makes t whole on every rank; rows of a table by index are ops.embedding(table, index)", 0, 0, doc_gather},
         GM_FUNCTION("grad_norm", grad_norm, "parameters table, p number?"),
+        GM_FUNCTION("held_axes", held_axes, "t tensor, gradient boolean"),
         GM_FUNCTION("reducer_new", reducer_new, "parameters table, about table?"),
         GM_FUNCTION("reducer_arm", reducer_arm, "reducer object, on boolean?"),
         GM_FUNCTION("reducer_info", reducer_info, "reducer object"),

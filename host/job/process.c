@@ -21,8 +21,10 @@ static void become(char *const *argv, char *const *environment, int output, int 
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-    fcntl(kept, F_SETFD, 0);
-    dprintf(kept, "%d\n", (int)getpid()); /* for the sweeper: whom to end if this process outlives its parent */
+    if (kept >= 0) {
+        fcntl(kept, F_SETFD, 0);
+        dprintf(kept, "%d\n", (int)getpid()); /* for the sweeper: whom to end if this process outlives its parent */
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (char *const *e = environment; e && *e; e++) putenv(*e);
@@ -31,17 +33,29 @@ static void become(char *const *argv, char *const *environment, int output, int 
     raise(SIGKILL); /* no exit handler of ours may run in this copy */
 }
 
+static gm_status start(gm_process *p, char *const *argv, char *const *environment, int output, int kept)
+{
+    fflush(NULL);
+    p->pid = fork();
+    if (p->pid == 0) become(argv, environment, output, kept);
+    if (p->pid > 0) return GM_OK;
+    p->pid = 0;
+    return GM_FAIL(GM_EIO, "cannot start a process: %s", strerror(errno));
+}
+
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept)
 {
     int output = gm_lines_open(&p->said, NULL, "");
     if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
-    fflush(NULL);
-    p->pid = fork();
-    if (p->pid == 0) become(argv, environment, output, kept);
+    gm_status status = start(p, argv, environment, output, kept);
     close(output);
-    if (p->pid > 0) return GM_OK;
-    p->pid = 0;
-    return GM_FAIL(GM_EIO, "cannot start a process: %s", strerror(errno));
+    return status;
+}
+
+gm_status gm_process_start_into(gm_process *p, char *const *argv, int output)
+{
+    p->said = (gm_lines){.from = -1};
+    return start(p, argv, NULL, output, -1);
 }
 
 bool gm_process_ended(gm_process *p, int *status)

@@ -1,7 +1,8 @@
-/* process.h - starts, watches and ends a program that runs beside this one (mpirun) and does not outlive it.
+/* process.h - starts, watches and ends a program that runs beside this one (mpirun, the runs of a sweep) and does not
+ * outlive it.
  *
  * The program reads nothing and has a process group of its own, so that Ctrl-C on the terminal does not reach it. It
- * gets SIGTERM when this process dies. Its output is kept and not shown. */
+ * gets SIGTERM when this process dies. Its output is kept and not shown, or goes into a file. */
 #ifndef GM_PROCESS_H
 #define GM_PROCESS_H
 
@@ -19,6 +20,8 @@ typedef struct gm_process {
  * inherits the descriptor `kept`. If the program cannot be run, the new process prints the reason and ends. GM_EIO: no
  * process could be made. */
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept);
+/* Starts a program whose output, and messages, go to the descriptor `output`. GM_EIO: no process could be made. */
+gm_status gm_process_start_into(gm_process *p, char *const *argv, int output);
 /* Returns true once, when the process has ended; *status is as waitpid gives it. */
 bool gm_process_ended(gm_process *p, int *status);
 /* Waits for the end of a process that is dying. Its files are already closed while its parent cannot wait for it yet.

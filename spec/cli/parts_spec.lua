@@ -62,10 +62,33 @@ describe("the progress line", function()
     progress:close()
     local lines = {}
     for part in out.text:gmatch "\r([^\r\n]*)" do lines[#lines + 1] = part end
-    assert.equal("step 1/3  loss 1000.0000", lines[1])
+    assert.equal("[##########....................]  33 %  step 1/3  loss 1000.0000", lines[1])
     assert.is_true(#lines[2] >= #lines[1])
     assert.equal("\n", out.text:sub(-1))
     assert.equal(1, select(2, out.text:gsub("\n", "")))
+  end)
+
+  -- What stands on a terminal of so many columns at last, after one step and the end.
+  local function shown(columns, event, steps)
+    local progress = Progress { steps = steps, out = out, clock = clock, terminal = true, columns = columns }
+    progress(event)
+    progress:close()
+    local line = out.text:match "\r([^\r]*)\n$"
+    out.text = ""
+    return line
+  end
+
+  it("has a bar where there is room for one, and always fits into a line", function()
+    assert.equal("[#######.......................]  25 %  step 10/40  loss 2.0000",
+      shown(100, { step = 10, loss = 2 }, 40))
+    assert.equal("[##############################] 100 %  step 40/40", shown(100, { step = 40 }, 40))
+    assert.equal("[#####.....]  50 %  step 20/40", shown(31, { step = 20 }, 40))
+    assert.equal("step 20/40", shown(28, { step = 20 }, 40))
+    assert.equal("step 20", shown(80, { step = 20 }))
+    local much = { step = 20, loss = 2, epoch = 3, lr = 0.01, accuracy = 0.5 }
+    assert.equal("[#####.....]  50 %  step 20/40  epoch 3  loss 2.0000  accuracy 0.5000", shown(70, much, 40))
+    assert.equal("[####....]  50 %  step 20/40  loss 2.0000", shown(42, much, 40))
+    assert.equal("step 20/40  los", shown(16, { step = 20, loss = 2 }, 40))
   end)
 
   it("writes a line now and then elsewhere, and always the last", function()

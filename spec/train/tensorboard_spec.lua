@@ -169,6 +169,45 @@ describe("event files", function()
     assert.equal("curves", session[4][1])
   end)
 
+  -- A histogram of TensorBoard -> { min, max, num, sum, squares, limits, counts }
+  local function histogram(entry)
+    local of, out = fields(entry[5][1]), {}
+    for i = 1, 5 do out[i] = of[i][1] end
+    for i = 6, 7 do
+      local n = #of[i][1] / 8
+      local doubles = ffi.new("double[?]", n)
+      ffi.copy(doubles, of[i][1], 8 * n)
+      out[i] = {}
+      for k = 1, n do out[i][k] = doubles[k - 1] end
+    end
+    return out
+  end
+
+  it("have histograms of parameters and gradients every so many steps", function()
+    shell.write(home .. "/recipe.lua", (recipe:gsub('type = "TensorBoardHook"', "%0, histograms = 2")))
+    run "recipe.lua --out o --steps 5"
+    local found = curves(events_of(files(home .. "/o/tensorboard")[1]))
+    for tag, count in pairs { ["parameters/layers.1.weight"] = 96, ["parameters/head.bias"] = 4,
+      ["gradients/layers.1.weight"] = 96 } do
+      local steps = {}
+      for step, entry in pairs(found[tag]) do
+        steps[#steps + 1] = step
+        local h, n = histogram(entry), 0
+        assert.equal(count, h[3])
+        assert.equal(#h[6], #h[7])
+        for k, limit in ipairs(h[6]) do
+          assert(k == 1 or limit > h[6][k - 1])
+          n = n + h[7][k]
+        end
+        assert.equal(count, n)
+        assert.equal(h[2], h[6][#h[6]])
+        assert(h[1] < h[2] and h[5] > 0 and h[4] ^ 2 <= count * h[5])
+      end
+      table.sort(steps)
+      assert.same({ 2, 4 }, steps)
+    end
+  end)
+
   it("need a folder, and are not written in a rehearsal", function()
     assert.error_matches(function()
       gm.fit({ name = "x", steps = 1, model = { type = "MLP", inputs = 6, hidden = { 16 }, classes = 4 },

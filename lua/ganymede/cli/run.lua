@@ -68,6 +68,7 @@ function verb.arguments(parser)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:flag("--no-eval", "train without evaluating")
+  parser:flag("-q --quiet", "no progress, and no messages but warnings and errors; lines of hooks and evaluations stay")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
 end
@@ -109,7 +110,9 @@ local function make_context(args, run, folder, settings)
   function context.out() return folder:open() end
   function context.begin(step) folder:begin(step) end
   function context.record(event) folder:write(event) end
-  function context.progress(event) progress:update(event) end
+  if not args.quiet then
+    function context.progress(event) progress:update(event) end
+  end
   return context, function()
     progress:close()
     if folder then folder:close() end
@@ -147,6 +150,7 @@ local function train(args, source, given, about)
   local folder = require "ganymede.observe.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
     resumes = args.resume ~= nil, plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
+  about.folder = folder
   local context, close = make_context(args, about.run, folder, settings)
   if plan then
     context.predicted, context.command.set = plan, joined(args.set, plan.sets)
@@ -162,7 +166,7 @@ end
 
 -- Makes what a trainer in code works with if flags were given -> a function, and a function that closes what the first
 -- one opened. Such a trainer has a folder only with --out, and prints its progress itself.
-local function lender(args)
+local function lender(args, about)
   local close
   return function(flags, resolved)
     local out, settings = flags.out, resolved.config
@@ -171,6 +175,7 @@ local function lender(args)
     end
     local folder = out and require "ganymede.observe.rundir" { name = settings.name or args.recipe, out = out,
       text = resolved:text(), argv = args.argv, resumes = flags.resume ~= nil }
+    about.folder = folder
     local context, done = make_context(args, nil, folder, settings)
     context.progress = nil
     if not folder then context.out, context.begin, context.record, context.stop_requested = nil, nil, nil, nil end
@@ -199,7 +204,7 @@ local function run_recipe(args, about)
   local source = recipe.read(args.recipe)
   about.recipe_hash = hash(source)
   session.open_device(args)
-  local context, close = lender(args)
+  local context, close = lender(args, about)
   launch.prepare(args, source, about, context)
   about.started = core.now()
   local given = failure.protect(function()
@@ -215,19 +220,26 @@ local function run_recipe(args, about)
   refuse_unused(args, source)
 end
 
--- Writes the document of --stats. If that fails, the run fails, unless it had failed already.
+-- Writes the document of --stats, and the same as stats.json of the run's folder, if the run has opened one. If --stats
+-- fails, the run fails, unless it had failed already.
 local function write_stats(args, about, ok, err)
-  if not args.stats then return end
+  if not args.stats and not about.folder then return end -- the same on all ranks, which gather
   local stats = require "ganymede.observe.stats"
   about.exit_code = ok and 0 or failure.code(err)
   about.error = not ok and failure.text(err) or nil
-  local written, why = pcall(function()
-    local document = stats.document(about.run, about)
-    if core.rank() == 0 then stats.write(args.stats, document) end
-  end)
-  if written then return end
-  if ok then failure(1, "cannot write --stats %s: %s", args.stats, failure.text(why)) end
-  log.warn("cannot write --stats %s: %s", args.stats, failure.text(why))
+  local made, document = pcall(stats.document, about.run, about)
+  local function write(path)
+    local written, why = made, document
+    if made then written, why = pcall(stats.write, path, document) end
+    return written or failure.text(why)
+  end
+  local folder = about.folder and about.folder.opened and about.folder.path -- rank 0's
+  local kept = not folder or write(folder .. "/stats.json")
+  if kept ~= true then log.warn("cannot write %s/stats.json: %s", folder, kept) end
+  local written = not args.stats or write(args.stats)
+  if written == true then return end
+  if ok then failure(1, "cannot write --stats %s: %s", args.stats, written) end
+  log.warn("cannot write --stats %s: %s", args.stats, written)
 end
 
 -- A user wants to know before the run, not after it, that a file cannot be written.
@@ -259,6 +271,7 @@ local function run(args)
 end
 
 function verb.run(args)
+  if args.quiet then log.level = math.min(log.level, 1) end
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
   check_files(args)

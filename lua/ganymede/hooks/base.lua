@@ -82,6 +82,15 @@ function base.check(hook)
   return hook
 end
 
+--- Returns the folder into which a hook writes: opt.directory, or that of the run. named: the option that can name
+-- another place (default: directory). Collective.
+function base.folder(hook, trainer, named)
+  local folder = hook.opt.directory or trainer.run_directory and trainer.run_directory()
+  if folder then return folder end
+  error(("%s: there is no folder for its files; give %s, or a folder for the run (--out)"):format(hook.name,
+    named or "directory"), 0)
+end
+
 --- Returns the hooks of a config. Its `checkpoint = { ... }` becomes a CheckpointHook.
 function base.of_config(config)
   local out, saves = {}, false

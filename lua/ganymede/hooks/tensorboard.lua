@@ -1,56 +1,57 @@
 --- TensorBoardHook writes what TensorBoard shows of a run into tensorboard/ of the run's folder: loss, learning rate,
 -- gradient norm, rates and metrics of training by step, metrics of evaluations, the settings as a text and on the
--- HParams page. `tensorboard --logdir runs` then shows all runs.
+-- HParams page, and with `histograms` how large parameters and gradients are. `tensorboard --logdir runs` then shows
+-- all runs.
 --
 -- Rank 0 writes, in files of their own for each start of the run. Steps that are made again after a crash replace those
 -- of before. A number that is not finite is written as it is: TensorBoard marks it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
+local flat = require "ganymede.observe.flat"
+local histograms = require "ganymede.observe.histograms"
 local options = require "ganymede.base.options"
 
 local TensorBoardHook = base.class("TensorBoardHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "the number of steps between two points of a curve" },
+  histograms = { type = "integer", min = 1, optional = true, doc = "the number of steps between two histograms of "
+    .. "every trained parameter, after its update, and of its gradient, before clipping; default: there are none" },
   directory = { type = "string", optional = true,
     doc = "the folder of the event files; default: tensorboard in the run's folder" },
 }, { priority = 11, needs_output = false, needs_loss = false, saves = true }) -- after hooks that measure
 
-local function folder_of(self, trainer)
-  local run = not self.opt.directory and trainer.run_directory and trainer.run_directory()
-  if not self.opt.directory and not run then
-    error("TensorBoardHook: there is no folder for its files; give directory, or a folder for the run (--out)", 0)
-  end
-  return self.opt.directory or run .. "/tensorboard"
-end
-
--- Adds to `out` the numbers, booleans and strings of a table of settings, by their paths.
-local function flatten(settings, prefix, out)
-  for _, key in ipairs(options.sorted_keys(settings)) do
-    local value, path = settings[key], prefix .. tostring(key)
-    if type(value) == "table" and getmetatable(value) == nil then
-      flatten(value, path .. ".", out)
-    elseif type(value) == "number" or type(value) == "boolean" or type(value) == "string" then
-      out[path] = value
-    end
-  end
-  return out
-end
-
 local function add_settings(events, config)
-  local flat, lines = flatten(config, "", {}), { "| setting | value |", "|---|---|" }
-  for _, path in ipairs(options.sorted_keys(flat)) do
-    local value = tostring(flat[path]):gsub("|", "\\|"):gsub("%s+", " ")
+  local values, lines = flat(config), { "| setting | value |", "|---|---|" }
+  for _, path in ipairs(options.sorted_keys(values)) do
+    local value = tostring(values[path]):gsub("|", "\\|"):gsub("%s+", " ")
     lines[#lines + 1] = ("| %s | %s |"):format(path, value)
   end
   events:text("settings", table.concat(lines, "\n"))
-  events:settings(flat, type(config.name) == "string" and config.name or "run")
+  events:settings(values, type(config.name) == "string" and config.name or "run")
 end
 
 function TensorBoardHook:before_train(trainer)
-  local folder = folder_of(self, trainer)
+  local folder = base.folder(self, trainer) .. (self.opt.directory and "" or "/tensorboard")
   if core.rank() > 0 then return end
   local TensorBoard = require "ganymede.observe.tensorboard"
   self.events = TensorBoard(folder, trainer.step)
   if trainer.settings then add_settings(self.events, trainer.settings) end
+end
+
+-- Adds histograms of parameters and gradients. Gradients of f16 carry the scale of the losses.
+local function add_histograms(self, trainer)
+  local engine = trainer.engine
+  local items, scaling = engine.optimizer.items, engine.loss_scaling
+  for _, of in ipairs { { "parameters/", {} },
+    { "gradients/", { gradients = true, scale = scaling and 1 / scaling.carried or 1 } } } do
+    local list = histograms.of(items, of[2])
+    if list and self.events then self.events:histograms(trainer.step, of[1], list) end
+  end
+end
+
+function TensorBoardHook:after_train_iter(trainer) -- on all ranks
+  if not self.opt.histograms or trainer.step % self.opt.histograms ~= 0 then return end
+  trainer:settle()
+  add_histograms(self, trainer)
 end
 
 local of_step = { { "loss", "loss" }, { "gradient_norm", "gradient_norm" }, { "lr", "lr" } }

@@ -31,6 +31,17 @@ local function kept(path, step)
   return lines
 end
 
+--- Returns the entries of a file, without lines that are incomplete; an empty list if there is no file.
+function MetricsFile.read(path)
+  local events = {}
+  if not core.is_file(path) then return events end
+  for line in io.lines(path) do
+    local ok, event = failure.try(json.decode, line, path)
+    if ok and type(event) == "table" and type(event.step) == "number" then events[#events + 1] = event end
+  end
+  return events
+end
+
 --- Opens the file. step: the number of steps that the run has already made; 0: the old contents are dropped.
 local function new(_, path, step)
   local lines = step > 0 and kept(path, step) or {}

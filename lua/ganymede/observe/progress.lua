@@ -1,4 +1,4 @@
---- Shows the progress of a run: one changing line on a terminal, elsewhere a line from time to time.
+--- Shows the progress of a run: one changing line with a bar on a terminal, elsewhere a line from time to time.
 --
 --     local progress = Progress { steps = 469 }
 --     progress { step = 12, epoch = 1, loss = 2.1, accuracy = 0.3, samples = 1536, lr = 1e-3 }
@@ -14,15 +14,18 @@ local Progress = {}
 Progress.__index = Progress
 
 local TERMINAL_SECONDS, PLAIN_SECONDS, WINDOW = 0.1, 10, 10
+local COLUMNS, BAR_MOST, BAR_LEAST = 80, 30, 8 -- of a terminal that does not say, and of the bar
 
 --- Makes a progress display. opt: steps (of the whole run, or nil), out (file, default: standard output), terminal
--- (whether out is a terminal; default: it is found out), clock (default: core.now).
+-- (whether out is a terminal; default: it is found out), columns (of the terminal; default: as it says), clock
+-- (default: core.now).
 local function new(_, opt)
   opt = opt or {}
   local self = setmetatable({ steps = opt.steps, out = opt.out or io.stdout, clock = opt.clock or core.now,
     window = {}, shown_at = -math.huge, line = "", silent = core.rank() > 0 }, Progress)
   self.terminal = opt.terminal
   if self.terminal == nil then self.terminal = core.is_terminal(1) end
+  self.columns = opt.columns
   log.before = function() self:wipe() end
   return self
 end
@@ -51,19 +54,39 @@ local function number(x, digits)
   return ("%." .. digits .. "f"):format(x)
 end
 
---- Returns the text for an event and its rates.
-function Progress:text(event, samples_per_second, steps_per_second)
-  local steps = event.steps or self.steps
+local spared = { "lr", "epoch", "accuracy" } -- what a narrow terminal does without, the first first
+
+--- Returns the text for an event and its rates. less: how many of `spared` are left out; nil: none.
+function Progress:text(event, samples_per_second, steps_per_second, less)
+  local steps, left_out = event.steps or self.steps, {}
+  for i = 1, less or 0 do left_out[spared[i]] = true end
   local parts = { steps and ("step %d/%d"):format(event.step, steps) or ("step %d"):format(event.step) }
-  if event.epoch then parts[#parts + 1] = "epoch " .. event.epoch end
+  if event.epoch and not left_out.epoch then parts[#parts + 1] = "epoch " .. event.epoch end
   if event.loss then parts[#parts + 1] = "loss " .. number(event.loss, 4) end
-  if event.accuracy then parts[#parts + 1] = "accuracy " .. number(event.accuracy, 4) end
-  if event.lr then parts[#parts + 1] = ("lr %.3g"):format(event.lr) end
+  if event.accuracy and not left_out.accuracy then parts[#parts + 1] = "accuracy " .. number(event.accuracy, 4) end
+  if event.lr and not left_out.lr then parts[#parts + 1] = ("lr %.3g"):format(event.lr) end
   if samples_per_second then parts[#parts + 1] = ("%.0f samples/s"):format(samples_per_second) end
   if steps and steps_per_second and steps_per_second > 0 then
     parts[#parts + 1] = "ETA " .. self.duration((steps - event.step) / steps_per_second)
   end
   return table.concat(parts, "  ")
+end
+
+-- Returns the text for a terminal: with a bar if the steps are known and there is room, if need be without what can be
+-- spared. It is never longer than a line, because a line that is broken cannot be changed.
+local function on_terminal(self, event, samples, rate)
+  local room = (self.columns or core.terminal_columns() or COLUMNS) - 1
+  local steps = event.steps or self.steps
+  for less = 0, steps and steps > 0 and #spared or -1 do
+    local text = self:text(event, samples, rate, less)
+    local width = math.min(BAR_MOST, room - #text - 10) -- [] 100 % and blanks
+    if width >= BAR_LEAST then
+      local share = math.min(1, event.step / steps)
+      local full = math.floor(share * width)
+      return ("[%s%s] %3d %%  %s"):format(("#"):rep(full), ("."):rep(width - full), math.floor(100 * share), text)
+    end
+  end
+  return self.last:sub(1, math.max(room, 1))
 end
 
 --- Clears the changing line, so that something else can be written.
@@ -79,7 +102,7 @@ function Progress:update(event)
   if self.silent then return end
   local now = self.clock()
   local samples, steps = rates(self, now, event)
-  self.last = self:text(event, samples, steps)
+  self.last, self.at = self:text(event, samples, steps), { event, samples, steps }
   local final = event.step == (event.steps or self.steps)
   if not final and now - self.shown_at < (self.terminal and TERMINAL_SECONDS or PLAIN_SECONDS) then return end
   self.shown_at, self.shown = now, self.last
@@ -88,9 +111,10 @@ function Progress:update(event)
     log.told(self.out:flush())
     return
   end
-  self.out:write("\r", self.last, (" "):rep(#self.line - #self.last))
+  local line = on_terminal(self, event, samples, steps)
+  self.out:write("\r", line, (" "):rep(#self.line - #line))
   log.told(self.out:flush())
-  self.line = self.last
+  self.line = line
 end
 
 --- Ends the display; the last line stays.
@@ -99,7 +123,8 @@ function Progress:close()
   self.closed = true
   log.before = nil
   if self.line ~= "" then
-    self.out:write("\r", self.last, (" "):rep(#self.line - #self.last), "\n")
+    local line = on_terminal(self, unpack(self.at, 1, 3))
+    self.out:write("\r", line, (" "):rep(#self.line - #line), "\n")
   elseif not self.terminal and self.last and self.last ~= self.shown then
     self.out:write(self.last, "\n")
   end

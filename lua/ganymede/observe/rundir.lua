@@ -1,5 +1,5 @@
---- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/, and plan.json
--- of parallel = "auto".
+--- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/, plan.json of
+-- parallel = "auto", and stats.json, which `run` adds at the end (ganymede.observe.stats).
 --
 -- Nothing exists before open(), which is called when everything has been built; so a wrong recipe leaves nothing. From
 -- open() to close() the folder belongs to this run: `.lock` is locked, and another run with that folder is refused

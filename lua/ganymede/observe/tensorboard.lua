@@ -2,6 +2,7 @@
 --
 --     local events = TensorBoard("runs/x/tensorboard", 1200)     -- a new file of a run that continues after step 1200
 --     events:scalars(1201, { { "train/loss", 0.3 }, { "train/lr", 1e-3 } })
+--     events:histograms(1201, "weights/", list)                  -- of ganymede.observe.histograms
 --     events:text("recipe", "return { ... }")
 --     events:settings({ ["optimizer.lr"] = 1e-3 }, "x")          -- the HParams page
 --     events:close "success"                                     -- or "failure"
@@ -16,6 +17,7 @@
 local bit = require "bit"
 local core = require "ganymede.core"
 local ffi = require "ffi"
+local histograms = require "ganymede.observe.histograms"
 local options = require "ganymede.base.options"
 local WaitingFile = require "ganymede.observe.waiting_file"
 
@@ -127,6 +129,30 @@ end
 function TensorBoard:scalars(step, list)
   local values = {}
   for i, entry in ipairs(list) do values[i] = summary_value(entry[1], float_field(2, entry[2])) end
+  if #values > 0 then add(self, step, bytes_field(5, table.concat(values))) end
+end
+
+-- Numbers as a packed list of doubles.
+local function packed(number, list)
+  local out = {}
+  for i, value in ipairs(list) do
+    doubles[0] = value
+    out[i] = ffi.string(doubles, 8)
+  end
+  return bytes_field(number, table.concat(out))
+end
+
+--- Adds histograms of one step: what histograms.of has returned. prefix: what stands before their names.
+function TensorBoard:histograms(step, prefix, list)
+  local values = {}
+  for i, h in ipairs(list) do
+    local limits, counts = {}, {}
+    for k, bucket in ipairs(histograms.buckets(h)) do limits[k], counts[k] = bucket[1], bucket[2] end
+    local any = h.min <= h.max
+    values[i] = summary_value(prefix .. h.name, bytes_field(5, double_field(1, any and h.min or 0)
+      .. double_field(2, any and h.max or 0) .. double_field(3, h.count - h.not_finite) .. double_field(4, h.sum)
+      .. double_field(5, h.squares) .. packed(6, limits) .. packed(7, counts)))
+  end
   if #values > 0 then add(self, step, bytes_field(5, table.concat(values))) end
 end
 

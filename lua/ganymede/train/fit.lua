@@ -177,8 +177,9 @@ local function connect(trainer, run, meter)
     local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
                     samples = step.total_samples, gradient_norm = step.gradient_norm,
                     accuracy = t.metrics.train.accuracy }
-    if run.progress and first then run.progress(event) end
     if run.record and first then run.record(event) end
+    event.steps = t:total_steps() -- of the display alone
+    if run.progress and first then run.progress(event) end
   end
   trainer.on_test = function(t)
     stats.metrics = t.metrics
