@@ -73,7 +73,10 @@ return {
   {
     name = "1230-held-axes", file = "bindings/lua_layout.c",
     find = [[if (!lua_toboolean(L, 2)) L_TRY(L, gm_value_resting(v, &layout, &t));]],
-    replace = [[if (!lua_toboolean(L, 2)) layout = v->layout;]],
+    replace = [[if (!lua_toboolean(L, 2)) {
+        L_TRY(L, gm_value_resting(v, &layout, &t));
+        layout = v->layout;
+    }]],
     breaks = "a parameter that rests in parts is taken for one that is whole",
     test = "spec/parallel/histograms_spec.lua -f ZeRO",
   },
