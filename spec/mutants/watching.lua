@@ -57,6 +57,13 @@ return {
     test = "spec/cli/report_spec.lua -f statistics",
   },
   {
+    name = "1235-stats-stale", file = "lua/ganymede/observe/rundir.lua",
+    find = [[os.remove(self.path .. "/stats.json")]],
+    replace = "",
+    breaks = "a report shows the statistics of an older run in the same folder",
+    test = "spec/cli/report_spec.lua -f older",
+  },
+  {
     name = "1228-histogram-copies", file = "lua/ganymede/observe/histograms.lua",
     find = [[not cuts[axis.name] and axis.coordinate > 0]],
     replace = [[false]],
