@@ -146,6 +146,16 @@ describe("ganymede report", function()
     assert.equal(0, shell.run("test ! -e " .. home .. "/ran").code)
   end)
 
+  it("takes no statistics of an older run for those of one that goes on", function()
+    local hook = [[hooks = { { before_train_iter = function() assert(not io.open "again/stats.json") end },]]
+    shell.write(home .. "/again.lua", (support.recipe:gsub("hooks = {", hook)))
+    for _ = 1, 2 do
+      local result = support.run(home, { "run", "again.lua", "--out", "again" })
+      assert.equal(0, result.code, result.err)
+      assert.equal(16, support.json(home .. "/again/stats.json").steps)
+    end
+  end)
+
   it("takes all runs of a sweep, and refuses what is no run", function()
     local words = { "sweep", "recipe.lua", "--set", "optimizer.lr=0.01,0.02", "--out", "swept" }
     assert.equal(0, support.run(home, words).code)

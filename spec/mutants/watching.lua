@@ -57,6 +57,13 @@ return {
     test = "spec/cli/report_spec.lua -f statistics",
   },
   {
+    name = "1235-stats-stale", file = "lua/ganymede/observe/rundir.lua",
+    find = [[os.remove(self.path .. "/stats.json")]],
+    replace = "",
+    breaks = "a report shows the statistics of an older run in the same folder",
+    test = "spec/cli/report_spec.lua -f older",
+  },
+  {
     name = "1228-histogram-copies", file = "lua/ganymede/observe/histograms.lua",
     find = [[not cuts[axis.name] and axis.coordinate > 0]],
     replace = [[false]],
@@ -73,7 +80,10 @@ return {
   {
     name = "1230-held-axes", file = "bindings/lua_layout.c",
     find = [[if (!lua_toboolean(L, 2)) L_TRY(L, gm_value_resting(v, &layout, &t));]],
-    replace = [[if (!lua_toboolean(L, 2)) layout = v->layout;]],
+    replace = [[if (!lua_toboolean(L, 2)) {
+        L_TRY(L, gm_value_resting(v, &layout, &t));
+        layout = v->layout;
+    }]],
     breaks = "a parameter that rests in parts is taken for one that is whole",
     test = "spec/parallel/histograms_spec.lua -f ZeRO",
   },

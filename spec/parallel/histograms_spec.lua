@@ -147,9 +147,11 @@ describe("histograms of a run", function()
 
   for _, case in ipairs {
     { "one rank", 1, {} }, { "data ranks", 4, {} },
-    { "ZeRO 1", 4, { "zero=1" } }, { "ZeRO 2", 4, { "zero=2" } }, { "ZeRO 3", 3, { "zero=3" } },
+    { "ZeRO 1", 4, { "zero=1" } }, { "ZeRO 2", 4, { "zero=2" } },
+    { "ZeRO 3", 3, { "zero={stage=3,whole_below=0}" } },
+    { "ZeRO 3 of large ones", 4, { "zero={stage=3,whole_below=500}" } },
     { "1D", 4, { "parallel={tensor={size=4,mode='1d'}}" } }, { "2D", 4, { "parallel={tensor={size=4,mode='2d'}}" } },
-    { "1D and ZeRO 3", 4, { "parallel={tensor={size=2,mode='1d'}}", "zero=3" } },
+    { "1D and ZeRO 3", 4, { "parallel={tensor={size=2,mode='1d'}}", "zero={stage=3,whole_below=0}" } },
     { "a pipeline", 4, { "parallel.pipeline=2", "num_microbatches=2" } },
     { "a ring", 2, { "parallel={sequence={size=2,mode='ring'}}" } },
   } do

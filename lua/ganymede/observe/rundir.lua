@@ -89,6 +89,7 @@ function Rundir:open()
     if not ok then log.warn("%s", why) end
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
+  os.remove(self.path .. "/stats.json") -- that of an older run would be taken for this one's
   if self.plan then core.write_whole(self.path .. "/plan.json", self.plan) end
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
   log.info("run folder %s", self.path)
