@@ -55,9 +55,9 @@ return {
   },
   {
     name = "1097-bounds-overlap", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[elseif e.kind == "wait" and m.host_moves and begun[e.id] then]],
-    replace = [[elseif e.kind == "wait" and begun[e.id] then]],
-    breaks = "what may overlap counts in a bound",
+    find = [[if m.host_moves then at.total, at.passes = total, passes end]],
+    replace = [[at.total, at.passes = total, passes]],
+    breaks = "what may overlap adds to the ops in a bound",
     test = bounds .. " -f 'may overlap'",
   },
   {

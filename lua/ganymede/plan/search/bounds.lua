@@ -11,8 +11,8 @@
 -- the split (Narayanan et al. 2021 count (p - 1)/m more for equal stages). Where a rank has several parts, a
 -- micro-batch must at least go through all parts, one after the other. Layers send what their mode needs at least.
 -- Gradients must be summed over the data ranks. Where the host moves bytes, nothing overlaps, and what a mean rank
--- sends adds to what it computes; elsewhere the larger counts. Of one rank: its ops take what they take, and, where
--- nothing overlaps, its operations at least their time alone.
+-- sends adds to what it computes; elsewhere the larger counts. Of one rank: its ops take what they take, and its
+-- operations at least their time alone; where they may overlap, what stands between begin and wait goes on meanwhile.
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
 local rates = require "ganymede.plan.search.rates"
@@ -231,7 +231,8 @@ end
 
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
--- recomputation only adds to it. mesh: a list of { name, size }; rank: whose events these are.
+-- recomputation only adds to it. A wait ends no sooner than its operation takes alone. mesh: a list of { name, size };
+-- rank: whose events these are.
 function bounds.of_rank(events, mesh, m, rank)
   local total, passes, begun, last = 0, 0, {}, rates.last_product(events)
   for i, e in ipairs(events) do
@@ -239,15 +240,17 @@ function bounds.of_rank(events, mesh, m, rank)
       local seconds = rates.op(m, e)
       total, passes = total + seconds, passes + (i <= last and seconds or 0)
     elseif e.kind == "begin" and e.group and e.group ~= "" then
-      total, begun[e.id] = total + m.begin, e
-    elseif e.kind == "wait" and m.host_moves and begun[e.id] then
-      local first = begun[e.id]
+      begun[e.id] = { event = e, total = total, passes = passes } -- it moves while the rank still pays for its begin
+      total = total + m.begin
+    elseif e.kind == "wait" and begun[e.id] then
+      local at, first = begun[e.id], begun[e.id].event
       begun[e.id] = nil
       if not is_message(first) and not first.group:find("@", 1, true) then
         local names = parallel.axis_names(first.group)
         local seconds = rates.least(m, first.name, bounds.members(mesh, names, rank), first.bytes)
-        total = total + seconds
-        if i <= last and is_of_layers(names) then passes = passes + seconds end
+        if m.host_moves then at.total, at.passes = total, passes end -- nothing else went on
+        total = math.max(total, at.total + seconds)
+        if i <= last and is_of_layers(names) then passes = math.max(passes, at.passes + seconds) end
       end
     end
   end
