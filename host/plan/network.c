@@ -251,7 +251,7 @@ static int below(plan *q, const char *op, int rank)
     return 1;
 }
 
-/* Adds the messages of an op; returns its rounds, -1: there is no such op. */
+/* Adds the messages of an op; returns its rounds beside those of a ring, -1: there is no such op. */
 static int play(plan *q, const char *op, int p, const int *members, int root, gm_algorithm how)
 {
     bool   direct = how == GM_ALGORITHM_DIRECT;
@@ -261,20 +261,20 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
     if (is(op, "all_reduce")) {
         if (direct) return every_pair(q, p, members, 2 * part), 2;
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, 0, 1, 1), 2 * log2_of(p);
-        return ring(q, p, members, 2 * rest, true), 2 * (p - 1);
+        return ring(q, p, members, 2 * rest, true), 0;
     }
     if (is(op, "all_gather") || is(op, "reduce_scatter")) {
         if (direct) return every_pair(q, p, members, part), 1;
-        return ring(q, p, members, rest, false), p - 1;
+        return ring(q, p, members, rest, false), 0;
     }
     if (is(op, "broadcast")) {
         if (direct) return binomial(q, p, members, root), log2_of(p);
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 0, 1), log2_of(p);
-        return ring(q, p, members, 1, false), p - 1;
+        return ring(q, p, members, 1, false), 0;
     }
     if (is(op, "reduce")) {
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 1, 0), log2_of(p);
-        if (!direct) return ring(q, p, members, 1, false), p - 1;
+        if (!direct) return ring(q, p, members, 1, false), 0;
         every_pair(q, p, members, part);
         return to_or_from_root(q, p, members, root, part, true), 2;
     }
@@ -300,7 +300,7 @@ static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *o
 {
     gm_network *w = q->w;
     qsort(w->touched, (size_t)w->n_touched, sizeof *w->touched, by_link);
-    *out = (gm_transfer){.latency = q->around > 0 ? q->around : rounds * q->slowest_message,
+    *out = (gm_transfer){.latency = q->around + rounds * q->slowest_message,
                          .uses = malloc(((size_t)w->n_touched + 1) * sizeof *out->uses)};
     if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
     for (int i = 0; i < w->n_touched; i++) {

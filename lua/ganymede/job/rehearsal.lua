@@ -61,6 +61,9 @@ end
 local rehearsal = {}
 local pool -- of with_workers
 
+--- Returns the `device` of rehearsals for a machine whose file says "cpu" or "gpu"; nil: the default.
+function rehearsal.device_of(device) return device == "gpu" and "cuda" or nil end
+
 --- Starts a rehearsal -> a function that waits for its end and returns what the module does.
 function rehearsal.start(given)
   local said, printed = os.tmpname(), os.tmpname() -- printed: a file, so that nobody need read while it runs

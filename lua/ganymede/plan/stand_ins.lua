@@ -29,7 +29,7 @@ Study.__index = Study
 -- Takes a rehearsal that was made before.
 function Study:take(rank)
   local known = self.given.known
-  if self.device or not known or known.rank ~= rank then return false end
+  if not known or known.rank ~= rank then return false end
   self.list[#self.list + 1], self.by_rank[rank] = known, known
   return true
 end
@@ -172,15 +172,13 @@ function Study:kinds()
   return kinds
 end
 
---- given: recipe, ranks, set, seed, device ("gpu": what is offloaded goes to a host of its own), path (a function of a
--- number: where the step file of a rehearsal is to be), known (of a rank that was rehearsed: rank, found, path).
+--- given: recipe, ranks, set, seed, device (of the machine: "gpu" has memory of its own, so what is offloaded goes to
+-- its host, and losses are cut into the pieces that a GPU takes), path (a function of a number: where the step file of
+-- a rehearsal is to be), known (of a rank that was rehearsed: rank, found, path).
 return function(given)
   local study = setmetatable({ given = given, list = {}, by_rank = {} }, Study)
+  study.device = rehearsal.device_of(given.device)
   study:rehearse { 0 }
-  if given.device == "gpu" and study.by_rank[0].found.totals.offloaded_bytes then
-    study.device, study.by_rank = "cuda", {} -- with the host's memory below the device's
-    study:rehearse { 0 }
-  end
   study.mesh = study.by_rank[0].found.mesh
   local kinds = study:kinds()
   local roles, ranks = representatives.list(study.mesh, kinds), {}

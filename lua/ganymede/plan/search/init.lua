@@ -89,7 +89,7 @@ local function look(search, s)
   local rank = bounds.rank(s, search.facts, search.machine, given.ranks)
   search.rehearsed = search.rehearsed + 1
   local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = sets_of(search, s),
-    seed = given.seed, step_file = path }
+    seed = given.seed, step_file = path, device = rehearsal.device_of(search.machine.device) }
   if not found then
     forget(search, path)
     return leave(search, reason_of(failed.text), s)

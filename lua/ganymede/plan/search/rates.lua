@@ -5,8 +5,8 @@
 --
 -- m: a machine of ganymede.plan.machine. op() is host/plan/machine.c in Lua, and least() is below what
 -- host/plan/network.c plans for any group: it counts the bytes of one busy port at the outermost level that the group
--- needs, and the latencies of the rounds or of the hops of a ring. The trap: a bound above what a simulation finds makes a search miss the best;
--- spec/plan/search_bounds_spec.lua compares both.
+-- needs, and the latencies of the rounds or of the hops of a ring. The trap: a bound above what a simulation finds
+-- makes a search miss the best; spec/plan/search_bounds_spec.lua compares both.
 -- @module ganymede.plan.search.rates
 local rates = {}
 
