@@ -186,7 +186,7 @@ return {
   {
     name = "1200-ring-hops", file = "host/plan/network.c",
     find = [[double way = twice ? 2 * sum - least(two, hop + first) : sum - one;]],
-    replace = [[double way = twice ? 2 * sum - 2 * one : sum - one;]],
+    replace = [[double way = twice ? 2 * sum - least(2 * one, hop + first) : sum - one;]],
     breaks = "a piece leaves out the fastest hop of a ring twice, wherever it lies",
     test = "spec/plan/simulate_spec.lua -f 'pays in a ring'",
   },
