@@ -96,7 +96,7 @@ local function load_ahead()
     ".schedules", ".job.comm", ".observe.stats" } do require("ganymede" .. name) end
 end
 
-local function question(ask, args) return session.with_signals({}, rehearsal.with_workers, ask, args) end
+local function answer(ask, args) return session.with_signals({}, rehearsal.with_workers, ask, args) end
 
 function verb.run(args)
   if args.serve then
@@ -105,8 +105,8 @@ function verb.run(args)
   end
   run.refuse_unserved(args)
   refuse(args)
-  if args.largest then return question(require "ganymede.plan.largest", args) end
-  if args.roles then return question(require "ganymede.plan.roles", args) end
+  if args.largest then return answer(require "ganymede.plan.largest", args) end
+  if args.roles then return answer(require "ganymede.plan.roles", args) end
   local found = session.with_signals({}, rehearse, args)
   if args.json then return print_json(found) end
   local printing = require "ganymede.cli.check_print"
