@@ -2,6 +2,7 @@
  * of each leaf; one for each unit of a shared level; two for each rank and dimension of a torus. */
 #include "network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +88,8 @@ double gm_network_bandwidth(const gm_network *w, int link) { return w->bandwidth
 typedef struct plan {
     gm_network *w;
     double      slowest_message;
-    bool        apart; /* a message had no level */
+    double      around; /* the latency of a ring, all its messages in a row; 0: there is none */
+    bool        apart;  /* a message had no level */
 } plan;
 
 static void load(plan *p, int link, double n)
@@ -138,17 +140,17 @@ static double through_switch(plan *p, int at, int from, int to, double n)
     return l->latency;
 }
 
-/* A message of a share n of all bytes. */
-static void message(plan *p, int from, int to, double n)
+/* A message of a share n of all bytes. Returns its latency. */
+static double message(plan *p, int from, int to, double n)
 {
     const gm_machine *m = p->w->machine;
     int               at = 0;
     double            latency;
-    if (from == to) return;
+    if (from == to) return 0;
     while (at < m->n_levels && !same_unit(&m->level[at], from, to)) at++;
     if (at == m->n_levels) {
         p->apart = true;
-        return;
+        return 0;
     }
     const gm_level *l = &m->level[at];
     if (l->kind == GM_LEVEL_TORUS) latency = torus(p, at, from, to, n);
@@ -158,6 +160,7 @@ static void message(plan *p, int from, int to, double n)
         load(p, p->w->first[at] + (l->ranks ? from / l->ranks : 0), n);
     }
     if (latency > p->slowest_message) p->slowest_message = latency;
+    return latency;
 }
 
 /* ---- algorithms ---- */
@@ -174,15 +177,27 @@ static int places_in_unit(const gm_network *w, int p, const int *members)
     return k;
 }
 
-/* Each member sends a share n to the next one, over as many rings as a unit has places. */
-static void ring(plan *q, int p, const int *members, double n)
+static double least(double a, double b) { return a < b ? a : b; }
+
+/* Each member sends a share n to the next one, over as many rings as a unit has places. A piece of the bytes goes
+ * around once less a hop, or (twice) two times less two hops that follow each other; the slowest piece leaves the
+ * fastest of them out. */
+static void ring(plan *q, int p, const int *members, double n, bool twice)
 {
     int k = places_in_unit(q->w, p, members), units = p / k;
-    for (int c = 0; c < k; c++) /* ring c: of each unit, its members from place c on; it leaves at place c - 1 */
-        for (int i = 0; i < p; i++) {
+    for (int c = 0; c < k; c++) { /* ring c: of each unit, its members from place c on; it leaves at place c - 1 */
+        double sum = 0, first = 0, before = 0, hop = 0, one = INFINITY, two = INFINITY;
+        for (int i = 0; i < p; i++, before = hop) {
             int unit = i / k, place = i % k, next = place + 1 < k ? unit : (unit + 1) % units;
-            message(q, members[unit * k + (c + place) % k], members[next * k + (c + (place + 1) % k) % k], n / k);
+            hop = message(q, members[unit * k + (c + place) % k], members[next * k + (c + (place + 1) % k) % k], n / k);
+            if (i) two = least(two, before + hop);
+            else first = hop;
+            sum += hop;
+            one = least(one, hop);
         }
+        double way = twice ? 2 * sum - least(two, hop + first) : sum - one;
+        if (way > q->around) q->around = way;
+    }
 }
 
 /* Member i's children are 2 i + 1 and 2 i + 2, counted from the root. */
@@ -236,7 +251,7 @@ static int below(plan *q, const char *op, int rank)
     return 1;
 }
 
-/* Adds the messages of an op; returns its rounds, -1: there is no such op. */
+/* Adds the messages of an op; returns its rounds beside those of a ring, -1: there is no such op. */
 static int play(plan *q, const char *op, int p, const int *members, int root, gm_algorithm how)
 {
     bool   direct = how == GM_ALGORITHM_DIRECT;
@@ -246,20 +261,20 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
     if (is(op, "all_reduce")) {
         if (direct) return every_pair(q, p, members, 2 * part), 2;
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, 0, 1, 1), 2 * log2_of(p);
-        return ring(q, p, members, 2 * rest), 2 * (p - 1);
+        return ring(q, p, members, 2 * rest, true), 0;
     }
     if (is(op, "all_gather") || is(op, "reduce_scatter")) {
         if (direct) return every_pair(q, p, members, part), 1;
-        return ring(q, p, members, rest), p - 1;
+        return ring(q, p, members, rest, false), 0;
     }
     if (is(op, "broadcast")) {
         if (direct) return binomial(q, p, members, root), log2_of(p);
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 0, 1), log2_of(p);
-        return ring(q, p, members, 1), p - 1;
+        return ring(q, p, members, 1, false), 0;
     }
     if (is(op, "reduce")) {
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, root, 1, 0), log2_of(p);
-        if (!direct) return ring(q, p, members, 1), p - 1;
+        if (!direct) return ring(q, p, members, 1, false), 0;
         every_pair(q, p, members, part);
         return to_or_from_root(q, p, members, root, part, true), 2;
     }
@@ -285,7 +300,7 @@ static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *o
 {
     gm_network *w = q->w;
     qsort(w->touched, (size_t)w->n_touched, sizeof *w->touched, by_link);
-    *out = (gm_transfer){.latency = rounds * q->slowest_message,
+    *out = (gm_transfer){.latency = q->around + rounds * q->slowest_message,
                          .uses = malloc(((size_t)w->n_touched + 1) * sizeof *out->uses)};
     if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
     for (int i = 0; i < w->n_touched; i++) {

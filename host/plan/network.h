@@ -6,6 +6,8 @@
  * With p members, n bytes (comm.h), latency l and bandwidth b of a port, ring all_reduce takes
  * 2 (p - 1) l + 2 (p - 1) / p n / b.
  *
+ * Where hops differ, a piece of the bytes pays each hop that it takes (all but one, or two, of the ring).
+ *
  * Ring: the members in order of rank. If they lie in several units of the innermost level, as many in each, there is a
  * ring for each place in a unit, which leaves its units at that place and carries its share (NCCL's channels).
  * Tree: a binary tree, up and down. Direct: every member to every other (host/comm). */

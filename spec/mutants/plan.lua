@@ -51,8 +51,8 @@ return {
   },
   {
     name = "937-network-ring", file = "host/plan/network.c",
-    find = [[return ring(q, p, members, 2 * rest), 2 * (p - 1);]],
-    replace = [[return ring(q, p, members, 2 * rest), 2 * p - 1;]],
+    find = [[return ring(q, p, members, 2 * rest, true), 0;]],
+    replace = [[return ring(q, p, members, 2 * rest, true), 1;]],
     breaks = "a ring has one latency too many",
     test = "spec/plan/simulate_spec.lua -f 'ring of'",
   },

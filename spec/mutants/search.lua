@@ -1,6 +1,7 @@
 -- Mutants of the search for a plan, of the order of axes, and of parallel = "auto".
 -- What a row says: spec/mutants/table.lua.
 local bounds, space = "spec/plan/search_bounds_spec.lua", "spec/plan/search_space_spec.lua"
+local workers = "spec/plan/rehearsal_workers_spec.lua"
 local cli, order = "spec/cli/plan_spec.lua", "spec/parallel/order_spec.lua -f 'makes the mesh'"
 
 return {
@@ -55,9 +56,9 @@ return {
   },
   {
     name = "1097-bounds-overlap", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[elseif e.kind == "wait" and m.host_moves and begun[e.id] then]],
-    replace = [[elseif e.kind == "wait" and begun[e.id] then]],
-    breaks = "what may overlap counts in a bound",
+    find = [[if m.host_moves then at.total, at.passes = total, passes end]],
+    replace = [[at.total, at.passes = total, passes]],
+    breaks = "what may overlap adds to the ops in a bound",
     test = bounds .. " -f 'may overlap'",
   },
   {
@@ -181,5 +182,61 @@ return {
     replace = [[  if named and asked == nil then]],
     breaks = "a machine that nothing reads is accepted",
     test = cli .. " -f 'leaves no machine unused'",
+  },
+  {
+    name = "1200-ring-hops", file = "host/plan/network.c",
+    find = [[double way = twice ? 2 * sum - least(two, hop + first) : sum - one;]],
+    replace = [[double way = twice ? 2 * sum - least(2 * one, hop + first) : sum - one;]],
+    breaks = "a piece leaves out the fastest hop of a ring twice, wherever it lies",
+    test = "spec/plan/simulate_spec.lua -f 'pays in a ring'",
+  },
+  {
+    name = "1201-ring-once", file = "host/plan/network.c",
+    find = [[        if (way > q->around) q->around = way;]],
+    replace = [[        if (way < 0) q->around = way;]],
+    breaks = "every hop of a ring takes as long as the slowest",
+    test = "spec/plan/simulate_spec.lua -f 'pays in a ring'",
+  },
+  {
+    name = "1202-bound-begin", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[total = math.max(total, at.total + seconds)]],
+    replace = [[total = math.max(total, at.total + seconds + m.begin)]],
+    breaks = "a bound has an operation move only when its rank has paid for the begin",
+    test = bounds .. " -f 'overlaps what may'",
+  },
+  {
+    name = "1203-bound-ring", file = "lua/ganymede/plan/search/rates.lua",
+    find = [[  local units = math.ceil(p / k)]],
+    replace = [[  local units = p]],
+    breaks = "a bound lets every hop of a ring leave its node",
+    test = bounds .. " -f 'finds: auto'",
+  },
+  {
+    name = "1204-workers-late", file = "lua/ganymede/job/workers.lua",
+    find = [[  late = function(_, limit) return 1,]],
+    replace = [[  late = function(_, limit) return 0,]],
+    breaks = "a rehearsal that does not end has succeeded",
+    test = workers .. " -f 'do not end'",
+  },
+  {
+    name = "1205-workers-rest", file = "lua/ganymede/job/workers.lua",
+    find = [[  for _, entry in ipairs(worker.waiting) do send(self:next_worker(), entry) end]],
+    replace = [[  for _, entry in ipairs(worker.waiting) do entry.code = 1 end]],
+    breaks = "what waits for a worker that dies has failed, too",
+    test = workers .. " -f 'whose worker dies'",
+  },
+  {
+    name = "1206-workers-copy", file = "lua/ganymede/job/workers.lua",
+    find = [[core.run_in_copy(function() return run(request.words) end, request.limit,]],
+    replace = [[(function(...) return "ended", run(request.words), ... end)(request.limit,]],
+    breaks = "a worker runs requests itself",
+    test = workers .. " -f 'are not seen'",
+  },
+  {
+    name = "1207-stand-ins-device", file = "lua/ganymede/plan/stand_ins.lua",
+    find = [[  study.device = rehearsal.device_of(given.device)]],
+    replace = [[  study.device = nil]],
+    breaks = "the losses of a GPU's step are cut for a CPU's cache",
+    test = "spec/plan/stand_ins_spec.lua -f 'into its pieces'",
   },
 }

@@ -81,11 +81,17 @@ describe("the bound of a rank", function()
     assert.equal(0, passes) -- no op makes products
   end)
 
-  it("leaves out what may overlap, and messages", function()
-    local free = support.machine({ switch() }, { launch = 0.25 })
-    local path = support.step(0, axes, { { "op", 1 }, { "begin", "all_reduce", "data", 80 }, { "wait", 1 },
-      { "begin", "receive", "data", 80, 1 }, { "wait", 2 } })
-    local total = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, free)
-    assert.near(1.25, total, 1e-12)
+  it("overlaps what may overlap, and leaves out messages", function()
+    local free = support.machine({ switch() }, { launch = 0.25, begin = 0.5 })
+    local events = { { "op", 1 }, { "begin", "all_reduce", "data", 8000 }, { "op", 2 }, { "wait", 1 },
+      { "begin", "all_reduce", "data", 8 }, { "op", 1000 }, { "wait", 2 } }
+    local path = support.step(0, axes, events)
+    local mesh = { { name = "data", size = 2 } }
+    local found = support.simulate(free, { path }, 2).seconds
+    local total = bounds.of_rank(core.step_read(path).events, mesh, free)
+    assert.near(found, total, 1e-12 * found)
+    table.insert(events, { "begin", "receive", "data", 80, 1 })
+    table.insert(events, { "wait", 3 })
+    assert.equal(total + 0.5, (bounds.of_rank(core.step_read(support.step(0, axes, events)).events, mesh, free)))
   end)
 end)

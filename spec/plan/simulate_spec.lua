@@ -71,6 +71,20 @@ describe("a simulated step", function()
     near(2 * 7 / 8 * n, one("all_reduce", n, 8, support.machine(links(4))))
   end)
 
+  it("pays in a ring each hop that a piece of the bytes takes, inside nodes and between them", function()
+    local function links(of) return { switch(1, 1, { ranks = of }), switch(1, 100, { ranks_per_port = 1 }) } end
+    local function ring(op, p, of) return one(op, 0, p, support.machine(links(of))) end
+    -- all but one hop, of those inside a node
+    near(2 * 100 + 6 - 1, ring("all_gather", 8, 4))
+    near(2 * 100 + 6 - 1, ring("reduce_scatter", 8, 4))
+    near(3 * 100, ring("all_gather", 4, 1))
+    -- twice around, all but two hops that follow each other: both inside, one of each, none inside
+    near(2 * (2 * 100 + 6) - 2, ring("all_reduce", 8, 4))
+    near(2 * (4 * 100 + 4) - 101, ring("all_reduce", 8, 2))
+    near(6 * 100, ring("all_reduce", 4, 1))
+    near(2 * 7, ring("all_reduce", 8, 8))
+  end)
+
   it("narrows at an oversubscribed leaf, and walks the shorter way on a torus", function()
     local axes = { { "data", 2 }, { "row", 4 } }
     local path = support.step(0, axes, { { "begin", "all_reduce", "data", 80 }, { "wait", 1 } })

@@ -75,4 +75,27 @@ describe("stand-ins", function()
     assert.is_false(core.steps_alike(step(0, mesh, { { "op", 1 } }), step(1, mesh, { { "op", 2 } })))
     assert.is_false(core.steps_alike(step(0, mesh, { { "alloc", 1 } }), step(1, mesh, { { "alloc", 2 } })))
   end)
+
+  it("cut the losses of a GPU's step into its pieces of 64 MiB, not into those of a CPU's cache", function()
+    local set = { 'parallel.tensor={size=2,mode="1d"}', "model.vocabulary=8192" }
+    local function record(device)
+      local study = stand_ins { recipe = home .. "/recipe.lua", ranks = 2, set = set, device = device,
+        path = function(i) return ("%s/%s%d"):format(home, device, i) end }
+      return study.roles[1].path
+    end
+    local function named(path, name)
+      local n = 0
+      for _, e in ipairs(core.step_read(path).events) do n = n + (e.kind == "op" and e.name:find(name) and 1 or 0) end
+      return n
+    end
+    local cpu, gpu = record "cpu", record "gpu"
+    -- 480 lines of 4096 logits: a piece has 2^15 / 4096 + 1 of them on a CPU, 2^24 / 4096 + 1 on a GPU
+    assert.equal(math.ceil(480 / 9) - 1, named(cpu, "^exp$") - named(gpu, "^exp$"))
+    local path = home .. "/cuda"
+    local said = support.run(home, { "check", "recipe.lua", "-n", "2", "--device", "cuda", "--step-file", path, "--set",
+      set[1], "--set", set[2] })
+    assert.equal(0, said.code, said.err)
+    assert.is_true(core.steps_alike(path, gpu))
+    assert.is_false(core.steps_alike(path, cpu))
+  end)
 end)

@@ -13,6 +13,7 @@
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local rehearsal = require "ganymede.job.rehearsal"
 local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
@@ -42,6 +43,8 @@ function verb.arguments(parser)
   parser:option("--limit-memory", "the bytes that tensors of a rank may take, such as 16G; a step that needs more "
     .. "is an error"):argname "BYTES"
     :convert(machine.bytes_of)
+  parser:flag("--serve", "for rehearsals: run the command lines of the standard input in copies of this process")
+    :hidden(true)
   parser:option("--mode", "ways to share the work that --largest tries, separated by commas (default: all that N "
     .. "ranks can form)"):argname "LIST"
 end
@@ -86,11 +89,24 @@ local function refuse(args)
   if args.largest and args.roles then failure(2, "--largest and --roles are two questions; ask one") end
 end
 
+-- What a copy would have to load otherwise. A copy ends before most of its loops are worth compiling.
+local function load_ahead()
+  require("jit.opt").start "hotloop=1000"
+  for _, name in ipairs { "", ".nn", ".models", ".hooks", ".optim", ".checkpoint", ".lr_scheduler", ".data",
+    ".schedules", ".job.comm", ".observe.stats" } do require("ganymede" .. name) end
+end
+
+local function answer(ask, args) return session.with_signals({}, rehearsal.with_workers, ask, args) end
+
 function verb.run(args)
+  if args.serve then
+    load_ahead()
+    return require("ganymede.job.workers").serve(require("ganymede.cli").main)
+  end
   run.refuse_unserved(args)
   refuse(args)
-  if args.largest then return session.with_signals({}, require "ganymede.plan.largest", args) end
-  if args.roles then return session.with_signals({}, require "ganymede.plan.roles", args) end
+  if args.largest then return answer(require "ganymede.plan.largest", args) end
+  if args.roles then return answer(require "ganymede.plan.roles", args) end
   local found = session.with_signals({}, rehearse, args)
   if args.json then return print_json(found) end
   local printing = require "ganymede.cli.check_print"

@@ -11,6 +11,7 @@ local failure = require "ganymede.base.failure"
 local goodput = require "ganymede.plan.goodput"
 local machines = require "ganymede.plan.machine"
 local parallel = require "ganymede.job.parallel"
+local rehearsal = require "ganymede.job.rehearsal"
 local stand_ins = require "ganymede.plan.stand_ins"
 
 -- ---------------------------------------------------------------- what is said of a replay
@@ -177,7 +178,8 @@ end
 -- of which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
 -- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node),
 -- restart (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether
--- every rank is replayed by itself; the figures are the same). Returns figures and the spans.
+-- every rank is replayed by itself; the figures are the same), known (a rehearsal of a rank: rank, found, path).
+-- Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
   local paths, own = {}, not given.keep and os.tmpname() or nil
@@ -193,8 +195,8 @@ return function(given)
     for _, file in pairs(paths) do os.remove(file) end
   end
   return failure.protect(clean, function()
-    local found = stand_ins { recipe = given.recipe, ranks = given.ranks, set = given.set, seed = given.seed,
-      path = path, device = about.device }
+    local found = rehearsal.with_workers(stand_ins, { recipe = given.recipe, ranks = given.ranks,
+      set = given.set, seed = given.seed, path = path, device = about.device, known = given.known })
     local steps = {}
     refuse_updates_on_host(found, about)
     for i, role in ipairs(found.roles) do steps[i] = role.path end

@@ -26,6 +26,14 @@ Study.__index = Study
 
 -- ---------------------------------------------------------------- rehearsals, some at a time
 
+-- Takes a rehearsal that was made before.
+function Study:take(rank)
+  local known = self.given.known
+  if not known or known.rank ~= rank then return false end
+  self.list[#self.list + 1], self.by_rank[rank] = known, known
+  return true
+end
+
 function Study:start(rank)
   local place = #self.list + 1
   local entry = { rank = rank, path = self.given.path(place) }
@@ -46,7 +54,7 @@ end
 function Study:rehearse(ranks)
   local wanted, running = {}, {}
   for _, rank in ipairs(ranks) do
-    if not self.by_rank[rank] then
+    if not self.by_rank[rank] and not self:take(rank) then
       wanted[#wanted + 1] = rank
       self.by_rank[rank] = { rank = rank }
     end
@@ -164,15 +172,13 @@ function Study:kinds()
   return kinds
 end
 
---- given: recipe, ranks, set, seed, device ("gpu": what is offloaded goes to a host of its own), path (a function of a
--- number: where the step file of a rehearsal is to be).
+--- given: recipe, ranks, set, seed, device (of the machine: "gpu" has memory of its own, so what is offloaded goes to
+-- its host, and losses are cut into the pieces that a GPU takes), path (a function of a number: where the step file of
+-- a rehearsal is to be), known (of a rank that was rehearsed: rank, found, path).
 return function(given)
   local study = setmetatable({ given = given, list = {}, by_rank = {} }, Study)
+  study.device = rehearsal.device_of(given.device)
   study:rehearse { 0 }
-  if given.device == "gpu" and study.by_rank[0].found.totals.offloaded_bytes then
-    study.device, study.by_rank = "cuda", {} -- with the host's memory below the device's
-    study:rehearse { 0 }
-  end
   study.mesh = study.by_rank[0].found.mesh
   local kinds = study:kinds()
   local roles, ranks = representatives.list(study.mesh, kinds), {}

@@ -11,8 +11,8 @@
 -- the split (Narayanan et al. 2021 count (p - 1)/m more for equal stages). Where a rank has several parts, a
 -- micro-batch must at least go through all parts, one after the other. Layers send what their mode needs at least.
 -- Gradients must be summed over the data ranks. Where the host moves bytes, nothing overlaps, and what a mean rank
--- sends adds to what it computes; elsewhere the larger counts. Of one rank: its ops take what they take, and, where
--- nothing overlaps, its operations at least their time alone.
+-- sends adds to what it computes; elsewhere the larger counts. Of one rank: its ops take what they take, and its
+-- operations at least their time alone; where they may overlap, what stands between begin and wait goes on meanwhile.
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
 local rates = require "ganymede.plan.search.rates"
@@ -26,16 +26,18 @@ local bounds = {}
 
 local by_group = setmetatable({}, { __mode = "k" }) -- mesh -> group -> members
 
---- Returns the members of rank 0's group along some axes of a mesh (a list of { name, size }), from 0.
-function bounds.members(mesh, names)
-  local key = table.concat(names, ".")
+--- Returns the members of the group of a rank (0) along some axes of a mesh (a list of { name, size }), from 0.
+function bounds.members(mesh, names, of)
+  of = of or 0
+  local key = ("%s %d"):format(table.concat(names, "."), of)
   by_group[mesh] = by_group[mesh] or {}
   if by_group[mesh][key] then return by_group[mesh][key] end
   local wanted, list, stride = {}, { 0 }, 1
   for _, name in ipairs(names) do wanted[name] = true end
   for i = #mesh, 1, -1 do
     local axis, more = mesh[i], {}
-    for at = 0, wanted[axis.name] and axis.size - 1 or 0 do
+    local own = math.floor(of / stride) % axis.size
+    for at = wanted[axis.name] and 0 or own, wanted[axis.name] and axis.size - 1 or own do
       for _, rank in ipairs(list) do more[#more + 1] = rank + at * stride end
     end
     list, stride = more, stride * axis.size
@@ -44,7 +46,8 @@ function bounds.members(mesh, names)
   return list
 end
 
-local function mesh_of(s, ranks)
+--- Returns the mesh of a setting: a list of { name, size }.
+function bounds.mesh(s, ranks)
   local plan, out = assert(parallel.resolve(setting.parallel(s, {}), ranks)), {}
   for i, axis in ipairs(plan.axes) do out[i] = { name = axis[1], size = axis[2] } end
   return out
@@ -55,7 +58,7 @@ end
 --- Returns the seconds of the sums of gradients over the data ranks at least, of a mean rank.
 function bounds.gradients(s, facts, m, ranks)
   if s.data == 1 then return 0 end
-  local mesh = mesh_of(s, ranks)
+  local mesh = bounds.mesh(s, ranks)
   local copies, ways = {}, setting.weight_ways(s)
   for _, axis in ipairs(mesh) do
     if axis.name == "data" or axis.name == "shard" or axis.name == "expert" then copies[#copies + 1] = axis.name end
@@ -121,46 +124,82 @@ local function pipelined(s, facts, work)
   return math.max(work / p, part * work / (micro * (1 - (1 - 1 / micro) ^ p)))
 end
 
+-- What a section takes in a pass at least: with recomputation, what it takes without, too, which may run elsewhere.
+local function cost_of(own, none, kind, share, m)
+  local function seconds(section) return section[kind] / share + m.launch * section.ops[kind] end
+  return math.max(seconds(own), none and seconds(none) or 0)
+end
+
 -- The costs of the parts of a pipeline for a micro-batch, at least, as pipeline.simulate takes them; nil: unknown.
-local function costs_of(s, facts, m, ranks)
+-- whole: a backward pass is one action. Then the gradients of weights are in it, wherever recomputation puts them.
+local function costs_of(s, facts, m, ranks, whole)
   local sections, p = facts.floors[s.recompute].sections, s.pipeline
   local ends = sections and facts.bounds(p.split, p.size * p.chunks)
   if not ends then return nil end
+  local none = facts.floors.none and facts.floors.none.sections
   local share, costs, first = s.micro * s.accumulation * ranks / p.size, {}, 1
   for _, kind in ipairs { "forward", "input", "weight" } do costs[kind] = {} end
   for part, last in ipairs(ends) do
     for kind, list in pairs(costs) do
       list[part] = 1e-12 -- no time is refused
-      for i = first, last do list[part] = list[part] + sections[i][kind] / share + m.launch * sections[i].ops[kind] end
+      for i = first, last do
+        list[part] = list[part] + cost_of(sections[i], (whole or kind ~= "weight") and none and none[i], kind, share, m)
+      end
     end
     first = last + 1
   end
   return { forward = costs.forward, backward_input = costs.input, backward_weight = costs.weight }
 end
 
+-- Seconds of the passes of each stage, at least, and the stage that takes the most.
+local function stages_of(s, costs, schedule)
+  local list, heaviest = {}, 1
+  for stage, parts in ipairs(schedule.parts) do
+    list[stage] = 0
+    for _, part in ipairs(parts) do
+      for _, kind in pairs(costs) do list[stage] = list[stage] + kind[part] * s.micro * s.accumulation end
+    end
+    if list[stage] > list[heaviest] then heaviest = stage end
+  end
+  return list, heaviest
+end
+
 local scheduled_before = setmetatable({}, { __mode = "k" }) -- facts -> times
 
--- What a step takes in its schedule: the order of each rank is fixed, so shorter passes never make it longer.
+-- What a step takes in its schedule: the order of each rank is fixed, so shorter passes never make it longer. And no
+-- less than its longest stage takes. Returns that time and the stage; 0: unknown.
 local function scheduled(s, facts, m, ranks)
   local p, known = s.pipeline, scheduled_before[facts] or {}
   local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
   local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute }, " ")
   scheduled_before[facts] = known
   if not known[key] then
-    local costs = costs_of(s, facts, m, ranks)
-    known[key] = costs and s.accumulation * pipelines.simulate(space.schedule(s, facts), costs).time or 0
+    local schedule, all = space.schedule(s, facts), costs_of(s, facts, m, ranks, true)
+    local stages, heaviest = {}, p.size
+    if all then stages, heaviest = stages_of(s, all, schedule) end
+    local costs = split_backward[p.schedule] and costs_of(s, facts, m, ranks) or all
+    known[key] = { heaviest, costs and math.max(s.accumulation * pipelines.simulate(schedule, costs).time,
+      stages[heaviest]) or 0 }
   end
-  return known[key]
+  return known[key][2], known[key][1]
+end
+
+--- Returns the first rank of the stage that works longest by formula: its record gives the nearest bound.
+function bounds.rank(s, facts, m, ranks)
+  if s.pipeline.size == 1 then return 0 end
+  local stage, rank = select(2, scheduled(s, facts, m, ranks)) - 1, 0
+  for _, axis in ipairs(bounds.mesh(s, ranks)) do rank = rank * axis.size + (axis.name == "pipeline" and stage or 0) end
+  return rank
 end
 
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
   local floor, p = facts.floors[s.recompute], s.pipeline.size
   local passes = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation -- of all stages
-  local sent, shared = bounds.gradients(s, facts, m, ranks), layers(s, facts, m, mesh_of(s, ranks))
+  local sent, shared = bounds.gradients(s, facts, m, ranks), layers(s, facts, m, bounds.mesh(s, ranks))
   if m.host_moves then passes = passes + shared * p end
   local mean = passes / p + floor.update / ranks
-  local order = p > 1 and scheduled(s, facts, m, ranks) or 0
+  local order = p > 1 and (scheduled(s, facts, m, ranks)) or 0
   if m.host_moves then return math.max(pipelined(s, facts, passes), order, mean + sent) end
   return math.max(pipelined(s, facts, passes), order, mean, sent, shared)
 end
@@ -192,23 +231,26 @@ end
 
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
--- recomputation only adds to it. mesh: a list of { name, size }.
-function bounds.of_rank(events, mesh, m)
+-- recomputation only adds to it. A wait ends no sooner than its operation takes alone. mesh: a list of { name, size };
+-- rank: whose events these are.
+function bounds.of_rank(events, mesh, m, rank)
   local total, passes, begun, last = 0, 0, {}, rates.last_product(events)
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local seconds = rates.op(m, e)
       total, passes = total + seconds, passes + (i <= last and seconds or 0)
     elseif e.kind == "begin" and e.group and e.group ~= "" then
-      total, begun[e.id] = total + m.begin, e
-    elseif e.kind == "wait" and m.host_moves and begun[e.id] then
-      local first = begun[e.id]
+      begun[e.id] = { event = e, total = total, passes = passes } -- it moves while the rank still pays for its begin
+      total = total + m.begin
+    elseif e.kind == "wait" and begun[e.id] then
+      local at, first = begun[e.id], begun[e.id].event
       begun[e.id] = nil
       if not is_message(first) and not first.group:find("@", 1, true) then
         local names = parallel.axis_names(first.group)
-        local seconds = rates.least(m, first.name, bounds.members(mesh, names), first.bytes)
-        total = total + seconds
-        if i <= last and is_of_layers(names) then passes = passes + seconds end
+        local seconds = rates.least(m, first.name, bounds.members(mesh, names, rank), first.bytes)
+        if m.host_moves then at.total, at.passes = total, passes end -- nothing else went on
+        total = math.max(total, at.total + seconds)
+        if i <= last and is_of_layers(names) then passes = math.max(passes, at.passes + seconds) end
       end
     end
   end

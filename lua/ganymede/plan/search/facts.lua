@@ -34,7 +34,7 @@ local function rehearsed(given, sets)
   local path = os.tmpname()
   return failure.protect(function() os.remove(path) end, function()
     local found, failed = rehearsal { recipe = given.recipe, set = joined(given.set or {}, sets), seed = given.seed,
-      step_file = path }
+      step_file = path, device = given.device }
     if not found then return nil, failed end
     return found, core.step_read(path).events
   end)
@@ -132,7 +132,7 @@ end
 
 local function sections_of(given, serial)
   local found, failed = rehearsal { recipe = given.recipe, set = joined(given.set or {}, serial), seed = given.seed,
-    sections = true }
+    sections = true, device = given.device }
   if not found and (failed.code == 130 or failed.code == 143) then failure(failed.code, "%s", failed.text) end
   return found and #found.sections > 1 and found.sections or nil
 end
@@ -214,6 +214,8 @@ end
 
 --- Returns the facts. given: recipe, set, seed; m: the machine; keep: the parts that are kept (ganymede.plan.search).
 function facts.of(given, m, keep)
+  given = { recipe = given.recipe, set = given.set, seed = given.seed, pieces = given.pieces,
+    device = rehearsal.device_of(m.device) }
   local serial = serial_sets(keep)
   local plain = must(rehearsed(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" }))
   local values = values_of(plain)

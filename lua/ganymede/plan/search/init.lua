@@ -3,8 +3,9 @@
 --     local found = search { recipe = "r.lua", ranks = 8, machine = "here.json", memory = 2^33, keep = {}, top = 5 }
 --
 -- What must hold is asked first (ganymede.plan.search.space), then what fits at all, then a lower bound of the time
--- (ganymede.plan.search.bounds). The setting with the least bound comes next: it is rehearsed as one rank, which gives
--- a nearer bound and a peak; when it comes up again, it is simulated (ganymede.plan.simulate). The search ends when the
+-- (ganymede.plan.search.bounds). The setting with the least bound comes next: it is rehearsed as one rank, of the stage
+-- that works longest, which gives a nearer bound and a peak, also for its relatives (record_key, total_key); when it
+-- comes up again, it is simulated (ganymede.plan.simulate). The search ends when the
 -- next bound exceeds the best time, so nothing that was left out would have won. Times that agree to 6 digits are
 -- equal, and the simpler setting wins. The result is a function of the arguments alone.
 --
@@ -61,19 +62,39 @@ local function sets_of(search, s)
   return out
 end
 
--- Rehearses rank 0 -> a nearer bound, its peak, and the time of its passes; nil: it is left out.
+local function bound_of(search, s, step, rank)
+  return bounds.of_rank(step.events, bounds.mesh(s, search.given.ranks), search.machine, rank)
+end
+
+-- Where a record goes. All go when the search ends, and each when nothing will ask for it any more.
+local function new_path(search)
+  local path = os.tmpname()
+  search.paths[path] = true
+  return path
+end
+
+local function forget(search, path)
+  os.remove(path)
+  search.paths[path] = nil
+end
+
+-- What a simulation asks of a rehearsal.
+local function brief(found)
+  return { totals = found.totals, mesh = found.mesh, settings = found.settings, dtype = found.dtype }
+end
+
+-- Rehearses the rank whose stage works longest -> the rehearsal { rank, found, path } and its step; nil: left out.
 local function look(search, s)
-  local path, given = os.tmpname(), search.given
+  local path, given = new_path(search), search.given
+  local rank = bounds.rank(s, search.facts, search.machine, given.ranks)
   search.rehearsed = search.rehearsed + 1
-  return failure.protect(function() os.remove(path) end, function()
-    local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = 0, set = sets_of(search, s),
-      seed = given.seed, step_file = path }
-    if not found then return leave(search, reason_of(failed.text), s) end
-    local step = core.step_read(path)
-    if search.memory > 0 and found.totals.peak_bytes > search.memory then return leave(search, too_large(search), s) end
-    local total, passes = bounds.of_rank(step.events, step.mesh, search.machine)
-    return total, found.totals.peak_bytes, passes
-  end)
+  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = sets_of(search, s),
+    seed = given.seed, step_file = path, device = rehearsal.device_of(search.machine.device) }
+  if not found then
+    forget(search, path)
+    return leave(search, reason_of(failed.text), s)
+  end
+  return { rank = rank, found = brief(found), path = path }, core.step_read(path)
 end
 
 local function row_of(search, s, found)
@@ -85,12 +106,12 @@ local function row_of(search, s, found)
     bubble = found.bubble, mesh = found.mesh }
 end
 
--- Simulates -> its row; nil: it is left out.
-local function measure(search, s)
+-- Simulates -> its row; nil: it is left out. known: the rehearsal of its look, or nil.
+local function measure(search, s, known)
   local given = search.given
   search.simulated = search.simulated + 1
   local ok, found = failure.try(simulate, { recipe = given.recipe, ranks = given.ranks, set = sets_of(search, s),
-    seed = given.seed, machine = given.machine })
+    seed = given.seed, machine = given.machine, known = known })
   if not ok then
     local code = failure.code(found)
     if code == 130 or code == 143 then error(found, 0) end
@@ -148,20 +169,33 @@ local function is_beaten(search, entry)
   return #search.rows >= search.given.top
 end
 
--- What settings that differ in ZeRO and recomputation alone have in common.
-local function family_of(s)
+-- Orders of one backward pass have the ops and operations of a rank in common, and so have those that split it.
+local alike = { ["1f1b"] = "whole", gpipe = "whole", interleaved = "whole", ["zb-h1"] = "split", ["zb-h2"] = "split" }
+
+-- What settings have in common that differ in ZeRO, recomputation, and the order of passes and of axes alone.
+local function share_of(s)
   local t, q, p = s.tensor, s.sequence, s.pipeline
   local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
   return table.concat({ s.data, s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
-    p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, table.concat(s.order or {}, ".") }, " ")
+    p.size, alike[p.schedule] or p.schedule, p.chunks, split, s.micro, s.accumulation }, " ")
 end
 
--- What the passes of a relative that was rehearsed say about this setting; 0: none was.
+local function order_of(s) return table.concat(s.order or {}, ".") end
+
+-- Settings with equal passes: those that differ in ZeRO and recomputation. Settings with equal ops: neither.
+local function passes_key(s) return share_of(s) .. " " .. order_of(s) end
+local function total_key(s) return table.concat({ passes_key(s), s.zero, s.recompute }, " ") end
+
+-- Settings whose ranks have equal records: they differ in the order of the axes alone.
+local function record_key(s) return table.concat({ share_of(s), s.pipeline.schedule, s.zero, s.recompute }, " ") end
+
+-- What relatives that were rehearsed say about this setting; 0: none was.
 local function inherited(search, s)
-  local passes = search.passes[family_of(s)]
-  if not passes then return 0 end
+  local passes, total = search.passes[passes_key(s)], search.totals[total_key(s)] or 0
+  if not passes then return total end
   local whole = search.machine.host_moves and s.pipeline.size == 1
-  return passes + (whole and bounds.gradients(s, search.facts, search.machine, search.given.ranks) or 0)
+  return math.max(total,
+    passes + (whole and bounds.gradients(s, search.facts, search.machine, search.given.ranks) or 0))
 end
 
 local function first_entries(search, list)
@@ -172,28 +206,66 @@ local function first_entries(search, list)
       leave(search, too_large(search), s)
     else
       local seconds = bounds.time(s, search.facts, search.machine, search.given.ranks)
-      push(heap, { bound = seconds, setting = s, peak = bytes })
+      local entry, key = { bound = seconds, setting = s, peak = bytes }, record_key(s)
+      push(heap, entry)
+      search.relatives[key] = search.relatives[key] or {}
+      table.insert(search.relatives[key], entry)
     end
   end
   return heap
 end
 
+-- What a record says of each setting whose ranks have it: the mesh of each is another.
+local function tell_relatives(search, known, step, first)
+  local peak = known.found.totals.peak_bytes
+  for _, entry in ipairs(search.relatives[record_key(first)]) do
+    local s = entry.setting
+    if not entry.near then
+      local rank = s == first and known.rank or bounds.rank(s, search.facts, search.machine, search.given.ranks)
+      local total, passes = bound_of(search, s, step, rank)
+      entry.near = { bound = total, peak = peak }
+      search.totals[total_key(s)] = math.max(total, search.totals[total_key(s)] or 0)
+      if s.recompute == "none" and s.zero ~= 3 then search.passes[passes_key(s)] = passes end
+    end
+  end
+end
+
+-- Keeps a rehearsal for the simulation of the setting, if there may be one.
+local function keep_record(search, entry, known)
+  local best = search.best
+  if best and entry.bound > best.seconds * (1 + 1e-6) and not search.given.all and not search.given.front then
+    forget(search, known.path)
+  else
+    entry.known = known
+  end
+end
+
 local function look_at(search, heap, entry)
   local s = entry.setting
-  local known = inherited(search, s)
-  if known > entry.bound then
-    entry.bound = known
+  local told = inherited(search, s)
+  if told > entry.bound then
+    entry.bound = told
     return push(heap, entry)
   end
-  local bound, peak, passes = look(search, s)
-  if not bound then return end
-  if s.recompute == "none" and s.zero ~= 3 then search.passes[family_of(s)] = passes end
-  entry.bound, entry.peak, entry.looked = math.max(bound, entry.bound), peak, true
+  local known
+  if not entry.near then
+    local step
+    known, step = look(search, s)
+    if not known then return end
+    tell_relatives(search, known, step, s)
+  end
+  if search.memory > 0 and entry.near.peak > search.memory then
+    if known then forget(search, known.path) end
+    return leave(search, too_large(search), s)
+  end
+  entry.bound, entry.peak, entry.looked = math.max(entry.near.bound, entry.bound), entry.near.peak, true
+  if known then keep_record(search, entry, known) end
   push(heap, entry)
 end
 
 local function take_row(search, entry)
-  local row = measure(search, entry.setting)
+  local row = measure(search, entry.setting, entry.known)
+  if entry.known then forget(search, entry.known.path) end
   if not row then return end
   row.bound = entry.bound
   search.rows[#search.rows + 1] = row
@@ -258,7 +330,7 @@ local function prepare(given)
   given.keep, given.top = given.keep or {}, given.top or 5
   local about = machines.read(given.machine)
   local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
-    passes = {}, rehearsed = 0, simulated = 0 }
+    passes = {}, totals = {}, relatives = {}, paths = {}, rehearsed = 0, simulated = 0 }
   search.facts = facts_module.of(given, about, given.keep)
   local list, left_out = space.list(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })
   local count = #list
@@ -278,10 +350,14 @@ end
 
 --- Searches; see the head of this file.
 function M.search(given)
-  local search, list, count = prepare(given)
-  local beaten = run(search, list)
-  if #search.rows == 0 then nothing_left(search) end
-  return result(search, beaten, count)
+  return rehearsal.with_workers(function()
+    local search, list, count = prepare(given)
+    local beaten = failure.protect(function()
+      for path in pairs(search.paths) do os.remove(path) end
+    end, run, search, list)
+    if #search.rows == 0 then nothing_left(search) end
+    return result(search, beaten, count)
+  end)
 end
 
 return setmetatable(M, { __call = function(_, given) return M.search(given) end })

@@ -5,8 +5,8 @@
 --
 -- m: a machine of ganymede.plan.machine. op() is host/plan/machine.c in Lua, and least() is below what
 -- host/plan/network.c plans for any group: it counts the bytes of one busy port at the outermost level that the group
--- needs, and the latencies of the rounds. The trap: a bound above what a simulation finds makes a search miss the best;
--- spec/plan/search_bounds_spec.lua compares both.
+-- needs, and the latencies of the rounds or of the hops of a ring. The trap: a bound above what a simulation finds
+-- makes a search miss the best; spec/plan/search_bounds_spec.lua compares both.
 -- @module ganymede.plan.search.rates
 local rates = {}
 
@@ -101,11 +101,22 @@ local function most_in_unit(level, members)
   return most
 end
 
--- The outermost level that a group needs, and the most members in a unit inside of it (1: it is the innermost).
+-- The outermost level that a group needs, the most members in a unit inside of it (1: it is the innermost), and the
+-- least latency of it and the levels inside.
 local function level_of(m, members)
+  local least = math.huge
   for i, level in ipairs(m.links) do
-    if together(level, members) then return level, i > 1 and most_in_unit(m.links[i - 1], members) or 1 end
+    least = math.min(least, level.latency)
+    if together(level, members) then return level, i > 1 and most_in_unit(m.links[i - 1], members) or 1, least end
   end
+end
+
+-- The latency of a ring at least: it leaves each unit inside of its level once. A piece goes around all hops but one,
+-- or twice all but two neighbours.
+local function around(level, inside, p, k, twice)
+  local units = math.ceil(p / k)
+  local sum, fast = units * level.latency + (p - units) * inside, p > units and inside or level.latency
+  return twice and 2 * sum - level.latency - fast or sum - fast
 end
 
 local function doublings(p)
@@ -163,13 +174,14 @@ end
 -- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.
 function rates.least(m, op, members, n)
   local p = #members
-  local level, k = level_of(m, members)
+  local level, k, inside = level_of(m, members)
   if p < 2 or not level then return 0 end
   local best
   for _, form in ipairs(forms(m.algorithm, op)) do
     local rounds, share = form(p, k)
     if level.kind == "torus" then share = share / (2 * #level.dims) end -- as many links leave a rank
-    local seconds = rounds * level.latency + share * n / (level.bandwidth * efficiency(m, op))
+    local latency = form == ring[op] and around(level, inside, p, k, op == "all_reduce") or rounds * level.latency
+    local seconds = latency + share * n / (level.bandwidth * efficiency(m, op))
     best = math.min(best or seconds, seconds)
   end
   return best or 0
