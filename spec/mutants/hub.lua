@@ -193,4 +193,47 @@ return {
     breaks = "memory for parameters is asked for before shapes are compared",
     test = "spec/hub/hostile_spec.lua -f more.layers",
   },
+  {
+    name = "1170-whole-twins", file = "lua/ganymede/hub/whole_modules.lua",
+    find = [=[own.arrays[#own.arrays + 1] = tied[name]]=],
+    replace = "own.twins[name] = nil",
+    breaks = "a table of tokens and head is written once, and PEFT has another head",
+    test = "spec/hub/adapters_spec.lua -n 1 -f beside",
+  },
+  {
+    name = "1171-whole-outermost", file = "lua/ganymede/hub/whole_modules.lua",
+    find = [[close(list, marked, modules)
+  local names]],
+    replace = [[local names]],
+    breaks = "of a module that is one layer of two here only a part is written",
+    test = "spec/hub/adapters_spec.lua -n 1 -f phi3",
+  },
+  {
+    name = "1172-whole-parts", file = "lua/ganymede/hub/whole_modules.lua",
+    find = [[if some and lacking then]],
+    replace = [[if some and lacking and false then]],
+    breaks = "a part of a parameter is read, and the others are said to be lacking",
+    test = "spec/hub/adapters_spec.lua -n 1 -f refused",
+  },
+  {
+    name = "1173-whole-twins-differ", file = "lua/ganymede/hub/whole_modules.lua",
+    find = [[if said == "differ" then]],
+    replace = [[if said == "never" then]],
+    breaks = "a head with other numbers than the table of tokens is not read",
+    test = "spec/hub/adapters_spec.lua -n 1 -f one.table",
+  },
+  {
+    name = "1174-whole-names", file = "lua/ganymede/hub/whole_modules.lua",
+    find = [[if module:sub(-#name) == name then]],
+    replace = [[if module == root .. name then]],
+    breaks = "names of modules are read as whole paths",
+    test = "spec/hub/adapters_spec.lua -n 1 -f llama_head",
+  },
+  {
+    name = "1175-whole-frozen", file = "lua/ganymede/hub/adapters.lua",
+    find = [[patterns_of(whole, opt.train))]],
+    replace = [[opt.train)]],
+    breaks = "modules that PEFT trains as a whole are frozen",
+    test = "spec/hub/adapters_spec.lua -n 1 -f beside",
+  },
 }

@@ -8,7 +8,8 @@
 local families = require "ganymede.hub.families"
 local llama = require "ganymede.hub.families.llama"
 
-local gemma = { model = "Llama", types = { gemma = true, gemma2 = true }, ignored = llama.ignored }
+local gemma = { model = "Llama", types = { gemma = true, gemma2 = true }, ignored = llama.ignored,
+                task = "CAUSAL_LM", tied = llama.tied }
 
 function gemma.takes(opt) return opt.norm_offset and not opt.moe end
 
