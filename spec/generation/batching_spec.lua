@@ -18,7 +18,7 @@ end
 
 -- As in Gemma 2 and in Mistral: every second layer sees the last positions only, and scores are capped; all layers do.
 local windowed = { { window = { 5, 0 }, attention_softcap = 1.5, branch_norms = true }, { window = 6 },
-  { window = 1, attention_softcap = 0.7 } }
+  { window = 1, attention_softcap = 0.7, attention_scale = 0.9 } }
 
 local function plain(model, ids, count)
   local list = { unpack(ids) }

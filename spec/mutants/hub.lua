@@ -236,4 +236,11 @@ return {
     breaks = "modules that PEFT trains as a whole are frozen",
     test = "spec/hub/adapters_spec.lua -n 1 -f beside",
   },
+  {
+    name = "1181-gemma-scale", file = "lua/ganymede/hub/families/gemma.lua",
+    find = [[if scalar ~= size then opt.attention_scale]],
+    replace = [[if not size then opt.attention_scale]],
+    breaks = "scores of Gemma 2 27B are divided by the root of the head's width",
+    test = "spec/hub/families_spec.lua -n 1 -f gemma2_scale",
+  },
 }

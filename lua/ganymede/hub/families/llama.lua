@@ -162,7 +162,8 @@ local function window_keys(opt, kind)
 end
 
 -- Options that only some kinds have words for.
-local special = { "attention_softcap", "logit_softcap", "norm_offset", "branch_norms", "embedding_scale" }
+local special = { "attention_scale", "attention_softcap", "logit_softcap", "norm_offset", "branch_norms",
+  "embedding_scale" }
 
 local function refuse_special(opt, kind)
   for _, name in ipairs(special) do
