@@ -2,8 +2,8 @@
 return {
   {
     name = "890-pages-last-key", file = "kernels/cpu/pages_t.h",
-    find = [[int64_t seen = count - w->queries + row % w->queries + 1 - first;]],
-    replace = [[int64_t seen = count - w->queries + row % w->queries - first;]],
+    find = [[int64_t end = count - w->queries + row % w->queries + 1 - first;]],
+    replace = [[int64_t end = count - w->queries + row % w->queries - first;]],
     breaks = "a query does not see its own key",
     test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
   },
