@@ -201,7 +201,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
   {
     name = "1177-pages-softcap", file = "kernels/cpu/pages_t.h",
     find = [[if (w->softcap > 0) F(pages_cap)(w, room->scores, seen);]],
-    replace = [[]],
+    replace = [[if (w->softcap > 1e30) F(pages_cap)(w, room->scores, seen);]],
     breaks = "scores of pages are not capped",
     test = "spec/kernels/pages_spec.lua -f attention",
   },
