@@ -41,13 +41,16 @@ static int pages_write(lua_State *L)
     return 1;
 }
 
-/* attention_paged(q (b, s, h, d), k, v (pages, heads, page, d), index (b, n), count (b), scale|nil) -> (b, s, h, d) */
+/* attention_paged(q (b, s, h, d), k, v (pages, heads, page, d), index (b, n), count (b), scale|nil, window|nil,
+ * softcap|nil) -> (b, s, h, d) */
 static int attention_paged(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *in[5];
     for (int i = 0; i < 5; i++) in[i] = gm_check_value(L, i + 1);
     a.scale = luaL_optnumber(L, 6, 0);
+    a.window = luaL_optinteger(L, 7, 0);
+    a.softcap = luaL_optnumber(L, 8, 0);
     return gm_apply_one(L, GM_OP_attention_paged, 5, in, &a);
 }
 
@@ -56,7 +59,8 @@ int gm_open_pages(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("pages_write", pages_write, "pool tensor, x tensor, index tensor, count tensor"),
         GM_FUNCTION("attention_paged", attention_paged,
-                    "q tensor, k tensor, v tensor, index tensor, count tensor, scale number?"),
+                    "q tensor, k tensor, v tensor, index tensor, count tensor, scale number?, window integer?, softcap "
+                    "number?"),
         GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;

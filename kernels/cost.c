@@ -110,8 +110,13 @@ static double flops_attention(const gm_call *c)
 /* Five products of that size instead of two. */
 static double flops_attention_grad(const gm_call *c) { return 2.5 * flops_attention(c); }
 
-/* Counts are numbers on the device: as if all pages of a row were full. */
-static double paged_keys(const gm_call *c) { return numel(c->in[3]) * (double)c->in[1]->shape[2]; }
+/* Counts are numbers on the device: as if all pages of a row were full, or all of a window. */
+static double paged_keys(const gm_call *c)
+{
+    double all = (double)c->in[3]->shape[1] * (double)c->in[1]->shape[2];
+    double most = (double)(c->attrs->window + c->in[0]->shape[1] - 1); /* that the queries of a row see together */
+    return (double)c->in[3]->shape[0] * (c->attrs->window && most < all ? most : all);
+}
 
 static double flops_attention_paged(const gm_call *c)
 {

@@ -49,8 +49,13 @@ gm_status gm_infer_attention_paged(const gm_call *call, gm_spec *spec)
     if (hk == 0 ? h != 0 : h % hk != 0)
         return GM_FAIL(GM_ESHAPE, "attention_paged: %" PRId64 " query heads are no multiple of %" PRId64 " key heads",
                        h, hk);
-    if (!(call->attrs->scale >= 0))
-        return GM_FAIL(GM_EINVAL, "attention_paged: scale is %g, should not be negative", call->attrs->scale);
+    const gm_attrs *at = call->attrs;
+    if (!(at->scale >= 0)) return GM_FAIL(GM_EINVAL, "attention_paged: scale is %g, should not be negative", at->scale);
+    if (at->window < 0)
+        return GM_FAIL(GM_EINVAL, "attention_paged: window is %" PRId64 ", should be a number of keys, or 0 for all",
+                       at->window);
+    if (!(at->softcap >= 0))
+        return GM_FAIL(GM_EINVAL, "attention_paged: softcap is %g, should not be negative", at->softcap);
     spec[0] = gm_spec_like(q);
     return GM_OK;
 }

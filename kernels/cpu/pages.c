@@ -12,8 +12,9 @@
 typedef struct pages_job {
     gm_pages       g;
     int64_t        batch, queries, heads, key_heads, size;
-    int64_t        parts; /* units of a key head; each has heads / key_heads / parts heads */
-    double         scale;
+    int64_t        parts;  /* units of a key head; each has heads / key_heads / parts heads */
+    int64_t        window; /* 0: a query sees all keys up to its own */
+    double         scale, softcap;
     gm_dtype       dtype;
     cast_row       widen, round; /* NULL: the elements are T already */
     attention_view q, o;
@@ -22,6 +23,13 @@ typedef struct pages_job {
     char          *scratch;
     size_t         scratch_step; /* bytes of a thread */
 } pages_job;
+
+/* The first of a row's `count` keys that one of its queries sees. */
+static int64_t pages_first(const pages_job *w, int64_t count)
+{
+    int64_t first = count - w->queries + 1 - w->window;
+    return w->window && first > 0 ? first : 0;
+}
 
 #define AS 32
 #include "as.h"
@@ -82,7 +90,9 @@ static pages_job pages_job_of(const gm_call *call)
                .heads = q->shape[2],
                .key_heads = k->shape[1],
                .size = q->shape[3],
+               .window = call->attrs->window,
                .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3]),
+               .softcap = call->attrs->softcap,
                .dtype = q->dtype,
                .q = attention_view_of(q),
                .k = gm_tensor_data(k),
@@ -103,7 +113,10 @@ static pages_job pages_job_of(const gm_call *call)
 static int64_t pages_bytes(const pages_job *w)
 {
     int64_t keys = 0;
-    for (int64_t r = 0; r < w->batch; r++) keys += gm_pages_count(&w->g, r);
+    for (int64_t r = 0; r < w->batch; r++) {
+        int64_t count = gm_pages_count(&w->g, r);
+        keys += count - pages_first(w, count);
+    }
     return 2 * keys / w->batch * w->size * (int64_t)gm_dtype_size(w->dtype);
 }
 

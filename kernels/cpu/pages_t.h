@@ -78,6 +78,16 @@ static void F(pages_scores)(int64_t size, const T *q, const T *k, int64_t step, 
     for (int64_t j = (n + 3) / 4 * 4; j % LANES; j++) scores[j] = (T)-INFINITY;
 }
 
+/* Scores become softcap tanh(score / softcap); those behind the n first stay. */
+static void F(pages_cap)(const pages_job *w, T *scores, int64_t n)
+{
+    T cap = (T)w->softcap, by = (T)(1 / w->softcap);
+    for (int64_t j = 0; j < n; j += LANES) {
+        V s = F(tanh_v)(F(load)(scores + j) * by) * cap;
+        F(put)(scores, j, n - j < LANES ? n - j : LANES, s);
+    }
+}
+
 /* Scores become exp(score - *most), *most the largest now; gives what earlier sums must be multiplied by. */
 static T F(pages_weights)(T *scores, int64_t n, T *most, T *sum)
 {
@@ -124,12 +134,13 @@ static void F(pages_block)(const pages_job *w, const F(pages_room) * room, int64
     const T      *k = F(pages_rows)(w, w->k, w->k_stride, at, n, room->k, &k_step);
     const T      *v = F(pages_rows)(w, w->v, w->v_stride, at, n, room->v, &v_step);
     for (int64_t row = 0; row < heads * w->queries; row++) {
-        int64_t seen = count - w->queries + row % w->queries + 1 - first; /* of these keys */
+        int64_t end = count - w->queries + row % w->queries + 1 - first; /* of what the query sees */
+        int64_t begin = w->window && end > w->window ? end - w->window : 0, seen = (end < n ? end : n) - begin;
         if (seen <= 0) continue;
-        if (seen > n) seen = n;
-        F(pages_scores)(w->size, room->q + row * w->size, k, k_step, seen, room->scores);
+        F(pages_scores)(w->size, room->q + row * w->size, k + begin * k_step, k_step, seen, room->scores);
+        if (w->softcap > 0) F(pages_cap)(w, room->scores, seen);
         T left = F(pages_weights)(room->scores, seen, room->most + row, room->sum + row);
-        F(pages_add)(w->size, left, room->o + row * w->size, room->scores, v, v_step, seen);
+        F(pages_add)(w->size, left, room->o + row * w->size, room->scores, v + begin * v_step, v_step, seen);
     }
 }
 
@@ -156,7 +167,7 @@ static void F(pages_part)(void *context, int64_t begin, int64_t end, int thread)
         int64_t unit = u / w->parts, r = unit / w->key_heads, head = unit % w->key_heads;
         int64_t first = head * group + u % w->parts * heads, count = gm_pages_count(&w->g, r);
         F(pages_begin)(w, &room, r, first, heads);
-        for (int64_t j = 0; j < count;) {
+        for (int64_t j = pages_first(w, count); j < count;) {
             int64_t left = w->g.page - j % w->g.page, n = left < PAGES_KEYS ? left : PAGES_KEYS;
             if (n > count - j) n = count - j;
             F(pages_block)(w, &room, r, head, heads, j, n, count);

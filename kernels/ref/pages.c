@@ -31,25 +31,34 @@ gm_status gm_ref_pages_write(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-/* o of query i of head n of row r, which sees `seen` keys; s: room for one number a key. */
+/* What a score becomes. */
+static double capped(const gm_call *call, double s)
+{
+    double cap = call->attrs->softcap;
+    return cap > 0 ? cap * tanh(s / cap) : s;
+}
+
+/* o of query i of head n of row r, which sees the keys before `seen`, or the last `window` of them; s: room for one
+ * number a key. */
 static void attend(const gm_call *call, const gm_pages *g, const int64_t *q_at, int64_t seen, double *s)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *o = call->out[0];
     int64_t          r = q_at[0], i = q_at[1], n = q_at[2], head = n / (q->shape[2] / k->shape[1]), size = q->shape[3];
     double           scale = call->attrs->scale > 0 ? call->attrs->scale : 1 / sqrt((double)size);
     double           largest = -INFINITY, total = 0;
-    for (int64_t j = 0; j < seen; j++) {
+    int64_t          window = call->attrs->window, first = window && seen > window ? seen - window : 0;
+    for (int64_t j = first; j < seen; j++) {
         s[j] = 0;
         for (int64_t d = 0; d < size; d++)
             s[j] += gm_load(q->dtype, gm_tensor_data(q), at4(q, r, i, n, d)) *
                     gm_load(k->dtype, gm_tensor_data(k), place(g, k, r, j, head, d));
-        s[j] *= scale;
+        s[j] = capped(call, s[j] * scale);
         largest = fmax(largest, s[j]);
     }
-    for (int64_t j = 0; j < seen; j++) total += s[j] = exp(s[j] - largest);
+    for (int64_t j = first; j < seen; j++) total += s[j] = exp(s[j] - largest);
     for (int64_t d = 0; d < size; d++) {
         double sum = 0;
-        for (int64_t j = 0; j < seen; j++)
+        for (int64_t j = first; j < seen; j++)
             sum += s[j] / total * gm_load(v->dtype, gm_tensor_data(v), place(g, v, r, j, head, d));
         gm_store(o->dtype, gm_tensor_data(o), at4(o, r, i, n, d), sum);
     }

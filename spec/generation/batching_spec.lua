@@ -9,11 +9,16 @@ local prompts = require "ganymede.generation.prompts"
 
 local ops, f64 = gm.ops, numeric.f64
 
-local function llama()
+local function llama(more)
   core.set_seed(3)
-  return gm.models.Llama { vocabulary = 60, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
-    std = 0.3 }:eval()
+  local opt = { vocabulary = 60, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24, std = 0.3 }
+  for k, v in pairs(more or {}) do opt[k] = v end
+  return gm.models.Llama(opt):eval()
 end
+
+-- As in Gemma 2 and in Mistral: every second layer sees the last positions only, and scores are capped; all layers do.
+local windowed = { { window = { 5, 0 }, attention_softcap = 1.5, branch_norms = true }, { window = 6 },
+  { window = 1, attention_softcap = 0.7, attention_scale = 0.9 } }
 
 local function plain(model, ids, count)
   local list = { unpack(ids) }
@@ -65,6 +70,24 @@ describe("prompts that come and go on " .. mesh.name, function()
       if case.sent_away ~= nil then assert.equal(case.sent_away, run.sent_away > 0) end
       assert.equal(run.pool.pages, #run.pool.free)
       assert.equal(0, run.pool:bytes())
+    end
+  end))
+
+  it("see what the windows of their layers leave, and capped scores", f64(function()
+    for _, more in ipairs(windowed) do
+      local model, plain_model = llama(more), llama()
+      local differs = false
+      local caches = { { page = 4, pages = 5 }, { page = 3, pages = 12, rows = 2 }, { page = 64, pages = 2 } }
+      for k, cache in ipairs(caches) do
+        local opt = options_with(cache)
+        local rows = prompts.rows(opt)
+        batching.run(model, opt, rows, {})
+        for i, row in ipairs(rows) do
+          assert.same(plain(model, given[i], 9), row.tokens)
+          differs = differs or k == 1 and table.concat(plain(plain_model, given[i], 9)) ~= table.concat(row.tokens)
+        end
+      end
+      assert.is_true(differs) -- so the options matter here
     end
   end))
 
@@ -138,20 +161,6 @@ describe("a limited cache", function()
     refused("both pages and memory", { pages = 4, memory = 100 })
     refused("'page' must be an integer, at least 1", { page = 0 })
     refused("did you mean", { pagess = 4 })
-  end)
-end)
-
-describe("layers whose attention is not that to pages", function()
-  it("keep their keys in one piece, and pages are refused", function()
-    local model = llama()
-    for _, name in ipairs { "window", "softcap" } do
-      assert.is_nil(batching.obstacle(model))
-      model.blocks[2].attention.opt[name] = 50
-      assert.equal(name .. " = 50 of attention", batching.obstacle(model))
-      assert.error_matches(function() gm.generate(model, { prompts = given, cache = { page = 4 } }) end,
-        "cannot be with " .. name .. " = 50")
-      model.blocks[2].attention.opt[name] = nil
-    end
   end)
 end)
 

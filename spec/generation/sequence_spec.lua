@@ -25,7 +25,8 @@ local function llama(more)
 end
 
 local makers = {
-  llama, function() return llama { window = { 5, 0 }, attention_softcap = 4, qk_norm = true, tied = false } end,
+  llama, function() return llama { window = { 5, 0 }, attention_softcap = 4, attention_scale = 0.8, qk_norm = true,
+    tied = false } end,
   function()
     return gm.models.GPT { vocabulary = 60, width = 16, depth = 2, heads = 4, std = 0.3, sequence_length = 40 }
   end,

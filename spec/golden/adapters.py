@@ -31,6 +31,8 @@ def write(name, base, **config):
             p.data = p.data * (1 + torch.rand(p.shape, generator=gen))
         elif "lora_" in n:
             p.data = torch.randn(p.shape, generator=gen) * 0.3
+        elif "modules_to_save" in n:
+            p.data = p.data + torch.randn(p.shape, generator=gen) * 0.3
     model.eval()
     tokens = torch.randint(0, model.config.vocab_size, (2, 7), generator=gen)
     with torch.no_grad():
@@ -64,3 +66,7 @@ else:
     write("qwen2", "qwen2", r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True, use_dora=True)
     write("gpt2", "gpt2", r=3, lora_alpha=8, target_modules=["c_attn", "c_fc", "c_proj"], use_dora=True,
           fan_in_fan_out=True, layers_to_transform=[1])
+    write("llama_head", "llama", r=2, lora_alpha=5, target_modules=["down_proj"],
+          modules_to_save=["lm_head", "embed_tokens", "norm", "classifier"])
+    write("llama_tied", "llama_tied_biased", r=2, lora_alpha=3, target_modules=["up_proj"],
+          modules_to_save=["embed_tokens", "self_attn"], ensure_weight_tying=True)

@@ -178,6 +178,9 @@ write("gemma2_odd", 15, Gemma2ForCausalLM, Gemma2Config(
     intermediate_size=7, query_pre_attn_scalar=6, sliding_window=4, attn_logit_softcapping=None,
     layer_types=["full_attention", "sliding_attention"], final_logit_softcapping=None, pad_token_id=None), text(31),
       language)
+write("gemma2_scale", 18, Gemma2ForCausalLM, Gemma2Config(  # as in Gemma 2 27B, whose scalar is no width of a head
+    **decoder, head_dim=4, intermediate_size=20, query_pre_attn_scalar=7, sliding_window=3, attn_logit_softcapping=2.0,
+    final_logit_softcapping=3.0, pad_token_id=None), text(29), language)
 write("phi3", 16, Phi3ForCausalLM, Phi3Config(**decoder, intermediate_size=20, pad_token_id=None, bos_token_id=1,
                                                eos_token_id=2), text(29), language)
 write("phi3_odd", 17, Phi3ForCausalLM, Phi3Config(

@@ -61,7 +61,7 @@ for _, mesh in ipairs(meshes) do
       if core.world() > 1 then against.install { data = core.world() } end
     end)
 
-    for _, name in ipairs { "llama", "qwen2", "gpt2" } do
+    for _, name in ipairs { "llama", "qwen2", "gpt2", "llama_head", "llama_tied" } do
       if name ~= "gpt2" or core.world() == 1 then -- 3 heads of GPT-2 are shared by no two ranks
         it(name .. " give the logits of PEFT, and are written as they were read", function()
           local want, out = expected(name), folder()
@@ -114,10 +114,77 @@ end
 
 if core.world() > 1 then return end
 
+describe("what is trained beside adapters", function()
+  local function trained(base, options)
+    local model = gm.pretrained("spec/golden/hub/" .. base, { dropout = 0 }):eval()
+    gm.lora(model, options)
+    gm.no_grad(function()
+      for i, p in ipairs(model:named_parameters()) do
+        if p.tensor:requires_grad() then
+          p.tensor:copy_(p.tensor + gm.normal(p.tensor:shape(), { seed = i }) * 0.2)
+        end
+      end
+    end)
+    return model
+  end
+
+  -- What transformers calls the modules, and how many arrays they have. PEFT loads them: spec/golden/adapters.py check.
+  local cases = {
+    { "llama", { match = "output$", train = { "^head", "norm" } }, { "lm_head", "model.layers.0.input_layernorm",
+      "model.layers.0.post_attention_layernorm", "model.layers.1.input_layernorm",
+      "model.layers.1.post_attention_layernorm", "model.norm" }, 6 },
+    { "llama_tied_biased", { match = "output$", train = "^tokens" }, { "lm_head", "model.embed_tokens" }, 2 },
+    { "gpt2", { match = "up$", train = "1%.attention%.qkv%.weight" }, { "transformer.h.0.attn.c_attn" }, 2 },
+    { "phi3", { match = "output$", train = "1%.mlp%.gate" }, { "model.layers.0.mlp.gate_up_proj" }, 1 },
+  }
+  for _, case in ipairs(cases) do
+    it("goes with them as whole modules, and comes back: " .. case[1], function()
+      gm.scope(function()
+        local base, out = case[1], folder()
+        local model, want = trained(base, case[2]), { tokens = { { 1, 5, 7, 2, 28, 3, 9 } } }
+        gm.save_adapter(model, out)
+        local config = json.decode(machine.read(out .. "/adapter_config.json"), "config")
+        assert.same(case[3], config.modules_to_save)
+        local file, whole = gm.open_arrays(out .. "/adapter_model.safetensors"), 0
+        for _, name in ipairs(file:names()) do whole = whole + (name:find "lora_" and 0 or 1) end
+        file:close()
+        assert.equal(case[4], whole)
+        local again = gm.pretrained("spec/golden/hub/" .. base, { dropout = 0 }):eval()
+        gm.load_adapter(again, out)
+        assert.same(logits_of(model, want):totable(), logits_of(again, want):totable())
+        for _, p in ipairs(model:declared()) do -- whole modules are trained, and so is what was trained
+          for _, q in ipairs(again:declared()) do
+            if p.name == q.name and not p.entry.frozen then assert.is_nil(q.entry.frozen) end
+          end
+        end
+      end)
+    end)
+  end
+
+  it("is refused where one table here has two sets of numbers there", function()
+    gm.scope(function()
+      local out = folder()
+      gm.save_adapter(trained("llama_tied_biased", { match = "output$", train = "^tokens" }), out)
+      local path = out .. "/adapter_model.safetensors"
+      local file, list = gm.open_arrays(path), {}
+      for i, name in ipairs(file:names()) do
+        local t = file:read(name)
+        if name:find "lm_head" then t:set(29, 12, t:get(29, 12) + 1) end
+        list[i] = { name, t }
+      end
+      file:close()
+      os.remove(path)
+      gm.save_arrays(path, list)
+      assert.error_matches(function() gm.load_adapter(gm.pretrained "spec/golden/hub/llama_tied_biased", out) end,
+        "embed_tokens.weight and base_model.model.lm_head.weight are one parameter here, 'tokens.weight'")
+    end)
+  end)
+end)
+
 describe("an adapter that is wrong", function()
-  local function refused(words, change, base)
+  local function refused(words, change, base, adapter)
     local out = folder()
-    os.execute(("cp -r %s %s"):format(place "llama", out))
+    os.execute(("cp -r %s %s"):format(place(adapter or "llama"), out))
     local path = out .. "/adapter_config.json"
     local config = json.decode(machine.read(path), path)
     change(config)
@@ -129,7 +196,15 @@ describe("an adapter that is wrong", function()
 
   it("is refused, with the key or the array", function()
     refused("peft_type is \"IA3\"", function(c) c.peft_type = "IA3" end)
-    refused("'modules_to_save' is set", function(c) c.modules_to_save = json.array { "lm_head" } end)
+    refused("lacks base_model.model.lm_head.weight", function(c) c.modules_to_save = json.array { "lm_head" } end)
+    refused("modules_to_save names the module of model.layers.0.self_attn.v_proj.weight but not that of model.layers.0",
+      function(c) c.modules_to_save = json.array { "v_proj" } end)
+    refused("modules_to_save must be a list of names", function(c) c.modules_to_save = json.array { 3 } end)
+    refused("modules_to_save is \"lm_head\"", function(c) c.modules_to_save = "lm_head" end)
+    refused("has base_model.model.lm_head.weight, which belongs to nothing", function(c) c.modules_to_save = nil end,
+      "llama", "llama_head")
+    refused("the one parameter 'tokens.weight' here", function(c) c.ensure_weight_tying = nil end,
+      "llama_tied_biased", "llama_tied")
     refused("'lora_bias' is set", function(c) c.lora_bias = true end)
     refused("bias is 'all'", function(c) c.bias = "all" end)
     refused("'pissa', which changes the weights", function(c) c.init_lora_weights = "pissa" end)
@@ -149,7 +224,8 @@ describe("an adapter that is wrong", function()
       assert.error_matches(function() gm.save_adapter(model, "/nowhere") end, pattern)
     end
     not_written("has no adapter", "llama")
-    not_written("norm.weight is trained too", "llama", { train = "^norm" })
+    not_written("layers.0.self_attn.o_proj has an adapter, and is trained as a whole, too", "llama",
+      { match = "output", train = "1%.attention%.output%.weight" })
     not_written("is the one layer transformer.h.0.attn.c_attn there", "gpt2", { split_qkv = true })
     not_written("mlp.gate' and 'blocks.1.mlp.up' are the one layer model.layers.0.mlp.gate_up_proj there", "phi3",
       { match = "mlp" })

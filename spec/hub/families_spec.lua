@@ -16,8 +16,8 @@ local FOLDERS = {
   { name = "qwen2_moe", heads = 2, experts = true }, { name = "qwen2_moe_sparse", heads = 2 },
   { name = "qwen3_moe", heads = 2, experts = true }, { name = "qwen2_moe_window", heads = 2 },
   { name = "qwen3_moe_window", heads = 2 }, { name = "gemma", heads = 2 }, { name = "gemma_odd", heads = 1 },
-  { name = "gemma2", heads = 2 }, { name = "gemma2_odd", heads = 1 }, { name = "phi3", heads = 2 },
-  { name = "phi3_odd", heads = 1 },
+  { name = "gemma2", heads = 2 }, { name = "gemma2_odd", heads = 1 }, { name = "gemma2_scale", heads = 2 },
+  { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 },
 }
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.

@@ -143,12 +143,14 @@ describe("a folder that is wrong", function()
   it("windows that a config.json cannot say are refused when it is written", function()
     local function unwritable(words, options)
       local model = gm.models.Llama { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2,
-                                      window = options.window, attention_softcap = options.softcap }
+                                      window = options.window, attention_softcap = options.softcap,
+                                      attention_scale = options.scale }
       assert.error_matches(function() gm.export_model(model, os.tmpname() .. ".d") end, words, 1, true)
     end
     unwritable("windows of 3 and 4 positions in one model", { window = { 3, 4 } })
     unwritable("model of type mistral cannot say that", { window = { 3, 0 } })
     unwritable("attention_softcap = 5", { softcap = 5 })
+    unwritable("attention_scale = 0.25", { scale = 0.25 })
   end)
 
   it("is read all the same where that is asked for", function()

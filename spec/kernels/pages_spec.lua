@@ -57,14 +57,21 @@ local function each(title, body)
   end
 end
 
+-- Windows of one key, of some that begin within a page, of more keys than there are; caps near the largest scores.
+local function more_of(p, n)
+  local window = ({ 0, 1, math.ceil(p[6] * p[7] / 3), 2 * p[6] * p[7] })[n % 4 + 1]
+  return window, ({ 0, 0.5, 3 })[n % 3 + 1]
+end
+
 describe("attention to pages agrees with ref:", function()
   each("o", function(dtype, p, layout, kind, n)
+    local window, softcap = more_of(p, n)
     local b, s, h, hk, d, page, each_row = unpack(p)
     local q = support.input({ b, s, h, 3 * d }, dtype):narrow(4, d + 1, d)
     local k, v = pool_of(pool_size(p), hk, page, d, dtype, layout), pool_of(pool_size(p), hk, page, d, dtype, layout)
     support.agree { op = "attention_paged", dense_rows = true,
       inputs = { n = 5, q, k, v, pages_of(pool_size(p), b, each_row, kind, n % 2 == 0), counts_of(b, page * each_row) },
-      outputs = { true }, attrs = { scale = n % 3 == 0 and 0.3 or 0 },
+      outputs = { true }, attrs = { scale = n % 3 == 0 and 0.3 or 0, window = window, softcap = softcap },
       within = support.terms(page * each_row + d, math.max(2, n % 3 == 0 and 0.3 * d or math.sqrt(d))) }
   end)
 end)

@@ -43,7 +43,8 @@ end
 local function llama(vocabulary)
   local mask = integers({ 3, 7 }, function(i) return (i < 7 or i >= 14 or i < 12) and 1 or 0 end):to "u8"
   return models.Llama { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 8, kv_heads = 4,
-                        hidden = 24, window = { 3, 0 }, attention_softcap = 2, logit_softcap = 5, std = 0.3,
+                        hidden = 24, window = { 3, 0 }, attention_softcap = 2, attention_scale = 0.6,
+                        logit_softcap = 5, std = 0.3,
                         dropout = 0.1, attention_dropout = 0.2 },
     tokens(vocabulary, 1), tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}, mask
 end

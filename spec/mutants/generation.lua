@@ -2,8 +2,8 @@
 return {
   {
     name = "890-pages-last-key", file = "kernels/cpu/pages_t.h",
-    find = [[int64_t seen = count - w->queries + row % w->queries + 1 - first;]],
-    replace = [[int64_t seen = count - w->queries + row % w->queries - first;]],
+    find = [[int64_t end = count - w->queries + row % w->queries + 1 - first;]],
+    replace = [[int64_t end = count - w->queries + row % w->queries - first;]],
     breaks = "a query does not see its own key",
     test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
   },
@@ -190,5 +190,41 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     replace = [[first and group.length or 1)]],
     breaks = "stages agree on the border of a token for that of a prompt whose sequence is shared",
     test = "spec/generation/sequence_spec.lua -n 4 -f 'in 2 stages'",
+  },
+  {
+    name = "1176-pages-window-begin", file = "kernels/cpu/pages_t.h",
+    find = [[int64_t begin = w->window && end > w->window ? end - w->window : 0,]],
+    replace = [[int64_t begin = w->window && end >= w->window ? end - w->window + 1 : 0,]],
+    breaks = "a query misses the first key of its window",
+    test = "spec/kernels/pages_spec.lua -f attention",
+  },
+  {
+    name = "1177-pages-softcap", file = "kernels/cpu/pages_t.h",
+    find = [[if (w->softcap > 0) F(pages_cap)(w, room->scores, seen);]],
+    replace = [[if (w->softcap > 1e30) F(pages_cap)(w, room->scores, seen);]],
+    breaks = "scores of pages are not capped",
+    test = "spec/kernels/pages_spec.lua -f attention",
+  },
+  {
+    name = "1178-pages-first", file = "kernels/cpu/pages.c",
+    find = [[int64_t first = count - w->queries + 1 - w->window;]],
+    replace = [[int64_t first = count - w->window;]],
+    breaks = "the first of several queries misses keys",
+    test = "spec/kernels/pages_spec.lua -f attention",
+  },
+  {
+    name = "1179-pages-prompt-window", file = "lua/ganymede/nn/pages.lua",
+    find = [[window = options.window,
+      softcap]],
+    replace = [[softcap]],
+    breaks = "prompts are read without the windows of the layers",
+    test = "spec/generation/batching_spec.lua -n 1 -f windows",
+  },
+  {
+    name = "1180-pages-cuda-window", file = "kernels/cuda/ops/pages/pages.cu",
+    find = [[const int64_t first = a.window && seen > a.window ? seen - a.window : 0;]],
+    replace = [[const int64_t first = 0;]],
+    breaks = "the kernel of GPUs has no windows",
+    test = "spec/kernels/pages_spec.lua -f attention",
   },
 }

@@ -11,6 +11,10 @@ local models = {
     return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
       qk_norm = true, rotary = { base = 100 } }
   end,
+  windowed = function()
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+      window = { 4, 0 }, attention_softcap = 0.8, norm_offset = true, branch_norms = true }
+  end,
   gpt = function() return gm.models.GPT { vocabulary = 50, width = 16, depth = 2, heads = 4, sequence_length = 32 } end,
 }
 
@@ -83,7 +87,14 @@ describe("pages", function()
     refused("3 query heads are no multiple of 2", core.attention_paged, gm.ones { 1, 1, 3, 5 }, pool, pool,
       batch { 0, 1 }, count)
     local own = pages.new { page = 2, pages = 2 }
-    refused("knows no option window", own.attend, own, {}, x, x, x, { causal = true, window = 4 })
+    refused("knows no option dropout", own.attend, own, {}, x, x, x, { causal = true, dropout = 0.5 })
+    local places = { x, pool, pool, batch { 0, 1 }, count }
+    local function with(scale, window, softcap) -- of attention_paged
+      places[6], places[7], places[8] = scale, window, softcap
+      return unpack(places, 1, 8)
+    end
+    refused("window is %-1, should be a number of keys", core.attention_paged, with(0, -1, 0))
+    refused("softcap is %-2, should not be negative", core.attention_paged, with(0, 0, -2))
   end))
 
   it("write at the end of each row, and nothing for places before its first token", f64(function()

@@ -31,17 +31,8 @@ batching.options = {
   rows = { type = "integer", min = 1, optional = true, doc = "the most prompts that run at a time; default: any" },
 }
 
--- What attention to pages does not know, of a layer's options.
-local function unknown_option(model)
-  for _, m in ipairs(model:modules()) do
-    for _, name in ipairs { "window", "softcap" } do
-      if m.kv_heads and m.opt[name] then return ("%s = %g of attention"):format(name, m.opt[name]) end
-    end
-  end
-end
-
---- Why this model cannot keep pages in this job, in words, or nil. A batch or a sequence that ranks share cannot.
-function batching.obstacle(model)
+--- Why no pages can be kept in this job, in words, or nil. A batch or a sequence that ranks share cannot.
+function batching.obstacle()
   local plan = context.current().plan
   if plan.pipeline > 1 then return "parallel.pipeline: stages keep what they have seen in one piece" end
   if plan.sequence.size > 1 then return "parallel.sequence: ranks share the positions of a prompt" end
@@ -49,7 +40,6 @@ function batching.obstacle(model)
   if plan.tensor.mode and plan.tensor.mode ~= "1d" then
     return ("parallel.tensor.mode = %q: ranks share the prompts of a batch"):format(plan.tensor.mode)
   end
-  return unknown_option(model)
 end
 
 -- ---------------------------------------------------------------- the pool

@@ -101,7 +101,7 @@ end
 
 -- Runs until all rows are done; returns as `together` does.
 local function run_all(model, stage, opt, rows, ends)
-  local obstacle = batching.obstacle(model)
+  local obstacle = batching.obstacle()
   if not obstacle then return (batching.run(model, opt, rows, ends)) end
   if opt.cache then
     error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0)

@@ -7,7 +7,8 @@
 -- The names of layers and arrays there come from the table of the family (ganymede.hub.families), in both directions.
 -- Queries, keys and values are one layer here and may be three there. Three adapters there become three here, whatever
 -- their ranks, or as many as there are. One adapter here becomes three with the same A there, and the file says so, so
--- that it becomes one again here. All of this is exact.
+-- that it becomes one again here. All of this is exact. What is trained whole beside the adapters is modules_to_save
+-- there (ganymede.hub.whole_modules).
 -- gm.load_adapter also takes a checkpoint of a run with adapters, whatever ranks wrote it: its meta lists them.
 -- The trap: numbers are read when a parameter is made, as those of gm.pretrained; the folder must stay until then.
 -- @module ganymede.hub.adapters
@@ -21,6 +22,7 @@ local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local signature = require "ganymede.base.signature"
 local values = require "ganymede.hub.values"
+local whole_modules = require "ganymede.hub.whole_modules"
 local write = require "ganymede.hub.write"
 
 local M = {}
@@ -118,7 +120,7 @@ local idle = {}
 for name in ([[task_type base_model_name_or_path inference_mode target_modules exclude_modules layers_to_transform
   layers_pattern auto_mapping revision peft_version megatron_core qalora_group_size eva_config runtime_config
   rank_pattern fan_in_fan_out r lora_alpha lora_dropout alpha_pattern use_rslora use_dora peft_type bias
-  init_lora_weights]]):gmatch "%S+" do
+  init_lora_weights modules_to_save ensure_weight_tying]]):gmatch "%S+" do
   idle[name] = true
 end
 
@@ -192,7 +194,7 @@ local function ranks_of(file)
     if what == "lora_A" and name:find "%.weight$" then
       out[target] = file:info(name).shape[1]
       if not out[target] then failure(2, "%s: %s is no matrix", file.path, name) end
-    elseif not (what == "lora_B" and name:find "%.weight$" or what == "lora_magnitude_vector") then
+    elseif what and not (what == "lora_B" and name:find "%.weight$" or what == "lora_magnitude_vector") then
       failure(2, "%s: has %s, which is no adapter of a linear layer", file.path, name)
     end
   end
@@ -240,6 +242,13 @@ local function check_shapes(file, entries, model)
   end
 end
 
+-- Patterns of what is trained beside adapters: the parameters of a list of entries, and what was asked for.
+local function patterns_of(entries, train)
+  local list = { unpack(type(train) == "string" and { train } or train or {}) }
+  for _, entry in ipairs(entries) do list[#list + 1] = "^" .. entry.parameter:gsub("%p", "%%%0") .. "$" end
+  return list
+end
+
 local function from_peft(model, path, opt)
   local config, refuse = read_config(path)
   local file = arrays.open(path .. "/adapter_model.safetensors")
@@ -248,12 +257,17 @@ local function from_peft(model, path, opt)
   if opt.dropout then
     for _, item in ipairs(items) do item.dropout = opt.dropout end
   end
-  local trained, all = failure.about(path .. "/adapter_config.json", lora.attach, model, items, opt.train)
+  local family = family_of("load_adapter", model)
+  local whole = whole_modules.of_file(config, refuse, model, family, ROOT)
+  local trained, all = failure.about(path .. "/adapter_config.json", lora.attach, model, items,
+    patterns_of(whole, opt.train))
   local entries, readers = all_entries(model, names, items), {}
+  append(entries, whole)
   check_shapes(file, entries, model)
+  whole_modules.check_twins(file, whole)
   for _, entry in ipairs(entries) do
-    local pieces = entry.parameter:find "%.a%.weight$" and { entry.pieces[1] } or entry.pieces
-    readers[entry.parameter] = function(t) file:read_pieces(t, pieces) end
+    local pieces = entry.parameter:find "%.lora%..*%.a%.weight$" and { entry.pieces[1] } or entry.pieces
+    if not entry.twin_of then readers[entry.parameter] = function(t) file:read_pieces(t, pieces) end end
   end
   values.set(model, readers)
   return items, trained, all
@@ -286,7 +300,8 @@ end
 -- ---------------------------------------------------------------- the two functions
 
 --- Adds the adapters that a folder describes to a model, and freezes all other parameters. The folder is one of PEFT,
--- or a checkpoint of a run with adapters, whose other trained parameters are taken as well. Collective.
+-- or a checkpoint of a run with adapters. What is trained beside the adapters there is taken and trained as well: with
+-- PEFT, the modules of modules_to_save. Collective.
 -- @param model a model of a family that is known, before it is split into stages
 -- @param path the folder
 -- @param options what changes about them
@@ -323,16 +338,6 @@ local function common(items, key)
     end
   end
   return items[1][key]
-end
-
--- Refuses what no adapter file has: other parameters that are trained.
-local function refuse_others(model)
-  for _, p in ipairs(model:declared()) do
-    if not p.entry.frozen and not p.tied and not p.name:find "%.lora%." then
-      failure(2, "save_adapter: %s is trained too, and an adapter apart does not hold it; merge the adapters and use "
-        .. "gm.export_model, or keep a checkpoint", p.name)
-    end
-  end
 end
 
 -- Layer there -> the layers of ours that are parts of it, by name.
@@ -383,28 +388,32 @@ local function target_modules(list, names)
   return json.array(options.sorted_keys(is_short and short or adapted))
 end
 
-local function config_of(model, list, names, items)
+local function config_of(model, list, names, items, whole)
   local first, ranks_there, alphas = items[1], {}, {}
   for _, each in ipairs(list) do
     local item = each.item
     if item.rank ~= first.rank then ranks_there[each.name] = item.rank end
     if item.alpha ~= first.alpha then alphas[each.name] = item.alpha end
   end
+  local family = family_of("save_adapter", model)
   return {
-    peft_type = "LORA", task_type = "CAUSAL_LM", inference_mode = true, bias = "none", r = first.rank,
+    peft_type = "LORA", task_type = family.task or json.null, inference_mode = true, bias = "none", r = first.rank,
     base_model_name_or_path = model.source and model.source.path or json.null, lora_alpha = first.alpha,
     lora_dropout = common(items, "dropout"), use_rslora = common(items, "scaling") == "root",
     use_dora = common(items, "dora"), target_modules = target_modules(list, names), rank_pattern = ranks_there,
-    alpha_pattern = alphas, fan_in_fan_out = family_of("save_adapter", model).transposed or false,
+    alpha_pattern = alphas, fan_in_fan_out = family.transposed or false,
+    modules_to_save = #whole > 0 and json.array(whole) or json.null,
   }
 end
 
---- Writes the adapters of a model in PEFT's format: adapter_config.json and adapter_model.safetensors. Collective.
+--- Writes the adapters of a model in PEFT's format: adapter_config.json and adapter_model.safetensors. Modules that are
+-- trained beside them (`train`), such as a head, go with them as they are (modules_to_save). Collective.
 -- @param model a model of a family that is known, with adapters
 -- @param folder where the files go; it is made
 -- @param options the type of the numbers
 -- @return folder
--- @error the model has no adapter; other parameters are trained, too; adapters of one layer's parts have no counterpart
+-- @error the model has no adapter; a layer is trained as a whole and has one; adapters of one layer's parts have no
+-- counterpart
 -- @see gm.load_adapter, gm.merge_lora, gm.export_model
 -- @example
 --   model = gm.pretrained "spec/golden/hub/llama"
@@ -415,11 +424,14 @@ end
 function M.save_adapter(model, folder, opt)
   local items = lora.describe(model)
   if #items == 0 then failure(2, "save_adapter: the model has no adapter; gm.lora adds them") end
-  refuse_others(model)
-  local names = names_of(family_of("save_adapter", model), model)
-  local list = named(model, names, items)
-  local config = config_of(model, list, names, items)
+  local family = family_of("save_adapter", model)
+  local names = names_of(family, model)
+  local list, adapted = named(model, names, items), {}
+  for i, each in ipairs(list) do adapted[i] = each.name end
+  local more, whole = whole_modules.of_model(model, family, ROOT, adapted)
+  local config = config_of(model, list, names, items, whole)
   local own, tensors, shapes, entries = all_entries(model, names, items), {}, {}, {}
+  append(own, more)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   for _, p in ipairs(model:declared()) do shapes[p.name] = p.shape end
   local dtype, shared = opt.dtype or core.default_dtype(), true

@@ -32,6 +32,8 @@ MultiHeadAttention.options = {
     doc = "the number of positions that a position attends to, itself included, the last ones; needs causal" },
   softcap  = { type = "number", above = 0, optional = true,
     doc = "scores s become softcap tanh(s / softcap), as in Gemma 2" },
+  scale    = { type = "number", above = 0, optional = true,
+    doc = "what products of queries and keys are multiplied by; default: 1 / sqrt(head_size)" },
   bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
   qkv_bias = { type = "boolean", optional = true,
     doc = "whether the projection to queries, keys and values has a bias; default: bias" },
@@ -163,7 +165,8 @@ function MultiHeadAttention:forward(x, seen)
   end
   local key_mask, limits, place = understood(seen, x)
   local y = attend(self, x, {
-    causal = opt.causal, window = opt.window, softcap = opt.softcap, key_mask = key_mask, limits = limits,
+    causal = opt.causal, window = opt.window, softcap = opt.softcap, scale = opt.scale,
+    key_mask = key_mask, limits = limits,
     dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
   }, place)
   y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.heads * self.head_size }))

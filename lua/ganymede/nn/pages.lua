@@ -158,6 +158,8 @@ local function entry_of(self, layer, k, v)
   return entry
 end
 
+local known = { causal = true, scale = true, window = true, softcap = true }
+
 local function check(q, options)
   local cuts = core.layout(q).cuts
   if #cuts[1] + #cuts[2] > 0 then
@@ -165,23 +167,25 @@ local function check(q, options)
       .. "with parallel.tensor.mode = \"1d\" and parallel.sequence = 1", 0)
   end
   for name, value in pairs(options) do
-    if name ~= "causal" and name ~= "scale" then
+    if not known[name] then
       error(("attention to pages knows no option %s (%s)"):format(name, tostring(value)), 0)
     end
   end
 end
 
 --- Keeps keys and values (b, s, key heads, d) of a layer -> attention of the queries q (b, s, heads, d) to all of a
--- row's, (b, s, heads, d). options: those of ops.attention, of which only causal and scale can be.
+-- row's, (b, s, heads, d). options: those of ops.attention, of which causal, scale, window and softcap can be.
 function Pool:attend(layer, q, k, v, options)
   check(q, options)
   local entry, call = entry_of(self, layer, k, v), self.call
   core.pages_write(entry.k, k, call.index, call.count)
   core.pages_write(entry.v, v, call.index, call.count)
   if call.fresh and q:size(2) > 1 then -- nothing was kept: the keys of this call are all there are
-    return sequence_parallel.attention(q, k, v, { causal = true, scale = options.scale, key_mask = call.mask })
+    return sequence_parallel.attention(q, k, v, { causal = true, scale = options.scale, window = options.window,
+      softcap = options.softcap, key_mask = call.mask })
   end
-  return core.attention_paged(q, entry.k, entry.v, call.index, call.count, options.scale)
+  return core.attention_paged(q, entry.k, entry.v, call.index, call.count, options.scale, options.window,
+    options.softcap)
 end
 
 --- Bytes of this rank's pools.

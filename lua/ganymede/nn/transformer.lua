@@ -35,6 +35,7 @@ TransformerBlock.options = {
   causal    = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
   window    = Attention.options.window, attention_softcap = Attention.options.softcap,
+  attention_scale = Attention.options.scale,
   activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
@@ -103,8 +104,8 @@ function TransformerBlock:build(opt)
   self.norm1 = new_norm(opt)
   self.attention = Attention(with {
     heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, causal = opt.causal,
-    window = opt.window, softcap = opt.attention_softcap, qkv_bias = opt.qkv_bias, rotary = opt.rotary,
-    qk_norm = opt.qk_norm,
+    window = opt.window, softcap = opt.attention_softcap, scale = opt.attention_scale,
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
   self.norm2 = new_norm(opt)

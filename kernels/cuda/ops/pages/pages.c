@@ -56,7 +56,9 @@ gm_status cuda_attention_paged(gm_device *dev, const gm_call *call)
                           .heads = q->shape[2],
                           .group = k->shape[1] ? q->shape[2] / k->shape[1] : 1,
                           .size = q->shape[3],
-                          .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3])};
+                          .window = call->attrs->window,
+                          .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3]),
+                          .softcap = call->attrs->softcap};
     if (gm_tensor_numel(q) == 0) return GM_OK;
     if (a.size > GM_PAGES_WIDE)
         return GM_FAIL(GM_EINVAL, "attention_paged: heads of %" PRId64 " numbers; the CUDA kernel takes up to %d",

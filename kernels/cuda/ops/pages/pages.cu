@@ -75,16 +75,18 @@ template <class T, int EACH, class R = gm_real<T>> GM_DEVICE void gm_attention_p
     const int     warp = gm_thread / GM_WARP, lane = gm_thread % GM_WARP;
     const int64_t h = gm_block_x % a.heads, i = gm_block_x / a.heads % a.queries, r = gm_block_x / a.heads / a.queries;
     const int64_t seen = gm_pages_count(&a.p, r) - a.queries + i + 1, head = h / a.group;
+    const int64_t first = a.window && seen > a.window ? seen - a.window : 0;
     R             q[EACH], o[EACH], x[EACH], most = -INFINITY, sum = 0;
     gm_pages_take<T, EACH>((const T *)a.q + r * a.q_stride[0] + i * a.q_stride[1] + h * a.q_stride[2], a.size, true, q);
     GM_UNROLL for (int e = 0; e < EACH; e++) o[e] = 0;
-    for (int64_t j = warp; j < seen; j += GM_PAGES_WARPS) {
+    for (int64_t j = first + warp; j < seen; j += GM_PAGES_WARPS) {
         const int64_t page = gm_pages_find(&a.p, r, j), place = j % a.p.page, from = page < 0 ? 0 : page;
         gm_pages_take<T, EACH>((const T *)a.k + from * a.k_stride[0] + head * a.k_stride[1] + place * a.k_stride[2],
                                a.size, page >= 0, x);
         R score = 0;
         GM_UNROLL for (int e = 0; e < EACH; e++) score += q[e] * x[e];
         score = gm_warp_sum(score) * (R)a.scale;
+        if (a.softcap > 0) score = (R)a.softcap * tanh(score / (R)a.softcap);
         gm_pages_take<T, EACH>((const T *)a.v + from * a.v_stride[0] + head * a.v_stride[1] + place * a.v_stride[2],
                                a.size, page >= 0, x);
         const R largest = score > most ? score : most, left = exp(most - largest), p = exp(score - largest);

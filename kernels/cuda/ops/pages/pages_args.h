@@ -32,10 +32,10 @@ typedef struct gm_pages_args {
     gm_pages_view p;
     const void   *q, *k, *v;
     void         *o;
-    int64_t       q_stride[3], o_stride[4]; /* row, position, head; element */
-    int64_t       k_stride[3], v_stride[3]; /* page, head, place */
-    int64_t       queries, heads, group, size;
-    double        scale;
+    int64_t       q_stride[3], o_stride[4];            /* row, position, head; element */
+    int64_t       k_stride[3], v_stride[3];            /* page, head, place */
+    int64_t       queries, heads, group, size, window; /* window: 0: all keys up to the query's own */
+    double        scale, softcap;                      /* softcap: 0: none */
 } gm_pages_args;
 
 #endif

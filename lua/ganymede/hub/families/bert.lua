@@ -12,6 +12,11 @@ function bert.ignored()
   return { "embeddings%.position_ids$", "^cls%.predictions%.decoder%.weight$", "^cls%.predictions%.decoder%.bias$" }
 end
 
+function bert.tied()
+  return { ["bert.embeddings.word_embeddings.weight"] = "cls.predictions.decoder.weight",
+           ["cls.predictions.bias"] = "cls.predictions.decoder.bias" }
+end
+
 local activations = families.activations
 
 function bert.options(config)

@@ -3,10 +3,12 @@
 -- @module ganymede.hub.families.gpt2
 local families = require "ganymede.hub.families"
 
-local gpt2 = { model = "GPT", types = { gpt2 = true }, transposed = true }
+local gpt2 = { model = "GPT", types = { gpt2 = true }, transposed = true, task = "CAUSAL_LM" }
 
 -- Triangles of ones and a large number; and a head that is tied, which some store all the same.
 function gpt2.ignored(opt) return { "attn%.bias$", "attn%.masked_bias$", opt.tied and "^lm_head%.weight$" or nil } end
+
+function gpt2.tied(opt) return opt.tied and { ["transformer.wte.weight"] = "lm_head.weight" } or nil end
 
 local activations = families.activations
 

@@ -9,6 +9,9 @@
 --       config = function(options) ... end,       -- back: options of the class -> config.json
 --       entries = function(options, has) ... end, -- list of { parameter, pieces, shapes }
 --       transposed = true,                        -- nil: matrices stand as ours; true: the other way round
+--       task = "CAUSAL_LM",                       -- what PEFT calls what the model is for; nil: it has no word for it
+--       tied = function(options) ... end,         -- arrays that are one parameter here and two modules there:
+--                                                 -- { [name in entries] = the other name }; nil: there are none
 --       ignored = function(options) ... end }     -- patterns of arrays of files that carry no numbers of the model
 --
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by

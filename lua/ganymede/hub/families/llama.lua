@@ -4,10 +4,13 @@ local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local nn = require "ganymede.nn"
 
-local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true } }
+local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true },
+                task = "CAUSAL_LM" }
 
 -- Some store a head that is tied all the same.
 function llama.ignored(opt) return { "rotary_emb%.inv_freq$", opt.tied and "^lm_head%.weight$" or nil } end
+
+function llama.tied(opt) return opt.tied and { ["model.embed_tokens.weight"] = "lm_head.weight" } or nil end
 
 function llama.takes(opt) return not (opt.moe or opt.norm_offset) end
 
@@ -159,7 +162,8 @@ local function window_keys(opt, kind)
 end
 
 -- Options that only some kinds have words for.
-local special = { "attention_softcap", "logit_softcap", "norm_offset", "branch_norms", "embedding_scale" }
+local special = { "attention_scale", "attention_softcap", "logit_softcap", "norm_offset", "branch_norms",
+  "embedding_scale" }
 
 local function refuse_special(opt, kind)
   for _, name in ipairs(special) do

@@ -7,7 +7,8 @@
 local families = require "ganymede.hub.families"
 local llama = require "ganymede.hub.families.llama"
 
-local moe = { model = "Llama", types = { mixtral = true, qwen2_moe = true, qwen3_moe = true } }
+local moe = { model = "Llama", types = { mixtral = true, qwen2_moe = true, qwen3_moe = true },
+              task = "CAUSAL_LM", tied = llama.tied }
 
 moe.ignored = llama.ignored
 

@@ -6,7 +6,8 @@
 local families = require "ganymede.hub.families"
 local llama = require "ganymede.hub.families.llama"
 
-local phi3 = { model = "Llama", types = { phi3 = true }, ignored = llama.ignored }
+local phi3 = { model = "Llama", types = { phi3 = true }, ignored = llama.ignored, task = "CAUSAL_LM",
+               tied = llama.tied }
 
 function phi3.takes() return false end
 
