@@ -5,11 +5,12 @@
 DIR: a model of Hugging Face's format; --gguf: the same model for llama.cpp, which makes files of the other kinds from
 it (their numbers do not matter here). LLAMA_PYTHON has llama_cpp, TORCH_PYTHON has torch and transformers; a peer whose
 Python is not given is left out. BEFORE=binary is another build of ours, as a peer. THREADS=n for another number than
-2. Prints for each case the best tokens a second of ROUNDS (3) rounds, the share of the floor (bytes that a step reads,
+2. Prints for each case the best tokens a second of ROUNDS (3) rounds of TOKENS (48) added tokens, the share of the floor (bytes that a step reads,
 over the rate of a triad in the same round), and the least CPU time of a step and of the prompts, with the share of the
 rate of a product of as many rows (gemm) that the products of the prompts reach; then the same of each peer, with its
 figure over ours for tokens a second turned round: 1.20 says that the peer is 1.2 times slower, or took 1.2 times the
-CPU time. On a shared machine believe the ratios, and those of CPU time most."""
+CPU time. On a shared machine believe the ratios, and those of CPU time most; our CPU time of a step is a difference of
+two calls, and needs TOKENS=300 there."""
 import argparse
 import os
 import subprocess
@@ -22,7 +23,7 @@ BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 BENCH = os.path.join(ROOT, "spec/bench/generation.lua")
 THREADS = int(os.environ.get("THREADS", "2"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-PROMPT, TOKENS = 128, 48
+PROMPT, TOKENS = 128, int(os.environ.get("TOKENS", "48"))
 FTYPE = {"f32": 0, "bf16": 32, "int8": 7, "int4": 2}  # LLAMA_FTYPE_*: all f32, bf16, q8_0, q4_0
 
 
@@ -43,7 +44,7 @@ def serve_llama(path):
     model = ll.llama_load_model_from_file(path.encode(), ll.llama_model_default_params())
     vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))
     quiet = ll.llama_context_default_params()
-    quiet.n_ctx, quiet.n_batch, quiet.n_ubatch, quiet.n_seq_max = 16 * 256, 2048, 512, 16
+    quiet.n_ctx, quiet.n_batch, quiet.n_ubatch, quiet.n_seq_max = 16 * (PROMPT + TOKENS), 2048, 512, 16
     quiet.n_threads = quiet.n_threads_batch = THREADS
     quiet.kv_unified = True
     context = ll.llama_new_context_with_model(model, quiet)
