@@ -2,17 +2,17 @@
  *
  * A few rows of x, which is how a model writes a token, are limited by memory, if arithmetic keeps up. So x becomes
  * whole numbers of 16 bits, in units of 32 with a scale each, and products of whole numbers are summed exactly over a
- * unit. The rounding of x is at most 1/65278 of the largest of its unit. AVX-512 does this for up to 16 rows (VNNI:
- * few_bits_bytes.c), AVX2 for up to 4; above that, and without AVX2, four rows of weights at a time become f32
- * (gemm_thin_t.h). More than 16 rows are a product like any other, of pieces of the weights in f32, and so is f64.
+ * unit. The rounding of x is at most 1/65278 of the largest of its unit. AVX-512 (VNNI: few_bits_bytes.c) and AVX2
+ * (two rows and more: few_bits_words.c) do this for up to 16 rows; without them four rows of weights at a time become
+ * f32 (gemm_thin_t.h). More than 16 rows are a product like any other, whose panels of weights become numbers as they
+ * are packed (gemm_block_t.h), and so is f64.
  *
  * Measured (Zen 4, one thread, weights of 576 columns in cache, 10^9 weights a second): one row 25 with 8 bits, 28 with
  * 4; weights in f32, 8 for their making alone. Widening a unit to 64 bytes took 18 and 20. */
 #include "../few_bits.h"
 
-#define FEW_UNIT  GM_FEW_UNIT
-#define FEW_WIDE  1024      /* numbers of a row in f32 at a time */
-#define FEW_PIECE (1 << 20) /* numbers of weights in f32 at a time, where there are many rows of x */
+#define FEW_UNIT GM_FEW_UNIT
+#define FEW_WIDE 1024 /* numbers of a row in f32 at a time */
 
 typedef struct few_weights {
     const uint8_t *data;

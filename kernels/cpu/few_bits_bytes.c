@@ -11,7 +11,6 @@
  * (Zen 4, one thread of a busy machine, weights of 4 bits, 576 and 1536 columns, GB/s where plain reading gave 18): 15
  * and 18; with each of four rows fetched by itself 10 and 9, with eight rows at a time 4 and 5. */
 
-#if CPU_VECTOR == 64
 #define BYTES_TARGET __attribute__((target("avx512vnni")))
 #define BYTES_MOST   32639 /* 127 * 256 + 127: the largest that two signed bytes hold */
 #define BYTES_ROWS   6     /* rows of x at a time: 12 sums, 4 vectors of weights, 2 of scales, 5 of one row of x */
@@ -201,4 +200,3 @@ static gm_status few_bytes(gm_device *dev, few_product *p)
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
-#endif

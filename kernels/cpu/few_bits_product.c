@@ -216,17 +216,20 @@ static gm_status few_whole(gm_device *dev, few_product *p)
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
-#define FEW_WHOLE_MOST (FEW_ROWS == 4 ? THIN_ROWS : 4)
+#if CPU_VECTOR == 64
 #include "few_bits_bytes.c"
+static gm_status few_run(gm_device *dev, few_product *p)
+{
+    return few_has_bytes() ? few_bytes(dev, p) : few_whole(dev, p);
+}
 #else
-#define FEW_WHOLE_MOST 0
-static gm_status few_whole(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }
+#include "few_bits_words.c"
+static gm_status few_run(gm_device *dev, few_product *p)
+{
+    return p->g.m >= WORDS_LEAST ? few_in_words(dev, p) : few_whole(dev, p);
+}
 #endif
-#if CPU_VECTOR != 64
-static bool      few_has_bytes(void) { return false; }
-static gm_status few_bytes(gm_device *dev, few_product *p) { return (void)dev, (void)p, GM_OK; }
-#endif
-
+#else
 /* ---- weights in f32, a few at a time ---- */
 
 /* Four columns of the result for up to 16 rows of x. */
@@ -261,6 +264,13 @@ static void few_columns_part(void *context, int64_t begin, int64_t end, int thre
     }
 }
 
+static gm_status few_run(gm_device *dev, few_product *p)
+{
+    gemm_parallel(dev->threads, (p->g.n + 3) / 4, 8 * p->g.k * (1 + p->g.m / 4), few_columns_part, p);
+    return GM_OK;
+}
+#endif
+
 /* ---- the op ---- */
 
 static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
@@ -279,9 +289,7 @@ static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
     p.g.bias = b ? gm_tensor_data(b) : NULL;
     p.g.y = gm_tensor_data(y);
     p.g.pre = pre ? gm_tensor_data(pre) : NULL;
-    if (few_has_bytes()) st = few_bytes(dev, &p);
-    else if (rows <= FEW_WHOLE_MOST) st = few_whole(dev, &p);
-    else gemm_parallel(dev->threads, (p.g.n + 3) / 4, 8 * p.g.k * (1 + rows / 4), few_columns_part, &p);
+    st = few_run(dev, &p);
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
@@ -289,28 +297,20 @@ done:
     return thin_home(dev, pre, cpu_out(call, 1), st);
 }
 
-/* Columns first .. first + n of a call: what its tensors have of them. */
-static gm_status few_piece(gm_device *dev, const gm_call *call, gm_tensor *x, int64_t first, int64_t n, gm_tensor *room)
+/* For products of many rows: columns of b are rows of codes. */
+static void few_widen_f32(const gemm *g, int64_t j, int64_t p, int64_t k, void *to)
 {
-    gm_tensor *codes = NULL, *w = NULL, *in[3] = {x, NULL, NULL}, *out[2] = {NULL, NULL};
-    gm_attrs   at = *call->attrs;
-    gm_status  st;
-    at.columns = x->shape[x->ndim - 1];
-    GM_TRY_OR(gm_tensor_narrow(call->in[1], 0, first, n, &codes), st, done);
-    GM_TRY_OR(gm_tensor_narrow(room, 0, 0, n, &w), st, done);
-    if (cpu_in(call, 2)) GM_TRY_OR(gm_tensor_narrow(call->in[2], 0, first, n, &in[2]), st, done);
-    for (int i = 0; i < 2; i++)
-        if (cpu_out(call, i)) GM_TRY_OR(gm_tensor_narrow(call->out[i], x->ndim - 1, first, n, &out[i]), st, done);
-    in[1] = w;
-    gm_tensor *from[2] = {codes, NULL};
-    GM_TRY_OR(cpu_dequantize(dev, &(gm_call){GM_OP_dequantize, 2, 1, from, &w, &at}), st, done);
-    st = cpu_linear(dev, &(gm_call){GM_OP_linear, 3, 2, in, out, &at});
-done:
-    gm_tensor_release(codes);
-    gm_tensor_release(w);
-    gm_tensor_release(in[2]);
-    for (int i = 0; i < 2; i++) gm_tensor_release(out[i]);
-    return st;
+    const few_weights *w = g->form;
+    few_row(w, w->data + j * w->step, p, k, to); /* whole units: GEMM_DEPTH is a multiple of them */
+}
+
+static void few_widen_f64(const gemm *g, int64_t j, int64_t p, int64_t k, void *to)
+{
+    const few_weights *w = g->form;
+    float              room[GEMM_DEPTH];
+    double            *y = to;
+    few_row(w, w->data + j * w->step, p, k, room);
+    for (int64_t i = 0; i < k; i++) y[i] = (double)room[i];
 }
 
 static int64_t few_call_rows(const gm_call *call)
@@ -328,16 +328,11 @@ static bool few_is_thin(const gm_call *call)
 
 static gm_status cpu_linear_quantized(gm_device *dev, const gm_call *call)
 {
-    gm_tensor *x = call->in[0], *room = NULL;
-    int64_t    k = x->shape[x->ndim - 1], n = call->in[1]->shape[0], wide = FEW_PIECE / (k ? k : 1);
-    gm_status  st = GM_OK;
-    if (few_call_rows(call) == 0 || n == 0) return GM_OK;
+    const gm_tensor  *x = call->in[0];
+    const few_weights w = few_of(call->in[1], call->attrs, x->shape[x->ndim - 1]);
+    gemm g = {.alpha = 1, .n = w.rows, .k = w.columns, .b = w.data, .b_column = w.step, .b_bits = w.bits, .form = &w};
+    if (few_call_rows(call) == 0 || g.n == 0) return GM_OK;
     if (few_is_thin(call)) return few_thin(dev, call, few_call_rows(call));
-    wide = wide < 64 ? 64 : wide;
-    wide = wide < n ? wide : n;
-    GM_TRY(gm_tensor_new(dev, x->dtype, 2, (int64_t[]){wide, k}, &room));
-    for (int64_t j = 0; j < n && st == GM_OK; j += wide)
-        st = few_piece(dev, call, x, j, n - j < wide ? n - j : wide, room);
-    gm_tensor_release(room);
-    return st;
+    g.widen = x->dtype == GM_F64 ? few_widen_f64 : few_widen_f32;
+    return x->dtype == GM_F64 ? linear_product(dev, call, g) : linear_in_f32(dev, call, g);
 }

@@ -71,11 +71,19 @@ static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_j
 }
 
 /* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */
-typedef struct gemm {
+typedef struct gemm gemm;
+/* Column j of b from p to p + k, of which b has another form: becomes numbers of the element type at `to`, which has
+ * room for GEMM_DEPTH of them. */
+typedef void (*gemm_widen)(const gemm *g, int64_t j, int64_t p, int64_t k, void *to);
+
+struct gemm {
     int64_t     m, n, k;
     const void *a, *b; /* a(i, p) at a[i * a_row + p * a_k], b(p, j) at b[p * b_k + j * b_column] */
     int64_t     a_row, a_k, b_k, b_column;
-    void       *c; /* c(i, j) at c[i * c_row + j] */
+    gemm_widen  widen;  /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
+    int64_t     b_bits; /* of a number in its other form, about */
+    const void *form;   /* for widen */
+    void       *c;      /* c(i, j) at c[i * c_row + j] */
     int64_t     c_row;
     double      alpha;
     bool        accumulate;
@@ -86,7 +94,7 @@ typedef struct gemm {
     int64_t     pre_row;
     void       *y;
     int64_t     y_row;
-} gemm;
+};
 
 #define AS 32
 #include "as.h"
@@ -94,12 +102,14 @@ typedef struct gemm {
 #include "gemm_block_t.h"
 #undef GEMM_COLUMNS
 #undef GEMM_OWN
+#undef GEMM_PIECE
 #define AS 64
 #include "as.h"
 #include "gemm_tile_t.h"
 #include "gemm_block_t.h"
 #undef GEMM_COLUMNS
 #undef GEMM_OWN
+#undef GEMM_PIECE
 #define AS 0
 #include "as.h"
 #include "gemm_thin.c"

@@ -9,12 +9,13 @@
 /* One block of the plan: rows [i0, i1) x columns [j0, j1) of c, products of k in [p0, p1). */
 typedef struct F(gemm_block) {
     const gemm *g;
-    T          *resident, *own; /* own: GEMM_OWN elements for each thread */
+    T          *resident, *own; /* own: GEMM_OWN elements for each thread, a packed piece and a widened one */
     int64_t     i0, i1, j0, j1, p0, p1;
     int64_t     slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
 } F(gemm_block);
 
-#define GEMM_OWN ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
+#define GEMM_PIECE ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
+#define GEMM_OWN   (GEMM_PIECE + GEMM_COLUMNS * GEMM_DEPTH)
 
 /* Sliver s of rows n: [n * s / slivers, n * (s + 1) / slivers), so that none is much thinner than the rest. */
 CPU_INLINE int64_t F(cut)(int64_t n, int64_t parts, int64_t s) { return n * s / parts; }
@@ -61,6 +62,18 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
     if (p + k == g->k && g->finish) F(gemm_finish)(g, i, rows, j, t->columns);
 }
 
+/* A panel of b: columns j .. j + width, k numbers from p on. room: of the thread, for columns that must be widened. */
+static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_t width, int64_t p, int64_t k)
+{
+    if (!g->widen) {
+        F(pack)
+        (dst, GEMM_COLUMNS, (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+        return;
+    }
+    for (int64_t c = 0; c < width; c++) g->widen(g, j + c, p, k, room + c * GEMM_DEPTH);
+    F(pack)(dst, GEMM_COLUMNS, room, GEMM_DEPTH, 1, width, k);
+}
+
 /* Job: packs units [begin, end) of the resident operand; a unit is one sliver or panel at one depth. */
 static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -81,15 +94,13 @@ static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thr
 static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm *g = w->g;
-    (void)thread;
+    T          *room = w->own + thread * GEMM_OWN + GEMM_PIECE;
     for (int64_t u = begin; u < end; u++) {
         int64_t s = u % w->panels, p = w->p0 + u / w->panels * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
         int64_t j = w->j0 + s * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
-        F(pack)
-        (w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k, GEMM_COLUMNS,
-         (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+        F(gemm_pack_panel)
+        (w->g, w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k, room, j, width, p, k);
     }
 }
 
@@ -104,6 +115,16 @@ CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along,
     return (F(gemm_ahead)){.base = (const char *)src,
                            .rows = along == 1 ? count : k,
                            .stride = (along == 1 ? side : along) * (int64_t)sizeof(T)};
+}
+
+/* Columns j .. of b, from p on. */
+CPU_INLINE F(gemm_ahead) F(gemm_next_panel)(const gemm *g, int64_t j, int64_t width, int64_t p, int64_t k)
+{
+    if (g->widen)
+        return (F(gemm_ahead)){.base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8,
+                               .rows = width,
+                               .stride = g->b_column};
+    return F(gemm_next)((const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
 }
 
 /* Tile number x of this one takes its share: a line of each of as many rows as the tile has fetches. */
@@ -128,12 +149,10 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
                 s1 = F(cut)(w->slivers, w->chunks, u % w->chunks + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
-            const T *b = (const T *)g->b + p * g->b_k + j * g->b_column;
-            bool     deeper = p + GEMM_DEPTH < w->p1;
+            bool deeper = p + GEMM_DEPTH < w->p1;
             F(gemm_ahead)
-            next = F(gemm_next)(b + (deeper ? GEMM_DEPTH * g->b_k : (w->p0 - p) * g->b_k + width * g->b_column),
-                                g->b_column, g->b_k, width, k);
-            F(pack)(own, GEMM_COLUMNS, b, g->b_column, g->b_k, width, k);
+            next = F(gemm_next_panel)(g, deeper ? j : j + width, width, deeper ? p + GEMM_DEPTH : w->p0, k);
+            F(gemm_pack_panel)(g, own, own + GEMM_PIECE, j, width, p, k);
             for (int64_t s = s0; s < s1; s++) {
                 int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
                 t.a = w->resident + rows * (p - w->p0) + i * k;
@@ -235,7 +254,7 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
-    if (g->m == 1 && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
+    if (g->m == 1 && !g->widen && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
         F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
         F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
         return;

@@ -230,14 +230,13 @@ static gm_status gemm_vector(gm_device *dev, gm_tensor *t, gm_tensor **view)
     return gemm_rows(dev, t, true, view, &step);
 }
 
-static gm_status cpu_linear(gm_device *dev, const gm_call *call)
+/* y = f(x b + bias) in the dtype of x. g: alpha, n, k and b. */
+static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
 {
-    gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL, *w = call->in[1];
+    gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL;
     gm_function f = call->attrs->function;
     gm_status   st;
-    gemm        g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1]};
     int64_t     pre_row;
-    if (gemm_is_thin(call)) return thin_linear(dev, call);
     GM_TRY_OR(gemm_rows(dev, call->in[0], true, &x, &g.a_row), st, done);
     GM_TRY_OR(gemm_vector(dev, cpu_in(call, 2), &b), st, done);
     GM_TRY_OR(gemm_rows(dev, call->out[0], false, &y, &g.y_row), st, done);
@@ -247,21 +246,67 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call)
     if (g.m == 0 || g.n == 0) goto done;
     g.a = gm_tensor_data(x);
     g.a_k = 1;
-    g.b = gm_tensor_data(w);
-    g.b_k = w->stride[1];
-    g.b_column = w->stride[0];
     g.bias = b ? gm_tensor_data(b) : NULL;
     g.y = gm_tensor_data(y);
     g.c = pre ? gm_tensor_data(pre) : g.y;
     g.c_row = pre ? pre_row : g.y_row;
     g.f = f;
     g.finish = f != GM_FN_none || pre;
-    st = gemm_whole(dev, w->dtype, &g);
+    st = gemm_whole(dev, x->dtype, &g);
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
     st = gemm_home(dev, y, call->out[0], st);
     return gemm_home(dev, pre, cpu_out(call, 1), st);
+}
+
+/* The same where x, the bias and the results may have 16 bits: in f32, rounded once. */
+static gm_status linear_in_f32(gm_device *dev, const gm_call *call, gemm g)
+{
+    gm_tensor *in[3] = {NULL, call->in[1], NULL}, *out[2] = {NULL, NULL};
+    gm_call    c = {call->op, 3, 2, in, out, call->attrs};
+    gm_status  st;
+    GM_TRY_OR(thin_plain(dev, call->in[0], true, &in[0]), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &in[2]), st, done);
+    GM_TRY_OR(thin_plain(dev, call->out[0], false, &out[0]), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &out[1]), st, done);
+    st = linear_product(dev, &c, g);
+done:
+    gm_tensor_release(in[0]);
+    gm_tensor_release(in[2]);
+    st = thin_home(dev, out[0], call->out[0], st);
+    return thin_home(dev, out[1], cpu_out(call, 1), st);
+}
+
+static void widen_bf16(const gemm *g, int64_t j, int64_t p, int64_t k, void *to)
+{
+    cast_bf16_f32(k, (const char *)g->b + j * g->b_column + 2 * p, to);
+}
+
+static void widen_f16(const gemm *g, int64_t j, int64_t p, int64_t k, void *to)
+{
+    cast_f16_f32(k, (const char *)g->b + j * g->b_column + 2 * p, to);
+}
+
+/* Does `linear` read the weights of this call as they are, whatever their dtype? */
+static bool linear_reads(const gm_call *call)
+{
+    const gm_tensor *w = call->in[1];
+    return gm_dtype_is_narrow(w->dtype) && (w->stride[1] == 1 || w->shape[1] == 1);
+}
+
+static gm_status cpu_linear(gm_device *dev, const gm_call *call)
+{
+    const gm_tensor *w = call->in[1];
+    gemm             g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1], .b = gm_tensor_data(w)};
+    if (gemm_is_thin(call)) return thin_linear(dev, call);
+    g.b_k = w->stride[1];
+    g.b_column = w->stride[0];
+    if (!gm_dtype_is_narrow(w->dtype)) return linear_product(dev, call, g);
+    g.widen = w->dtype == GM_BF16 ? widen_bf16 : widen_f16;
+    g.b_bits = 16;
+    g.b_column *= 2;
+    return linear_in_f32(dev, call, g);
 }
 
 /* ---- bias_activation_grad ---- */

@@ -4,8 +4,11 @@
 -- Reads lines from standard input; the end of input ends it. MODEL names the folder of the model.
 --   KIND BATCH TOKENS   KIND: f32, bf16, int8 or int4. One call of gm.generate with BATCH prompts of 128 tokens, to
 --                       which TOKENS are added -> prompt tokens a second, added tokens a second of all rows together,
---                       the bytes of weights and cache that a step reads, and its seconds of CPU time
+--                       the seconds of CPU time of a step and of the prompts, the bytes of weights and cache that a
+--                       step reads, and the operations of the products that the prompts take
 --   triad               -> bytes a second of y += a x over 256 MB, the best of 5: what memory gives these threads
+--   gemm ROWS           -> operations a second of CPU time of a product of so many rows with 1536 x 576 weights in f32,
+--                       the best of 9
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
@@ -32,6 +35,16 @@ local function bytes_of(model, batch, tokens)
   return sum + batch * (PROMPT + tokens / 2) * opt.depth * 2 * opt.kv_heads * (opt.width / opt.heads) * size
 end
 
+-- The operations of the products of the prompts: all weights for each token, the head for the last one.
+local function operations_of(model, batch)
+  local weights, table_of_tokens = 0, model.opt.vocabulary * model.opt.width
+  for _, p in ipairs(model:declared()) do
+    local shape = p.entry.shape
+    if #shape == 2 and not p.tied then weights = weights + shape[1] * shape[2] end
+  end
+  return 2 * batch * (PROMPT * (weights - table_of_tokens) + table_of_tokens)
+end
+
 local function generate(kind, batch, tokens)
   local model, prompts = model_of(kind), {}
   for i = 1, batch do
@@ -43,7 +56,22 @@ local function generate(kind, batch, tokens)
   local middle = os.clock()
   local r = gm.generate(model, { prompts = prompts, max_tokens = tokens })[1]
   local seconds = (os.clock() - middle - (middle - began)) / (tokens - 1)
-  return r.prefill_tokens_per_second, r.tokens_per_second * batch, bytes_of(model, batch, tokens), seconds
+  return r.prefill_tokens_per_second, r.tokens_per_second * batch, seconds, middle - began,
+    bytes_of(model, batch, tokens), operations_of(model, batch)
+end
+
+local function gemm(rows)
+  local best, times = math.huge, math.ceil(1024 / rows)
+  gm.set_default_dtype "f32"
+  gm.scope(gm.no_grad, function()
+    local x, w = gm.ones { rows, 576 }, gm.ones { 1536, 576 }
+    for _ = 1, 9 do
+      local began = os.clock()
+      for _ = 1, times do core.run_op(core.device().name, "linear", { n = 3, x, w }, { n = 2, true }) end
+      best = math.min(best, (os.clock() - began) / times)
+    end
+  end)
+  return 2 * rows * 576 * 1536 / best
 end
 
 local function triad()
@@ -61,7 +89,9 @@ end
 
 for line in io.lines() do
   local kind, batch, tokens = line:match "^(%S+) (%d+) (%d+)$"
-  if kind then print(("%.3f %.3f %.0f %.6f"):format(generate(kind, tonumber(batch), tonumber(tokens))))
+  local rows = line:match "^gemm (%d+)$"
+  if kind then print(("%.3f %.3f %.6f %.6f %.0f %.0f"):format(generate(kind, tonumber(batch), tonumber(tokens))))
+  elseif rows then print(("%.0f"):format(gemm(tonumber(rows))))
   else print(("%.0f"):format(triad())) end
   io.stdout:flush()
 end

@@ -4,10 +4,13 @@
 
 DIR: a model of Hugging Face's format; --gguf: the same model for llama.cpp, which makes files of the other kinds from
 it (their numbers do not matter here). LLAMA_PYTHON has llama_cpp, TORCH_PYTHON has torch and transformers; a peer whose
-Python is not given is left out. THREADS=n for another number than 2. Prints for each case the best tokens a second of
-ROUNDS (3) rounds, the ratio to each peer, the share of the floor (bytes that a step reads, over the rate of a triad in
-the same round), and the least CPU time of a step: 1.20 says that the peer took 1.2 times ours. On a shared machine
-believe the ratios, and those of CPU time most."""
+Python is not given is left out. BEFORE=binary is another build of ours, as a peer. THREADS=n for another number than
+2. Prints for each case the best tokens a second of ROUNDS (3) rounds of TOKENS (48) added tokens, the share of the floor (bytes that a step reads,
+over the rate of a triad in the same round), and the least CPU time of a step and of the prompts, with the share of the
+rate of a product of as many rows (gemm) that the products of the prompts reach; then the same of each peer, with its
+figure over ours for tokens a second turned round: 1.20 says that the peer is 1.2 times slower, or took 1.2 times the
+CPU time. On a shared machine believe the ratios, and those of CPU time most; our CPU time of a step is a difference of
+two calls, and needs TOKENS=300 there."""
 import argparse
 import os
 import subprocess
@@ -17,9 +20,10 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
+BENCH = os.path.join(ROOT, "spec/bench/generation.lua")
 THREADS = int(os.environ.get("THREADS", "2"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-PROMPT, TOKENS = 128, 48
+PROMPT, TOKENS = 128, int(os.environ.get("TOKENS", "48"))
 FTYPE = {"f32": 0, "bf16": 32, "int8": 7, "int4": 2}  # LLAMA_FTYPE_*: all f32, bf16, q8_0, q4_0
 
 
@@ -28,9 +32,10 @@ def prompt(row):
 
 
 def serve(generate):
-    """Answers lines "BATCH" with prompt and added tokens a second, and the seconds of CPU time of a step."""
+    """Answers lines "BATCH" with prompt and added tokens a second, and the seconds of CPU time of a step and of the
+    prompts."""
     for line in sys.stdin:
-        print("%.3f %.3f %.6f" % generate(int(line)), flush=True)
+        print("%.3f %.3f %.6f %.6f" % generate(int(line)), flush=True)
 
 
 def serve_llama(path):
@@ -39,7 +44,7 @@ def serve_llama(path):
     model = ll.llama_load_model_from_file(path.encode(), ll.llama_model_default_params())
     vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))
     quiet = ll.llama_context_default_params()
-    quiet.n_ctx, quiet.n_batch, quiet.n_ubatch, quiet.n_seq_max = 16 * 256, 2048, 512, 16
+    quiet.n_ctx, quiet.n_batch, quiet.n_ubatch, quiet.n_seq_max = 16 * (PROMPT + TOKENS), 2048, 512, 16
     quiet.n_threads = quiet.n_threads_batch = THREADS
     quiet.kv_unified = True
     context = ll.llama_new_context_with_model(model, quiet)
@@ -56,7 +61,7 @@ def serve_llama(path):
 
     def generate(rows):
         ll.llama_memory_clear(ll.llama_get_memory(context), True)
-        began = time.perf_counter()
+        began, start = time.perf_counter(), time.process_time()
         for row in range(rows):
             for k, token in enumerate(prompt(row + 1)):
                 put(row * PROMPT + k, token, k, row, k == PROMPT - 1)
@@ -70,8 +75,8 @@ def serve_llama(path):
             batch.n_tokens = rows
             assert ll.llama_decode(context, batch) == 0
             tokens = [best(row) for row in range(rows)]
-        end, work = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
-        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), work
+        end, step = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
+        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), step, work - start
 
     serve(generate)
 
@@ -86,15 +91,15 @@ def serve_transformers(path, kind):
     @torch.no_grad()
     def generate(rows):
         ids = torch.tensor([prompt(row + 1) for row in range(rows)])
-        began = time.perf_counter()
+        began, start = time.perf_counter(), time.process_time()
         out = model(ids, use_cache=True, logits_to_keep=1)
         token = out.logits[:, -1:].argmax(-1)
         middle, work = time.perf_counter(), time.process_time()
         for _ in range(TOKENS - 1):
             out = model(token, past_key_values=out.past_key_values, use_cache=True)
             token = out.logits[:, -1:].argmax(-1)
-        end, work = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
-        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), work
+        end, step = time.perf_counter(), (time.process_time() - work) / (TOKENS - 1)
+        return rows * PROMPT / (middle - began), rows * (TOKENS - 1) / (end - middle), step, work - start
 
     serve(generate)
 
@@ -129,27 +134,32 @@ def peers_of(opt, kind, folder):
         found["llama.cpp"] = [os.environ["LLAMA_PYTHON"], script, "--serve-llama", gguf_of(opt.gguf, kind, folder)]
     if kind in ("f32", "bf16") and os.environ.get("TORCH_PYTHON"):
         found["transformers"] = [os.environ["TORCH_PYTHON"], script, "--serve-transformers", opt.model, kind]
-    return {name: Peer(command) for name, command in found.items()}
+    peers = {name: Peer(command) for name, command in found.items()}
+    if os.environ.get("BEFORE"):
+        peers["before"] = Peer([os.environ["BEFORE"], "run", BENCH, "--threads", str(THREADS)], {"MODEL": opt.model})
+    return peers
 
 
 def compare(ours, peers, kind, batch):
-    best, share = {}, 0
+    best, share, reached = {}, 0, 0
+    case = "%s %d %d" % (kind, batch, TOKENS)
     for _ in range(ROUNDS):
-        rate = ours.ask("triad")[0]
-        prefill, added, read, work = ours.ask("%s %d %d" % (kind, batch, TOKENS))
+        rate, products = ours.ask("triad")[0], ours.ask("gemm %d" % (batch * PROMPT))[0]
+        prefill, added, step, prompts, read, operations = ours.ask(case)
         share = max(share, added / batch * read / rate)
-        answers = {"ours": (prefill, added, work), **{name: peer.ask(str(batch)) for name, peer in peers.items()}}
-        for name, (p, a, w) in answers.items():
-            old = best.get(name, (0, 0, 1e9))
-            best[name] = (max(old[0], p), max(old[1], a), min(old[2], w))
+        reached = max(reached, operations / prompts / products)
+        answers = {"ours": (prefill, added, step, prompts)}
+        answers.update((name, peer.ask(case if name == "before" else str(batch))[:4]) for name, peer in peers.items())
+        for name, (p, a, w, q) in answers.items():
+            old = best.get(name, (0, 0, 1e9, 1e9))
+            best[name] = (max(old[0], p), max(old[1], a), min(old[2], w), min(old[3], q))
     mine = best["ours"]
-    text = "%-4s batch %2d  ours %7.1f tokens/s (prompts %7.1f), %.2f of the floor, CPU %.2f ms a step" % (
-        kind, batch, mine[1], mine[0], share, 1e3 * mine[2])
+    print("%-4s batch %2d  ours: %.1f tokens/s, %.2f of the floor, CPU %.2f ms a step; prompts %.1f tokens/s, "
+          "CPU %.1f ms, %.2f of gemm" % (kind, batch, mine[1], share, 1e3 * mine[2], mine[0], 1e3 * mine[3], reached))
     for name in peers:
-        p, a, w = best[name]
-        text += "; %s %.1f (%.1f): %.2f, prompts %.2f, CPU %.2f ms: %.2f" % (name, a, p, mine[1] / a, mine[0] / p,
-                                                                        1e3 * w, w / mine[2])
-    print(text, flush=True)
+        p, a, w, q = best[name]
+        print("    %s: %.1f tokens/s: %.2f, CPU %.2f ms: %.2f; prompts %.1f tokens/s: %.2f, CPU %.1f ms: %.2f" % (
+            name, a, mine[1] / a, 1e3 * w, w / mine[2], p, mine[0] / p, 1e3 * q, q / mine[3]), flush=True)
 
 
 def main():
@@ -163,10 +173,9 @@ def main():
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--kinds", nargs="+", default=list(FTYPE))
     opt = parser.parse_args()
-    bench = os.path.join(ROOT, "spec/bench/generation.lua")
     with tempfile.TemporaryDirectory() as folder:
         for kind in opt.kinds:
-            ours = Peer([BINARY, "run", bench, "--threads", str(THREADS)], {"MODEL": opt.model})
+            ours = Peer([BINARY, "run", BENCH, "--threads", str(THREADS)], {"MODEL": opt.model})
             peers = peers_of(opt, kind, folder)
             for batch in opt.batch:
                 compare(ours, peers, kind, batch)

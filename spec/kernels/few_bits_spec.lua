@@ -80,8 +80,10 @@ local function product(kind, x, w, f, with_bias)
 end
 
 describe("linear_quantized agrees with ref:", function()
-  -- rows: of x as whole numbers, of weights in f32, of pieces of the weights; columns: of groups of four, and left over
+  -- rows: of x as whole numbers, of weights in f32, of panels of the weights, which are more than one where k is above
+  -- 256; columns: of groups of four and of 16, and left over
   for _, size in ipairs { { 1, 64, 9 }, { 2, 33, 6 }, { 4, 300, 5 }, { 5, 70, 3 }, { 16, 1100, 7 }, { 19, 65, 70 },
+                          { 6, 96, 33 }, { 7, 130, 17 }, { 19, 600, 40 }, { 30, 300, 6 },
                           { 1, 1, 1 }, { 3, 40, 0 }, { 0, 40, 3 } } do
     local m, k, n = size[1], size[2], size[3]
     for _, dtype in ipairs(support.dtypes) do
