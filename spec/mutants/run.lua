@@ -8,14 +8,30 @@ local mutants = require "spec.mutants.table"
 
 local quote = machine.quote
 
---- The rows asked for: all, or those whose name contains one of the words. Those of vector code are a list apart.
+--- "2/3": 2, 3, so that three runs, each with a tree of its own, share the rows. Other words: nothing.
+local function part_of(word)
+  local part, parts = word:match "^(%d+)/(%d+)$"
+  if not part then return nil end
+  part, parts = tonumber(part), tonumber(parts)
+  assert(part >= 1 and part <= parts, word .. ": the first number is one of 1 to the second")
+  return part, parts
+end
+
+--- The rows asked for: all, those whose name contains one of the words, or every n-th of these. Those of vector code
+--- are a list apart.
 local function choose(words)
-  local plain, vector = {}, {}
+  local plain, vector, names, part, parts, seen = {}, {}, {}, 1, 1, 0
+  for _, word in ipairs(words) do
+    if part_of(word) then part, parts = part_of(word) else names[#names + 1] = word end
+  end
   for _, row in ipairs(mutants.rows()) do
-    local take = #words == 0
-    for _, word in ipairs(words) do take = take or row.name:find(word, 1, true) ~= nil end
-    local chosen = row.vector and vector or plain
-    if take then chosen[#chosen + 1] = row end
+    local take = #names == 0
+    for _, word in ipairs(names) do take = take or row.name:find(word, 1, true) ~= nil end
+    if take then
+      seen = seen + 1
+      local chosen = row.vector and vector or plain
+      if seen % parts == part % parts then chosen[#chosen + 1] = row end
+    end
   end
   return plain, vector
 end
@@ -109,7 +125,7 @@ local function judge(copy, row, clean, tail)
   return wrong
 end
 
---- words: names of mutants, none for all. tools: capture, tail (lua/ganymede/cli/test.lua) -> counts
+--- words: names of mutants, none for all; "1/2" for the first of two parts. tools: capture, tail (lua/ganymede/cli/test.lua) -> counts
 return function(words, tools)
   local count = { passed = 0, failed = 0, skipped = 0 }
   local plain, vector = choose(words)

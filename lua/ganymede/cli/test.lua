@@ -25,7 +25,8 @@ local verb = { summary = "run all tests" }
 verb.examples = { "ganymede test", "ganymede test spec/nn", "ganymede test --mutants softmax" }
 
 function verb.arguments(parser)
-  parser:argument("files", "spec files or folders (default: all); with --mutants, numbers or names of mutants"):args "*"
+  parser:argument("files", "spec files or folders (default: all); with --mutants, numbers or names of " ..
+    "mutants, or 1/2: every second one"):args "*"
   parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants, and demand that its test fails")
   parser:flag("--slow", "run examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
