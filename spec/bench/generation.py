@@ -4,11 +4,11 @@
 
 DIR: a model of Hugging Face's format; --gguf: the same model for llama.cpp, which makes files of the other kinds from
 it (their numbers do not matter here). LLAMA_PYTHON has llama_cpp, TORCH_PYTHON has torch and transformers; a peer whose
-Python is not given is left out. BEFORE=binary is another build of ours, as a peer. THREADS=n for another number than
-2. Prints for each case the best tokens a second of ROUNDS (3) rounds of TOKENS (48) added tokens, the share of the floor (bytes that a step reads,
-over the rate of a triad in the same round), and the least CPU time of a step and of the prompts, with the share of the
-rate of a product of as many rows (gemm) that the products of the prompts reach; then the same of each peer, with its
-figure over ours for tokens a second turned round: 1.20 says that the peer is 1.2 times slower, or took 1.2 times the
+Python is not given is left out. BEFORE=binary is another build of ours, as a peer. THREADS=n for another number than 2.
+Prints for each case the best tokens a second of ROUNDS (3) rounds of TOKENS (48) added tokens, the share of the floor
+(bytes that a step reads, over the rate of a triad in the same round), and the least CPU time of a step and of the
+prompts, with the share of the rate of a product of as many rows (gemm) that the products of the prompts reach. Each
+peer has the same figures, and the ratio to ours: 1.20 says that the peer is 1.2 times slower, or took 1.2 times the
 CPU time. On a shared machine believe the ratios, and those of CPU time most; our CPU time of a step is a difference of
 two calls, and needs TOKENS=300 there."""
 import argparse

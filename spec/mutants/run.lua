@@ -125,7 +125,8 @@ local function judge(copy, row, clean, tail)
   return wrong
 end
 
---- words: names of mutants, none for all; "1/2" for the first of two parts. tools: capture, tail (lua/ganymede/cli/test.lua) -> counts
+--- words: names of mutants, none for all; "1/2" for the first of two parts. tools: capture, tail
+--- (lua/ganymede/cli/test.lua) -> counts
 return function(words, tools)
   local count = { passed = 0, failed = 0, skipped = 0 }
   local plain, vector = choose(words)
