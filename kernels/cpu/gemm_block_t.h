@@ -94,7 +94,7 @@ static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thr
 static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    T          *room = w->own + thread * GEMM_OWN + GEMM_PIECE;
+    T *room = w->own + thread * GEMM_OWN + GEMM_PIECE;
     for (int64_t u = begin; u < end; u++) {
         int64_t s = u % w->panels, p = w->p0 + u / w->panels * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
@@ -121,9 +121,8 @@ CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along,
 CPU_INLINE F(gemm_ahead) F(gemm_next_panel)(const gemm *g, int64_t j, int64_t width, int64_t p, int64_t k)
 {
     if (g->widen)
-        return (F(gemm_ahead)){.base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8,
-                               .rows = width,
-                               .stride = g->b_column};
+        return (F(gemm_ahead)){
+            .base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8, .rows = width, .stride = g->b_column};
     return F(gemm_next)((const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
 }
 
