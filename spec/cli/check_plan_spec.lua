@@ -68,6 +68,15 @@ describe("ganymede check", function()
     end)
   end
 
+  -- Of the ranks that hold a copy of a number one has it counted: it must not be the only one that the number stops.
+  it("stops a hook that reads numbers on all ranks alike, and says so", function()
+    home = support.home((gpt:gsub("optimizer =", "hooks = { { type = 'AccuracyHook' } }, %0")))
+    local result = check("-n", "2", "--roles", "--set", "parallel={ tensor = { size = 2, mode = '1d' } }")
+    assert.equal(0, result.code, result.err)
+    assert.matches("not compared: hook AccuracyHook: this tensor has no values here", result.out, 1, true)
+    assert.matches("their calls agree in all groups", result.out, 1, true)
+  end)
+
   -- The peak of a rehearsal of its own.
   local function peak(ranks, ...) return document("-n", tostring(ranks), ...).totals.peak_bytes end
 

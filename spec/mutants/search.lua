@@ -239,4 +239,11 @@ return {
     breaks = "the losses of a GPU's step are cut for a CPU's cache",
     test = "spec/plan/stand_ins_spec.lua -f 'into its pieces'",
   },
+  {
+    name = "1242-part-stops-one-rank", file = "lua/ganymede/job/ranks.lua",
+    find = [[if core.world() == 1 or not core.device().has_data then return t:item() end]],
+    replace = [[if core.world() == 1 then return t:item() end]],
+    breaks = "in a rehearsal a hook goes on where its number does not count, and calls what others do not",
+    test = "spec/cli/check_plan_spec.lua -f alike",
+  },
 }
