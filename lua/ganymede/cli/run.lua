@@ -233,7 +233,7 @@ local function write_stats(args, about, ok, err)
     if made then written, why = pcall(stats.write, path, document) end
     return written or failure.text(why)
   end
-  local folder = about.folder and about.folder.opened and about.folder.path -- rank 0's
+  local folder = about.folder and about.folder.ours and about.folder.path -- on rank 0
   local kept = not folder or write(folder .. "/stats.json")
   if kept ~= true then log.warn("cannot write %s/stats.json: %s", folder, kept) end
   local written = not args.stats or write(args.stats)
@@ -266,7 +266,7 @@ local function run(args)
     write_stats(args, about, ok, err)
   end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
-  if args.stats then require "ganymede.observe.stats" end -- a stop while it was being loaded would leave it half loaded
+  require "ganymede.observe.stats" -- a stop while it was being loaded would leave it half loaded
   session.with_signals({ timeout = timeout, limit = args.timeout, after = after }, launcher.without_exit, all)
 end
 

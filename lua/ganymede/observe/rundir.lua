@@ -80,6 +80,7 @@ function Rundir:open()
   local made, reason = failure.try(make, self)
   if not made then failure(2, "%s", (failure.text(reason):gsub("^%S+%.lua:%d+: ", ""))) end
   lock(self)
+  self.ours = true -- from here on its files are those of this run
   if self.given then
     if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
       log.warn("%s holds checkpoints of an earlier run, which --resume would find", self.path)
