@@ -99,7 +99,7 @@ return {
     replace = [[    for (size_t i = 0; i <= n; i++) (*out)[i] = 0;
     for (size_t i = 0; i < n && text[i]; i++) (*out)[i] = text[i];]],
     breaks = "parts of a tokenizer end at U+0000",
-    test = "spec/text/hostile_spec.lua -f 'U+0000'",
+    test = "spec/text/hostile_spec.lua -f 'U.0000'",
   },
   {
     name = "1027-charsmap-utf8", file = "host/text/charsmap.c",
