@@ -51,13 +51,6 @@ return {
     test = "spec/kernels/documents_spec.lua -f 'documents agree'",
   },
   {
-    name = "977-positions-go-on", file = "lua/ganymede/nn/attention.lua",
-    find = [[  if self.rotary then qkv = self.rotary:turn(qkv, self.group + 1, place) end]],
-    replace = [[  if self.rotary then qkv = self.rotary:turn(qkv, self.group + 1, self.opt.window and place) end]],
-    breaks = "rotary positions count through all documents of a row",
-    test = "spec/models/packed_spec.lua",
-  },
-  {
     name = "978-positions-of-gpt", file = "lua/ganymede/models/gpt.lua",
     find = [[  local x = self.positions(self.tokens(tokens), positions)]],
     replace = [[  local x = self.positions(self.tokens(tokens), seen and seen:dim() == 2 and positions or nil)]],
