@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../host/comm/comm.h"
 #include "../host/job/signals.h"
 #include "gm_lua.h"
 
@@ -40,19 +40,12 @@ static void run_copy(lua_State *L, pid_t parent, const char *out, const char *er
     _exit(code); /* the memory goes with the process, and the files of the first one are not ours to close */
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Waits for the copy, whose end of the pipe closes with it. False: it has not ended by then, or a stop is pending. */
 static bool wait_until(int fd, double end)
 {
     struct pollfd file = {.fd = fd, .events = POLLIN};
     for (;;) {
-        double left = end - now();
+        double left = end - gm_comm_now();
         if (left <= 0) return false;
         int ready = gm_signals_poll(&file, 1, (int)fmin(1e3 * left + 1, 1e9));
         if (ready > 0) return true;
@@ -90,7 +83,7 @@ static int run_in_copy(lua_State *L)
         close(ends[0]);
         return luaL_error(L, "cannot start a process: %s", strerror(why));
     }
-    bool ended = wait_until(ends[0], now() + seconds);
+    bool ended = wait_until(ends[0], gm_comm_now() + seconds);
     if (!ended) kill(pid, SIGKILL);
     close(ends[0]);
     int status = collect(pid);

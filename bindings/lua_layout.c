@@ -17,7 +17,7 @@
 
 /* ---- layouts ---- */
 
-/* Axes of a mask, as a list of names. */
+/* Axes, as a list of names. */
 static void push_axes(lua_State *L, const gm_mesh *mesh, int n, const uint8_t *axes)
 {
     lua_createtable(L, n, 0);
@@ -27,13 +27,21 @@ static void push_axes(lua_State *L, const gm_mesh *mesh, int n, const uint8_t *a
     }
 }
 
+/* The same for the axes of a mask. */
+static void push_axis_set(lua_State *L, const gm_mesh *mesh, uint32_t set)
+{
+    uint8_t axes[GM_MAX_AXES];
+    int     n = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (set & 1u << a) axes[n++] = (uint8_t)a;
+    push_axes(L, mesh, n, axes);
+}
+
 /* layout(t) -> { cuts = { {axis, ...}, ... }, partial = { axis, ... } } */
 static int layout(lua_State *L)
 {
     const gm_value *v = gm_check_value(L, 1);
     const gm_mesh  *mesh = &v->rank->mesh;
-    uint8_t         partial[GM_MAX_AXES];
-    int             n = 0;
     lua_createtable(L, 0, 2);
     lua_createtable(L, v->ndim, 0);
     for (int d = 0; d < v->ndim; d++) {
@@ -41,9 +49,7 @@ static int layout(lua_State *L)
         lua_rawseti(L, -2, d + 1);
     }
     lua_setfield(L, -2, "cuts");
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (v->layout.partial & 1u << a) partial[n++] = (uint8_t)a;
-    push_axes(L, mesh, n, partial);
+    push_axis_set(L, mesh, v->layout.partial);
     lua_setfield(L, -2, "partial");
     return 1;
 }
@@ -155,15 +161,6 @@ static int settle(lua_State *L)
     L_TRY(L, gm_settle(x->rank, x, &y));
     gm_handle_fill(x->rank, h, y, "settle");
     return 1;
-}
-
-static void push_axis_set(lua_State *L, const gm_mesh *mesh, uint32_t set)
-{
-    uint8_t axes[GM_MAX_AXES];
-    int     n = 0;
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (set & 1u << a) axes[n++] = (uint8_t)a;
-    push_axes(L, mesh, n, axes);
 }
 
 /* held_axes(t, gradient) -> the axes that cut what this rank holds of a parameter at rest, or of its gradient, and

@@ -6,6 +6,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local rehearsal = require "ganymede.job.rehearsal"
 
 local verb = { summary = "write one HTML page about runs: curves, settings, memory, communication" }
 
@@ -39,7 +40,7 @@ local function rehearse(run)
     run.modules_why = path .. " is not there, so no rehearsal was made"
     return
   end
-  local found, failed = require "ganymede.job.rehearsal" { recipe = path, ranks = run.env and run.env.world or 1 }
+  local found, failed = rehearsal { recipe = path, ranks = run.env and run.env.world or 1 }
   run.modules = found and found.modules
   if not found then run.modules_why = "the settings could not be rehearsed: " .. failed.text end
 end
@@ -61,6 +62,8 @@ local function report(args)
   log.result(("%s: %d run%s, %s"):format(path, #runs, #runs == 1 and "" or "s", machine.bytes(#html)))
 end
 
-function verb.run(args) require("ganymede.job.session").with_signals({}, report, args) end
+function verb.run(args)
+  require("ganymede.job.session").with_signals({}, rehearsal.with_workers, report, args)
+end
 
 return verb

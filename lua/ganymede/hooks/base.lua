@@ -91,14 +91,18 @@ function base.folder(hook, trainer, named)
     named or "directory"), 0)
 end
 
+--- Does one of the hooks of a config save checkpoints? Its `checkpoint = { ... }` apart.
+function base.saves(config)
+  for _, hook in ipairs(config.hooks or {}) do
+    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then return true end
+  end
+  return false
+end
+
 --- Returns the hooks of a config. Its `checkpoint = { ... }` becomes a CheckpointHook.
 function base.of_config(config)
-  local out, saves = {}, false
-  for i, hook in ipairs(config.hooks or {}) do
-    out[i] = hook
-    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
-  end
-  if config.checkpoint and not saves then
+  local out = { unpack(config.hooks or {}) }
+  if config.checkpoint and not base.saves(config) then
     local c = config.checkpoint
     out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
   end

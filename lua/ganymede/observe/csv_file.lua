@@ -9,6 +9,7 @@
 -- @module ganymede.observe.csv_file
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local machine = require "ganymede.base.machine"
 local WaitingFile = require "ganymede.observe.waiting_file"
 
 local CSVFile = {}
@@ -38,9 +39,7 @@ end
 -- Returns the rows of an older run that one which continues from that step keeps: those up to it, that are whole.
 local function kept(path, head, step)
   if step == 0 or not core.is_file(path) then return {} end
-  local file = assert(io.open(path, "rb"))
-  local text = file:read "*a"
-  file:close()
+  local text = assert(machine.read(path))
   if text:sub(1, #head) ~= head and #text > 0 then
     failure(2, "%s has other columns than %s; give the hook another directory", path, (head:gsub("%s+$", "")))
   end

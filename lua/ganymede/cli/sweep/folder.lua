@@ -6,6 +6,7 @@
 -- one sweep at a time (.lock).
 -- @module ganymede.cli.sweep.folder
 local core = require "ganymede.core"
+local read_document = require "ganymede.observe.document"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
@@ -24,19 +25,12 @@ local function take_lock(path, seconds)
   return nil, kind == "invalid" and "is in use by " .. why or why
 end
 
-local function decoded(path)
-  local text = machine.read(path)
-  if not text then return nil end
-  local ok, value = failure.try(json.decode, text, path)
-  return ok and type(value) == "table" and value or nil
-end
-
 --- Opens the folder of the sweep with this id, and makes it if there is none. Another sweep's folder is refused.
 local function open(_, path, id)
   core.make_folders(path)
   local held, why = take_lock(path .. "/.lock", LOCK_SECONDS)
   if not held then failure(2, "the folder %s %s; wait for its end, or give another --out", path, why) end
-  local before = decoded(path .. "/sweep.json")
+  local before = read_document(path .. "/sweep.json")
   if before and before.id ~= id then
     held:close()
     failure(2, "%s holds another sweep: `%s`, or its recipe has changed since; give another --out", path,
@@ -58,7 +52,7 @@ function Folder:stats_path(run, steps)
 end
 
 --- Returns the statistics of a run to so many steps; nil if it has not come to an end.
-function Folder:stats(run, steps) return decoded(self:stats_path(run, steps)) end
+function Folder:stats(run, steps) return (read_document(self:stats_path(run, steps))) end
 
 --- Whether a run can go on from a checkpoint.
 function Folder:has_checkpoint(run) return #core.list_folder(self:of(run) .. "/checkpoints") > 0 end

@@ -13,6 +13,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local rehearsal = require "ganymede.job.rehearsal"
 local session = require "ganymede.job.session"
 local space = require "ganymede.cli.sweep.space"
 
@@ -86,7 +87,7 @@ end
 
 -- Rehearses a setting, as `check` does.
 local function rehearse(args, parsed, setting)
-  local found, failed = require "ganymede.job.rehearsal" { recipe = args.recipe, ranks = args.ranks,
+  local found, failed = rehearsal { recipe = args.recipe, ranks = args.ranks,
     set = space.sets(parsed, setting), seed = args.seed, device = args.device }
   if found then return found end
   local said = {}
@@ -118,14 +119,6 @@ local function resolve(args, parsed, settings)
   return source, first, found
 end
 
-local function saves(config)
-  if config.checkpoint then return true end
-  for _, hook in ipairs(config.hooks or {}) do
-    if type(hook) == "table" and hook.type == "CheckpointHook" then return true end
-  end
-  return false
-end
-
 -- Returns the rounds, and what every run needs set beside.
 local function rounds_of(args, config, found, n)
   if not args.halving then return { { steps = args.steps, keep = n } }, {} end
@@ -140,7 +133,8 @@ local function rounds_of(args, config, found, n)
   end
   local rounds = space.rounds(n, steps)
   if rounds[#rounds].steps == own then rounds[#rounds].steps = args.steps or own end
-  return rounds, saves(config) and {} or { "checkpoint.keep_last=1" }
+  local saves = config.checkpoint or require("ganymede.hooks.base").saves(config)
+  return rounds, saves and {} or { "checkpoint.keep_last=1" }
 end
 
 local function id_of(args, source, settings)
@@ -171,7 +165,7 @@ local function planned(args)
   local parsed = space.parse(args.set)
   refuse(args, parsed)
   local listed = args.random and space.random(parsed.axes, args.random, args.draw_seed or 1) or space.grid(parsed.axes)
-  local source, config, found = resolve(args, parsed, listed)
+  local source, config, found = rehearsal.with_workers(resolve, args, parsed, listed)
   local rounds, more = rounds_of(args, config, found, #listed)
   for _, set in ipairs(more) do table.insert(parsed.fixed, set) end
   local settings = {}

@@ -9,21 +9,12 @@
 -- missing, and the report says why; only a folder without any file of a run is an error (status 2).
 -- @module ganymede.observe.report.read
 local core = require "ganymede.core"
+local document = require "ganymede.observe.document"
 local failure = require "ganymede.base.failure"
 local flat = require "ganymede.observe.flat"
-local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local MetricsFile = require "ganymede.observe.metrics_file"
-
--- Returns the document in a file; nil and why there is none.
-local function document(path)
-  local text = machine.read(path)
-  if not text then return nil, path .. " is not there" end
-  local ok, value = failure.try(json.decode, text, path)
-  if ok and type(value) == "table" then return value end
-  return nil, ok and path .. " holds no table" or failure.text(value)
-end
 
 -- Returns the settings by path, as stats.json or config.lua has them; nil and why not.
 local function settings_of(run)
