@@ -73,7 +73,7 @@ describe("a measured profile", function()
 
   setup(function()
     shell.write(folder .. "/placements.csv", "placement,local_bsz,step_time,sync_time\n" ..
-      "1,2,1,0\n1,4,2,0\n4,2,1.5,0.5\n4,4,2.5,0.5\n13,2,3,1\n13,4,4,1\n44,2,5,3\n44,4,6,3\n")
+      "1,2,1,0\n1,4,2,0\n4,2,1.5,0.5\n4,4,2.5,0.5\n13,2,3,1\n13,4,4,1\n22,2,2,1\n22,4,3,1\n44,2,5,3\n44,4,6,3\n")
     shell.write(folder .. "/scalability.csv", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n" ..
       "4,16,2,9,7\n4,16,4,10,7\n")
     shell.write(folder .. "/validation-8.csv", "progress,iteration,grad_sqr,grad_var\n10,10,1,2\n20,20,1,4\n")
