@@ -125,6 +125,22 @@ describe("a job with --max-restarts", function()
     for step, loss in ipairs(list) do assert.near(whole[step], loss, 1e-9) end
   end)
 
+  -- Two of three ranks die at once; then the first rank while the second attempt starts.
+  it("goes on after several deaths, also while an attempt starts", function()
+    local whole = expected()
+    local result = run(recipe("if not second and trainer.step == 8 and rank > 0 then once() kill(9) end", [[
+      local third = io.open "third"
+      if second and not third and rank == 0 then
+        assert(io.open("third", "w")):close()
+        kill(9)
+      end]]), { "--max-restarts", "2" }, 3)
+    assert.equal(0, result.code, result.err)
+    assert.matches("attempt 3 begins in 0.05 s: 3 ranks, from the checkpoint of step [36]\n", result.err)
+    local list = losses(home)
+    assert.equal(12, #list)
+    for step, loss in ipairs(list) do assert.near(whole[step], loss, 1e-9) end
+  end)
+
   it("leaves no --stats of an attempt before the last one", function()
     local wrong = "if trainer.step == 2 and (second and rank == 0 or rank == 1 and once()) then kill(9) end"
     local result = run(recipe(wrong, "config.checkpoint = nil"), { "--max-restarts", "1", "--stats", "stats.json" })

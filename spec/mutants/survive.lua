@@ -133,4 +133,11 @@ return {
     breaks = "nobody says that a run without checkpoints would begin anew",
     test = "spec/faults/restarts_spec.lua -f 'at its start'",
   },
+  {
+    name = "1299-fault-without-spec", file = "docs/faults.md",
+    find = [[`faults/clocks_spec.lua`]],
+    replace = [[`faults/times_spec.lua`]],
+    breaks = "docs/faults.md names a spec that does not exist",
+    test = "spec/docs/faults_spec.lua -f 'names specs'",
+  },
 }
