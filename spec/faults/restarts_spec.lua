@@ -90,11 +90,15 @@ describe("a job with --max-restarts", function()
     assert.equal(0, stats.exit_code)
   end)
 
-  it("begins anew where the recipe saves nothing, and says at its start that it would", function()
+  it("begins anew where the recipe saves nothing, in the same folder, and says at its start that it would", function()
     local whole = expected()
-    local result = run(recipe("if rank == 0 and trainer.step == 5 and once() then kill(9) end",
-      "config.checkpoint = nil"), { "--max-restarts", "1" })
+    home = support.home(recipe("if rank == 0 and trainer.step == 5 and once() then kill(9) end",
+      "config.checkpoint = nil"))
+    local result = support.run_in(home, { "--max-restarts", "1", "--restart-delay", "0.05" }, 2)
     assert.equal(0, result.code, result.err)
+    local folders = shell.lines("cd " .. home .. "/runs && ls -d points-*") -- the run has chosen its name
+    assert.equal(1, #folders)
+    assert.equal(0, os.execute(("mv %s/runs/%s %s/run"):format(home, folders[1], home)))
     local warned = result.err:find("saves no checkpoints: after a failure the run begins anew at step 1", 1, true)
     assert.is_true(warned and warned < result.err:find("killed by signal 9", 1, true), result.err)
     assert.matches("attempt 2 begins in 0.05 s: 2 ranks, anew, because there is no checkpoint", result.err)
@@ -111,15 +115,11 @@ describe("a job with --max-restarts", function()
     assert.matches("attempt 3 begins in 0.1 s", result.err) -- twice as long as the one before
   end)
 
-  it("starts a job of one rank again, too, in the folder that the run has chosen", function()
+  it("starts a job of one rank again, too", function()
     local whole = expected()
-    home = support.home(recipe "if trainer.step == 8 and once() then kill(11) end")
-    local result = support.run_in(home, { "--max-restarts", "1", "--restart-delay", "0.05" }, 1)
+    local result = run(recipe "if trainer.step == 8 and once() then kill(11) end", { "--max-restarts", "1" }, 1)
     assert.equal(0, result.code, result.err)
     assert.matches("attempt 2 begins in 0.05 s: 1 rank, from the checkpoint", result.err)
-    local folders = shell.lines("cd " .. home .. "/runs && ls -d points-*")
-    assert.equal(1, #folders)
-    assert.equal(0, os.execute(("mv %s/runs/%s %s/run"):format(home, folders[1], home)))
     local list = losses(home)
     assert.equal(12, #list)
     for step, loss in ipairs(list) do assert.near(whole[step], loss, 1e-9) end

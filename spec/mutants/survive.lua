@@ -61,7 +61,7 @@ return {
     find = [[if known.folder then add("--out", known.folder) end]],
     replace = "",
     breaks = "a restart makes a run folder of its own",
-    test = "spec/faults/restarts_spec.lua -f 'the run has chosen'",
+    test = "spec/faults/restarts_spec.lua -f 'in the same folder'",
   },
   {
     name = "1289-timeout-anew", file = "host/job/supervise.c",
