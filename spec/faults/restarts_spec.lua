@@ -219,15 +219,30 @@ describe("a job with --max-restarts", function()
   end)
 
   describe("and --min-ranks", function()
-    it("goes on with fewer ranks where the same rank fails twice: the batch and the losses stay", function()
+    local function check_fewer(wrong, changes, from)
       local whole = expected()
-      local result = run(recipe("if rank == 1 and trainer.step == 2 then kill(9) end",
-        "config.parallel = { data = 2 }"), { "--max-restarts", "2", "--min-ranks", "1" })
+      local result = run(recipe(wrong, changes), { "--max-restarts", "2", "--min-ranks", "1" })
       assert.equal(0, result.code, result.err)
-      assert.matches("attempt 3 begins in 0.1 s: 1 rank, anew, [^\n]*; a place for a rank is gone", result.err)
+      assert.matches(from .. "[^\n]*; a place for a rank is gone", result.err)
       local list = losses(home)
       assert.equal(12, #list)
       for step, loss in ipairs(list) do assert.near(whole[step], loss, 1e-9) end
+      return result
+    end
+
+    it("goes on with fewer ranks where the same rank fails twice: the batch and the losses stay", function()
+      check_fewer("if rank == 1 and trainer.step == 2 then kill(9) end", "config.parallel = { data = 2 }",
+        "attempt 3 begins in 0.1 s: 1 rank, anew, ")
+    end)
+
+    it("plans anew where parallel is auto", function()
+      local result = check_fewer([[
+        if rank == 1 and trainer.step == 5 then
+          repeat local saved = io.open "run/checkpoints/step-00000003/index.json" until saved
+          kill(9)
+        end]],
+        "config.parallel, config.machine = 'auto', 'cpu_ethernet'", "1 rank, from the checkpoint of step 3")
+      assert.matches("is for 2 ranks, and there are 1: planned anew", result.err)
     end)
 
     it("is refused where no mesh of fewer ranks fits", function()

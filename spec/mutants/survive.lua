@@ -140,4 +140,11 @@ return {
     breaks = "docs/faults.md names a spec that does not exist",
     test = "spec/docs/faults_spec.lua -f 'names specs'",
   },
+  {
+    name = "1300-plan-taken-for-sizes", file = "lua/ganymede/cli/run.lua",
+    find = [[return attempts.prepare(args, planned and "auto" or settings.parallel, hooks]],
+    replace = [[return attempts.prepare(args, settings.parallel, hooks]],
+    breaks = "a job of parallel = \"auto\" cannot go on with fewer ranks",
+    test = "spec/faults/restarts_spec.lua -f 'plans anew'",
+  },
 }

@@ -153,11 +153,12 @@ local function settled(args, source, given)
     memory = args.limit_memory, before = folders_of_plan(args, given) })
 end
 
--- What rank 0 tells the supervisor of --max-restarts. folder: nil if the run has none.
-local function prepare_restarts(args, settings, folder)
+-- What rank 0 tells the supervisor of --max-restarts. folder: nil if the run has none; planned: whether the recipe left
+-- its mesh to a plan.
+local function prepare_restarts(args, settings, folder, planned)
   local hooks = require "ganymede.hooks.base"
   local saves = folder and (settings.checkpoint ~= nil or hooks.saves(settings))
-  return attempts.prepare(args, settings, hooks.checkpoint_directory(settings), saves)
+  return attempts.prepare(args, planned and "auto" or settings.parallel, hooks.checkpoint_directory(settings), saves)
 end
 
 local function train(args, source, given, about)
@@ -171,7 +172,7 @@ local function train(args, source, given, about)
     resumes = args.resume ~= nil, plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
   about.folder = folder
   local context, close = make_context(args, about.run, folder, settings, prepare_restarts(args, settings,
-    folder))
+    folder, plan ~= nil))
   if plan then
     context.predicted, context.command.set = plan, joined(args.set, plan.sets)
   end

@@ -58,14 +58,15 @@ local function refuse_older(folder)
     .. "--resume auto, or another --out", folder)
 end
 
---- Returns what rank 0 tells the supervisor about its run, and refuses what could not be started again. settings:
--- resolved; checkpoints: the folder that the recipe names for them, or nil; saves: whether it saves any.
-function attempts.prepare(args, settings, checkpoints, saves)
+--- Returns what rank 0 tells the supervisor about its run, and refuses what could not be started again. parallel: the
+-- table of the recipe, nil or "auto"; checkpoints: the folder that the recipe names for them, or nil; saves: whether it
+-- saves any.
+function attempts.prepare(args, parallel, checkpoints, saves)
   if not args.max_restarts or not core.link_rank() then return nil end
   if checkpoints and not args.resume then refuse_older(checkpoints) end
   local worlds, why
   if args.min_ranks and core.world() > args.min_ranks then
-    worlds, why = fewer.worlds(settings.parallel, core.world(), args.min_ranks)
+    worlds, why = fewer.worlds(parallel, core.world(), args.min_ranks)
     if #worlds == 0 then failure(2, "--min-ranks %d: no smaller number of ranks fits; %s", args.min_ranks, why) end
   end
   if not saves and core.rank() == 0 then
