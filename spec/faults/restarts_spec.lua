@@ -115,6 +115,37 @@ describe("a job with --max-restarts", function()
     assert.matches("attempt 3 begins in 0.1 s", result.err) -- twice as long as the one before
   end)
 
+  it("keeps to checkpoint.directory, and to what it resumed from until it has saved something", function()
+    local whole = expected()
+    local wrong = [[
+      if rank == 1 and trainer.step == (second and 8 or 4) and not io.open "third" then
+        if second then
+          repeat local saved = io.open "kept/step-00000006/index.json" until saved
+          assert(io.open("third", "w")):close()
+        else
+          once()
+        end
+        kill(9)
+      end]]
+    home = support.home(recipe(wrong, "config.checkpoint.directory = 'kept'"))
+    shell.write(home .. "/third", "")
+    assert.equal(0, support.run_in(home, { "--out", "first", "--steps", "3" }, 2).code)
+    assert.equal(0, os.execute(("mv %s/kept %s/old && rm %s/third"):format(home, home, home)))
+    local result = support.run_in(home, { "--out", "run", "--resume", "old", "--max-restarts", "2",
+      "--restart-delay", "0.05" }, 2)
+    assert.equal(0, result.code, result.err)
+    assert.matches("attempt 2 begins in 0.05 s: 2 ranks, from old again, because it has saved nothing\n", result.err)
+    assert.matches("attempt 3 begins in 0.05 s: 2 ranks, from the checkpoint of step 6\n", result.err)
+    assert.matches("resumed from kept/step%-00000006 at step 6", result.out)
+    local last = {}
+    for line in io.lines(home .. "/run/metrics.jsonl") do
+      local event = json.decode(line, "metrics.jsonl")
+      last[#last + 1] = event.loss
+      assert.equal(whole[event.step], event.loss)
+    end
+    assert.equal(9, #last) -- steps 4 to 12
+  end)
+
   it("starts a job of one rank again, too", function()
     local whole = expected()
     local result = run(recipe "if trainer.step == 8 and once() then kill(11) end", { "--max-restarts", "1" }, 1)

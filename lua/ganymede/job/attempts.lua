@@ -170,11 +170,13 @@ local function wait(seconds, known, ends, limit)
   until core.now() >= last
 end
 
-local function say_next(plan, known, number)
-  local step = newest_in(checkpoints_of(known))
+-- resumed: what the first attempt was told to resume from, or nil.
+local function say_next(plan, known, number, resumed)
+  local step, from = newest_in(checkpoints_of(known)), "anew, because there is no checkpoint"
+  if step > 0 then from = "from the checkpoint of step " .. step
+  elseif resumed and resumed ~= "auto" then from = ("from %s again, because it has saved nothing"):format(resumed) end
   log.warn("attempt %d begins in %g s: %d rank%s, %s%s", number, plan.delay, plan.ranks, plan.ranks == 1 and "" or "s",
-    step > 0 and "from the checkpoint of step " .. step or "anew, because there is no checkpoint",
-    plan.smaller and "; a place for a rank is gone" or "")
+    from, plan.smaller and "; a place for a rank is gone" or "")
 end
 
 local function all_attempts(args)
@@ -191,7 +193,7 @@ local function all_attempts(args)
       if #history > 1 then log.error("not started again: %s\n%s", why, history_text(history)) end
       return last.status, ended
     end
-    say_next(plan, known, #history + 1)
+    say_next(plan, known, #history + 1, args.resume)
     wait(plan.delay, known, args.timeout and began + args.timeout, args.timeout)
     if args.stats then os.remove(args.stats) end -- that of a rank that could not write its own would seem to be new
     now.argv, now.ranks = command(args, known, plan.ranks, plan.smaller), plan.ranks
