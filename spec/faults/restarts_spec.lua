@@ -309,6 +309,56 @@ describe("a job with --max-restarts", function()
   end)
 end)
 
+-- More kills: GANYMEDE_SPEC_KILLS=100 ./ganymede spec --slow spec/faults/restarts_spec.lua -f 'random moments'
+describe("a job with --max-restarts whose processes are killed at random moments", function()
+  local kills = tonumber(os.getenv "GANYMEDE_SPEC_KILLS") or 4
+  local modes = {
+    data = "", zero = "config.zero = 3", tensor = "config.parallel = { tensor = { size = 2, mode = '1d' } }",
+    pipeline = "config.parallel, config.num_microbatches = { pipeline = 2 }, 4",
+  }
+
+  local function children(pid)
+    local path = ("/proc/%s/task/%s/children"):format(pid, pid)
+    return shell.lines("cat " .. path .. " 2>/dev/null | tr ' ' '\\n' || true")
+  end
+
+  -- The mpirun, the keepers or the ranks of a job, by turns; an empty list where there are none just now.
+  local function victims(job, turn)
+    local launcher = job:pids("^mpirun ")[1]
+    if not launcher or turn % 3 == 0 then return { launcher } end
+    local keepers = children(launcher)
+    if turn % 3 == 1 then return keepers end
+    local ranks = {}
+    for _, keeper in ipairs(keepers) do ranks[#ranks + 1] = children(keeper)[1] end
+    return ranks
+  end
+
+  for mode, changes in pairs(modes) do
+    it(("ends with the same losses, and nothing is left: %s #slow"):format(mode), function()
+      local body = recipe("core.sleep(0.02)", "config.steps = 120 " .. changes)
+      local home = support.home(body)
+      assert.equal(0, support.run_in(home, { "--out", "run" }, 2).code)
+      local whole, hit = losses(home), 0
+      shell.remove(home)
+      local job = support.start(body, { "--out", "run", "--restart-delay", "0.05" },
+        "%s run recipe.lua -n 2 --max-restarts 100")
+      for turn = 1, kills do
+        os.execute(("sleep %.3f"):format(0.2 + 2.5 * ((turn * 0.61803398875) % 1)))
+        local list = victims(job, turn)
+        if #list > 0 then
+          os.execute("kill -9 " .. list[1 + turn % #list] .. " 2>/dev/null")
+          hit = hit + 1
+        end
+      end
+      assert.equal("0", job:file("status"):match "%d+", job:read "err")
+      local list = losses(job.home)
+      job:finish()
+      assert.is_true(hit > 0)
+      assert.same(whole, list)
+    end)
+  end
+end)
+
 describe("a stop between two attempts", function()
   -- Starts a job that waits long before its second attempt, and sends it a signal then.
   local function stopped_by(signal, changes, code, text)
