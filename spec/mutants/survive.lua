@@ -147,4 +147,11 @@ return {
     breaks = "a job of parallel = \"auto\" cannot go on with fewer ranks",
     test = "spec/faults/restarts_spec.lua -f 'plans anew'",
   },
+  {
+    name = "1301-wall-clock", file = "host/job/supervise_failure.c",
+    find = [[clock_gettime(CLOCK_MONOTONIC, &t);]],
+    replace = [[clock_gettime(CLOCK_REALTIME, &t);]],
+    breaks = "limits of time follow a clock that somebody may set",
+    test = "spec/faults/clocks_spec.lua -f 'read by C'",
+  },
 }
