@@ -45,7 +45,8 @@ static char *copy_words(lua_State *L, const char *field, char **list, char *room
     return room;
 }
 
-/* job_start{ ranks =, argv = {}, environment = {}, folders = {}, cpus = 0, timeout = 0, interactive = false } -> job */
+/* job_start{ ranks =, argv = {}, environment = {}, folders = {}, cpus = 0, timeout = 0, spent = 0,
+ * interactive = false } -> job */
 static int job_start(lua_State *L)
 {
     size_t bytes = 0, argv, environment, folders;
@@ -69,6 +70,7 @@ static int job_start(lua_State *L)
                                .folders = third,
                                .cpus = (int)gm_field_number(L, 1, "cpus", 0),
                                .timeout = gm_field_number(L, 1, "timeout", 0),
+                               .spent = gm_field_number(L, 1, "spent", 0),
                                .interactive = gm_field_flag(L, 1, "interactive")};
     L_TRY(L, gm_supervisor_start(&o, &b->job));
     return 1;
@@ -115,6 +117,14 @@ static int job_first(lua_State *L)
     if (f->rank < 0) return 1;
     lua_pushinteger(L, f->rank);
     lua_setfield(L, -2, "rank");
+    return 1;
+}
+
+/* job:asked() -> "interrupt" | "terminate" | "deadline" | nil: the stop that was asked for */
+static int job_asked(lua_State *L)
+{
+    static const char *const names[] = {NULL, "interrupt", "terminate", "deadline", NULL};
+    lua_pushstring(L, names[gm_supervisor_asked(check_job(L))]);
     return 1;
 }
 
@@ -275,6 +285,7 @@ int gm_open_launch(lua_State *L)
     static const gm_declaration methods[] = {
         GM_FUNCTION("wait", job_wait, "job object"),
         GM_FUNCTION("first", job_first, "job object"),
+        GM_FUNCTION("asked", job_asked, "job object"),
         GM_FUNCTION("status", job_status, "job object"),
         GM_FUNCTION("send", job_send, "job object, rank integer?, kind integer, text string"),
         GM_FUNCTION("answer", job_answer, "job object, rank integer"),

@@ -24,6 +24,7 @@ static struct {
     timer_t               timer;
     int                   nothing; /* /dev/null */
     volatile sig_atomic_t full[STDERR_FILENO + 1];
+    volatile sig_atomic_t kept[STDERR_FILENO + 1]; /* the file that /dev/null has replaced; 0: none */
 } self;
 
 /* Not SIG_IGN, which programs that are started would keep. */
@@ -45,13 +46,19 @@ static bool is_ready(int fd)
     return poll(&p, 1, 0) != 0; /* also a file that fails: the write will say so */
 }
 
+static void give_up(int fd)
+{
+    if (!self.kept[fd]) self.kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    dup2(self.nothing, fd);
+}
+
 static void look(int signal_number)
 {
     int error = errno;
     if (!gm_signals_pass_on(self.thread, signal_number))
         for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
             bool full = !is_ready(fd);
-            if (full && self.full[fd]) dup2(self.nothing, fd);
+            if (full && self.full[fd]) give_up(fd);
             self.full[fd] = full;
         }
     errno = error;
@@ -85,6 +92,23 @@ void gm_output_limit(void)
     set_timer(LOOK_NANOSECONDS);
 }
 
+static void forget(int fd, bool put_back)
+{
+    int kept = self.kept[fd];
+    self.full[fd] = self.kept[fd] = 0;
+    if (kept <= 0) return;
+    if (put_back) dup2(kept, fd);
+    close(kept);
+}
+
+void gm_output_unlimit(void)
+{
+    if (!self.open || !self.limited) return;
+    set_timer(0);
+    self.limited = 0;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) forget(fd, true);
+}
+
 void gm_output_close(void)
 {
     if (!self.open) return;
@@ -92,7 +116,7 @@ void gm_output_close(void)
     self.limited = 0;
     timer_delete(self.timer);
     close(self.nothing);
-    memset((void *)self.full, 0, sizeof self.full);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) forget(fd, false);
 }
 
 /* ---- outlets ---- */

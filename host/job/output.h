@@ -20,6 +20,8 @@ bool gm_output_prepare(void);
 /* Prepares the limit for the calling thread; a second call does nothing. */
 void gm_output_open(void);
 void gm_output_limit(void); /* may be called in a signal handler; does nothing before gm_output_open */
+/* Ends the limit: whoever reads is waited for again, also where output has gone to /dev/null. */
+void gm_output_unlimit(void);
 void gm_output_close(void);
 
 typedef struct gm_outlet {

@@ -128,6 +128,7 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     if (st == GM_OK) st = open_folder(job);
     if (st == GM_OK) st = start_launcher(job);
     job->busy = true;
+    gm_output_unlimit(); /* of a job before this one, which failed */
     if (st == GM_OK) *out = job;
     else gm_supervisor_free(job);
     return st;
@@ -295,7 +296,8 @@ static void check_clock(gm_supervisor *job)
     double t = gm_now();
     check_start(job, t);
     gm_supervisor_spread(job);
-    if (job->options.timeout > 0 && t > job->began + job->options.timeout && job->asked == GM_STOP_NONE && !job->text)
+    const double limit = job->options.timeout, spent = job->options.spent;
+    if (limit > 0 && t > job->began + limit - spent && job->asked == GM_STOP_NONE && !job->text)
         gm_supervisor_stop(job, GM_STOP_DEADLINE);
     bool overdue = (job->stopped_at > 0 && t > job->stopped_at + STOP_SECONDS) ||
                    (job->text && job->first.code != 75 && t > job->failed_at + GRACE_SECONDS);
@@ -429,6 +431,8 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event 
 }
 
 const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job) { return job->text ? &job->first : NULL; }
+
+gm_stop gm_supervisor_asked(const gm_supervisor *job) { return job->asked; }
 
 int gm_supervisor_status(const gm_supervisor *job) { return job->text ? job->first.code : job->status; }
 

@@ -34,6 +34,7 @@ typedef struct gm_supervisor_options {
     char *const *folders;     /* variables that receive the path of the job's private folder, removed at its end */
     int          cpus;        /* CPUs of a rank: rank r is bound to the r-th group of so many; 0: ranks are not bound */
     double       timeout;     /* seconds that the job may take; 0: no limit */
+    double       spent;       /* how many of these an earlier job of the same run has taken */
     bool         interactive; /* ranks wait for lines: output is labelled by rank, Ctrl-C stops a line, not the job */
 } gm_supervisor_options;
 
@@ -61,13 +62,16 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event 
 const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job);
 /* The exit status of the job, after GM_RANKS_ENDED: that of the first failure, else the highest status of a rank. */
 int gm_supervisor_status(const gm_supervisor *job);
+/* The last stop that was asked for (never of an interactive job). */
+gm_stop gm_supervisor_asked(const gm_supervisor *job);
 /* Asks all ranks to stop; does not wait. */
 void gm_supervisor_stop(gm_supervisor *job, gm_stop reason);
 
 /* Interactive jobs: sends a line of some kind to one rank or to all (-1), which must be idle. GM_EINVAL: it is too
  * long. */
 gm_status gm_supervisor_send(gm_supervisor *job, int rank, int kind, const char *text, size_t n);
-/* The answer of a rank to the last line; NULL: none. The job owns it until the next line. */
+/* The answer of a rank to the last line; NULL: none. The job owns it until the next line. Without lines, a rank may
+ * answer once: so it says what its run is like (lua/ganymede/job/attempts.lua). */
 const char *gm_supervisor_answer(const gm_supervisor *job, int rank, int *kind, size_t *n);
 /* The exit status with which all ranks want to end the session; -1: they do not. */
 int gm_supervisor_leaving(const gm_supervisor *job);

@@ -71,6 +71,24 @@ describe("a rank that raises", function()
     assert.is_truthy(result.err:find("memory", 1, true), result.err)
   end)
 
+  -- Its address space may grow by 128 MiB (9: RLIMIT_AS), which strings of 1 MiB fill.
+  it("because Lua has no memory left", function()
+    local result = run [[
+      if rank == 1 then
+        local ffi = require "ffi"
+        ffi.cdef "struct rlimit { unsigned long cur, max; }; int setrlimit(int resource, const struct rlimit *limit);"
+        local file = io.open "/proc/self/statm"
+        local most = file:read "*n" * 4096 + 2 ^ 27
+        file:close()
+        assert(ffi.C.setrlimit(9, ffi.new("struct rlimit", most, most)) == 0)
+        fault()
+        local kept = {}
+        for i = 1, 4096 do kept[i] = ("x"):rep(2 ^ 20) .. i end
+      end
+      sum(gm.ones { 4 })]]
+    check(result, 1, "rank 1: not enough memory")
+  end)
+
   it("the same error as all others: said once, of none of them", function()
     local result = run "fault() error 'the same everywhere'"
     check(result, 1, "ganymede: recipe.lua:14: the same everywhere")
@@ -152,6 +170,20 @@ describe("a rank that does not come to a collective", function()
     assert.matches("rank 1 does not answer.-; rank 1: process %d+ sleeps[^;]*, after %d+%.%d+ s of CPU", result.err)
     assert.matches("rank 1 is in, the innermost first:\n[^\n]*libc[^\n]*pause", result.err)
     assert.is_true(result.late < 10)
+  end)
+end)
+
+describe("a rank that comes late", function()
+  it("is waited for, if it comes within --comm-timeout", function()
+    local result = run([[
+      sum(gm.ones { 4 })
+      if rank == 1 then
+        local me = core.process().pid
+        os.execute("(sleep 1; kill -CONT " .. me .. ") & kill -STOP " .. me)
+      end
+      if sum(gm.ones { 1 }):item() == 3 and rank == 0 then print "all came" end]], { "--comm-timeout", "20" })
+    assert.equal(0, result.code, result.err)
+    assert.equal("all came\n", result.out)
   end)
 end)
 

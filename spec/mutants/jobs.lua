@@ -24,7 +24,7 @@ return {
   },
   {
     name = "403-full-pipe-kept", file = "host/job/output.c",
-    find = [[if (full && self.full[fd]) dup2(self.nothing, fd);]],
+    find = [[if (full && self.full[fd]) give_up(fd);]],
     replace = "",
     breaks = "a stop waits for output that nobody reads",
     test = "spec/faults/output_spec.lua -f 'Ctrl.C from ending 1'",

@@ -17,6 +17,7 @@
 -- A recipe that returns no table has done its work in code; gm.launch gives such a recipe its flags.
 -- With -n N this process starts N ranks and watches over them (ganymede.job.launcher); each runs all of the above, the
 -- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
+local attempts = require "ganymede.job.attempts"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
@@ -67,6 +68,12 @@ function verb.arguments(parser)
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
+  parser:option("--max-restarts", "start the job again, from its newest checkpoint, after a rank has died or hangs; "
+    .. "end it when more than K attempts in a row left no newer checkpoint"):argname "K":convert(session.integer(1))
+  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
+    .. "a row without a newer checkpoint, up to 60"):argname "S":convert(number)
+  parser:option("--min-ranks", "with --max-restarts: go on with fewer ranks, at least M, if a rank cannot be started "
+    .. "again"):argname "M":convert(session.integer(1))
   parser:flag("--no-eval", "train without evaluating")
   parser:flag("-q --quiet", "no progress, and no messages but warnings and errors; lines of hooks and evaluations stay")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
@@ -100,15 +107,20 @@ local function hash(source, settings)
   return require "ganymede.base.sha256"(source.text .. "\n" .. (settings and literal.show(settings) or ""))
 end
 
--- Makes what the trainer works with; see the top of this file.
-local function make_context(args, run, folder, settings)
+-- Makes what the trainer works with; see the top of this file. about_restarts: of attempts.prepare.
+local function make_context(args, run, folder, settings, about_restarts)
   local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
     trace = args.trace, profile = args.profile, step_file = args.step_file,
     stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
-  function context.begin(step) folder:begin(step) end
+  function context.begin(step)
+    folder:begin(step)
+    if not about_restarts then return end
+    about_restarts.folder, about_restarts.step = folder.path, step
+    attempts.tell(about_restarts)
+  end
   function context.record(event) folder:write(event) end
   if not args.quiet then
     function context.progress(event) progress:update(event) end
@@ -141,6 +153,14 @@ local function settled(args, source, given)
     memory = args.limit_memory, before = folders_of_plan(args, given) })
 end
 
+-- What rank 0 tells the supervisor of --max-restarts. folder: nil if the run has none; planned: whether the recipe left
+-- its mesh to a plan.
+local function prepare_restarts(args, settings, folder, planned)
+  local hooks = require "ganymede.hooks.base"
+  local saves = folder and (settings.checkpoint ~= nil or hooks.saves(settings))
+  return attempts.prepare(args, planned and "auto" or settings.parallel, hooks.checkpoint_directory(settings), saves)
+end
+
 local function train(args, source, given, about)
   local resolved, plan = settled(args, source, given)
   local settings = resolved.config
@@ -151,7 +171,8 @@ local function train(args, source, given, about)
     text = resolved:text(), argv = args.argv,
     resumes = args.resume ~= nil, plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
   about.folder = folder
-  local context, close = make_context(args, about.run, folder, settings)
+  local context, close = make_context(args, about.run, folder, settings, prepare_restarts(args, settings,
+    folder, plan ~= nil))
   if plan then
     context.predicted, context.command.set = plan, joined(args.set, plan.sets)
   end
@@ -176,7 +197,8 @@ local function lender(args, about)
     local folder = out and require "ganymede.observe.rundir" { name = settings.name or args.recipe, out = out,
       text = resolved:text(), argv = args.argv, resumes = flags.resume ~= nil }
     about.folder = folder
-    local context, done = make_context(args, nil, folder, settings)
+    local context, done = make_context(args, nil, folder, settings, prepare_restarts(args, settings,
+      folder))
     context.progress = nil
     if not folder then context.out, context.begin, context.record, context.stop_requested = nil, nil, nil, nil end
     close = done
@@ -272,11 +294,12 @@ end
 
 function verb.run(args)
   if args.quiet then log.level = math.min(log.level, 1) end
+  if not core.link_rank() then attempts.check(args) end
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
   check_files(args)
   require("ganymede.config.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
-  return launcher.supervise(args)
+  return (args.max_restarts and attempts or launcher).supervise(args)
 end
 
 return verb

@@ -99,6 +99,16 @@ function base.saves(config)
   return false
 end
 
+--- Returns the folder that a config names for its checkpoints; nil: that of the run.
+function base.checkpoint_directory(config)
+  for _, hook in ipairs(config.hooks or {}) do
+    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then
+      return hook.directory or hook.opt and hook.opt.directory
+    end
+  end
+  return config.checkpoint and config.checkpoint.directory
+end
+
 --- Returns the hooks of a config. Its `checkpoint = { ... }` becomes a CheckpointHook.
 function base.of_config(config)
   local out = { unpack(config.hooks or {}) }

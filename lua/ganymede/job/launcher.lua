@@ -34,14 +34,15 @@ local function refuse_torchrun(args, found)
     .. "runs one rank", size, args.argv and args.argv[1] or "run", size, size, args.argv and args.argv[1] or "run")
 end
 
---- Returns whether this process must start ranks, and is not one itself.
+--- Returns whether this process must start ranks, and is not one itself. One rank has a supervisor if it may have to be
+-- started again.
 function launcher.supervises(args)
   local asked, found = args.ranks or 1, launcher.expected()
   refuse_torchrun(args, found)
   if found > 1 and args.ranks and asked ~= found then
     failure(2, "-n %d, but this is one of %d ranks that were already started; leave -n out", asked, found)
   end
-  return asked > 1 and found == 1 and not core.link_rank()
+  return (asked > 1 or args.max_restarts ~= nil) and found == 1 and not core.link_rank()
 end
 
 -- ---------------------------------------------------------------- the command
@@ -118,7 +119,8 @@ local function check_mpirun()
 end
 
 --- Starts the ranks of a command line and returns the job (core.job_start). It first prints what was chosen for them.
--- args: ranks, threads, argv (the words), timeout, quiet (say nothing); interactive: ranks that wait for lines
+-- args: ranks, threads, argv (the words), timeout, spent (seconds of it that are over), quiet (say nothing);
+-- interactive: ranks that wait for lines
 function launcher.start(args, interactive)
   check_mpirun()
   local ranks, cores = args.ranks, machine.cores() or 1
@@ -126,12 +128,14 @@ function launcher.start(args, interactive)
   local crowded = ranks * threads > cores
   local words = { args.argv[1], "--threads", tostring(threads), unpack(args.argv, 2) } -- a later one counts
   if not interactive and not args.quiet then
-    log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
-      threads == 1 and "" or "s", crowded and "sharing cores" or "each bound to cores of its own")
+    log.info("%d rank%s on %d core%s: %d thread%s each, %s", ranks, ranks == 1 and "" or "s", cores,
+      cores == 1 and "" or "s", threads, threads == 1 and "" or "s",
+      crowded and "sharing cores" or "each bound to cores of its own")
   end
   return core.job_start { ranks = ranks, argv = launcher.command(ranks, words), environment = environment(),
     folders = { "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory" }, -- so that a crash leaves none
-    cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
+    cpus = crowded and 0 or threads, timeout = args.timeout or 0, spent = args.spent or 0,
+    interactive = interactive or false }
 end
 
 --- Prints how a job failed.
@@ -148,26 +152,37 @@ local function watch(job)
   end
 end
 
--- A job whose output could not be written completely has failed, also if its work was done.
 local function watch_to_end(job)
-  local status, why = watch(job), job:output_error()
-  if status == 0 and why then failure(1, "standard output cannot be written: %s", why) end
+  local status = watch(job)
+  local _, told = job:answer(0)
+  return status, { first = job:first(), asked = job:asked(), told = told, unwritten = job:output_error() }
+end
+
+--- Runs one job from its start to its end -> its exit status, and { first (failure, or nil), asked (the stop, or nil),
+-- told (by rank 0: ganymede.job.attempts), unwritten (why output was lost, or nil) }. args: of launcher.start. It is
+-- called in launcher.supervising.
+function launcher.run_once(args)
+  local job = launcher.start(args)
+  return failure.protect(function() job:close() end, watch_to_end, job)
+end
+
+--- Runs fn(...), which returns what run_once does -> the exit status. Stops wait for who supervises: a job takes them,
+-- core.sleep raises them. A job whose output could not be written completely has failed, also if its work was done.
+function launcher.supervising(fn, ...)
+  local terminated = failure.new(143, "stopped by SIGTERM")
+  core.signals_open({ failure.new(130, "stopped by Ctrl-C"), terminated, terminated }, true, false)
+  local status, ended = failure.protect(core.signals_close, fn, ...)
+  if status == 0 and ended.unwritten then failure(1, "standard output cannot be written: %s", ended.unwritten) end
   return status
 end
 
 --- Runs a command line on several ranks and returns its exit status; see launcher.start.
-function launcher.supervise(args)
-  local unused = failure.new(130, "stopped")
-  core.signals_open({ unused, unused, unused }, true, false) -- job:wait takes them, nothing is raised
-  return failure.protect(core.signals_close, function()
-    local job = launcher.start(args)
-    return failure.protect(function() job:close() end, watch_to_end, job)
-  end)
-end
+function launcher.supervise(args) return launcher.supervising(launcher.run_once, args) end
 
 -- ---------------------------------------------------------------- on a rank
 
 local joined, place -- once it has: threads for this rank, and its place among those of this machine
+local alone -- the only rank of a job has told its supervisor that it hears stops
 
 --- Returns the number of threads of this rank if nobody chose one; nil for a process that is not a rank.
 function launcher.joined_threads() return joined end
@@ -178,7 +193,12 @@ function launcher.place_here() return place or 0 end
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
 -- args: checked, comm_timeout (seconds)
 function launcher.connect(args)
-  if joined or launcher.expected() == 1 then return end
+  if joined then return end
+  if launcher.expected() == 1 then
+    if core.link_rank() and not alone then core.link_joined() end
+    alone = true
+    return
+  end
   joined = threads_when_joining() -- the environment does not tell later
   place = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "MPI_LOCALRANKID"
     or "") or 0

@@ -97,6 +97,9 @@ parallel.fields = {
     doc = "the axes from the outermost (farthest ranks) to the innermost (neighbours), such as { \"pipeline\", "
       .. "\"data\", \"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data "
       .. "before expert; default: data, expert, pipeline, sequence, tensor" },
+  shrink = { type = "table", optional = true,
+    doc = "which sizes may become smaller when a job of --min-ranks goes on with fewer ranks: a list of data, "
+      .. "pipeline, sequence and tensor, of which the first gives way first; default: { \"data\" }" },
   transport = { type = "string", one_of = parallel.transports, optional = true,
     doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
       .. "each rank has a GPU of its own)" },
@@ -291,6 +294,29 @@ local function mesh_of(given, by_part)
   return axes
 end
 
+-- The parts that may give way to fewer ranks (ganymede.job.fewer).
+local can_shrink = { "data", "pipeline", "sequence", "tensor" }
+
+local function resolve_shrink(given)
+  local list, seen = given.shrink, {}
+  if list == nil then return { "data" } end
+  if type(list) ~= "table" or #list == 0 then
+    wrong("parallel.shrink", "must be a list of names, such as { \"data\" }; got %s", options.literal(list))
+  end
+  for i, name in ipairs(list) do
+    if not known(can_shrink, name) then
+      wrong("parallel.shrink", "[%d] must be one of %s; got %s", i, table.concat(can_shrink, ", "),
+        options.literal(name))
+    end
+    if seen[name] then wrong("parallel.shrink", "names %s twice", name) end
+    seen[name] = true
+  end
+  for key in pairs(list) do
+    if type(key) ~= "number" or key > #list then wrong("parallel.shrink", "must be a list of names") end
+  end
+  return { unpack(list) }
+end
+
 local function resolve(given, world)
   if given == nil then given = {} end
   if given == "auto" then
@@ -315,7 +341,7 @@ local function resolve(given, world)
     pipeline = { { "pipeline", pipeline.size } }, sequence = { { "sequence", sequence.size } }, tensor = tensor_axes })
   return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
     chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
-    transport = given.transport or "auto", shard = part(given, "data").shard,
+    transport = given.transport or "auto", shard = part(given, "data").shard, shrink = resolve_shrink(given),
     axes = axes }
 end
 

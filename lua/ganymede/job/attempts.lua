@@ -1,0 +1,210 @@
+--- Starts a job of several ranks again after a rank has died or hangs: `run --max-restarts K`.
+--
+--     return attempts.supervise(args)              -- in the supervisor -> the exit status
+--     attempts.tell(args, { folder = ... })        -- on rank 0, when training begins
+--
+-- An attempt is one job (ganymede.job.launcher). Another one follows as ganymede.job.restarts decides. It has the same
+-- command line and the same run folder, and resumes from the newest whole checkpoint there, as `--resume auto` does. If
+-- there is none, it begins anew. What the supervisor must know of the run, rank 0 tells it when training begins: the
+-- folder, the folder of the checkpoints, and which smaller numbers of ranks fit. Ctrl-C and SIGTERM end the job for
+-- good, also between two attempts. The trap: the ranks read the command line of the supervisor, so that args here means
+-- the same flags on both sides.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local fewer = require "ganymede.job.fewer"
+local json = require "ganymede.base.json"
+local launcher = require "ganymede.job.launcher"
+local log = require "ganymede.base.log"
+local restarts = require "ganymede.job.restarts"
+
+local attempts = {}
+
+local NAP = 0.05      -- seconds between two looks for a stop
+local FIRST_DELAY = 1 -- seconds, without --restart-delay
+
+-- ---------------------------------------------------------------- flags
+
+--- Refuses flags of restarts that have no effect, before anything is started.
+function attempts.check(args)
+  if not args.max_restarts then
+    for _, flag in ipairs { "min_ranks", "restart_delay" } do
+      if args[flag] then failure(2, "--%s belongs to --max-restarts, which was not given", (flag:gsub("_", "-"))) end
+    end
+    return
+  end
+  if launcher.expected() > 1 then
+    failure(2, "--max-restarts: this is one of %d ranks that another launcher has started, and that one would have to "
+      .. "start them again; give `ganymede run ... -n %d`, or let the launcher do it with --resume auto",
+      launcher.expected(), launcher.expected())
+  end
+  if args.min_ranks and args.min_ranks >= (args.ranks or 1) then
+    failure(2, "--min-ranks %d: must be less than the %d rank%s of -n", args.min_ranks, args.ranks or 1,
+      args.ranks and args.ranks > 1 and "s" or "")
+  end
+end
+
+-- ---------------------------------------------------------------- on the ranks
+
+-- The step of the newest checkpoint in a folder; 0: there is none.
+local function newest_in(folder)
+  local steps = folder and core.checkpoint_list(folder)
+  return steps and steps[#steps] or 0
+end
+
+-- A restart resumes from the newest checkpoint of the folder; one of another run would be taken for its own.
+local function refuse_older(folder)
+  if newest_in(folder) == 0 then return end
+  failure(2, "--max-restarts: %s holds checkpoints of an earlier run, which a restart would take for its own; give "
+    .. "--resume auto, or another --out", folder)
+end
+
+--- Returns what rank 0 tells the supervisor about its run, and refuses what could not be started again. parallel: the
+-- table of the recipe, nil or "auto"; checkpoints: the folder that the recipe names for them, or nil; saves: whether it
+-- saves any.
+function attempts.prepare(args, parallel, checkpoints, saves)
+  if not args.max_restarts or not core.link_rank() then return nil end
+  if checkpoints and not args.resume then refuse_older(checkpoints) end
+  local worlds, why
+  if args.min_ranks and core.world() > args.min_ranks then
+    worlds, why = fewer.worlds(parallel, core.world(), args.min_ranks)
+    if #worlds == 0 then failure(2, "--min-ranks %d: no smaller number of ranks fits; %s", args.min_ranks, why) end
+  end
+  if not saves and core.rank() == 0 then
+    log.warn("this recipe saves no checkpoints: after a failure the run begins anew at step 1; "
+      .. "set checkpoint.interval")
+  end
+  return { worlds = json.array(worlds or {}), checkpoints = checkpoints }
+end
+
+--- Tells the supervisor that training begins. about: what prepare returned, with folder and step; nil: tells nothing.
+function attempts.tell(about)
+  if about then core.link_answer(0, json.encode(about)) end
+end
+
+-- ---------------------------------------------------------------- the supervisor
+
+-- The words of the command line without a flag that takes no value.
+local function without(words, flag)
+  local out = {}
+  for _, word in ipairs(words) do
+    if word ~= flag then out[#out + 1] = word end
+  end
+  return out
+end
+
+-- Where the run keeps its checkpoints; nil: its folder is not known yet.
+local function checkpoints_of(known) return known.checkpoints or known.folder and known.folder .. "/checkpoints" end
+
+-- The command line of the next attempt. known: folder, checkpoints; smaller: the entry of worlds that it has, or nil.
+local function command(args, known, ranks, smaller)
+  local words = without(args.argv, "--replan")
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  if known.folder then add("--out", known.folder) end
+  if newest_in(checkpoints_of(known)) > 0 then add("--resume", known.checkpoints or "auto") end
+  if ranks ~= args.ranks then add("-n", tostring(ranks)) end
+  for _, text in ipairs(smaller and smaller.sets or {}) do add("--set", text) end
+  return words
+end
+
+-- launcher.run_once; a job that cannot even be started has failed like one whose ranks do not start.
+local function run_once(args)
+  local function finish(ok, status, ended)
+    if ok then return status, ended end
+    failure.let_stops_pass(status)
+    log.error("%s", failure.text(status))
+    return failure.code(status), { first = { text = failure.text(status) } }
+  end
+  return finish(pcall(launcher.run_once, args))
+end
+
+-- One attempt -> what ganymede.job.restarts says of one, and what launcher.run_once says. args: of launcher.start.
+local function attempt(args, known)
+  local status, ended = run_once(args)
+  local told = ended.told and json.decode(ended.told, "what rank 0 told") or {}
+  for key, value in pairs(told) do known[key] = value end
+  local first = ended.first or {}
+  return { ranks = args.ranks, status = status, text = first.text or "", rank = first.rank, stopped = ended.asked,
+    began = told.step, reached = newest_in(checkpoints_of(known)) }, ended
+end
+
+local function first_line(text) return (text:match "^[^\n]*") end
+
+-- What happened at each attempt, for the end of a job that was given up.
+local function history_text(history)
+  local lines = {}
+  for i, a in ipairs(history) do
+    lines[i] = ("  attempt %d, %d rank%s, %s: %s%s; newest checkpoint: %s"):format(i, a.ranks,
+      a.ranks == 1 and "" or "s", a.began and "from step " .. a.began or "ended before training",
+      a.rank and ("rank %d: "):format(a.rank) or "", first_line(a.text),
+      a.reached > 0 and "step " .. a.reached or "none")
+  end
+  return table.concat(lines, "\n")
+end
+
+local stops = { interrupt = { 130, "stopped by Ctrl-C" }, terminate = { 143, "stopped by SIGTERM" } }
+
+-- Raises a stop that comes between two attempts. What was saved can be resumed, as the scheduler wants to know.
+local function raise_stop(name, known)
+  local code, text = unpack(stops[name] or stops.interrupt)
+  local folder = checkpoints_of(known)
+  if code == 143 and newest_in(folder) > 0 then
+    failure(75, "%s between two attempts; the newest checkpoint is in %s (continue with --resume)", text, folder)
+  end
+  failure(code, "%s", text)
+end
+
+-- Waits before the next attempt. ends: when the time limit passes, or nil.
+local function wait(seconds, known, ends, limit)
+  local last = core.now() + seconds
+  repeat
+    local slept, err = pcall(core.sleep, math.max(0, math.min(NAP, last - core.now())))
+    local name = core.signals_take()
+    if not slept or name then
+      raise_stop(name or (failure.code(err) == 143 and "terminate" or "interrupt"), known)
+    end
+    if ends and core.now() > ends then
+      failure(7, "the run did not end within %g seconds (--timeout)", limit)
+    end
+  until core.now() >= last
+end
+
+-- resumed: what the first attempt was told to resume from, or nil.
+local function say_next(plan, known, number, resumed)
+  local step, from = newest_in(checkpoints_of(known)), "anew, because there is no checkpoint"
+  if step > 0 then from = "from the checkpoint of step " .. step
+  elseif resumed and resumed ~= "auto" then from = ("from %s again, because it has saved nothing"):format(resumed) end
+  log.warn("attempt %d begins in %g s: %d rank%s, %s%s", number, plan.delay, plan.ranks, plan.ranks == 1 and "" or "s",
+    from, plan.smaller and "; a place for a rank is gone" or "")
+end
+
+local function all_attempts(args)
+  local history, known, began = {}, { folder = args.out }, core.now()
+  local limits = { most = args.max_restarts, delay = args.restart_delay or FIRST_DELAY }
+  local now = { argv = args.argv, ranks = args.ranks or 1, threads = args.threads, quiet = args.quiet,
+    timeout = args.timeout }
+  while true do
+    local last, ended = attempt(now, known)
+    if last.status == 0 then return 0, ended end
+    history[#history + 1], limits.worlds = last, known.worlds
+    local plan, why = restarts.next(history, limits)
+    if not plan then
+      if #history > 1 then log.error("not started again: %s\n%s", why, history_text(history)) end
+      return last.status, ended
+    end
+    say_next(plan, known, #history + 1, args.resume)
+    wait(plan.delay, known, args.timeout and began + args.timeout, args.timeout)
+    if args.stats then os.remove(args.stats) end -- that of a rank that could not write its own would seem to be new
+    now.argv, now.ranks = command(args, known, plan.ranks, plan.smaller), plan.ranks
+    now.spent = core.now() - began
+  end
+end
+
+--- Runs a command line on several ranks, and again where a rank fails -> the exit status of the last attempt.
+function attempts.supervise(args)
+  if args.out and args.resume ~= "auto" then refuse_older(args.out .. "/checkpoints") end
+  return launcher.supervising(all_attempts, args)
+end
+
+return attempts
