@@ -1,0 +1,96 @@
+--- Mutants of what other processes see of a running job and ask of it: requests, attach, pages, top, the port of
+-- Prometheus. See docs/testing.md.
+return {
+  {
+    name = "1250-request-user", file = "host/job/requests.c",
+    find = [[&& who.uid == geteuid();]],
+    replace = [[&& who.uid + 1;]],
+    breaks = "another user is served",
+    test = "unit requests_strangers",
+  },
+  {
+    name = "1251-request-length", file = "host/job/requests.c",
+    find = [[if (n <= 0 || n > GM_REQUEST_ROOM || !(]],
+    replace = [[if (n <= 0 || !(]],
+    breaks = "a request that is too long is taken, cut",
+    test = "unit requests_bounds",
+  },
+  {
+    name = "1252-request-of-nobody", file = "host/job/requests.c",
+    find = [[return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);]],
+    replace = [[return n > 1;]],
+    breaks = "the request of a peer that has left is served",
+    test = "unit requests_bounds",
+  },
+  {
+    name = "1253-settle", file = "host/comm/section.c",
+    find = [[return wait_for(c, nothing_is_under_way, nobody, "what was begun before");]],
+    replace = [[return (void)nothing_is_under_way, (void)nobody, GM_OK;]],
+    breaks = "a line that fails abandons what training has under way",
+    test = "spec/comm/sections_spec.lua -f settled",
+  },
+  {
+    name = "1254-line-limit", file = "host/job/signals.c",
+    find = [[    self.pending = GM_STOP_LINE;]],
+    replace = [[    self.pending = GM_STOP_NONE;]],
+    breaks = "a line that never ends holds the job for ever",
+    test = "spec/repl/attach_spec.lua -f mistakes",
+  },
+  {
+    name = "1255-request-is-no-stop", file = "lua/ganymede/train/engine_update.lua",
+    find = [[asked % REQUEST > 0]],
+    replace = [[asked > 0]],
+    breaks = "a request stops the job",
+    test = "spec/repl/attach_spec.lua -f equal",
+  },
+  {
+    name = "1256-request-noted", file = "lua/ganymede/repl/attached.lua",
+    find = [[if request.kind ~= "names" then note(]],
+    replace = [[if request.kind == "names" then note(]],
+    breaks = "lines are not noted in the run's folder",
+    test = "spec/repl/attach_spec.lua -f notes",
+  },
+  {
+    name = "1257-line-globals", file = "lua/ganymede/repl/attached.lua",
+    find = [[return chunk and setfenv(chunk, env), why, incomplete]],
+    replace = [[return chunk, why, incomplete]],
+    breaks = "lines cannot reach the engine, and change the recipe's globals",
+    test = "spec/repl/attach_spec.lua -f equal",
+  },
+  {
+    name = "1258-line-alone", file = "lua/ganymede/repl/attached.lua",
+    find = [[core.comm_alone(alone)]],
+    replace = [[core.comm_alone(false)]],
+    breaks = "a collective of a line for one rank waits for others",
+    test = "spec/repl/attach_spec.lua -f mistakes",
+  },
+  {
+    name = "1259-attach-stop", file = "lua/ganymede/repl/attached.lua",
+    find = [[if request.kind == "stop" then ranks.fail(130,]],
+    replace = [[if request.kind == "stop" then ranks.fail(143,]],
+    breaks = ":stop ends the job with another status than Ctrl-C",
+    test = "spec/repl/attach_spec.lua -f trainer",
+  },
+  {
+    name = "1260-dead-job", file = "lua/ganymede/job/jobs.lua",
+    find = [[if not is_alive(path) then return sweep(path) end]],
+    replace = [[if not is_alive(path) then return nil end]],
+    breaks = "what a killed job has left stays",
+    test = "spec/repl/attach_spec.lua -f killed",
+  },
+  {
+    name = "1261-own-folder", file = "host/job/folder.c",
+    find = [[s.st_uid == geteuid() && !(s.st_mode & 077);]],
+    replace = [[s.st_uid == geteuid();]],
+    breaks = "a folder in which others may write is taken for a job's",
+    test = "spec/repl/attach_spec.lua -f killed",
+  },
+  {
+    name = "1262-add-hook", file = "lua/ganymede/train/trainer.lua",
+    find = [[  call_hook(self, object, "before_train")
+  return object]],
+    replace = [[  return object]],
+    breaks = "a hook that is added to a running job is not begun",
+    test = "spec/train/trainer_spec.lua -f added",
+  },
+}
