@@ -10,6 +10,7 @@
 #include "../host/job/folder.h"
 #include "../host/job/link.h"
 #include "../host/job/requests.h"
+#include "../host/job/where.h"
 #include "gm_lua.h"
 #include "lua_comm.h"
 
@@ -172,6 +173,14 @@ static int page_read(lua_State *L)
     return 1;
 }
 
+/* process_is(pid) -> what the system says of a process: "process 4711 sleeps in futex_do_wait, after 0.31 s of ..." */
+static int process_is(lua_State *L)
+{
+    char text[256];
+    lua_pushstring(L, gm_where_is((pid_t)gm_check_integer(L, 1), text, sizeof text));
+    return 1;
+}
+
 /* ---- requests ---- */
 
 typedef struct requests_box {
@@ -302,6 +311,7 @@ int gm_open_live(lua_State *L)
                                                GM_FUNCTION("real_path", real_path, "path string"),
                                                GM_FUNCTION("page_make", page_make, "path string"),
                                                GM_FUNCTION("page_read", page_read, "path string"),
+                                               GM_FUNCTION("process_is", process_is, "pid integer"),
                                                GM_FUNCTION("requests_open", requests_open, "path string"),
                                                GM_FUNCTION("request_connect", request_connect, "path string"),
                                                GM_LAST_FUNCTION};
