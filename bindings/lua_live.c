@@ -1,5 +1,6 @@
 /* lua_live.c - what other processes see of a running job and ask of it, and how they do: the private folder
- * (host/job/folder.h), the page of a rank (host/comm/page.h), requests (host/job/requests.h). */
+ * (host/job/folder.h), the page of a rank (host/comm/page.h), requests (host/job/requests.h), a text over HTTP
+ * (host/observe/text_server.h). */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "../host/job/link.h"
 #include "../host/job/requests.h"
 #include "../host/job/where.h"
+#include "../host/observe/text_server.h"
 #include "gm_lua.h"
 #include "lua_comm.h"
 
@@ -18,6 +20,7 @@
 #define PAGE     "gm.page"
 #define REQUESTS "gm.requests"
 #define ASKED    "gm.asked"
+#define SERVER   "gm.text_server"
 
 /* ---- the folder ---- */
 
@@ -151,8 +154,8 @@ static void set_rate(lua_State *L, const gm_page *p)
     lua_setfield(L, -2, "lately");
 }
 
-/* page_read(path) -> { rank, world, pid, phase, age, step, since_step, lately, live, peak, reserved, waiting, last }; or
- * nil, why, kind */
+/* page_read(path) -> { rank, world, pid, phase, age, step, since_step, lately, live, peak, reserved, waiting, last };
+ * or nil, why, kind */
 static int page_read(lua_State *L)
 {
     gm_page *p = lua_newuserdata(L, sizeof *p);
@@ -291,6 +294,56 @@ static int asked_close(lua_State *L)
     return 0;
 }
 
+/* ---- a text over HTTP ---- */
+
+typedef struct server_box {
+    gm_text_server *server;
+} server_box;
+
+/* text_server(port, path, type) -> server: on 127.0.0.1; port 0: any that is free */
+static int text_server(lua_State *L)
+{
+    int         port = (int)gm_check_integer(L, 1);
+    const char *path = luaL_checkstring(L, 2), *type = luaL_checkstring(L, 3);
+    server_box *b = lua_newuserdata(L, sizeof *b);
+    b->server = NULL;
+    luaL_getmetatable(L, SERVER);
+    lua_setmetatable(L, -2);
+    gm_check_argument(L, port >= 0 && port <= 65535, 1, "a port is 0 to 65535");
+    L_TRY(L, gm_text_server_open(port, path, type, &b->server));
+    return 1;
+}
+
+static gm_text_server *check_server(lua_State *L)
+{
+    server_box *b = gm_check_object(L, 1, SERVER);
+    if (!b->server) gm_bad_argument(L, 1, "this server was closed");
+    return b->server;
+}
+
+static int server_port(lua_State *L)
+{
+    lua_pushinteger(L, gm_text_server_port(check_server(L)));
+    return 1;
+}
+
+/* server:set(text): what it answers from now on */
+static int server_set(lua_State *L)
+{
+    size_t      n;
+    const char *text = luaL_checklstring(L, 2, &n);
+    L_TRY(L, gm_text_server_set(check_server(L), text, n));
+    return 0;
+}
+
+static int server_close(lua_State *L)
+{
+    server_box *b = gm_check_object(L, 1, SERVER);
+    gm_text_server_close(b->server);
+    b->server = NULL;
+    return 0;
+}
+
 int gm_open_live(lua_State *L)
 {
     static const gm_declaration folder[] = {GM_FUNCTION("path", folder_path, "folder object"),
@@ -305,20 +358,26 @@ int gm_open_live(lua_State *L)
     static const gm_declaration asked[] = {GM_FUNCTION("send", asked_send, "connection object, text string"),
                                            GM_FUNCTION("receive", asked_receive, "connection object, seconds number"),
                                            GM_FUNCTION("close", asked_close, "connection object"), GM_LAST_FUNCTION};
-    static const gm_declaration functions[] = {GM_FUNCTION("job_folder", job_folder, ""),
-                                               GM_FUNCTION("folder_make", folder_make, "swept boolean"),
-                                               GM_FUNCTION("is_own_folder", is_own_folder, "path string"),
-                                               GM_FUNCTION("real_path", real_path, "path string"),
-                                               GM_FUNCTION("page_make", page_make, "path string"),
-                                               GM_FUNCTION("page_read", page_read, "path string"),
-                                               GM_FUNCTION("process_is", process_is, "pid integer"),
-                                               GM_FUNCTION("requests_open", requests_open, "path string"),
-                                               GM_FUNCTION("request_connect", request_connect, "path string"),
-                                               GM_LAST_FUNCTION};
+    static const gm_declaration server[] = {GM_FUNCTION("port", server_port, "server object"),
+                                            GM_FUNCTION("set", server_set, "server object, text string"),
+                                            GM_FUNCTION("close", server_close, "server object"), GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("text_server", text_server, "port integer, path string, type string"),
+        GM_FUNCTION("job_folder", job_folder, ""),
+        GM_FUNCTION("folder_make", folder_make, "swept boolean"),
+        GM_FUNCTION("is_own_folder", is_own_folder, "path string"),
+        GM_FUNCTION("real_path", real_path, "path string"),
+        GM_FUNCTION("page_make", page_make, "path string"),
+        GM_FUNCTION("page_read", page_read, "path string"),
+        GM_FUNCTION("process_is", process_is, "pid integer"),
+        GM_FUNCTION("requests_open", requests_open, "path string"),
+        GM_FUNCTION("request_connect", request_connect, "path string"),
+        GM_LAST_FUNCTION};
     gm_new_class(L, FOLDER, folder, folder_close);
     gm_new_class(L, PAGE, page, page_close);
     gm_new_class(L, REQUESTS, requests, requests_close);
     gm_new_class(L, ASKED, asked, asked_close);
+    gm_new_class(L, SERVER, server, server_close);
     gm_declare(L, functions);
     return 0;
 }

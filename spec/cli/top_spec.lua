@@ -18,7 +18,7 @@ end
 
 -- Waits until test(document) holds -> the document. 60 s: nothing here takes that long.
 local function wait_for(job, test)
-  local deadline, found = core.now() + 60, nil
+  local deadline, found = core.now() + 60
   repeat
     found = document(job)
     if test(found) then return found end
@@ -107,8 +107,8 @@ describe("the rows of top", function()
 
   -- A page of this very process.
   local function page(rank, more)
-    local p = { rank = rank, world = 5, pid = core.process().pid, phase = "forward", age = 9, step = 3, since_step = 0.1,
-      live = 1, peak = 2 }
+    local p = { rank = rank, world = 5, pid = core.process().pid, phase = "forward", age = 9, step = 3,
+      since_step = 0.1, live = 1, peak = 2 }
     for key, value in pairs(more) do p[key] = value end
     return p
   end

@@ -128,4 +128,34 @@ return {
     breaks = "rates count all samples of the run",
     test = "spec/cli/top_spec.lua -f rates",
   },
+  {
+    name = "1268-port-loopback", file = "host/observe/text_server.c",
+    find = [[htonl(INADDR_LOOPBACK)]],
+    replace = [[htonl(INADDR_ANY)]],
+    breaks = "the metrics are served to the network",
+    test = "spec/train/prometheus_port_spec.lua -f answers",
+  },
+  {
+    name = "1269-port-binary", file = "host/observe/text_server.c",
+    find = [[if (got == 0 || !is_text(c->head + c->n, (size_t)got)) return false;]],
+    replace = [[if (got == 0 || (0 && !is_text(c->head, 0))) return false;]],
+    breaks = "bytes of a foreign protocol are kept until the time is over",
+    test = "spec/train/prometheus_port_spec.lua -f foreign",
+  },
+  {
+    name = "1270-port-deadline", file = "host/observe/text_server.c",
+    find = [[bool goes_on = now() < c->ends;]],
+    replace = [[bool goes_on = true;]],
+    breaks = "connections that say nothing keep others out for ever",
+    test = "spec/train/prometheus_port_spec.lua -f nothing",
+  },
+  {
+    name = "1271-port-fresh", file = "lua/ganymede/hooks/prometheus.lua",
+    find = [[    self.served = now
+    self.server:set(text)]],
+    replace = [[    self.server:set(self.served > 0 and "" or text)
+    self.served = now]],
+    breaks = "the port serves what was true before the first step",
+    test = "spec/train/prometheus_port_spec.lua -f answers",
+  },
 }

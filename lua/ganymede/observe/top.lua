@@ -58,9 +58,9 @@ local function row_of(rank, page, pages)
   return row
 end
 
---- One row for each rank of a job: rank and, where it has a page on this machine, pid, alive, step, since_step (seconds),
--- samples_per_second, tokens_per_second, live, peak (bytes), phase (of several ranks), and waiting { call, seconds, ranks } or process (a
--- text).
+--- One row for each rank of a job: rank and, where it has a page on this machine, pid, alive, step, since_step
+-- (seconds), samples_per_second, tokens_per_second, live, peak (bytes), phase (of several ranks), and waiting { call,
+-- seconds, ranks } or process (a text).
 function top.rows(job, pages)
   local rows = {}
   for rank = 0, job.world - 1 do rows[rank + 1] = row_of(rank, pages[rank], pages) end
