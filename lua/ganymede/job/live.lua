@@ -35,7 +35,7 @@ local function make(about)
     path = open.folder:path()
   end
   open.path = path
-  open.requests = core.requests_open(path .. "/requests")
+  open.requests, open.looked = core.requests_open(path .. "/requests"), 0
   local process = core.process()
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
     host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ", version = require "ganymede.base.version" }
@@ -56,7 +56,7 @@ function live.open(about)
     open = nil
   elseif core.is_own_folder(path) then -- on other machines there is none
     local ok, page = failure.try(core.page_make, page_path(path, core.rank()))
-    open.page = ok and page or nil
+    open.path, open.page = path, ok and page or nil
     if not ok then log.warn("`ganymede top` will not show this rank: %s", failure.text(page)) end
   end
 end
@@ -73,8 +73,17 @@ end
 --- The run's folder, as rank 0 was told; nil: none, or another rank.
 function live.run_folder() return open and open.about and open.about.folder end
 
+-- Seconds between two looks at the socket, at least: a look is a system call, and some steps take little longer.
+local PAUSE = 0.02
+
 --- Whether a request waits. Rank 0 alone knows; it never waits for anybody.
-function live.waiting() return open ~= nil and open.requests ~= nil and open.requests:look() > 0 end
+function live.waiting()
+  if not (open and open.requests) then return false end
+  local now = core.now()
+  if now - open.looked < PAUSE then return false end
+  open.looked = now
+  return open.requests:look() > 0
+end
 
 --- The next request -> its id, its text; nil: none. Rank 0 alone, as answer.
 function live.take()
@@ -102,7 +111,10 @@ function live.close()
   open = nil
   if not was then return end
   if was.requests then was.requests:close() end
-  if was.page then was.page:close() end
+  if was.page then
+    was.page:close()
+    os.remove(page_path(was.path, core.rank()))
+  end
   if was.folder then
     was.folder:close()
   elseif was.about then
