@@ -43,21 +43,36 @@ local function make(about)
   return path
 end
 
+-- What is wrong, without the place in the program.
+local function said(err) return (failure.text(err):gsub("^%S+%.lua:%d+: ", "")) end
+
+-- Rank 0 makes its part -> the path of the folder, or nil.
+local function try_make(about)
+  local ok, made = failure.try(make, about)
+  if ok then return made end
+  log.info("`ganymede attach` and `top` will not find this job: %s", said(made))
+  live.close()
+end
+
+-- The path of the folder on every rank. Under a supervisor all know it; otherwise rank 0 tells it.
+local function path_for(about)
+  if core.job_folder() then
+    if core.rank() > 0 then return core.job_folder() end
+    return try_make(about)
+  end
+  return ranks.from_first(function() return try_make(about) end)
+end
+
 --- Lets others see this job. about: recipe. Collective.
 function live.open(about)
   open = {}
-  local path = ranks.from_first(function()
-    local ok, made = failure.try(make, about)
-    if ok then return made end
-    log.info("`ganymede attach` and `top` will not find this job: %s", failure.text(made))
-    live.close()
-  end)
+  local path = path_for(about)
   if not path then
     open = nil
   elseif core.is_own_folder(path) then -- on other machines there is none
     local ok, page = failure.try(core.page_make, page_path(path, core.rank()))
     open.path, open.page = path, ok and page or nil
-    if not ok then log.warn("`ganymede top` will not show this rank: %s", failure.text(page)) end
+    if not ok then log.warn("`ganymede top` will not show this rank: %s", said(page)) end
   end
 end
 
@@ -67,7 +82,7 @@ function live.tell(more)
   for key, value in pairs(more) do open.about[key] = value end
   if more.folder then open.about.folder = core.real_path(more.folder) or more.folder end
   local ok, why = failure.try(write_about)
-  if not ok then log.warn("%s", failure.text(why)) end
+  if not ok then log.warn("%s", said(why)) end
 end
 
 --- The run's folder, as rank 0 was told; nil: none, or another rank.
