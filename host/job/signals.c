@@ -138,6 +138,7 @@ void gm_signals_close(void)
     if (!self.open) return;
     gm_signals_deadline(0);
     if (self.timed) timer_delete(self.line_timer);
+    self.timed = false;
     for (int i = 0; i < N_HANDLED; i++) sigaction(handled[i], &self.before[i], NULL);
     gm_output_close();
     self.open = false;

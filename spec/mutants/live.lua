@@ -158,4 +158,11 @@ return {
     breaks = "the port serves what was true before the first step",
     test = "spec/train/prometheus_port_spec.lua -f answers",
   },
+  {
+    name = "1272-job-by-folder", file = "lua/ganymede/job/jobs.lua",
+    find = [[(folder and job.folder == folder)]],
+    replace = [[(folder and job.folder)]],
+    breaks = "the folder of one run means any job that has one",
+    test = "spec/repl/attach_spec.lua -f listed",
+  },
 }

@@ -236,4 +236,31 @@ describe("jobs", function()
     assert.is_truthy(io.open(open .. "/job")) -- others may write there: not ours to judge
     assert.is_truthy(io.open(busy .. "/supervisor")) -- its supervisor removes it
   end)
+
+  it("are listed where more than one is meant, and found by name, folder and process", function()
+    local core = require "ganymede.core"
+    local listening = {}
+    finally(function()
+      for _, requests in ipairs(listening) do requests:close() end
+    end)
+    for i, about in ipairs { '{"name": "one", "world": 1, "pid": 41, "folder": "%s/runs/a"}',
+      '{"name": "one", "world": 2, "pid": 42, "folder": "%s/runs/b"}', '{"name": "other", "world": 3, "pid": 43}',
+      "no JSON" } do
+      local folder = ("%s/ganymede-live0%d"):format(home, i)
+      assert(os.execute(("mkdir -m 0700 %s; mkdir -p %s/runs/a %s/runs/b"):format(folder, home, home)) == 0)
+      shell.write(folder .. "/job", (about:gsub("%%s", home)))
+      listening[i] = core.requests_open(folder .. "/requests")
+    end
+    local function top(...) return run_host({ "top", "--once", ... }, { env = { TMPDIR = home }, cwd = home }) end
+    local all = top()
+    assert.equal(2, all.code)
+    assert.is_truthy(all.err:find "3 jobs run here; name the folder or the process of one:\n  one%s+1 rank, process 41")
+    assert.is_truthy(top("one").err:find("2 jobs run here that 'one' may mean", 1, true))
+    assert.is_truthy(top("nobody").err:find("no job 'nobody' runs here; those that do:", 1, true))
+    for wanted, world in pairs { other = 3, ["runs/b"] = 2, b = 2, ["41"] = 1 } do
+      local found = top(wanted)
+      assert.equal(0, found.code, found.err)
+      assert.is_truthy(found.out:find(", " .. world .. " rank", 1, true), found.out)
+    end
+  end)
 end)

@@ -64,7 +64,7 @@ describe("the port of PrometheusHook", function()
     } do
       assert.equal("HTTP/1.1 " .. status .. "\r\n", ask(port, request):match "^.-\n", request)
     end
-    assert.equal("", ask(port, [[\026\003\001\002]])) -- TLS: closed without a word
+    assert.equal("", ask(port, [[\026\003\001 x HTTP/1.1\r\n\r\n]])) -- as TLS begins: closed without a word
     local head = ask(port, [[HEAD /metrics HTTP/1.1\r\n\r\n]])
     assert.is_truthy(head:find "^HTTP/1.1 200 OK\r\n" and head:find "\r\n\r\n$")
     local long = shell.run(([[timeout 20 bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d; (printf "GET /metrics HTTP/1.1\r\nX: ";

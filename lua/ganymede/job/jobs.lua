@@ -14,14 +14,11 @@ local machine = require "ganymede.base.machine"
 
 local jobs = {}
 
--- Where the private folders may lie (host/job/folder.c).
+-- Where the private folders of jobs lie that were started in this environment (host/job/folder.c).
 local function places()
-  local list, seen = {}, {}
-  for _, place in ipairs { os.getenv "TMPDIR" or "", "/dev/shm", "/tmp" } do
-    local path = place ~= "" and core.real_path(place)
-    if path and not seen[path] then list[#list + 1], seen[path] = path, true end
-  end
-  return list
+  local given = os.getenv "TMPDIR" or ""
+  local path = given ~= "" and core.real_path(given)
+  return path and { path } or { "/dev/shm", "/tmp" }
 end
 
 -- Whether somebody listens; false also where another user does. A job that is busy has a full queue, and lives.
@@ -99,7 +96,10 @@ function jobs.find(wanted)
     end
   end
   if #found == 1 then return found[1] end
-  if #all == 0 then failure(2, "no job of this user runs on this machine") end
+  if #all == 0 then
+    failure(2, "no job of this user runs on this machine, as far as %s shows (TMPDIR: jobs have their private folders "
+      .. "there, else in /dev/shm)", table.concat(places(), " or "))
+  end
   if #found == 0 then failure(2, "no job '%s' runs here; those that do:\n%s", wanted, listed(all)) end
   failure(2, "%d jobs run here%s; name the folder or the process of one:\n%s", #found,
     wanted and (" that '%s' may mean"):format(wanted) or "", listed(found))
