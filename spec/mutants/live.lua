@@ -165,4 +165,11 @@ return {
     breaks = "the folder of one run means any job that has one",
     test = "spec/repl/attach_spec.lua -f listed",
   },
+  {
+    name = "1273-stop-in-line", file = "lua/ganymede/repl/attached.lua",
+    find = [[if is_stop((...)) then error((...), 0) end]],
+    replace = [[if false and is_stop((...)) then error((...), 0) end]],
+    breaks = "Ctrl-C ends the line that runs, and not the job",
+    test = "spec/repl/attach_spec.lua -f lets",
+  },
 }

@@ -1,5 +1,6 @@
 -- `ganymede attach`, through the program: lines in running jobs, what they change, what they cannot harm. Jobs are
 -- compared with undisturbed runs of the same recipe.
+local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
@@ -119,7 +120,6 @@ describe("attach to a job of two ranks", function()
   end)
 
   it("refuses what is no request, and goes on", function()
-    local core = require "ganymede.core"
     local folder = shell.lines("ls -d " .. job.home .. "/ganymede-*")[1]
     for text, why in pairs {
       ["GET / HTTP/1.1\r\n\r\n"] = "no request", ["{}"] = "no request", ['{"kind": "line"}'] = "a line is a text",
@@ -164,8 +164,8 @@ describe("attach to a job of two ranks", function()
     assert.is_truthy(path, saved.out)
     assert.equal(0, attach(job, "--run", ":stop").code)
     local result = job:read "status"
-    local deadline = require("ganymede.core").now() + 30
-    while not (result and result ~= "") and require("ganymede.core").now() < deadline do
+    local deadline = core.now() + 30
+    while not (result and result ~= "") and core.now() < deadline do
       os.execute "sleep 0.05"
       result = job:read "status"
     end
@@ -182,8 +182,7 @@ describe("attach to a job of two ranks", function()
 end)
 
 describe("attach to a loop of a recipe's own", function()
-  it("has the engine, and says what only a trainer can do", function()
-    local job = support.start([[
+  local loop = [[
 local config = gm.launch { batch = 4 }
 local engine = gm.initialize { model = gm.nn.Linear { inputs = 4, outputs = 2 }, optimizer = { type = "SGD", lr = 0.1 },
   criterion = gm.nn.CrossEntropyLoss {} }
@@ -195,7 +194,23 @@ for step = 1, 100000 do
   if step == 2 then ready() end
   core.sleep(0.01)
 end
-]], {}, "%s run recipe.lua")
+]]
+
+  it("lets Ctrl-C stop the job while a line runs", function()
+    local job = support.start(loop, {}, support.one_rank)
+    job:file "ready"
+    local env = ("env TMPDIR=%s GANYMEDE_ROOT=%s"):format(shell.quote(job.home), shell.quote(GANYMEDE_ROOT))
+    local line = "io.open('in_line', 'w'):close() require 'ganymede.core'.sleep(60)"
+    assert(os.execute(("cd %s; %s timeout 60 %s attach --run %s >attached 2>&1 &"):format(shell.quote(job.home), env,
+      shell.quote(shell.executable()), shell.quote(line))) == 0)
+    local deadline = core.now() + 30
+    while not io.open(job.home .. "/in_line") and core.now() < deadline do os.execute "sleep 0.02" end
+    job:signal("INT", job:supervisor())
+    support.check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
+  end)
+
+  it("has the engine, and says what only a trainer can do", function()
+    local job = support.start(loop, {}, "%s run recipe.lua")
     job:file "ready"
     says(job, "optimizer.lr = optimizer.lr / 2", "")
     says(job, "optimizer.lr, rawget(_G, 'trainer'), engine.steps_done > 2", "0.05\nnil\ntrue")
@@ -238,7 +253,6 @@ describe("jobs", function()
   end)
 
   it("are listed where more than one is meant, and found by name, folder and process", function()
-    local core = require "ganymede.core"
     local listening = {}
     finally(function()
       for _, requests in ipairs(listening) do requests:close() end
