@@ -4,7 +4,7 @@
 --     local job = jobs.find "runs/latest"          -- by folder or name; nil: the only one
 --
 -- A job is { path (of its private folder), and what its file `job` says: name, recipe, folder, world, pid, host,
--- started, version }. Nobody else's folder, and nothing that another user listens on, is looked at. What a job that was
+-- started }. Nobody else's folder, and nothing that another user listens on, is looked at. What a job that was
 -- killed has left is removed.
 -- @module ganymede.job.jobs
 local core = require "ganymede.core"

@@ -38,7 +38,7 @@ local function make(about)
   open.requests, open.looked = core.requests_open(path .. "/requests"), 0
   local process = core.process()
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
-    host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ", version = require "ganymede.base.version" }
+    host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
   write_about()
   return path
 end
