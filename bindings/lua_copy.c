@@ -15,6 +15,7 @@
 
 #include "../host/comm/comm.h"
 #include "../host/job/signals.h"
+#include "../kernels/clock.h"
 #include "gm_lua.h"
 
 static bool put_file(const char *path, int flags, int as)
@@ -45,7 +46,7 @@ static bool wait_until(int fd, double end)
 {
     struct pollfd file = {.fd = fd, .events = POLLIN};
     for (;;) {
-        double left = end - gm_comm_now();
+        double left = end - gm_now();
         if (left <= 0) return false;
         int ready = gm_signals_poll(&file, 1, (int)fmin(1e3 * left + 1, 1e9));
         if (ready > 0) return true;
@@ -83,7 +84,7 @@ static int run_in_copy(lua_State *L)
         close(ends[0]);
         return luaL_error(L, "cannot start a process: %s", strerror(why));
     }
-    bool ended = wait_until(ends[0], gm_comm_now() + seconds);
+    bool ended = wait_until(ends[0], gm_now() + seconds);
     if (!ended) kill(pid, SIGKILL);
     close(ends[0]);
     int status = collect(pid);

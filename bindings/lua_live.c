@@ -13,6 +13,7 @@
 #include "../host/job/requests.h"
 #include "../host/job/where.h"
 #include "../host/observe/text_server.h"
+#include "../kernels/clock.h"
 #include "gm_lua.h"
 #include "lua_comm.h"
 
@@ -96,7 +97,7 @@ static int page_step(lua_State *L)
     page_box *b = gm_check_object(L, 1, PAGE);
     gm_rank  *r = gm_lua_rank(L);
     if (!b->page) return 0;
-    gm_page_step totals = {gm_comm_now(), luaL_checknumber(L, 3), luaL_checknumber(L, 4)};
+    gm_page_step totals = {gm_now(), luaL_checknumber(L, 3), luaL_checknumber(L, 4)};
     if (r->device) {
         gm_memory_stats m = gm_pool_stats(r->device->pool);
         gm_page_memory(b->page, m.live, m.peak, m.reserved);
@@ -122,7 +123,7 @@ static void set_call(lua_State *L, const char *name, const gm_page_call *call)
     if (call->record.call < 0) return;
     lua_createtable(L, 0, 7);
     gm_set_text(L, "text", gm_page_describe(call, text, sizeof text));
-    gm_set_number(L, "seconds", gm_comm_now() - call->since);
+    gm_set_number(L, "seconds", gm_now() - call->since);
     snprintf(key, sizeof key, "%016llx.%llu", (unsigned long long)call->record.group,
              (unsigned long long)call->record.epoch);
     gm_set_text(L, "group", key);
@@ -144,7 +145,7 @@ static void set_rate(lua_State *L, const gm_page *p)
     if (!held) return;
     gm_page_step last = p->steps[(p->n_steps - 1) % GM_PAGE_STEPS];
     gm_page_step first = p->steps[(p->n_steps - held) % GM_PAGE_STEPS];
-    gm_set_number(L, "since_step", gm_comm_now() - last.ended);
+    gm_set_number(L, "since_step", gm_now() - last.ended);
     if (held < 2) return;
     lua_createtable(L, 0, 4);
     gm_set_number(L, "steps", (double)(held - 1));
@@ -165,7 +166,7 @@ static int page_read(lua_State *L)
     gm_set_number(L, "world", p->world);
     gm_set_number(L, "pid", p->pid);
     gm_set_text(L, "phase", gm_phase_name((gm_phase)p->phase));
-    gm_set_number(L, "age", gm_comm_now() - p->opened);
+    gm_set_number(L, "age", gm_now() - p->opened);
     if (p->step >= 0) gm_set_number(L, "step", (double)p->step);
     gm_set_number(L, "live", (double)p->live);
     gm_set_number(L, "peak", (double)p->peak);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../host/pipeline/executor.h"
+#include "../kernels/clock.h"
 #include "gm_lua.h"
 
 #define EXECUTOR "gm.executor"
@@ -338,7 +339,7 @@ static int executor_peak(lua_State *L)
 /* executor_clock() -> seconds, on a clock that all ranks of this machine share */
 static int executor_clock(lua_State *L)
 {
-    lua_pushnumber(L, gm_executor_clock());
+    lua_pushnumber(L, gm_now());
     return 1;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "../host/job/link.h"
+#include "../kernels/clock.h"
 #include "../kernels/profile.h"
 #include "docs/docs.h"
 #include "docs/rank.def"
@@ -326,9 +327,7 @@ static int profile_stop(lua_State *L)
 
 static int clock_seconds(lua_State *L, clockid_t id)
 {
-    struct timespec t;
-    clock_gettime(id, &t);
-    lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+    lua_pushnumber(L, gm_clock(id));
     return 1;
 }
 

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "clock.h"
 
 static double clock_now(gm_journal_clock clock)
 {
-    struct timespec t;
-    clock_gettime(clock == GM_JOURNAL_THREAD ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return gm_clock(clock == GM_JOURNAL_THREAD ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
 gm_status gm_journal_new(gm_journal_clock clock, gm_journal **out)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "clock.h"
 
 /* A moment: an event of the device, made once and recorded again and again, or the clock. */
 typedef struct moment {
@@ -27,17 +27,10 @@ struct gm_profile {
 
 /* ---- moments ---- */
 
-static double clock_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static gm_status note(gm_device *dev, moment *m)
 {
     if (dev->backend->stamp) return dev->backend->stamp(dev, &m->event);
-    m->clock = clock_now();
+    m->clock = gm_now();
     return GM_OK;
 }
 

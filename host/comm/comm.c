@@ -6,14 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "../../kernels/clock.h"
 #include "../../kernels/philox.h"
-
-double gm_comm_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Ranks often share cores. A yield that took long has let others run: such a core is left to them by sleeping from then
  * on, since ranks that yield to each other in turns spend more of it on switching than on work. A core of one's own
@@ -25,10 +19,10 @@ void gm_comm_pause(double since, unsigned *turns)
     const double   least = 50e-6, most = 1000e-6;
     unsigned       turn = (*turns)++;
     if ((turn & ~shared) < 64) return;
-    double now = gm_comm_now(), quiet = now - since;
+    double now = gm_now(), quiet = now - since;
     if (quiet < 0.002 && !(turn & shared)) {
         sched_yield();
-        if (gm_comm_now() - now > 5e-6) *turns |= shared; /* a yield to nobody takes a tenth of that */
+        if (gm_now() - now > 5e-6) *turns |= shared; /* a yield to nobody takes a tenth of that */
     } else {
         double nap = quiet / (turn & shared ? 2 : 16);
         nap = nap < least ? least : nap > most ? most : nap;

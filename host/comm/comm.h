@@ -183,10 +183,9 @@ gm_status gm_comm_once(gm_status st);
 /* Advances every operation under way and reads notices; cheap. GM_EPEER: another rank has failed. */
 gm_status gm_comm_poll(gm_comm *c);
 int       gm_comm_under_way(const gm_comm *c); /* operations started and not waited for */
-/* For loops that wait, here and elsewhere: gm_comm_now gives the seconds of a monotonic clock. A loop that has made no
- * progress since `since` calls gm_comm_pause once a turn; it spins, yields or sleeps a little. */
-double gm_comm_now(void);
-void   gm_comm_pause(double since, unsigned *turns);
+/* For loops that wait, here and elsewhere. A loop that has made no progress since `since` (gm_now) calls gm_comm_pause
+ * once a turn; it spins, yields or sleeps a little. */
+void gm_comm_pause(double since, unsigned *turns);
 
 /* ---- failures ---- */
 

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/clock.h"
 #include "links.h"
 
 _Static_assert((int)GM_LINK_SUM == GM_SUM && (int)GM_LINK_MEAN == GM_MEAN && (int)GM_LINK_MAX == GM_MAX &&
@@ -298,7 +299,7 @@ static gm_status look(gm_pending *p)
 {
     bool begun = false, done = false, ready;
     if (p->lane->done == p->turn) GM_TRY(queues_of(p->linked)->passed(p->linked, p->ticket, &begun, &done));
-    if (!begun) p->progressed = gm_comm_now();
+    if (!begun) p->progressed = gm_now();
     if (!done) return begun ? gm_links_ready(p->lane->link, &ready) : GM_OK;
     p->lane->done++;
     gm_pending_finish(p);
@@ -426,7 +427,7 @@ static gm_status attend_once(gm_comm *c, bool *idle)
     gm_notice_read(c);
     gm_pending *p = stalled(c, &any);
     gm_status   st = gm_comm_check_failed(c);
-    bool        may_end = !any || (p && gm_comm_now() - p->progressed < GRACE);
+    bool        may_end = !any || (p && gm_now() - p->progressed < GRACE);
     *idle = !any;
     if (st != GM_OK && !(st == GM_EPEER && may_end)) return gm_fail_again(st, gm_last_error());
     if (!p) return GM_OK;
@@ -445,7 +446,7 @@ static gm_status attend(void *context, bool *idle)
 
 gm_status gm_lanes_drain(gm_comm *c)
 {
-    double   since = gm_comm_now();
+    double   since = gm_now();
     unsigned turns = 0;
     bool     idle = !c->lanes;
     while (!idle) {

@@ -1,6 +1,7 @@
 /* link_trial.c - gm_links_try: runs every kind of operation on a link of one device with itself. */
 #include <string.h>
 #include <time.h>
+#include "../../kernels/clock.h"
 #include "comm.h"
 #include "links.h"
 
@@ -22,11 +23,11 @@ static const char *const names[] = {
 static gm_status await(const trial *t, const char *what)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
-    const double          end = gm_comm_now() + SECONDS;
+    const double          end = gm_now() + SECONDS;
     bool                  ready = false;
     GM_TRY(gm_links_ready(t->link, &ready));
     while (!ready) {
-        if (gm_comm_now() > end)
+        if (gm_now() > end)
             return GM_FAIL(GM_EHANG, "a link of one device: %s took more than %d seconds", what, SECONDS);
         nanosleep(&pause, NULL);
         GM_TRY(gm_links_ready(t->link, &ready));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/clock.h"
 
 typedef enum gm_notice_kind {
     NOTICE_FAIL,       /* this rank is about to end: code, text */
@@ -46,7 +47,7 @@ static void tell_all(gm_comm *c, gm_notice *m)
 static void ask(gm_comm *c, int rank, gm_notice *m)
 {
     gm_member *to = &c->member[rank];
-    if (!to->asked) to->asked = gm_comm_now();
+    if (!to->asked) to->asked = gm_now();
     tell(c, rank, m);
 }
 
@@ -68,7 +69,7 @@ void gm_notice_ask(gm_pending *p, bool everybody)
 bool gm_notice_is_silent(const gm_comm *c, int rank)
 {
     double asked = c->member[rank].asked;
-    return rank != c->rank && asked > 0 && gm_comm_now() - asked > 0.5;
+    return rank != c->rank && asked > 0 && gm_now() - asked > 0.5;
 }
 
 static void answer(gm_comm *c, int from, const gm_notice *question)
@@ -266,13 +267,13 @@ void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
 {
     gm_notice m = {.kind = NOTICE_FAIL, .code = exit_code};
     unsigned  turns = 0;
-    double    began = gm_comm_now();
+    double    began = gm_now();
     snprintf(m.text, sizeof m.text, "%s", text);
     c->acknowledged = 0;
     c->told = true;
     if (c->world == 1 || !c->transport->has_data) return;
     tell_all(c, &m);
-    while (c->acknowledged < c->world - 1 && gm_comm_now() - began < 1)
+    while (c->acknowledged < c->world - 1 && gm_now() - began < 1)
         if (!gm_notice_read(c)) gm_comm_pause(began, &turns);
 }
 

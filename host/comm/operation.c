@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/clock.h"
 #include "../../kernels/philox.h"
 
 /* The tensors of an operation stay, and their bytes where they are. */
@@ -189,7 +190,7 @@ static bool test_messages(gm_pending *p)
             if (got != m->n) wrong_size(p, m, got);
         }
     }
-    if (moved) p->progressed = gm_comm_now();
+    if (moved) p->progressed = gm_now();
     return moved;
 }
 
@@ -213,18 +214,18 @@ bool gm_pending_is_over(const gm_pending *p) { return p->done || (p->given_up &&
 static void run_step(gm_pending *p, int round)
 {
     bool   charged = p->comm->charged; /* a wait or a start is being timed: this time is in it */
-    double began = charged ? 0 : gm_comm_now();
+    double began = charged ? 0 : gm_now();
     p->round = round;
     p->first = p->n_messages;
     gm_status st = p->step(p, round);
     if (st != GM_OK) gm_pending_fail(p, st);
     else post(p);
-    if (!charged) p->account->exposed += gm_comm_now() - began;
+    if (!charged) p->account->exposed += gm_now() - began;
 }
 
 void gm_pending_finish(gm_pending *p)
 {
-    double    now = gm_comm_now();
+    double    now = gm_now();
     gm_status st = gm_host_copy_return(p);
     if (st != GM_OK) {
         gm_pending_fail(p, st);
@@ -241,7 +242,7 @@ static bool take_in(gm_pending *p)
     gm_status st = gm_host_copy_came(p);
     if (st != GM_OK) gm_pending_fail(p, st);
     if (p->given_up || p->coming) return false;
-    p->progressed = gm_comm_now();
+    p->progressed = gm_now();
     run_step(p, 0);
     return true;
 }
@@ -342,7 +343,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         if (st != GM_OK) return st;
     }
     c->charged = true;
-    p->started = p->progressed = gm_comm_now();
+    p->started = p->progressed = gm_now();
     enter(p);
     if (c->trace && !p->silent) {
         gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
@@ -360,7 +361,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         else if (!p->coming) run_step(p, 0);
         advance(p);
     }
-    p->account->exposed += gm_comm_now() - p->started;
+    p->account->exposed += gm_now() - p->started;
     c->charged = charged;
     if (!out) return gm_comm_wait(c, p);
     *out = p;
@@ -376,7 +377,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
     gm_comm *c = p->comm;
-    double   now = gm_comm_now(), quiet = now - since;
+    double   now = gm_now(), quiet = now - since;
     if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
     bool late = c->timeout > 0 && quiet > c->timeout / 2, all_asked = p->asked_all > since;
     if (all_asked && quiet > c->timeout && now - p->asked_all > HEAR) return gm_pending_hang(p);
@@ -391,7 +392,7 @@ gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
 {
     gm_comm *c = p->comm;
-    double   began = gm_comm_now(), asked = 0;
+    double   began = gm_now(), asked = 0;
     unsigned turns = 0;
     while (!met(p)) {
         bool moved = gm_operations_advance(c);
@@ -427,7 +428,7 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
     gm_comm_journal_end(p);
     if (p->done) return settle(p);
-    double         began = gm_comm_now();
+    double         began = gm_now();
     gm_call_record outer = c->waiting;
     const char    *outer_group = c->waiting_group;
     bool           charged = c->charged;
@@ -440,7 +441,7 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     c->charged = charged;
     c->waiting = outer;
     c->waiting_group = outer_group;
-    p->account->exposed += gm_comm_now() - began;
+    p->account->exposed += gm_now() - began;
     if (st == GM_OK) return settle(p);
     c->n_under_way--;
     p->dropped = true;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 #include "state.h"
 
 #define MAGIC 0x676d7067u
@@ -28,7 +29,7 @@ gm_status gm_page_make(const char *path, int rank, int world, gm_page **out)
         return GM_FAIL(GM_EIO, "no room for %s: %s", path, strerror(error));
     }
     *page = (gm_page){.size = sizeof *page, .rank = rank, .world = world, .pid = (int32_t)getpid(), .step = -1};
-    page->opened = gm_comm_now();
+    page->opened = gm_now();
     page->waiting.record.call = page->last.record.call = -1;
     page->magic = MAGIC;
     *out = page;

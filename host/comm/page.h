@@ -2,7 +2,7 @@
  * while the rank hangs (`ganymede top`).
  *
  * The rank writes with plain stores, some 20 ns a call; nobody can hold it up. A reader takes a copy, again if the rank
- * has written meanwhile. Times are those of gm_comm_now(), one clock on a machine. Only programs of one build read it:
+ * has written meanwhile. Times are those of gm_now(), one clock on a machine. Only programs of one build read it:
  * `size` tells. The trap: nothing in a copy is to be trusted, because the file may be anybody's work. */
 #ifndef GM_COMM_PAGE_H
 #define GM_COMM_PAGE_H

@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/clock.h"
 
 /* Reads notices, and moves what is under way, until met(c). */
 static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_comm *c, int rank), const char *what)
 {
-    double   since = gm_comm_now();
+    double   since = gm_now();
     unsigned turns = 0;
     while (!met(c)) {
         bool moved = gm_operations_advance(c);
@@ -21,11 +22,11 @@ static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_
         if (c->failed || c->broken) return gm_comm_check_failed(c);
         if (moved) {
             turns = 0;
-            since = gm_comm_now();
+            since = gm_now();
             continue;
         }
         gm_comm_pause(since, &turns);
-        if (c->timeout <= 0 || gm_comm_now() - since < c->timeout) continue;
+        if (c->timeout <= 0 || gm_now() - since < c->timeout) continue;
         char   text[400] = "";
         size_t n = 0;
         for (int rank = 0; rank < c->world && n < sizeof text - 8; rank++)

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 #include "keeper.h"
 #include "supervise_state.h"
 
@@ -105,7 +106,7 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     job->err.fd = STDERR_FILENO;
     job->launcher.said.from = -1;
     job->n = options->ranks;
-    job->began = gm_supervisor_clock();
+    job->began = gm_now();
     job->ranks = calloc((size_t)job->n, sizeof *job->ranks);
     job->joining = calloc(2 * (size_t)job->n, sizeof *job->joining);
     st = job->ranks && job->joining ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a job of %d ranks", job->n);
@@ -279,7 +280,7 @@ static bool all_halted(const gm_supervisor *job)
 
 static void check_clock(gm_supervisor *job)
 {
-    double t = gm_supervisor_clock();
+    double t = gm_now();
     check_start(job, t);
     gm_supervisor_spread(job);
     if (job->options.timeout > 0 && t > job->began + job->options.timeout && job->asked == GM_STOP_NONE && !job->text)
@@ -294,7 +295,7 @@ static void check_clock(gm_supervisor *job)
 /* The ranks are gone: lets the keepers go, and the launcher; true when that is gone too. */
 static bool wind_up(gm_supervisor *job)
 {
-    double t = gm_supervisor_clock();
+    double t = gm_now();
     if (job->left_at == 0) {
         job->left_at = t;
         for (int i = 0; i < job->n; i++)
@@ -322,7 +323,7 @@ static void ask_to_stop(gm_supervisor *job, gm_stop reason, bool now)
     gm_output_limit();
     if (!job->options.interactive) {
         job->asked = reason;
-        if (now && job->stopped_at == 0) job->stopped_at = gm_supervisor_clock();
+        if (now && job->stopped_at == 0) job->stopped_at = gm_now();
     }
     if (job->options.interactive || all_joined(job)) gm_supervisor_tell(job, GM_WORD_STOP, -1, -1, (int)reason, "");
     else gm_supervisor_end_by_stop(job);

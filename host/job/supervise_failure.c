@@ -5,16 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "../../kernels/clock.h"
 #include "supervise_state.h"
 #include "where.h"
-
-double gm_supervisor_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, int code, const char *text)
 {
@@ -44,7 +37,7 @@ static void set_first(gm_supervisor *job, int rank, int code, const char *text, 
     job->text = strndup(text, n);
     job->first = (gm_supervisor_failure){.rank = agreed || was_asked_for(job, code) ? -1 : rank, .code = code};
     job->first.text = job->text ? job->text : "a failure whose message does not fit in memory";
-    job->failed_at = gm_supervisor_clock();
+    job->failed_at = gm_now();
     gm_output_limit(); /* it must be told, and the job must end, also when nobody reads */
     job->alike = 1;
     /* 75: all ranks stop after the same step, nobody is in the way of anybody */
@@ -54,7 +47,7 @@ static void set_first(gm_supervisor *job, int rank, int code, const char *text, 
 void gm_supervisor_spread(gm_supervisor *job)
 {
     bool at_once = job->first.rank < 0 || job->first.code == 6;
-    if (!job->text || job->spread || (!at_once && gm_supervisor_clock() < job->failed_at + AGREE_SECONDS)) return;
+    if (!job->text || job->spread || (!at_once && gm_now() < job->failed_at + AGREE_SECONDS)) return;
     job->spread = true;
     gm_supervisor_tell(job, GM_WORD_PEER, job->first.rank, job->first.rank, job->first.code, job->first.text);
 }
@@ -128,7 +121,7 @@ bool gm_supervisor_can_tell(const gm_supervisor *job)
 {
     if (!job->text || job->told || job->out.n || job->err.n) return false;
     return job->first.rank < 0 || job->first.code == 6 || job->alike == job->n || job->ended == job->started ||
-           gm_supervisor_clock() > job->failed_at + AGREE_SECONDS;
+           gm_now() > job->failed_at + AGREE_SECONDS;
 }
 
 void gm_supervisor_end_by_stop(gm_supervisor *job)

@@ -48,8 +48,6 @@ struct gm_supervisor {
     int                   n_joining;
 };
 
-double gm_supervisor_clock(void); /* seconds of a monotonic clock */
-
 /* ---- supervise_failure.c ---- */
 
 /* Sends a word to all ranks except one (-1: to all). */

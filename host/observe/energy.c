@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "../../kernels/clock.h"
 
 #define PACKAGES 64
 
@@ -31,8 +31,8 @@ struct gm_energy {
     int                n;
     nvml               nvml;
     unsigned long long first, last; /* millijoules of the GPU */
-    struct timespec    at;
-    gm_energy_report   report; /* what is known without reading: names, reasons */
+    double             at;          /* when the counters were read: gm_now */
+    gm_energy_report   report;      /* what is known without reading: names, reasons */
 };
 
 /* ---- CPUs ---- */
@@ -192,16 +192,15 @@ gm_status gm_energy_open(const gm_energy_places *places, gm_energy **out)
         snprintf(e->report.machine, sizeof e->report.machine, "?");
     find_packages(e, places->powercap ? places->powercap : "/sys/class/powercap");
     find_gpu(e, places->nvml ? places->nvml : "libnvidia-ml.so.1", places->gpu);
-    clock_gettime(CLOCK_MONOTONIC, &e->at);
+    e->at = gm_now();
     *out = e;
     return GM_OK;
 }
 
 void gm_energy_update(gm_energy *e, bool now)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    if (!now && t.tv_sec - e->at.tv_sec < GM_ENERGY_PERIOD) return;
+    double t = gm_now();
+    if (!now && t - e->at < GM_ENERGY_PERIOD) return;
     e->at = t;
     update_packages(e);
     if (e->report.has_gpu) read_gpu(e);

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 
 #define CONNECTIONS 8
 #define HEAD        4096
@@ -41,13 +41,6 @@ struct gm_text_server {
     int             listener, port, leave;
     connection      connections[CONNECTIONS];
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void drop(connection *c)
 {
@@ -161,7 +154,7 @@ static void accept_one(gm_text_server *s)
     if (fd < 0) return;
     memset(c, 0, sizeof *c);
     c->fd = fd;
-    c->ends = now() + SECONDS;
+    c->ends = gm_now() + SECONDS;
 }
 
 static short wanted(const connection *c) { return c->answer && !c->done ? POLLOUT : POLLIN; }
@@ -184,7 +177,7 @@ static void *serve(void *context)
         for (int i = 0; i < CONNECTIONS; i++) {
             connection *c = &s->connections[i];
             if (c->fd < 0) continue;
-            bool goes_on = now() < c->ends;
+            bool goes_on = gm_now() < c->ends;
             if (goes_on && p[i + 2].revents) goes_on = !c->answer ? receive(s, c) : c->done ? ignore(c) : send_more(c);
             if (!goes_on) drop(c);
         }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/clock.h"
 #include "../comm/comm.h"
 #include "../job/signals.h"
 
@@ -219,7 +220,7 @@ gm_status gm_control_send(gm_control *c)
 /* Has the slot's mark been passed? Waiting, messages of other ranks move on; their failures and Ctrl-C end it. */
 static gm_status arrive(gm_control *c, const slot *s, bool wait, bool *there)
 {
-    double   since = gm_comm_now();
+    double   since = gm_now();
     unsigned turns = 0;
     for (;;) {
         GM_TRY(gm_device_passed(c->device, s->mark, there));

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/clock.h"
 #include "flow.h"
 
 static const gm_action *action_at(const gm_executor *e, int at) { return &e->step->actions[at]; }
@@ -15,7 +16,7 @@ static void enter_phase(gm_executor *e, gm_phase phase)
 /* What an action reads is there. */
 static void begin(gm_executor *e, int at, double asked)
 {
-    e->events[at].begin = gm_executor_clock();
+    e->events[at].begin = gm_now();
     e->events[at].waited = e->events[at].begin - asked;
 }
 
@@ -150,7 +151,7 @@ gm_status gm_flow_forward(gm_executor *e, int at)
     const gm_stage  *stage = e->step->stage;
     gm_passage      *passage = gm_flow_passage(e, a->micro_batch, a->chunk);
     gm_stage_result  result = {0};
-    double           asked = gm_executor_clock();
+    double           asked = gm_now();
     if (passage->ran) return out_of_order("it was done before");
     GM_TRY(take_inputs(e, passage, e->step->parts[a->chunk]));
     gm_flow_hold(e, passage);
@@ -163,7 +164,7 @@ gm_status gm_flow_forward(gm_executor *e, int at)
     if (e->step->forward_only) e->rank->no_grad--;
     if (st == GM_OK) st = keep_result(e, passage, a, &result);
     gm_result_release(&result);
-    e->events[at].end = gm_executor_clock();
+    e->events[at].end = gm_now();
     passage->ran = true;
     if (e->step->forward_only && st == GM_OK) gm_flow_let_go(e, passage);
     return st;
@@ -268,7 +269,7 @@ gm_status gm_flow_backward(gm_executor *e, int at)
     bool             weight = a->kind == GM_ACTION_BACKWARD_WEIGHT, last = e->last[a->chunk] == at;
     bool             final = e->step->final && last;
     gm_tape_pass     pass = a->kind == GM_ACTION_BACKWARD ? GM_TAPE_WHOLE : GM_TAPE_INPUT;
-    double           asked = gm_executor_clock();
+    double           asked = gm_now();
     if (!passage->ran) return out_of_order("it comes before its forward pass");
     if (passage->went_back != weight || !passage->held) return out_of_order("it was done before, or comes too early");
     if (!weight) GM_TRY(take_seeds(e, passage, e->step->parts[a->chunk]));
@@ -280,6 +281,6 @@ gm_status gm_flow_backward(gm_executor *e, int at)
     if (!weight) GM_TRY(give_back(e, passage, a));
     passage->went_back = true;
     if (a->kind != GM_ACTION_BACKWARD_INPUT) gm_flow_let_go(e, passage);
-    e->events[at].end = gm_executor_clock();
+    e->events[at].end = gm_now();
     return GM_OK;
 }

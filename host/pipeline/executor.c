@@ -11,13 +11,6 @@ static const char *const kind_names[] = {"forward", "backward", "backward_input"
 
 const char *gm_action_name(gm_action_kind kind) { return kind_names[kind]; }
 
-double gm_executor_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 gm_status gm_executor_new(gm_rank *r, const gm_executor_options *o, gm_executor **out)
 {
     uint32_t mine = gm_mesh_mask(&r->mesh, "pipeline") | gm_mesh_batch_axes(&r->mesh);

@@ -110,8 +110,8 @@ gm_status gm_executor_run(gm_executor *e, const gm_executor_step *step);
 
 typedef struct gm_executor_event {
     gm_action action;
-    double    begin, end; /* seconds, of gm_executor_clock; of a receive: posted, seen to have arrived; of a send:
-                            begun, seen to be done: at the next action, or by who waits */
+    double    begin, end; /* seconds, of gm_now; of a receive: posted, seen to have arrived; of a send: begun, seen
+                            to be done: at the next action, or by who waits */
     double    waited;     /* of computing: how long it waited for what it reads, before `begin` */
 } gm_executor_event;
 
@@ -120,7 +120,5 @@ int gm_executor_events(const gm_executor *e, const gm_executor_event **events);
 /* The largest number of (micro-batch, chunk) passages whose activations were held at once, from the forward to the last
  * backward action. */
 int gm_executor_peak(const gm_executor *e);
-/* Seconds on a clock that all ranks of this machine share. */
-double gm_executor_clock(void);
 
 #endif

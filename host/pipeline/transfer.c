@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../kernels/clock.h"
 #include "flow.h"
 
 static const gm_action *action_at(const gm_executor *e, int at) { return &e->step->actions[at]; }
@@ -94,7 +95,7 @@ gm_status gm_flow_send(gm_executor *e, int at)
     *last = p; /* whatever happens now, the flow knows of it */
     enter_phase(e, a);
     GM_TRY(gm_flow_enter(e));
-    e->events[at].begin = gm_executor_clock();
+    e->events[at].begin = gm_now();
     gm_status st = a->gradient ? send_gradient(e, p, passage) : send_activation(e, p, a, passage);
     GM_TRY(gm_flow_leave(e));
     return st;
@@ -115,7 +116,7 @@ gm_status gm_flow_settle(gm_executor *e, bool all)
             at = &p->next;
             continue;
         }
-        e->events[p->action].end = gm_executor_clock();
+        e->events[p->action].end = gm_now();
         *at = p->next;
         gm_flow_spare(e, p);
     }
@@ -190,7 +191,7 @@ static gm_status post_one(gm_executor *e, int at, bool wait, bool *posted)
     if (!plan->parcel) {
         plan->parcel = gm_flow_parcel(e, a->peer, at);
         if (!plan->parcel) return GM_FAIL(GM_ENOMEM, "no memory for a message");
-        e->events[at].begin = gm_executor_clock();
+        e->events[at].begin = gm_now();
     }
     enter_phase(e, a);
     if (a->gradient) GM_TRY(learn_gradient(e, a, plan->parcel, wait, &known));
@@ -222,7 +223,7 @@ static gm_status note_arrivals(gm_executor *e, int now)
         bool       done = false;
         if (!p || p->state != GM_PARCEL_UNDER_WAY || !p->n_pending) continue;
         GM_TRY(gm_parcel_test(&e->route, p, &done));
-        if (done) e->events[at].end = gm_executor_clock();
+        if (done) e->events[at].end = gm_now();
     }
     return GM_OK;
 }
@@ -247,7 +248,7 @@ static gm_status take(gm_executor *e, int at, int *n, gm_value **v, char **text)
     if (!p) return GM_FAIL(GM_EINVAL, "what it reads was read before: the list is no schedule");
     bool was_under_way = p->n_pending > 0;
     GM_TRY(gm_parcel_wait(&e->route, p));
-    if (was_under_way || e->events[at].end == 0) e->events[at].end = gm_executor_clock();
+    if (was_under_way || e->events[at].end == 0) e->events[at].end = gm_now();
     enter_phase(e, action_at(e, at));
     if (text && !(*text = strdup(p->form->text))) return GM_FAIL(GM_ENOMEM, "no memory for a text between two stages");
     GM_TRY(gm_parcel_open(&e->route, p, v));

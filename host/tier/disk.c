@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 #include "../files/files.h"
 
 #define DEPTH    256 /* so much that transfers go on while the program computes: it submits no pieces then */
@@ -355,7 +356,7 @@ static gm_status begin(gm_disk *d, bool write, uint64_t at, void *memory, size_t
     gm_disk_transfer *t = calloc(1, sizeof *t);
     if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
     *t = (gm_disk_transfer){
-        .write = write, .at = at, .memory = memory, .begun = gm_disk_now(), .bytes = bytes, .rest = bytes};
+        .write = write, .at = at, .memory = memory, .begun = gm_now(), .bytes = bytes, .rest = bytes};
     if (bytes) {
         *d->end = t;
         d->end = &t->next;
@@ -407,13 +408,13 @@ static gm_status no_answer(gm_disk *d)
 
 gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t)
 {
-    double begun = gm_disk_now();
+    double begun = gm_now();
     bool   lost = false, waits = is_under_way(d, t);
     while (is_under_way(d, t) && !lost) {
         lost = !reap(d, d->set.deadline);
         if (lost) (void)no_answer(d);
     }
-    d->stats.waited += gm_disk_now() - begun;
+    d->stats.waited += gm_now() - begun;
     if (waits) gm_disk_spans_add(&d->spans, GM_DISK_WAITING, begun, 0);
     forget(d, t);
     if (!lost) {

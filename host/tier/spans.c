@@ -2,14 +2,7 @@
 #include "spans.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-double gm_disk_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#include "../../kernels/clock.h"
 
 void gm_disk_spans_set(gm_disk_spans *s, bool on)
 {
@@ -31,7 +24,7 @@ static bool has_room(gm_disk_spans *s)
 void gm_disk_spans_add(gm_disk_spans *s, gm_disk_activity what, double begin, uint64_t bytes)
 {
     if (!s->on) return;
-    if (has_room(s)) s->list[s->n++] = (gm_disk_span){what, begin, gm_disk_now(), bytes};
+    if (has_room(s)) s->list[s->n++] = (gm_disk_span){what, begin, gm_now(), bytes};
     else s->lost++;
 }
 

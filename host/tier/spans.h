@@ -1,7 +1,7 @@
 /* spans.h - when a disk moved bytes, and when the program did nothing but wait for it: what a trace shows of it.
  *
- * Times are in seconds on CLOCK_MONOTONIC, the clock of gm_executor_clock. A transfer ends when the program notices
- * its end, which may be later than the end was: the system keeps no time of it. A wait is exact. */
+ * Times are seconds of gm_now. A transfer ends when the program notices its end, which may be later than the end was:
+ * the system keeps no time of it. A wait is exact. */
 #ifndef GM_TIER_SPANS_H
 #define GM_TIER_SPANS_H
 
@@ -25,9 +25,8 @@ typedef struct gm_disk_spans {
 } gm_disk_spans;
 
 void gm_disk_spans_set(gm_disk_spans *s, bool on); /* on: forgets what there is, and begins anew */
-/* Adds a span that ends now, if recording is on. begin: of gm_disk_now. */
-void   gm_disk_spans_add(gm_disk_spans *s, gm_disk_activity what, double begin, uint64_t bytes);
-void   gm_disk_spans_free(gm_disk_spans *s);
-double gm_disk_now(void);
+/* Adds a span that ends now, if recording is on. begin: of gm_now. */
+void gm_disk_spans_add(gm_disk_spans *s, gm_disk_activity what, double begin, uint64_t bytes);
+void gm_disk_spans_free(gm_disk_spans *s);
 
 #endif

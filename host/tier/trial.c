@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "../../kernels/clock.h"
 
 #define PART ((size_t)8 << 20) /* of a transfer */
 
@@ -13,13 +13,6 @@ typedef struct trial {
     char    *memory[2]; /* two transfers are under way at once */
     uint64_t at, bytes;
 } trial;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static gm_status begin(trial *t, bool write, uint64_t part, char *memory, gm_disk_transfer **out)
 {
@@ -32,7 +25,7 @@ static gm_status pass(trial *t, bool even_writes, bool odd_writes, double *speed
 {
     gm_disk_transfer *under_way[2] = {NULL, NULL};
     gm_status         st = GM_OK;
-    double            begun = now();
+    double            begun = gm_now();
     for (uint64_t part = 0; part < t->bytes / PART && st == GM_OK; part++) {
         int k = (int)(part % 2);
         if (under_way[k]) st = gm_disk_wait(t->disk, under_way[k]);
@@ -43,7 +36,7 @@ static gm_status pass(trial *t, bool even_writes, bool odd_writes, double *speed
         gm_status last = under_way[k] ? gm_disk_wait(t->disk, under_way[k]) : GM_OK;
         if (st == GM_OK) st = last;
     }
-    *speed = (double)t->bytes / (now() - begun);
+    *speed = (double)t->bytes / (gm_now() - begun);
     return st;
 }
 

@@ -19,7 +19,7 @@ return {
     find = [[sums[c][i] = few_sum(sum[c][i]) - less[c];]],
     replace = [[sums[c][i] = few_sum(sum[c][i]);]],
     breaks = "codes of 4 bits count from 0 in products, not from -8",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
   {
@@ -27,7 +27,7 @@ return {
     find = [[if (left >= FEW_UNIT) return x;]],
     replace = [[if (left > 0) return x;]],
     breaks = "products read numbers of x behind the end of a row",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
   },
   {
@@ -35,7 +35,7 @@ return {
     find = [[int64_t end = p->units - u < per_block ? p->units - u : per_block;]],
     replace = [[int64_t end = p->units - u < per_block ? 0 : per_block;]],
     breaks = "a last group that is not full is left out of products",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .2, 33'",
   },
   {
@@ -43,7 +43,7 @@ return {
     find = [[*scale = (size > 1e-30f ? size / largest_whole : 0) + nothing;]],
     replace = [[*scale = size > 1e-30f ? size / largest_whole : 0;]],
     breaks = "NaN in x becomes numbers",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f finite",
   },
   {
@@ -60,19 +60,21 @@ return {
     breaks = "a model of few bits is exported",
     test = "spec/nn/few_bits_spec.lua -n 1 -f misspelt",
   },
-  { -- on a machine with VNNI
+  {
     name = "1003-few-bits-bytes", file = "kernels/cpu/few_bits_bytes.c",
     find = [[bytes_split(q, p->w.bits == 8 ? 128 : 8, unit);]],
     replace = [[bytes_split(q, 8, unit);]],
     breaks = "sums of products of bytes begin with what weights of 4 bits need, in those of 8 too",
+    isa = "avx512",
+    cpu = "avx512_vnni",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
-  { -- on a machine with AVX2 and without AVX-512, as the next two
+  {
     name = "1190-few-bits-words-zero", file = "kernels/cpu/few_bits_words.c",
     find = [[*begin++ = p->w.bits == 8 ? 0 : -8 * sum;]],
     replace = [[*begin++ = 0;]],
     breaks = "codes of 4 bits count from 0 in products of several rows, not from -8",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .4, 300'",
   },
   {
@@ -80,7 +82,7 @@ return {
     find = [[t / 4 * 4 + t % 2 * 16 + t % 4 / 2]],
     replace = [[t / 4 * 4 + t % 2 * 2 + t % 4 / 2]],
     breaks = "weights of 4 bits meet other numbers of x than their own",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .4, 300'",
   },
   {
@@ -88,7 +90,7 @@ return {
     find = [[else if (left == 3) words_rows(3,]],
     replace = [[else if (left == 3) words_rows(2,]],
     breaks = "the last of seven rows of x has no sums",
-    vector = true,
+    isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .7, 130'",
   },
   {

@@ -144,7 +144,7 @@ return {
   },
   {
     name = "1270-port-deadline", file = "host/observe/text_server.c",
-    find = [[bool goes_on = now() < c->ends;]],
+    find = [[bool goes_on = gm_now() < c->ends;]],
     replace = [[bool goes_on = true;]],
     breaks = "connections that say nothing keep others out for ever",
     test = "spec/train/prometheus_port_spec.lua -f nothing",

@@ -2,7 +2,8 @@
 --
 -- Failures are: a place that is not there exactly once, code that does not compile, a test that fails without the
 -- mutant too (it would prove nothing), and a test that still passes. The copy is built with one instruction set and
--- little optimisation: it is the tests that are judged here. Rows that say `vector` come last, with AVX2 beside it.
+-- little optimisation: it is the tests that are judged here. Rows that name an `isa` come last, each kind in a copy
+-- that is built with it. A row for another CPU than this machine's is skipped.
 local machine = require "ganymede.base.machine"
 local mutants = require "spec.mutants.table"
 
@@ -17,10 +18,10 @@ local function part_of(word)
   return part, parts
 end
 
---- The rows asked for: all, those whose name contains one of the words, or every n-th of these. Those of vector code
---- are a list apart.
+--- The rows asked for: all, those whose name contains one of the words, or every n-th of these -> lists by the
+--- instruction set that the copy is built with, and how many there are.
 local function choose(words)
-  local plain, vector, names, part, parts, seen = {}, {}, {}, 1, 1, 0
+  local chosen, names, part, parts, seen = { none = {}, avx2 = {}, avx512 = {} }, {}, 1, 1, 0
   for _, word in ipairs(words) do
     if part_of(word) then part, parts = part_of(word) else names[#names + 1] = word end
   end
@@ -29,11 +30,10 @@ local function choose(words)
     for _, word in ipairs(names) do take = take or row.name:find(word, 1, true) ~= nil end
     if take then
       seen = seen + 1
-      local chosen = row.vector and vector or plain
-      if seen % parts == part % parts then chosen[#chosen + 1] = row end
+      if seen % parts == part % parts then table.insert(chosen[row.isa or "none"], row) end
     end
   end
-  return plain, vector
+  return chosen, seen
 end
 
 --- The copy: { run(command) -> status, text; read(path); write(path, text) }, with its top as current folder.
@@ -125,14 +125,35 @@ local function judge(copy, row, clean, tail)
   return wrong
 end
 
+-- What a CPU must have for the tables of an instruction set (kernels/cpu/find.c), in the words of /proc/cpuinfo.
+local needs = { none = {}, avx2 = { "avx2", "fma" },
+  avx512 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" } }
+
+--- The rows whose code this machine can run. It names the others, and counts them as skipped.
+local function can_run(rows, count)
+  local able = {}
+  for _, row in ipairs(rows) do
+    local names = { unpack(needs[row.isa or "none"]) }
+    names[#names + 1] = row.cpu
+    if #machine.instruction_sets(names) == #names then
+      able[#able + 1] = row
+    else
+      print(("skipped %s: this CPU lacks %s"):format(row.name, table.concat(names, " or ")))
+      count.skipped = count.skipped + 1
+    end
+  end
+  return able
+end
+
 --- words: names of mutants, none for all; "1/2" for the first of two parts. tools: capture, tail
 --- (lua/ganymede/cli/test.lua) -> counts
 return function(words, tools)
   local count = { passed = 0, failed = 0, skipped = 0 }
-  local plain, vector = choose(words)
-  assert(#plain + #vector > 0, "no mutant has such a name; spec/mutants/table.lua says where they are")
+  local chosen, found = choose(words)
+  assert(found > 0, "no mutant has such a name; spec/mutants/table.lua says where they are")
   local copy = copy_tree(tools.capture)
-  local function judge_all(rows, isa)
+  local function judge_all(isa)
+    local rows = can_run(chosen[isa], count)
     if #rows == 0 then return end
     local status, text = copy.run(configure .. " -DGANYMEDE_CPU_ISA=" .. isa)
     if status == 0 then status, text = build(copy, true) end
@@ -147,8 +168,9 @@ return function(words, tools)
     end
   end
   local ok, why = pcall(function()
-    judge_all(plain, "none")
-    judge_all(vector, "avx2")
+    judge_all "none"
+    judge_all "avx2"
+    judge_all "avx512"
   end)
   os.execute("rm -rf -- " .. quote(copy.folder))
   if not ok then error(why, 0) end

@@ -6,7 +6,8 @@
 --       replace = [[text]],               what stands there instead
 --       also = { { file = ..., find = ..., replace = ... } }, further places, where one is not enough
 --       breaks = "...",                   what is then wrong, in words
---       vector = true,                    the place is compiled for vectors of 32 bytes and more only
+--       isa = "avx2",                     the place is compiled with these instructions only: avx2 or avx512
+--       cpu = "avx512_vnni",              what the machine must have besides, in the words of /proc/cpuinfo
 --       test = "spec/... -f PATTERN" }    arguments of `ganymede spec`, or "unit PATTERN": unit tests with such names
 --
 -- Code may move and its neighbours may change; when what `find` says changes, its mutant changes with it

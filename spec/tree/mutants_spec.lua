@@ -5,8 +5,8 @@ local tree = require "spec.support.tree"
 
 local rows = mutants.rows()
 local fields = { name = "string", file = "string", find = "string", replace = "string", breaks = "string",
-  test = "string", also = "table", vector = "boolean" }
-local optional = { also = true, vector = true, replace = true } -- replace: may be empty
+  test = "string", also = "table", isa = "string", cpu = "string" }
+local optional = { also = true, isa = true, cpu = true, replace = true } -- replace: may be empty
 
 --- Complaints about all rows: complain(row) -> nil or a text.
 local function over_rows(complain)
@@ -31,6 +31,7 @@ describe("each mutant", function()
       for field, value in pairs(row) do
         if type(value) ~= fields[field] then return "what is " .. tostring(field) .. "?" end
       end
+      if row.isa and row.isa ~= "avx2" and row.isa ~= "avx512" then return "isa is avx2 or avx512" end
       for field in pairs(fields) do
         if not optional[field] and (row[field] or "") == "" then return "lacks " .. field end
       end

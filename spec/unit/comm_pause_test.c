@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "../../host/comm/comm.h"
+#include "../../kernels/clock.h"
 #include "unit.h"
 
 static void *compute(void *context)
@@ -38,7 +39,7 @@ void gm_test_comm_pause_on_a_shared_core(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(pthread_create(&neighbour, NULL, compute, &quit), 0); /* on the same core */
     long sleeps = -slept();
-    for (int i = 0; i < 1000; i++) gm_comm_pause(gm_comm_now(), &turns); /* as if something had just come */
+    for (int i = 0; i < 1000; i++) gm_comm_pause(gm_now(), &turns); /* as if something had just come */
     sleeps += slept();
     quit = true;
     pthread_join(neighbour, NULL);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
+#include "../../clock.h"
 #include "driver.h"
 
 #define DRAIN_SECONDS 10 /* that stopped operations get to leave the device */
@@ -21,16 +22,14 @@ static void pause_a_little(unsigned *turns)
 /* How an error of the others ends a wait: what is queued runs out first, so that its memory can be used again. */
 static gm_status drain(gm_cuda *cu, gm_status st)
 {
-    char            error[1100];
-    struct timespec began, now;
-    unsigned        turns = 0;
+    char     error[1100];
+    unsigned turns = 0;
     snprintf(error, sizeof error, "%s", gm_last_error());
-    clock_gettime(CLOCK_MONOTONIC, &began);
+    const double end = gm_now() + DRAIN_SECONDS;
     do {
         if (cu->driver->cuStreamQuery(cu->stream) != CUDA_ERROR_NOT_READY) break;
         pause_a_little(&turns);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec - began.tv_sec < DRAIN_SECONDS);
+    } while (gm_now() < end);
     return gm_fail_again(st, error);
 }
 

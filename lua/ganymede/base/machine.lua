@@ -46,11 +46,12 @@ function machine.cpu_model()
   return (machine.read "/proc/cpuinfo" or ""):match "model name%s*:%s*([^\n]+)" or machine.ask "uname -m"
 end
 
---- The instruction sets the kernels are written for, as far as this CPU has them.
-function machine.instruction_sets()
+--- Those of some instruction sets that this CPU has, by the names that /proc/cpuinfo gives them -> a list of names.
+-- names: a list, or nil for those the kernels are written for.
+function machine.instruction_sets(names)
   local flags = " " .. ((machine.read "/proc/cpuinfo" or ""):match "\nflags%s*:%s*([^\n]+)" or "") .. " "
   local found = {}
-  for _, name in ipairs { "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" } do
+  for _, name in ipairs(names or { "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" }) do
     if flags:find(" " .. name .. " ", 1, true) then found[#found + 1] = name end
   end
   return found

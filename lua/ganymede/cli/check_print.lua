@@ -1,20 +1,13 @@
 --- Prints the tables of `ganymede check` from what a rehearsal found. Lines have at most 120 columns if names are short
 -- enough.
+local columns = require "ganymede.cli.columns"
 local draw = require "ganymede.schedules.draw"
 local elements = require("ganymede.nn.module").elements
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 
-local function columns(rows, indent)
-  local width = {}
-  for _, row in ipairs(rows) do
-    for i = 1, #row - 1 do width[i] = math.max(width[i] or 0, #row[i]) end
-  end
-  for _, row in ipairs(rows) do
-    local line = {}
-    for i, cell in ipairs(row) do line[i] = i < #row and cell .. (" "):rep(width[i] - #cell) or cell end
-    print((indent or "  ") .. table.concat(line, "  "))
-  end
+local function print_columns(rows)
+  for _, line in ipairs(columns.lines(rows)) do print("  " .. line) end
 end
 
 local function thousands(n)
@@ -28,7 +21,7 @@ local function print_settings(found)
   local rows = {}
   for i, row in ipairs(found.settings) do rows[i] = { row.path, options.literal(row.value), row.origin } end
   print "settings"
-  columns(rows)
+  print_columns(rows)
 end
 
 -- ---------------------------------------------------------------- modules
@@ -137,19 +130,12 @@ local function print_modules(found, verbose)
   for _, item in ipairs(list) do
     rows[#rows + 1] = { item.label == "" and "(model, loss, update)" or item.label, unpack(item.entry.cells) }
   end
-  local width = {}
-  for _, row in ipairs(rows) do
-    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #cell) end
-  end
   local saved = found.pipeline and "saves for backward of a micro-batch" or "saves for backward"
   print(found.world > 1 and ("\nmodules: bytes that this rank holds, %s, and sends in a step (a-b: each)"):format(saved)
     or ("\nmodules: bytes that it holds, and %s (a-b: each)"):format(saved))
-  for i, row in ipairs(rows) do
-    for k, cell in ipairs(row) do
-      row[k] = k == 1 and cell .. (" "):rep(width[k] - #cell) or (" "):rep(width[k] - #cell) .. cell
-    end
-    print("  " .. table.concat(row, "  "))
-    for _, line in ipairs(i > 1 and list[i - 1].entry.details or {}) do print("      " .. line) end
+  for i, line in ipairs(columns.lines(rows, columns.behind_first)) do
+    print("  " .. line)
+    for _, detail in ipairs(i > 1 and list[i - 1].entry.details or {}) do print("      " .. detail) end
   end
 end
 
@@ -164,7 +150,7 @@ local function print_peers(peers)
   end
   rows[#rows + 1] = { "in all", ("%d ranks"):format(peers.all), "" }
   print "\nranks that this rank exchanges messages with"
-  columns(rows)
+  print_columns(rows)
 end
 
 local function print_batch(found)
@@ -175,7 +161,7 @@ local function print_batch(found)
   end
   local pieces = found.batch.micro_batches
   print(pieces and ("\nthe first of %d micro-batches of a batch"):format(pieces) or "\na batch")
-  columns(rows)
+  print_columns(rows)
 end
 
 local function print_ranks(found)
@@ -183,14 +169,14 @@ local function print_ranks(found)
   local rows = {}
   for i, axis in ipairs(found.mesh) do rows[i] = { axis.name, ("%d of %d"):format(axis.coordinate, axis.size) } end
   print(("\nmesh, and where rank %d is on it (from 0)"):format(found.rank))
-  columns(rows)
+  print_columns(rows)
   print_batch(found)
   rows = {}
   for i, e in ipairs(found.sent) do
     rows[i] = { e.op, e.phase, table.concat(e.axes, "."), thousands(e.calls) .. " calls", machine.bytes(e.bytes) }
   end
   print "\nsent by this rank in a step"
-  columns(rows)
+  print_columns(rows)
   print_peers(found.peers)
 end
 
@@ -210,7 +196,7 @@ local function print_parts(p)
       ("%.3g"):format(part.flops / 1e9), backward, crossing_of(part),
       part.first == part.last and part.first or ("%d: %s to %s"):format(part.sections, part.first, part.last) }
   end
-  columns(rows)
+  print_columns(rows)
 end
 
 local function print_stages(p)
@@ -220,7 +206,7 @@ local function print_stages(p)
       stage.parameters and thousands(stage.parameters) or "", ("%.3g"):format(stage.flops / 1e9),
       ("%.4g"):format(stage.held), machine.bytes(stage.held_bytes) }
   end
-  columns(rows)
+  print_columns(rows)
 end
 
 local function print_pipeline(p)
@@ -248,11 +234,11 @@ local function print_totals(found)
   }
   if t.steps then rows[#rows + 1] = { "the run", ("%s steps"):format(thousands(t.steps)) } end
   print(found.world == 1 and "\none rank" or ("\nrank %d"):format(found.rank))
-  columns(rows)
+  print_columns(rows)
   rows = {}
   for i, place in ipairs(found.places) do rows[i] = { place.place, machine.bytes(place.peak_bytes) } end
   print "\nlargest at their peaks"
-  columns(rows)
+  print_columns(rows)
 end
 
 local printing = {}
@@ -275,7 +261,7 @@ function printing.sections(found)
   for i, s in ipairs(found.sections) do
     rows[i + 1] = { tostring(i), thousands(s.parameters), ("%.4g MFLOP"):format(s.flops / 1e6), s.name }
   end
-  columns(rows)
+  print_columns(rows)
 end
 
 return printing

@@ -7,6 +7,7 @@
 -- recipe and arguments: the same command continues a sweep that was stopped or killed.
 -- The trap: --metric, --max, --jobs and --threads are no part of the sweep's identity; they may change when it
 -- continues.
+local columns = require "ganymede.cli.columns"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
@@ -194,7 +195,6 @@ local function state_of(row)
 end
 
 local function print_table(plan, rows)
-  local print_columns = require "ganymede.cli.sweep.columns"
   local head, lines = { "", "run" }, {}
   for a, axis in ipairs(plan.axes) do head[a + 2] = axis.key:gsub("^%+", "") end
   local metric = plan.metric.group .. "." .. plan.metric.name
@@ -207,7 +207,7 @@ local function print_table(plan, rows)
     end
     lines[i] = line
   end
-  print_columns(head, lines)
+  for _, line in ipairs(columns.lines({ head, unpack(lines) }, columns.numbers)) do print(line) end
 end
 
 local function print_failures(rows)
