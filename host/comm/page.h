@@ -1,7 +1,7 @@
 /* page.h - what a rank does, in a file that it maps and that other processes of the same user read at any time, also
  * while the rank hangs (`ganymede top`).
  *
- * The rank writes with plain stores, some 20 ns a call; nobody can hold it up. A reader takes a copy, again if the rank
+ * The rank writes with plain stores; nobody can hold it up. A reader takes a copy, again if the rank
  * has written meanwhile. Times are those of gm_now(), one clock on a machine. Only programs of one build read it:
  * `size` tells. The trap: nothing in a copy is to be trusted, because the file may be anybody's work. */
 #ifndef GM_COMM_PAGE_H
