@@ -155,6 +155,7 @@ int gm_open_experts(lua_State *L);
 int gm_open_pipeline(lua_State *L);
 int gm_open_energy(lua_State *L);
 int gm_open_process(lua_State *L);
+int gm_open_live(lua_State *L);
 int gm_open_plan(lua_State *L);
 int gm_open_copy(lua_State *L);
 int gm_open_simulate(lua_State *L);

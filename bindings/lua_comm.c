@@ -335,6 +335,13 @@ static int section_end(lua_State *L)
     return 2;
 }
 
+/* comm_settle(): all that was begun before this is done */
+static int settle(lua_State *L)
+{
+    L_TRY(L, gm_comm_settle(gm_lua_comm(L)));
+    return 0;
+}
+
 /* comm_close(orderly): the end of the job on this rank. orderly: waits until all ranks have come to it. */
 static int close_comm(lua_State *L)
 {
@@ -381,6 +388,7 @@ int gm_open_comm(lua_State *L)
         GM_FUNCTION("comm_alone", alone, "on boolean"),
         GM_FUNCTION("comm_fail", fail, "code integer, text string"),
         GM_FUNCTION("comm_failure", failure, ""),
+        GM_FUNCTION("comm_settle", settle, ""),
         GM_FUNCTION("comm_section_end", section_end, "ok boolean?, text string?"),
         GM_FUNCTION("comm_epoch", epoch, ""),
         GM_FUNCTION("comm_close", close_comm, "orderly boolean?"),

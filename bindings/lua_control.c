@@ -52,6 +52,8 @@ void gm_raise_stop(lua_State *L)
     if (reason == GM_STOP_PEER) {
         if (peer) show_where(L, peer->text);
         gm_push_failure_object(L, "new_peer", peer ? peer->code : 1, peer ? peer->text : "another rank has failed");
+    } else if (reason == GM_STOP_LINE) {
+        lua_pushstring(L, "the line was stopped: it took longer than it may (--limit)");
     } else {
         lua_pushlightuserdata(L, (void *)&errors_key);
         lua_rawget(L, LUA_REGISTRYINDEX);
@@ -249,7 +251,7 @@ static int signals_watch(lua_State *L)
 /* signals_take() -> "interrupt" | "terminate" | "deadline" | "peer" | nil: what waits, which then waits no longer */
 static int signals_take(lua_State *L)
 {
-    static const char *const names[] = {NULL, "interrupt", "terminate", "deadline", "peer"};
+    static const char *const names[] = {NULL, "interrupt", "terminate", "deadline", "peer", "line"};
     lua_pushstring(L, names[gm_signals_take()]);
     return 1;
 }
@@ -263,6 +265,13 @@ static int signals_stop_requested(lua_State *L)
 static int signals_deadline(lua_State *L)
 {
     L_TRY(L, gm_signals_deadline(luaL_checknumber(L, 1)));
+    return 0;
+}
+
+/* signals_limit_line(seconds): a line of a running job that takes longer is stopped; 0: it has ended */
+static int signals_limit_line(lua_State *L)
+{
+    L_TRY(L, gm_signals_limit_line(luaL_checknumber(L, 1)));
     return 0;
 }
 
@@ -388,6 +397,7 @@ int gm_open_control(lua_State *L)
         GM_FUNCTION("signals_watch", signals_watch, ""),
         GM_FUNCTION("signals_stop_requested", signals_stop_requested, ""),
         GM_FUNCTION("signals_deadline", signals_deadline, "seconds number"),
+        GM_FUNCTION("signals_limit_line", signals_limit_line, "seconds number"),
         GM_FUNCTION("make_folders", make_folders, "path string"),
         GM_FUNCTION("make_new_folder", make_new_folder, "path string"),
         GM_FUNCTION("write_whole", write_whole, "path string, text string"),

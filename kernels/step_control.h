@@ -30,7 +30,7 @@ enum {
     GM_CONTROL_SKIPPED,    /* steps without an update so far: Adam's t leaves them out */
     GM_CONTROL_HALTED,     /* 1: until the host clears it there are no updates */
     GM_CONTROL_CAUSE,      /* GM_CAUSE_* of the last decision */
-    GM_CONTROL_ASKED,      /* ranks that were asked to stop */
+    GM_CONTROL_ASKED,      /* the sum of what ranks were asked for (lua/ganymede/train/engine_update.lua) */
     GM_CONTROL_TARGETS,    /* of the step; written by the host or by other ops, never here */
     GM_CONTROL_SIZE
 };

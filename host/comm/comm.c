@@ -120,14 +120,19 @@ int         gm_comm_world(const gm_comm *c) { return c->world; }
 bool        gm_comm_has_data(const gm_comm *c) { return c->transport->has_data; }
 const char *gm_comm_transport(const gm_comm *c) { return c->transport->name; }
 
-void     gm_comm_set_timeout(gm_comm *c, double seconds) { c->timeout = seconds; }
-double   gm_comm_timeout(const gm_comm *c) { return c->timeout; }
-void     gm_comm_set_checked(gm_comm *c, bool on) { c->checked = on; }
-void     gm_comm_set_alone(gm_comm *c, bool on) { c->alone = on; }
-void     gm_comm_set_phase(gm_comm *c, gm_phase phase) { c->phase = phase; }
+void   gm_comm_set_timeout(gm_comm *c, double seconds) { c->timeout = seconds; }
+double gm_comm_timeout(const gm_comm *c) { return c->timeout; }
+void   gm_comm_set_checked(gm_comm *c, bool on) { c->checked = on; }
+void   gm_comm_set_alone(gm_comm *c, bool on) { c->alone = on; }
+void   gm_comm_set_phase(gm_comm *c, gm_phase phase)
+{
+    c->phase = phase;
+    if (c->page) c->page->phase = phase;
+}
 gm_phase gm_comm_get_phase(const gm_comm *c) { return c->phase; }
 void     gm_comm_set_place(gm_comm *c, const char *const *path) { c->place = path; }
 void     gm_comm_set_note(gm_comm *c, gm_note *note) { c->note = note; }
+void     gm_comm_set_page(gm_comm *c, gm_page *page) { c->page = page; }
 
 const char *gm_comm_place(const gm_comm *c) { return c->place && *c->place ? *c->place : ""; }
 

@@ -96,6 +96,9 @@ gm_phase gm_comm_get_phase(const gm_comm *c);
 void gm_comm_set_place(gm_comm *c, const char *const *path);
 /* Sets where the comm writes its last call; NULL: nowhere. The caller keeps the note alive. */
 void gm_comm_set_note(gm_comm *c, gm_note *note);
+/* The same for what this rank does (page.h). */
+struct gm_page;
+void gm_comm_set_page(gm_comm *c, struct gm_page *page);
 /* Sets a function that every wait calls now and then; when it returns true the wait returns GM_EINTERRUPT (Ctrl-C, a
  * time limit, a request of the supervisor). */
 void gm_comm_set_interrupt(gm_comm *c, bool (*asked)(void *context), void *context);
@@ -203,6 +206,9 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c);
  * heard of another's failure (GM_EPEER) may pass ok = true. text: this rank's message if it is not ok. *failed: the
  * number of ranks that were not ok; *first: the lowest of them, or -1. */
 gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first);
+/* Waits until all that was begun before is done, so that a section which may fail abandons none of it; collective over
+ * all ranks, which stand at the same place of the program. */
+gm_status gm_comm_settle(gm_comm *c);
 
 /* The number of sections whose operations were abandoned; the same on every rank. When it changes, callers must forget
  * what they remember of messages between ranks. */

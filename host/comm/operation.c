@@ -320,6 +320,7 @@ static void enter(gm_pending *p)
     }
     snprintf(p->record.place, sizeof p->record.place, "%s", gm_comm_place(c));
     leave_note(p);
+    if (c->page && !p->silent) gm_page_called(c->page, p);
     p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
     p->account = p->silent ? &c->silent : &g->account[p->call][c->phase];
     p->account->calls++;
@@ -434,7 +435,9 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     c->waiting = p->record;
     c->waiting_group = p->group->name;
     c->charged = true;
+    if (c->page) gm_page_waits(c->page, p, began);
     gm_status st = gm_pending_wait_until(p, is_done);
+    if (c->page) gm_page_waits(c->page, NULL, 0);
     c->charged = charged;
     c->waiting = outer;
     c->waiting_group = outer_group;

@@ -156,4 +156,20 @@ gm_status gm_comm_leave(gm_comm *c)
     return wait_for(c, all_left, left, "the end of the program");
 }
 
+static bool nothing_is_under_way(gm_comm *c)
+{
+    for (const gm_pending *p = c->under_way; p; p = p->next)
+        if (!p->done && !p->given_up) return false; /* what was given up never ends */
+    return true;
+}
+
+static bool nobody(gm_comm *c, int rank) { return (void)c, (void)rank, false; }
+
+gm_status gm_comm_settle(gm_comm *c)
+{
+    if (c->world == 1 || !c->transport->has_data) return GM_OK;
+    GM_TRY(gm_lanes_drain(c));
+    return wait_for(c, nothing_is_under_way, nobody, "what was begun before");
+}
+
 uint64_t gm_comm_epoch(const gm_comm *c) { return c->epoch; }

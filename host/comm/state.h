@@ -4,6 +4,7 @@
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
  *     flight.c      the record of what was called               notice.c      notices, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
+ *     page.c        what a rank does, for other processes
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
  *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
@@ -16,6 +17,7 @@
 #include "../../kernels/device.h"
 #include "../../kernels/journal.h"
 #include "comm.h"
+#include "page.h"
 #include "transport.h"
 
 /* The calls, by their names in reports. */
@@ -34,17 +36,6 @@ typedef enum gm_collective {
 /* ---- flight.c: the record of calls ---- */
 
 #define GM_FLIGHT_RING 4096
-#define GM_PLACE_ROOM  96
-
-/* One call. Sent to other ranks as these bytes, since all run the same build. -1: does not apply. */
-typedef struct gm_call_record {
-    uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or channel of a group */
-    uint64_t history;              /* hash of those calls */
-    int32_t  call, dtype, reduction, root, dim, join;
-    int32_t  ndim;
-    int64_t  shape[GM_MAX_DIMS];
-    char     place[GM_PLACE_ROOM];
-} gm_call_record;
 
 typedef struct gm_flight_entry {
     gm_call_record record;
@@ -321,6 +312,7 @@ struct gm_comm {
     gm_account      silent;    /* of what is in no account */
     gm_flight      *flight;
     gm_note        *note;    /* NULL: nobody reads it */
+    gm_page        *page;    /* the same */
     gm_trace       *trace;   /* NULL: nobody asked */
     gm_journal     *journal; /* the same */
 };

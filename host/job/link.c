@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 static struct {
     int                   fd, rank;
     gm_note              *note;
+    char                  folder[112];
     bool                  open, ended; /* ended: the supervisor knows how */
     volatile sig_atomic_t failed;      /* peer is filled */
     volatile sig_atomic_t early;       /* a stop that came when nobody handled stops */
@@ -77,6 +79,8 @@ gm_status gm_link_open(const char *path, int rank, gm_note *note)
     GM_TRY(gm_wire_connect(path, &self.fd));
     self.rank = rank;
     self.note = note;
+    const char *slash = strrchr(path, '/');
+    if (slash) snprintf(self.folder, sizeof self.folder, "%.*s", (int)(slash - path), path);
     self.open = true;
     gm_where_open(rank);
     sigemptyset(&action.sa_mask);
@@ -88,7 +92,8 @@ gm_status gm_link_open(const char *path, int rank, gm_note *note)
     return GM_OK;
 }
 
-gm_note *gm_link_note(void) { return self.note; }
+gm_note    *gm_link_note(void) { return self.note; }
+const char *gm_link_folder(void) { return self.folder[0] ? self.folder : NULL; }
 
 void gm_link_joined(void)
 {

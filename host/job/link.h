@@ -16,8 +16,9 @@ typedef struct gm_link_peer {
 
 /* Connects this process as this rank to the supervisor at `path`. keeper.c calls it in the rank's process, which shares
  * the note with the keeper. */
-gm_status gm_link_open(const char *path, int rank, gm_note *note);
-gm_note  *gm_link_note(void); /* NULL: no supervisor started this process */
+gm_status   gm_link_open(const char *path, int rank, gm_note *note);
+gm_note    *gm_link_note(void);   /* NULL: no supervisor started this process */
+const char *gm_link_folder(void); /* the private folder of the job; NULL: no supervisor started this process */
 /* Tells the supervisor that this rank has joined the others. */
 void gm_link_joined(void);
 /* The rank of this process; -1: no supervisor started it. */

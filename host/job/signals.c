@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 #include "output.h"
 
@@ -23,8 +24,12 @@ static struct {
     void (*notify)(void *context);
     void                 *context;
     struct sigaction      before[N_HANDLED];
-    volatile sig_atomic_t armed, pending, terminate, asked, late;
+    volatile sig_atomic_t armed, pending, terminate, asked, late, in_line;
+    bool                  timed; /* line_timer is there */
+    timer_t               line_timer;
 } self;
+
+static int line_signal(void) { return SIGRTMIN + 4; }
 
 static void interrupt(gm_stop reason)
 {
@@ -80,9 +85,17 @@ bool gm_signals_pass_on(pthread_t thread, int signal_number)
     return elsewhere;
 }
 
+static void on_line_limit(void)
+{
+    if (!self.in_line || self.pending) return;
+    self.pending = GM_STOP_LINE;
+    if (self.armed) self.notify(self.context);
+}
+
 static void take(int signal_number)
 {
-    if (signal_number == SIGINT) on_interrupt();
+    if (signal_number == line_signal()) on_line_limit();
+    else if (signal_number == SIGINT) on_interrupt();
     else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate();
     else on_deadline();
 }
@@ -124,6 +137,8 @@ void gm_signals_close(void)
 {
     if (!self.open) return;
     gm_signals_deadline(0);
+    if (self.timed) timer_delete(self.line_timer);
+    self.timed = false;
     for (int i = 0; i < N_HANDLED; i++) sigaction(handled[i], &self.before[i], NULL);
     gm_output_close();
     self.open = false;
@@ -162,8 +177,31 @@ bool gm_signals_raise(gm_stop reason)
         gm_output_limit();
         if (first && self.asked) return true;
     }
-    interrupt(self.pending ? (gm_stop)self.pending : reason);
+    bool keeps = self.pending && self.pending != GM_STOP_LINE;
+    interrupt(keeps ? (gm_stop)self.pending : reason);
     return true;
+}
+
+/* The timer of this process is made once. An old expiry that comes late finds another line, or none. */
+gm_status gm_signals_limit_line(double seconds)
+{
+    struct sigaction  action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    struct sigevent   event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = line_signal()};
+    struct itimerspec limit = {.it_value.tv_sec = (time_t)seconds,
+                               .it_value.tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
+    if (!(seconds >= 0 && seconds <= 86400))
+        return GM_FAIL(GM_EINVAL, "a limit of %g seconds for a line: give 0 to a day", seconds);
+    self.in_line = 0;
+    if (self.pending == GM_STOP_LINE) self.pending = GM_STOP_NONE;
+    if (!self.timed) {
+        sigemptyset(&action.sa_mask);
+        sigaction(line_signal(), &action, NULL);
+        self.timed = timer_create(CLOCK_MONOTONIC, &event, &self.line_timer) == 0;
+    }
+    if (!self.timed || timer_settime(self.line_timer, 0, &limit, NULL))
+        return GM_FAIL(GM_EINVAL, "cannot limit the time of a line: %s", strerror(errno));
+    self.in_line = seconds > 0;
+    return GM_OK;
 }
 
 gm_status gm_signals_deadline(double seconds)

@@ -21,6 +21,7 @@ typedef enum gm_stop {
     GM_STOP_TERMINATE,
     GM_STOP_DEADLINE,
     GM_STOP_PEER, /* another rank has failed (link.h) */
+    GM_STOP_LINE, /* a line that runs in a job has used up its time; gives way to any other stop */
 } gm_stop;
 
 /* Installs the handlers. notify(context) runs in the signal handler, while armed. With `patient`, no number of SIGINTs
@@ -45,6 +46,10 @@ bool gm_signals_stop_requested(void);
 bool gm_signals_raise(gm_stop reason);
 /* Sets the deadline: an interrupt after so many seconds; 0: none. GM_EINVAL: negative, or more than a year. */
 gm_status gm_signals_deadline(double seconds);
+
+/* Interrupts a line (GM_STOP_LINE) after so many seconds; 0: the line has ended, and a stop of this kind that waits is
+ * forgotten. GM_EINVAL: negative, or more than a day; the system has no timer. */
+gm_status gm_signals_limit_line(double seconds);
 
 /* Sleeps until fd is readable. Returns 1: it is; 0: an interrupt is pending; -1: it failed. */
 int gm_signals_wait_readable(int fd);

@@ -5,13 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "../../kernels/clock.h"
-#include "../files/files.h"
 #include "keeper.h"
 #include "supervise_state.h"
 
@@ -49,20 +46,11 @@ static void blame_launcher(gm_supervisor *job)
     look_at_launcher(job);
 }
 
-/* Where the user wants temporary files, else in memory: what MPI shares between ranks lies there too. */
+/* What MPI shares between ranks lies there too. */
 static gm_status open_folder(gm_supervisor *job)
 {
-    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
-    uint64_t    drawn;
-    char        name[sizeof job->folder], last[7] = "";
-    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
-        return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
-    for (int i = 0; i < 6; i++, drawn /= 36) last[i] = "0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36];
-    snprintf(name, sizeof name, "%s/ganymede-%s", access(base, W_OK) ? "/tmp" : base, last);
-    GM_TRY(gm_sweeper_start(&job->sweeper, name));
-    if (mkdir(name, 0700)) return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
-    memcpy(job->folder, name, sizeof name);
-    snprintf(job->address, sizeof job->address, "%s/supervisor", job->folder);
+    GM_TRY(gm_job_folder_make(&job->folder, true));
+    snprintf(job->address, sizeof job->address, "%s/supervisor", job->folder.path);
     return gm_wire_listen(job->address, &job->listener);
 }
 
@@ -70,7 +58,7 @@ static gm_status open_folder(gm_supervisor *job)
 static gm_status start_launcher(gm_supervisor *job)
 {
     size_t       n = 0, given = 0;
-    const size_t room = sizeof job->folder + 100;
+    const size_t room = sizeof job->folder.path + 100;
     char *const *e = job->options.environment, *const *f = job->options.folders;
     while (e && e[given]) given++;
     while (f && f[n]) n++;
@@ -81,11 +69,11 @@ static gm_status start_launcher(gm_supervisor *job)
         for (size_t i = 0; i < given; i++) list[i] = e[i];
         for (size_t i = 0; i < n; i++) {
             list[given + i] = text + i * room;
-            snprintf(list[given + i], room, "%s=%s", f[i], job->folder);
+            snprintf(list[given + i], room, "%s=%s", f[i], job->folder.path);
         }
         list[given + n] = text + n * room;
         snprintf(list[given + n], room, "%s=%s", GM_SUPERVISOR, job->address);
-        st = gm_process_start(&job->launcher, job->options.argv, list, job->sweeper.alive);
+        st = gm_process_start(&job->launcher, job->options.argv, list, job->folder.sweeper.alive);
     }
     free(list);
     free(text);
@@ -488,8 +476,7 @@ void gm_supervisor_free(gm_supervisor *job)
     gm_process_end(&job->launcher, LAUNCHER_GRACE);
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);
-    if (job->folder[0]) gm_remove_tree(job->folder);
-    gm_sweeper_end(&job->sweeper);
+    gm_job_folder_remove(&job->folder);
     free(job->ranks);
     free(job->joining);
     free(job->text);

@@ -2,10 +2,10 @@
 #ifndef GM_SUPERVISE_STATE_H
 #define GM_SUPERVISE_STATE_H
 
+#include "folder.h"
 #include "lines.h"
 #include "process.h"
 #include "supervise.h"
-#include "sweeper.h"
 #include "wire.h"
 
 #define AGREE_SECONDS 0.3 /* the time in which other ranks may fail in the same way, before the failure is told */
@@ -29,9 +29,9 @@ typedef struct member {
 
 struct gm_supervisor {
     gm_supervisor_options options;
-    char                  folder[96], address[112];
+    gm_job_folder         folder;
+    char                  address[112];
     int                   listener;
-    gm_sweeper            sweeper; /* of the folder */
     gm_process            launcher;
     member               *ranks;
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */

@@ -33,18 +33,21 @@ gm_status gm_wire_listen(const char *path, int *fd)
     return GM_OK;
 }
 
-gm_status gm_wire_connect(const char *path, int *fd)
+gm_status gm_wire_connect_within(const char *path, struct timeval limit, int *fd)
 {
     struct sockaddr_un address;
     GM_TRY(open_socket(path, fd, &address));
+    setsockopt(*fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect and send */
     if (connect(*fd, (struct sockaddr *)&address, sizeof address)) {
-        gm_status st = GM_FAIL(GM_EIO, "the supervisor does not answer at %s: %s", path, strerror(errno));
+        gm_status st = GM_FAIL(GM_EIO, "nobody answers at %s: %s", path, strerror(errno));
         close(*fd);
         *fd = -1;
         return st;
     }
     return GM_OK;
 }
+
+gm_status gm_wire_connect(const char *path, int *fd) { return gm_wire_connect_within(path, (struct timeval){0}, fd); }
 
 int gm_wire_accept(int fd) { return accept4(fd, NULL, NULL, SOCK_CLOEXEC); }
 

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include "../../kernels/status.h"
 
@@ -55,6 +56,8 @@ typedef struct gm_packet {
  * socket. */
 gm_status gm_wire_listen(const char *path, int *fd);
 gm_status gm_wire_connect(const char *path, int *fd);
+/* The same for a listener that may not be a supervisor: waits so long at most, in sends too; 0: for ever. */
+gm_status gm_wire_connect_within(const char *path, struct timeval limit, int *fd);
 /* The next connection, which the caller closes; -1: there is none. */
 int gm_wire_accept(int fd);
 

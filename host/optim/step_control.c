@@ -152,12 +152,11 @@ gm_status gm_control_add_number(gm_control *c, double part)
 
 void gm_control_forget(gm_control *c) { c->has_loss = false; }
 
-gm_status gm_control_loss(gm_control *c, bool asked, gm_tensor **out)
+gm_status gm_control_loss(gm_control *c, double asked, gm_tensor **out)
 {
-    double flag = asked;
     if (!c->has_loss) GM_TRY(fill(c->device, c->sum, 0));
     c->has_loss = true;
-    if (gm_tensor_data(c->asked)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->asked), &flag, sizeof flag));
+    if (gm_tensor_data(c->asked)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->asked), &asked, sizeof asked));
     *out = c->loss;
     return GM_OK;
 }

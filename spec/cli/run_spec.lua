@@ -393,7 +393,7 @@ describe("the command line", function()
   end)
 
   for words, part in pairs {
-    ["rnu"] = "did you mean 'run'?", ["attach"] = "reserved name", ["--steps"] = "expected a verb",
+    ["rnu"] = "did you mean 'run'?", ["atach"] = "did you mean 'attach'?", ["--steps"] = "expected a verb",
     ["run"] = "missing argument 'recipe'", ["help rnu"] = "did you mean 'run'?",
   } do
     it("ends with status 2 for: " .. words, function()

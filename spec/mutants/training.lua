@@ -140,8 +140,8 @@ if not known and not has_own(state, joined(path, key)) then
   },
   {
     name = "085-stop-alone", file = "lua/ganymede/train/engine_update.lua",
-    find = [[self.stop_asked = self.stop_asked or numbers.asked > 0]],
-    replace = [[self.stop_asked = self.stop_requested and self.stop_requested() or false]],
+    find = [[  hear(self, numbers.asked)]],
+    replace = [[  self.stop_asked = self.stop_requested and self.stop_requested() or false]],
     breaks = "a rank that is asked to stop does not tell the others",
     test = "spec/train/ranks_spec.lua",
   },

@@ -168,6 +168,25 @@ describe("the trainer", function()
 end)
 
 describe("hooks", function()
+  it("are added to a run that goes on, and removed from it, begun and ended", function()
+    local trainer, train = build { batches = 6 }
+    local said, late = {}, { name = "Late", needs_output = false }
+    for _, point in ipairs { "after_hook_is_attached", "before_train", "after_train_iter", "after_train" } do
+      late[point] = function(_, t, output) said[#said + 1] = point .. " " .. t.step .. (output and " output" or "") end
+    end
+    local function change(_, t)
+      if t.step == 2 then
+        assert.equal(late, t:add_hook(late))
+        assert.error_matches(function() t:add_hook(late) end, "there already")
+      end
+      if t.step == 4 then assert.equal(1, t:remove_hook "Late") end
+    end
+    trainer:fit { train_dataloader = train, epochs = 1, hooks = { { before_train_iter = change } } }
+    assert.same({ "after_hook_is_attached 2", "before_train 2", "after_train_iter 3", "after_train_iter 4",
+      "after_train 4" }, said)
+    assert.equal(0, trainer:remove_hook "Late")
+  end)
+
   it("AccuracyHook counts right answers, of training and test", function()
     local trainer, train, test = build()
     local right = 0

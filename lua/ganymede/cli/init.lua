@@ -14,9 +14,9 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "sweep", "report", "check", "simulate", "plan", "bench", "repl", "spec", "test", "tokenize",
-              "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
-cli.reserved = { "attach" }
+cli.verbs = { "run", "sweep", "attach", "top", "report", "check", "simulate", "plan", "bench", "repl", "spec",
+              "test", "tokenize", "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
+cli.reserved = {}
 
 local function has(list, name)
   for _, entry in ipairs(list) do

@@ -21,7 +21,8 @@ function verb.arguments(parser)
   parser:option("--seed", "seed of random numbers"):argname "N":convert(session.integer(0)):default "1024"
 end
 
-local function history_file()
+--- The file of the history; nil: none.
+function verb.history_file()
   local given = os.getenv "GANYMEDE_HISTORY"
   if given then return given ~= "" and given or nil end
   local home = os.getenv "HOME"
@@ -39,7 +40,7 @@ local function interact()
   io.stdout:setvbuf "line" -- whoever reads a pipe sees what a line prints while it runs
   fill_globals(_G)
   local complete = require("ganymede.repl.complete").line
-  local terminal = core.terminal_open(history_file(), complete)
+  local terminal = core.terminal_open(verb.history_file(), complete)
   local repl = require "ganymede.repl" { terminal = terminal }
   if terminal:is_interactive() then
     local device = core.device()
@@ -69,7 +70,7 @@ function verb.run(args)
   if not several and one then session.open_device(args) end
   core.signals_open(errors, true, not several)
   return failure.protect(core.signals_close, function()
-    if several then return require("ganymede.repl.ranks").interact(args, history_file()) end
+    if several then return require("ganymede.repl.ranks").interact(args, verb.history_file()) end
     if one then return interact() end
     return serve(args)
   end)

@@ -21,6 +21,7 @@ local attempts = require "ganymede.job.attempts"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
+local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
@@ -114,7 +115,11 @@ local function make_context(args, run, folder, settings, about_restarts)
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
     trace = args.trace, profile = args.profile, step_file = args.step_file,
     stop_requested = core.signals_stop_requested }
-  function context.out() return folder:open() end
+  function context.out()
+    local path = folder:open()
+    live.tell { name = folder.name, folder = path }
+    return path
+  end
   function context.begin(step)
     folder:begin(step)
     if not about_restarts then return end
@@ -264,6 +269,9 @@ local function write_stats(args, about, ok, err)
   log.warn("cannot write --stats %s: %s", args.stats, written)
 end
 
+-- Requests of `ganymede attach` load what runs lines only when the first one comes.
+local function serve(...) return require "ganymede.repl.attached"(...) end
+
 -- A user wants to know before the run, not after it, that a file cannot be written.
 local function check_files(args)
   for _, flag in ipairs { "stats", "trace", "profile", "step_file" } do
@@ -280,7 +288,9 @@ local function run(args)
     verb.refuse_unserved(args)
     launcher.connect(args)
     if core.rank() == 0 then check_files(args) end
-    run_recipe(args, about)
+    live.handle = serve
+    live.open { recipe = args.recipe }
+    failure.protect(live.close, run_recipe, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
   local function after(ok, err)

@@ -1,6 +1,12 @@
---- PrometheusHook keeps a file with the state of the run, as Prometheus' node_exporter reads it (textfile collector).
+--- PrometheusHook shows the state of the run to Prometheus: in a file, as node_exporter reads it (textfile collector),
+-- or over HTTP on a port of this machine.
 --
 --     hooks = { { type = "PrometheusHook", file = "/var/lib/node_exporter/gpt.prom", labels = { job = "gpt" } } }
+--     hooks = { { type = "PrometheusHook", port = 9400 } }     -- http://127.0.0.1:9400/metrics; 0: any free port
+--
+-- A thread of rank 0 answers on the port (host/observe/text_server.h), also while a step runs, with what was known a
+-- second ago or later. A port that cannot be had ends the run before its first step. With a port alone there is no
+-- file.
 --
 -- The file is replaced whole, at most every `seconds`, after evaluations and at the end; the name of the file that is
 -- written beside it does not end in .prom. Rank 0 writes. A file that cannot be replaced is said once, and training
@@ -15,6 +21,8 @@ local prometheus = require "ganymede.observe.prometheus"
 local PrometheusHook = base.class("PrometheusHook", {
   file = { type = "string", optional = true, doc = "the file, whose name ends in .prom; default: metrics.prom in the "
     .. "run's folder" },
+  port = { type = "integer", min = 0, max = 65535, optional = true, doc = "the port of 127.0.0.1 at which the metrics "
+    .. "are served; 0: one that is free, which is told" },
   seconds = { type = "number", min = 0, default = 10, doc = "the seconds between two writes, at least" },
   labels = { type = "table", default = {}, doc = "more labels of every metric, texts by name" },
 }, { priority = 11, needs_output = false, needs_loss = false, saves = true })
@@ -31,14 +39,31 @@ function PrometheusHook:build(opt)
   end
 end
 
+local TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+-- Serves the metrics on a port.
+local function listen(self)
+  local ok, server = failure.try(core.text_server, self.opt.port, "/metrics", TYPE)
+  if not ok then failure(2, "PrometheusHook: %s", failure.text(server)) end
+  self.server = server
+  log.info("PrometheusHook: http://127.0.0.1:%d/metrics", server:port())
+end
+
 function PrometheusHook:before_train(trainer)
-  local path = self.opt.file or base.folder(self, trainer, "file") .. "/metrics.prom"
+  local wants_file = self.opt.file or not self.opt.port
+  local path = self.opt.file or wants_file and base.folder(self, trainer, "file") .. "/metrics.prom" or nil
   if core.rank() > 0 then return end
-  local ok, why = core.check_writable(path)
+  local ok, why = true, nil
+  if path then ok, why = core.check_writable(path) end
   if not ok then failure(2, "PrometheusHook: %s", why) end
-  self.path, self.told, self.tokens, self.last = path, -math.huge, 0, {}
+  self.shows, self.path, self.tokens, self.last = true, path, 0, {}
+  self.told, self.served = -math.huge, -math.huge
   self.labels = { run = trainer.settings and trainer.settings.name or "run" }
   for name, text in pairs(self.opt.labels) do self.labels[name] = text end
+  if self.opt.port then
+    listen(self)
+    self:show(trainer, 1)
+  end
 end
 
 -- The metrics of the run as a list. running: 1 or 0.
@@ -67,26 +92,46 @@ local function metrics_of(self, trainer, running)
   return list
 end
 
-local function write(self, trainer, running)
-  if not self.path then return end
-  self.told = core.now()
-  local ok, why = failure.try(core.write_whole, self.path, prometheus.text(metrics_of(self, trainer, running),
-    self.labels))
+local function write(self, text)
+  local ok, why = failure.try(core.write_whole, self.path, text)
   if not ok and not self.said then log.warn("PrometheusHook: %s; training goes on", failure.text(why)) end
   self.said = not ok
 end
 
-function PrometheusHook:after_train_loss(trainer, step)
-  if not self.path then return end
-  self.last, self.tokens = step, self.tokens + (step.tokens or 0)
-  if core.now() - self.told >= self.opt.seconds then write(self, trainer, 1) end
+local SERVED = 1 -- seconds after which what the port serves is made anew
+
+--- Shows the metrics. running: 1 or 0; only_due: only where it is time for it.
+function PrometheusHook:show(trainer, running, only_due)
+  local now = core.now()
+  local file = self.path and not (only_due and now - self.told < self.opt.seconds)
+  local port = self.server and not (only_due and now - self.served < math.min(SERVED, self.opt.seconds))
+  if not (file or port) then return end
+  local text = prometheus.text(metrics_of(self, trainer, running), self.labels)
+  if port then
+    self.served = now
+    self.server:set(text)
+  end
+  if file then
+    self.told = now
+    write(self, text)
+  end
 end
 
-function PrometheusHook:after_test(trainer) write(self, trainer, 1) end
+function PrometheusHook:after_train_loss(trainer, step)
+  if not self.shows then return end
+  self.last, self.tokens = step, self.tokens + (step.tokens or 0)
+  self:show(trainer, 1, true)
+end
+
+function PrometheusHook:after_test(trainer)
+  if self.shows then self:show(trainer, 1) end
+end
 
 function PrometheusHook:after_train(trainer)
-  write(self, trainer, 0)
-  self.path = nil
+  if not self.shows then return end
+  self:show(trainer, 0)
+  if self.server then self.server:close() end
+  self.shows, self.path, self.server = nil, nil, nil
 end
 
 return PrometheusHook

@@ -23,8 +23,8 @@ local VALUE = 1
 
 -- ---------------------------------------------------------------- a rank
 
--- Makes a file that keeps what is written. Its method `text` returns the text and empties the file.
-local function collector()
+--- Makes a file that keeps what is written. Its method `text` returns the text and empties the file.
+function repl_ranks.collector()
   local parts = {}
   local file = { flush = function() end }
   function file:write(...)
@@ -90,7 +90,7 @@ end
 
 --- The main loop of a rank: it runs what the front end sends -> the exit status.
 function repl_ranks.serve(globals)
-  local out = collector()
+  local out = repl_ranks.collector()
   local repl = repl_class { out = out, err = out, globals = globals }
   local code
   while true do
@@ -173,16 +173,23 @@ local function ranks_in(text, count)
   return list
 end
 
-local function run(front, text)
+--- Reads "@0,2-3 line" -> the line, the list of ranks; "line" -> the line, nil; or nil and what is wrong.
+function repl_ranks.chosen(text, count)
   local named, rest = text:match "^%s*@([%d,-]+)%s+(.*)$"
-  local ranks, wrong
-  if named then ranks, wrong = ranks_in(named, front.count) end
-  if named and (not ranks or #ranks == 0) then
-    front:say("there is no rank %s; they are 0 to %d", tostring(wrong or named), front.count - 1)
+  if not named then return text, nil end
+  local ranks, wrong = ranks_in(named, count)
+  if ranks and #ranks > 0 then return rest, ranks end
+  return nil, ("there is no rank %s; they are 0 to %d"):format(tostring(wrong or named), count - 1)
+end
+
+local function run(front, text)
+  local rest, ranks = repl_ranks.chosen(text, front.count)
+  if not rest then
+    front:say("%s", ranks)
     return nil
   end
   if text:match "^%s*:q%s*$" or text:match "^%s*:quit%s*$" then return 0 end
-  if not ask(front, ranks, ranks and ALONE or RUN, rest or text) then return 143 end
+  if not ask(front, ranks, ranks and ALONE or RUN, rest) then return 143 end
   local answers = {}
   for i = 0, front.count - 1 do answers[i] = select(2, front.job:answer(i)) end
   for _, line in ipairs(repl_ranks.folded(answers, front.count)) do front:say("%s", line) end

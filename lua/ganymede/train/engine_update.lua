@@ -9,6 +9,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local lent = require "ganymede.train.lent"
+local live = require "ganymede.job.live"
 local ranks = require "ganymede.job.ranks"
 local stage_gradients = require "ganymede.train.stage_gradients"
 
@@ -86,13 +87,24 @@ local function end_step(self)
   phase "other"
 end
 
--- Sums over the ranks what all must know before the decision: the loss, and whether a rank was asked to stop.
+-- What one rank was asked for, in the sum over all: 1 is a stop, this a request of another process, which rank 0 alone
+-- hears (ganymede.job.live). A job has fewer ranks.
+local REQUEST = 2 ^ 20
+
+-- Takes in what ranks were asked for.
+local function hear(self, asked)
+  self.stop_asked = self.stop_asked or asked % REQUEST > 0
+  self.requests_wait = self.requests_wait or asked >= REQUEST
+end
+
+-- Sums over the ranks what all must know before the decision: the loss, and what ranks were asked for.
 local function agree(self)
-  local asked = self.stop_requested and self.stop_requested() or false
+  local asked = (self.stop_requested and self.stop_requested() and 1 or 0) + (live.waiting() and REQUEST or 0)
   if core.world() > 1 then
     core.comm_all_reduce(self.control:loss(asked), core.comm_group(), "sum")
   else
-    self.stop_asked = asked
+    self.stop_asked = false
+    hear(self, asked)
   end
 end
 
@@ -111,7 +123,7 @@ end
 
 -- Counts what the device decided in a step, or ends the run.
 local function judge(self, entry, numbers)
-  self.stop_asked = self.stop_asked or numbers.asked > 0
+  hear(self, numbers.asked)
   if self.optimizer.set_skipped then self.optimizer:set_skipped(numbers.skipped) end
   if numbers.cause == 1 then self.known.not_finite = self.known.not_finite + 1 end
   if numbers.halted == 0 then return end
@@ -140,6 +152,14 @@ local function update(self, numbers)
     return
   end
   if self.gathers then core.reducer_gather(self.reducer) end
+end
+
+-- Between two steps of a loop without a trainer: what others see of the run, and what they ask.
+local function at_border(self)
+  if self.has_trainer then return end
+  self.samples_made = (self.samples_made or 0) + self.samples
+  live.step(self.steps_done, self.samples_made, 0)
+  self:serve_requests { engine = self }
 end
 
 local function new_entry(self, told)
@@ -215,7 +235,16 @@ function Engine:step(told)
     decide(self)
     step_at_once(self, entry)
   end
+  at_border(self)
   return true
+end
+
+--- For trainers: serves the requests of other processes, if the last agreement said that there are some. subject: that
+-- of live.serve. Collective.
+function Engine:serve_requests(subject)
+  if not self.requests_wait then return end
+  self.requests_wait = false
+  live.serve(subject)
 end
 
 --- For ganymede.train.graph: queues the decision and the update of a step that has all its gradients, and does not
@@ -233,6 +262,7 @@ function Engine:count_step(samples, told)
   local entry = new_entry(self, told)
   self.optimizer:set_steps(entry.updates + 1)
   step_ahead(self, entry)
+  at_border(self)
 end
 
 --- Sets the number of steps made so far, when a run resumes; and the number of updates, if some steps made none.

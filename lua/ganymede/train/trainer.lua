@@ -18,6 +18,7 @@ local failure = require "ganymede.base.failure"
 local hooks_base = require "ganymede.hooks.base"
 local join = require "ganymede.data.join"
 local lent = require "ganymede.train.lent"
+local live = require "ganymede.job.live"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
@@ -130,6 +131,41 @@ local function output_needed(self)
   return false
 end
 
+-- What the steps do for the hooks.
+local function settle_needs(self) self.keep_output, self.waits = output_needed(self), loss_needed(self) end
+
+--- Adds a hook (an object, a class, or { type = NAME, and options }) to a run that goes on, between two steps; all
+-- ranks must. The points after_hook_is_attached and before_train of it are called. Returns the hook.
+function Trainer:add_hook(hook)
+  local object = hooks_base.check(registry.hooks:build(hook))
+  for _, other in ipairs(self.hooks) do
+    if other == object then error("this hook is there already", 2) end
+  end
+  self:settle()
+  local list = { unpack(self.hooks) }
+  list[#list + 1] = object
+  self.hooks = sorted(list)
+  settle_needs(self)
+  call_hook(self, object, "after_hook_is_attached")
+  call_hook(self, object, "before_train")
+  return object
+end
+
+--- Removes the hooks of that name, between two steps; all ranks must. The point after_train of each is called, so that
+-- it ends what it has begun. Returns how many they were.
+function Trainer:remove_hook(name)
+  self:settle()
+  local list, removed = {}, {}
+  for _, hook in ipairs(self.hooks) do
+    local to = hook.name == name and removed or list
+    to[#to + 1] = hook
+  end
+  self.hooks = list
+  settle_needs(self)
+  for _, hook in ipairs(removed) do call_hook(self, hook, "after_train") end
+  return #removed
+end
+
 -- ---------------------------------------------------------------- training
 
 -- Returns what is known of a step when it has been queued; fill_in adds its numbers.
@@ -232,6 +268,12 @@ end
 -- it in the same step.
 function Trainer:stop() self.ended = true end
 
+-- Between two steps: what others see of the run, and what they ask.
+local function at_border(self)
+  live.step(self.step, self.samples_before + self.samples, self.tokens)
+  self.engine:serve_requests { engine = self.engine, trainer = self }
+end
+
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
   if self.step_of_epoch > 0 then loader:seek(self.step_of_epoch) end
@@ -240,6 +282,7 @@ local function train_epoch(self, loader)
   while more_in_epoch(self) do
     if not scope(train_step, self, loader) then break end
     collectgarbage("step", self.collector_step)
+    at_border(self)
     if finished(self) then break end
   end
   self:settle()
@@ -293,7 +336,7 @@ function Trainer:prepare(given)
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
   self:attach(with_scheduler(self, opt.hooks))
-  self.keep_output, self.waits = output_needed(self), loss_needed(self)
+  settle_needs(self)
   return self
 end
 

@@ -1,0 +1,47 @@
+/* folder.c - see folder.h. */
+#define _GNU_SOURCE
+#include "folder.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "../files/files.h"
+
+/* Where the user wants temporary files, else in memory. */
+gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
+{
+    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
+    uint64_t    drawn;
+    char        name[sizeof f->path], last[7] = "";
+    *f = (gm_job_folder){0};
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
+    for (int i = 0; i < 6; i++, drawn /= 36) last[i] = "0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36];
+    snprintf(name, sizeof name, "%s/ganymede-%s", access(base, W_OK) ? "/tmp" : base, last);
+    if (swept) GM_TRY(gm_sweeper_start(&f->sweeper, name));
+    if (mkdir(name, 0700)) {
+        gm_status st = GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
+        gm_sweeper_end(&f->sweeper);
+        return st;
+    }
+    memcpy(f->path, name, sizeof name);
+    return GM_OK;
+}
+
+void gm_job_folder_remove(gm_job_folder *f)
+{
+    if (f->path[0]) gm_remove_tree(f->path);
+    gm_sweeper_end(&f->sweeper);
+    f->path[0] = 0;
+}
+
+bool gm_job_folder_is_own(const char *path)
+{
+    struct stat s;
+    return !lstat(path, &s) && S_ISDIR(s.st_mode) && s.st_uid == geteuid() && !(s.st_mode & 077);
+}

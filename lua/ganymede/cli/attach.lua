@@ -1,0 +1,38 @@
+--- ganymede attach [JOB]: a prompt whose lines run in a running job, on all its ranks, between two steps.
+--
+-- JOB is the folder of a run, its name, or its process; without it, the only job of this user. --run runs one line, for
+-- scripts. History: that of the repl.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local jobs = require "ganymede.job.jobs"
+
+local verb = { summary = "run lines in a running job, between its steps" }
+
+verb.examples = { "ganymede attach", "ganymede attach runs/latest --run optimizer.lr=1e-4",
+  "ganymede attach runs/latest --run :checkpoint" }
+
+local function seconds(text)
+  local n = tonumber(text)
+  if n and n > 0 and n <= 3600 then return n end
+  return nil, ("'%s' is no number of seconds up to 3600"):format(text)
+end
+
+function verb.arguments(parser)
+  parser:argument("job", "the folder of a run, its name or its process (default: the only one)"):args "?"
+  parser:option("--run", "run one line, print what came of it, and end: status 1 if it failed"):argname "LINE"
+  parser:option("--limit", "seconds that a line may take (default 60)"):argname "S":convert(seconds)
+end
+
+function verb.run(args)
+  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
+    failure.new(7, "past its time limit") }
+  core.signals_open(errors, true, true)
+  return failure.protect(core.signals_close, function()
+    local job = jobs.find(args.job)
+    local attach = require "ganymede.repl.attach"
+    if args.run then return attach.line(job, args.run, args.limit) end
+    return attach.interact(job, require("ganymede.cli.repl").history_file(), args.limit)
+  end)
+end
+
+return verb

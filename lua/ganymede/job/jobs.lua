@@ -1,0 +1,108 @@
+--- Finds the running jobs of this user on this machine, as ganymede.job.live leaves them.
+--
+--     for _, job in ipairs(jobs.running()) do print(job.name, job.folder, #job.pages()) end
+--     local job = jobs.find "runs/latest"          -- by folder or name; nil: the only one
+--
+-- A job is { path (of its private folder), and what its file `job` says: name, recipe, folder, world, pid, host,
+-- started }. Nobody else's folder, and nothing that another user listens on, is looked at. What a job that was
+-- killed has left is removed.
+-- @module ganymede.job.jobs
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+
+local jobs = {}
+
+-- Where the private folders of jobs lie that were started in this environment (host/job/folder.c).
+local function places()
+  local given = os.getenv "TMPDIR" or ""
+  local path = given ~= "" and core.real_path(given)
+  return path and { path } or { "/dev/shm", "/tmp" }
+end
+
+-- Whether somebody listens; false also where another user does. A job that is busy has a full queue, and lives.
+local function is_alive(path)
+  local connection, why = core.request_connect(path .. "/requests")
+  if connection then connection:close() end
+  return connection ~= nil or not (why:find("refused", 1, true) or why:find("No such file", 1, true)
+    or why:find("another user", 1, true))
+end
+
+-- Removes what a killed job has left. A folder that its supervisor still needs holds more, and stays.
+local function sweep(path)
+  for _, name in ipairs(core.list_folder(path)) do
+    if name:match "^rank%-%d+$" or name == "job" or name == "requests" then os.remove(path .. "/" .. name) end
+  end
+  os.remove(path)
+end
+
+local function read(path)
+  if not (core.is_own_folder(path) and core.is_file(path .. "/job")) then return nil end
+  if not is_alive(path) then return sweep(path) end
+  local ok, about = failure.try(json.decode, machine.read(path .. "/job") or "", path)
+  if not ok or type(about) ~= "table" or type(about.name) ~= "string" or type(about.world) ~= "number" then
+    return nil
+  end
+  about.path = path
+  return about
+end
+
+--- The running jobs, the oldest first.
+function jobs.running()
+  local list = {}
+  for _, place in ipairs(places()) do
+    for _, name in ipairs(core.list_folder(place)) do
+      local job = name:match "^ganymede%-%w%w%w%w%w%w$" and read(place .. "/" .. name)
+      if job then list[#list + 1] = job end
+    end
+  end
+  table.sort(list, function(a, b)
+    if a.started ~= b.started then return (a.started or "") < (b.started or "") end
+    return a.path < b.path
+  end)
+  return list
+end
+
+--- The pages of a job's ranks on this machine: { [rank] = as core.page_read gives them }; ranks that have none are
+-- missing.
+function jobs.pages(job)
+  local pages = {}
+  for rank = 0, job.world - 1 do pages[rank] = core.page_read(("%s/rank-%d"):format(job.path, rank)) end
+  return pages
+end
+
+--- One line about a job.
+function jobs.described(job)
+  return ("%-12s %d rank%s, process %d since %s%s"):format(job.name, job.world, job.world == 1 and "" or "s",
+    job.pid or 0, job.started or "?", job.folder and ", " .. job.folder or "")
+end
+
+local function listed(list)
+  local lines = {}
+  for i, job in ipairs(list) do lines[i] = "  " .. jobs.described(job) end
+  return table.concat(lines, "\n")
+end
+
+--- The job that is meant: by its run's folder, its name or its process; nil: the only one. Raises a failure of status 2
+-- that lists the jobs where there is none of them or more than one.
+function jobs.find(wanted)
+  local all, found = jobs.running(), {}
+  local folder = wanted and core.real_path(wanted)
+  for _, job in ipairs(all) do
+    if not wanted or (folder and job.folder == folder) or job.name == wanted or tostring(job.pid) == wanted
+      or (job.folder and job.folder:match "[^/]*$" == wanted) then
+      found[#found + 1] = job
+    end
+  end
+  if #found == 1 then return found[1] end
+  if #all == 0 then
+    failure(2, "no job of this user runs on this machine, as far as %s shows (TMPDIR: jobs have their private folders "
+      .. "there, else in /dev/shm)", table.concat(places(), " or "))
+  end
+  if #found == 0 then failure(2, "no job '%s' runs here; those that do:\n%s", wanted, listed(all)) end
+  failure(2, "%d jobs run here%s; name the folder or the process of one:\n%s", #found,
+    wanted and (" that '%s' may mean"):format(wanted) or "", listed(found))
+end
+
+return jobs

@@ -1,0 +1,140 @@
+--- What other processes see of a running job, and ask of it: `ganymede top` and `ganymede attach`.
+--
+--     live.open { recipe = "first.lua" }      -- collective; before it, and after close(), nothing is seen
+--     live.step(12, 384, 0)                   -- 12 steps are made; samples and tokens so far
+--     live.serve { engine = e, trainer = t }  -- at the border of two steps, where all ranks know of a request
+--
+-- The job's private folder (host/job/folder.h) holds `job`, a JSON that says what runs here; `requests`, the socket of
+-- rank 0 (host/job/requests.h); and `rank-N`, the page of each rank of this machine (host/comm/page.h). A job of a
+-- supervisor has such a folder; any other makes one. Training never depends on it: where it cannot be made, one line
+-- says so. What requests mean is the business of live.handle, which the command line sets.
+-- The trap: live.waiting() is known to rank 0 alone; engines add it to what the ranks agree on in every step.
+-- @module ganymede.job.live
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
+local ranks = require "ganymede.job.ranks"
+
+local live = {}
+
+--- handle(live, subject): serves what waits, on all ranks at the same border; nil: nobody serves requests.
+live.handle = nil
+
+local open -- of this process: { path, folder, page, requests, about }
+
+local function page_path(path, rank) return ("%s/rank-%d"):format(path, rank) end
+
+local function write_about() core.write_whole(open.path .. "/job", json.encode(open.about) .. "\n") end
+
+-- Makes what rank 0 makes -> the path of the folder.
+local function make(about)
+  local path = core.job_folder()
+  if not path then
+    open.folder = core.folder_make(core.world() == 1)
+    path = open.folder:path()
+  end
+  open.path = path
+  open.requests, open.looked = core.requests_open(path .. "/requests"), 0
+  local process = core.process()
+  open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
+    host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
+  write_about()
+  return path
+end
+
+-- What is wrong, without the place in the program.
+local function said(err) return (failure.text(err):gsub("^%S+%.lua:%d+: ", "")) end
+
+-- Rank 0 makes its part -> the path of the folder, or nil.
+local function try_make(about)
+  local ok, made = failure.try(make, about)
+  if ok then return made end
+  log.info("`ganymede attach` and `top` will not find this job: %s", said(made))
+  live.close()
+end
+
+-- The path of the folder on every rank. Under a supervisor all know it; otherwise rank 0 tells it.
+local function path_for(about)
+  if core.job_folder() then
+    if core.rank() > 0 then return core.job_folder() end
+    return try_make(about)
+  end
+  return ranks.from_first(function() return try_make(about) end)
+end
+
+--- Lets others see this job. about: recipe. Collective.
+function live.open(about)
+  open = {}
+  local path = path_for(about)
+  if not path then
+    open = nil
+  elseif core.is_own_folder(path) then -- on other machines there is none
+    local ok, page = failure.try(core.page_make, page_path(path, core.rank()))
+    open.path, open.page = path, ok and page or nil
+    if not ok then log.warn("`ganymede top` will not show this rank: %s", said(page)) end
+  end
+end
+
+--- Says more about the job: name, folder. Rank 0 alone.
+function live.tell(more)
+  if not (open and open.about) then return end
+  for key, value in pairs(more) do open.about[key] = value end
+  if more.folder then open.about.folder = core.real_path(more.folder) or more.folder end
+  local ok, why = failure.try(write_about)
+  if not ok then log.warn("%s", said(why)) end
+end
+
+--- The run's folder, as rank 0 was told; nil: none, or another rank.
+function live.run_folder() return open and open.about and open.about.folder end
+
+-- Seconds between two looks at the socket, at least: a look is a system call, and some steps take little longer.
+local PAUSE = 0.02
+
+--- Whether a request waits. Rank 0 alone knows; it never waits for anybody.
+function live.waiting()
+  if not (open and open.requests) then return false end
+  local now = core.now()
+  if now - open.looked < PAUSE then return false end
+  open.looked = now
+  return open.requests:look() > 0
+end
+
+--- The next request -> its id, its text; nil: none. Rank 0 alone, as answer.
+function live.take()
+  if not (open and open.requests) then return nil end
+  open.requests:look()
+  return open.requests:take()
+end
+
+--- Answers the request with that id -> whether who asked has got it.
+function live.answer(id, text) return open ~= nil and open.requests ~= nil and open.requests:answer(id, text) end
+
+--- Notes what this rank has done.
+function live.step(step, samples, tokens)
+  if open and open.page then open.page:step(step, samples, tokens) end
+end
+
+--- Serves the requests that wait. subject: engine and, where there is one, trainer. Collective.
+function live.serve(subject)
+  if live.handle then live.handle(live, subject) end
+end
+
+--- Ends what live.open began.
+function live.close()
+  local was = open
+  open = nil
+  if not was then return end
+  if was.requests then was.requests:close() end
+  if was.page then
+    was.page:close()
+    os.remove(page_path(was.path, core.rank()))
+  end
+  if was.folder then
+    was.folder:close()
+  elseif was.about then
+    os.remove(was.path .. "/job") -- the folder is the supervisor's
+  end
+end
+
+return live
