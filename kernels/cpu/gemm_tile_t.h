@@ -87,9 +87,9 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     F(tile_write)(t, acc, rows, vectors);
 }
 
-#define GEMM_TILE(rows)                                                             \
-    static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1); } \
-    static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2); }
+#define GEMM_TILE(rows)                                                                              \
+    CPU_IN_REGISTERS static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1); } \
+    CPU_IN_REGISTERS static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2); }
 GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
 

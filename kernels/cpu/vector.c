@@ -55,6 +55,13 @@ typedef vf64 any_f64 __attribute__((aligned(8), may_alias));
 typedef vh32 any_half __attribute__((aligned(4), may_alias));
 
 #define CPU_INLINE static inline __attribute__((always_inline))
+/* Of a function whose arrays must become registers: a build with sanitizers compiles the rest at -O1, where each access
+ * to such an array goes to memory and is checked. */
+#ifdef __SANITIZE_ADDRESS__
+#define CPU_IN_REGISTERS __attribute__((optimize("O2")))
+#else
+#define CPU_IN_REGISTERS
+#endif
 
 CPU_INLINE vf32 splat_f32(float a) { return a - (vf32){0}; }
 CPU_INLINE vf64 splat_f64(double a) { return a - (vf64){0}; }

@@ -31,6 +31,8 @@ int cuGraphInstantiateWithFlags(gm_fake_pointer *, gm_fake_pointer, unsigned lon
 int cuGraphLaunch(gm_fake_pointer, gm_fake_pointer);
 int cuGraphExecDestroy(gm_fake_pointer);
 int cuGraphDestroy(gm_fake_pointer);
+void gm_fake_open(bool);
+void gm_fake_check_guards(const char *after, char *error, size_t size);
 ]]
 
 describe("the emulation of CUDA kernels", function()
@@ -99,7 +101,7 @@ describe("the emulation of CUDA kernels", function()
 end)
 
 -- The calls below are the driver's own, so that these examples say what kernels/cuda/runtime/graph.c relies on.
-describe("captures of the emulation", function()
+describe("captures and memory of the emulation", function()
   local lib = ffi.load(path)
   local done, unsupported, invalidated, captured, failed = 0, 900, 901, 907, 719 -- CUresult
   local thread_local, relaxed = 1, 2 -- CUstreamCaptureMode
@@ -151,6 +153,26 @@ describe("captures of the emulation", function()
     lib.cuGraphDestroy(graph)
     lib.cuMemFree_v2(p)
     assert.is_not.equal(done, lib.cuStreamBeginCapture_v2(nil, relaxed)) -- the default stream
+  end)
+
+  it("find each byte that is written beside an allocation, and mend it", function()
+    local p, said = memory(40), ffi.new "char[256]"
+    local function looked()
+      said[0] = 0
+      lib.gm_fake_open(true)
+      lib.gm_fake_check_guards("a kernel", said, 256)
+      lib.gm_fake_open(false)
+      return ffi.string(said)
+    end
+    for _, at in ipairs { -64, -50, -1, 40, 47, 48, 103 } do
+      assert.equal("", looked())
+      lib.gm_fake_open(true)
+      ffi.cast("unsigned char *", p)[at] = 0
+      lib.gm_fake_open(false)
+      assert.equal(("a kernel wrote %s an allocation of 40 bytes"):format(at < 0 and "before the start of"
+        or "past the end of"), looked())
+    end
+    lib.cuMemFree_v2(p)
   end)
 
   it("find memory that was freed behind a graph's back", function()

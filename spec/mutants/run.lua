@@ -85,8 +85,9 @@ end
 local function kinds(row)
   local compiled, emulated = false, false
   for _, place in ipairs(mutants.places(row)) do
-    compiled = compiled or place.file:find "%.[chd]%w*$" ~= nil
-    emulated = emulated or place.file:find "^kernels/cuda/.*%.cuh?$" ~= nil
+    local file = place.file
+    compiled = compiled or file:find "%.[chd]%w*$" ~= nil
+    emulated = emulated or file:find "^kernels/cuda/.*%.cuh?$" ~= nil or file:find "^spec/cuda/.*%.[ch]$" ~= nil
   end
   return compiled, emulated
 end
