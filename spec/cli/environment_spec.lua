@@ -48,6 +48,7 @@ describe("the environment", function()
       MASTER_PORT = true, LD_PRELOAD = true, HWLOC_COMPONENTS = true }
     for name in pairs(found) do
       local launcher = name:match "^OMPI_" or name:match "^PMIX?_" or name:match "^SLURM_" or name:match "^MPI_"
+        or name:match "^TORCHELASTIC_"
       assert.is_truthy(environment.variables[name] or theirs[name] or launcher,
         name .. ": a line in lua/ganymede/base/environment.lua")
     end

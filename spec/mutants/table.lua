@@ -15,7 +15,7 @@ local machine = require "ganymede.base.machine"
 
 local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
   "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "search",
-  "generation", "few_bits", "packed", "watching", "luajit" }
+  "generation", "few_bits", "packed", "watching", "luajit", "machines" }
 
 local mutants = {}
 

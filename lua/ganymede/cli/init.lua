@@ -14,8 +14,8 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "sweep", "report", "check", "simulate", "plan", "bench", "repl", "spec", "test", "tokenize",
-              "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
+cli.verbs = { "run", "slurm", "sweep", "report", "check", "simulate", "plan", "bench", "repl", "spec", "test",
+              "tokenize", "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = { "attach" }
 
 local function has(list, name)
