@@ -38,18 +38,30 @@ static int is_gone(gm_transport *t, int rank)
     return -1;
 }
 
-static gm_tcp_request *new_request(bool sends, int peer, int tag, const void *bytes, size_t n)
+static gm_tcp_request *new_request(gm_tcp *c, int peer, int tag, const void *bytes, size_t n)
 {
     gm_tcp_request *q = malloc(sizeof *q);
-    if (q) *q = (gm_tcp_request){NULL, sends, false, false, peer, tag, (char *)(uintptr_t)bytes, n, n, 0};
+    if (!q) return NULL;
+    *q = (gm_tcp_request){.after = c->requests, .peer = peer, .tag = tag, .room = n, .n = n};
+    q->bytes = (char *)(uintptr_t)bytes;
+    if (c->requests) c->requests->before = q;
+    c->requests = q;
     return q;
+}
+
+static void free_request(gm_tcp *c, gm_tcp_request *q)
+{
+    if (q->before) q->before->after = q->after;
+    else c->requests = q->after;
+    if (q->after) q->after->before = q->before;
+    free(q);
 }
 
 static int tcp_send(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **out)
 {
     gm_tcp         *c = t->context;
     gm_tcp_peer    *p = &c->peers[to];
-    gm_tcp_request *q = new_request(true, to, tag, bytes, n);
+    gm_tcp_request *q = new_request(c, to, tag, bytes, n);
     bool            offer = n > GM_TCP_EAGER, put_it;
     if (!q) return no_memory(t);
     q->id = ++c->ids;
@@ -58,7 +70,7 @@ static int tcp_send(gm_transport *t, int to, int tag, const void *bytes, size_t 
     else put_it = gm_tcp_put(c, p, (gm_tcp_head){KIND_DATA, tag, n, q->id}, bytes, n, q);
     if (!put_it) {
         if (offer) gm_tcp_unlink(&p->offered, q);
-        free(q);
+        free_request(c, q);
         return no_memory(t);
     }
     *out = q;
@@ -70,7 +82,7 @@ static int tcp_receive(gm_transport *t, int from, int tag, void *bytes, size_t n
     gm_tcp         *c = t->context;
     gm_tcp_peer    *p = &c->peers[from];
     gm_tcp_early   *e = p->early;
-    gm_tcp_request *q = new_request(false, from, tag, bytes, n);
+    gm_tcp_request *q = new_request(c, from, tag, bytes, n);
     if (!q) return no_memory(t);
     *out = q;
     while (e && (e->tag != tag || e->wanted)) e = e->next;
@@ -112,7 +124,7 @@ static int tcp_test(gm_transport *t, void *request_, size_t *n)
     bool done = q->done;
     *n = q->cancelled ? GM_CANCELLED : q->n;
     if (!done) forget(p, q);
-    free(q);
+    free_request(c, q);
     return done ? 1 : is_gone(t, (int)(p - c->peers));
 }
 
@@ -182,30 +194,16 @@ static int tcp_hear(gm_transport *t, void *bytes, size_t *n, int *from)
 
 /* ---- life ---- */
 
-static void free_requests(gm_tcp_request *q)
-{
-    for (gm_tcp_request *next; q; q = next) {
-        next = q->next;
-        free(q);
-    }
-}
-
 static void free_peer(gm_tcp_peer *p)
 {
     for (gm_tcp_outgoing *o = p->out, *next; o; o = next) {
         next = o->next;
-        if (o->of && !o->of->done) free(o->of); /* it stands in no other list */
         free(o);
     }
     for (gm_tcp_early *e = p->early, *next; e; e = next) {
         next = e->next;
-        free(e->wanted);
         free(e);
     }
-    free(p->into);
-    free_requests(p->posted);
-    free_requests(p->offered);
-    free_requests(p->granted);
     if (p->fd >= 0) close(p->fd);
 }
 
@@ -216,6 +214,7 @@ static void free_tcp(gm_tcp *c)
         next = k->next;
         free(k);
     }
+    while (c->requests) free_request(c, c->requests); /* of operations that were given up */
     if (c->epoll >= 0) close(c->epoll);
     free(c->peers);
     free(c);

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +127,17 @@ static gm_status join_mpi(const gm_launched *l, const gm_join *how, gm_transport
     return st;
 }
 
+/* NCCL finds the other machines by an interface of its own choice; "=": the one of exactly this name. */
+static void hint_nccl(const char *interface)
+{
+    char name[IF_NAMESIZE + 1];
+    snprintf(name, sizeof name, "=%s", interface);
+    setenv("NCCL_SOCKET_IFNAME", name, 0);
+}
+
 gm_status gm_transport_join(const gm_launched *l, const gm_join *how, gm_transport **out)
 {
+    if (how->interface) hint_nccl(how->interface);
     if (!l->over_tcp) return join_mpi(l, how, out);
     gm_meeting m = {l->rank, l->world, l->address, l->port, l->key, how->interface, how->seconds, how->stop};
     return gm_transport_tcp(&m, how->silence, out);

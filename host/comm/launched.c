@@ -83,7 +83,8 @@ static gm_status meeting_place(gm_launched *l)
 
 static bool by_mpirun(gm_launched *l)
 {
-    int n = FIRST_OF("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
+    int n = number_of("OMPI_COMM_WORLD_SIZE");
+    if (n < 0 && !getenv("SLURM_STEP_NUM_TASKS")) n = number_of("PMI_SIZE"); /* in a step it is srun's */
     if (n < 1) return false;
     l->by = "mpirun";
     l->world = n;
@@ -150,7 +151,7 @@ static bool by_srun(gm_launched *l)
     l->rank = number_of("SLURM_PROCID");
     l->place = number_of("SLURM_LOCALID");
     l->here = leading_number("SLURM_STEP_TASKS_PER_NODE");
-    l->over_tcp = !getenv("PMIX_RANK") && !getenv("PMI_RANK");
+    l->over_tcp = !getenv("PMIX_RANK"); /* Open MPI has left PMI */
     return true;
 }
 

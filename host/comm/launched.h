@@ -1,7 +1,7 @@
 /* launched.h - finds out of the environment who started this process as one of several ranks, and how they meet.
  *
- *   mpirun           OMPI_COMM_WORLD_SIZE or PMI_SIZE                          the ranks join through MPI
- *   srun             SLURM_STEP_NUM_TASKS and SLURM_PROCID                     through MPI if srun offers PMIx or PMI,
+ *   mpirun           OMPI_COMM_WORLD_SIZE, or PMI_SIZE outside of a step       the ranks join through MPI
+ *   srun             SLURM_STEP_NUM_TASKS and SLURM_PROCID                     through MPI if srun offers PMIx,
  *                                                                              otherwise over TCP
  *   the environment  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun)  over TCP
  *

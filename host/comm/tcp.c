@@ -116,7 +116,8 @@ static void finish(gm_tcp_request *q, size_t n)
 
 void gm_tcp_give(gm_tcp_request *q, const gm_tcp_early *e)
 {
-    memcpy(q->bytes, e->bytes, e->n < q->room ? e->n : q->room);
+    size_t n = e->n < q->room ? e->n : q->room;
+    if (n) memcpy(q->bytes, e->bytes, n);
     finish(q, e->n);
 }
 

@@ -2,8 +2,8 @@
  *
  * A frame is a head and then the bytes of a message. Messages of up to GM_TCP_EAGER bytes are sent at once, and wait at
  * the receiver if no receive is posted. Longer ones are offered; their bytes follow when the receiver grants them,
- * straight into its buffer. Sockets never block. The trap: requests that are done belong to who asked for them; all
- * others stand in a list of their peer. */
+ * straight into its buffer. Sockets never block. The trap: a request that is not done stands in a list of its peer, or
+ * is where the bytes of an outgoing or incoming frame belong; whoever frees it must look in all of these. */
 #ifndef GM_TCP_H
 #define GM_TCP_H
 
@@ -20,8 +20,9 @@ typedef struct gm_tcp_head {
 } gm_tcp_head;
 
 typedef struct gm_tcp_request {
-    struct gm_tcp_request *next; /* in a list of its peer */
-    bool                   sends, done, cancelled;
+    struct gm_tcp_request *next;           /* in a list of its peer */
+    struct gm_tcp_request *before, *after; /* among all that were not tested to their end */
+    bool                   done, cancelled;
     int                    peer, tag;
     char                  *bytes;
     size_t                 room, n; /* n: of the message, once it is known */
@@ -70,12 +71,12 @@ typedef struct gm_tcp_note {
 } gm_tcp_note;
 
 typedef struct gm_tcp {
-    int          epoll, world;
-    gm_tcp_peer *peers;
-    gm_tcp_note *notes, **notes_end;
-    uint64_t     ids;
-    int          sending; /* peers with something in `out` */
-    int          fds[];   /* of the meeting */
+    int             epoll, world;
+    gm_tcp_peer    *peers;
+    gm_tcp_note    *notes, **notes_end;
+    uint64_t        ids;
+    int             sending;  /* peers with something in `out` */
+    gm_tcp_request *requests; /* all */
 } gm_tcp;
 
 /* Ends the use of a connection. why: errno, or 0 if the other side closed it. */

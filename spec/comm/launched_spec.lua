@@ -71,6 +71,8 @@ describe("the launcher of a process", function()
   it("is srun, whose ranks join by MPI where it offers PMIx, and over TCP elsewhere", function()
     is(step, "srun", 6, 4, 1, 3, true)
     is(with(step, { PMIX_RANK = 4 }), "srun", 6, 4, 1, 3, false)
+    is(with(step, { PMI_RANK = 4, PMI_SIZE = 6 }), "srun", 6, 4, 1, 3, true) -- Open MPI has no PMI any more
+    is({ PMI_RANK = 4, PMI_SIZE = 6 }, "mpirun", 6, 4, 0, 0, false)
     is(with(step, { SLURM_STEP_NUM_TASKS = 1, SLURM_PROCID = 0 }), "srun", 1, 0, 1, 3, true)
     refused(with(step, { SLURM_PROCID = 6 }), "6 tasks", "SLURM_PROCID")
     refused(with(step, { SLURM_STEP_NODELIST = false }), "MASTER_ADDR")

@@ -134,8 +134,11 @@ describe("ranks that the environment starts", function()
   end)
 
   it("go through the interface that is named, and refuse one that is not there", function()
-    local job = start("sum(gm.full({ 3 }, 1)) print 'met'", { "--interface", "lo" }, { ranks = 2 })
-    all_ended(job:finish(), 0, 2)
+    local job = start("sum(gm.full({ 3 }, 1)) print(os.getenv 'NCCL_SOCKET_IFNAME')", { "--interface", "lo" },
+      { ranks = 2 })
+    local met = job:finish()
+    all_ended(met, 0, 2)
+    assert.equal("=lo\n=lo\n", met[0].out .. met[1].out)
     shell.remove(home)
     local results = start("", { "--interface", "ib7", "--comm-timeout", "5" }, { ranks = 2 }):finish()
     assert.equal(2, results[0].code, results[0].err)

@@ -12,8 +12,8 @@ return {
   },
   {
     name = "1311-srun-with-pmix", file = "host/comm/launched.c",
-    find = [[l->over_tcp = !getenv("PMIX_RANK") && !getenv("PMI_RANK");]],
-    replace = [[l->over_tcp = !getenv("PMI_RANK");]],
+    find = [[l->over_tcp = !getenv("PMIX_RANK");]],
+    replace = [[l->over_tcp = true;]],
     breaks = "tasks of srun do not use the PMIx that it offers",
     test = "spec/comm/launched_spec.lua -f 'is srun'",
   },

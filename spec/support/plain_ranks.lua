@@ -66,11 +66,14 @@ function Job:wait_for(name)
   return text or error(("no file %s; rank 0 wrote:\n%s"):format(name, self:read "err0" or ""), 2)
 end
 
---- The processes of the program that are this rank -> list of pids, without timeout's.
+--- The processes of the program that are this rank -> list of pids; what it starts itself is not among them.
 function Job:pids(rank)
   local pids = {}
   for _, path in ipairs(shell.lines(("grep -lsaxzF RANK=%d $(grep -lsaF %s /proc/[0-9]*/environ) || true"):format(rank,
-    shell.quote("GANYMEDE_SPEC_MARK=" .. self.home)))) do pids[#pids + 1] = path:match "%d+" end
+    shell.quote("GANYMEDE_SPEC_MARK=" .. self.home)))) do
+    local pid = path:match "%d+"
+    if shell.run("readlink /proc/" .. pid .. "/exe").out == shell.executable() .. "\n" then pids[#pids + 1] = pid end
+  end
   return pids
 end
 
