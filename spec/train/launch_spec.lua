@@ -237,7 +237,9 @@ describe("ranks that others started", function()
     has(result.err, "ganymede run ... -n 4")
     assert.equal("", result.out)
     assert.equal(2, run({ "run", "recipe.lua", "-n", "4" }, { RANK = 2, WORLD_SIZE = 4 }).code) -- 4 jobs of 4
-    assert.equal(2, run({ "run", "recipe.lua" }, { WORLD_SIZE = 4 }).code)
+    result = run({ "run", "recipe.lua" }, { WORLD_SIZE = 4 })
+    assert.equal(2, result.code)
+    has(result.err, "RANK does not say which rank this is")
   end)
 
   it("train where WORLD_SIZE is what there is", function()
