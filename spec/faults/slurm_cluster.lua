@@ -100,12 +100,19 @@ function Cluster:wait_until(what, fn)
 end
 
 function Cluster:wait(job, pattern)
-  return self:wait_until(("job %s: %s"):format(job, pattern), function() return self:state(job):find(pattern) end)
+  local over = { COMPLETED = true, FAILED = true, CANCELLED = true, TIMEOUT = true }
+  return self:wait_until(("job %s: %s"):format(job, pattern), function()
+    local state = self:state(job)
+    if over[state] and not state:find(pattern) then error(("job %s: %s, not %s"):format(job, state, pattern), 0) end
+    return state:find(pattern)
+  end)
 end
 
---- Lets a job that was put back begin now; Slurm would wait for two minutes.
+--- Lets a job that was put back begin soon; Slurm would wait for two minutes. Its credentials count in seconds: one
+-- that begins in the second in which its last start was revoked is revoked as well.
 function Cluster:begin(job)
   self:wait(job, "^PENDING")
+  os.execute "sleep 3"
   local result = self:run(("scontrol update JobId=%s StartTime=now"):format(job))
   if result.code ~= 0 then error(result.err, 2) end
 end
