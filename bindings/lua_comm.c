@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../host/comm/join.h"
 #include "../host/comm/links.h"
 #include "lua_comm.h"
 
@@ -24,11 +25,44 @@ gm_comm *gm_lua_comm(lua_State *L)
 
 /* ---- joining, mesh ---- */
 
-/* connect() -> rank, world: joins the job that this process finds itself in, or is a world of one */
+/* launched() -> { by, world, rank, place, here, tcp, address, port }: host/comm/launched.h */
+static int launched(lua_State *L)
+{
+    gm_launched l;
+    L_TRY(L, gm_launched_find(&l));
+    lua_createtable(L, 0, 8);
+    lua_pushstring(L, l.by);
+    lua_setfield(L, -2, "by");
+    lua_pushinteger(L, l.world);
+    lua_setfield(L, -2, "world");
+    lua_pushinteger(L, l.rank);
+    lua_setfield(L, -2, "rank");
+    lua_pushinteger(L, l.place);
+    lua_setfield(L, -2, "place");
+    lua_pushinteger(L, l.here);
+    lua_setfield(L, -2, "here");
+    lua_pushboolean(L, l.over_tcp);
+    lua_setfield(L, -2, "tcp");
+    lua_pushstring(L, l.address);
+    lua_setfield(L, -2, "address");
+    lua_pushinteger(L, l.port);
+    lua_setfield(L, -2, "port");
+    return 1;
+}
+
+/* connect({ interface, seconds, silence }) -> rank, world: joins the job that this process finds itself in, or is a
+ * world of one; nil and why, if an argument or the environment is wrong */
 static int do_connect(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
-    L_TRY(L, gm_rank_connect(r));
+    gm_join  how = {.seconds = gm_field_number(L, 1, "seconds", 300), .silence = gm_field_number(L, 1, "silence", 30)};
+    if (lua_istable(L, 1)) {
+        lua_getfield(L, 1, "interface"); /* it stays on the stack */
+        how.interface = lua_tostring(L, -1);
+    }
+    gm_status st = gm_rank_connect(r, &how);
+    if (st == GM_EINVAL) return gm_push_failure(L, st);
+    L_TRY(L, st);
     lua_pushinteger(L, r->rank);
     lua_pushinteger(L, r->world);
     return 2;
@@ -371,7 +405,8 @@ static int transport(lua_State *L)
 int gm_open_comm(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("connect", do_connect, ""),
+        GM_FUNCTION("launched", launched, ""),
+        GM_FUNCTION("connect", do_connect, "how table?"),
         GM_FUNCTION("pretend", pretend, "rank integer, world integer"),
         GM_FUNCTION("set_mesh", set_mesh, "axes table"),
         GM_FUNCTION("mesh", get_mesh, ""),

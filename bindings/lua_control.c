@@ -239,6 +239,14 @@ static bool is_urgent(void *context)
     return gm_signals_urgent();
 }
 
+/* signals_terminate_once(): SIGTERMs after the first change nothing */
+static int signals_terminate_once(lua_State *L)
+{
+    (void)L;
+    gm_signals_terminate_once();
+    return 0;
+}
+
 /* signals_watch(): stops also end waits for other ranks; after core.connect */
 static int signals_watch(lua_State *L)
 {
@@ -368,11 +376,11 @@ static int sleep_for(lua_State *L)
 /* process() -> { pid, host, user_seconds, system_seconds, resident_peak } */
 static int process(lua_State *L)
 {
-    char          host[256] = "";
+    char          host[256] = "", folder[PATH_MAX];
     struct rusage u;
     gethostname(host, sizeof host - 1);
     getrusage(RUSAGE_SELF, &u);
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     lua_pushinteger(L, (lua_Integer)getpid());
     lua_setfield(L, -2, "pid");
     lua_pushstring(L, host);
@@ -383,6 +391,8 @@ static int process(lua_State *L)
     lua_setfield(L, -2, "system_seconds");
     lua_pushnumber(L, 1024.0 * (double)u.ru_maxrss);
     lua_setfield(L, -2, "resident_peak");
+    lua_pushstring(L, getcwd(folder, sizeof folder));
+    lua_setfield(L, -2, "folder");
     return 1;
 }
 
@@ -395,6 +405,7 @@ int gm_open_control(lua_State *L)
         GM_FUNCTION("signals_shield", signals_shield, "fn function, own boolean?"),
         GM_FUNCTION("signals_take", signals_take, ""),
         GM_FUNCTION("signals_watch", signals_watch, ""),
+        GM_FUNCTION("signals_terminate_once", signals_terminate_once, ""),
         GM_FUNCTION("signals_stop_requested", signals_stop_requested, ""),
         GM_FUNCTION("signals_deadline", signals_deadline, "seconds number"),
         GM_FUNCTION("signals_limit_line", signals_limit_line, "seconds number"),

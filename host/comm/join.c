@@ -4,11 +4,14 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "../../kernels/beside.h"
+#include "comm_tcp.h"
+#include "place.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 /* MPI keeps what it took at its start, some of it through plugins that it has unloaded when leaks are looked for, so
@@ -66,35 +69,14 @@ gm_status gm_transport_meta(int rank, int world, gm_transport **out)
     return GM_OK;
 }
 
-/* A whole number above zero in the environment, or 0. */
-static int number_of(const char *name)
-{
-    const char *text = getenv(name);
-    char       *end;
-    if (!text || !*text) return 0;
-    long n = strtol(text, &end, 10);
-    return *end || n < 1 || n > INT_MAX ? 0 : (int)n;
-}
-
-int gm_join_expected(void)
-{
-    /* SLURM_NTASKS is set in batch scripts too, where nothing was started: only srun sets the step's. */
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int n = number_of(names[i]);
-        if (n) return n;
-    }
-    return 1;
-}
-
 /* RTLD_GLOBAL: Open MPI loads plugins of its own that look for the symbols of libmpi among the global ones. */
-static gm_status load(const char *path, gm_mpi_open_function *open)
+static gm_status load(const char *path, int world, gm_mpi_open_function *open)
 {
     if (access(path, R_OK))
         return GM_FAIL(GM_ECOMM,
                        "this process is one of %d ranks, but %s is not there: Ganymede was built without MPI. Install "
                        "libopenmpi-dev and openmpi-bin, and build again",
-                       gm_join_expected(), path);
+                       world, path);
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!module)
         return GM_FAIL(GM_ECOMM, "cannot load MPI: %s; install openmpi-bin, or build again if it has changed",
@@ -105,13 +87,31 @@ static gm_status load(const char *path, gm_mpi_open_function *open)
     return GM_OK;
 }
 
-gm_status gm_transport_mpi(gm_transport **out)
+/* Open MPI reads its parameters from the environment. What the user has set there stays. */
+static gm_status use_interface(const gm_launched *l, const char *name)
+{
+    gm_place at;
+    if (!name) return GM_OK;
+    if (l->here == l->world)
+        return GM_FAIL(GM_EINVAL, "all %d ranks are on this machine and share memory: no interface is used", l->world);
+    GM_TRY(gm_place_of_interface(name, AF_INET, &at));
+    if (getenv("OMPI_MCA_btl_tcp_if_include") || getenv("OMPI_MCA_btl_tcp_if_exclude"))
+        return GM_FAIL(GM_EINVAL,
+                       "interface %s, but mpirun was given btl_tcp_if_include or btl_tcp_if_exclude; leave "
+                       "one out",
+                       name);
+    setenv("OMPI_MCA_btl_tcp_if_include", name, 1);
+    return GM_OK;
+}
+
+static gm_status join_mpi(const gm_launched *l, const gm_join *how, gm_transport **out)
 {
     char                 path[PATH_MAX];
     gm_mpi_open_function open = NULL;
     gm_transport        *t = NULL;
+    GM_TRY(use_interface(l, how->interface));
     GM_TRY(gm_path_beside(GM_MPI_MODULE, path, sizeof path));
-    GM_TRY(load(path, &open));
+    GM_TRY(load(path, l->world, &open));
     GM_TRY(new_transport("MPI", 0, 1, true, &t));
     LOADED_MPI();
     if (open(t)) {
@@ -120,9 +120,25 @@ gm_status gm_transport_mpi(gm_transport **out)
         return st;
     }
     *out = t;
-    if (t->world == gm_join_expected()) return GM_OK;
-    gm_status st = GM_FAIL(GM_ECOMM, "the launcher started %d ranks, but %s sees %d: start them with its own mpirun",
-                           gm_join_expected(), t->name, t->world);
+    if (t->world == l->world) return GM_OK;
+    gm_status st = GM_FAIL(GM_ECOMM, "%s started %d ranks, but %s sees %d: start them with its own mpirun", l->by,
+                           l->world, t->name, t->world);
     t->close(t, false);
     return st;
+}
+
+/* NCCL finds the other machines by an interface of its own choice; "=": the one of exactly this name. */
+static void hint_nccl(const char *interface)
+{
+    char name[IF_NAMESIZE + 1];
+    snprintf(name, sizeof name, "=%s", interface);
+    setenv("NCCL_SOCKET_IFNAME", name, 0);
+}
+
+gm_status gm_transport_join(const gm_launched *l, const gm_join *how, gm_transport **out)
+{
+    if (how->interface) hint_nccl(how->interface);
+    if (!l->over_tcp) return join_mpi(l, how, out);
+    gm_meeting m = {l->rank, l->world, l->address, l->port, l->key, how->interface, how->seconds, how->stop};
+    return gm_transport_tcp(&m, how->silence, out);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../comm/launched.h"
 #include "signals.h"
 #include "where.h"
 
@@ -117,20 +118,29 @@ bool gm_link_fail(int code, const char *text, size_t n, bool agreed)
 bool gm_link_fail_of_peer(int code) { return end(GM_WORD_PEER_IS, code, false, NULL, 0); }
 bool gm_link_done(int code) { return end(GM_WORD_DONE, code, false, NULL, 0); }
 
-static bool is_launchers(const char *variable)
+static bool begins_with_one(const char *text, const char *const *prefixes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strncmp(text, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+static bool is_launchers(const char *variable, bool plain)
 {
     static const char *const prefixes[] = {"OMPI_", "PMIX_", "PMI_", "SLURM_STEP_NUM_TASKS="};
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (!strncmp(variable, prefixes[i], strlen(prefixes[i]))) return true;
-    return false;
+    static const char *const torch[] = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE="};
+    return begins_with_one(variable, prefixes, sizeof prefixes / sizeof *prefixes) ||
+           (plain && begins_with_one(variable, torch, sizeof torch / sizeof *torch));
 }
 
 void gm_link_forget_launcher(void)
 {
-    char name[256];
+    char        name[256];
+    gm_launched l;
+    bool        plain = gm_launched_find(&l) == GM_OK && l.over_tcp;
     for (char **e = environ; *e;) {
         size_t n = strcspn(*e, "=");
-        bool   forget = is_launchers(*e) && n < sizeof name;
+        bool   forget = is_launchers(*e, plain) && n < sizeof name;
         if (!forget) {
             e++;
             continue;

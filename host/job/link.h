@@ -31,8 +31,9 @@ bool gm_link_fail(int code, const char *text, size_t n, bool agreed);
 bool gm_link_fail_of_peer(int code);
 bool gm_link_done(int code);
 
-/* Removes the launcher's variables from the environment, so that programs which this process starts from now on do not
- * take themselves for ranks of this job. Call it after the job was joined. It does nothing without a job. */
+/* Removes the launcher's variables from the environment (those of torchrun too if they made this process a rank), so
+ * that programs which this process starts from now on do not take themselves for ranks of this job. Call it after the
+ * job was joined. It does nothing without a job. */
 void gm_link_forget_launcher(void);
 
 /* What the supervisor said about the end of another rank; NULL: nothing yet. */

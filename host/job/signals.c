@@ -15,11 +15,11 @@
 
 #define GRACE_SECONDS 10
 
-static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM};
 #define N_HANDLED (int)(sizeof handled / sizeof *handled)
 
 static struct {
-    bool      open, patient;
+    bool      open, patient, once;
     pthread_t thread;
     void (*notify)(void *context);
     void                 *context;
@@ -55,9 +55,10 @@ static void on_interrupt(void)
     interrupt(GM_STOP_INTERRUPT);
 }
 
-static void on_terminate(void)
+static void on_terminate(bool once)
 {
     bool first = !self.terminate;
+    if (once && !first) return;
     self.terminate = 1;
     gm_output_limit();
     if (first && self.asked) return;
@@ -96,7 +97,8 @@ static void take(int signal_number)
 {
     if (signal_number == line_signal()) on_line_limit();
     else if (signal_number == SIGINT) on_interrupt();
-    else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate();
+    else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate(self.once);
+    else if (signal_number == SIGUSR1) on_terminate(true);
     else on_deadline();
 }
 
@@ -167,6 +169,8 @@ bool gm_signals_stop_requested(void)
     self.asked = 1;
     return self.terminate;
 }
+
+void gm_signals_terminate_once(void) { self.once = true; }
 
 bool gm_signals_raise(gm_stop reason)
 {

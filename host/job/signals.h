@@ -1,8 +1,9 @@
-/* signals.h - turns SIGINT, SIGTERM, SIGHUP and a deadline into requests to stop or interrupt.
+/* signals.h - turns SIGINT, SIGTERM, SIGHUP, SIGUSR1 and a deadline into requests to stop or interrupt.
  *
  * Handlers set flags and call one async-signal-safe function of the owner. SIGINT interrupts; SIGTERM asks for a stop
  * at the next step once somebody has asked gm_signals_stop_requested(), and interrupts before that and the second
- * time; SIGHUP, of a terminal that is gone, does what SIGTERM does; the deadline interrupts, and ends the process
+ * time; SIGHUP, of a terminal that is gone, does what SIGTERM does; SIGUSR1, which mpirun passes on and schedulers send
+ * as a warning, does what the first SIGTERM does, and nothing after one; the deadline interrupts, and ends the process
  * with status 7 if nothing came of it in 10 seconds. A process has one set of handlers, hence the one static record
  * of this file. The trap: a signal may land on any thread; it is passed on to the thread that called gm_signals_open,
  * on which notify runs. */
@@ -41,6 +42,8 @@ bool gm_signals_urgent(void);
 bool gm_signals_pass_on(pthread_t thread, int signal_number);
 /* Tells whether SIGTERM came. A caller that asks says by this that it will stop the program itself. */
 bool gm_signals_stop_requested(void);
+/* From now on SIGTERMs after the first change nothing. Slurm sends several, and SIGKILL when the time is over. */
+void gm_signals_terminate_once(void);
 /* Does what the signal would do, for stops that arrive in other ways; safe in a handler. False: nobody handles stops.
  */
 bool gm_signals_raise(gm_stop reason);

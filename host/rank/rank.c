@@ -99,12 +99,16 @@ static gm_status check_free(const gm_rank *r)
                    r->world);
 }
 
-gm_status gm_rank_connect(gm_rank *r)
+gm_status gm_rank_connect(gm_rank *r, const gm_join *how)
 {
     gm_transport *t;
+    gm_launched   l;
+    gm_join       h = *how;
     GM_TRY(check_free(r));
-    if (gm_join_expected() == 1) return GM_OK;
-    GM_TRY(gm_transport_mpi(&t));
+    GM_TRY(gm_launched_find(&l));
+    if (l.world == 1) return GM_OK;
+    h.stop = stop_is_pending;
+    GM_TRY(gm_transport_join(&l, &h, &t));
     return connect_over(r, t);
 }
 

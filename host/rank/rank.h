@@ -9,6 +9,7 @@
 struct gm_tape;
 struct gm_plans;
 struct gm_scope;
+struct gm_join;
 struct gm_transport;
 struct gm_reducer;
 struct gm_stored;
@@ -80,10 +81,11 @@ typedef struct gm_rank {
 /* What this file knows of a rank; host/life.h makes the whole of it. */
 gm_status gm_rank_make(gm_rank **out);
 void      gm_rank_end(gm_rank *r);
-/* Joins the job that started this process (mpirun, srun), or becomes a world of one; sets rank and world. Until
- * gm_rank_set_mesh the mesh has one axis, "data". Call it before the device is opened. GM_ECOMM; GM_EINVAL: connected
- * already. */
-gm_status gm_rank_connect(gm_rank *r);
+/* Joins the job that started this process (host/comm/launched.h), or becomes a world of one; sets rank and world. A
+ * stop that comes while it waits for other ranks ends the wait. Until gm_rank_set_mesh the mesh has one axis, "data".
+ * Call it before the device is opened. GM_EINVAL: connected already, or the environment makes no sense; others as
+ * gm_transport_join. */
+gm_status gm_rank_connect(gm_rank *r, const struct gm_join *how);
 /* The same over a given transport, for ranks that are threads of one process. Takes ownership of t, also on failure. */
 gm_status gm_rank_connect_over(gm_rank *r, struct gm_transport *t);
 /* Becomes rank `rank` of a world of `world` over the meta transport, which counts traffic and moves nothing. */

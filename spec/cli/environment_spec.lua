@@ -45,9 +45,10 @@ describe("the environment", function()
     end
     local theirs = { HOME = true, XDG_CACHE_HOME = true, TMPDIR = true, LUA_PATH = true, LUA_CPATH = true,
       RANK = true, WORLD_SIZE = true, LOCAL_RANK = true, LOCAL_WORLD_SIZE = true, MASTER_ADDR = true,
-      MASTER_PORT = true, LD_PRELOAD = true, HWLOC_COMPONENTS = true }
+      MASTER_PORT = true, LD_PRELOAD = true, NCCL_SOCKET_IFNAME = true, HWLOC_COMPONENTS = true }
     for name in pairs(found) do
       local launcher = name:match "^OMPI_" or name:match "^PMIX?_" or name:match "^SLURM_" or name:match "^MPI_"
+        or name:match "^TORCHELASTIC_"
       assert.is_truthy(environment.variables[name] or theirs[name] or launcher,
         name .. ": a line in lua/ganymede/base/environment.lua")
     end

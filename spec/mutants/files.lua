@@ -172,12 +172,11 @@ parts, 2, aliases)
   },
   {
     name = "446-torchrun-trains-alone", file = "lua/ganymede/job/launcher.lua",
-    find = [[
-
-  refuse_torchrun(args, found)]],
-    replace = "",
-    breaks = "processes that torchrun started train each for itself",
-    test = "spec/train/launch_spec.lua -f 'where torchrun did'",
+    find = [[launched()
+  refuse_half_an_environment(args, found)]],
+    replace = "launched()",
+    breaks = "processes of an environment that is not complete train each for itself",
+    test = "spec/train/launch_spec.lua -f 'are refused where torchrun'",
   },
   {
     name = "447-base-wins", file = "lua/ganymede/train/launch.lua",

@@ -134,8 +134,8 @@ self.terminate = 1;
   },
   {
     name = "417-hangup", file = "host/job/signals.c",
-    find = [[else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate();]],
-    replace = [[else if (signal_number == SIGTERM) on_terminate();]],
+    find = [[else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate(self.once);]],
+    replace = [[else if (signal_number == SIGTERM) on_terminate(self.once);]],
     breaks = "a terminal that is closed means a time limit",
     test = "spec/faults/stops_spec.lua -f 'SIGHUP saves'",
   },

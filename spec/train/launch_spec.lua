@@ -231,12 +231,15 @@ describe("ranks that others started", function()
     return support.run(folder, words, { env = env })
   end
 
-  it("are refused where torchrun did, with the right command", function()
+  it("are refused where torchrun's variables are not complete, with the right command", function()
     local result = run({ "run", "recipe.lua" }, { RANK = 2, WORLD_SIZE = 4, LOCAL_RANK = 2 })
     assert.equal(2, result.code, result.err)
     has(result.err, "ganymede run ... -n 4")
     assert.equal("", result.out)
     assert.equal(2, run({ "run", "recipe.lua", "-n", "4" }, { RANK = 2, WORLD_SIZE = 4 }).code) -- 4 jobs of 4
+    result = run({ "run", "recipe.lua" }, { WORLD_SIZE = 4 })
+    assert.equal(2, result.code)
+    has(result.err, "RANK does not say which rank this is")
   end)
 
   it("train where WORLD_SIZE is what there is", function()

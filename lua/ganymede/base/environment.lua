@@ -2,7 +2,7 @@
 -- docs/command_line.md.
 --
 -- A variable GANYMEDE_... that is not in the table is refused before anything starts, with the name that was probably
--- meant. What launchers set (OMPI_..., PMI_..., SLURM_..., RANK) is theirs, and is not looked at here.
+-- meant. What launchers set (OMPI_..., PMI_..., SLURM_..., RANK, MASTER_ADDR) is theirs, and is not looked at here.
 -- @module ganymede.base.environment
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -23,6 +23,8 @@ environment.variables = {
   GANYMEDE_CUDA_NCCL = { whose = "user", doc = "the library to load as NCCL; none: do without it" },
   GANYMEDE_CACHE = { whose = "user",
     doc = "the folder where builds keep kernels for GPUs by content, and `parallel = \"auto\"` its machines" },
+  GANYMEDE_JOB_KEY = { whose = "user",
+    doc = "a word that all ranks of a job have; ranks that meet over TCP refuse those with another one" },
   GANYMEDE_CI_BASE = { whose = "spec", doc = "the commit that .ci/run compares with" },
   GANYMEDE_BIN = { whose = "spec", doc = "the program that a bench measures" },
   GANYMEDE_CUDA_SUITE = { whose = "spec", one_of = { all = true, only = true, none = true },

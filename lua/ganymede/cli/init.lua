@@ -14,7 +14,7 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "sweep", "attach", "top", "report", "check", "simulate", "plan", "bench", "repl", "spec",
+cli.verbs = { "run", "slurm", "sweep", "attach", "top", "report", "check", "simulate", "plan", "bench", "repl", "spec",
               "test", "tokenize", "generate", "import", "export", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = {}
 

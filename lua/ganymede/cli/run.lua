@@ -67,6 +67,8 @@ function verb.arguments(parser)
     .. "(FILE.RANK on several ranks)"):argname "FILE"
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
+  parser:option("--interface", "the interface of this machine through which ranks on other machines are reached, such "
+    .. "as ib0"):argname "NAME"
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:option("--max-restarts", "start the job again, from its newest checkpoint, after a rank has died or hangs; "

@@ -1,9 +1,9 @@
 --- Starts jobs of several ranks, and lets a rank tell the others and the user that it fails.
 --
 -- `ganymede run -n 4` makes its process the supervisor of a job (host/job/supervise.h). mpirun starts 4 ranks, which
--- run the same command line; their environment tells them that they are ranks. Under the user's own mpirun or srun
--- there is no supervisor, and every process is a rank. The trap: before connect() a rank acts alone and does not know
--- its number.
+-- run the same command line; their environment tells them that they are ranks. Under the user's own mpirun, srun or
+-- torchrun there is no supervisor, and every process is a rank. The trap: before connect() a rank acts alone and does
+-- not know its number.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
@@ -11,38 +11,58 @@ local machine = require "ganymede.base.machine"
 
 local launcher = {}
 
--- The variables in which mpirun and srun say how many ranks they have started.
-local sizes = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" }
-
---- Returns the number of ranks that were started with this process; 1: it is alone.
-function launcher.expected()
-  for _, name in ipairs(sizes) do
-    local size = tonumber(os.getenv(name) or "")
-    if size and size > 1 then return size end
-  end
-  return 1
+-- Who started this process, and as which rank (host/comm/launched.h). Once it has joined, nobody has.
+local function launched()
+  local ok, found = pcall(core.launched)
+  if not ok then failure(2, "%s", failure.text(found)) end
+  return found
 end
 
--- Refuses torchrun, which sets WORLD_SIZE. Its processes cannot find each other, and each would train alone.
-local function refuse_torchrun(args, found)
+--- Returns the number of ranks that were started with this process; 1: it is alone.
+function launcher.expected() return launched().world end
+
+-- Refuses WORLD_SIZE without RANK. Each process would train alone.
+local function refuse_half_an_environment(args, found)
   local size = tonumber(os.getenv "WORLD_SIZE" or "")
-  if not size or size <= 1 or found > 1 or core.link_rank() then return end
-  if args.ranks == size and not os.getenv "RANK" then return end
-  failure(2, "WORLD_SIZE is %d in the environment, as torchrun sets it, and this process is no rank of an MPI job: it "
-    .. "would train alone. Ranks find each other through MPI: start one `ganymede %s ... -n %d` without torchrun, or "
-    .. "`mpirun -n %d ganymede %s ...` on several machines, or the same with srun; `env -u WORLD_SIZE -u RANK` "
-    .. "runs one rank", size, args.argv and args.argv[1] or "run", size, size, args.argv and args.argv[1] or "run")
+  if not size or size <= 1 or found.world > 1 or core.link_rank() or args.ranks == size then return end
+  failure(2, "WORLD_SIZE is %d in the environment, and RANK does not say which rank this is: it would train alone. Set "
+    .. "RANK, MASTER_ADDR and MASTER_PORT as torchrun does, or start `ganymede %s ... -n %d`, or the same without -n "
+    .. "by mpirun or srun; `env -u WORLD_SIZE` runs one rank", size, args.argv and args.argv[1] or "run", size)
+end
+
+-- Refuses -n where it would use one machine of several. In batch scripts and shells of salloc nothing was started yet.
+local function refuse_part_of_allocation(args, found)
+  local machines = tonumber(os.getenv "SLURM_JOB_NUM_NODES" or "")
+  local tasks = tonumber(os.getenv "SLURM_NTASKS" or "")
+  if found.by ~= "nobody" or core.link_rank() or not machines then return end
+  if machines > 1 and (args.ranks or 1) > 1 then
+    failure(2, "-n %d starts ranks on this machine alone, and this allocation of Slurm has %d machines: start "
+      .. "`srun ganymede %s ...` without -n", args.ranks, machines, args.argv and args.argv[1] or "run")
+  elseif (tasks or machines) > 1 and not args.ranks then
+    log.warn("this allocation of Slurm has %d %s, and this is one rank: `srun ganymede %s ...` starts all of them",
+      tasks or machines, tasks and "tasks" or "machines", args.argv and args.argv[1] or "run")
+  end
+end
+
+-- Ranks of one machine share memory.
+local function refuse_interface(args)
+  if args.interface then
+    failure(2, "--interface %s is for ranks on several machines, which mpirun, srun or torchrun start; %s",
+      args.interface, (args.ranks or 1) > 1 and "those of -n share memory" or "this run has one rank")
+  end
 end
 
 --- Returns whether this process must start ranks, and is not one itself. One rank has a supervisor if it may have to be
 -- started again.
 function launcher.supervises(args)
-  local asked, found = args.ranks or 1, launcher.expected()
-  refuse_torchrun(args, found)
-  if found > 1 and args.ranks and asked ~= found then
-    failure(2, "-n %d, but this is one of %d ranks that were already started; leave -n out", asked, found)
+  local asked, found = args.ranks or 1, launched()
+  refuse_half_an_environment(args, found)
+  refuse_part_of_allocation(args, found)
+  if found.world > 1 and args.ranks and asked ~= found.world then
+    failure(2, "-n %d, but %s started this as one of %d ranks; leave -n out", asked, found.by, found.world)
   end
-  return (asked > 1 or args.max_restarts ~= nil) and found == 1 and not core.link_rank()
+  if found.world == 1 then refuse_interface(args) end
+  return (asked > 1 or args.max_restarts ~= nil) and found.world == 1 and not core.link_rank()
 end
 
 -- ---------------------------------------------------------------- the command
@@ -50,22 +70,11 @@ end
 --- Returns the number of threads of each rank: the user's choice, or the cores divided by the ranks.
 function launcher.threads(ranks, asked) return asked or math.max(1, math.floor((machine.cores() or 1) / ranks)) end
 
--- The variables in which mpirun and srun say how many of the ranks are on this machine.
-local here = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE" }
-
 -- Returns the number of threads of a rank that another launcher has started. A rank that is bound to cores of its own
 -- takes all of them.
-local function threads_when_joining()
-  local ranks = launcher.expected()
-  for _, name in ipairs(here) do
-    local n = tonumber((os.getenv(name) or ""):match "^%d+")
-    if n and n > 0 then
-      ranks = n
-      break
-    end
-  end
+local function threads_when_joining(found)
   local bound = os.getenv "OMPI_MCA_orte_bound_at_launch" == "1" or (os.getenv "SLURM_CPU_BIND" or ""):find "mask"
-  return launcher.threads(bound and 1 or ranks)
+  return launcher.threads(bound and 1 or found.here > 0 and found.here or found.world)
 end
 
 --- Returns the argv of mpirun for a command line of ours (a list of words). MPI must not yield: each look for messages
@@ -80,6 +89,7 @@ function launcher.command(ranks, words)
   parameter("mpi_yield_when_idle", "0")
   parameter("pml", "ob1")
   parameter("btl", "self,vader")
+  if os.getenv "SLURM_JOB_ID" then parameter("ras", "^slurm") end -- it is this machine, whatever Slurm has lent
   argv[#argv + 1] = core.executable()
   for _, word in ipairs(words) do argv[#argv + 1] = word end
   return argv
@@ -190,19 +200,35 @@ function launcher.joined_threads() return joined end
 --- Returns this rank's place among the ranks of its machine, from 0.
 function launcher.place_here() return place or 0 end
 
+-- Says once through what ranks on several machines talk.
+local function announce(found, args)
+  if core.rank() > 0 or core.link_rank() or (found.here == found.world and not found.tcp) then return end
+  local way = core.comm_transport()
+  if not found.tcp then
+    way = ("%s through %s"):format(way, args.interface or os.getenv "OMPI_MCA_btl_tcp_if_include"
+      or "the interfaces that it finds (--interface chooses one)")
+  end
+  log.info("%d ranks, started by %s%s: %s", found.world, found.by,
+    found.here > 0 and (", %d on this machine"):format(found.here) or "", way)
+end
+
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
--- args: checked, comm_timeout (seconds)
+-- args: checked, comm_timeout (seconds), interface (of this machine, to reach others)
 function launcher.connect(args)
-  if joined then return end
-  if launcher.expected() == 1 then
+  local found = not joined and launched()
+  if not found then return end
+  if found.by == "srun" then core.signals_terminate_once() end -- its steps are sent several
+  if found.world == 1 then
     if core.link_rank() and not alone then core.link_joined() end
     alone = true
     return
   end
-  joined = threads_when_joining() -- the environment does not tell later
-  place = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "MPI_LOCALRANKID"
-    or "") or 0
-  core.connect()
+  joined = threads_when_joining(found) -- the environment does not tell later
+  place = found.place
+  local rank, why = core.connect { interface = args.interface, seconds = args.comm_timeout,
+    silence = args.comm_timeout and math.min(30, args.comm_timeout) }
+  if not rank then failure(2, "%s", why) end
+  announce(found, args)
   core.forget_launcher()
   core.signals_watch()
   core.link_joined()

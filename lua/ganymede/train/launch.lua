@@ -12,7 +12,7 @@
 -- gm.initialize takes from here what it is not given itself (model, loss, data, optimizer, clip_grad_norm, ...); a
 -- trainer takes hooks, checkpoints and test_interval. `config = "base.lua"` (a file that returns a table, or the table)
 -- is the base that the other keys change. Colossal-AI's order of arguments works as well, and so do launch_from_torch,
--- launch_from_slurm and launch_from_openmpi (ranks are always those that MPI started).
+-- launch_from_slurm and launch_from_openmpi. The ranks have found each other before (host/comm/launched.h).
 --
 -- The first trainer of the program takes --out, --resume, --no-eval, --trace, --profile and --steps, as gm.fit does. A
 -- loop of the program's own gets the first three as keys of its own, gm.launch { out = "runs/mine", resume = false };
@@ -148,14 +148,14 @@ local function check_rank(given)
   end
 end
 
--- Removes the addresses by which Colossal-AI's ranks find each other; ours find each other through MPI.
+-- Removes the addresses by which Colossal-AI's ranks find each other; ours have found each other before.
 local function drop_addresses(given)
   local said = {}
   for _, name in ipairs { "host", "port", "backend" } do
     if given[name] ~= nil then said[#said + 1], given[name] = name, nil end
   end
   if #said > 0 and given.verbose ~= false and core.rank() == 0 then
-    require("ganymede.base.log").info("gm.launch: %s: not needed, because ranks find each other through MPI "
+    require("ganymede.base.log").info("gm.launch: %s: not needed, because the ranks have found each other "
       .. "(parallel.transport says how tensors of GPUs travel)", table.concat(said, ", "))
   end
   given.verbose = nil
@@ -238,17 +238,17 @@ local function check_environment(kind)
   local size, rank = tonumber(os.getenv(variables[1]) or ""), tonumber(os.getenv(variables[2]) or "")
   if not size then return end
   if size ~= core.world() then
-    failure(2, "gm.launch_from_%s: %s is %d, and this process is one of %d rank%s: ranks find each other through MPI, "
-      .. "not through the variables of %s; start `ganymede run FILE -n %d`, or under mpirun or srun `srun -n %d "
-      .. "ganymede run FILE`", kind, variables[1], size, core.world(), core.world() == 1 and "" or "s", variables[3],
-      size, size)
+    failure(2, "gm.launch_from_%s: %s is %d, and this process is one of %d rank%s, so it is not %s that started it; "
+      .. "start `ganymede run FILE -n %d`, or under mpirun or srun `srun -n %d ganymede run FILE`", kind, variables[1],
+      size, core.world(), core.world() == 1 and "" or "s", variables[3], size, size)
   elseif rank and rank ~= core.rank() then
-    failure(2, "gm.launch_from_%s: %s is %d, and MPI made this process rank %d: unset the variable", kind,
+    failure(2, "gm.launch_from_%s: %s is %d, and its launcher made this process rank %d: unset the variable", kind,
       variables[2], rank, core.rank())
   end
 end
 
---- Does what gm.launch does, under `ganymede run -n N`. Variables of torchrun that describe another world are refused.
+--- Does what gm.launch does, under torchrun or `ganymede run -n N`. Variables of torchrun that describe another world
+-- are refused.
 function launch.launch_from_torch(...)
   check_environment "torch"
   return launch.launch(named({ "config", "backend", "seed", "verbose" }, ...))
