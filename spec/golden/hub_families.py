@@ -1,4 +1,5 @@
-"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma and Phi-3; with loss and gradients in f64.
+"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma, Phi-3 and OLMo 2; with loss and gradients in
+f64.
 
     hub/<name>/config.json, model.safetensors      written by save_pretrained
     hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
@@ -15,9 +16,9 @@ import sys
 import torch
 import torch.nn.functional as F
 from transformers import (BertConfig, BertForPreTraining, Gemma2Config, Gemma2ForCausalLM, GemmaConfig,
-                          GemmaForCausalLM, MixtralConfig, MixtralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
-                          ViTForImageClassification)
+                          GemmaForCausalLM, MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Phi3Config, Phi3ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM, ViTConfig, ViTForImageClassification)
 
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
 
@@ -188,3 +189,9 @@ write("phi3_odd", 17, Phi3ForCausalLM, Phi3Config(
     intermediate_size=7, max_position_embeddings=32, sliding_window=3, rope_parameters=dict(
         rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5), pad_token_id=None, bos_token_id=1,
     eos_token_id=2), text(31), language)
+write("olmo2", 19, Olmo2ForCausalLM, Olmo2Config(**decoder, intermediate_size=20, eos_token_id=2), text(29),
+      language)
+write("olmo2_odd", 20, Olmo2ForCausalLM, Olmo2Config(
+    vocab_size=31, hidden_size=10, num_hidden_layers=3, num_attention_heads=5, intermediate_size=7,
+    max_position_embeddings=32, rms_norm_eps=1e-3, tie_word_embeddings=True, eos_token_id=2,
+    rope_parameters=dict(rope_type="default", rope_theta=500.0)), text(31), language)

@@ -17,7 +17,8 @@ local FOLDERS = {
   { name = "qwen3_moe", heads = 2, experts = true }, { name = "qwen2_moe_window", heads = 2 },
   { name = "qwen3_moe_window", heads = 2 }, { name = "gemma", heads = 2 }, { name = "gemma_odd", heads = 1 },
   { name = "gemma2", heads = 2 }, { name = "gemma2_odd", heads = 1 }, { name = "gemma2_scale", heads = 2 },
-  { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 },
+  { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 }, { name = "olmo2", heads = 2 },
+  { name = "olmo2_odd", heads = 5 },
 }
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.
@@ -112,6 +113,22 @@ for _, mesh in ipairs(meshes) do
 end
 
 if core.world() > 1 then return end
+
+it("what a config.json of OLMo 2 cannot say is refused when it is written", function()
+  local function unwritable(option, kind, more)
+    local opt = { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 1, qk_norm = true,
+                  qk_norm_joint = true, input_norms = false, branch_norms = true, eps = 1e-6 }
+    for key, value in pairs(more) do opt[key] = value end
+    assert.error_matches(function() gm.export_model(gm.models.Llama(opt), os.tmpname() .. ".d") end,
+      ("%s: a model of type %s cannot say that"):format(option, kind), 1, true)
+  end
+  unwritable("qk_norm_joint = false", "olmo2", { qk_norm_joint = false })
+  unwritable("qk_norm = true", "olmo2", { eps = 1e-5 }) -- there is one eps, and true says 1e-6
+  unwritable("qkv_bias = true", "olmo2", { qkv_bias = true })
+  unwritable("input_norms = false", "gemma2", { norm_offset = true, qk_norm = false, qk_norm_joint = false,
+    embedding_scale = math.sqrt(8) })
+  unwritable("qk_norm_joint = true", "qwen3", { input_norms = true, branch_norms = false })
+end)
 
 describe("in f64", function()
   local function cross_entropy(logits, targets)

@@ -243,4 +243,41 @@ return {
     breaks = "scores of Gemma 2 27B are divided by the root of the head's width",
     test = "spec/hub/families_spec.lua -n 1 -f gemma2_scale",
   },
+  {
+    name = "1340-olmo2-joint", file = "lua/ganymede/nn/attention.lua",
+    find = [[if not self.opt.qk_norm_joint then return]],
+    replace = [[if not self.opt.qk_norm_joint or x:size(3) == self.kv_heads then return]],
+    breaks = "keys of OLMo 2 are normalised head by head",
+    test = "spec/hub/families_spec.lua -n 1 -f olmo2",
+  },
+  {
+    name = "1341-olmo2-input-norms", file = "lua/ganymede/nn/transformer.lua",
+    find = [[  return x + mlp_branch(self, x)
+]],
+    replace = [[  return mlp_branch(self, x)
+]],
+    breaks = "blocks without input norms leave out their second residual connection",
+    test = "spec/nn/attention_spec.lua -f 'without input norms'",
+  },
+  {
+    name = "1342-plain-behind-stream", file = "lua/ganymede/nn/transformer.lua",
+    find = [[block(stream and ops.add(x, stream) or x, key_mask)]],
+    replace = [[block(x, key_mask)]],
+    breaks = "a block without input norms behind one with them forgets the residual stream",
+    test = "spec/nn/attention_spec.lua -f 'without input norms'",
+  },
+  {
+    name = "1343-olmo2-norms", file = "lua/ganymede/hub/families/olmo2.lua",
+    find = [[theirs .. "post_feedforward_layernorm.weight"]],
+    replace = [[theirs .. "pre_feedforward_layernorm.weight"]],
+    breaks = "norms behind MLPs of OLMo 2 have another name",
+    test = "spec/hub/families_spec.lua -n 1 -f olmo2",
+  },
+  {
+    name = "1344-qk-norm-eps", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[if opt.qk_norm and (opt.qk_norm == true]],
+    replace = [[if opt.qk_norm and not opt.eps and (opt.qk_norm == true]],
+    breaks = "a model whose norms of queries have another eps is written as if they had that of the others",
+    test = "spec/hub/families_spec.lua -n 1 -f 'cannot say'",
+  },
 }

@@ -22,6 +22,8 @@ describe("options of layers", function()
       function() nn.PatchEmbedding { image_size = 28, patch_size = 5, width = 8 } end,
       function() nn.Classifier { inputs = 5, classes = 7, weight = nn.ReLU() } end,
       function() nn.TransformerBlock { width = 6, heads = 2, mlp_ratio = 1.3 } end,
+      function() nn.TransformerBlock { width = 6, heads = 2, input_norms = false } end,
+      function() nn.MultiHeadAttention { width = 6, heads = 2, qk_norm_joint = true } end,
       function() gm.models.MLP { inputs = 3, classes = 2, hidden = { 0 } } end,
     } do
       local _, message = pcall(fn)

@@ -41,6 +41,8 @@ MultiHeadAttention.options = {
     doc = "turn queries and keys by their positions: true, or a table with base, fraction, interleaved, scaling" },
   qk_norm  = { type = { "boolean", "number" }, default = false, above = 0,
     doc = "whether each query and key is normalised by its root mean square; a number: the eps of it, not 1e-6" },
+  qk_norm_joint = { type = "boolean", default = false,
+    doc = "whether qk_norm takes the queries of all heads together, and the keys, as in OLMo 2; needs qk_norm" },
   dropout  = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an attention weight is dropped in training" },
   output_dropout = { type = "number", default = 0, min = 0, below = 1,
@@ -61,6 +63,9 @@ local function head_size(opt, kv_heads)
   if opt.window and not opt.causal then
     error(("MultiHeadAttention: window = %d needs causal = true: a window ends at the position itself"):format(
       opt.window), 4)
+  end
+  if opt.qk_norm_joint and not opt.qk_norm then
+    error("MultiHeadAttention: qk_norm_joint says over what qk_norm goes; set qk_norm too", 4)
   end
   tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
   sequence_parallel.check_heads("MultiHeadAttention", kv_heads, stream.parts())
@@ -83,26 +88,36 @@ local function build_projections(self, opt)
   }
 end
 
+local function add_norm(self, name, heads)
+  local size = self.head_size * (self.opt.qk_norm_joint and heads or 1)
+  self:param(name, { size }, init.ones()(size))
+end
+
 function MultiHeadAttention:build(opt)
   self.kv_heads = opt.kv_heads or opt.heads
   self.group, self.head_size = opt.heads / self.kv_heads, head_size(opt, self.kv_heads)
   build_projections(self, opt)
   if opt.rotary then self.rotary = rotary.new("MultiHeadAttention", opt.rotary, self.head_size) end
   if opt.qk_norm then
-    self:param("query_norm", { self.head_size }, init.ones()(self.head_size))
-    self:param("key_norm", { self.head_size }, init.ones()(self.head_size))
+    add_norm(self, "query_norm", opt.heads)
+    add_norm(self, "key_norm", self.kv_heads)
   end
   if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end
+end
+
+-- x (b, s, h, d), with each of its vectors d normalised, or with qk_norm_joint the h d numbers of each position.
+local function normalised(self, x, name)
+  local eps, shape = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm, x:shape()
+  if not self.opt.qk_norm_joint then return ops.rms_norm(x, self:use(name), eps) end
+  local joint = ops.reshape(x, { shape[1], shape[2], shape[3] * shape[4] })
+  return ops.reshape(ops.rms_norm(joint, self:use(name), eps), shape)
 end
 
 -- qkv (b, s, key heads, group + 2, d) -> queries (b, s, heads, d), keys and values (b, s, key heads, d), normalised and
 -- turned. place: of the first position, as ops.rotary takes it; nil: the beginning.
 local function parts(self, qkv, place)
   local q, k, v = sequence_parallel.split(qkv)
-  if self.opt.qk_norm then
-    local eps = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm
-    q, k = ops.rms_norm(q, self:use "query_norm", eps), ops.rms_norm(k, self:use "key_norm", eps)
-  end
+  if self.opt.qk_norm then q, k = normalised(self, q, "query_norm"), normalised(self, k, "key_norm") end
   if self.rotary then q, k = self.rotary:turn(q, nil, place), self.rotary:turn(k, nil, place) end
   return q, k, v
 end

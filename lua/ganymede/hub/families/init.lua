@@ -126,7 +126,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gemma", "phi3", "gpt2", "bert", "vit" }
+local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
