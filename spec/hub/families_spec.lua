@@ -18,7 +18,8 @@ local FOLDERS = {
   { name = "qwen3_moe_window", heads = 2 }, { name = "gemma", heads = 2 }, { name = "gemma_odd", heads = 1 },
   { name = "gemma2", heads = 2 }, { name = "gemma2_odd", heads = 1 }, { name = "gemma2_scale", heads = 2 },
   { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 }, { name = "olmo2", heads = 2 },
-  { name = "olmo2_odd", heads = 5 },
+  { name = "olmo2_odd", heads = 5 }, { name = "phi3_long", heads = 2 }, { name = "phi3_longer", heads = 2 },
+  { name = "llama_long", heads = 2 },
 }
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.
@@ -92,6 +93,17 @@ for _, mesh in ipairs(meshes) do
         it(name .. " gives the outputs of transformers", function()
           agree(gm.pretrained(place(name)), expected(name), cuts)
         end)
+
+        local texts = not mesh.expert and expected(name).generated
+        if texts then
+          it(name .. " writes what transformers writes of each text alone", function()
+            local list, want = {}, {}
+            for i, text in ipairs(texts) do list[i], want[i] = text.prompt, text.tokens end
+            for i, out in ipairs(gm.generate(gm.pretrained(place(name)), { prompts = list, max_tokens = 12 })) do
+              assert.same(want[i], out.tokens)
+            end
+          end)
+        end
 
         it(name .. " is written as it was read", function()
           local out = new_folder()

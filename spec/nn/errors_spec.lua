@@ -32,6 +32,17 @@ describe("options of layers", function()
     end
   end)
 
+  it("factors of LongRoPE that are not one for each pair", function()
+    local function layer(more)
+      local scaling = { type = "longrope", length = 8, factor = 2, short = { 1, 1 }, long = { 2, 3 } }
+      for key, value in pairs(more) do scaling[key] = value end
+      return function() nn.MultiHeadAttention { width = 8, heads = 2, rotary = { scaling = scaling } } end
+    end
+    fails("rotary.scaling.short has 1 factors, and 2 pairs of a head are turned", layer { short = { 1 } })
+    fails("rotary.scaling.long%[2%] must be a number above 0; got 0", layer { long = { 1, 0 } })
+    fails("option 'length' must be an integer, at least 2; got 1", layer { length = 1 })
+  end)
+
   it("missing, of the wrong type, out of range", function()
     fails("Linear: option 'outputs' is missing", function() nn.Linear { inputs = 3 } end)
     fails("option 'inputs' must be an integer, at least 1; got 0", function() nn.Linear(0, 2) end)

@@ -114,7 +114,7 @@ local function normalised(self, x, name)
 end
 
 -- qkv (b, s, key heads, group + 2, d) -> queries (b, s, heads, d), keys and values (b, s, key heads, d), normalised and
--- turned. place: of the first position, as ops.rotary takes it; nil: the beginning.
+-- turned. place: that of x, as Rotary:turn takes it; nil: the beginning.
 local function parts(self, qkv, place)
   local q, k, v = sequence_parallel.split(qkv)
   if self.opt.qk_norm then q, k = normalised(self, q, "query_norm"), normalised(self, k, "key_norm") end
@@ -144,7 +144,7 @@ local function attend_to_kept(self, kept, qkv, options)
   return sequence_parallel.attention(q, k, v, options)
 end
 
--- place: the positions of x where they are given, as ops.rotary takes them.
+-- place: as of `parts`.
 local function attend(self, x, options, place)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
   local kept = caches.current()
@@ -157,8 +157,8 @@ local function attend(self, x, options, place)
   return sequence_parallel.attention_packed(qkv, options)
 end
 
--- What forward takes as `seen` -> a key mask, limits and positions of ops.attention and ops.rotary, or nil for each.
-local function understood(seen, x)
+-- What forward takes as `seen` -> a key mask, limits, and the place of x as Rotary:turn takes it, or nil for each.
+local function understood(self, seen, x)
   if seen == nil or seen:dim() == 2 then return seen end
   local shape = seen:shape()
   if #shape ~= 3 or shape[1] ~= x:size(1) or shape[2] ~= x:size(2) or shape[3] ~= 3 then
@@ -166,7 +166,11 @@ local function understood(seen, x)
     error(("what is seen must be a key mask (%d, %d) u8, or documents (%d, %d, 3), which ops.documents finds; got (%s)")
       :format(b, s, b, s, table.concat(shape, ", ")), 0)
   end
-  return nil, ops.narrow(seen, 3, 1, 2), { positions = ops.select(seen, 3, 3) }
+  local place = { positions = ops.select(seen, 3, 3) }
+  if self.rotary and self.rotary.long then
+    place.lengths = ops.cast(ops.select(seen, 3, 2), "f32") - ops.cast(ops.select(seen, 3, 1), "f32")
+  end
+  return nil, ops.narrow(seen, 3, 1, 2), place
 end
 
 --- x (b, s, width) -> (b, s, width). seen: nil, or a key mask u8 (b, s), in which 0 hides a position from all queries,
@@ -178,7 +182,7 @@ function MultiHeadAttention:forward(x, seen)
   if x:dim() ~= 3 or x:size(3) ~= opt.width then
     error(("x must be (batch, sequence, %d); got (%s)"):format(opt.width, table.concat(x:shape(), ", ")), 0)
   end
-  local key_mask, limits, place = understood(seen, x)
+  local key_mask, limits, place = understood(self, seen, x)
   local y = attend(self, x, {
     causal = opt.causal, window = opt.window, softcap = opt.softcap, scale = opt.scale,
     key_mask = key_mask, limits = limits,

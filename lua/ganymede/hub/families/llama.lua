@@ -23,12 +23,28 @@ local scalings = {
              original_max_position_embeddings = "length" },
   yarn = { factor = "factor", original_max_position_embeddings = "length", beta_fast = "fast", beta_slow = "slow",
            attention_factor = "magnitude" },
+  longrope = { short_factor = "short", long_factor = "long", factor = "factor", attention_factor = "magnitude",
+               original_max_position_embeddings = "length" },
 }
 
+-- The length before stretching: the key of config.json itself goes first, as in transformers; Phi-3 always has one.
+local function original_length(config, kind, given)
+  local own = config:get("original_max_position_embeddings", kind == "phi3" and 4096 or nil)
+  return own or given or config:need "max_position_embeddings"
+end
+
+local function complete_longrope(config, out, kind)
+  out.length = original_length(config, kind, out.length)
+  out.factor = out.factor or math.max(1, config:need "max_position_embeddings" / out.length)
+  return out
+end
+
 local function scaling_of(config, given)
-  local kind = given.rope_type or given.type or "default"
+  local kind, model = given.rope_type or given.type or "default", config:need "model_type"
   if kind == "default" then return nil end
-  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn", tostring(kind))
+  if model == "phi3" and (kind == "su" or kind == "yarn") then kind = "longrope" end -- what older files call it
+  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn, longrope",
+    tostring(kind))
   local out = { type = kind }
   for key, value in pairs(given) do
     local ours = keys[key]
@@ -37,6 +53,7 @@ local function scaling_of(config, given)
       config:refuse("'%s' of rope_type '%s' is not understood", key, kind)
     end
   end
+  if kind == "longrope" then return complete_longrope(config, out, model) end
   if keys.original_max_position_embeddings and not out.length then
     out.length = config:need "max_position_embeddings"
   end
