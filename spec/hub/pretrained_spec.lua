@@ -107,6 +107,9 @@ describe("a folder that is wrong", function()
     refused("_freq_factor' of rope_type 'longrope'", "llama", function(c)
       c.rope_parameters.rope_type = "longrope"
     end)
+    refused("original_max_position_embeddings of longrope must be a number; got string", "llama_long", function(c)
+      c.rope_parameters.original_max_position_embeddings = "six"
+    end)
     refused("rotary.scaling: option 'short'", "phi3_long", function(c) c.rope_parameters.short_factor = nil end)
     refused("layer_types[1] is 'chunked_attention'", "qwen3", function(c) c.layer_types[2] = "chunked_attention" end)
     refused("layer_types has 2 entries, for 3 layers", "qwen3", function(c) c.num_hidden_layers = 3 end)

@@ -35,6 +35,9 @@ end
 
 local function complete_longrope(config, out, kind)
   out.length = original_length(config, kind, out.length)
+  if type(out.length) ~= "number" then
+    config:refuse("original_max_position_embeddings of longrope must be a number; got %s", type(out.length))
+  end
   out.factor = out.factor or math.max(1, config:need "max_position_embeddings" / out.length)
   return out
 end
