@@ -91,6 +91,20 @@ describe("prompts that come and go on " .. mesh.name, function()
     end
   end))
 
+  it("are computed anew where they grow over the border of LongRoPE, each of them once", f64(function()
+    local model = llama { std = 0.5, rotary = { base = 100, scaling = { type = "longrope", length = 8, factor = 4,
+      short = { 1, 1.3 }, long = { 2, 5 } } } }
+    for _, cache in ipairs { { page = 4, pages = 100 }, { page = 4, pages = 6 } } do
+      local opt = options_with(cache)
+      local rows = prompts.rows(opt)
+      local _, run = batching.run(model, opt, rows, {})
+      for i, row in ipairs(rows) do assert.same(plain(model, given[i], 9), row.tokens) end
+      -- prompts of 4, 1, 7 and 2 tokens grow over 8; one that was sent away begins anew in any case
+      if cache.pages == 100 then assert.equal(4, run.anew) else assert.is_true(run.anew <= 4) end
+      assert.equal(run.pool.pages, #run.pool.free)
+    end
+  end))
+
   it("draw by their number and place, wherever they run", f64(function()
     local model = llama()
     local function lines(cache)

@@ -38,6 +38,10 @@ local prompts = { { 5, 9, 33, 2 }, { 7 }, { 50, 41, 3, 3, 8, 1, 0 } }
 
 local makers = {
   llama, function() return llama { qk_norm = true, tied = false } end,
+  function() -- texts grow over its border at different steps
+    return llama { std = 0.5, rotary = { base = 100, scaling = { type = "longrope", length = 9, factor = 4,
+      short = { 1, 1.3 }, long = { 2, 5 } } } }
+  end,
   function()
     return gm.models.GPT { vocabulary = 60, width = 16, depth = 2, heads = 4, std = 0.3, sequence_length = 40 }
   end,

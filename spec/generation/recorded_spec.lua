@@ -36,7 +36,9 @@ describe("steps that are recorded", function()
 
   it("write what steps one by one write, while prompts come and go", function()
     local gpt = gm.models.GPT { vocabulary = 60, width = 16, depth = 1, heads = 2, sequence_length = 20, std = 0.3 }
-    for _, model in ipairs { llama(), gpt } do
+    local long = llama { std = 0.5, rotary = { base = 100, scaling = { type = "longrope", length = 12, factor = 4,
+      short = { 1, 1.3 }, long = { 2, 5 } } } }
+    for _, model in ipairs { llama(), gpt, long } do
       for _, opt in ipairs { { stop_tokens = { 3, 8, 15, 22 } }, { cache = { page = 4, pages = 9 } },
         { temperature = 1.2, seed = 3, repetition_penalty = 1.1 }, { cache = { page = 4, pages = 16, rows = 2 } } } do
         local want = tokens_of(model, opt, true)

@@ -32,12 +32,18 @@ local makers = {
   end,
 }
 
+-- Texts grow over its border, which stages refuse.
+local function long()
+  return llama { std = 0.5, rotary = { base = 100, scaling = { type = "longrope", length = 9, factor = 4,
+    short = { 1, 1.3 }, long = { 2, 5 } } } }
+end
+
 for _, mesh in ipairs(meshes) do
   describe("generation in " .. mesh.name, function()
     against.throughout(mesh, setup, teardown)
 
     it("writes what one rank writes, from prompts of different lengths, of one length, and of one token", function()
-      for _, make in ipairs(makers) do
+      for _, make in ipairs { mesh.pipeline and makers[1] or long, unpack(makers) } do
         for _, list in ipairs { prompts, { { 5, 9, 33 }, { 4, 4, 1 } }, { { 7 } } } do
           local opt = { prompts = list, max_tokens = 11 }
           assert.same(alone.want(mesh, make, opt), alone.lines(make, opt))

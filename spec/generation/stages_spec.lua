@@ -58,6 +58,19 @@ for _, mesh in ipairs(meshes) do
       for _, there in ipairs(ranks.texts(table.concat(here, "\n"))) do assert.equal(ends, there) end
     end)
 
+    it("refuses prompts that may grow over the border of LongRoPE, and takes those behind it", function()
+      local function make()
+        return gm.models.Llama { vocabulary = 60, width = 16, depth = 4, heads = 4, kv_heads = 2, hidden = 24,
+          std = 0.5, rotary = { base = 100, scaling = { type = "longrope", length = 5, factor = 4, short = { 1, 1.3 },
+          long = { 2, 5 } } } }
+      end
+      local opt = { prompts = { { 50, 41, 3, 3, 8, 1, 0 }, { 5, 9, 33 } }, max_tokens = 3 }
+      assert.same(alone.want(mesh, make, opt), alone.lines(make, opt))
+      opt.max_tokens = 4
+      assert.error_matches(function() gm.generate(make(), opt) end,
+        "prompt 2 has 3 tokens and may grow to 6; LongRoPE .* give max_tokens = 3 at most")
+    end)
+
     it("tells the texts on every rank, and takes the model a second time", function()
       local t = gm.tokenizer "spec/golden/tokenizers/llama3.json"
       core.set_seed(3)

@@ -1,9 +1,11 @@
-"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma and Phi-3; with loss and gradients in f64.
+"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma, Phi-3 and OLMo 2; with loss and gradients in
+f64.
 
     hub/<name>/config.json, model.safetensors      written by save_pretrained
     hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
                                                    outputs in f32, the loss in f64, and of each array's gradient in
-                                                   f64 its norm and its product with cos(1), cos(2), ... (row by row)
+                                                   f64 its norm and its product with cos(1), cos(2), ... (row by row);
+                                                   of some, texts as `generate` continues each of them alone
 
 transformers works out angles, norms and routers in f32 whatever the model's type is. For the numbers in f64,
 torch.float means torch.double while the model is made and runs.
@@ -15,8 +17,9 @@ import sys
 import torch
 import torch.nn.functional as F
 from transformers import (BertConfig, BertForPreTraining, Gemma2Config, Gemma2ForCausalLM, GemmaConfig,
-                          GemmaForCausalLM, MixtralConfig, MixtralForCausalLM, Phi3Config, Phi3ForCausalLM,
-                          Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
+                          GemmaForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
+                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2MoeConfig,
+                          Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
                           ViTForImageClassification)
 
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
@@ -58,7 +61,19 @@ def in_double(make):
         torch.set_default_dtype(torch.float32)
 
 
-def write(name, seed, cls, config, inputs, run, **saving):
+def continued(model, gen, lengths, count):
+    """greedy continuations of random prompts, one at a time"""
+    out = []
+    for n in lengths:
+        prompt = torch.randint(0, model.config.vocab_size, (1, n), generator=gen)
+        with torch.no_grad():
+            text = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, do_sample=False,
+                                  eos_token_id=None, pad_token_id=0)
+        out.append({"prompt": prompt[0].tolist(), "tokens": text[0].tolist()})
+    return out
+
+
+def write(name, seed, cls, config, inputs, run, generate=None, **saving):
     if len(sys.argv) > 1 and name not in sys.argv[1:]:
         return
     gen = torch.Generator().manual_seed(seed)
@@ -84,6 +99,8 @@ def write(name, seed, cls, config, inputs, run, **saving):
     loss, grads = in_double(double)
     expected = {k: rounded(v) if v.is_floating_point() else v.tolist() for k, v in given.items()}
     expected.update(outputs=[rounded(o) for o in outputs], loss=loss, gradients=grads)
+    if generate:
+        expected.update(generated=continued(model, gen, *generate))
     with open(os.path.join(folder, "expected.json"), "w") as f:
         json.dump(expected, f)
 
@@ -188,3 +205,22 @@ write("phi3_odd", 17, Phi3ForCausalLM, Phi3Config(
     intermediate_size=7, max_position_embeddings=32, sliding_window=3, rope_parameters=dict(
         rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5), pad_token_id=None, bos_token_id=1,
     eos_token_id=2), text(31), language)
+write("olmo2", 19, Olmo2ForCausalLM, Olmo2Config(**decoder, intermediate_size=20, eos_token_id=2), text(29),
+      language)
+write("olmo2_odd", 20, Olmo2ForCausalLM, Olmo2Config(
+    vocab_size=31, hidden_size=10, num_hidden_layers=3, num_attention_heads=5, intermediate_size=7,
+    max_position_embeddings=32, rms_norm_eps=1e-3, tie_word_embeddings=True, eos_token_id=2,
+    rope_parameters=dict(rope_type="default", rope_theta=500.0)), text(31), language)
+
+longrope = dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.3], long_factor=[2.0, 5.0])
+stretched = dict(vocab_size=29, hidden_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+                 intermediate_size=20)
+write("phi3_long", 21, Phi3ForCausalLM, Phi3Config(  # seven tokens are short; the texts grow over the border
+    **stretched, max_position_embeddings=64, original_max_position_embeddings=9, rope_parameters=longrope,
+    pad_token_id=None, bos_token_id=1, eos_token_id=2), text(29), language, generate=([4, 9, 10, 1], 12))
+write("phi3_longer", 22, Phi3ForCausalLM, Phi3Config(  # seven tokens are long, and "su" is an older name
+    **stretched, max_position_embeddings=40, original_max_position_embeddings=6, rope_parameters=dict(
+        longrope, rope_type="su", factor=3.0), pad_token_id=None, bos_token_id=1, eos_token_id=2), text(29), language)
+write("llama_long", 23, LlamaForCausalLM, LlamaConfig(
+    **stretched, max_position_embeddings=48, rope_parameters=dict(
+        longrope, original_max_position_embeddings=6, attention_factor=1.1)), text(29), language)

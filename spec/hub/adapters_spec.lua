@@ -52,6 +52,18 @@ local function logits_of(model, want)
   return gm.no_grad(function() return model(gm.tensor(want.tokens, { dtype = "i64" })):gather() end)
 end
 
+-- What a BERT or a ViT gives for what goes in with its base (spec/hub/families_spec.lua), as a list of tensors.
+local function outputs_of(model, base)
+  local given, rows = json.decode(machine.read("spec/golden/hub/" .. base .. "/expected.json"), base), {}
+  for i, tokens in ipairs(given.segments and given.tokens or {}) do
+    rows[i] = { tokens, given.segments[i], given.mask[i] }
+  end
+  local x = given.pixels and gm.tensor(given.pixels) or gm.tensor(rows, { dtype = "i64" })
+  local out = gm.no_grad(model, x)
+  if core.is_tensor(out) then return { out:gather() } end
+  return { out[1]:gather(), out[2]:gather() }
+end
+
 for _, mesh in ipairs(meshes) do
   describe("adapters of PEFT on " .. mesh.name, function()
     setup(function()
@@ -79,6 +91,28 @@ for _, mesh in ipairs(meshes) do
           end)
         end)
       end
+    end
+
+    for _, name in ipairs(core.world() == 1 and { "bert", "bert_dora", "vit", "vit_odd" } or { "bert", "vit" }) do
+      it(name .. " give the outputs of PEFT, and are written as they were read", function()
+        local want, out = expected(name), folder()
+        local function agree(model)
+          for i, y in ipairs(outputs_of(model, want.base)) do
+            numeric.agree(y, gm.tensor(want.outputs[i]), TOLERANCE)
+          end
+        end
+        gm.scope(function()
+          local model, again = base_of(name), base_of(name)
+          gm.load_adapter(model, place(name))
+          agree(model)
+          gm.save_adapter(model, out)
+          same_arrays(place(name), out)
+          gm.load_adapter(again, out)
+          agree(again)
+          gm.merge_lora(model)
+          agree(model)
+        end)
+      end)
     end
 
     for _, dora in ipairs { false, true } do
@@ -178,6 +212,30 @@ describe("what is trained beside adapters", function()
       assert.error_matches(function() gm.load_adapter(gm.pretrained "spec/golden/hub/llama_tied_biased", out) end,
         "embed_tokens.weight and base_model.model.lm_head.weight are one parameter here, 'tokens.weight'")
     end)
+  end)
+end)
+
+it("an adapter of a ViT is read by the names that transformers 4 gave to modules", function()
+  gm.scope(function()
+    local out, want, list = folder(), expected "vit", {}
+    assert(os.execute(("cp -r %s %s"):format(place "vit", out)))
+    local path = out .. "/adapter_model.safetensors"
+    local file = gm.open_arrays(path)
+    for i, name in ipairs(file:names()) do
+      local old = name
+      for new, older in pairs {
+        ["vit%.layers"] = "vit.encoder.layer", ["attention%.q_proj"] = "attention.attention.query",
+        ["attention%.k_proj"] = "attention.attention.key", ["attention%.v_proj"] = "attention.attention.value",
+        ["mlp%.fc1"] = "intermediate.dense", ["mlp%.fc2"] = "output.dense",
+      } do old = old:gsub(new, older) end
+      list[i] = { old, file:read(name) }
+    end
+    file:close()
+    os.remove(path)
+    gm.save_arrays(path, list)
+    local model = base_of "vit"
+    gm.load_adapter(model, out)
+    numeric.agree(outputs_of(model, "vit")[1], gm.tensor(want.outputs[1]), TOLERANCE)
   end)
 end)
 

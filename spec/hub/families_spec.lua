@@ -17,7 +17,9 @@ local FOLDERS = {
   { name = "qwen3_moe", heads = 2, experts = true }, { name = "qwen2_moe_window", heads = 2 },
   { name = "qwen3_moe_window", heads = 2 }, { name = "gemma", heads = 2 }, { name = "gemma_odd", heads = 1 },
   { name = "gemma2", heads = 2 }, { name = "gemma2_odd", heads = 1 }, { name = "gemma2_scale", heads = 2 },
-  { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 },
+  { name = "phi3", heads = 2 }, { name = "phi3_odd", heads = 1 }, { name = "olmo2", heads = 2 },
+  { name = "olmo2_odd", heads = 5 }, { name = "phi3_long", heads = 2 }, { name = "phi3_longer", heads = 2 },
+  { name = "llama_long", heads = 2 },
 }
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.
@@ -92,6 +94,17 @@ for _, mesh in ipairs(meshes) do
           agree(gm.pretrained(place(name)), expected(name), cuts)
         end)
 
+        local texts = not mesh.expert and expected(name).generated
+        if texts then
+          it(name .. " writes what transformers writes of each text alone", function()
+            local list, want = {}, {}
+            for i, text in ipairs(texts) do list[i], want[i] = text.prompt, text.tokens end
+            for i, out in ipairs(gm.generate(gm.pretrained(place(name)), { prompts = list, max_tokens = 12 })) do
+              assert.same(want[i], out.tokens)
+            end
+          end)
+        end
+
         it(name .. " is written as it was read", function()
           local out = new_folder()
           gm.scope(function() gm.export_model(gm.pretrained(place(name)), out) end)
@@ -112,6 +125,22 @@ for _, mesh in ipairs(meshes) do
 end
 
 if core.world() > 1 then return end
+
+it("what a config.json of OLMo 2 cannot say is refused when it is written", function()
+  local function unwritable(option, kind, more)
+    local opt = { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 1, qk_norm = true,
+                  qk_norm_joint = true, input_norms = false, branch_norms = true, eps = 1e-6 }
+    for key, value in pairs(more) do opt[key] = value end
+    assert.error_matches(function() gm.export_model(gm.models.Llama(opt), os.tmpname() .. ".d") end,
+      ("%s: a model of type %s cannot say that"):format(option, kind), 1, true)
+  end
+  unwritable("qk_norm_joint = false", "olmo2", { qk_norm_joint = false })
+  unwritable("qk_norm = true", "olmo2", { eps = 1e-5 }) -- there is one eps, and true says 1e-6
+  unwritable("qkv_bias = true", "olmo2", { qkv_bias = true })
+  unwritable("input_norms = false", "gemma2", { norm_offset = true, qk_norm = false, qk_norm_joint = false,
+    embedding_scale = math.sqrt(8) })
+  unwritable("qk_norm_joint = true", "qwen3", { input_norms = true, branch_norms = false })
+end)
 
 describe("in f64", function()
   local function cross_entropy(logits, targets)

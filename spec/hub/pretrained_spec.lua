@@ -103,7 +103,14 @@ describe("a folder that is wrong", function()
     refused("has no 'hidden_size'", "llama", function(c) c.hidden_size = nil end)
     refused("new_thing: not understood", "llama", function(c) c.new_thing = 3 end)
     refused("hidden_act is 'relu6'", "llama", function(c) c.hidden_act = "relu6" end)
-    refused("rope_type 'longrope'", "llama", function(c) c.rope_parameters.rope_type = "longrope" end)
+    refused("rope_type 'dynamic' is not one of", "llama", function(c) c.rope_parameters.rope_type = "dynamic" end)
+    refused("_freq_factor' of rope_type 'longrope'", "llama", function(c)
+      c.rope_parameters.rope_type = "longrope"
+    end)
+    refused("original_max_position_embeddings of longrope must be a number; got string", "llama_long", function(c)
+      c.rope_parameters.original_max_position_embeddings = "six"
+    end)
+    refused("rotary.scaling: option 'short'", "phi3_long", function(c) c.rope_parameters.short_factor = nil end)
     refused("layer_types[1] is 'chunked_attention'", "qwen3", function(c) c.layer_types[2] = "chunked_attention" end)
     refused("layer_types has 2 entries, for 3 layers", "qwen3", function(c) c.num_hidden_layers = 3 end)
     refused("no sliding_window is in use", "qwen2_windows", function(c) c.use_sliding_window = false end)
@@ -118,6 +125,24 @@ describe("a folder that is wrong", function()
     refused("lacks model.layers.2.input_layernorm.weight", "qwen3", function(c)
       c.num_hidden_layers, c.layer_types = 3, nil
     end)
+  end)
+
+  it("the border of LongRoPE is that of transformers, whichever key says it", function()
+    local function scaling(name, change)
+      local folder, out = changed(name, change), nil
+      gm.scope(function() out = gm.pretrained(folder).opt.rotary.scaling end)
+      os.execute("rm -r " .. folder)
+      return out.length, out.factor
+    end
+    local function without(c) c.original_max_position_embeddings = nil end
+    assert.same({ 9, 64 / 9 }, { scaling("phi3_long", function() end) })
+    assert.same({ 4096, 1 }, { scaling("phi3_long", without) }) -- Phi-3 never asks rope_parameters
+    assert.same({ 6, 8 }, { scaling("llama_long", function() end) })
+    assert.same({ 12, 4 }, { scaling("llama_long", function(c) c.original_max_position_embeddings = 12 end) })
+    assert.same({ 48, 1 }, { scaling("llama_long", function(c)
+      c.rope_parameters.original_max_position_embeddings = nil
+    end) })
+    assert.same({ 9, 64 / 9 }, { scaling("phi3_long", function(c) c.rope_parameters.rope_type = "yarn" end) })
   end)
 
   it("windows are those of transformers' defaults where config.json does not say more", function()

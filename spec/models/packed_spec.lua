@@ -48,6 +48,12 @@ local cases = {
   end,
 }
 
+cases["Llama with factors for short and for long documents"] = function() -- up to 4, and from 5 on
+  return models.Llama { vocabulary = 37, sequence_length = 12, width = 16, depth = 2, heads = 4, kv_heads = 2,
+                        hidden = 24, std = 0.3, rotary = { base = 100, scaling = { type = "longrope", length = 4,
+                        factor = 3, short = { 1, 1.3 }, long = { 2, 5 } } } }
+end
+
 local function gradients(model)
   local list = {}
   for i, p in ipairs(model:named_parameters()) do list[i] = { p.name, numeric.flat(p.tensor:grad():totable()) } end

@@ -227,4 +227,41 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     breaks = "the kernel of GPUs has no windows",
     test = "spec/kernels/pages_spec.lua -f attention",
   },
+  {
+    name = "1349-grown-text", file = "lua/ganymede/nn/rotary.lua",
+    find = [[if M.crosses(border, n, place.lengths[r]) then]],
+    replace = [[if M.crosses(border, n, n) then]],
+    breaks = "keys of a short text are used when it has grown over the border of LongRoPE",
+    test = "spec/nn/cache_spec.lua -f LongRoPE",
+  },
+  {
+    name = "1350-grown-in-pages", file = "lua/ganymede/generation/batching.lua",
+    find = [[      row.kept.length = 0
+]],
+    replace = [[
+]],
+    breaks = "a text that grows over the border of LongRoPE is not computed anew",
+    test = "spec/generation/batching_spec.lua -n 1 -f LongRoPE",
+  },
+  {
+    name = "1351-grown-while-recorded", file = "lua/ganymede/generation/recorded.lua",
+    find = [[if self.rows == #kept and self.long == long then return true end]],
+    replace = [[if self.rows == #kept then return true end]],
+    breaks = "a recorded step of short texts is replayed for long ones",
+    test = "spec/generation/recorded_spec.lua -f 'one by one'",
+  },
+  {
+    name = "1352-grown-in-stages", file = "lua/ganymede/generation/stages.lua",
+    find = [[if rotary.crosses(border, #row.ids, most) then]],
+    replace = [[if rotary.crosses(border, most, most) then]],
+    breaks = "stages take prompts that may grow over the border of LongRoPE",
+    test = "spec/generation/stages_spec.lua -n 2 -f LongRoPE",
+  },
+  {
+    name = "1353-grown-in-one-piece", file = "lua/ganymede/generation/init.lua",
+    find = [[if step > 0 and not grows_over(border, rows) then]],
+    replace = [[if step > 0 then]],
+    breaks = "a batch in one piece goes on when a text grows over the border of LongRoPE",
+    test = "spec/generation/sequence_spec.lua -n 2 -f 'what one rank writes'",
+  },
 }

@@ -231,8 +231,8 @@ or nil, f))
   },
   {
     name = "806-query-norm", file = "lua/ganymede/nn/attention.lua",
-    find = [[ops.rms_norm(k, self:use "key_norm", eps)]],
-    replace = [[ops.rms_norm(k, self:use "query_norm", eps)]],
+    find = [[normalised(self, k, "key_norm")]],
+    replace = [[normalised(self, k, "query_norm")]],
     breaks = "keys are normalised by the weights of queries",
     test = "spec/golden/layers_spec.lua -f qwen3",
   },

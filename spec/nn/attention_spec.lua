@@ -197,6 +197,23 @@ describe("nn.TransformerBlock", function()
     numeric.agree(block(x), block.norm2(h + block.mlp(h)), 1e-14)
   end))
 
+  it("without input norms is x + norm(attention(x)), then + norm(mlp(.)), also behind another block", f64(function()
+    local block = nn.TransformerBlock { width = 8, heads = 2, norm = "RMSNorm", input_norms = false,
+                                        branch_norms = true }
+    local x, blocks = normal({ 2, 5, 8 }, 1), nn.ModuleList()
+    gm.no_grad(function()
+      for _, norm in ipairs { block.attention_norm, block.mlp_norm } do norm.weight:copy_(normal({ 8 }, 1)) end
+    end)
+    local function formula(y)
+      local h = y + block.attention_norm(block.attention(y))
+      return h + block.mlp_norm(block.mlp(h))
+    end
+    numeric.agree(block(x), formula(x), 1e-14)
+    blocks:append(nn.TransformerBlock { width = 8, heads = 2 })
+    blocks:append(block)
+    numeric.agree(nn.TransformerBlock.chain(blocks, x), formula(blocks[1](x)), 1e-14)
+  end))
+
   for _, post_norm in ipairs { false, true } do
     it("hides masked positions from the others, post_norm = " .. tostring(post_norm), f64(function()
       local block = nn.TransformerBlock { width = 8, heads = 2, post_norm = post_norm }
@@ -243,6 +260,17 @@ describe("nn.TransformerBlock", function()
     assert.equal(10 * (384 + 128 + 512 + 320), block:flops(10))
     local causal = nn.TransformerBlock { width = 8, heads = 2, mlp_ratio = 2, causal = true }
     assert.equal(10 * (384 + 128 + 512 + 160), causal:flops(10))
+  end)
+
+  it("refuses norms that cannot be meant", function()
+    for words, options in pairs {
+      ["leaves the block without norms"] = { input_norms = false },
+      ["say two things of where the norms are"] = { post_norm = true, branch_norms = true, input_norms = false },
+      ["set qk_norm too"] = { qk_norm_joint = true },
+    } do
+      options.width, options.heads = 4, 2
+      assert.error_matches(function() nn.TransformerBlock(options) end, words, 1, true)
+    end
   end)
 
   it("refuses a hidden width that is no whole number", function()

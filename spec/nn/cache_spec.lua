@@ -31,6 +31,29 @@ local function batch(...) return gm.tensor({ ... }, { dtype = "i64" }) end
 -- The same sums in another order: attention goes over kept keys in other blocks.
 local TOLERANCE = 1e-13
 
+it("a cache takes no text over the border of LongRoPE, and one that begins behind it", f64(function()
+  local model = gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+    rotary = { base = 100, scaling = { type = "longrope", length = 6, factor = 4, short = { 1, 1.3 },
+               long = { 2, 5 } } } }
+  model:eval()
+  local function refused(kept)
+    local ok, err = pcall(caches.with, kept, 1, model, batch({ 12 }, { 11 }))
+    assert.is_false(ok)
+    assert.matches("row 2 grows from 6 to 7 positions, and LongRoPE turns a text of more than 6 otherwise", err)
+  end
+  local long, short = tokens(1, 9), tokens(20, 25)
+  local kept, other = caches.new { 0, 3 }, gm.no_grad(model, batch(short))
+  local y = caches.with(kept, 9, model, batch(long, { 3, 3, 3, unpack(short) })) -- both at once
+  numeric.agree(y[1], gm.no_grad(model, batch(long))[1], TOLERANCE)
+  numeric.agree(y[2]:narrow(1, 4, 6):contiguous(), other[1], TOLERANCE)
+  refused(kept)
+  kept.idle = { [2] = true } -- nobody reads what it gives
+  y = caches.with(kept, 1, model, batch({ 12 }, { 11 }))
+  long[10] = 12
+  numeric.agree(y[1], gm.no_grad(model, batch(long))[1]:narrow(1, 10, 1):contiguous(), TOLERANCE)
+  kept:close()
+end))
+
 for name, make in pairs(models) do
   describe("a cache for " .. name, function()
     it("continues where it was, over borders of its room", f64(function()

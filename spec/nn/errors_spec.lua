@@ -22,12 +22,25 @@ describe("options of layers", function()
       function() nn.PatchEmbedding { image_size = 28, patch_size = 5, width = 8 } end,
       function() nn.Classifier { inputs = 5, classes = 7, weight = nn.ReLU() } end,
       function() nn.TransformerBlock { width = 6, heads = 2, mlp_ratio = 1.3 } end,
+      function() nn.TransformerBlock { width = 6, heads = 2, input_norms = false } end,
+      function() nn.MultiHeadAttention { width = 6, heads = 2, qk_norm_joint = true } end,
       function() gm.models.MLP { inputs = 3, classes = 2, hidden = { 0 } } end,
     } do
       local _, message = pcall(fn)
       local line = debug.getinfo(fn, "S").linedefined
       assert.is_truthy(message:find("errors_spec.lua:" .. line .. ": ", 1, true), message)
     end
+  end)
+
+  it("factors of LongRoPE that are not one for each pair", function()
+    local function layer(more)
+      local scaling = { type = "longrope", length = 8, factor = 2, short = { 1, 1 }, long = { 2, 3 } }
+      for key, value in pairs(more) do scaling[key] = value end
+      return function() nn.MultiHeadAttention { width = 8, heads = 2, rotary = { scaling = scaling } } end
+    end
+    fails("rotary.scaling.short has 1 factors, and 2 pairs of a head are turned", layer { short = { 1 } })
+    fails("rotary.scaling.long%[2%] must be a number above 0; got 0", layer { long = { 1, 0 } })
+    fails("option 'length' must be an integer, at least 2; got 1", layer { length = 1 })
   end)
 
   it("missing, of the wrong type, out of range", function()

@@ -15,6 +15,10 @@ local models = {
     return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
       window = { 4, 0 }, attention_softcap = 0.8, norm_offset = true, branch_norms = true }
   end,
+  joint = function()
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+      qk_norm = true, qk_norm_joint = true, input_norms = false, branch_norms = true }
+  end,
   gpt = function() return gm.models.GPT { vocabulary = 50, width = 16, depth = 2, heads = 4, sequence_length = 32 } end,
 }
 

@@ -66,6 +66,21 @@ return {
 }
 ]]
 
+-- Norms behind the branches alone, and those of queries and keys over all heads, which ranks share.
+equality.recipes.olmo = [[
+return {
+  name = "olmo", seed = 10,
+  model = { type = "Llama", vocabulary = 261, sequence_length = 31, width = 24, depth = 2, heads = 4, kv_heads = 2,
+            hidden = 40, branch_norms = true, input_norms = false, qk_norm = true, qk_norm_joint = true, tied = false,
+            dropout = 0.1, rotary = { base = 1000 } },
+  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
+                     sequence_length = 31, stride = 31 }, batch_size = 10 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
+  epochs = 2, clip_grad_norm = 0.5,
+}
+]]
+
 -- 3 experts: on 2 and on 4 ranks some hold fewer, one none. SGD, as above.
 equality.recipes.moe = [[
 return {

@@ -7,6 +7,8 @@
 -- Pages are taken as a text grows. If none is left, the youngest prompt gives its pages back and waits again: its
 -- tokens are kept, and their keys and values are computed anew when its turn comes. So the oldest always gets on, and
 -- what is written depends on none of this.
+--
+-- A text that grows over a border of LongRoPE is computed anew, alone, in its own pages (ganymede.nn.rotary).
 -- @module ganymede.generation.batching
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -15,6 +17,7 @@ local options = require "ganymede.base.options"
 local pages = require "ganymede.nn.pages"
 local prompts = require "ganymede.generation.prompts"
 local recorded = require "ganymede.generation.recorded"
+local rotary = require "ganymede.nn.rotary"
 local tensors = require "ganymede.tensor"
 local texts = require "ganymede.generation.texts"
 
@@ -141,16 +144,39 @@ local function make_room(run)
   end
 end
 
--- A step of all active rows, in the usual way -> the tokens that follow.
-local function one_by_one(run)
+-- A step of rows, in the usual way -> the tokens that follow.
+local function one_by_one(run, rows)
   local taken, last = {}, {}
-  for i, row in ipairs(run.active) do taken[i], last[i] = 1, row.tokens[#row.tokens] end
-  return call(run, run.active, taken, prompts.column(last))
+  for i, row in ipairs(rows) do taken[i], last[i] = 1, row.tokens[#row.tokens] end
+  return call(run, rows, taken, prompts.column(last))
+end
+
+-- The token that follows each active row whose text grows over the border, by its number; and the other rows.
+local function computed_anew(run)
+  local tokens, others = {}, {}
+  for i, row in ipairs(run.active) do
+    if rotary.crosses(run.border, row.kept.length, #row.tokens) then
+      row.kept.length = 0
+      tokens[i] = call(run, { row }, { #row.tokens }, (prompts.batch { row }))[1]
+      run.anew = run.anew + 1
+    else
+      others[#others + 1] = row
+    end
+  end
+  return tokens, others
 end
 
 local function step(run)
   make_room(run)
-  run.active = add(run, run.active, run.steps:run(run.active) or one_by_one(run))
+  local tokens, others = computed_anew(run)
+  local list, n = #others > 0 and (run.steps:run(others) or one_by_one(run, others)) or {}, 0
+  for i = 1, #run.active do
+    if not tokens[i] then
+      n = n + 1
+      tokens[i] = list[n]
+    end
+  end
+  run.active = add(run, run.active, tokens)
 end
 
 local function until_done(run)
@@ -170,10 +196,10 @@ end
 -- the model read, and the run; sets rate of each row, the tokens a second that were added to it behind the first.
 function batching.run(model, opt, rows, ends)
   local pool, most, largest = pool_of(model, opt, rows)
-  local list = logits.sections(model)
-  local run = { model = model, sections = list, opt = opt, ends = ends, pool = pool, most = most,
-    steps = recorded.new { model = model, sections = list, opt = opt, pool = pool, pages = largest },
-    waiting = { unpack(rows) }, active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0 }
+  local list, border = logits.sections(model), rotary.border(model)
+  local run = { model = model, sections = list, opt = opt, ends = ends, pool = pool, most = most, border = border,
+    steps = recorded.new { model = model, sections = list, opt = opt, pool = pool, pages = largest, border = border },
+    waiting = { unpack(rows) }, active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0, anew = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
   run.steps:close()

@@ -13,6 +13,7 @@ local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
 local logits = require "ganymede.generation.logits"
 local prompts = require "ganymede.generation.prompts"
+local rotary = require "ganymede.nn.rotary"
 local signature = require "ganymede.base.signature"
 local stages = require "ganymede.generation.stages"
 local tensors = require "ganymede.tensor"
@@ -53,18 +54,39 @@ local function set_of(list)
   return set
 end
 
+-- An empty cache for rows, and all of their tokens, which are to be given to the model with it.
+local function begin(opt, rows)
+  local ids, starts = prompts.batch(rows)
+  local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256), opt.positions)
+  kept.idle = {}
+  return kept, ids
+end
+
+-- Does one of the rows that go on grow over the border of LongRoPE with its next token?
+local function grows_over(border, rows)
+  for _, row in ipairs(rows) do
+    if not row.done and rotary.crosses(border, #row.tokens - 1, #row.tokens) then return true end
+  end
+  return false
+end
+
 -- Runs until all rows are done -> seconds of the prompts, seconds of what was added, steps.
 local function run(model, opt, rows, ends)
   local step, began, middle = 0, core.now(), nil
-  local ids, starts = prompts.batch(rows)
-  local list = logits.sections(model)
-  local kept = caches.new(starts, ids:size(2) + math.min(opt.max_tokens, 256), opt.positions)
+  local list, border, kept = logits.sections(model), rotary.border(model), nil
   local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(function()
     local open, last = true, nil
     while open do
       tensors.scope(function()
-        local given = step == 0 and ids or prompts.column(last)
+        local given
+        if step > 0 and not grows_over(border, rows) then
+          given = prompts.column(last)
+        else
+          if kept then kept:close() end
+          kept, given = begin(opt, rows)
+        end
+        for r, row in ipairs(rows) do kept.idle[r] = row.done ~= nil end
         local scores = caches.with(kept, given:size(2), logits.last, model, list, given)
         last = logits.choose(opt, rows, scores)
       end)
@@ -73,7 +95,7 @@ local function run(model, opt, rows, ends)
     end
   end)
   collectgarbage("setpause", pause)
-  kept:close()
+  if kept then kept:close() end
   if not ok then error(err, 0) end
   return middle - began, core.now() - middle, step
 end

@@ -8,6 +8,7 @@
 -- A recording is of one number of rows. Tokens, pages and positions are written into its tensors before each replay. It
 -- is made once two steps in a row have had this number; another one then replaces it. Results have the same bits. Where
 -- the host takes part in a step, nothing is recorded: ranks that send messages, experts, weights that rest elsewhere.
+-- Rows on both sides of a border of LongRoPE take their steps in the usual way.
 -- @module ganymede.generation.recorded
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -15,6 +16,7 @@ local log = require "ganymede.base.log"
 local logits = require "ganymede.generation.logits"
 local own = require "ganymede.base.own"
 local pages = require "ganymede.nn.pages"
+local rotary = require "ganymede.nn.rotary"
 local tensors = require "ganymede.tensor"
 
 local recorded = {}
@@ -35,7 +37,8 @@ end
 
 local function say(why) log.debug("generate: steps are not recorded: %s", why) end
 
---- spec: model, sections and opt as logits.last and logits.choose take them, the pool, and the most pages of a row.
+--- spec: model, sections and opt as logits.last and logits.choose take them, the pool, the most pages of a row, and
+-- border (rotary.border).
 function recorded.new(spec)
   local why = obstacle(spec.model)
   if why then say(why) end
@@ -61,12 +64,13 @@ local function compute(self, length)
 end
 
 -- Records a step of rows that keep so much, without running it -> whether that was possible.
-local function record(self, kept)
+local function record(self, kept, long)
   local spec = self.spec
   forget(self)
   self.ids = tensors.zeros({ #kept, 1 }, { dtype = "i64" }):keep()
   self.tokens = self.ids:data()
   self.call = pages.still(#kept, spec.pages)
+  pages.fill(self.call, kept)
   core.graph_begin()
   local ok, graph = pcall(function()
     self.result = compute(self, pages.longest(kept))
@@ -74,7 +78,7 @@ local function record(self, kept)
   end)
   core.graph_drop() -- does nothing if the recording has ended
   if ok then
-    self.graph, self.rows = graph, #kept
+    self.graph, self.rows, self.long = graph, #kept, long
     return true
   end
   failure.let_stops_pass(graph)
@@ -84,13 +88,22 @@ local function record(self, kept)
   return false
 end
 
--- Whether there is a recording for so many rows as these.
+-- Are the texts of rows long, with one more position? nil: some are.
+local function are_long(self, kept)
+  local lengths, border = {}, self.spec.border
+  for r, row in ipairs(kept) do lengths[r] = row.length + 1 end
+  if border then return rotary.are_long(border, lengths) end
+  return false
+end
+
+-- Whether there is a recording for such rows as these.
 local function is_ready(self, kept)
   if self.off then return false end
-  if self.rows == #kept then return true end
-  local again = self.seen == #kept
-  self.seen = #kept
-  return again and record(self, kept)
+  local long = are_long(self, kept)
+  if self.rows == #kept and self.long == long then return true end
+  local again = self.seen == #kept and self.seen_long == long
+  self.seen, self.seen_long = #kept, long
+  return again and long ~= nil and record(self, kept, long)
 end
 
 --- Takes a step: the next token of each row, each of which keeps one more position. nil: nothing was done.

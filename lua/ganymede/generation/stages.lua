@@ -19,6 +19,7 @@ local logits = require "ganymede.generation.logits"
 local module = require "ganymede.nn.module"
 local packing = require "ganymede.pipeline.packing"
 local prompts = require "ganymede.generation.prompts"
+local rotary = require "ganymede.nn.rotary"
 local schedules = require "ganymede.schedules.pipeline_schedule"
 local sections = require "ganymede.nn.sections"
 local stage_of = require "ganymede.pipeline.stage"
@@ -52,6 +53,19 @@ function stages.of(model)
   if stage then return checked(stage) end
   return stage_of.split(model, { stages = count, rank = now.coordinate.pipeline or 0, parts = geometry.looped(count, 1),
     split = type(now.plan.split) ~= "string" and now.plan.split or nil })
+end
+
+-- Stages keep what they have seen of a prompt; none of them begins it anew (ganymede.nn.rotary).
+local function check_growth(model, opt, rows)
+  local border = rotary.border(model)
+  for _, row in ipairs(rows) do
+    local most = math.min(#row.ids + opt.max_tokens - 1, opt.positions or math.huge)
+    if rotary.crosses(border, #row.ids, most) then
+      error(("generate: prompt %d has %d tokens and may grow to %d; LongRoPE turns texts of more than %d positions "
+        .. "otherwise, which stages of a pipeline cannot change on the way; give max_tokens = %d at most, or generate "
+        .. "without parallel.pipeline"):format(row.number, #row.ids, most, border, border - #row.ids + 1), 0)
+    end
+  end
 end
 
 -- ---------------------------------------------------------------- groups
@@ -192,6 +206,7 @@ end
 --- Runs until all rows are done. Collective. ends: the set of tokens that end a row. Returns seconds of the prompts,
 -- seconds of what was added, and the number of steps.
 function stages.run(stage, opt, rows, ends)
+  check_growth(stage.model, opt, rows)
   local run, began = new_run(stage, opt, ends), core.now()
   local groups = groups_of(opt, rows, run.size)
   local ok, result = xpcall(function() return tensors.no_grad(rounds, run, groups) end, failure.handler)

@@ -5,6 +5,8 @@
 --     lora = { path = "tuned" }                            -- the same, in a recipe
 --
 -- The names of layers and arrays there come from the table of the family (ganymede.hub.families), in both directions.
+-- They are those that transformers 5 has in memory; files with the names of models on a disk, as older versions had
+-- them in memory too, are read as well.
 -- Queries, keys and values are one layer here and may be three there. Three adapters there become three here, whatever
 -- their ranks, or as many as there are. One adapter here becomes three with the same A there, and the file says so, so
 -- that it becomes one again here. All of this is exact. What is trained whole beside the adapters is modules_to_save
@@ -49,6 +51,20 @@ end
 local function family_of(what, model)
   return families.of_model(model)
     or failure(2, "%s: a model of class %s belongs to no family that is known", what, tostring(model.name))
+end
+
+-- The family with those names of the two kinds that a file of adapters has.
+local function family_in(file, family, model)
+  local own, there = family.entries(model.opt), families.in_memory(family)
+  for i, entry in ipairs(there == family and {} or there.entries(model.opt)) do
+    for k, piece in ipairs(entry.pieces) do
+      local module = piece.name:gsub("%.%w+$", "")
+      for _, name in ipairs(piece.name ~= own[i].pieces[k].name and file:names() or {}) do
+        if name:sub(1, #ROOT + #module + 1) == ROOT .. module .. "." then return there end
+      end
+    end
+  end
+  return family
 end
 
 -- Path of a layer of ours -> the layers there.
@@ -252,12 +268,12 @@ end
 local function from_peft(model, path, opt)
   local config, refuse = read_config(path)
   local file = arrays.open(path .. "/adapter_model.safetensors")
-  local names = names_of(family_of("load_adapter", model), model)
+  local family = family_in(file, family_of("load_adapter", model), model)
+  local names = names_of(family, model)
   local items = items_of(file, config, refuse, model, names)
   if opt.dropout then
     for _, item in ipairs(items) do item.dropout = opt.dropout end
   end
-  local family = family_of("load_adapter", model)
   local whole = whole_modules.of_file(config, refuse, model, family, ROOT)
   local trained, all = failure.about(path .. "/adapter_config.json", lora.attach, model, items,
     patterns_of(whole, opt.train))
@@ -388,14 +404,13 @@ local function target_modules(list, names)
   return json.array(options.sorted_keys(is_short and short or adapted))
 end
 
-local function config_of(model, list, names, items, whole)
+local function config_of(model, family, list, names, items, whole)
   local first, ranks_there, alphas = items[1], {}, {}
   for _, each in ipairs(list) do
     local item = each.item
     if item.rank ~= first.rank then ranks_there[each.name] = item.rank end
     if item.alpha ~= first.alpha then alphas[each.name] = item.alpha end
   end
-  local family = family_of("save_adapter", model)
   return {
     peft_type = "LORA", task_type = family.task or json.null, inference_mode = true, bias = "none", r = first.rank,
     base_model_name_or_path = model.source and model.source.path or json.null, lora_alpha = first.alpha,
@@ -424,12 +439,12 @@ end
 function M.save_adapter(model, folder, opt)
   local items = lora.describe(model)
   if #items == 0 then failure(2, "save_adapter: the model has no adapter; gm.lora adds them") end
-  local family = family_of("save_adapter", model)
+  local family = families.in_memory(family_of("save_adapter", model))
   local names = names_of(family, model)
   local list, adapted = named(model, names, items), {}
   for i, each in ipairs(list) do adapted[i] = each.name end
   local more, whole = whole_modules.of_model(model, family, ROOT, adapted)
-  local config = config_of(model, list, names, items, whole)
+  local config = config_of(model, family, list, names, items, whole)
   local own, tensors, shapes, entries = all_entries(model, names, items), {}, {}, {}
   append(own, more)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end

@@ -1,8 +1,8 @@
 --- Llama (Touvron et al. 2023, Grattafiori et al. 2024): a causal language model with rotary positions, grouped key
 -- heads, RMS norms and gated MLPs. With vocabulary 128256 and the defaults it has the 1,235,814,400 parameters of
--- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size), SmolLM2, Phi-3, and Gemma 1 and
--- 2 (norm_offset, branch_norms, embedding_scale) as well, and with experts (moe) Mixtral (Jiang et al.,
--- arXiv:2401.04088), Qwen2-MoE and Qwen3-MoE.
+-- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size), SmolLM2, Phi-3, Gemma 1 and 2
+-- (norm_offset, branch_norms, embedding_scale) and OLMo 2 (branch_norms, input_norms, qk_norm_joint) as well, and with
+-- experts (moe) Mixtral (Jiang et al., arXiv:2401.04088), Qwen2-MoE and Qwen3-MoE.
 -- @module ganymede.models.llama
 local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
@@ -37,11 +37,13 @@ Llama.options = {
   rotary     = { type = { "boolean", "table" }, default = { base = 500000 },
     doc = "how positions turn queries and keys: a table with base, fraction, interleaved, scaling" },
   qk_norm    = nn.MultiHeadAttention.options.qk_norm,
+  qk_norm_joint = nn.MultiHeadAttention.options.qk_norm_joint,
   bias       = { type = "boolean", default = false, doc = "whether projections and MLPs have biases" },
   qkv_bias   = nn.MultiHeadAttention.options.qkv_bias,
   eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the mean square in the norms" },
   norm_offset = nn.TransformerBlock.options.norm_offset,
   branch_norms = nn.TransformerBlock.options.branch_norms,
+  input_norms = nn.TransformerBlock.options.input_norms,
   embedding_scale = { type = "number", above = 0, optional = true,
     doc = "what the embeddings are multiplied by, such as sqrt(width) in Gemma" },
   dropout    = { type = "number", default = 0, min = 0, below = 1,
@@ -65,8 +67,8 @@ local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, hidden = opt.hidden,
     causal = true, activation = opt.activation, norm = "RMSNorm", eps = opt.eps, bias = opt.bias,
-    norm_offset = opt.norm_offset, branch_norms = opt.branch_norms,
-    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
+    norm_offset = opt.norm_offset, branch_norms = opt.branch_norms, input_norms = opt.input_norms,
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, qk_norm_joint = opt.qk_norm_joint,
     window = nn.TransformerBlock.window_of(opt.window, i), attention_softcap = opt.attention_softcap,
     attention_scale = opt.attention_scale,
     moe = nn.TransformerBlock.moe_of(opt.moe, i), dropout = opt.dropout, attention_dropout = opt.attention_dropout,

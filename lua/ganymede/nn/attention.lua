@@ -41,6 +41,8 @@ MultiHeadAttention.options = {
     doc = "turn queries and keys by their positions: true, or a table with base, fraction, interleaved, scaling" },
   qk_norm  = { type = { "boolean", "number" }, default = false, above = 0,
     doc = "whether each query and key is normalised by its root mean square; a number: the eps of it, not 1e-6" },
+  qk_norm_joint = { type = "boolean", default = false,
+    doc = "whether qk_norm takes the queries of all heads together, and the keys, as in OLMo 2; needs qk_norm" },
   dropout  = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an attention weight is dropped in training" },
   output_dropout = { type = "number", default = 0, min = 0, below = 1,
@@ -61,6 +63,9 @@ local function head_size(opt, kv_heads)
   if opt.window and not opt.causal then
     error(("MultiHeadAttention: window = %d needs causal = true: a window ends at the position itself"):format(
       opt.window), 4)
+  end
+  if opt.qk_norm_joint and not opt.qk_norm then
+    error("MultiHeadAttention: qk_norm_joint says over what qk_norm goes; set qk_norm too", 4)
   end
   tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
   sequence_parallel.check_heads("MultiHeadAttention", kv_heads, stream.parts())
@@ -83,26 +88,36 @@ local function build_projections(self, opt)
   }
 end
 
+local function add_norm(self, name, heads)
+  local size = self.head_size * (self.opt.qk_norm_joint and heads or 1)
+  self:param(name, { size }, init.ones()(size))
+end
+
 function MultiHeadAttention:build(opt)
   self.kv_heads = opt.kv_heads or opt.heads
   self.group, self.head_size = opt.heads / self.kv_heads, head_size(opt, self.kv_heads)
   build_projections(self, opt)
   if opt.rotary then self.rotary = rotary.new("MultiHeadAttention", opt.rotary, self.head_size) end
   if opt.qk_norm then
-    self:param("query_norm", { self.head_size }, init.ones()(self.head_size))
-    self:param("key_norm", { self.head_size }, init.ones()(self.head_size))
+    add_norm(self, "query_norm", opt.heads)
+    add_norm(self, "key_norm", self.kv_heads)
   end
   if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end
 end
 
+-- x (b, s, h, d), with each of its vectors d normalised, or with qk_norm_joint the h d numbers of each position.
+local function normalised(self, x, name)
+  local eps, shape = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm, x:shape()
+  if not self.opt.qk_norm_joint then return ops.rms_norm(x, self:use(name), eps) end
+  local joint = ops.reshape(x, { shape[1], shape[2], shape[3] * shape[4] })
+  return ops.reshape(ops.rms_norm(joint, self:use(name), eps), shape)
+end
+
 -- qkv (b, s, key heads, group + 2, d) -> queries (b, s, heads, d), keys and values (b, s, key heads, d), normalised and
--- turned. place: of the first position, as ops.rotary takes it; nil: the beginning.
+-- turned. place: that of x, as Rotary:turn takes it; nil: the beginning.
 local function parts(self, qkv, place)
   local q, k, v = sequence_parallel.split(qkv)
-  if self.opt.qk_norm then
-    local eps = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm
-    q, k = ops.rms_norm(q, self:use "query_norm", eps), ops.rms_norm(k, self:use "key_norm", eps)
-  end
+  if self.opt.qk_norm then q, k = normalised(self, q, "query_norm"), normalised(self, k, "key_norm") end
   if self.rotary then q, k = self.rotary:turn(q, nil, place), self.rotary:turn(k, nil, place) end
   return q, k, v
 end
@@ -129,7 +144,7 @@ local function attend_to_kept(self, kept, qkv, options)
   return sequence_parallel.attention(q, k, v, options)
 end
 
--- place: the positions of x where they are given, as ops.rotary takes them.
+-- place: as of `parts`.
 local function attend(self, x, options, place)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
   local kept = caches.current()
@@ -142,8 +157,8 @@ local function attend(self, x, options, place)
   return sequence_parallel.attention_packed(qkv, options)
 end
 
--- What forward takes as `seen` -> a key mask, limits and positions of ops.attention and ops.rotary, or nil for each.
-local function understood(seen, x)
+-- What forward takes as `seen` -> a key mask, limits, and the place of x as Rotary:turn takes it, or nil for each.
+local function understood(self, seen, x)
   if seen == nil or seen:dim() == 2 then return seen end
   local shape = seen:shape()
   if #shape ~= 3 or shape[1] ~= x:size(1) or shape[2] ~= x:size(2) or shape[3] ~= 3 then
@@ -151,7 +166,11 @@ local function understood(seen, x)
     error(("what is seen must be a key mask (%d, %d) u8, or documents (%d, %d, 3), which ops.documents finds; got (%s)")
       :format(b, s, b, s, table.concat(shape, ", ")), 0)
   end
-  return nil, ops.narrow(seen, 3, 1, 2), { positions = ops.select(seen, 3, 3) }
+  local place = { positions = ops.select(seen, 3, 3) }
+  if self.rotary and self.rotary.long then
+    place.lengths = ops.cast(ops.select(seen, 3, 2), "f32") - ops.cast(ops.select(seen, 3, 1), "f32")
+  end
+  return nil, ops.narrow(seen, 3, 1, 2), place
 end
 
 --- x (b, s, width) -> (b, s, width). seen: nil, or a key mask u8 (b, s), in which 0 hides a position from all queries,
@@ -163,7 +182,7 @@ function MultiHeadAttention:forward(x, seen)
   if x:dim() ~= 3 or x:size(3) ~= opt.width then
     error(("x must be (batch, sequence, %d); got (%s)"):format(opt.width, table.concat(x:shape(), ", ")), 0)
   end
-  local key_mask, limits, place = understood(seen, x)
+  local key_mask, limits, place = understood(self, seen, x)
   local y = attend(self, x, {
     causal = opt.causal, window = opt.window, softcap = opt.softcap, scale = opt.scale,
     key_mask = key_mask, limits = limits,

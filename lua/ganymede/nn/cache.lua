@@ -15,6 +15,7 @@ local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
 local ops = require "ganymede.tensor.ops"
 local rooms = require "ganymede.nn.rooms"
+local rotary = require "ganymede.nn.rotary"
 local Shared = require "ganymede.nn.shared_cache"
 local tensors = require "ganymede.tensor"
 
@@ -68,6 +69,7 @@ function M.with(cache, count, fn, ...)
     cache.positions = positions_of(cache, cache.length, cache.length + count - 1):keep()
     cache.mask = mask(cache.starts, cache.length + count):keep()
   end
+  cache.lengths, cache.kept = rotary.texts(cache.starts, cache.length, count, cache.idle)
   live = cache
   local results = { pcall(tensors.no_grad, cache.run or plainly, cache, count, fn, ...) }
   live = before
@@ -81,8 +83,12 @@ function M.with(cache, count, fn, ...)
   return unpack(results, 2, table.maxn(results))
 end
 
---- What ops.rotary takes for the positions of this call: { offset = n } or { positions = tensor }.
-function Cache:place() return self.positions and { positions = self.positions } or { offset = self.length } end
+--- The place of this call as Rotary:turn takes it: with offset = n or positions = a tensor. cache.idle: the set of rows
+-- of which nobody reads what they give.
+function Cache:place()
+  local offset = not self.positions and self.length or nil
+  return { positions = self.positions, offset = offset, lengths = self.lengths, kept = self.kept }
+end
 
 -- Room for `size` positions with the shape and layout of x (b, s, heads, d).
 local function room_like(x, size)

@@ -80,6 +80,13 @@ local function places(rows, taken, s)
   return whole(at), fresh, shifted and tensors.tensor(mask, { dtype = "u8" }):keep() or nil
 end
 
+-- How many positions each row has kept, and has with taken[r] more.
+local function lengths_of(rows, taken)
+  local kept, lengths = {}, {}
+  for r, row in ipairs(rows) do kept[r], lengths[r] = row.length, row.length + (taken and taken[r] or 1) end
+  return kept, lengths
+end
+
 --- The most positions that one of the rows has when it keeps taken[r] more; taken nil: one more each.
 function M.longest(rows, taken)
   local most = 0
@@ -113,6 +120,7 @@ function M.with(pool, rows, taken, s, fn, ...)
   local call = {}
   call.index, call.count = tables(rows, taken)
   call.positions, call.fresh, call.mask = places(rows, taken, s)
+  call.kept, call.lengths = lengths_of(rows, taken)
   local results = { pcall(M.within, pool, call, s, M.longest(rows, taken), fn, ...) }
   M.release(call)
   if not results[1] then error(results[2], 0) end
@@ -132,14 +140,17 @@ end
 --- Writes the pages and positions of rows, which have reserved one more position, into a call of M.still.
 function M.fill(call, rows)
   local index, count, positions = call.at.index, call.at.count, call.at.positions
+  call.kept, call.lengths = lengths_of(rows)
   for r, row in ipairs(rows) do
     for n, page in ipairs(row.pages) do index[(r - 1) * call.most + n - 1] = page end
     count[r - 1], positions[r - 1] = row.length + 1, row.length
   end
 end
 
---- What ops.rotary takes for the positions of this call.
-function Pool:place() return { positions = self.call.positions } end
+--- The place of this call as Rotary:turn takes it.
+function Pool:place()
+  return { positions = self.call.positions, lengths = self.call.lengths, kept = self.call.kept }
+end
 
 -- ---------------------------------------------------------------- what layers call
 

@@ -1,6 +1,11 @@
 --- Rotary position embeddings (Su et al. arXiv:2104.09864): the frequencies by which pairs of a head are turned, and
 -- the ways in which models stretch them for sequences that are longer than those of their training.
+--
+-- LongRoPE has two lists of factors. A text of up to `length` positions is turned by the short ones, a longer one by
+-- the long ones, at all of its positions. So keys that were kept while a text was short are of no use once it has grown
+-- over the border: whoever keeps some gives all tokens of the text again (M.border, M.crosses).
 -- @module ganymede.nn.rotary
+local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
 local options = require "ganymede.base.options"
 local tensors = require "ganymede.tensor"
@@ -15,7 +20,8 @@ M.options = {
   interleaved = { type = "boolean", default = false,
     doc = "whether pairs are neighbours, (2 j, 2 j + 1), as in GPT-J, and not halves, (j, j + r), as in Llama" },
   scaling     = { type = "table", optional = true,
-    doc = "how the frequencies are stretched: { type = \"linear\" | \"llama3\" | \"yarn\", factor = ..., ... }" },
+    doc = "how the frequencies are stretched: { type = \"linear\" | \"llama3\" | \"yarn\" | \"longrope\", "
+      .. "factor = ..., ... }" },
 }
 
 local factor = { type = "number", min = 1, doc = "how many times longer sequences become" }
@@ -76,6 +82,38 @@ scalings.yarn = {
   end,
 }
 
+-- Each pair has a factor of its own, and another one in texts of more than `length` positions (Ding et al.
+-- arXiv:2402.13753).
+local function check_factors(what, name, given, pairs_turned)
+  if #given ~= pairs_turned then
+    error(("%s: rotary.scaling.%s has %d factors, and %d pairs of a head are turned"):format(what, name, #given,
+      pairs_turned), 0)
+  end
+  for j, f in ipairs(given) do
+    if type(f) ~= "number" or not (f > 0 and f < math.huge) then
+      error(("%s: rotary.scaling.%s[%d] must be a number above 0; got %s"):format(what, name, j, options.brief(f)), 0)
+    end
+  end
+end
+
+scalings.longrope = {
+  options = {
+    short = { type = "table",
+      doc = "a number for each pair, by which its frequency is divided in texts of up to `length` positions" },
+    long = { type = "table", doc = "the same in longer texts" }, factor = factor,
+    length = { type = "integer", min = 2, doc = "the length of the sequences before they became longer" },
+    magnitude = { type = "number", above = 0, optional = true,
+      doc = "what queries and keys are multiplied by; default: sqrt(1 + ln(factor) / ln(length))" },
+  },
+  apply = function(list, opt, _, what)
+    check_factors(what, "short", opt.short, #list)
+    check_factors(what, "long", opt.long, #list)
+    local long = {}
+    for j, f in ipairs(list) do list[j], long[j] = f / opt.short[j], f / opt.long[j] end
+    return opt.magnitude or math.sqrt(1 + math.log(opt.factor) / math.log(opt.length)), long, opt.length
+  end,
+}
+
 local function scaling_of(what, scaling)
   local kinds = {}
   for name in pairs(scalings) do kinds[#kinds + 1] = name end
@@ -92,7 +130,8 @@ local function scaling_of(what, scaling)
 end
 
 --- Returns the frequencies of heads of `size` elements as a list of numbers, and what turned elements are multiplied
--- by. opt: checked options (`rotary.options`). what: who asks, for messages.
+-- by; of LongRoPE also the list for long texts, and the number of positions that a text may have before it is one. opt:
+-- checked options (`rotary.options`). what: who asks, for messages.
 function M.frequencies(what, opt, size)
   local turned = math.floor(size * opt.fraction)
   if turned % 2 == 1 or turned == 0 then
@@ -103,7 +142,7 @@ function M.frequencies(what, opt, size)
   for j = 0, turned / 2 - 1 do list[j + 1] = opt.base ^ (-2 * j / turned) end
   if not opt.scaling then return list, 1 end
   local kind, scaling = scaling_of(what, opt.scaling)
-  return list, kind.apply(list, scaling, opt.base)
+  return list, kind.apply(list, scaling, opt.base, what)
 end
 
 local Rotary = {}
@@ -112,23 +151,98 @@ Rotary.__index = Rotary
 --- Makes what turns the queries and keys of a layer. given: true, or a table of `rotary.options`; size: of a head.
 function M.new(what, given, size)
   local opt = options.check(what .. ": rotary", M.options, given == true and {} or given, 0)
-  local list, scale = M.frequencies(what, opt, size)
-  return setmetatable({ list = list, scale = scale, interleaved = opt.interleaved, tensors = {} }, Rotary)
+  local list, scale, long, border = M.frequencies(what, opt, size)
+  return setmetatable({ list = list, long = long, border = border, scale = scale, interleaved = opt.interleaved,
+    tensors = {} }, Rotary)
 end
 
--- The frequencies as a tensor that goes with x; made once for a dtype.
-local function tensor_for(self, x)
+-- The frequencies as a tensor that goes with x; made once for a list and a dtype.
+local function tensor_for(self, list, x)
   local dtype = x:dtype() == "f64" and "f64" or "f32"
-  if not self.tensors[dtype] then self.tensors[dtype] = tensors.tensor(self.list, { dtype = dtype }):keep() end
-  return self.tensors[dtype]
+  local key = list == self.long and dtype .. " long" or dtype
+  if not self.tensors[key] then self.tensors[key] = tensors.tensor(list, { dtype = dtype }):keep() end
+  return self.tensors[key]
+end
+
+-- ---------------------------------------------------------------- texts that grow over a border
+
+--- The border of LongRoPE in a model, in positions; nil: it has none.
+function M.border(model)
+  local border
+  for _, m in ipairs(model:modules()) do
+    local own = m.rotary and m.rotary.border
+    if own and border and own ~= border then
+      error(("layers change the factors of rotary positions after %d and after %d positions; a text that grows needs "
+        .. "one border"):format(border, own), 0)
+    end
+    border = own or border
+  end
+  return border
+end
+
+--- Are keys of a text of `kept` positions of no use when it has `grown`? border: M.border, or nil.
+function M.crosses(border, kept, grown) return border ~= nil and kept > 0 and kept <= border and grown > border end
+
+--- Do texts of these lengths turn by the short frequencies (false), by the long ones (true), or by both (nil)?
+function M.are_long(border, lengths)
+  local first = lengths[1] > border
+  for _, n in ipairs(lengths) do
+    if (n > border) ~= first then return nil end
+  end
+  return first
+end
+
+--- Of the texts of a call that keeps keys: how many positions each row has with it, and has kept before. starts: for
+-- each row how many of the first places are none of it; nil: one row, whose first place is 0. before: places kept;
+-- count: those of this call. idle: the set of rows of which nobody reads what they give.
+function M.texts(starts, before, count, idle)
+  local lengths, kept = {}, {}
+  for r, start in ipairs(starts or { 0 }) do
+    lengths[r] = math.max(0, before + count - start)
+    kept[r] = idle and idle[r] and 0 or math.max(0, before - start)
+  end
+  return lengths, kept
+end
+
+-- Refuses keys that were kept of a text that has grown over the border.
+local function check_growth(border, place)
+  for r, n in ipairs(place.kept or {}) do
+    if M.crosses(border, n, place.lengths[r]) then
+      error(("row %d grows from %d to %d positions, and LongRoPE turns a text of more than %d otherwise, from its "
+        .. "first position on: forget what was kept of it, and give all of its tokens again"):format(r, n,
+        place.lengths[r], border), 0)
+    end
+  end
+end
+
+-- What of x (b, s, ...) is of a long text: true, false, or u8 that broadcasts to x. place: as of `turn`.
+local function long_in(self, x, place)
+  local border, lengths, like = self.border, place and place.lengths, { x:size(1) }
+  if not lengths then return x:size(2) > border end
+  for d = 2, x:dim() do like[d] = 1 end
+  if core.is_tensor(lengths) then
+    if x:size(2) <= border then return false end -- no document is longer than its row
+    like[2] = x:size(2)
+    return ops.reshape(lengths:gt(border), like)
+  end
+  check_growth(border, place)
+  local all, list = M.are_long(border, lengths), {}
+  if all ~= nil then return all end
+  for r, n in ipairs(lengths) do list[r] = n > border and 1 or 0 end
+  return ops.reshape(tensors.tensor(list, { dtype = "u8" }), like)
 end
 
 --- x (b, s, ..., d) -> turned, the same shape. rotated: of the last dimension but one only so many, from the first on.
--- place: nil, or what ops.rotary takes as `offset` or `positions`.
+-- place: nil, or what ops.rotary takes as `offset` or `positions`, and `lengths` where the texts of x are not of s
+-- positions: how many the text of each row has, a list of one number for each row or for all, and `kept`, how many of
+-- them are kept (M.texts); or how many that of each place has, floats (b, s).
 function Rotary:turn(x, rotated, place)
-  local opt = { rotated = rotated, scale = self.scale, interleaved = self.interleaved }
-  for k, v in pairs(place or {}) do opt[k] = v end
-  return ops.rotary(x, tensor_for(self, x), opt)
+  local opt = { rotated = rotated, scale = self.scale, interleaved = self.interleaved,
+                offset = place and place.offset, positions = place and place.positions }
+  local long = self.long and long_in(self, x, place)
+  if not core.is_tensor(long) then return ops.rotary(x, tensor_for(self, long and self.long or self.list, x), opt) end
+  return ops.where(long, ops.rotary(x, tensor_for(self, self.long, x), opt),
+    ops.rotary(x, tensor_for(self, self.list, x), opt))
 end
 
 return M

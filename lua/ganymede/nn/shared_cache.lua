@@ -60,9 +60,11 @@ local function seen(self, list, b, at, window)
   return not whole and tensors.tensor(rows, { dtype = "u8" }) or nil
 end
 
---- What ops.rotary takes for the positions of this call: { offset = n } or { positions = tensor }.
+--- The place of this call: as in ganymede.nn.cache.
 function Shared:place()
-  return self.positions and { positions = stream.enter(self.positions) } or { offset = self.length }
+  local positions = self.positions and stream.enter(self.positions) or nil
+  local offset = not positions and self.length or nil
+  return { positions = positions, offset = offset, lengths = self.lengths, kept = self.kept }
 end
 
 --- Runs fn(...), a call of `count` positions, in the way in which ranks share it.

@@ -5,6 +5,7 @@
 -- `TransformerBlock.chain(blocks, x)` returns (branch, stream), which the final norm adds. Where a stack is cut for a
 -- pipeline (TransformerBlock.sections), branch and stream are added first, so that one tensor crosses.
 -- post_norm = true (BERT, Vaswani et al. 2017): h = norm1(x + attention(x)), y = norm2(h + mlp(h)).
+-- input_norms = false with branch_norms (OLMo 2): h = x + norm(attention(x)), y = h + norm(mlp(h)).
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
 local core = require "ganymede.core"
@@ -32,6 +33,7 @@ TransformerBlock.options = {
     doc = "the hidden width of the MLP, in place of mlp_ratio" },
   head_size = Attention.options.head_size, qkv_bias = Attention.options.qkv_bias,
   rotary    = Attention.options.rotary, qk_norm = Attention.options.qk_norm,
+  qk_norm_joint = Attention.options.qk_norm_joint,
   causal    = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
   window    = Attention.options.window, attention_softcap = Attention.options.softcap,
@@ -39,7 +41,7 @@ TransformerBlock.options = {
   activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
-                doc = "the class of the two norms" },
+                doc = "the class of the norms" },
   eps       = { type = "number", default = 1e-5, above = 0,
     doc = "a number added to the variance (RMSNorm: the mean square) in all norms" },
   norm_offset = { type = "boolean", default = false,
@@ -47,6 +49,9 @@ TransformerBlock.options = {
   branch_norms = { type = "boolean", default = false,
     doc = "whether the results of attention and MLP go through a norm each before they are added, as in Gemma 2; not "
       .. "with post_norm" },
+  input_norms = { type = "boolean", default = true,
+    doc = "whether x goes through a norm before attention, and before the MLP; false, as in OLMo 2: the branches have "
+      .. "only their branch_norms" },
   bias      = { type = "boolean", default = true, doc = "whether the projections, the MLP and LayerNorm have biases" },
   dropout   = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the results of attention and MLP is dropped in training" },
@@ -88,6 +93,9 @@ local function check_norms(opt)
   if opt.branch_norms and opt.post_norm then
     error("TransformerBlock: branch_norms and post_norm say two things of where the norms are; give one", 4)
   end
+  if not (opt.input_norms or opt.branch_norms) then
+    error("TransformerBlock: input_norms = false leaves the block without norms; set branch_norms = true", 4)
+  end
 end
 
 function TransformerBlock:build(opt)
@@ -101,14 +109,14 @@ function TransformerBlock:build(opt)
     return more
   end
   local hidden = hidden_width(opt)
-  self.norm1 = new_norm(opt)
+  if opt.input_norms then self.norm1 = new_norm(opt) end
   self.attention = Attention(with {
     heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, causal = opt.causal,
     window = opt.window, softcap = opt.attention_softcap, scale = opt.attention_scale,
-    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, qk_norm_joint = opt.qk_norm_joint,
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
-  self.norm2 = new_norm(opt)
+  if opt.input_norms then self.norm2 = new_norm(opt) end
   if opt.branch_norms then self.attention_norm, self.mlp_norm = new_norm(opt), new_norm(opt) end
   local mlp = with { hidden = hidden, activation = opt.activation, dropout = opt.dropout }
   for k, v in pairs(opt.moe or {}) do mlp[k] = v end
@@ -151,6 +159,14 @@ local function post_norm(self, x, key_mask)
   return (self.norm2(mlp_branch(self, y), y))
 end
 
+local function branch_norm(self, x, key_mask)
+  x = x + attention_branch(self, x, key_mask)
+  return x + mlp_branch(self, x)
+end
+
+-- Whether a block reads and gives the sum of branch and stream alone, because no norm adds them.
+local function is_plain(opt) return opt.post_norm or not opt.input_norms end
+
 --- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position; or the documents (b, s, 3) of rows that
 -- hold several (nn.MultiHeadAttention).
 -- In a chain it takes (branch, key_mask, stream), with stream = false in the first block, and returns branch, stream.
@@ -158,6 +174,7 @@ end
 function TransformerBlock:forward(x, key_mask, stream)
   if not stream then x = layouts.to(x, 1) end -- the layout in which the branches end, which a sum needs
   if self.opt.post_norm then return post_norm(self, x, key_mask) end
+  if not self.opt.input_norms then return branch_norm(self, x, key_mask) end
   if stream ~= nil then return pre_norm(self, x, stream or nil, key_mask) end
   return ops.add(pre_norm(self, x, nil, key_mask))
 end
@@ -221,7 +238,7 @@ TransformerBlock.of_models = {
 
 -- Runs one block of a stack: (branch, key_mask, stream) -> the same three. stream nil: branch alone.
 local function link(block, x, key_mask, stream)
-  if block.opt.post_norm then return block(x, key_mask), key_mask end
+  if is_plain(block.opt) then return block(stream and ops.add(x, stream) or x, key_mask), key_mask end
   local branch, sum = block(x, key_mask, stream or false)
   return branch, key_mask, sum
 end
@@ -246,8 +263,8 @@ function TransformerBlock.sections(blocks)
 end
 
 --- Runs x (b, s, width) through a ModuleList of blocks and returns branch and stream. Their sum is the result; a norm
--- adds them while it reads them: y = norm(branch, stream). If there are no blocks, or they are post-norm, stream is
--- nil.
+-- adds them while it reads them: y = norm(branch, stream). If there are no blocks, or no norm stands before their
+-- branches, stream is nil.
 function TransformerBlock.chain(blocks, x, key_mask)
   local stream
   for _, block in blocks:each() do x, key_mask, stream = link(block, x, key_mask, stream) end

@@ -49,6 +49,7 @@ function gemma.config(opt)
   end
   if opt.bias or opt.qkv_bias then families.refuse(kind, "bias", true) end
   if opt.qk_norm then families.refuse(kind, "qk_norm", opt.qk_norm) end
+  if opt.input_norms == false then families.refuse(kind, "input_norms", false) end
   local config = llama.config(opt, kind, kind == "gemma" and "GemmaForCausalLM" or "Gemma2ForCausalLM", true)
   config.mlp_bias = nil
   if kind == "gemma" then

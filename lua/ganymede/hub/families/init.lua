@@ -12,6 +12,8 @@
 --       task = "CAUSAL_LM",                       -- what PEFT calls what the model is for; nil: it has no word for it
 --       tied = function(options) ... end,         -- arrays that are one parameter here and two modules there:
 --                                                 -- { [name in entries] = the other name }; nil: there are none
+--       in_memory = function(name) ... end,       -- name of an array in files -> what transformers 5 calls it in
+--                                                 -- memory, and so PEFT in its files; nil: the same
 --       ignored = function(options) ... end }     -- patterns of arrays of files that carry no numbers of the model
 --
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
@@ -126,7 +128,7 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gemma", "phi3", "gpt2", "bert", "vit" }
+local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit" }
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
@@ -138,6 +140,27 @@ function families.of(model_type)
   end
   table.sort(types)
   return nil, types
+end
+
+--- A family whose arrays have the names that transformers 5 gives them in memory. PEFT writes these, where files of
+-- models still have the older ones. The family itself, where there is no difference.
+function families.in_memory(family)
+  if not family.in_memory then return family end
+  local function entries(...)
+    local out = {}
+    for i, entry in ipairs(family.entries(...)) do
+      local pieces, shapes = {}, entry.shapes and {}
+      for k, piece in ipairs(entry.pieces) do
+        pieces[k] = {}
+        for key, value in pairs(piece) do pieces[k][key] = value end
+        pieces[k].name = family.in_memory(piece.name)
+      end
+      for name, shape in pairs(entry.shapes or {}) do shapes[family.in_memory(name)] = shape end
+      out[i] = { parameter = entry.parameter, pieces = pieces, shapes = shapes }
+    end
+    return out
+  end
+  return setmetatable({ entries = entries }, { __index = family })
 end
 
 --- The family that has models of this class with these options, or nil. Families of one class tell by `takes`.

@@ -12,7 +12,7 @@ function llama.ignored(opt) return { "rotary_emb%.inv_freq$", opt.tied and "^lm_
 
 function llama.tied(opt) return opt.tied and { ["model.embed_tokens.weight"] = "lm_head.weight" } or nil end
 
-function llama.takes(opt) return not (opt.moe or opt.norm_offset) end
+function llama.takes(opt) return not (opt.moe or opt.norm_offset) and opt.input_norms ~= false end
 
 local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "geglu_tanh", relu = "reglu" }
 
@@ -23,12 +23,31 @@ local scalings = {
              original_max_position_embeddings = "length" },
   yarn = { factor = "factor", original_max_position_embeddings = "length", beta_fast = "fast", beta_slow = "slow",
            attention_factor = "magnitude" },
+  longrope = { short_factor = "short", long_factor = "long", factor = "factor", attention_factor = "magnitude",
+               original_max_position_embeddings = "length" },
 }
 
+-- The length before stretching: the key of config.json itself goes first, as in transformers; Phi-3 always has one.
+local function original_length(config, kind, given)
+  local own = config:get("original_max_position_embeddings", kind == "phi3" and 4096 or nil)
+  return own or given or config:need "max_position_embeddings"
+end
+
+local function complete_longrope(config, out, kind)
+  out.length = original_length(config, kind, out.length)
+  if type(out.length) ~= "number" then
+    config:refuse("original_max_position_embeddings of longrope must be a number; got %s", type(out.length))
+  end
+  out.factor = out.factor or math.max(1, config:need "max_position_embeddings" / out.length)
+  return out
+end
+
 local function scaling_of(config, given)
-  local kind = given.rope_type or given.type or "default"
+  local kind, model = given.rope_type or given.type or "default", config:need "model_type"
   if kind == "default" then return nil end
-  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn", tostring(kind))
+  if model == "phi3" and (kind == "su" or kind == "yarn") then kind = "longrope" end -- what older files call it
+  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn, longrope",
+    tostring(kind))
   local out = { type = kind }
   for key, value in pairs(given) do
     local ours = keys[key]
@@ -37,6 +56,7 @@ local function scaling_of(config, given)
       config:refuse("'%s' of rope_type '%s' is not understood", key, kind)
     end
   end
+  if kind == "longrope" then return complete_longrope(config, out, model) end
   if keys.original_max_position_embeddings and not out.length then
     out.length = config:need "max_position_embeddings"
   end
@@ -63,7 +83,7 @@ end
 
 -- What transformers says where a config.json does not.
 local defaults = {
-  qwen3 = { head_dim = 128 }, qwen3_moe = { head_dim = 128 }, phi3 = { eps = 1e-5 },
+  qwen3 = { head_dim = 128 }, qwen3_moe = { head_dim = 128 }, phi3 = { eps = 1e-5 }, olmo2 = { eps = 1e-5 },
   gemma = { head_dim = 256, tied = true }, gemma2 = { head_dim = 256, tied = true },
 }
 
@@ -163,12 +183,13 @@ end
 
 -- Options that only some kinds have words for.
 local special = { "attention_scale", "attention_softcap", "logit_softcap", "norm_offset", "branch_norms",
-  "embedding_scale" }
+  "embedding_scale", "qk_norm_joint" }
 
 local function refuse_special(opt, kind)
   for _, name in ipairs(special) do
     if opt[name] then families.refuse(kind, name, opt[name]) end
   end
+  if opt.input_norms == false then families.refuse(kind, "input_norms", false) end
 end
 
 --- config.json of a model; kind and class: model_type and architecture, where they are not those of an MLP's. said: the
@@ -178,6 +199,9 @@ function llama.config(opt, kind, class, said)
   local given = opt.rotary == true and {} or opt.rotary or families.refuse(kind, "rotary", opt.rotary)
   if given.interleaved then families.refuse(kind, "rotary.interleaved", true) end
   if not said then refuse_special(opt, kind) end
+  if opt.qk_norm and (opt.qk_norm == true and 1e-6 or opt.qk_norm) ~= opt.eps then -- there is one eps for all norms
+    families.refuse(kind, "qk_norm", opt.qk_norm)
+  end
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do

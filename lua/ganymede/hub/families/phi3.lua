@@ -1,7 +1,7 @@
 --- Phi-3 as transformers stores it: Llama whose queries, keys and values are one array, and whose gate and up are one.
 --
 -- Its options are those of Llama; so only a model that came from such files is written as one (families.of_model).
--- Dropout, and positions that are stretched by lists of factors (longrope), are refused.
+-- Positions may be stretched by LongRoPE and in no other way. Dropout is refused.
 -- @module ganymede.hub.families.phi3
 local families = require "ganymede.hub.families"
 local llama = require "ganymede.hub.families.llama"
@@ -14,7 +14,7 @@ function phi3.takes() return false end
 function phi3.options(config)
   config:expect("resid_pdrop", 0)
   config:get "embd_pdrop" -- which transformers does not use
-  config:get "original_max_position_embeddings" -- of longrope
+  config:get "original_max_position_embeddings" -- which nobody asks for where there is no longrope
   return llama.options(config)
 end
 
@@ -23,9 +23,10 @@ function phi3.config(opt)
     if opt[name] then families.refuse("phi3", name, opt[name]) end
   end
   local scaling = type(opt.rotary) == "table" and opt.rotary.scaling
-  if scaling then families.refuse("phi3", "rotary.scaling", scaling) end
+  if scaling and scaling.type ~= "longrope" then families.refuse("phi3", "rotary.scaling", scaling) end
   local config = llama.config(opt, "phi3", "Phi3ForCausalLM")
   config.mlp_bias, config.attention_bias = nil, nil
+  config.original_max_position_embeddings = scaling and scaling.length or nil
   return config
 end
 

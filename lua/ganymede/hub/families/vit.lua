@@ -4,6 +4,17 @@ local families = require "ganymede.hub.families"
 
 local vit = { model = "VisionTransformer", types = { vit = true } }
 
+local memory = {
+  ["attention.attention.query"] = "attention.q_proj", ["attention.attention.key"] = "attention.k_proj",
+  ["attention.attention.value"] = "attention.v_proj", ["attention.output.dense"] = "attention.o_proj",
+  ["intermediate.dense"] = "mlp.fc1", ["output.dense"] = "mlp.fc2",
+}
+
+function vit.in_memory(name)
+  local layer, inner, what = name:match "^vit%.encoder%.layer%.(%d+)%.(.+)%.(%w+)$"
+  return layer and ("vit.layers.%s.%s.%s"):format(layer, memory[inner] or inner, what) or name
+end
+
 function vit.ignored() return { "^vit%.pooler%.dense%." } end -- a head of ViTModel, which classification does not use
 
 local activations = families.activations
