@@ -1,5 +1,6 @@
 --- ganymede slurm: the script that it writes, what it refuses, and what the script does, with programs in place of
 -- Slurm's. spec/faults/slurm_spec.lua runs the same on Slurm itself.
+-- sanitizers: no, it holds a shell script and Lua alone
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 

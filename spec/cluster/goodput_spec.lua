@@ -1,4 +1,5 @@
 -- How fast jobs learn: the fitted model of a step, batches that follow the noise of the gradient, measured profiles.
+-- sanitizers: no, it holds Lua alone
 local goodput = require "ganymede.cluster.goodput"
 local profile = require "ganymede.cluster.profile"
 local shell = require "spec.support.shell"

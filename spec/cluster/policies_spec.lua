@@ -1,5 +1,6 @@
 -- Policies and the simulator: results worked out by hand, rules that hold for every policy, the best sharing by trying
 -- all of them.
+-- sanitizers: no, it holds Lua alone
 local nodes = require "ganymede.cluster.nodes"
 local policies = require "ganymede.cluster.policies"
 local simulator = require "ganymede.cluster.simulator"

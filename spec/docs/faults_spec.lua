@@ -1,4 +1,5 @@
 --- docs/faults.md: each of the 44 faults stands there once, and the specs that it names are there.
+-- sanitizers: no, it reads a page
 local shell = require "spec.support.shell"
 
 describe("docs/faults.md", function()

@@ -1,5 +1,6 @@
 --- No time limit follows the clock of the wall, which jumps when it is set (NTP, a user): programs that wait read
 -- CLOCK_MONOTONIC. Who asks for the time of day only writes it down; these places are listed here.
+-- sanitizers: no, it reads source
 local tree = require "spec.support.tree"
 
 -- The places in files (patterns of their paths) whose code has one of some words -> list of "path: word".

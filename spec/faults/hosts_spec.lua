@@ -1,5 +1,6 @@
 --- A job on two hosts, which are network namespaces (spec/faults/hosts.lua): over mpirun with a host file, and as plain
 -- ranks over TCP. It trains as on one, and a link that is cut ends it soon, or heals.
+-- sanitizers: no, numbers of training on several ranks are compared; spec/comm/tcp_spec.lua looks at the same code
 local core = require "ganymede.core"
 local device = require "spec.support.device"
 local hosts = require "spec.faults.hosts"

@@ -1,5 +1,6 @@
 --- `ganymede slurm` on Slurm itself: three slurmd on this machine (spec/faults/slurm_cluster.lua). A job runs, is
 -- preempted or warned, waits again, goes on, and computes the losses of a run that nobody disturbed.
+-- sanitizers: no, numbers of training on several ranks are compared; spec/comm/tcp_spec.lua looks at the same code
 local cluster = require "spec.faults.slurm_cluster"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"

@@ -1,5 +1,6 @@
 --- ganymede.job.fewer: the meshes of a recipe on fewer ranks. Expected sizes are worked out by hand; that the settings
 -- make a mesh is asked of parallel.resolve, after they were applied as --set applies them.
+-- sanitizers: no, it holds Lua alone
 local fewer = require "ganymede.job.fewer"
 local parallel = require "ganymede.job.parallel"
 

@@ -1,5 +1,6 @@
 --- ganymede.job.restarts: whether a job starts again, when and on how many ranks. Histories are written by hand; the
 -- answers follow from the law at the top of that file.
+-- sanitizers: no, it holds Lua alone
 local restarts = require "ganymede.job.restarts"
 
 -- An attempt of 4 ranks that trained from step 0 and was killed without a checkpoint, with changes.
