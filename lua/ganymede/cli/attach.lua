@@ -2,9 +2,8 @@
 --
 -- JOB is the folder of a run, its name, or its process; without it, the only job of this user. --run runs one line, for
 -- scripts. History: that of the repl.
-local core = require "ganymede.core"
-local failure = require "ganymede.base.failure"
 local jobs = require "ganymede.job.jobs"
+local session = require "ganymede.job.session"
 
 local verb = { summary = "run lines in a running job, between its steps" }
 
@@ -24,10 +23,7 @@ function verb.arguments(parser)
 end
 
 function verb.run(args)
-  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
-    failure.new(7, "past its time limit") }
-  core.signals_open(errors, true, true)
-  return failure.protect(core.signals_close, function()
+  return session.with_person(true, function()
     local job = jobs.find(args.job)
     local attach = require "ganymede.repl.attach"
     if args.run then return attach.line(job, args.run, args.limit) end

@@ -64,12 +64,9 @@ local function serve(args)
 end
 
 function verb.run(args)
-  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
-    failure.new(7, "past its time limit") }
   local several, one = launcher.supervises(args), launcher.expected() == 1
   if not several and one then session.open_device(args) end
-  core.signals_open(errors, true, not several)
-  return failure.protect(core.signals_close, function()
+  return session.with_person(not several, function()
     if several then return require("ganymede.repl.ranks").interact(args, verb.history_file()) end
     if one then return interact() end
     return serve(args)

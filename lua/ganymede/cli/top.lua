@@ -5,6 +5,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
+local session = require "ganymede.job.session"
 local top = require "ganymede.observe.top"
 
 local verb = { summary = "what each rank of a running job does: step, rate, memory, whom it waits for", prints = true }
@@ -55,10 +56,7 @@ local function until_left(job)
 end
 
 function verb.run(args)
-  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
-    failure.new(7, "past its time limit") }
-  core.signals_open(errors, true, true)
-  return failure.protect(core.signals_close, function()
+  return session.with_person(true, function()
     core.signals_arm(true)
     local job = jobs.find(args.job)
     if not (args.once or args.json) and core.is_terminal(1) then return until_left(job) end

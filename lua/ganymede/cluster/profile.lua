@@ -9,7 +9,7 @@
 -- Between what was measured, values are linear in the samples, in the nodes and in the replicas a node.
 -- The trap: rows of placements name nodes in any order; a placement and its rotations count as one.
 -- @module ganymede.cluster.profile
-local machine = require "ganymede.base.machine"
+local core = require "ganymede.core"
 local table_file = require "ganymede.cluster.table_file"
 
 local profile = {}
@@ -93,11 +93,13 @@ end
 
 local function read_learning(self, folder)
   self.batches, self.learning = {}, {}
-  local names = machine.ask("cd " .. machine.quote(folder) .. " && echo validation-*.csv") or ""
-  for batch in names:gmatch "validation%-(%d+)%.csv" do
-    self.batches[#self.batches + 1] = tonumber(batch)
-    self.learning[tonumber(batch)] = table_file.read(("%s/validation-%s.csv"):format(folder, batch),
-      { "progress", "iteration", "grad_sqr", "grad_var" })
+  for _, name in ipairs(core.list_folder(folder)) do
+    local batch = tonumber(name:match "^validation%-(%d+)%.csv$")
+    if batch then
+      self.batches[#self.batches + 1] = batch
+      self.learning[batch] = table_file.read(folder .. "/" .. name,
+        { "progress", "iteration", "grad_sqr", "grad_var" })
+    end
   end
   if not self.batches[1] then error(folder .. " holds no validation-N.csv", 0) end
   table.sort(self.batches)

@@ -157,6 +157,15 @@ function session.with_signals(opt, fn, ...)
   return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
 end
 
+--- Runs fn(...) of a command that talks with a person. Ctrl-C, SIGTERM and a limit raise failures of status 130, 143
+-- and 7 while core.signals_arm has been called; before that, they wait. breaks_loops: compiled loops stop for them too.
+function session.with_person(breaks_loops, fn, ...)
+  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
+    failure.new(7, "past its time limit") }
+  core.signals_open(errors, true, breaks_loops)
+  return failure.protect(core.signals_close, fn, ...)
+end
+
 --- fn(...) of a command that one process does on the CPU. Interrupts become errors.
 function session.alone(fn, ...)
   session.open_device {}
