@@ -127,7 +127,7 @@ describe("a save in which system call number n", function()
         paths, inject, n)
       local result = child(3, 1, 40000, trace_command .. what)
       local trace = shell.read(folder .. "/trace")
-      if not trace:find "INJECTED" and not trace:find "killed by SIGKILL" then
+      if not trace:find "INJECTED" and result.code ~= 137 then
         assert.equal(0, result.code, result.err)
         assert.is_true(n > 1, "no call was hit")
         return
@@ -160,7 +160,9 @@ describe("a save in which system call number n", function()
     assert.equal(0, child(1, 1, 10, trace_command .. " -y -o " .. trace .. " -e trace=fsync,rename sh -c %s").code)
     local calls = {}
     for name, rest in shell.read(trace):gmatch "(%a+)(%b())" do
-      calls[#calls + 1] = name .. " " .. (rest:match "([%w%-%.]+)[>\"][,)]" or "?")
+      if rest:find(folder, 1, true) then
+        calls[#calls + 1] = name .. " " .. (rest:match "([%w%-%.]+)[>\"][,)]" or "?")
+      end
     end
     local parent = folder:match "[^/]+$"
     assert.same({ "fsync rank-00000.safetensors", "fsync index.json", "fsync step-00000001.tmp",

@@ -29,10 +29,11 @@ local function is_alive(path)
     or why:find("another user", 1, true))
 end
 
--- Removes what a killed job has left. A folder that its supervisor still needs holds more, and stays.
+-- Removes what a killed job has left (ganymede.job.live). A folder that its supervisor still needs holds more, and stays.
 local function sweep(path)
+  local ours = { job = true, ["job.new"] = true, requests = true }
   for _, name in ipairs(core.list_folder(path)) do
-    if name:match "^rank%-%d+$" or name == "job" or name == "requests" then os.remove(path .. "/" .. name) end
+    if ours[name] or name:match "^rank%-%d+$" then os.remove(path .. "/" .. name) end
   end
   os.remove(path)
 end

@@ -25,7 +25,15 @@ local open -- of this process: { path, folder, page, requests, about }
 
 local function page_path(path, rank) return ("%s/rank-%d"):format(path, rank) end
 
-local function write_about() core.write_whole(open.path .. "/job", json.encode(open.about) .. "\n") end
+-- Readers see the old text or the new one. It is not brought to a disk: after a crash of the machine there is no job.
+local function write_about()
+  local path = open.path .. "/job"
+  local file = assert(io.open(path .. ".new", "w"))
+  local ok, why = file:write(json.encode(open.about), "\n")
+  local closed, late = file:close()
+  if not (ok and closed) then error(why or late, 0) end
+  assert(os.rename(path .. ".new", path))
+end
 
 -- Makes what rank 0 makes -> the path of the folder.
 local function make(about)
