@@ -29,7 +29,7 @@ local function is_alive(path)
     or why:find("another user", 1, true))
 end
 
--- Removes what a killed job has left (ganymede.job.live). A folder that its supervisor still needs holds more: it stays.
+-- Removes what a killed job has left (ganymede.job.live). A folder that a supervisor still needs holds more, and stays.
 local function sweep(path)
   local ours = { job = true, ["job.new"] = true, requests = true }
   for _, name in ipairs(core.list_folder(path)) do
