@@ -108,6 +108,8 @@ end)
 -- With strace, every system call of a save is made to fail, or kills the process before it takes effect. The leak check
 -- of a build with sanitizers cannot run beside strace (both trace the process): it is off here, and here only.
 local trace_command = "strace -f -E LSAN_OPTIONS=detect_leaks=0"
+-- It stops the process at the traced calls alone, which takes a fifth of the time. Signals do not come in time then.
+local only_traced = " --seccomp-bpf"
 describe("a save in which system call number n", function()
   local can_inject = shell.run("strace -o /dev/null -e trace=none -e inject=getppid:error=EIO true").code == 0
 
@@ -123,8 +125,9 @@ describe("a save in which system call number n", function()
     end
     for n = 1, 40 do
       assert.equal(0, os.execute(("rm -rf %s/step-* && cp -r %s/step-* %s"):format(folder, before, folder)))
-      local what = (" -o %s/trace -e trace=%s%s -e inject=%s:when=%d sh -c %%s"):format(folder, inject:match "^[^:]+",
-        paths, inject, n)
+      local how = inject:find(":error=", 1, true) and only_traced or ""
+      local what = how .. (" -o %s/trace -e trace=%s%s -e inject=%s:when=%d sh -c %%s"):format(folder,
+        inject:match "^[^:]+", paths, inject, n)
       local result = child(3, 1, 40000, trace_command .. what)
       local trace = shell.read(folder .. "/trace")
       if not trace:find "INJECTED" and result.code ~= 137 then

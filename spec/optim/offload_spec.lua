@@ -141,7 +141,7 @@ describe("a disk that fails", function()
   -- One rank in a process whose system calls fail as `faults` says.
   local function fail(faults)
     job.write(folder, recipe)
-    return shell.run(("cd %s && GANYMEDE_ROOT=%s strace -f -o /dev/null "
+    return shell.run(("cd %s && GANYMEDE_ROOT=%s strace -f --seccomp-bpf -o /dev/null "
       .. "-e trace=fallocate,io_uring_setup,pread64,pwrite64 %s %s recipe.lua --threads 1 "
       .. "--no-eval --out out --steps 12 --set %s"):format(folder, shell.quote(GANYMEDE_ROOT), faults,
       shell.program "run", shell.quote(disk)))

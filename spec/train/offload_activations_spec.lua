@@ -86,7 +86,7 @@ describe("a disk that fails under activations", function()
     it("ends the run with an error that names the folder: " .. case[1], function()
       local folder = shell.temporary_folder()
       job.write(folder, gpt)
-      local result = shell.run(("cd %s && GANYMEDE_ROOT=%s strace -f -o /dev/null "
+      local result = shell.run(("cd %s && GANYMEDE_ROOT=%s strace -f --seccomp-bpf -o /dev/null "
         .. "-e trace=io_uring_setup,pread64,pwrite64 -e inject=io_uring_setup:error=EPERM "
         .. "-e inject=%s:error=EIO:when=%d+ %s recipe.lua --threads 1 --no-eval --steps 4 --set %s"):format(folder,
         shell.quote(GANYMEDE_ROOT), case[2], case[3], shell.program "run", shell.quote(disk)))
