@@ -252,7 +252,8 @@ describe("tensors below a GPU", function()
     -- Threads make the calls that strace counts: some 60 writes a step and thread.
     local result = shell.run(("cd %s && GANYMEDE_ROOT=%s %s strace -f --seccomp-bpf -o /dev/null "
       .. "-e trace=io_uring_setup,pwrite64 -e inject=io_uring_setup:error=EPERM "
-      .. "-e inject=pwrite64:error=EIO:when=150+ %s recipe.lua --threads 1 --device cuda --no-eval --out out --steps 12 --set %s"):format(folder, shell.quote(GANYMEDE_ROOT),
+      .. "-e inject=pwrite64:error=EIO:when=150+ %s recipe.lua --threads 1 --device cuda --no-eval --out out "
+      .. "--steps 12 --set %s"):format(folder, shell.quote(GANYMEDE_ROOT),
       table.concat(env, " "), shell.program "run",
       shell.quote "offload={optimizer='disk',gradients='disk',disk='.',ring='80K',least=1}"))
     assert.equal(1, result.code, result.err)
