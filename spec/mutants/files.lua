@@ -6,7 +6,7 @@ return {
     find = [[void gm_save_all_written(gm_save *s) { expect(s, PARTS_WRITTEN, ""); }]],
     replace = [[void gm_save_all_written(gm_save *s) { (void)s; }]],
     breaks = "a save whose parts somebody removes is waited for without end",
-    test = "spec/faults/folder_spec.lua -f 'may lose what ranks'",
+    test = "unit checkpoint_rank_fails",
   },
   {
     name = "424-leftover-link", file = "host/checkpoint/files.c",
