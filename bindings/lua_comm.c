@@ -31,22 +31,15 @@ static int launched(lua_State *L)
     gm_launched l;
     L_TRY(L, gm_launched_find(&l));
     lua_createtable(L, 0, 8);
-    lua_pushstring(L, l.by);
-    lua_setfield(L, -2, "by");
-    lua_pushinteger(L, l.world);
-    lua_setfield(L, -2, "world");
-    lua_pushinteger(L, l.rank);
-    lua_setfield(L, -2, "rank");
-    lua_pushinteger(L, l.place);
-    lua_setfield(L, -2, "place");
-    lua_pushinteger(L, l.here);
-    lua_setfield(L, -2, "here");
+    gm_set_text(L, "by", l.by);
+    gm_set_number(L, "world", l.world);
+    gm_set_number(L, "rank", l.rank);
+    gm_set_number(L, "place", l.place);
+    gm_set_number(L, "here", l.here);
     lua_pushboolean(L, l.over_tcp);
     lua_setfield(L, -2, "tcp");
-    lua_pushstring(L, l.address);
-    lua_setfield(L, -2, "address");
-    lua_pushinteger(L, l.port);
-    lua_setfield(L, -2, "port");
+    gm_set_text(L, "address", l.address);
+    gm_set_number(L, "port", l.port);
     return 1;
 }
 
@@ -317,10 +310,8 @@ static int find_links(lua_State *L)
         return 2;
     }
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, facts.library);
-    lua_setfield(L, -2, "library");
-    lua_pushstring(L, facts.path);
-    lua_setfield(L, -2, "path");
+    gm_set_text(L, "library", facts.library);
+    gm_set_text(L, "path", facts.path);
     lua_pushboolean(L, facts.revokes);
     lua_setfield(L, -2, "revokes");
     return 1;

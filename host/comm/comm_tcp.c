@@ -10,19 +10,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 #include "meet.h"
 #include "tcp.h"
 
 #define CLOSE_SECONDS 10
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int no_memory(gm_transport *t)
 {
@@ -224,10 +217,10 @@ static void free_tcp(gm_tcp *c)
  * say that they have sent everything, and wait until they have read that of the others. */
 static void part(gm_tcp *c)
 {
-    double deadline = now() + CLOSE_SECONDS;
+    double deadline = gm_now() + CLOSE_SECONDS;
     int    left = c->world - 1;
     bool  *told = calloc((size_t)c->world, sizeof *told);
-    while (told && left && now() < deadline) {
+    while (told && left && gm_now() < deadline) {
         gm_tcp_progress(c);
         left = 0;
         for (int r = 0; r < c->world; r++) {

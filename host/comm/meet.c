@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+#include "../../kernels/clock.h"
 #include "place.h"
 
 #define MAGIC   0x31706374656d6e67u /* "gnmetcp1" */
@@ -53,14 +53,7 @@ typedef struct meeting {
     int              *met; /* by rank: of rank 0 in the meeting, then of all; -1: none */
 } meeting;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static bool is_over(const meeting *t) { return now() > t->deadline || (t->m->stop && t->m->stop(NULL)); }
+static bool is_over(const meeting *t) { return gm_now() > t->deadline || (t->m->stop && t->m->stop(NULL)); }
 
 static void close_fd(int *fd)
 {
@@ -159,7 +152,7 @@ static void accept_guests(meeting *t)
 {
     for (int fd; (fd = accept4(t->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
         if (t->n_guests == GUESTS) drop_guest(t, 0);
-        t->guests[t->n_guests++] = (guest){.fd = fd, .came = now()};
+        t->guests[t->n_guests++] = (guest){.fd = fd, .came = gm_now()};
     }
 }
 
@@ -225,7 +218,7 @@ static gm_status gather(meeting *t, bool to_place)
         for (int r = t->m->rank + 1; r < t->m->world; r++) missing += t->met[r] < 0;
         if (!missing || is_over(t)) break;
         for (int i = t->n_guests - 1; i >= 0; i--)
-            if (now() - t->guests[i].came > 5) drop_guest(t, i); /* it said nothing */
+            if (gm_now() - t->guests[i].came > 5) drop_guest(t, i); /* it said nothing */
         st = look(t, p, to_place);
     }
     free(p);
@@ -413,7 +406,7 @@ static gm_status meet(meeting *t, double silence, char *through, size_t n)
 
 gm_status gm_meet(const gm_meeting *m, double silence, int *fds, char *through, size_t n)
 {
-    meeting t = {.m = m, .deadline = now() + m->seconds, .listener = -1, .met = fds};
+    meeting t = {.m = m, .deadline = gm_now() + m->seconds, .listener = -1, .met = fds};
     for (int r = 0; r < m->world; r++) fds[r] = -1;
     gm_status st = meet(&t, silence, through, n);
     close_fd(&t.listener);
