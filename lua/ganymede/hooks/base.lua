@@ -91,21 +91,20 @@ function base.folder(hook, trainer, named)
     named or "directory"), 0)
 end
 
---- Does one of the hooks of a config save checkpoints? Its `checkpoint = { ... }` apart.
-function base.saves(config)
+-- The first CheckpointHook among the hooks of a config, as an entry or as an object; nil: there is none.
+local function checkpoint_hook(config)
   for _, hook in ipairs(config.hooks or {}) do
-    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then return true end
+    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then return hook end
   end
-  return false
 end
+
+--- Does one of the hooks of a config save checkpoints? Its `checkpoint = { ... }` apart.
+function base.saves(config) return checkpoint_hook(config) ~= nil end
 
 --- Returns the folder that a config names for its checkpoints; nil: that of the run.
 function base.checkpoint_directory(config)
-  for _, hook in ipairs(config.hooks or {}) do
-    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then
-      return hook.directory or hook.opt and hook.opt.directory
-    end
-  end
+  local hook = checkpoint_hook(config)
+  if hook then return hook.directory or hook.opt and hook.opt.directory end
   return config.checkpoint and config.checkpoint.directory
 end
 

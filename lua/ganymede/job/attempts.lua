@@ -1,7 +1,7 @@
 --- Starts a job of several ranks again after a rank has died or hangs: `run --max-restarts K`.
 --
 --     return attempts.supervise(args)              -- in the supervisor -> the exit status
---     attempts.tell(args, { folder = ... })        -- on rank 0, when training begins
+--     attempts.tell(about)                         -- on rank 0, when training begins; about: of attempts.prepare
 --
 -- An attempt is one job (ganymede.job.launcher). Another one follows as ganymede.job.restarts decides. It has the same
 -- command line and the same run folder, and resumes from the newest whole checkpoint there, as `--resume auto` does. If
