@@ -37,6 +37,13 @@ function goodput:observe(nodes, replicas, b, step, sync, sqr, var)
   self.model, self.best_of = nil, {}
 end
 
+--- The most replicas that may be tried: so many times those measured, as many as the largest batch has work for, and
+-- `total` at most.
+function goodput:most_replicas(growth, total)
+  local l = self.limits
+  return math.min(math.max(growth * self.most, 1), total, math.floor(l.max_batch / l.min_local))
+end
+
 --- Whether anything was measured.
 function goodput:is_known() return #self.list > 0 end
 

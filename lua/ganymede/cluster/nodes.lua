@@ -27,9 +27,10 @@ function nodes.used(counts)
   return list
 end
 
+--- Are two allocations the same? nil is one without replicas.
 function nodes.same(a, b)
-  for i, n in ipairs(a or b or {}) do
-    if n ~= (b and b[i] or 0) or n ~= (a and a[i] or 0) then return false end
+  for i = 1, math.max(a and #a or 0, b and #b or 0) do
+    if (a and a[i] or 0) ~= (b and b[i] or 0) then return false end
   end
   return true
 end
@@ -48,6 +49,16 @@ function nodes.take(free, replicas)
     counts[best], free[best], replicas = counts[best] + n, free[best] - n, replicas - n
   end
   return counts
+end
+
+--- Gives places to those of a list of { name, replicas } that have none in `allocations`, in order -> allocations
+function nodes.place(capacity, allocations, list)
+  local free = nodes.free(capacity, allocations)
+  for _, entry in ipairs(list) do
+    local name, replicas = unpack(entry)
+    if not allocations[name] then allocations[name] = nodes.take(free, replicas) end
+  end
+  return allocations
 end
 
 --- The fullest way to lay out replicas on empty nodes with so many places each.

@@ -32,15 +32,9 @@ local function sizes_of(places, total)
   return list
 end
 
-local function most_replicas(job, total)
-  local app = job.application
-  if app.max_replicas then return app.max_replicas end
-  return math.min(math.max(GROWTH * job.known.most, 1), total, math.floor(app.limits.max_batch / app.limits.min_local))
-end
-
 -- What each size is worth for a job; nothing where it may not have so many.
 local function worths(self, job, sizes, total, places)
-  local list, most = {}, most_replicas(job, total)
+  local list, most = {}, job.application.max_replicas or job.known:most_replicas(GROWTH, total)
   local left = (job.total - job.progress) * job.application.limits.first_batch -- samples of the first batch
   local now = job.counts and nodes.total(job.counts) or 0
   for i, k in ipairs(sizes) do

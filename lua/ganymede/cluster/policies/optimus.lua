@@ -44,17 +44,11 @@ end
 function optimus:allocate(jobs, capacity)
   local count, allocations, order = numbers(jobs, nodes.total(capacity), capacity[1]), {}, {}
   for i, job in ipairs(jobs) do
-    order[i] = i
     if job.counts and nodes.total(job.counts) == count[i] then allocations[job.name] = job.counts end
+    if count[i] > 0 then order[#order + 1] = { job.name, count[i], i } end
   end
-  table.sort(order, function(a, b) return count[a] < count[b] or (count[a] == count[b] and a < b) end)
-  local free = nodes.free(capacity, allocations)
-  for _, i in ipairs(order) do
-    if count[i] > 0 and not allocations[jobs[i].name] then
-      allocations[jobs[i].name] = nodes.take(free, count[i])
-    end
-  end
-  return allocations
+  table.sort(order, function(a, b) return a[2] < b[2] or (a[2] == b[2] and a[3] < b[3]) end)
+  return nodes.place(capacity, allocations, order)
 end
 
 return optimus

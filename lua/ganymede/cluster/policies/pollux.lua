@@ -14,6 +14,7 @@ local pollux = { name = "pollux", adapts_batch = true }
 pollux.__index = pollux
 
 local RESTART = 30 -- seconds that a restart is taken to cost
+local GROWTH = 2   -- times the replicas that a job was measured with
 
 --- given: { seed = 1, population = 100, generations = 100 }
 function pollux.new(given)
@@ -22,12 +23,6 @@ function pollux.new(given)
 end
 
 -- ---------------------------------------------------------------- what a state is worth
-
-local function most_replicas(job, total)
-  local l = job.application.limits
-  if job.application.max_replicas then return job.application.max_replicas end
-  return math.min(math.max(2 * job.known.most, 1), total, math.floor(l.max_batch / l.min_local))
-end
 
 -- The speedup of a job by nodes and replicas, against its fair share of the cluster.
 local function speedups(job, share)
@@ -50,7 +45,8 @@ local function problem_of(self, jobs, capacity, now)
   local share = math.ceil(total / #jobs)
   for j, job in ipairs(jobs) do
     local age, restarts = now - job.submitted, math.max(job.restarts, 0)
-    p.most[j], p.speedup[j] = most_replicas(job, total), speedups(job, share)
+    p.most[j] = job.application.max_replicas or job.known:most_replicas(GROWTH, total)
+    p.speedup[j] = speedups(job, share)
     p.factor[j] = math.max(age - restarts * RESTART, 0) / (age + RESTART)
     for n = 1, #capacity do p.base[(j - 1) * #capacity + n] = job.counts and job.counts[n] or 0 end
   end

@@ -20,15 +20,11 @@ function srtf:allocate(jobs, capacity)
   for _, entry in ipairs(order) do
     if entry.job.wanted <= left then
       left = left - entry.job.wanted
-      run[#run + 1] = entry.job
+      run[#run + 1] = { entry.job.name, entry.job.wanted }
       allocations[entry.job.name] = entry.job.counts
     end
   end
-  local free = nodes.free(capacity, allocations)
-  for _, job in ipairs(run) do
-    if not allocations[job.name] then allocations[job.name] = nodes.take(free, job.wanted) end
-  end
-  return allocations
+  return nodes.place(capacity, allocations, run)
 end
 
 return srtf

@@ -53,17 +53,13 @@ function tiresias:allocate(jobs, capacity, now)
       if by[name].wanted <= left then
         left = left - by[name].wanted
         running[name] = true
-        order[#order + 1] = name
+        order[#order + 1] = { name, by[name].wanted }
         allocations[name] = by[name].counts
       end
     end
   end
   self.running = running
-  local free = nodes.free(capacity, allocations)
-  for _, name in ipairs(order) do
-    if not allocations[name] then allocations[name] = nodes.take(free, by[name].wanted) end
-  end
-  return allocations
+  return nodes.place(capacity, allocations, order)
 end
 
 return tiresias
