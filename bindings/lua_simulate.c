@@ -124,6 +124,8 @@ static void read_machine(lua_State *L, int arg, gm_machine *m)
     read_rates(L, "moves", m->moves, &m->n_moves);
     read_links(L, m);
     m->ranks_per_node = (int)number_of(L, "ranks_per_node");
+    m->cores_per_rank = (int)number_of(L, "cores_per_rank");
+    m->cores = (int)number_of(L, "cores");
     m->below = (gm_below){number_in(L, "disk", "read"), number_in(L, "disk", "write"), number_in(L, "disk", "latency"),
                           number_in(L, "host", "bandwidth"), number_in(L, "host", "latency")};
     lua_pop(L, 1);

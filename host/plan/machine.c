@@ -63,3 +63,8 @@ double gm_machine_efficiency(const gm_machine *m, const char *op)
         if (!strcmp(m->efficiency[i].op, op)) return m->efficiency[i].factor;
     return 1;
 }
+
+bool gm_cores_are_shared(const gm_machine *m)
+{
+    return m->cores > 0 && (double)m->ranks_per_node * m->cores_per_rank > m->cores;
+}

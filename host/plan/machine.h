@@ -72,11 +72,14 @@ typedef struct gm_machine {
     gm_level      level[GM_MACHINE_LEVELS];
     gm_efficiency efficiency[16];
     gm_below      below;
-    int           ranks_per_node;
+    int           ranks_per_node, cores_per_rank;
+    int           cores; /* of a node, which its ranks share; 0: each rank has cores of its own */
 } gm_machine;
 
 /* The seconds of an op of a record. GM_EINVAL: the machine has no rate for it; the message names op and dtype. */
 gm_status gm_machine_op(const gm_machine *m, const gm_journal *r, const gm_event *e, double *seconds);
-double    gm_machine_efficiency(const gm_machine *m, const char *op); /* 1 where nothing is said */
+/* Have the ranks of a node fewer cores than they use? */
+bool   gm_cores_are_shared(const gm_machine *m);
+double gm_machine_efficiency(const gm_machine *m, const char *op); /* 1 where nothing is said */
 
 #endif

@@ -88,8 +88,9 @@ double gm_network_bandwidth(const gm_network *w, int link) { return w->bandwidth
 typedef struct plan {
     gm_network *w;
     double      slowest_message;
-    double      around; /* the latency of a ring, all its messages in a row; 0: there is none */
-    bool        apart;  /* a message had no level */
+    double      around;   /* the latency of a ring, all its messages in a row; 0: there is none */
+    int         messages; /* that a member sends in a round */
+    bool        apart;    /* a message had no level */
 } plan;
 
 static void load(plan *p, int link, double n)
@@ -212,6 +213,7 @@ static void tree(plan *q, int p, const int *members, int root, double up, double
 
 static void every_pair(plan *q, int p, const int *members, double n)
 {
+    q->messages = p - 1;
     for (int i = 0; i < p; i++)
         for (int k = 1; k < p; k++) message(q, members[i], members[(i + k) % p], n);
 }
@@ -299,8 +301,9 @@ static void forget(gm_network *w)
 static gm_status finish(const plan *q, double factor, int rounds, gm_transfer *out)
 {
     gm_network *w = q->w;
+    int         in_a_row = gm_cores_are_shared(w->machine) ? q->messages : 1;
     qsort(w->touched, (size_t)w->n_touched, sizeof *w->touched, by_link);
-    *out = (gm_transfer){.latency = q->around + rounds * q->slowest_message,
+    *out = (gm_transfer){.latency = q->around + rounds * in_a_row * q->slowest_message,
                          .uses = malloc(((size_t)w->n_touched + 1) * sizeof *out->uses)};
     if (!out->uses) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
     for (int i = 0; i < w->n_touched; i++) {
@@ -326,7 +329,7 @@ static gm_status check_below(const gm_machine *m, const char *op)
 gm_status gm_network_plan(gm_network *w, const char *op, int p, const int *members, int root, gm_algorithm how,
                           gm_transfer *out)
 {
-    plan q = {.w = w};
+    plan q = {.w = w, .messages = 1};
     if (gm_network_is_below(op)) GM_TRY(check_below(w->machine, op));
     int       rounds = play(&q, op, p, members, root < 0 ? 0 : root, how);
     gm_status st = GM_OK;

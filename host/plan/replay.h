@@ -5,6 +5,7 @@
  *     channels.c   the groups and pairs of ranks between which operations go, and what these take of the links
  *     classes.c    which ranks, channels and links are alike, so that one is replayed for all
  *     transfers.c  operations between ranks: who has begun, links in use, ends
+ *     cores.c      ranks that share the cores of their node
  *     moments.c    the queue of events
  *     simulate.c   the ranks */
 #ifndef GM_REPLAY_H
@@ -146,14 +147,14 @@ gm_status gm_classes_meet(const gm_channels *c, gm_classes *k, const int *class,
 
 /* ---- events ---- */
 
-/* What happens at a time: a rank goes on, or a transfer takes its next stage. Equal times: the smaller kind first, then
+/* What happens at a time: a rank goes on, a transfer takes its next stage, or an op ends on a node of shared cores. Equal times: the smaller kind first, then
  * the smaller number, so that a simulation has one order. */
-typedef enum gm_happening { GM_HAPPENS_STARTED, GM_HAPPENS_ENDED, GM_HAPPENS_RANK } gm_happening;
+typedef enum gm_happening { GM_HAPPENS_STARTED, GM_HAPPENS_ENDED, GM_HAPPENS_RANK, GM_HAPPENS_COMPUTED } gm_happening;
 
 typedef struct gm_moment {
     double       time;
     gm_happening kind;
-    int          at;    /* transfer or class of ranks */
+    int          at;    /* transfer, class of ranks or node */
     uint64_t     stamp; /* of an end: the pace at which it was reckoned; old ones are skipped */
 } gm_moment;
 
@@ -165,6 +166,18 @@ typedef struct gm_moments {
 
 void gm_moments_add(gm_moments *q, gm_moment m);
 bool gm_moments_take(gm_moments *q, gm_moment *out); /* false: there is none */
+
+/* ---- cores.c ---- */
+
+typedef struct gm_cores gm_cores;
+
+/* The cores of all nodes, for ranks that are not folded. */
+gm_status gm_cores_new(const gm_machine *m, int world, gm_moments *moments, gm_cores **out);
+void      gm_cores_free(gm_cores *c);
+/* A rank computes from now on; seconds: what it takes on cores of its own. */
+void gm_cores_begin(gm_cores *c, int rank, double seconds, double now);
+/* The rank whose op has ended; -1: none. */
+int gm_cores_happen(gm_cores *c, const gm_moment *m);
 
 /* ---- transfers.c ---- */
 

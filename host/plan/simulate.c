@@ -12,8 +12,9 @@ typedef struct state {
     const gm_program *program;
     int               line;  /* the next one */
     double            clock; /* of its own */
-    double            asked; /* since when it waits */
+    double            asked; /* since when it waits, or computes on shared cores */
     int               waits; /* for this transfer; -1: it does not */
+    bool              moves; /* it moves bytes on shared cores, at its wait */
     bool              shown; /* its spans are wanted */
     int              *begun; /* by id: its transfer */
 } state;
@@ -29,6 +30,7 @@ typedef struct replay {
     gm_classes           classes;
     gm_moments           moments;
     gm_transfers        *transfers;
+    gm_cores            *cores; /* NULL: each rank has its own */
     state               *ranks; /* by class */
     int64_t              spans_room;
 } replay;
@@ -92,6 +94,18 @@ static double moving(const replay *x, int class, const gm_step_line *line)
     return gm_transfer_cost(x->transfers, at);
 }
 
+/* It moves the bytes of an operation that is over, and then goes on. */
+static gm_status move(replay *x, int class, const gm_step_line *line, double now)
+{
+    state *s = &x->ranks[class];
+    double cost = moving(x, class, line);
+    s->begun[line->event->id] = -1;
+    if (!x->cores || cost <= 0) return go_on(x, class, now + cost);
+    s->moves = true;
+    gm_cores_begin(x->cores, class, cost, now);
+    return GM_OK;
+}
+
 static gm_status come_to_wait(replay *x, int class, const gm_step_line *line, bool *stopped)
 {
     state *s = &x->ranks[class];
@@ -108,9 +122,7 @@ static gm_status come_to_wait(replay *x, int class, const gm_step_line *line, bo
         gm_transfer_wait(x->transfers, at, class);
         return GM_OK;
     }
-    double cost = moving(x, class, line);
-    s->begun[line->event->id] = -1;
-    return go_on(x, class, s->clock + cost);
+    return move(x, class, line, s->clock);
 }
 
 /* A number of the normal distribution (Box and Muller 1958) for an op of a rank. */
@@ -148,7 +160,11 @@ static gm_status run_rank(replay *x, int class)
         double from = s->clock;
         s->line++;
         if (line->kind == GM_EVENT_BEGIN) GM_TRY(begin(x, class, line));
-        else {
+        else if (x->cores) {
+            s->asked = s->clock;
+            gm_cores_begin(x->cores, class, seconds_of(x, class, line), s->clock);
+            return GM_OK;
+        } else {
             double seconds = seconds_of(x, class, line);
             s->clock += seconds;
             out->busy += seconds;
@@ -163,17 +179,29 @@ static gm_status run_rank(replay *x, int class)
     return GM_OK;
 }
 
+/* An op on shared cores is over, or the moving of bytes. */
+static gm_status end_work(replay *x, int class, double now)
+{
+    state *s = &x->ranks[class];
+    if (s->moves) {
+        s->moves = false;
+        return go_on(x, class, now);
+    }
+    x->out->classes[class].busy += now - s->asked;
+    GM_TRY(add_span(x, class, GM_SPAN_COMPUTE, s->program->lines[s->line - 1].event, s->asked, now));
+    s->clock = now;
+    return run_rank(x, class);
+}
+
 /* ---- transfers ---- */
 
 static gm_status end_transfer(replay *x, int at, double now)
 {
     for (int class; (class = gm_transfer_next_waiter(x->transfers, at)) >= 0;) {
         const gm_step_line *line = &x->ranks[class].program->lines[x->ranks[class].line];
-        double              cost = moving(x, class, line);
-        x->ranks[class].begun[line->event->id] = -1;
         if (!x->given->machine->host_moves)
             GM_TRY(add_span(x, class, GM_SPAN_TRANSFER, line->event, gm_transfer_ready(x->transfers, at), now));
-        GM_TRY(go_on(x, class, now + cost));
+        GM_TRY(move(x, class, line, now));
     }
     return GM_OK;
 }
@@ -182,6 +210,10 @@ static gm_status happen(replay *x, const gm_moment *m)
 {
     bool over = false;
     if (m->kind == GM_HAPPENS_RANK) return run_rank(x, m->at);
+    if (m->kind == GM_HAPPENS_COMPUTED) {
+        int rank = gm_cores_happen(x->cores, m);
+        return rank < 0 ? GM_OK : end_work(x, rank, m->time);
+    }
     GM_TRY(gm_transfers_happen(x->transfers, m, &over));
     return over ? end_transfer(x, m->at, m->time) : GM_OK;
 }
@@ -228,7 +260,9 @@ static void forget_replay(replay *x)
     free(x->ranks);
     x->ranks = NULL;
     gm_transfers_free(x->transfers);
+    gm_cores_free(x->cores);
     x->transfers = NULL;
+    x->cores = NULL;
     gm_classes_free(&x->classes);
     free(x->moments.heap);
     x->moments = (gm_moments){0};
@@ -248,7 +282,7 @@ static gm_status find_classes(replay *x)
     uint64_t *apart = malloc((size_t)x->out->world * sizeof *apart);
     if (!apart) return no_memory();
     for (int r = 0; r < x->out->world; r++) apart[r] = apart_of(x->given, r);
-    bool      fold = !x->given->unfolded && x->given->jitter <= 0;
+    bool      fold = !x->given->unfolded && x->given->jitter <= 0 && !gm_cores_are_shared(x->given->machine);
     gm_status st = gm_classes_new(&x->channels, x->program_of, apart, fold, &x->classes);
     free(apart);
     return st;
@@ -261,6 +295,8 @@ static gm_status play(replay *x, bool *again)
     GM_TRY(find_classes(x));
     GM_TRY(new_ranks(x));
     GM_TRY(gm_transfers_new(&x->channels, &x->classes, &x->moments, &x->transfers));
+    if (gm_cores_are_shared(x->given->machine))
+        GM_TRY(gm_cores_new(x->given->machine, x->out->world, &x->moments, &x->cores));
     for (int k = 0; k < x->classes.n_ranks; k++) gm_moments_add(&x->moments, (gm_moment){0, GM_HAPPENS_RANK, k, 0});
     *again = false;
     while (!*again && gm_moments_take(&x->moments, &m)) {

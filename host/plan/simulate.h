@@ -8,11 +8,15 @@
  * and a member waits, takes its time alone, and each waiting member spends this time; nothing overlaps. A send is not
  * waited for.
  *
+ * Where the ranks of a node use more cores than it has (gm_machine.cores), those that compute at the same time share
+ * them evenly. Moving bytes is such work, too (host_moves), and each message of a rank takes its latency. A rank that
+ * waits for another uses no core.
+ *
  * All ranks begin at 0. The step ends when the last rank ends. The result is a function of the arguments alone.
  *
  * Ranks that do the same at the same time are folded: one of them is replayed (classes.c says why this is exact). The
  * places of messages in a record are read as distances from the rank of the record, so one record serves a whole ring.
- * Ranks of different roles, paces or places on the network are replayed apart, and with jitter every rank is. */
+ * Ranks of different roles, paces or places on the network are replayed apart, and with jitter or shared cores every rank is. */
 #ifndef GM_SIMULATE_H
 #define GM_SIMULATE_H
 
@@ -25,7 +29,7 @@
 typedef struct gm_simulated_rank {
     int    count, first;                 /* the ranks of the class, and the first of them */
     double end;                          /* of its step */
-    double busy;                         /* in ops, and in beginning operations */
+    double busy;                         /* in ops (with waiting for a core), and in beginning operations */
     double exposed[GM_SIMULATED_GROUPS]; /* waiting for operations, by group; host_moves: and moving bytes */
 } gm_simulated_rank;
 

@@ -18,14 +18,15 @@ return {
 shell.write(home .. "/recipe.lua", (shell.read(home .. "/recipe.lua"):gsub("HOME", ("%q"):format(home))))
 
 -- Nodes of 2 ranks with slow links between them. Nothing overlaps (a CPU), or all may (a GPU).
-local function machine(name, host_moves, algorithm)
+-- more: further keys of the file.
+local function machine(name, host_moves, algorithm, more)
   local path = ("%s/%s.json"):format(home, name)
-  shell.write(path, ([=[{ "version": 1, "name": %q, "device": %q, "ranks_per_node": 2, "launch": 2e-6, "begin": 1e-6,
+  shell.write(path, ([=[{ "version": 1, "name": %q, "device": %q, "ranks_per_node": 2, %s "launch": 2e-6, "begin": 1e-6,
     "peak": {}, "host_moves": %s, "algorithm": %q, "products": [{ "points": [[8, 4e9], [64, 8e9]] }],
     "moves": [{ "points": [[1e3, 1e9], [1e6, 4e9]] }], "links": [
       { "name": "node", "kind": "switch", "ranks": 2, "bandwidth": 2e9, "latency": 2e-6 },
       { "name": "net", "kind": "switch", "ranks_per_port": 2, "bandwidth": 2e8, "latency": 2e-5 }] }]=]):format(name,
-    host_moves and "cpu" or "gpu", tostring(host_moves), algorithm))
+    host_moves and "cpu" or "gpu", more or "", tostring(host_moves), algorithm))
   return path
 end
 
@@ -63,6 +64,12 @@ describe("the search for a plan", function()
     local all = check_world(2, machine("cpu", true, "direct"), { "recompute=none", "gradient_accumulation=1",
       "num_microbatches=2", "parallel.pipeline.split=parameters" })
     assert.is_true(#all.rows >= 10, #all.rows .. " settings")
+  end)
+
+  it("has bounds below what is simulated where 2 ranks share a core", function()
+    local on = machine("crowded", true, "direct", [["cores": 1, "cores_per_rank": 1,]])
+    local kept = { "recompute=none", "gradient_accumulation=1", "parallel.pipeline=1", "zero=0" }
+    check_bounds(plan { ranks = 2, machine = on, keep = kept, all = true }, on, 2)
   end)
 
   it("finds what wins among all settings of 2 ranks of a GPU, with recomputation and accumulation #slow", function()

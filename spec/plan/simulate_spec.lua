@@ -143,6 +143,62 @@ describe("overlap", function()
   end)
 end)
 
+-- ---------------------------------------------------------------- ranks that share cores
+
+describe("ranks that share the cores of their node", function()
+  local axes = { { "data", 4 } }
+  local function crowded(fields)
+    fields.cores_per_rank, fields.ranks_per_node = fields.cores_per_rank or 1, fields.ranks_per_node or 4
+    return support.machine({ switch(10, 0) }, fields)
+  end
+  local function steps(...)
+    local list = {}
+    for i, seconds in ipairs { ... } do list[i] = support.step(i - 1, axes, { { "op", seconds } }) end
+    return list
+  end
+
+  it("compute at their share of the cores, and faster when others have ended", function()
+    -- 4 ranks on 2 cores: at 1/2 until the shortest op ends at 2; 3 ranks at 2/3 until 5; then a core for each
+    local found = support.simulate(crowded { cores = 2 }, steps(1, 3, 5, 6), 4)
+    near(2, found.ranks[1].seconds)
+    near(5, found.ranks[2].seconds)
+    near(7, found.ranks[3].seconds)
+    near(8, found.ranks[4].seconds)
+    near(8, found.ranks[4].busy)
+  end)
+
+  it("have the cores of their own node alone, and count the cores of a rank", function()
+    local found = support.simulate(crowded { cores = 1, ranks_per_node = 2 }, steps(2, 2, 1, 5), 4)
+    near(4, found.ranks[2].seconds)
+    near(2, found.ranks[3].seconds)
+    near(6, found.ranks[4].seconds)
+    near(12, support.simulate(crowded { cores = 4, cores_per_rank = 2 }, steps(6, 6, 6, 6), 4).seconds)
+  end)
+
+  it("are as before where each has cores of its own", function()
+    local found = support.simulate(crowded { cores = 4 }, steps(1, 3, 5, 6), 4)
+    near(6, found.seconds)
+    near(3, found.ranks[2].seconds)
+  end)
+
+  it("leave their cores while they wait, and take them to move bytes", function()
+    local m = support.machine({ switch(10, 0.5) }, { cores = 1, cores_per_rank = 1, ranks_per_node = 4,
+      host_moves = true, algorithm = "direct" })
+    local function step(rank, seconds)
+      return support.step(rank, axes, { { "op", seconds }, { "begin", "all_gather", "data", 40 }, { "wait", 1 } })
+    end
+    -- ops: 1 + 1 + 1 + 2 on one core; then 4 ranks move, each 3 messages of 0.5 s and 3/4 of 40 bytes at 10 a second
+    local found = support.simulate(m, { step(0, 1), step(1, 1), step(2, 1), step(3, 2) }, 4)
+    near(5 + 4 * (1.5 + 3), found.seconds)
+    near(found.seconds - 4, found.ranks[1].exposed.data)
+  end)
+
+  it("need to be told of how many cores a rank uses", function()
+    assert.has_error(function() support.machine({}, { cores = 2 }) end,
+      "by hand: cores says what the ranks of a node share; say cores_per_rank, too")
+  end)
+end)
+
 -- ---------------------------------------------------------------- pipelines
 
 local costs = { forward = 1, backward = 2, backward_input = 1, backward_weight = 1 }

@@ -57,15 +57,15 @@ function machine.instruction_sets(names)
   return found
 end
 
---- Cores that this process may run on.
+--- Returns how many cores this process may run on, and the number of the first of them; nil: not known.
 function machine.cores()
   local list = (machine.read "/proc/self/status" or ""):match "Cpus_allowed_list:%s*(%S+)"
   if not list then return nil end
-  local n = 0
+  local n, lowest = 0, tonumber(list:match "^%d+")
   for first, last in list:gmatch "(%d+)%-?(%d*)" do
     n = n + (last == "" and 1 or tonumber(last) - tonumber(first) + 1)
   end
-  return n
+  return n, lowest
 end
 
 --- The value of a file of this process's control group: v2's name, else v1's.

@@ -25,6 +25,8 @@ machine.schema = {
   device = { type = "string", one_of = { "cpu", "gpu" }, doc = "what a rank computes on" },
   ranks_per_node = { type = "integer", min = 1, doc = "the ranks of a node" },
   cores_per_rank = { type = "integer", min = 1, optional = true, doc = "the cores of a rank" },
+  cores = { type = "integer", min = 1, optional = true,
+    doc = "the cores of a node, for ranks that share them; default: each rank has cores of its own" },
   launch = seconds "the seconds that an op takes beside its work",
   begin = seconds "the seconds that a rank takes to start an operation between ranks",
   peak = { type = "table", doc = "the FLOP/s that utilization refers to, by dtype" },
@@ -178,6 +180,9 @@ function machine.check(given, name)
   out.products = check_rates(name .. ": products", out.products)
   out.moves = check_rates(name .. ": moves", out.moves)
   out.links = check_links(name .. ": links", out.links)
+  if out.cores and not out.cores_per_rank then
+    failure(2, "%s: cores says what the ranks of a node share; say cores_per_rank, too", name)
+  end
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)

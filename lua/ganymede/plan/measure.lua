@@ -59,7 +59,8 @@ end
 -- ---------------------------------------------------------------- ops
 
 local shapes = { -- width, heads, tokens of a sequence, sequences
-  { 16, 2, 16, 2 }, { 64, 4, 32, 2 }, { 128, 4, 64, 4 }, { 256, 8, 128, 4 }, { 512, 8, 256, 2 }, { 768, 12, 128, 1 },
+  { 16, 2, 16, 2 }, { 64, 4, 32, 2 }, { 128, 4, 64, 1 }, { 128, 4, 64, 4 }, { 256, 8, 128, 4 }, { 512, 8, 256, 2 },
+  { 768, 12, 128, 1 },
 }
 
 -- Trains a small GPT for some steps and records the last ones -> { steps = list of events, seconds = of each }.
@@ -239,24 +240,39 @@ local function time_links()
   return out
 end
 
--- Of world ranks, direct algorithms: rounds, and the bytes on a port by byte of n.
-local function shares(op, world)
-  local rest = (world - 1) / world
-  if op == "all_reduce" then return 2, 2 * rest end
-  local doublings = math.ceil(math.log(world) / math.log(2))
-  if op == "broadcast" then return doublings, doublings end
-  return 1, rest
+-- The cores that all ranks share, if they have fewer than they use; nil: each rank has cores of its own.
+local function shared_cores()
+  local n, first = machine.cores()
+  if not n then return nil end
+  local world = core.world()
+  local all = comm.all_gather(tensors.tensor({ { first, n } }, { dtype = "f64" })):totable()
+  for _, given in ipairs(all) do
+    if given[1] ~= first or given[2] ~= n then return nil end
+  end
+  return n < world * (core.device().threads or 1) and n or nil
 end
 
-local function measure_links()
+-- Of world ranks, direct algorithms: rounds, the bytes on a port by byte of n, and the messages of a rank in a round.
+local function shares(op, world)
+  local rest = (world - 1) / world
+  if op == "all_reduce" then return 2, 2 * rest, world - 1 end
+  local doublings = math.ceil(math.log(world) / math.log(2))
+  if op == "broadcast" then return doublings, doublings, 1 end
+  return 1, rest, world - 1
+end
+
+-- part: of a core that a rank has. Where it is below 1, latency and bandwidth are those of work on a core, and the
+-- latency is that of one message.
+local function measure_links(part)
   local world, fits, names = core.world(), {}, {}
   if world == 1 then return nil, {} end
   local times = time_links()
   for _, operation in ipairs(operations) do
     local name = operation[1]
-    local messages, share = shares(name, world)
+    local rounds_of, share, messages = shares(name, world)
     local a, b = measure.fit(times[name])
-    fits[name], names[#names + 1] = { latency = a / messages, bandwidth = share / math.max(b, 1e-15) }, name
+    if part < 1 then a, b = a * part / messages, b * part end
+    fits[name], names[#names + 1] = { latency = a / rounds_of, bandwidth = share / math.max(b, 1e-15) }, name
   end
   local latency, bandwidth, efficiency = {}, 0, {}
   for i, name in ipairs(names) do
@@ -272,18 +288,20 @@ end
 --- Measures. given: name, disk (a folder, or nil) -> the table of a file.
 function measure.machine(given)
   local world = core.world()
+  local threads, cores = core.device().threads or 1, shared_cores()
+  local part = cores and cores / (world * threads) or 1
   local ops = measure_ops()
-  local link, efficiency = measure_links()
+  local link, efficiency = measure_links(part)
   local memory = machine.memory()
   memory = memory.limit or memory.total
   local write = given.disk and machine.write_speed(given.disk, 2 ^ 26) or nil
   return {
-    version = 1, name = given.name, device = "cpu", ranks_per_node = world, cores_per_rank = core.device().threads or 1,
+    version = 1, name = given.name, device = "cpu", ranks_per_node = world, cores_per_rank = threads,
+    cores = cores,
     description = ("measured by `ganymede bench machine`: %s, %d rank%s of %d thread%s"):format(
-      core.device().description or "a CPU", world, world == 1 and "" or "s", core.device().threads or 1,
-      (core.device().threads or 1) == 1 and "" or "s"),
+      core.device().description or "a CPU", world, world == 1 and "" or "s", threads, threads == 1 and "" or "s"),
     sources = { all = "ganymede bench machine" },
-    launch = ops.launch, begin = 0, peak = { f32 = ops.peak }, memory = memory and memory / world or nil,
+    launch = ops.launch, begin = 0, peak = { f32 = ops.peak * part }, memory = memory and memory / world or nil,
     host_moves = true, algorithm = "direct", products = ops.products, moves = ops.moves,
     links = link and { link } or nil, efficiency = next(efficiency) and efficiency or nil,
     disk = write and { write = write } or nil,

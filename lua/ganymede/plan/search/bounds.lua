@@ -10,9 +10,10 @@
 -- these end after it: w_s + sum_{j<s} w_j / m <= T for all stages, therefore T >= W / (m (1 - (1 - 1/m)^p)) whatever
 -- the split (Narayanan et al. 2021 count (p - 1)/m more for equal stages). Where a rank has several parts, a
 -- micro-batch must at least go through all parts, one after the other. Layers send what their mode needs at least.
--- Gradients must be summed over the data ranks. Where the host moves bytes, nothing overlaps, and what a mean rank
--- sends adds to what it computes; elsewhere the larger counts. Of one rank: its ops take what they take, and its
--- operations at least their time alone; where they may overlap, what stands between begin and wait goes on meanwhile.
+-- Gradients must be summed over the data ranks. Where ranks share cores, these do the work of all. Where the host
+-- moves bytes, nothing overlaps, and what a mean rank sends adds to what it computes; elsewhere the larger counts.
+-- Of one rank: its ops take what they take, and its operations at least their time alone; where they may overlap,
+-- what stands between begin and wait goes on meanwhile.
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
 local rates = require "ganymede.plan.search.rates"
@@ -192,6 +193,9 @@ function bounds.rank(s, facts, m, ranks)
   return rank
 end
 
+-- How many ranks take turns on a core.
+local function crowd(m) return m.cores and math.max(1, m.ranks_per_node * m.cores_per_rank / m.cores) or 1 end
+
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
   local floor, p = facts.floors[s.recompute], s.pipeline.size
@@ -200,8 +204,8 @@ function bounds.time(s, facts, m, ranks)
   if m.host_moves then passes = passes + shared * p end
   local mean = passes / p + floor.update / ranks
   local order = p > 1 and (scheduled(s, facts, m, ranks)) or 0
-  if m.host_moves then return math.max(pipelined(s, facts, passes), order, mean + sent) end
-  return math.max(pipelined(s, facts, passes), order, mean, sent, shared)
+  if m.host_moves then return math.max(pipelined(s, facts, passes), order, (mean + sent) * crowd(m)) end
+  return math.max(pipelined(s, facts, passes), order, mean * crowd(m), sent, shared)
 end
 
 --- Returns the bytes that some rank holds at least: its share of parameters, gradients and optimizer states.

@@ -1,0 +1,154 @@
+-- steps.lua - small models whose steps are predicted and measured; predictions.lua and regret.lua share it.
+--
+--     local bench = require "steps".new { out = FOLDER, timed = 8, platform = FILE or nil }
+--     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
+--
+-- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
+-- behind it, on the clock on the wall. One thread a rank. The machine must be idle.
+--
+-- Virtual machines change their speed by a quarter from one minute to the next. So a reference (the GPT, two ranks of
+-- data where there are two cores) runs before and after each measured run. Its time divided by its least time around
+-- the measurement of the machine is the pace of the machine at that moment, and `measured` is what the clock said,
+-- divided by the pace. The pace comes from measured times alone: no prediction takes part in it. Where the reference
+-- changed by more than a tenth meanwhile, something else was busy, and the setting is measured again, three times at
+-- most.
+local core = require "ganymede.core"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+
+local TEXT = "/usr/share/common-licenses/GPL-3"
+
+local head = [[
+local core = require "ganymede.core"
+local times, began = {}, 0
+local hook = { name = "times", priority = -1e9, needs_output = false,
+  before_train_iter = function() began = core.now() end,
+  after_train_iter = function() times[#times + 1] = core.now() - began end,
+  after_train = function()
+    for _ = 1, 3 do table.remove(times, 1) end
+    table.sort(times)
+    if core.rank() == 0 then print(("measured %.9f"):format(times[math.ceil(#times / 4)])) end
+  end }
+]]
+
+local models = {
+  gpt = ([[model = { type = "GPT", vocabulary = 512, sequence_length = 64, width = 128, depth = 4, heads = 8 },
+    data = { train = { type = "Text", path = %q, split = "train", sequence_length = 64, stride = 8 }, batch_size = 16 },
+    loss = { type = "CrossEntropyLoss" },]]):format(TEXT),
+  wide = ([[model = { type = "GPT", vocabulary = 1024, sequence_length = 128, width = 256, depth = 4, heads = 8 },
+    data = { train = { type = "Text", path = %q, split = "train", sequence_length = 128, stride = 16 },
+             batch_size = 8 },
+    loss = { type = "CrossEntropyLoss" },]]):format(TEXT),
+  bert = ([[model = { type = "BERT", vocabulary = 261, sequence_length = 64, width = 128, depth = 4, heads = 8 },
+    data = { train = { type = "TextPairs", path = %q, split = "train", sequence_length = 64, stride = 8 },
+             batch_size = 16 },
+    loss = { type = "BERTLoss" },]]):format(TEXT),
+  vit = [[model = { type = "VisionTransformer", image_size = 32, patch_size = 4, channels = 3, classes = 10,
+                    width = 128, depth = 4, heads = 8 },
+    data = { train = { type = "Synthetic", length = 512, shape = { 3, 32, 32 } }, batch_size = 16 },
+    loss = { type = "CrossEntropyLoss" },]],
+  moe = ([[model = { type = "GPT", vocabulary = 512, sequence_length = 64, width = 128, depth = 4, heads = 8,
+                     moe = { experts = 8, every = 2, k = 2 } },
+    data = { train = { type = "Text", path = %q, split = "train", sequence_length = 64, stride = 8 }, batch_size = 16 },
+    loss = { type = "CrossEntropyLoss" },]]):format(TEXT),
+}
+
+local Steps = {}
+Steps.__index = Steps
+
+local function new(given)
+  core.make_folders(given.out)
+  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, machines = {} }, Steps)
+end
+
+function Steps:ask(words)
+  local pipe = io.popen(("GANYMEDE_ROOT=%s %s %s 2>&1"):format(machine.quote(GANYMEDE_ROOT),
+    machine.quote(core.executable()), words))
+  local text = pipe:read "*a"
+  pipe:close()
+  return text
+end
+
+--- Writes the recipe of a model and returns its path.
+function Steps:recipe(name)
+  if not models[name] then error("models: gpt, wide, vit, bert, moe; got " .. name, 0) end
+  local path = ("%s/%s.lua"):format(self.out, name)
+  core.write_whole(path, head .. ("return { name = %q, seed = 1, steps = %d, hooks = { hook }, %s\n"):format(name,
+    3 + self.timed, models[name]) .. 'optimizer = { type = "AdamW", lr = 1e-4 } }\n')
+  return path
+end
+
+local function set_words(sets)
+  local out = {}
+  for i, set in ipairs(sets) do out[i] = "--set " .. machine.quote(set) end
+  return table.concat(out, " ")
+end
+
+-- Seconds of a step; nil and what the run said.
+function Steps:run(name, ranks, sets)
+  local told = self:ask(("run --no-eval --threads 1 %s -n %d %s"):format(machine.quote(self:recipe(name)), ranks,
+    set_words(sets)))
+  local seconds = tonumber(told:match "measured (%S+)")
+  return seconds, seconds and "" or told:sub(-300)
+end
+
+function Steps:reference()
+  local ranks = math.min(2, machine.cores() or 1)
+  local seconds, why = self:run("gpt", ranks, { "data.batch_size=4" })
+  return seconds or error("the reference did not run: " .. why, 0)
+end
+
+--- The file of the machine for so many ranks, which is measured once into the folder.
+function Steps:machine(ranks)
+  if self.platform then return self.platform end
+  local path = ("%s/machine-%d.json"):format(self.out, ranks)
+  if not core.is_file(path) then
+    local list = { self:reference(), self:reference() }
+    print((self:ask(("bench machine -n %d --threads 1 --out %s"):format(ranks, machine.quote(path))):gsub("\n$", "")))
+    for _ = 1, 3 do list[#list + 1] = self:reference() end
+    core.write_whole(path .. ".reference", ("%.9f"):format(math.min(unpack(list))))
+  end
+  return path
+end
+
+-- The reference's least time around the measurement of the machine. Of a platform's file: the least of all seen.
+function Steps:least(path)
+  local seconds = tonumber(machine.read(path .. ".reference") or "")
+  if not seconds then error(path .. ".reference is missing: remove " .. path .. ", so that both are measured", 0) end
+  return seconds
+end
+
+--- Predicts and runs a model with settings. COLLECTIVE over nothing: it starts programs.
+function Steps:measure(name, ranks, sets)
+  local row, path = { sets = sets, ranks = ranks }, self:machine(ranks)
+  local said = self:ask(("simulate --json --machine %s %s -n %d %s"):format(machine.quote(path),
+    machine.quote(self:recipe(name)), ranks, set_words(sets)))
+  local document = said:match "{\n.*"
+  if not document then
+    row.why = said:sub(1, 300)
+    return row
+  end
+  row.predicted = json.decode(document, "simulate").seconds
+  for _ = 1, 3 do
+    local before = self.last or self:reference()
+    row.clock, row.why = self:run(name, ranks, sets)
+    self.last = self:reference()
+    if not row.clock then return row end
+    row.why, row.pace = nil, (before + self.last) / 2 / self:least(path)
+    row.measured = row.clock / row.pace
+    if math.abs(self.last / before - 1) < 0.1 then break end
+  end
+  return row
+end
+
+--- Prints how far predictions are from what was measured, of rows.
+local function errors(title, rows)
+  local list = {}
+  for _, row in ipairs(rows) do list[#list + 1] = math.abs(row.predicted / row.measured - 1) end
+  if #list == 0 then return print(title .. ": nothing was measured") end
+  table.sort(list)
+  print(("%s, %d settings: error of predictions: median %.0f %%, 90th percentile %.0f %%, at most %.0f %%"):format(
+    title, #list, 100 * list[math.ceil(#list / 2)], 100 * list[math.ceil(0.9 * #list)], 100 * list[#list]))
+end
+
+return { new = new, errors = errors }
