@@ -261,8 +261,8 @@ static void raise_again(lua_State *L)
     if (lua_type(L, -1) != LUA_TSTRING || !strncmp(lua_tostring(L, -1), words, strlen(words))) lua_error(L);
 }
 
-/* Most failures are Lua strings. Those that other ranks have a part in are objects of ganymede.base.failure: one of
- * a peer carries its status, a hang 7; a stop that was asked for is raised as the stop that it is. */
+/* Most failures are Lua strings. Those that mean a status are objects of ganymede.base.failure: one of a peer carries
+ * its status, a hang 7, an anomaly 8; a stop that was asked for is raised as the stop that it is. */
 int gm_raise(lua_State *L, gm_status st)
 {
     const gm_comm         *c = gm_lua_rank(L)->comm;
@@ -270,8 +270,9 @@ int gm_raise(lua_State *L, gm_status st)
     if (st == GM_EINTERRUPT) gm_raise_stop(L);
     if (st == GM_ELUA) raise_again(L);
     if (peer) gm_push_failure_object(L, "new_peer", peer->exit_code, peer->text);
-    else if (st == GM_EHANG) gm_push_failure_object(L, "new", 7, gm_last_error());
-    if (peer || st == GM_EHANG) return lua_error(L);
+    else if (st == GM_EHANG || st == GM_ENOTFINITE)
+        gm_push_failure_object(L, "new", st == GM_EHANG ? 7 : 8, gm_last_error());
+    if (peer || st == GM_EHANG || st == GM_ENOTFINITE) return lua_error(L);
     return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
 }
 

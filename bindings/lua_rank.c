@@ -69,6 +69,18 @@ static int set_tf32(lua_State *L) { return turn(L, gm_device_set_tf32); }
 static int time_products(lua_State *L) { return turn(L, gm_device_time_products); }
 static int set_deterministic(lua_State *L) { return turn(L, gm_device_set_deterministic); }
 
+/* detect_anomaly([on]) -> was it on? From now on the first op that makes a number that is not finite fails
+ * (host/autograd/anomaly.h). */
+static int detect_anomaly(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    lua_pushboolean(L, r->detect_anomaly);
+    if (lua_isnoneornil(L, 1)) return 1;
+    luaL_checktype(L, 1, LUA_TBOOLEAN);
+    r->detect_anomaly = lua_toboolean(L, 1);
+    return 1;
+}
+
 /* cuda_facts() -> list of { name, found, text }, or nil and why this build has none */
 static int cuda_facts(lua_State *L)
 {
@@ -341,6 +353,7 @@ int gm_open_rank(lua_State *L)
                                                GM_FUNCTION("set_tf32", set_tf32, "wanted boolean"),
                                                GM_FUNCTION("time_products", time_products, "wanted boolean"),
                                                GM_FUNCTION("set_deterministic", set_deterministic, "wanted boolean"),
+                                               GM_FUNCTION("detect_anomaly", detect_anomaly, "on boolean?"),
                                                GM_FUNCTION("cuda_facts", cuda_facts, ""),
                                                GM_FUNCTION("rank", rank, ""),
                                                GM_FUNCTION("world", world, ""),

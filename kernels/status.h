@@ -19,6 +19,7 @@ typedef enum gm_status {
     GM_EPEER,      /* another rank has failed; gm_comm_failure tells which */
     GM_EMISMATCH,  /* ranks made different calls where all must make the same call */
     GM_EHANG,      /* a rank did not do its part of an operation in time */
+    GM_ENOTFINITE, /* an op has made NaN or an infinity, and such are looked for (host/autograd/anomaly.h) */
     GM_EINTERRUPT, /* this rank was asked to stop while it waited for other ranks */
 } gm_status;
 

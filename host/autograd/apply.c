@@ -2,6 +2,8 @@
 #include "apply.h"
 
 #include <inttypes.h>
+
+#include "anomaly.h"
 #include "apply_blocks.h"
 #include "gradients.h"
 
@@ -101,6 +103,20 @@ static gm_status apply_sharded(gm_rank *r, gm_sharded_op form, const gm_value_ca
     return GM_OK;
 }
 
+/* Looks for numbers that are not finite. */
+static gm_status check_results(gm_rank *r, const gm_value_call *c, gm_value *const *out)
+{
+    gm_anomaly_part given[GM_APPLY_INPUTS], made[GM_MAX_OUT];
+    for (int i = 0; i < c->n_in; i++)
+        given[i] = (gm_anomaly_part){gm_slots_at(gm_op_takes(c->op), i)->name, c->in[i] ? c->in[i]->local : NULL,
+                                     false};
+    for (int i = 0; i < c->n_out; i++) {
+        const gm_slot *slot = gm_slots_at(gm_op_gives(c->op), i);
+        made[i] = (gm_anomaly_part){slot->name, out[i] ? out[i]->local : NULL, slot->wide || c->op == GM_OP_fill};
+    }
+    return gm_anomaly_check(r, gm_op_called(c->op, c->attrs), r->path, c->n_in, given, c->n_out, made);
+}
+
 gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
                    const bool *want, gm_value **out)
 {
@@ -113,6 +129,7 @@ gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm
     for (int i = 0; i < n_out; i++) out[i] = NULL;
     if (gm_all_replicated(r, n_in, in)) st = apply_whole(r, &c, out);
     else st = form ? apply_sharded(r, form, &c, out) : gm_apply_blocks(r, &c, out);
+    if (st == GM_OK && r->detect_anomaly) st = check_results(r, &c, out);
     if (st != GM_OK) gm_release_all(n_out, out);
     return st;
 }

@@ -1,5 +1,8 @@
 /* backward.c - runs one node of a tape: the functions that its rule calls. terms.c adds the results to other terms;
  * passes.c runs the tape. See tape.h. */
+#include <stdio.h>
+
+#include "anomaly.h"
 #include "padding.h"
 #include "layout_rules/rules.h"
 #include "gradients.h"
@@ -229,6 +232,57 @@ static gm_status run_rule(gm_backward *b)
     return check_states(b);
 }
 
+/* ---- anomalies ---- */
+
+#define WATCHED 16 /* gradients of a node that are looked at */
+
+/* Where the rule puts the gradient of an input. */
+static gm_tensor **given_to(const edge *e) { return e->leaf ? &e->leaf->param->grad : &e->from->out[e->output].grad; }
+
+static bool is_scaled(const gm_tensor *t) { return t->dtype == GM_F16; } /* see anomaly.h */
+
+/* Looks at the gradients that the rule has given, whose padding it clears first. */
+static gm_status check_gradients(gm_backward *b, int n_given, const gm_anomaly_part *given)
+{
+    const gm_node  *n = b->node;
+    gm_anomaly_part made[WATCHED];
+    char            names[WATCHED][48], what[96];
+    int             count = 0;
+    for (int i = 0; i < n->n_in && count < WATCHED; i++) {
+        const place *p = n->places ? &n->places[i] : NULL;
+        if (!gm_backward_wants(b, i)) continue;
+        gm_tensor *g = *given_to(&n->in[i]);
+        if (!g || is_scaled(g)) continue;
+        if (p && p->padded) GM_TRY(gm_padding_fill(b->rank, &p->layout, g->ndim, p->shape, g, 0));
+        snprintf(names[count], sizeof names[count], "the gradient of input %d", i + 1);
+        made[count] = (gm_anomaly_part){names[count], g, false};
+        count++;
+    }
+    snprintf(what, sizeof what, "the backward pass of %s", n->name);
+    return gm_anomaly_check(b->rank, what, n->path, n_given, given, count, made);
+}
+
+/* Runs the node, and looks at what its rule was given and has given. */
+static gm_status run_watched(gm_backward *b)
+{
+    gm_node        *n = b->node;
+    gm_anomaly_part given[WATCHED];
+    gm_tensor      *kept[WATCHED];
+    char            names[WATCHED][48];
+    int             count = 0;
+    for (int i = 0; i < n->n_out && count < WATCHED; i++) {
+        if (!n->out[i].grad) continue;
+        snprintf(names[count], sizeof names[count], "the gradient of result %d", i + 1);
+        kept[count] = n->out[i].grad;
+        given[count] = (gm_anomaly_part){names[count], kept[count], false};
+        gm_tensor_retain(kept[count++]);
+    }
+    gm_status st = run_rule(b);
+    if (st == GM_OK) st = check_gradients(b, count, given);
+    for (int i = 0; i < count; i++) gm_tensor_release(kept[i]);
+    return st;
+}
+
 /* Random numbers of this step are read from the step block (a recorded CUDA graph runs with many steps); a graph that
  * is kept until a later step needs those that its forward drew. */
 static void keep_stream(const gm_rank *r, gm_node *n)
@@ -243,7 +297,7 @@ gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half)
     GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */
     gm_work_begin(&b.work, r, n->name);
     keep_stream(r, n);
-    gm_status st = run_rule(&b);
-    if (st == GM_OK || !*n->path) return st;
+    gm_status st = r->detect_anomaly ? run_watched(&b) : run_rule(&b);
+    if (st == GM_OK || st == GM_ENOTFINITE || !*n->path) return st;
     return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());
 }

@@ -147,8 +147,8 @@ gm_status gm_classes_meet(const gm_channels *c, gm_classes *k, const int *class,
 
 /* ---- events ---- */
 
-/* What happens at a time: a rank goes on, a transfer takes its next stage, or an op ends on a node of shared cores. Equal times: the smaller kind first, then
- * the smaller number, so that a simulation has one order. */
+/* What happens at a time: a rank goes on, a transfer takes its next stage, or an op ends on a node of shared cores.
+ * Equal times: the smaller kind first, then the smaller number, so that a simulation has one order. */
 typedef enum gm_happening { GM_HAPPENS_STARTED, GM_HAPPENS_ENDED, GM_HAPPENS_RANK, GM_HAPPENS_COMPUTED } gm_happening;
 
 typedef struct gm_moment {

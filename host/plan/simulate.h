@@ -16,7 +16,8 @@
  *
  * Ranks that do the same at the same time are folded: one of them is replayed (classes.c says why this is exact). The
  * places of messages in a record are read as distances from the rank of the record, so one record serves a whole ring.
- * Ranks of different roles, paces or places on the network are replayed apart, and with jitter or shared cores every rank is. */
+ * Ranks of different roles, paces or places on the network are replayed apart, and with jitter or shared cores every
+ * rank is. */
 #ifndef GM_SIMULATE_H
 #define GM_SIMULATE_H
 

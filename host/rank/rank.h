@@ -46,6 +46,7 @@ typedef struct gm_rank {
 
     bool keep_gathered;  /* products keep what they gathered for backward, and do not gather it again */
     bool poison_padding; /* of specs: see host/autograd/padding.h */
+    bool detect_anomaly; /* see host/autograd/anomaly.h */
 
     gm_tensor *loss_scale; /* f64 (): what backward passes of losses begin with (gm_rank_scale_losses); NULL: 1 */
 

@@ -115,4 +115,33 @@ return {
     breaks = "--quiet shows progress",
     test = "spec/cli/quiet_spec.lua -f alone",
   },
+  {
+    name = "1505-anomaly-forward-only", file = "host/autograd/backward.c",
+    find = [[if (st == GM_OK) st = check_gradients(b, count, given);]],
+    replace = [[(void)check_gradients;]],
+    breaks = "the search for anomalies does not look at backward passes",
+    test = "spec/autograd/anomaly_spec.lua -f 'backward pass'",
+  },
+  {
+    name = "1506-anomaly-of-masks", file = "host/autograd/anomaly.c",
+    find = [[if (c.nan >= 0 || finite) return report]],
+    replace = [[return report]],
+    breaks = "a mask of -inf is an anomaly",
+    test = "spec/autograd/anomaly_spec.lua -f 'masks'",
+  },
+  {
+    name = "1507-anomaly-of-padding", file = "host/autograd/backward.c",
+    find = [[if (p && p->padded) GM_TRY(gm_padding_fill(b->rank, &p->layout, g->ndim, p->shape, g, 0));
+        snprintf]],
+    replace = [[snprintf]],
+    breaks = "the search for anomalies finds what lies in the padding of gradients",
+    test = "spec/autograd/anomaly_spec.lua -f padding",
+  },
+  {
+    name = "1508-anomaly-not-asked", file = "lua/ganymede/job/session.lua",
+    find = [[core.detect_anomaly(settings.detect_anomaly == true)]],
+    replace = [[core.detect_anomaly(false)]],
+    breaks = "detect_anomaly = true of a recipe has no effect",
+    test = "spec/train/anomaly_spec.lua",
+  },
 }

@@ -125,6 +125,7 @@ describe("settings of gm.launch", function()
     local taken = { name = "names the run", parallel = "session.join", model = "initialize", data = "initialize",
       loss = "initialize", epochs = "trainer", steps = "trainer", seed = "launch", dtype = "launch",
       matmul_precision = "launch", time_products = "launch", deterministic = "launch",
+      detect_anomaly = "launch",
       zero = "refused", machine = "refused",
       train_data = "becomes data", test_data = "becomes data", user = "the program's" }
     for _, list in ipairs { schema.engine, schema.trainer } do
@@ -135,9 +136,9 @@ describe("settings of gm.launch", function()
 
   it("say how products are made", function()
     local session, seen = require "ganymede.job.session", nil
-    local before = session.use_products
-    finally(function() session.use_products = before end)
-    function session.use_products(settings) seen = settings.matmul_precision end
+    local before = session.use_ops
+    finally(function() session.use_ops = before end)
+    function session.use_ops(settings) seen = settings.matmul_precision end
     gm.launch { matmul_precision = "high" }
     assert.equal("high", seen)
   end)

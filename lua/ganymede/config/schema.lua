@@ -123,6 +123,9 @@ local fields = {
   deterministic = { type = "boolean", default = false,
     doc = "whether a run on a GPU uses only kernels that give the same bits each time; gradients of attention in 16 "
       .. "bits, which cuDNN adds up in any order, then come from our own kernel, which is slower" },
+  detect_anomaly = { type = "boolean", default = false,
+    doc = "whether the run ends with status 8 at the first op that makes NaN or an infinity, and names it and its "
+      .. "module; a step then takes several times as long, and no CUDA graphs are recorded" },
   cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
     doc = "whether training steps are recorded as a CUDA graph, so that a step is one launch; auto: on a GPU, if they "
       .. "can be" },

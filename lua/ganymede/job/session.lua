@@ -109,8 +109,9 @@ local function use_determinism(config)
   core.set_deterministic(config.deterministic == true)
 end
 
---- Applies the settings of products: matmul_precision, time_products and deterministic.
-function session.use_products(settings, rehearsal)
+--- Applies the settings of ops: matmul_precision, time_products, deterministic and detect_anomaly.
+function session.use_ops(settings, rehearsal)
+  core.detect_anomaly(settings.detect_anomaly == true)
   use_determinism(settings)
   use_precision(settings, rehearsal)
   use_timing(settings, rehearsal)

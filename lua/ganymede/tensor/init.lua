@@ -225,6 +225,18 @@ define("no_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
   return leave_no_grad(pcall(fn, ...))
 end)
 
+--- Looks for the first number that is not finite: from now on an op, or the backward pass of one, fails if it makes
+-- NaN, or an infinity from finite numbers. The message names the op and its module. Steps take several times as long. A
+-- recipe says detect_anomaly = true.
+-- @param on whether to look
+-- @return whether it was on before
+-- @see gm.no_grad
+-- @example
+--   gm.detect_anomaly(true)
+--   (pcall(function() return gm.zeros({ 1 }):log() end)) --> false
+--   gm.detect_anomaly(false)
+define("detect_anomaly", "on boolean", nil, function(on) return core.detect_anomaly(on) end)
+
 --- Makes a differentiable function of a forward and a backward function of yours.
 -- forward(tensors) gives the outputs, and is not recorded. backward(gradients of the outputs) gives a gradient for each
 -- input, nil for none.

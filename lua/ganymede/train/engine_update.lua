@@ -73,7 +73,8 @@ local function diverged(self, entry, numbers)
     where = (" (in the gradients of step %d, which have replaced them)"):format(entry.step + queued)
   end
   ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s%s\n"
-    .. "  if it grew from step to step: try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
+    .. "  if it grew from step to step: try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1\n"
+    .. "  detect_anomaly = true ends the same run at the op that makes the first of them, and names it",
     numbers.loss, numbers.norm, entry.step, first_bad(self, numbers.loss), where, entry.lr)
 end
 

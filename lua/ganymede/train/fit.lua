@@ -197,7 +197,7 @@ local function prepare(config, run)
   local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
-  session.use_products(config, run.rehearsal)
+  session.use_ops(config, run.rehearsal)
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
   local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end

@@ -50,6 +50,7 @@ local function obstacle(engine)
   if core.device().on_host then
     return "training on a CPU has no graphs: the host looks at the numbers of each step before it updates anything"
   end
+  if core.detect_anomaly() then return "detect_anomaly looks at the results of each op" end
   if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
   if engine.tier then return "the host takes part in steps with offload" end
   if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end

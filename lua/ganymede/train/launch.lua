@@ -214,7 +214,7 @@ function launch.launch(...)
   end
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
-  require("ganymede.job.session").use_products(resolved.config)
+  require("ganymede.job.session").use_ops(resolved.config)
   resting.launch(zero.options(resolved.config.zero))
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end
   local settings = {}
