@@ -137,12 +137,21 @@ describe("ganymede report", function()
   it("executes nothing of a folder, and shows its texts as texts", function()
     shell.run(("cd %s && mkdir '<b>' && cp two/metrics.jsonl '<b>'"):format(home))
     shell.write(home .. "/<b>/config.lua", "return { name = '<script>x</script>', n = os.execute 'touch ran' }\n")
+    shell.write(home .. "/<b>/requests.jsonl", [[
+{"step":7,"time":"2026-11-25T01:02:03Z","kind":"line","line":"f '<b>'","ranks":[0,2],"said":"<b>1</b>"}
+{"step":8,"kind":"checkpoint","failed":true,"said":"the disk is full","time":{}}
+{"step":9,"kind":"line","li
+]])
     local result = support.run(home, { "report", "<b>", "--no-rehearsal", "--out", "b.html" })
     assert.equal(0, result.code, result.err)
     local page = shell.read(home .. "/b.html")
     assert.is_nil(page:find("<b>", 1, true))
     assert.truthy(page:find("<h1>&lt;b&gt;</h1>", 1, true))
     assert.matches("config.lua is no table of plain values", page)
+    local rows = rows_of(page, "requests")
+    assert.equal(3, #rows)
+    assert.same({ "7", "2026-11-25T01:02:03Z", "[0,2]", "f &#39;&lt;b&gt;&#39;", "&lt;b&gt;1&lt;/b&gt;" }, rows[2])
+    assert.same({ "8", ":checkpoint", "failed: the disk is full" }, { rows[3][1], rows[3][4], rows[3][5] })
     assert.equal(0, shell.run("test ! -e " .. home .. "/ran").code)
   end)
 

@@ -239,6 +239,19 @@ function parts.communication(runs)
   end)
 end
 
+--- Lines that `attach` ran in the job, or asked it for.
+function parts.requests(runs)
+  return each(runs, function(run)
+    local rows = {}
+    for i, e in ipairs(run.requests) do
+      rows[i] = { e.step, shown(e.time), e.ranks and shown(e.ranks) or "all",
+        e.line and shown(e.line) or ":" .. shown(e.kind), (e.failed and "failed: " or "") .. shown(e.said) }
+    end
+    return #rows > 0 and html_table({ "step", "time", "ranks", "line", "what it said" }, rows)
+      or none "nobody has attached to the run"
+  end)
+end
+
 -- Sums the complete events of a trace by rank and name; counts the messages.
 local function trace_sums(events)
   local ranks, names = {}, {}
