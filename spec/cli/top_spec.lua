@@ -61,9 +61,13 @@ describe("top of a job of two ranks", function()
     assert.equal(4, select(2, table_of.out:gsub("\n", "\n")))
   end)
 
-  it("is refreshed on a terminal, until Ctrl-C", function()
+  local function open_terminal()
     if not shell.run("command -v tmux").out:find "tmux" then pending "tmux: install the Debian package tmux" end
-    local terminal = tmux.open(job.home, { GANYMEDE_ROOT = GANYMEDE_ROOT, TMPDIR = job.home, TERM = "xterm" })
+    return tmux.open(job.home, { GANYMEDE_ROOT = GANYMEDE_ROOT, TMPDIR = job.home, TERM = "xterm" })
+  end
+
+  it("is refreshed on a terminal, until Ctrl-C", function()
+    local terminal = open_terminal()
     finally(function() terminal:close() end)
     terminal:type(shell.quote(shell.executable()) .. " top run; echo status $?")
     terminal:key "Enter"
@@ -95,6 +99,24 @@ describe("top of a job of two ranks", function()
     assert.is_truthy(hangs.ranks[2].process:find "sleeps", hangs.ranks[2].process)
     assert.equal(hangs.ranks[1].step, hangs.ranks[2].step)
     assert.is_truthy(top(job, "run").out:find("waits %d+%.%d s for rank 1 in [%w_]+ "), top(job).out)
+  end)
+
+  it("is what a line of attach that hangs with the job does not keep from answering", function()
+    local terminal = open_terminal()
+    finally(function() terminal:close() end)
+    terminal:type(shell.quote(shell.executable()) .. " attach run")
+    terminal:key "Enter"
+    terminal:wait "> "
+    terminal:type "1 + 1"
+    terminal:key "Enter"
+    terminal:wait_for("(waits for the end of a step; Ctrl-C gives the line up)", "$ ")
+    assert.is_truthy(document(job).ranks[1].waiting)
+    terminal:key "C-c"
+    terminal:wait_for("a line that runs already goes on until its limit", "$ ")
+    terminal:wait "> "
+    terminal:type ":q"
+    terminal:key "Enter"
+    terminal:wait "$ "
   end)
 
   it("says nothing any more when the job has ended", function()
