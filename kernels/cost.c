@@ -77,6 +77,28 @@ static double flops_norm_sums(const gm_call *c) { return (c->out[1] ? 4 : 2) * f
 static double flops_norm_apply(const gm_call *c) { return (c->in[3] ? 4 : 3) * first_in(c); }
 static double flops_norm_grad_sums(const gm_call *c) { return (c->in[3] ? 6 : 5) * first_in(c); }
 static double flops_norm_grad_apply(const gm_call *c) { return (c->in[4] ? 8 : 5) * first_in(c); }
+/* batch norm in steps: as layer norm */
+static double flops_batch_norm_sums(const gm_call *c) { return 4 * first_in(c); }
+static double flops_batch_norm_apply(const gm_call *c) { return 4 * first_in(c); }
+static double flops_batch_norm_grad_sums(const gm_call *c) { return 5 * first_in(c); }
+static double flops_batch_norm_grad_apply(const gm_call *c) { return (c->in[5] ? 5 : 1) * first_in(c); }
+
+static double flops_sort(const gm_call *c) { return first_in(c); }
+static double flops_unsort(const gm_call *c) { return flops_fill(c); }
+
+/* One operation for each place of each window; adaptive windows share out the places. */
+static double places(const gm_call *c, const gm_tensor *large, const gm_tensor *small)
+{
+    double n = numel(small);
+    for (int d = 0; d + 2 < small->ndim; d++)
+        n *= c->attrs->output.at[d] ? (double)large->shape[d + 2] / (double)small->shape[d + 2]
+                                    : (double)c->attrs->kernel.at[d];
+    return n;
+}
+static double flops_max_pool(const gm_call *c) { return places(c, c->in[0], c->out[0]); }
+static double flops_max_pool_grad(const gm_call *c) { return numel(c->in[1]); }
+static double flops_avg_pool(const gm_call *c) { return places(c, c->in[0], c->out[0]) + first_out(c); }
+static double flops_avg_pool_grad(const gm_call *c) { return places(c, c->out[0], c->in[0]) + first_in(c); }
 static double flops_softmax(const gm_call *c) { return 5 * first_in(c); }
 static double flops_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_log_softmax(const gm_call *c) { return 5 * first_in(c); }

@@ -198,6 +198,24 @@ gm_status gm_infer_top_k(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
+gm_status gm_infer_sort(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0];
+    GM_TRY(gm_expect_ndim(call, "x", x, 1));
+    spec[0] = spec[1] = gm_spec_like(x);
+    spec[1].dtype = GM_I64;
+    return GM_OK;
+}
+
+gm_status gm_infer_unsort(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *index = call->in[0], *g = call->in[1];
+    GM_TRY(gm_expect_ndim(call, "g", g, 1));
+    GM_TRY(gm_expect_like(call, "index", index, g));
+    spec[0] = gm_spec_like(g);
+    return GM_OK;
+}
+
 /* index and g: as dx without dim, or with size 1 there. */
 gm_status gm_infer_scatter(const gm_call *call, gm_spec *spec)
 {

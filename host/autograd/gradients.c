@@ -256,6 +256,26 @@ static void attention_rule(gm_backward *b)
     for (int i = 0; i < 3; i++) gm_backward_give(b, i, out[i]);
 }
 
+/* pooling */
+
+static void max_pool_rule(gm_backward *b)
+{
+    gm_tensor *in[2] = {gm_backward_saved(b, OUT(1)), gm_backward_grad(b, 0)}, *dx = gm_backward_like(b, 0);
+    gm_attrs   a = *gm_backward_attrs(b);
+    a.accumulate = false;
+    gm_work_into(gm_backward_work(b), GM_OP_max_pool_grad, 2, in, &a, 1, &dx);
+    gm_backward_give(b, 0, dx);
+}
+
+static void avg_pool_rule(gm_backward *b)
+{
+    gm_tensor *g = gm_backward_grad(b, 0), *dx = gm_backward_like(b, 0);
+    gm_attrs   a = *gm_backward_attrs(b);
+    a.accumulate = false;
+    gm_work_into(gm_backward_work(b), GM_OP_avg_pool_grad, 1, &g, &a, 1, &dx);
+    gm_backward_give(b, 0, dx);
+}
+
 /* tables and losses */
 
 static void embedding_rule(gm_backward *b)
@@ -312,6 +332,12 @@ static void top_k_rule(gm_backward *b)
     gm_backward_give(b, 0, dx);
 }
 
+static void sort_rule(gm_backward *b)
+{
+    gm_tensor *in[2] = {gm_backward_saved(b, OUT(1)), gm_backward_grad(b, 0)};
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_unsort, 2, in, NULL));
+}
+
 static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_copy] = {copy_rule, 0, 0},
     [GM_OP_affine] = {affine_rule, 0, 0},
@@ -327,6 +353,8 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_linear_quantized] = {gm_linear_quantized_rule, 2, 2},
     [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
     [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
+    [GM_OP_max_pool] = {max_pool_rule, 0, 2},
+    [GM_OP_avg_pool] = {avg_pool_rule, 0, 0},
     [GM_OP_softmax] = {softmax_rule, 0, 1},
     [GM_OP_log_softmax] = {softmax_rule, 0, 1},
     [GM_OP_attention] = {attention_rule, 31, 3},
@@ -339,6 +367,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_min] = {extreme_rule, 0, 2},
     [GM_OP_argmax] = {.stops = true},
     [GM_OP_top_k] = {top_k_rule, 0, 2},
+    [GM_OP_sort] = {sort_rule, 0, 2},
     [GM_OP_sum_squares] = {.stops = true},
 };
 
@@ -353,6 +382,7 @@ uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value 
 uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs)
 {
     bool product = op == GM_OP_linear || op == GM_OP_linear_quantized;
+    if (op == GM_OP_max_pool) return 2;
     return product && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
 }
 

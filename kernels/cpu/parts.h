@@ -6,6 +6,9 @@
 #include "random.c"
 #include "norm.c"
 #include "norm_steps.c" /* norms in steps, for rows that are cut over ranks */
+#include "images.c"     /* tensors (n, c, ...) as images */
+#include "batch_norm.c"
+#include "pooling.c"
 #include "softmax.c"
 #include "gate.c" /* gradients of gates */
 #include "rotary.c"
@@ -13,6 +16,7 @@
 #include "loss.c"    /* embedding and cross entropy */
 #include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"
+#include "order.c" /* sort */
 #include "optimizer.c"
 #include "gemm.c"     /* matmul, linear, bias_activation_grad */
 #include "few_bits.c" /* weights of 8 or 4 bits */

@@ -23,7 +23,8 @@ static bool is_plain(const gm_call *call)
     case GM_OP_max:
     case GM_OP_min:
     case GM_OP_argmax:
-    case GM_OP_top_k: return true;
+    case GM_OP_top_k:
+    case GM_OP_sort: return true;
     case GM_OP_matmul: return !call->attrs->accumulate;
     default: return false;
     }

@@ -110,6 +110,20 @@ describe("gradients agree with central differences:", function()
 
   case("layer_norm", function(x, w, b) return ops.layer_norm(x, w, b) end,
     function() return any(3, 8), any(8), any(8) end)
+  case("batch_norm", function(x, w, b) return (ops.batch_norm(x, w, b)) end,
+    function() return any(4, 3, 2), any(3), any(3) end)
+  case("batch_norm of rows, without parameters", function(x) return (ops.batch_norm(x)) end,
+    function() return any(5, 4) end)
+  case("batch_norm with given statistics", function(x, w, b)
+    return ops.batch_norm(x, w, b, { mean = gm.tensor { 0.5, -1 }, variance = gm.tensor { 2, 0.5 } })
+  end, function() return any(4, 2, 3), any(2), any(2) end)
+  case("max_pool", function(x) return (ops.max_pool(x, { 2, 3 }, 1, 1)) end, function() return any(2, 2, 3, 4) end)
+  case("avg_pool", function(x) return ops.avg_pool(x, 3, 2, 1, { count_include_pad = false }) end,
+    function() return any(2, 2, 7) end)
+  case("adaptive_avg_pool", function(x) return ops.adaptive_avg_pool(x, { 1, 2, 2 }) end,
+    function() return any(1, 2, 2, 3, 3) end)
+  case("adaptive_max_pool", function(x) return (ops.adaptive_max_pool(x, 2)) end, function() return any(1, 2, 3) end)
+  case("sort", function(x) return (ops.sort(x, 1)) end, function() return any(5, 3) end)
   case("layer_norm without parameters", function(x) return ops.layer_norm(x) end, function() return any(3, 8) end)
   case("add_layer_norm", function(x, r, w, b)
     local y, s = ops.add_layer_norm(x, r, w, b)

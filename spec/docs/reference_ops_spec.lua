@@ -114,6 +114,7 @@ describe("the reference of ops", function()
         local fill = { tensor = x, integer = 1, number = 1, string = "f32", table = { x, x } }
         if entry.short == "patchify" then fill.tensor = gm.ones({ 1, 1, 2, 2 }, { dtype = "i64" }) end
         if entry.short == "where" then fill.tensor = gm.ones({ 2, 2 }, { dtype = "u8" }) end
+        if entry.short == "one_hot" then fill.integer = 2 end
         local given = {}
         for i, argument in ipairs(entry.signature.arguments) do
           given[i] = not argument.optional and fill[argument.types[1]] or nil

@@ -1,5 +1,5 @@
 --- Layers, losses and models against PyTorch: outputs and all gradients, in f64 and f32.
--- The numbers come from layers.py, models.py and llama.py beside this file.
+-- The numbers come from layers.py, models.py, llama.py and images.py beside this file.
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -45,6 +45,17 @@ local function check_gradients(layer, inputs, file, case, tolerance)
   assert.is_true(largest >= 1e-3, "gradients are all near zero: the case proves nothing")
 end
 
+-- What a call in training has left in buffers.
+local function check_state(layer, file, case, tolerance)
+  local wanted, found = file:names(case.name .. "/state."), {}
+  for i, e in ipairs(layer:state(true)) do
+    found[i] = e.name
+    numeric.agree(e.tensor, file:tensor(case.name .. "/state." .. e.name, e.tensor:dtype()), tolerance)
+  end
+  table.sort(found)
+  assert.same(wanted, found)
+end
+
 local function judge(file, case, dtype)
   local layer = registry[case.registry or "layers"]:get(case.layer)(case.options)
   load_parameters(layer, file, case)
@@ -54,6 +65,7 @@ local function judge(file, case, dtype)
   numeric.agree(output, file:tensor(case.name .. "/output"), tolerances[dtype])
   gm.ops.sum(output * file:tensor(case.name .. "/seed", dtype)):backward()
   check_gradients(layer, inputs, file, case, tolerances[dtype])
+  check_state(layer, file, case, tolerances[dtype])
   if case.count then assert.equal(case.count, layer:count(inputs[2])) end
 end
 
@@ -62,7 +74,7 @@ describe("golden", function()
   before_each(function() before = gm.default_dtype() end)
   after_each(function() gm.set_default_dtype(before) end)
 
-  for _, name in ipairs { "layers", "models", "llama" } do
+  for _, name in ipairs { "layers", "models", "llama", "images" } do
     local file = read(name)
     assert(#file.cases > 0)
     for _, case in ipairs(file.cases) do

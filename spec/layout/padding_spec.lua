@@ -58,6 +58,12 @@ for _, eps in ipairs { 1e-5, 0 } do
     function(x, y, w, b) return ops.add_layer_norm(1 / x, y, w, b, eps) end, "with a residual, eps " .. eps)
   case("rms_norm", { "bmn", "n" }, "bmn", function(x, w) return ops.rms_norm(1 / x, w, eps) end, "eps " .. eps)
 end
+case("batch_norm", { "bmn", "m", "m" }, "bmn", function(x, w, b) return ops.batch_norm(1 / x, w, b) end)
+case("batch_norm", { "bm", "m", "m", "m" }, "bm", function(x, w, b, v)
+  return ops.batch_norm(1 / x, w, b, { mean = v, variance = v })
+end, "with given statistics")
+case("max_pool", { "bmhs" }, "bm", function(x) return ops.max_pool(1 / x, 2, 1, 1) end)
+case("avg_pool", { "bmhs" }, "bm", function(x) return ops.avg_pool(1 / x, 2, 1, 1) end)
 for _, name in ipairs { "softmax", "log_softmax" } do
   case(name, { "mn" }, "m", function(x) return ops[name](1 / x, 2) end)
   case(name, { "mn" }, "n", function(x) return ops[name](1 / x, 1) end, "along the first")
@@ -102,6 +108,7 @@ for _, name in ipairs { "max", "min", "argmax" } do
   case(name, { "mn" }, "m", function(x) return ops[name](1 / x, 2) end)
 end
 case("argmax", { "mn" }, "mn", function(x) return ops.argmax(1 / x, 2) end)
+case("sort", { "mn" }, "m", function(x) return ops.sort(1 / x, 2) end)
 case("top_k", { "mn" }, "m", function(x) return ops.top_k(1 / x, 2) end)
 case("reshape", { "bmn" }, "b", function(x) return ops.reshape(1 / x, { size.b, size.m * size.n }) end)
 case("reshape", { "bmn" }, "b", function(x) return 1 / ops.reshape(1 / x, { size.b * size.m, size.n }) end, "of rows")
@@ -140,6 +147,7 @@ end)
 local on_blocks = {}
 for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
+  batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count
   experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter
   sum_squares sgd adam rmsprop adagrad lion step_control]]):gmatch "%S+" do

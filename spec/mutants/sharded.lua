@@ -68,7 +68,7 @@ GM_STEP(w->work, gm_comm_finish(w->comm, &w->a.pending[l & 1]));
     test = "unit sharded_linear_gather",
   },
   {
-    name = "150-norm-merge", file = "host/parallel/sharded/norm.c",
+    name = "150-norm-merge", file = "host/parallel/sharded/moments.c",
     find = [[off = gm_work_binary(w, GM_FN_add, squares, gm_work_binary(w, GM_FN_mul, off, counts));]],
     replace = [[off = squares;]],
     breaks = "the variance of a row that is cut leaves out how far the means of its blocks lie apart",

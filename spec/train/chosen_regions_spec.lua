@@ -22,6 +22,9 @@ for step = 1, 3 do
     if core.rank() == 0 then print(("%d %.17g %d"):format(step, loss:item(), core.memory().peak)) end
   end)
 end
+for _, e in ipairs(model:state(true)) do
+  if e.name:find "num_batches" then print("batches " .. e.tensor:item()) end
+end
 ]]
 
 local gpt = [[gm.registry.models:build { type = "GPT", vocabulary = 260, sequence_length = 64, width = 64, depth = 8,
@@ -81,6 +84,12 @@ describe("recompute.memory in a program", function()
       end
     end)
   end
+
+  it("moves running statistics once a step", function()
+    local model = "gm.nn.Sequential { gm.nn.Embedding(260, 16), gm.nn.BatchNorm1d(64), gm.nn.Classifier(16, 260) }"
+    local _, result = run("recompute = { memory = '1G' }", nil, model)
+    assert.matches("batches 3\n", result.out)
+  end)
 
   it("runs nothing again where all fits", function()
     local plain = plain_run()

@@ -61,6 +61,7 @@ gm_status gm_layout_rule_few_bits(gm_rule_call *c);
 gm_status gm_layout_rule_rowwise(gm_rule_call *c);
 gm_status gm_layout_rule_norm(gm_rule_call *c);
 gm_status gm_layout_rule_attention(gm_rule_call *c);
+gm_status gm_layout_rule_pooling(gm_rule_call *c);
 gm_status gm_layout_rule_pages(gm_rule_call *c);
 gm_status gm_layout_rule_experts(gm_rule_call *c);
 gm_status gm_layout_rule_embedding(gm_rule_call *c);

@@ -39,6 +39,14 @@ static gm_status top_k(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+static gm_status sort(gm_rule_call *c)
+{
+    int last = c->in[0]->ndim - 1;
+    GM_TRY(gm_rule_whole(c, 0, last, "the dimension that is sorted is cut"));
+    GM_TRY(join_others(c, 0, last));
+    return gm_rule_slices(c);
+}
+
 /* x (b, s, ..., d), frequency (r), index (s) or (b, s). A block knows the place of its positions in the sequence. */
 static gm_status rotary(gm_rule_call *c)
 {
@@ -73,6 +81,7 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     case GM_OP_log_softmax:
     case GM_OP_log_softmax_grad: return softmax(c);
     case GM_OP_top_k: return top_k(c);
+    case GM_OP_sort: return sort(c);
     case GM_OP_rotary: return rotary(c);
     case GM_OP_documents: return documents(c);
     default: return gm_layout_rule_optimizer(c);

@@ -12,6 +12,7 @@
  *                   dimension, the result is partial
  *     few_bits      as contraction and embedding; blocks of weights of few bits are never cut
  *     reduction     if a reduced dimension is cut, a sum gives a partial result, without padding; other ops refuse
+ *     pooling       batch and channels may be cut; dimensions along which windows move must be whole
  *     random        the box of the block goes into the call, so that the bits are those of the whole tensor
  *     pages         heads may be cut, in the pool as in the queries; all else is whole
  *     experts       works on blocks alone (host/parallel/sharded/experts.h)

@@ -1,11 +1,10 @@
 /* norm.c - layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) of rows that are cut.
  *
- * A rank works out mean and squares around it of its block of each row, in one pass; these are merged as Chan, Golub
- * and LeVeque (1979) do, which loses nothing to a large mean: each of the ranks gets what all have of its share of the
- * rows, merges them in double and gives the result to all, in the bytes of one all_reduce of two numbers a row. RMS
- * norm has one number a row, summed. A second pass normalises. Backward: with h the gradient of the normalised input
- * and hat that input, sum(h) and sum(h hat) are reduced as one between its two passes. The padding of the last block
- * counts nowhere. The normalised input is computed again rather than kept. */
+ * A rank works out mean and squares around it of its block of each row, in one pass; these are merged (moments.c), in
+ * the bytes of one all_reduce of two numbers a row. RMS norm has one number a row, summed. A second pass normalises.
+ * Backward: with h the gradient of the normalised input and hat that input, sum(h) and sum(h hat) are reduced as one
+ * between its two passes. The padding of the last block counts nowhere. The normalised input is computed again rather
+ * than kept. */
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/padding.h"
 #include "../redistribute.h"
@@ -81,39 +80,6 @@ static gm_tensor *counts_of(gm_work *w, gm_group *g, const gm_layout *layout, co
     return t;
 }
 
-/* parts (p, 2, s): mean and squares around it of each rank's block of s rows; counts (p, 1) -> mean and rstd of the
- * rows of n elements, (2, s), in the dtype of the parts. */
-static gm_tensor *merge(gm_work *w, int64_t n, gm_tensor *parts, gm_tensor *counts, double eps)
-{
-    gm_tensor *wide = gm_work_cast(w, parts, GM_F64), *means = gm_work_select(w, wide, 1, 0);
-    gm_tensor *squares = gm_work_select(w, wide, 1, 1), *share = gm_work_affine(w, counts, 1 / (double)n, 0);
-    gm_tensor *mean = gm_work_sum(w, gm_work_binary(w, GM_FN_mul, means, share), 1u << 0, false, NULL);
-    gm_tensor *off = gm_work_unary(w, GM_FN_square, gm_work_binary(w, GM_FN_sub, means, mean));
-    off = gm_work_binary(w, GM_FN_add, squares, gm_work_binary(w, GM_FN_mul, off, counts));
-    gm_tensor *variance = gm_work_affine(w, gm_work_sum(w, off, 1u << 0, false, NULL), 1 / (double)n, eps);
-    gm_tensor *rstd = gm_work_unary(w, GM_FN_rsqrt, variance);
-    if (w->st != GM_OK) return NULL;
-    gm_tensor *both = gm_work_new(w, parts->dtype, 2, (int64_t[]){2, parts->shape[2]});
-    gm_work_copy(w, mean, gm_work_select(w, both, 0, 0));
-    gm_work_copy(w, rstd, gm_work_select(w, both, 0, 1));
-    return both;
-}
-
-/* mean and squares of all blocks here, (2, rows), rows a multiple of p -> mean and rstd of whole rows, likewise. */
-static gm_tensor *merge_over_ranks(gm_work *w, const gm_rows *k, gm_tensor *here, const gm_layout *layout,
-                                   const gm_value *x, double eps)
-{
-    gm_group *g = gm_rows_group(w, k->axes);
-    if (w->st != GM_OK || !here->shape[1]) return here;
-    int64_t    p = gm_group_size(g), each = here->shape[1] / p;
-    gm_tensor *parts = gm_work_new(w, here->dtype, 2, (int64_t[]){2 * p, each});
-    gm_rows_all_to_all(w, g, here, 1, parts, 0);
-    parts = gm_work_shaped(w, parts, 3, (int64_t[]){p, 2, each});
-    gm_tensor *mine = merge(w, k->n, parts, counts_of(w, g, layout, x), eps), *all = gm_work_like(w, here);
-    gm_rows_all_gather(w, g, mine, 1, all, NULL);
-    return all;
-}
-
 /* The work of a pass over blocks (lines, room): NULL where there is none; mean is NULL for RMS norm. */
 typedef struct norm_work {
     gm_tensor *x, *residual, *sum, *mean, *rstd;
@@ -139,13 +105,13 @@ static void statistics(gm_work *w, const gm_rows *k, norm_work *t, bool layer, c
         gm_work_into(w, GM_OP_norm_sums, 2, in, NULL, 3, out);
     }
     if (layer) {
-        here = merge_over_ranks(w, k, here, layout, x, eps);
+        here = gm_rows_merge(w, g, here, counts_of(w, g, layout, x), k->n);
         t->mean = gm_rows_line(w, here, 0, lines);
-        t->rstd = gm_rows_line(w, here, 1, lines);
-        return;
+    } else {
+        gm_rows_reduce(w, k->axes, here, GM_SUM);
     }
-    gm_rows_reduce(w, k->axes, here, GM_SUM);
-    t->rstd = gm_work_unary(w, GM_FN_rsqrt, gm_rows_line(w, gm_work_affine(w, here, 1 / (double)k->n, eps), 0, lines));
+    gm_tensor *squares = gm_rows_line(w, here, layer ? 1 : 0, lines);
+    t->rstd = gm_work_unary(w, GM_FN_rsqrt, gm_work_affine(w, squares, 1 / (double)k->n, eps));
 }
 
 /* A tensor (lines, room) as a value like x, complete. NULL of NULL. */

@@ -15,6 +15,11 @@ local files = {
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
   containers = { "Identity", "Lambda", "ModuleList", "Sequential", "ModelFromConfig" },
   losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss" },
+  flatten = "Flatten",
+  batch_norm = { "BatchNorm1d", "BatchNorm2d", "BatchNorm3d" },
+  group_norm = { "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d" },
+  pooling = { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d" },
 }
 
 local module = require "ganymede.nn.module"

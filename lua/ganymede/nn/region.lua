@@ -9,8 +9,8 @@
 -- a region when the outer one runs again.
 -- What is computed stays the same to the bit: random numbers are those of the first run, and losses that layers put
 -- aside (ganymede.nn.auxiliary) are results of the region. A call that records nothing is an ordinary call.
--- The trap: the function runs twice. What it does beside its results, such as counting calls, happens twice, and its
--- results must not depend on that.
+-- The trap: the function runs twice. What it does beside its results, such as counting calls, happens twice unless it
+-- asks `region.is_again()`, and its results must not depend on that.
 -- @module ganymede.nn.region
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
@@ -22,6 +22,22 @@ local tensor = require "ganymede.tensor"
 local region = {}
 
 local first_runs = 0 -- that are going on
+local second_runs = 0
+
+local function leave_again(ok, ...)
+  second_runs = second_runs - 1
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- Runs fn(...) as something that has run before: what layers count of a step has been counted.
+function region.as_again(fn, ...)
+  second_runs = second_runs + 1
+  return leave_again(pcall(fn, ...))
+end
+
+--- Whether this is a run for backward of what has run before.
+function region.is_again() return second_runs > 0 end
 
 -- The arguments: how many, those that are no tensors by place, and the places of the tensors.
 local function sorted(n, ...)
@@ -84,7 +100,7 @@ local function first_run(open, fn, given)
   local inner = stand_ins(given.tensors)
   local results = call(fn, given, inner)
   local list, places = differentiable(results)
-  local function again(...) return unpack((differentiable(call(fn, given, { ... })))) end
+  local function again(...) return unpack((differentiable(region.as_again(call, fn, given, { ... })))) end
   local inputs = given.tensors
   given.tensors = nil -- `again` must not keep them
   results = replaced(results, places, core.region_end(open, inputs, inner, list, again))

@@ -278,8 +278,8 @@ end
 for _, name in ipairs { "reshape", "permute", "narrow", "select", "unbind", "expand", "contiguous", "clone", "sum",
                         "mean", "max", "min", "argmax", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt", "abs",
                         "square", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg", "reciprocal",
-                        "matmul", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul",
-                        "div" } do
+                        "flatten", "chunk", "roll", "clamp", "cumsum", "var", "std", "sort", "matmul", "eq", "ne", "lt",
+                        "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul", "div" } do
   methods[name] = ops[name]
 end
 methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_

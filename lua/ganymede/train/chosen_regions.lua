@@ -74,8 +74,8 @@ end
 -- The chain on the first batch, under the path of the model; what it leaves in Lua is collected.
 local function chain_of(self, engine)
   local before = core.set_path(engine.model:path())
-  local chain = failure.protect(function() core.set_path(before) end, tensors.scope, measure,
-    (sections.of(engine.model)), self.x, self.y, engine.loss_function)
+  local chain = failure.protect(function() core.set_path(before) end, tensors.scope, region.as_again, measure,
+    (sections.of(engine.model)), self.x, self.y, engine.loss_function) -- the batch has been counted in its step
   engine.optimizer:zero_grad()
   collectgarbage()
   collectgarbage()

@@ -39,6 +39,13 @@ local function cases_of(t)
   local function per_class_row() return random({ class_rows }, "f32") end
   local function tokens() return whole({ rows }, classes) end
   local function f(name) return { ["function"] = name } end
+  local planes, side = common.size(64, 4), 56 -- of a ResNet's first block
+  local half, pictures = side / 2, math.max(1, math.floor(rows * width / (planes * side * side)))
+  local halved = { pictures, planes, half, half }
+  local three = { kernel = { 3, 3 }, stride = { 2, 2 }, pad_low = { 1, 1 }, pad_high = { 1, 1 } }
+  local function images() return random({ pictures, planes, side, side }, t) end
+  local function plane() return random({ planes }, t) end
+  local function per_plane() return random({ planes }, "f32") end
   local function two(list)
     list.n = 2
     return list
@@ -71,6 +78,15 @@ local function cases_of(t)
     norm_apply = { { "", { x(), row(), row(), per_row(), per_row() }, { true } } },
     norm_grad_sums = { { "", { x(), x(), row(), per_row(), per_row() }, { true, true, true, true } } },
     norm_grad_apply = { { "", { x(), x(), x(), row(), per_row(), per_row(), per_row(), per_row() }, { true } } },
+    batch_norm_sums = { { "", { images() }, { true, true } } },
+    batch_norm_apply = { { "", { images(), plane(), plane(), per_plane(), per_plane() }, { true } } },
+    batch_norm_grad_sums = { { "", { images(), images(), per_plane(), per_plane() }, { true, true } } },
+    batch_norm_grad_apply = { { "", { images(), images(), plane(), per_plane(), per_plane(), per_plane(), per_plane() },
+      { true } } },
+    max_pool = { { "3 x 3 in twos", { images() }, { true, true }, three } },
+    max_pool_grad = { { "3 x 3 in twos", { whole(halved, side * side), random(halved, t) }, { images() }, three } },
+    avg_pool = { { "3 x 3 in twos", { images() }, { true }, three } },
+    avg_pool_grad = { { "3 x 3 in twos", { random(halved, t) }, { images() }, three } },
     softmax = { { "", { x() }, { true }, { dim = 1 } } },
     softmax_grad = { { "", { x(), x() }, { true }, { dim = 1 } } },
     log_softmax = { { "", { x() }, { true }, { dim = 1 } } },
@@ -85,6 +101,9 @@ local function cases_of(t)
     max = { { "of rows", { x() }, { true, true }, { dim = 1 } } },
     min = { { "of columns", { x() }, { true, true }, { dim = 0 } } },
     argmax = { { "of rows", { x() }, { true }, { dim = 1 } } },
+    sort = { { "rows of 1,024", { random({ class_rows, 1024 }, t) }, { true, true } } },
+    unsort = { { "rows of 1,024", { (select(2, core.sort_rows(random({ class_rows, 1024 }, "f32"), false))),
+      random({ class_rows, 1024 }, t) }, { true } } },
     top_k = { { "2 of 64", { random({ rows, 64 }, t) }, { true, true }, { k = 2 } } },
     scatter = { { "along rows", { whole({ rows, 1 }, 64), random({ rows, 1 }, t) }, { random({ rows, 64 }, t) },
                   { dim = 1 } } },

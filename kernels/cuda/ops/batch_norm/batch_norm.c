@@ -1,0 +1,117 @@
+/* batch_norm.c - batch norm in steps (batch_norm.cu). */
+#include "../../runtime/cuda.h"
+#include "batch_norm_args.h"
+
+#define BLOCKS_EACH 4    /* a multiprocessor should get, before chunks are not worth a second pass */
+#define CHUNK_LEAST 2048 /* places that a chunk has at least */
+
+static int64_t divide_up(int64_t n, int64_t d) { return (n + d - 1) / d; }
+
+static gm_channel_view channel_view(const gm_tensor *t)
+{
+    if (!t) return (gm_channel_view){NULL, 0};
+    return (gm_channel_view){gm_tensor_data(t), t->stride[0]};
+}
+
+/* 16 bytes at once where an item has one channel and none are left over. */
+static bool in_vectors(gm_batch_norm_args *a, gm_dtype t)
+{
+    size_t size = gm_dtype_size(t);
+    int    lanes = (int)(16 / size), inner = a->map.ndim - 1;
+    if (a->map.stride[3][inner] || a->map.shape[inner] % lanes) return false;
+    for (int o = 0; o < 3; o++)
+        if (a->map.stride[o][inner] != 1) return false;
+    return gm_map_vectors(&a->map, 4, lanes, (const void *[]){a->y, a->x, a->g, NULL}, (size_t[]){size, size, size, 0});
+}
+
+static gm_status apply(gm_device *dev, const char *kernel, const gm_tensor *y, const gm_tensor *x, const gm_tensor *g,
+                       gm_batch_norm_args *a)
+{
+    char    name[GM_CUDA_NAME];
+    int64_t stride[GM_MAP_OPERANDS][GM_MAX_DIMS] = {{0}};
+    for (int d = 0; d < x->ndim; d++) {
+        stride[0][d] = y->stride[d];
+        stride[1][d] = x->stride[d];
+        stride[2][d] = g->stride[d];
+        stride[3][d] = d == 1;
+    }
+    gm_map_of(&a->map, x->ndim, x->shape, 4, stride);
+    a->y = gm_tensor_data(y);
+    a->x = gm_tensor_data(x);
+    a->g = gm_tensor_data(g);
+    a->vectors = in_vectors(a, x->dtype);
+    return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), gm_map_grid(dev, &a->map), *a);
+}
+
+gm_status cuda_batch_norm_apply(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *const  *in = call->in;
+    gm_batch_norm_args a = {
+        .w = channel_view(in[1]), .b = channel_view(in[2]), .mean = channel_view(in[3]), .rstd = channel_view(in[4])};
+    return apply(dev, "gm_batch_norm_apply", call->out[0], in[0], in[0], &a);
+}
+
+gm_status cuda_batch_norm_grad_apply(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *const  *in = call->in;
+    gm_batch_norm_args a = {.w = channel_view(in[2]),
+                            .mean = channel_view(in[3]),
+                            .rstd = channel_view(in[4]),
+                            .mean_h = channel_view(in[5]),
+                            .mean_h_hat = channel_view(in[6])};
+    return apply(dev, "gm_batch_norm_grad_apply", call->out[0], in[1], in[0], &a);
+}
+
+static gm_status sums(gm_device *dev, const char *kernel, const gm_tensor *x, const gm_tensor *g,
+                      gm_batch_norm_sums_args *a)
+{
+    char         name[GM_CUDA_NAME];
+    int64_t      shape[GM_MAX_DIMS], stride[GM_MAP_OPERANDS][GM_MAX_DIMS] = {{0}};
+    int          n = 0;
+    gm_block    *block = NULL;
+    gm_status    st;
+    gm_cuda_grid grid = {.x = x->shape[1], .block = GM_BATCH_NORM_THREADS, .shared = 32 * sizeof(double)};
+    for (int d = 0; d < x->ndim; d++) {
+        if (d == 1) continue;
+        shape[n] = x->shape[d];
+        stride[0][n] = x->stride[d];
+        stride[1][n++] = g->stride[d];
+    }
+    gm_map_of(&a->rest, n, shape, 2, stride);
+    a->x = gm_tensor_data(x);
+    a->g = gm_tensor_data(g);
+    a->x_step = x->stride[1];
+    a->g_step = g->stride[1];
+    a->channels = x->shape[1];
+    if (!a->channels) return GM_OK;
+    int64_t wanted = gm_cuda_multiprocessors(dev) * BLOCKS_EACH / a->channels, most = divide_up(a->rest.n, CHUNK_LEAST);
+    int64_t chunks = wanted < most ? wanted : most;
+    if (chunks < 1) chunks = 1;
+    a->chunk = divide_up(a->rest.n, chunks);
+    chunks = a->rest.n ? divide_up(a->rest.n, a->chunk) : 1;
+    a->chunks = grid.y = (int)chunks;
+    if (chunks == 1) return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), grid, *a);
+    size_t bytes = (size_t)(a->channels * chunks) * 2 * gm_dtype_size(gm_dtype_wide(x->dtype));
+    GM_TRY(gm_cuda_scratch(dev, bytes, &a->partial, &block));
+    GM_TRY_OR(GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), grid, *a), st, done);
+    st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_batch_norm_join", x->dtype), gm_cuda_over(dev, a->channels, 1, 64), *a);
+done:
+    gm_pool_release(dev->pool, block);
+    return st;
+}
+
+gm_status cuda_batch_norm_sums(gm_device *dev, const gm_call *call)
+{
+    gm_batch_norm_sums_args a = {.first = channel_view(call->out[0]), .second = channel_view(call->out[1])};
+    return sums(dev, "gm_batch_norm_sums", call->in[0], call->in[0], &a);
+}
+
+gm_status cuda_batch_norm_grad_sums(gm_device *dev, const gm_call *call)
+{
+    gm_batch_norm_sums_args a = {.mean = channel_view(call->in[2]),
+                                 .rstd = channel_view(call->in[3]),
+                                 .first = channel_view(call->out[0]),
+                                 .second = channel_view(call->out[1]),
+                                 .gradient = 1};
+    return sums(dev, "gm_batch_norm_grad_sums", call->in[1], call->in[0], &a);
+}

@@ -1,0 +1,86 @@
+--- Norms of each sample (n, channels, ...) by itself: of groups of channels (Wu and He 2018), and of each channel
+-- (Ulyanov, Vedaldi and Lempitsky 2016). A group is a row to layer norm, so that they need no numbers of other samples,
+-- and of other ranks only where a group is cut.
+-- @module ganymede.nn.group_norm
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.tensor.ops"
+
+local layers = {}
+
+local eps = { type = "number", default = 1e-5, above = 0,
+  doc = "a number added to the variance, which prevents a division by 0" }
+
+local function parameters(self, opt)
+  if not opt.affine then return end
+  self:param("weight", { opt.channels }, init.ones()(opt.channels))
+  self:param("bias", { opt.channels }, init.zeros()(opt.channels))
+end
+
+-- A number for each channel, as x has its channels.
+local function beside(parameter, x)
+  local shape = { parameter:size(1) }
+  for d = 3, x:dim() do shape[d - 1] = 1 end
+  return ops.reshape(parameter, shape)
+end
+
+-- x (n, channels, ...), its channels in so many groups.
+local function normalised(self, x, groups)
+  local y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, -1 }), false, false, self.opt.eps)
+  y = ops.reshape(y, x:shape())
+  local weight, bias = self:use "weight", self:use "bias"
+  if not weight then return y end
+  return ops.add(ops.mul(y, beside(weight, x)), beside(bias, x))
+end
+
+local GroupNorm = module.class "GroupNorm"
+GroupNorm.positional = { "groups", "channels", "eps" }
+GroupNorm.aliases = { num_groups = "groups", num_channels = "channels" }
+GroupNorm.options = {
+  groups = { type = "integer", min = 1, doc = "the number of groups of channels, which divides that of channels" },
+  channels = { type = "integer", min = 1, doc = "the size of dimension 2" },
+  eps = eps,
+  affine = { type = "boolean", default = true, doc = "whether a learned scale and shift of each channel follow" },
+}
+
+function GroupNorm:build(opt)
+  if opt.channels % opt.groups ~= 0 then
+    error(("GroupNorm: %d groups do not divide %d channels"):format(opt.groups, opt.channels), 3)
+  end
+  parameters(self, opt)
+end
+
+--- x (n, channels, ...) -> normalised, of the same shape. Backward: dx is set, dW and db are added to.
+function GroupNorm:forward(x)
+  if x:dim() < 2 or x:size(2) ~= self.opt.channels then
+    error(("samples must be (batch, %d, ...); got (%s)"):format(self.opt.channels, table.concat(x:shape(), ", ")), 0)
+  end
+  return normalised(self, x, self.opt.groups)
+end
+layers.GroupNorm = GroupNorm
+
+local function define(name, dims, behind)
+  local class = module.class(name)
+  class.positional = { "channels", "eps" }
+  class.aliases = { num_features = "channels" }
+  class.options = {
+    channels = GroupNorm.options.channels, eps = eps,
+    affine = { type = "boolean", default = false, doc = GroupNorm.options.affine.doc },
+  }
+  class.build = parameters
+  --- x (n, channels, ...) -> normalised, of the same shape. Backward: dx is set, dW and db are added to.
+  function class:forward(x)
+    if x:dim() ~= dims or x:size(2) ~= self.opt.channels then
+      error(("samples must be (batch, %d, %s); got (%s)"):format(self.opt.channels, behind,
+        table.concat(x:shape(), ", ")), 0)
+    end
+    return normalised(self, x, self.opt.channels)
+  end
+  layers[name] = class
+end
+
+define("InstanceNorm1d", 3, "length")
+define("InstanceNorm2d", 4, "height, width")
+define("InstanceNorm3d", 5, "depth, height, width")
+
+return layers

@@ -1,0 +1,43 @@
+--- Ops that are made of others (ganymede.tensor.composed) against PyTorch: results and gradients, in f64 and f32. The
+-- numbers come from composed.py beside this file.
+local gm = require "ganymede"
+local numeric = require "spec.support.numeric"
+local read = require "spec.golden.read"
+
+-- Errors are relative to the largest value, as in layers_spec.lua: sums of some ten terms.
+local tolerances = { f32 = 1e-5, f64 = 1e-12 }
+
+local function judge(file, case, dtype)
+  local inputs, n = {}, #file:names(case.name .. "/input.")
+  for i = 1, n do
+    inputs[i] = file:tensor(("%s/input.%d"):format(case.name, i), dtype)
+    if file:has(("%s/grad.input.%d"):format(case.name, i)) then inputs[i]:requires_grad(true) end
+  end
+  local given = case.list and { inputs, unpack(case.arguments) } or { inputs[1], unpack(case.arguments) }
+  local y, index = gm.ops[case.op](unpack(given))
+  if y:dim() > 0 then assert.same(file:tensor(case.name .. "/output"):shape(), y:shape()) end -- numpy has no ()
+  numeric.agree(y, file:tensor(case.name .. "/output"), tolerances[dtype])
+  if index then assert.same(file:tensor(case.name .. "/index"):totable(), index:totable()) end
+  if not file:has(case.name .. "/seed") then return end
+  gm.ops.sum(y * file:tensor(case.name .. "/seed", dtype)):backward()
+  for i, x in ipairs(inputs) do
+    numeric.agree(x:grad(), file:tensor(("%s/grad.input.%d"):format(case.name, i)), tolerances[dtype])
+  end
+end
+
+describe("golden", function()
+  local file = read "composed"
+  local before
+  before_each(function() before = gm.default_dtype() end)
+  after_each(function() gm.set_default_dtype(before) end)
+
+  assert(#file.cases > 60)
+  for _, case in ipairs(file.cases) do
+    for _, dtype in ipairs { "f64", "f32" } do
+      it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
+        gm.set_default_dtype(dtype)
+        gm.scope(judge, file, case, dtype)
+      end)
+    end
+  end
+end)

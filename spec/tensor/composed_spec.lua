@@ -1,0 +1,104 @@
+-- Ops that are made of others: what they refuse, their edges, and cut values against whole ones.
+-- ranks: 1 2 4
+local gm = require "ganymede"
+local both = require "spec.layout.both_ways"
+local core = require "ganymede.core"
+local ops = gm.ops
+
+local world, rows = core.world(), both.rows
+local any = both.source(900)
+
+describe("ops made of others, on data ranks:", function()
+  both.in_f64(setup, teardown, function() both.mesh { "data", world } end)
+
+  for _, n in ipairs { 8, 5 } do
+    it(("shapes of %d rows"):format(n), function()
+      both.agree { inputs = { any(n, 3, 4), any(n, 3, 4) }, cuts = { rows, rows }, expect = "data,-",
+        fn = function(x, y)
+          return ops.flatten(x, 2), ops.stack({ x, y }, 2), ops.roll(x, { 1, 2 }, { 2, 3 }),
+            ops.pad(x, { 1, 2, 0, 1 }, { value = 2 }), select(2, ops.chunk(x, 2, 3))
+        end }
+    end)
+    it(("numbers of %d rows"):format(n), function()
+      both.agree { inputs = { any(n, 5) }, cuts = { rows }, expect = "data,-", fn = function(x)
+        return ops.clamp(x, -0.5, 0.5), ops.cumsum(x, 2), ops.var(x, 2), ops.std(x), ops.var(x, 1),
+          (ops.sort(x, 2)), (ops.sort(x, 2, true))
+      end }
+    end)
+    it(("images of %d"):format(n), function()
+      both.agree { inputs = { any(n, 2, 3, 4) }, cuts = { rows }, expect = "data,-,-,-", fn = function(x)
+        return ops.interpolate(x, { size = { 5, 3 } }), ops.interpolate(x, { scale = 1.5, mode = "linear" }),
+          ops.pad(x, { 1, 2, 1, 1 }, { mode = "reflect" }), ops.pad(x, { 3, 0 }, { mode = "replicate" })
+      end }
+    end)
+    it(("one_hot of %d rows"):format(n), function()
+      gm.scope(function()
+        local index = gm.arange(n)
+        local cut = core.redistribute(index, { cuts = { { "data" } } })
+        assert.same(ops.one_hot(index, 9):totable(), ops.one_hot(cut, 9):totable())
+      end)
+    end)
+  end
+end)
+
+if world > 1 then return end
+
+describe("ops made of others", function()
+  local function refused(message, fn)
+    local ok, why = pcall(fn)
+    assert.is_false(ok)
+    assert.matches(message, why)
+  end
+
+  it("refuse what cannot be meant", function()
+    gm.scope(function()
+      local x = gm.ones { 2, 3 }
+      refused("there is no dimension 3 in a tensor of 2", function() ops.flatten(x, 3) end)
+      refused("dimension 1, the last, is before 2, the first", function() ops.flatten(x, 2, 1) end)
+      refused("tensor 2 is %(2%), the first %(2, 3%)", function() ops.stack { x, gm.ones { 2 } } end)
+      refused("pieces is 0", function() ops.chunk(x, 0) end)
+      refused("2 shifts for 1 dimensions", function() ops.roll(x, { 1, 2 }, 1) end)
+      refused("a list of pairs", function() ops.pad(x, { 1 }) end)
+      refused("a list of pairs", function() ops.pad(x, { 1, 1, 1, 1, 1, 1 }) end)
+      refused("dimension 2 has 3 places, too few to reflect 3 in front", function()
+        ops.pad(x, { 3, 0 }, { mode = "reflect" })
+      end)
+      refused("low or high must be given", function() ops.clamp(x) end)
+      refused("low is 2, above high, 1", function() ops.clamp(x, 2, 1) end)
+      refused("1 element less a correction of 1", function() ops.var(gm.ones { 1 }) end)
+      refused("give size or scale, and not both", function() ops.interpolate(gm.ones { 1, 1, 2 }, {}) end)
+      refused("align_corners needs mode", function()
+        ops.interpolate(gm.ones { 1, 1, 2 }, { size = 3, align_corners = true })
+      end)
+      refused("size has 2 numbers for images of 1 dimension", function()
+        ops.interpolate(gm.ones { 1, 1, 2 }, { size = { 3, 3 } })
+      end)
+      refused("scale is 0, should be a number above 0", function()
+        ops.interpolate(gm.ones { 1, 1, 2 }, { scale = 0 })
+      end)
+      refused("one to three dimensions behind", function() ops.interpolate(x, { size = 3 }) end)
+      refused("embedding", function() ops.one_hot(gm.tensor({ 0, 3 }, { dtype = "i64" }), 3) end)
+      refused("embedding", function() ops.one_hot(gm.tensor({ -1 }, { dtype = "i64" }), 3) end)
+    end)
+  end)
+
+  it("have edges", function()
+    gm.scope(function()
+      assert.same({ 7 }, ops.flatten(gm.tensor(7)):totable())
+      assert.same({ 5 }, { select("#", gm.arange(5):chunk(7)) })
+      assert.same({ 3 }, { select("#", gm.arange(5):chunk(3)) })
+      local y, index = gm.tensor({ 2, 0 / 0, 1, 2 }):sort()
+      assert.same({ 2, 0, 3, 1 }, index:totable()) -- NaN last, equals in their order
+      assert.same({ 1, 2, 2 }, y:narrow(1, 1, 3):totable())
+      assert.same({ 1, 0, 3, 2 }, select(2, gm.tensor({ 2, 0 / 0, 1, 2 }):sort(1, true)):totable())
+      assert.is_true(gm.tensor({ 0 / 0 }):clamp(0, 1):item() ~= gm.tensor({ 0 / 0 }):clamp(0, 1):item())
+    end)
+  end)
+
+  it("cumsum rounds as a tree does", function()
+    gm.scope(function()
+      local y = gm.full({ 4096 }, 0.1, { dtype = "f32" }):cumsum()
+      assert.is_true(math.abs(y:get(4096) - 409.6) < 4e-4) -- one after the other it would be off by 0.02
+    end)
+  end)
+end)
