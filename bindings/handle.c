@@ -326,6 +326,14 @@ static void read_gm_box(lua_State *L, const char *name, gm_box *out)
         luaL_error(L, "attribute '%s': shape and offset differ in length", name);
     lua_settop(L, at);
 }
+/* A list of numbers; what it leaves out stays. */
+static void read_gm_sizes(lua_State *L, const char *name, gm_sizes *out)
+{
+    int64_t list[GM_MAX_DIMS];
+    int     at = lua_gettop(L), n = lua_istable(L, at) ? gm_check_shape(L, at, list) : GM_MAX_DIMS;
+    if (n > GM_SPACE) luaL_error(L, "attribute '%s' should be a list of at most %d numbers", name, GM_SPACE);
+    for (int d = 0; d < n; d++) out->at[d] = list[d];
+}
 #define read_bool  read_flag
 #define read__Bool read_flag
 

@@ -18,7 +18,7 @@ static int open_core(lua_State *L)
 {
     static int (*const parts[])(lua_State *) = {
         gm_open_signatures, gm_open_handles,    gm_open_tensor,   gm_open_in_place,  gm_open_ops,
-        gm_open_views,      gm_open_few_bits,   gm_open_autograd, gm_open_optim,     gm_open_step_control,
+        gm_open_views,      gm_open_few_bits,   gm_open_convolution, gm_open_autograd, gm_open_optim,     gm_open_step_control,
         gm_open_rank,       gm_open_run_op,     gm_open_json,     gm_open_control,   gm_open_terminal,
         gm_open_data,       gm_open_checkpoint, gm_open_launch,   gm_open_layout,    gm_open_comm,
         gm_open_traffic,    gm_open_collective, gm_open_sharded,  gm_open_parameter, gm_open_experts,

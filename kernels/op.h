@@ -45,6 +45,13 @@ typedef struct gm_box {
     int64_t offset[GM_MAX_DIMS]; /* of the block's first element */
 } gm_box;
 
+/* A number for each of up to three dimensions of space. GM_SIZES: all alike. */
+#define GM_SPACE 3
+typedef struct gm_sizes {
+    int64_t at[GM_SPACE];
+} gm_sizes;
+#define GM_SIZES(v) {{v, v, v}}
+
 typedef struct gm_attrs {
 #define GM_ATTR(type, name, initial, text) type name;
 #include "attrs.def"

@@ -82,7 +82,10 @@ local tensor = {
 
 local ops = merged {
   all("write gm.ops.attention(q, k, v, { causal = ... })", "scaled_dot_product_attention"),
-  all("there is no convolution; gm.ops.patchify cuts images into patches", "conv1d conv2d conv3d unfold"),
+  all("write gm.ops.convolution(x, w, b, { stride = ..., padding = ... })", "conv1d conv2d conv3d"),
+  all("write gm.ops.transposed_convolution(x, w, b, { stride = ..., padding = ... })",
+    "conv_transpose1d conv_transpose2d conv_transpose3d"),
+  all("write gm.ops.patchify, which cuts images into patches", "unfold"),
   all("there is no pooling; write t:reshape(...) and t:mean(d)", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
   all("write (a - b):square():mean()", "mse_loss"), all("write (a - b):abs():mean()", "l1_loss"),
   all("write gm.ops.cross_entropy(logits, target), which takes logits", "nll_loss"),
@@ -116,7 +119,6 @@ local gm = merged {
 }
 
 local nn = merged {
-  all("there is no convolution; PatchEmbedding cuts images into patches", "Conv1d Conv2d Conv3d ConvTranspose2d"),
   all("there are LayerNorm and RMSNorm", "BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm2d SyncBatchNorm"),
   all("there are no recurrent layers; TransformerBlock is there", "RNN LSTM GRU"),
   all("there is no pooling; nn.Lambda(function(x) return x:mean(2) end) is a layer",
