@@ -8,8 +8,9 @@ static void check_length(lua_State *L, int arg, const char *name, int space)
 {
     int n = (int)lua_objlen(L, -1);
     if (n != space)
-        gm_bad_argument(L, arg, lua_pushfstring(L, "%s has %d numbers, and the tensor has %d dimension%s of space",
-                                                name, n, space, space == 1 ? "" : "s"));
+        gm_bad_argument(L, arg,
+                        lua_pushfstring(L, "%s has %d numbers, and the tensor has %d dimension%s of space", name, n,
+                                        space, space == 1 ? "" : "s"));
 }
 
 static int64_t whole_number(lua_State *L, int arg, const char *name)
@@ -74,14 +75,14 @@ static int convolve(lua_State *L)
     return gm_apply_one(L, op, 3, in, &a);
 }
 
-#define OPTIONS                                                                                                    \
-    {"stride", "integer|table", "1", "[1,inf)", "how far apart the places of the kernel are"},                     \
-        {"padding", "integer|table", "0", "[0,inf)",                                                               \
-         "zeros around each dimension: a number, or a list with a number or { in front, behind } for each"},       \
-        {"dilation", "integer|table", "1", "[1,inf)", "how far apart the elements that a kernel reads are"},       \
-        {"groups", "integer", "1", "[1,inf)", "channels are so many groups, each with outputs of its own"},        \
-    {                                                                                                              \
-        "activation", "string", "none", NULL, "the activation, applied in the kernel: relu, gelu, ..., as linear"  \
+#define OPTIONS                                                                                                   \
+    {"stride", "integer|table", "1", "[1,inf)", "how far apart the places of the kernel are"},                    \
+        {"padding", "integer|table", "0", "[0,inf)",                                                              \
+         "zeros around each dimension: a number, or a list with a number or { in front, behind } for each"},      \
+        {"dilation", "integer|table", "1", "[1,inf)", "how far apart the elements that a kernel reads are"},      \
+        {"groups", "integer", "1", "[1,inf)", "channels are so many groups, each with outputs of its own"},       \
+    {                                                                                                             \
+        "activation", "string", "none", NULL, "the activation, applied in the kernel: relu, gelu, ..., as linear" \
     }
 
 static const gm_lua_option options[] = {OPTIONS, GM_LAST_OPTION};

@@ -34,8 +34,8 @@ static gm_status expect_space(const gm_call *call, const gm_tensor *x, int *spac
     GM_TRY(expect_sizes(call, "padding in front", &at->pad_low, n, 0));
     GM_TRY(expect_sizes(call, "padding behind", &at->pad_high, n, 0));
     GM_TRY(expect_sizes(call, "output_padding", &at->output_padding, n, 0));
-    if (at->groups < 1) return GM_FAIL(GM_EINVAL, "%s: groups is %" PRId64 ", should be at least 1", called(call),
-                                       at->groups);
+    if (at->groups < 1)
+        return GM_FAIL(GM_EINVAL, "%s: groups is %" PRId64 ", should be at least 1", called(call), at->groups);
     return GM_OK;
 }
 
@@ -135,8 +135,7 @@ gm_status gm_infer_convolution_weight_grad(const gm_call *call, gm_spec *spec)
     int64_t          shape[GM_MAX_DIMS] = {x->shape[0], g->ndim > 1 ? g->shape[1] : 0};
     GM_TRY(expect_space(call, g, &space));
     GM_TRY(expect_sizes(call, "kernel", &at->kernel, space, 0));
-    if (x->ndim != g->ndim)
-        return GM_FAIL(GM_ESHAPE, "%s: x is %s beside g %s", called(call), GM_SHOW(x), GM_SHOW(g));
+    if (x->ndim != g->ndim) return GM_FAIL(GM_ESHAPE, "%s: x is %s beside g %s", called(call), GM_SHOW(x), GM_SHOW(g));
     GM_TRY(expect_groups(call, "channels", x->shape[1]));
     GM_TRY(expect_groups(call, "outputs", g->shape[1]));
     for (int d = 0; d < space; d++) {

@@ -9,9 +9,9 @@
  * phase of its results, with the places of the kernel that fall on it. Where a group has few channels (depthwise), what
  * is packed would be read once or twice, and rows of results are summed up directly.
  *
- * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors are
- * copied. How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c the
- * ops. Part of cpu.c. */
+ * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors
+ * are copied. How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
+ * the ops. Part of cpu.c. */
 
 #define CONV_PLANES ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
 #define CONV_PLACES 2048               /* results of these images at least */
@@ -298,8 +298,8 @@ static void conv_run_product(gm_device *dev, conv_product *w, void *scratch, siz
         return;
     }
     int64_t rows = w->images * w->groups * w->m * w->q[0] * w->q[1];
-    cpu_parallel(dev, rows, w->q[2] * (w->k + 1) * (int64_t)gm_dtype_size(w->dtype), CONV_JOB(w->dtype, conv_direct_part),
-                 w);
+    cpu_parallel(dev, rows, w->q[2] * (w->k + 1) * (int64_t)gm_dtype_size(w->dtype),
+                 CONV_JOB(w->dtype, conv_direct_part), w);
 }
 
 #include "convolution_ops.c"

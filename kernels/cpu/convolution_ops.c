@@ -152,7 +152,7 @@ typedef struct conv_back {
     conv_call  *c;
     conv_shape  s;
     conv_fill   fill;
-    bool        even; /* the stride is 1: results are written where they belong */
+    bool        even;           /* the stride is 1: results are written where they belong */
     int64_t     n_phases, most; /* most: results of an image in the largest phase */
     conv_phase *phases;
     void       *part, *scratch;
@@ -329,7 +329,8 @@ static gm_status conv_weights(conv_call *c, const gm_attrs *at, const conv_shape
 {
     conv_fill    fill = conv_fill_of(s);
     bool         plain = conv_is_plain(&fill);
-    int64_t      size = (int64_t)gm_dtype_size(c->dtype), channels = s->groups * s->channels, places = conv_volume(s->t);
+    int64_t      size = (int64_t)gm_dtype_size(c->dtype), places = conv_volume(s->t);
+    int64_t      channels = s->groups * s->channels;
     int64_t      outputs = s->groups * s->outputs, image = channels * conv_plane_of(&fill) * size;
     int64_t      together = conv_together(s->images, image, places);
     conv_product p = conv_product_of(s, &fill, c->dtype, together);

@@ -75,7 +75,7 @@ typedef struct gemm gemm;
 /* Column j of b from p to p + k, of which b has another form: becomes numbers of the element type at `to`, which has
  * room for GEMM_DEPTH of them. */
 typedef void (*gemm_widen)(const gemm *g, int64_t j, int64_t p, int64_t k, void *to);
-/* Packs the panel of columns j .. j + width of b, from p to p + k, where b is not a matrix in memory (convolution.c). */
+/* Packs the panel of columns j .. j + width of b, from p to p + k, where b is no matrix in memory (convolution.c). */
 typedef void (*gemm_panel)(const gemm *g, void *to, int64_t j, int64_t width, int64_t p, int64_t k);
 
 struct gemm {

@@ -5,7 +5,9 @@ local numeric = require "spec.support.numeric"
 
 local ops = gm.ops
 
-local function uniform(seed, ...) return gm.uniform({ ... }, { low = -1, high = 1, seed = seed }):requires_grad(true) end
+local function uniform(seed, ...)
+  return gm.uniform({ ... }, { low = -1, high = 1, seed = seed }):requires_grad(true)
+end
 
 -- A chain of both ops, with activations: leaves of weights and biases first, x last.
 local function chain()
@@ -52,10 +54,10 @@ describe("convolutions", function()
     pass(nil)
     local first = numeric.flat(w:grad())
     pass(b)
-    local both, once = gradients { w, b }, nil
+    local both = gradients { w, b }
     core.zero_grad { w, b }
     pass(b)
-    once = gradients { w, b }
+    local once = gradients { w, b }
     for i, v in ipairs(first) do once[1][i] = once[1][i] + v end
     for i = 1, 2 do numeric.agree(both[i], once[i], 1e-14) end
   end))

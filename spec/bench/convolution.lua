@@ -40,7 +40,9 @@ local function conv(what, n, c, h, w, out, kernel, stride, padding, groups, time
                   output_padding = what == "input" and { over(h), over(w) } or nil }
   local op, inputs, outputs = "convolution", { n = 3, t.x, t.w, t.b }, { n = 2, t.y }
   if what == "input" then op, inputs, outputs = "transposed_convolution", { n = 3, t.y, t.w }, { n = 2, t.dx } end
-  if what == "weight" then op, inputs, outputs = "convolution_weight_grad", { n = 2, t.y, t.x }, { n = 2, t.dw, t.db } end
+  if what == "weight" then
+    op, inputs, outputs = "convolution_weight_grad", { n = 2, t.y, t.x }, { n = 2, t.dw, t.db }
+  end
   return timed(times, function() core.run_op("cpu", op, inputs, outputs, attrs) end)
 end
 

@@ -2,12 +2,12 @@
 
     python3 spec/bench/convolution.py           THREADS=n for another number than 2; SHAPES=32 or 224 for one half
 
-Needs a Python with torch, and a built tree (GANYMEDE_BIN names the program). f32; the convolutions of ResNet-18 on images
-of 32 x 32 (batch 32) and 224 x 224 (batch 4), and a depthwise one: forward with a bias, gradient of the input, gradient
-of the weights and the bias. The floor of a convolution is the time of our product of the same m, n, k (out, results,
-channels by places of the kernel), or the bytes of x, w and y at the rate of memory; printed: GFLOP/s, the share of that
-product's rate, and the median of the paired ratios of time to PyTorch: above 1 ours is faster. On a shared machine
-believe the ratios only."""
+Needs a Python with torch, and a built tree (GANYMEDE_BIN names the program). f32; the convolutions of ResNet-18 on
+images of 32 x 32 (batch 32) and 224 x 224 (batch 4), and a depthwise one: forward with a bias, gradient of the input,
+gradient of the weights and the bias. The floor of a convolution is the time of our product of the same m, n, k (out,
+results, channels by places of the kernel), or the bytes of x, w and y at the rate of memory. Printed: GFLOP/s, the
+share of that product's rate, and the median of the paired ratios of time to PyTorch: above 1 ours is faster. On a
+shared machine believe the ratios only."""
 import os
 import statistics
 import subprocess

@@ -1,5 +1,6 @@
--- Convolutions, transposed ones and the gradient of their weights on every table against the plain loops: random settings
--- of 1 to 3 dimensions, odd sizes, strides beyond kernels, padding of one side only, dilation, groups, no samples.
+-- Convolutions, transposed ones and the gradient of their weights on every table against the plain loops: random
+-- settings of 1 to 3 dimensions, odd sizes, strides beyond kernels, padding of one side only, dilation, groups, no
+-- samples.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
@@ -111,8 +112,8 @@ describe("kernels", function()
     end)
   end
 
-  -- Blocks of the product: more than GEMM_DEPTH terms, more than one sliver and panel, panels across images; few results
-  -- beside many outputs, where b is what stays packed; images that are taken together, and more than one time.
+  -- Blocks of the product: more than GEMM_DEPTH terms, more than one sliver and panel, panels across images; few
+  -- results beside many outputs, where b is what stays packed; images that are taken together, and more than one time.
   for _, s in ipairs {
     { x = { 3, 33, 7, 9 }, w = { 35, 33, 3, 3 }, y = { 3, 35, 7, 9 }, kernel = { 3, 3 },
       attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 1, 1 }, pad_high = { 1, 1 } } },
@@ -136,7 +137,8 @@ describe("kernels", function()
       local given = support.given({ 1 }, "f32")
       support.refuses(op, inputs, { given, given }, attrs, message)
     end
-    refuses("convolution", { { 2, 3 }, { 4, 3 } }, {}, "x is %(2, 3%), should be %(batch, channels, ...%) with 1, 2 or 3")
+    refuses("convolution", { { 2, 3 }, { 4, 3 } }, {},
+      "x is %(2, 3%), should be %(batch, channels, ...%) with 1, 2 or 3")
     refuses("convolution", { { 2, 3, 5 }, { 4, 2, 3 } }, {},
       "w is %(4, 2, 3%) beside x %(2, 3, 5%) and groups = 1; should be %(outputs, channels / groups, ...%)")
     refuses("convolution", { { 2, 3, 5 }, { 4, 3, 6 } }, {},

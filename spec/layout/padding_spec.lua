@@ -155,7 +155,8 @@ end)
 
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
-for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad convolution_weight_grad
+for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
+  convolution_weight_grad
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count
   experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter

@@ -69,7 +69,7 @@ return {
     find = [[d == 1 ? c->in[1]->shape[1] / c->attrs->groups :]],
     replace = [[d == 1 ? c->in[1]->shape[1] :]],
     breaks = "the cost of the gradient of weights counts the products of all groups for each",
-    test = "unit cost_on_meta",
+    test = "unit convolution_cost",
   },
   {
     name = "1410-convolution-slope", file = "host/autograd/convolution.c",

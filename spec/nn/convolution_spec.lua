@@ -40,7 +40,10 @@ describe("convolution layers", function()
     local function conv(more)
       local opt = { in_channels = 4, out_channels = 6, kernel_size = 3 }
       for k, v in pairs(more) do opt[k] = v end
-      return function() return nn.Conv2d(opt) end
+      return function()
+        local layer = nn.Conv2d(opt)
+        return layer
+      end
     end
     fails("Conv2d: in_channels = 4 cannot be divided into 3 groups", conv { groups = 3 })
     fails("Conv2d: out_channels = 6 cannot be divided into 4 groups", conv { groups = 4 })
@@ -52,8 +55,11 @@ describe("convolution layers", function()
     fails("option 'padding' must be.*got %-1", conv { padding = -1 })
     fails("has no option 'kernel' %(did you mean 'kernel_size'%?%)", conv { kernel = 3 })
     fails("has no option 'output_padding'", conv { output_padding = 1 })
-    local _, message = pcall(conv { groups = 3 })
-    assert.is_truthy(message:find "convolution_spec.lua:%d+: ", message)
+    for _, wrong in ipairs { { groups = 3 }, { stride = { 1 } }, { kernel_size = { 1, 0 } }, { padding = "full" },
+      { padding = { 1, -1 } }, { padding = { { 1 }, 0 } } } do
+      local _, message = pcall(conv(wrong))
+      assert.is_truthy(message:find "convolution_spec.lua:%d+: Conv2d: ", message)
+    end
   end)
 
   it("refuse inputs of other shapes", function()

@@ -1,8 +1,9 @@
--- Convolutions train on every mesh as on one rank: data, ZeRO, recomputation, stages, channels cut in 1D, other modes.
+-- Convolutions train on every mesh as on one rank: data, ZeRO, recomputation, stages, channels cut in 1D, other
+-- modes.
 --
--- 7 channels between the first two and 5 behind the last divide by no mesh; the 6 groups of the third are shared by 2 ranks
--- and whole on 4. Only the order of sums differs: in f64 6 steps agree to 1e-12. SGD, which a gradient of the wrong size
--- cannot pass.
+-- 7 channels between the first two and 5 behind the last divide by no mesh; the 6 groups of the third are shared by 2
+-- ranks and whole on 4. Only the order of sums differs: in f64 6 steps agree to 1e-12. SGD, which a gradient of the
+-- wrong size cannot pass.
 -- sanitizers: no, numbers of several ranks are compared; spec/layout/padding_spec.lua looks at the same code
 local job = require "spec.parallel.job"
 
@@ -35,7 +36,7 @@ local function tensor(mode, size) return ("parallel={tensor={size=%d,mode='%s'}}
 
 local meshes = {
   { "data 3", 3, {} },
-  { "data 2, ZeRO 3, recomputed", 2, { "zero={stage=3,whole_below=0}", "recompute=block" } },
+  { "data 2, ZeRO 3, recomputed", 2, { "zero={stage=3,whole_below=0}", "recompute={'2','4'}" } },
   { "two stages, data 2", 4, { "parallel={pipeline=2,data=2}", "num_microbatches=2" } },
   { "1d on 2", 2, { tensor("1d", 2) } },
   { "1d on 4", 4, { tensor("1d", 4) } },

@@ -1,6 +1,6 @@
-/* convolution.c - layouts of convolutions. Cuts of samples and of output channels pass through. Input channels may be cut
- * alike in x and w, and then each rank has a term. With groups, each rank that shares channels has whole groups: those
- * channels of x, w and y that belong together. Space and kernels are whole. */
+/* convolution.c - layouts of convolutions. Cuts of samples and of output channels pass through. Input channels may be
+ * cut alike in x and w, and then each rank has a term. With groups, each rank that shares channels has whole groups:
+ * those channels of x, w and y that belong together. Space and kernels are whole. */
 #include "family.h"
 
 static gm_status whole_space(gm_rule_call *c)

@@ -43,13 +43,14 @@ end
 
 local of_convolution = with {
   padding = { type = { "integer", "table", "string" }, min = 0, default = 0,
-    doc = "zeros around x: a number, a list with a number or { in front, behind } for each dimension, \"same\": as many "
-      .. "as y then has the size of x, or \"valid\": none" },
+    doc = "zeros around x: a number, a list with a number or { in front, behind } for each dimension, \"same\": so "
+      .. "many that y has the size of x, or \"valid\": none" },
 }
 
 local of_transposed = with {
   padding = { type = each, min = 0, default = 0,
-    doc = "what is cut off y on both sides: a number, or a list with a number or { in front, behind } for each dimension" },
+    doc = "what is cut off y on both sides: a number, or a list with a number or { in front, behind } for each "
+      .. "dimension" },
   output_padding = { type = each, min = 0, default = 0, doc = "how much longer y is; less than the stride" },
 }
 

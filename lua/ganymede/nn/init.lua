@@ -36,7 +36,9 @@ nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention wher
 nn.PipelineSharedModuleWrapper = require "ganymede.nn.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
-for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end
+for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "three_d", "names" } do
+  require("ganymede.nn.tensor_parallel." .. file)
+end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
 
 return require("ganymede.base.missing").guard("nn", nn)

@@ -62,7 +62,7 @@ gm_status cuda_convolution_weight_grad(gm_device *dev, const gm_call *call)
     char                name[GM_CUDA_NAME];
     const gm_tensor    *g = call->in[0], *dw = call->out[0], *db = call->out[1];
     gm_convolution_args a = arguments(call->attrs, call->in[1], dw, g, db);
-    gm_cuda_grid        grid = {.x = gm_tensor_numel(dw), .block = GM_CONVOLUTION_THREADS, .shared = 32 * sizeof(double)};
+    gm_cuda_grid grid = {.x = gm_tensor_numel(dw), .block = GM_CONVOLUTION_THREADS, .shared = 32 * sizeof(double)};
     say_slow(dev);
     GM_TRY(GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_weight_grad", g->dtype), grid, a));
     grid.x = g->shape[1];

@@ -41,8 +41,7 @@ GM_DEVICE void gm_convolution_kernel(const gm_convolution_view &w, int64_t j, in
 
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution(const gm_convolution_args a)
 {
-    GM_GRID_LOOP(i, a.n)
-    {
+    GM_GRID_LOOP(i, a.n) {
         int64_t p[5], x[5], k[5];
         R       sum = 0;
         gm_convolution_at(a.y, i, p);
@@ -68,8 +67,7 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution(const gm_
 
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_transposed_convolution(const gm_convolution_args a)
 {
-    GM_GRID_LOOP(i, a.n)
-    {
+    GM_GRID_LOOP(i, a.n) {
         int64_t p[5], x[5], k[5];
         R       sum = 0;
         gm_convolution_at(a.y, i, p);

@@ -1,8 +1,8 @@
 --- Convolutions in 1D tensor parallelism: the axis `tensor` cuts channels, as it cuts the width of Linears (one_d).
 --
 -- In a pair the first ("column") is cut over its output channels and returns an activation whose channels are cut. The
--- second ("row") is cut over its input channels, and its results are summed over the ranks. A single one is cut over its
--- output channels, which are then gathered, or is whole on every rank ("whole"). With groups, the ranks share the
+-- second ("row") is cut over its input channels, and its results are summed over the ranks. A single one is cut over
+-- its output channels, which are then gathered, or is whole on every rank ("whole"). With groups, the ranks share the
 -- groups, if their number divides that of the groups; else the layer is whole on every rank.
 -- @module ganymede.nn.tensor_parallel.one_d_convolution
 local convolution = require "ganymede.nn.convolution"
