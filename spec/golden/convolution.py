@@ -25,7 +25,7 @@ def convolutions():
     case("conv1d", "Conv1d", dict(in_channels=3, out_channels=4, kernel_size=3), (2, 3, 9))
     case("conv1d.stride", "Conv1d", dict(in_channels=4, out_channels=6, kernel_size=2, stride=3, padding=1, groups=2),
          (2, 4, 11), "gelu")
-    case("conv1d.same", "Conv1d", dict(in_channels=2, out_channels=3, kernel_size=4, padding="same", dilation=2),
+    case("conv1d.same", "Conv1d", dict(in_channels=2, out_channels=3, kernel_size=4, padding="same", dilation=3),
          (2, 2, 13))
     case("conv2d", "Conv2d", dict(in_channels=3, out_channels=5, kernel_size=3, padding=1), (2, 3, 7, 6), "relu")
     case("conv2d.uneven", "Conv2d", dict(in_channels=2, out_channels=3, kernel_size=[3, 2], stride=[2, 1],

@@ -74,7 +74,7 @@ return {
   {
     name = "1410-convolution-slope", file = "host/autograd/convolution.c",
     find = [[return in[0] ? gm_work_run(gm_backward_work(b), GM_OP_unary_grad, 2, in, &a) : g;]],
-    replace = [[return g;]],
+    replace = [[return in[0] && a.function > GM_FN_tanh ? NULL : g;]],
     breaks = "the gradient of a convolution leaves out its activation",
     test = "spec/nn/gradients_spec.lua -f Conv",
   },
@@ -128,11 +128,10 @@ return {
     test = "spec/kernels/convolution_spec.lua",
   },
   {
-    name = "1418-convolution-halves", file = "host/autograd/convolution.c",
-    find = [[    if (gm_backward_wants(b, 2)) bias_gradient(b, dpre);
-    gm_linear_rule_keep(b, dpre);]],
-    replace = [[    if (gm_backward_wants(b, 2)) bias_gradient(b, dpre);]],
-    breaks = "in two halves the second one of a transposed convolution takes the gradient before the activation",
+    name = "1418-convolution-bias-alone", file = "host/autograd/convolution.c",
+    find = [[gm_work_sum(gm_backward_work(b), g, all & ~2u, false, NULL)]],
+    replace = [[gm_work_sum(gm_backward_work(b), g, all & ~1u, false, NULL)]],
+    breaks = "the gradient of a bias alone is summed over the channels",
     test = "spec/autograd/convolution_spec.lua",
   },
   {

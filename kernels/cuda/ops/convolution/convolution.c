@@ -1,5 +1,7 @@
-/* convolution.c - convolutions of 1, 2 and 3 dimensions (convolution.cu). */
-#include "../../runtime/cuda.h"
+/* convolution.c - convolutions of 1, 2 and 3 dimensions: by cuDNN where it takes them (dnn.h), else by the kernels of
+ * convolution.cu. What follows a product of cuDNN, the bias and the activation, is a kernel of ours; the product is
+ * rounded to 16 bits before. */
+#include "../../dnn/dnn.h"
 #include "convolution_args.h"
 
 static gm_convolution_view view_of(const gm_tensor *t)
@@ -36,7 +38,19 @@ static gm_convolution_args arguments(const gm_attrs *at, const gm_tensor *x, con
 
 static void say_slow(gm_device *dev)
 {
-    gm_device_note(dev, "convolutions run on our own kernels, many times slower than products on tensor cores");
+    gm_device_note(dev,
+                   "some convolutions run on our own kernels, many times slower than cuDNN's, which takes those of 16 "
+                   "bits over 1 or 2 dimensions whose groups have multiples of 8 channels");
+}
+
+/* The product by cuDNN, then bias and activation. */
+static gm_status by_library(gm_device *dev, const gm_call *call, const gm_convolution_args *a, bool *served)
+{
+    char name[GM_CUDA_NAME];
+    GM_TRY(gm_dnn_convolve_call(dev, call, served));
+    if (!*served || (!a->b && !a->pre.data && !a->function)) return GM_OK;
+    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_finish", call->out[0]->dtype),
+                     gm_cuda_over(dev, a->n, 1, 256), *a);
 }
 
 static gm_status each_result(gm_device *dev, const gm_call *call, const char *kernel)
@@ -44,9 +58,12 @@ static gm_status each_result(gm_device *dev, const gm_call *call, const char *ke
     char                name[GM_CUDA_NAME];
     const gm_tensor    *x = call->in[0], *y = call->out[0];
     gm_convolution_args a = arguments(call->attrs, x, call->in[1], y, call->in[2]);
-    say_slow(dev);
+    bool                served = false;
     a.pre = view_of(call->out[1]);
     a.n = gm_tensor_numel(y);
+    if (a.n) GM_TRY(by_library(dev, call, &a, &served));
+    if (served) return GM_OK;
+    say_slow(dev);
     return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), gm_cuda_over(dev, a.n, 1, 256), a);
 }
 
@@ -63,8 +80,12 @@ gm_status cuda_convolution_weight_grad(gm_device *dev, const gm_call *call)
     const gm_tensor    *g = call->in[0], *dw = call->out[0], *db = call->out[1];
     gm_convolution_args a = arguments(call->attrs, call->in[1], dw, g, db);
     gm_cuda_grid grid = {.x = gm_tensor_numel(dw), .block = GM_CONVOLUTION_THREADS, .shared = 32 * sizeof(double)};
-    say_slow(dev);
-    GM_TRY(GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_weight_grad", g->dtype), grid, a));
+    bool         served = false;
+    GM_TRY(gm_dnn_convolve_call(dev, call, &served));
+    if (!served) {
+        say_slow(dev);
+        GM_TRY(GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_weight_grad", g->dtype), grid, a));
+    }
     grid.x = g->shape[1];
     if (!db) return GM_OK;
     return GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_bias_grad", g->dtype), grid, a);

@@ -1,6 +1,7 @@
-/* convolution.cu - convolutions of 1, 2 and 3 dimensions: a thread has a result and sums up what it reads; of the
- * gradient of weights, a block has an element and sums up over samples and places. These kernels take every call, and
- * read each element as often as the kernel has places: they are many times slower than products on tensor cores. */
+/* convolution.cu - convolutions of 1, 2 and 3 dimensions where cuDNN does not compute them: a thread has a result and
+ * sums up what it reads; of the gradient of weights, a block has an element and sums up over samples and places. These
+ * kernels take every call, and read each element as often as the kernel has places: they are many times slower than
+ * products on tensor cores. */
 #include "../../common/dtype.cuh"
 #include "../../common/functions.cuh"
 #include "convolution_args.h"
@@ -138,7 +139,18 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution_bias_grad
     *db = gm_put<T>(sum + (a.accumulate ? gm_get(*db) : (R)0));
 }
 
+/* Bias and activation after a product by cuDNN, which y holds. */
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution_finish(const gm_convolution_args a)
+{
+    GM_GRID_LOOP(i, a.n) {
+        int64_t p[5];
+        gm_convolution_at(a.y, i, p);
+        gm_convolution_end<T>(a, p, (R)gm_get(*gm_convolution_place<T>(a.y, p)));
+    }
+}
+
 GM_KERNELS(gm_convolution, gm_convolution_args)
+GM_KERNELS(gm_convolution_finish, gm_convolution_args)
 GM_KERNELS(gm_transposed_convolution, gm_convolution_args)
 GM_KERNELS(gm_convolution_weight_grad, gm_convolution_args)
 GM_KERNELS(gm_convolution_bias_grad, gm_convolution_args)
