@@ -23,12 +23,26 @@ template <class T> GM_DEVICE T *gm_convolution_place(const gm_convolution_view &
     return (T *)v.data + offset;
 }
 
+/* f(x) of what gm_function_is_activation allows, by number. */
+template <class R> GM_DEVICE R gm_convolution_function(int function, R x)
+{
+    switch (function) {
+    case GM_FN_relu: return gm_fn_relu(x, (R)0);
+    case GM_FN_gelu: return gm_fn_gelu(x, (R)0);
+    case GM_FN_gelu_tanh: return gm_fn_gelu_tanh(x, (R)0);
+    case GM_FN_silu: return gm_fn_silu(x, (R)0);
+    case GM_FN_sigmoid: return gm_fn_sigmoid(x, (R)0);
+    case GM_FN_tanh: return gm_fn_tanh(x, (R)0);
+    }
+    return x;
+}
+
 template <class T, class R = gm_real<T>>
 GM_DEVICE void gm_convolution_end(const gm_convolution_args &a, const int64_t *p, R sum)
 {
     if (a.b) sum += (R)gm_get(((const T *)a.b)[p[1] * a.b_stride]);
     if (a.pre.data) *gm_convolution_place<T>(a.pre, p) = gm_put<T>(sum);
-    if (a.function) sum = gm_unary_of(a.function, sum, (R)0);
+    sum = gm_convolution_function(a.function, sum);
     *gm_convolution_place<T>(a.y, p) = gm_put<T>(sum);
 }
 
