@@ -84,6 +84,7 @@ static bool in_range(const char *range, double v)
 static bool is_option_value(lua_State *L, const gm_lua_option *o)
 {
     int type = lua_type(L, -1);
+    if (type == LUA_TTABLE) return strstr(o->type, "|table") != NULL;
     switch (*o->type) {
     case 'n': return type == LUA_TNUMBER && in_range(o->range, lua_tonumber(L, -1));
     case 'i': {

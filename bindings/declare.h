@@ -17,7 +17,7 @@
 /* One option of a function. */
 typedef struct {
     const char *name;
-    const char *type;    /* number integer string boolean tensor */
+    const char *type;    /* number integer string boolean tensor; "integer|table": a number or a list of them */
     const char *initial; /* its default, in words */
     const char *range;   /* of a number, as an interval: "[0,1)", "(0,inf)"; NULL: any finite number */
     const char *doc;     /* one sentence */

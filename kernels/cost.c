@@ -68,6 +68,26 @@ static double flops_linear_quantized(const gm_call *c)
 static double flops_linear_weight_grad(const gm_call *c) { return weight_product(c) + (c->out[1] ? first_in(c) : 0); }
 static double flops_linear_input_grad(const gm_call *c) { return weight_product(c) + 2 * first_out(c); }
 
+/* of each element of the side of the kernel's places, out or in, the products with a row of w */
+static double convolution_product(const gm_call *c)
+{
+    bool             of_weight = c->op == GM_OP_convolution_weight_grad;
+    const gm_tensor *w = of_weight ? c->out[0] : c->in[1];
+    double           n = c->op == GM_OP_convolution ? first_out(c) : first_in(c);
+    for (int d = 1; d < c->in[0]->ndim; d++)
+        n *= (double)(w ? w->shape[d] : d == 1 ? c->in[1]->shape[1] / c->attrs->groups : c->attrs->kernel.at[d - 2]);
+    return 2 * n;
+}
+static double flops_convolution(const gm_call *c)
+{
+    return convolution_product(c) + first_out(c) * ((c->in[2] ? 1 : 0) + (c->attrs->function ? 1 : 0));
+}
+static double flops_transposed_convolution(const gm_call *c) { return flops_convolution(c); }
+static double flops_convolution_weight_grad(const gm_call *c)
+{
+    return convolution_product(c) + (c->out[1] ? first_in(c) : 0);
+}
+
 static double flops_layer_norm(const gm_call *c) { return 8 * first_in(c); }
 static double flops_layer_norm_grad(const gm_call *c) { return 14 * first_in(c); }
 static double flops_rms_norm(const gm_call *c) { return 5 * first_in(c); }
@@ -220,6 +240,9 @@ double gm_cost_products(const gm_call *call)
     case GM_OP_linear_quantized: return quantized_product(call);
     case GM_OP_linear_weight_grad:
     case GM_OP_linear_input_grad: return weight_product(call);
+    case GM_OP_convolution:
+    case GM_OP_transposed_convolution:
+    case GM_OP_convolution_weight_grad: return convolution_product(call);
     case GM_OP_matmul:
     case GM_OP_attention:
     case GM_OP_attention_paged:

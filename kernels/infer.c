@@ -4,8 +4,8 @@
  * dtypes (gm_content): `index`, `target` and `segment` are i32 or i64, `condition`, `key_mask` and `codes` are
  * u8, integers such as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one
  * call have one dtype; if this is bf16 or f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The
- * multi-tensor ops check each group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_few_bits.c,
- * infer_experts.c, infer_pages.c, infer_pooling.c and infer_rest.c. */
+ * multi-tensor ops check each group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_convolution.c,
+ * infer_few_bits.c, infer_experts.c, infer_pages.c, infer_pooling.c and infer_rest.c. */
 #include "infer.h"
 
 #include <inttypes.h>

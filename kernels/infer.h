@@ -41,6 +41,8 @@ gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape, boo
 gm_status gm_broadcast(const gm_call *call, const gm_tensor *t, int *ndim, int64_t *shape);
 
 bool gm_function_is_activation(gm_function f); /* linear can apply it in its kernel */
+/* GM_EINVAL unless attrs.function is an activation or none. */
+gm_status gm_expect_activation(const gm_call *call);
 
 /* Checks the outputs of a call that is about to run: the required ones are there, each is as its spec says, and none
  * repeats elements. So no kernel writes past an end, or twice to one place. */

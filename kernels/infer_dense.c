@@ -36,7 +36,7 @@ gm_status gm_infer_matmul(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
-static gm_status expect_activation(const gm_call *call)
+gm_status gm_expect_activation(const gm_call *call)
 {
     gm_function f = call->attrs->function;
     if (f == GM_FN_none || gm_function_is_activation(f)) return GM_OK;
@@ -48,7 +48,7 @@ static gm_status expect_activation(const gm_call *call)
 gm_status gm_infer_linear(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *x = call->in[0], *w = call->in[1];
-    GM_TRY(expect_activation(call));
+    GM_TRY(gm_expect_activation(call));
     GM_TRY(gm_expect_ndim(call, "x", x, 1));
     if (w->ndim != 2) return GM_FAIL(GM_ESHAPE, "linear: w is %s, should be (out, in)", GM_SHOW(w));
     if (x->shape[x->ndim - 1] != w->shape[1])
@@ -65,7 +65,7 @@ gm_status gm_infer_linear(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_bias_activation_grad(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *g = call->in[0], *pre = call->in[1];
-    GM_TRY(expect_activation(call));
+    GM_TRY(gm_expect_activation(call));
     GM_TRY(gm_expect_ndim(call, "g", g, 1));
     if (!pre && call->attrs->function != GM_FN_none)
         return GM_FAIL(GM_EINVAL, "bias_activation_grad: pre is missing; the gradient of %s needs it",
@@ -105,7 +105,7 @@ gm_status gm_infer_linear_input_grad(const gm_call *call, gm_spec *spec)
     const gm_tensor *g = call->in[0], *w = call->in[1], *pre = call->in[2];
     if (call->attrs->function == GM_FN_none)
         return GM_FAIL(GM_EINVAL, "linear_input_grad: without an activation it is a matmul");
-    GM_TRY(expect_activation(call));
+    GM_TRY(gm_expect_activation(call));
     GM_TRY(expect_matrix(call, "g", g, -1, -1));
     GM_TRY(expect_matrix(call, "w", w, g->shape[1], -1));
     GM_TRY(expect_matrix(call, "pre", pre, g->shape[0], w->shape[1]));

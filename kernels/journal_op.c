@@ -20,6 +20,12 @@ static int64_t least_dimension(const gm_call *c, double products)
         m = (double)a->shape[a->ndim - (c->attrs->transpose_a ? 1 : 2)];
         k = (double)a->shape[a->ndim - (c->attrs->transpose_a ? 2 : 1)];
         n = (double)b->shape[b->ndim - (c->attrs->transpose_b ? 2 : 1)];
+    } else if (c->op == GM_OP_convolution || c->op == GM_OP_transposed_convolution ||
+               c->op == GM_OP_convolution_weight_grad) { /* channels out, channels in by places of the kernel, places */
+        const gm_tensor *w = c->op == GM_OP_convolution_weight_grad && c->out[0] ? c->out[0] : b;
+        m = (double)w->shape[0] / (double)c->attrs->groups;
+        n = w->shape[0] ? (double)(gm_tensor_numel(w) / w->shape[0]) : 0;
+        k = products / (2 * (double)c->attrs->groups * (m * n > 1 ? m * n : 1));
     } else {
         n = (double)b->shape[b->ndim - 1];
         k = (double)a->shape[a->ndim - 1];

@@ -348,6 +348,8 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_dropout] = {dropout_rule, 0, 0},
     [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
     [GM_OP_linear] = {gm_linear_rule, 3, 2, .splits = true},
+    [GM_OP_convolution] = {gm_convolution_rule, 3, 2, .splits = true},
+    [GM_OP_transposed_convolution] = {gm_transposed_convolution_rule, 3, 2, .splits = true},
     [GM_OP_quantize] = {.stops = true},
     [GM_OP_dequantize] = {.stops = true},
     [GM_OP_linear_quantized] = {gm_linear_quantized_rule, 2, 2},
@@ -381,7 +383,8 @@ uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value 
 
 uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs)
 {
-    bool product = op == GM_OP_linear || op == GM_OP_linear_quantized;
+    bool product = op == GM_OP_linear || op == GM_OP_linear_quantized || op == GM_OP_convolution ||
+                   op == GM_OP_transposed_convolution;
     if (op == GM_OP_max_pool) return 2;
     return product && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
 }

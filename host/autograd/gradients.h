@@ -29,6 +29,9 @@ void gm_part_rule(gm_backward *b);
 /* linear.c: the rule of `linear`, and its parts. */
 void gm_linear_rule(gm_backward *b);
 void gm_linear_quantized_rule(gm_backward *b);
+/* convolution.c */
+void gm_convolution_rule(gm_backward *b);
+void gm_transposed_convolution_rule(gm_backward *b);
 /* For a node that keeps the same slots as `linear`: returns dpre = g f'(pre), and adds the column sums of dpre to db if
  * input 2 wants a gradient. dpre is g itself if there is no activation, or if its derivative has been applied already:
  * in the first half of a pass, or by the node that read this one's result (gm_backward_activated). g is contiguous. */

@@ -75,6 +75,8 @@ typedef struct gemm gemm;
 /* Column j of b from p to p + k, of which b has another form: becomes numbers of the element type at `to`, which has
  * room for GEMM_DEPTH of them. */
 typedef void (*gemm_widen)(const gemm *g, int64_t j, int64_t p, int64_t k, void *to);
+/* Packs the panel of columns j .. j + width of b, from p to p + k, where b is no matrix in memory (convolution.c). */
+typedef void (*gemm_panel)(const gemm *g, void *to, int64_t j, int64_t width, int64_t p, int64_t k);
 
 struct gemm {
     int64_t     m, n, k;
@@ -82,9 +84,13 @@ struct gemm {
     int64_t     a_row, a_k, b_k, b_column;
     gemm_widen  widen;  /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
     int64_t     b_bits; /* of a number in its other form, about */
-    const void *form;   /* for widen */
+    gemm_panel  panel;  /* NULL: b lies in memory */
+    const void *form;   /* for widen and panel */
     void       *c;      /* c(i, j) at c[i * c_row + j] */
     int64_t     c_row;
+    int64_t     image, c_image; /* image > 0: columns are images of so many, in y too; those of the next one begin
+                                   c_image elements further on */
+    const void *row_bias;       /* (m), or NULL: added at the end, if `finish` */
     double      alpha;
     bool        accumulate;
     const void *bias;   /* (n), or NULL */

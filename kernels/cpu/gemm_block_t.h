@@ -32,14 +32,57 @@ static int64_t F(gemm_scratch)(int64_t m, int64_t n, int64_t k, int threads)
     return resident + (int64_t)threads * GEMM_OWN + LANES;
 }
 
+/* Where column j of c begins. */
+CPU_INLINE int64_t F(gemm_column)(const gemm *g, int64_t j)
+{
+    return g->image ? j / g->image * g->c_image + j % g->image : j;
+}
+
 /* What remains to be done to c after the last k. */
 static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {
+    int64_t first = F(gemm_column)(g, j);
     for (int64_t r = i; r < i + rows; r++) {
-        const T *c = (const T *)g->c + r * g->c_row + j;
-        T       *y = (T *)g->y + r * g->y_row + j;
+        T *c = (T *)g->c + r * g->c_row + first;
+        T *y = (T *)g->y + r * g->y_row + first;
+        if (g->row_bias) {
+            V b = F(splat)(((const T *)g->row_bias)[r]);
+            for (int64_t n = 0; n < columns; n += LANES) F(put)(c, n, columns - n, F(at)(c, n, columns - n) + b);
+        }
         if (g->pre) F(activation_grad_row)(g->f, columns, (const T *)g->pre + r * g->pre_row + j, c, y);
         else F(activation_row)(g->f, columns, c, y);
+    }
+}
+
+/* A tile of c that lies in several images goes to `room` (out) or comes from there. */
+static void F(gemm_images)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns, T *room, bool out)
+{
+    for (int64_t at = 0, n; at < columns; at += n) {
+        int64_t left = g->image - (j + at) % g->image;
+        n = left < columns - at ? left : columns - at;
+        T *c = (T *)g->c + i * g->c_row + F(gemm_column)(g, j + at);
+        for (int64_t r = 0; r < rows; r++, c += g->c_row) {
+            T *near = room + r * GEMM_COLUMNS + at;
+            memcpy(out ? near : c, out ? c : near, (size_t)n * sizeof(T));
+        }
+    }
+}
+
+/* gemm_tile where columns are images. */
+static void F(gemm_tile_images)(const gemm *g, F(tile) * t, int64_t i, int64_t rows, int64_t j, int64_t p)
+{
+    T    room[GEMM_ROWS * GEMM_COLUMNS];
+    bool inside = j % g->image + t->columns <= g->image, adds = p > 0 || g->accumulate, last = p + t->k == g->k;
+    t->c = inside ? (T *)g->c + i * g->c_row + F(gemm_column)(g, j) : room;
+    t->c_row = t->init_row = inside ? g->c_row : GEMM_COLUMNS;
+    t->init = adds ? t->c : NULL;
+    if (adds && !inside) F(gemm_images)(g, i, rows, j, t->columns, room, true);
+    F(tile_run)(t, rows);
+    if (!inside) F(gemm_images)(g, i, rows, j, t->columns, room, false);
+    for (int64_t at = 0, n; g->finish && last && at < t->columns; at += n) {
+        int64_t left = g->image - (j + at) % g->image;
+        n = left < t->columns - at ? left : t->columns - at;
+        F(gemm_finish)(g, i, rows, j + at, n);
     }
 }
 
@@ -49,6 +92,10 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
     t->c = (T *)g->c + i * g->c_row + j;
     t->columns = g->n - j < GEMM_COLUMNS ? g->n - j : GEMM_COLUMNS;
     t->k = k;
+    if (g->image) {
+        F(gemm_tile_images)(g, t, i, rows, j, p);
+        return;
+    }
     t->c_row = g->c_row;
     t->init = NULL;
     t->init_row = g->c_row;
@@ -65,6 +112,10 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
 /* A panel of b: columns j .. j + width, k numbers from p on. room: of the thread, for columns that must be widened. */
 static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_t width, int64_t p, int64_t k)
 {
+    if (g->panel) {
+        g->panel(g, dst, j, width, p, k);
+        return;
+    }
     if (!g->widen) {
         F(pack)
         (dst, GEMM_COLUMNS, (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
@@ -120,6 +171,7 @@ CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along,
 /* Columns j .. of b, from p on. */
 CPU_INLINE F(gemm_ahead) F(gemm_next_panel)(const gemm *g, int64_t j, int64_t width, int64_t p, int64_t k)
 {
+    if (g->panel) return (F(gemm_ahead)){.base = g->form, .rows = 1}; /* what it reads is not told */
     if (g->widen)
         return (F(gemm_ahead)){
             .base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8, .rows = width, .stride = g->b_column};
@@ -253,7 +305,7 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
-    if (g->m == 1 && !g->widen && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
+    if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
         F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
         F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
         return;

@@ -19,6 +19,7 @@
 #include "order.c" /* sort */
 #include "optimizer.c"
 #include "gemm.c"     /* matmul, linear, bias_activation_grad */
+#include "convolution.c"
 #include "few_bits.c" /* weights of 8 or 4 bits */
 #include "attention.c"
 #include "pages.c"  /* keys and values in pages */

@@ -8,12 +8,13 @@
  * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is
  * answered by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us),
  * or "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a
- * problem asks cuDNN what we refuse. Status 3: there is no cuDNN. */
+ * problem asks cuDNN what we refuse. A line may also be a convolution (read_convolution). Status 3: there is no cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../../kernels/cuda/dnn/plan.h"
+#include "../../kernels/cuda/dnn/convolution_graph.h"
+#include "../../kernels/cuda/dnn/graph.h"
 
 static gm_dnn_strides rows_of(int64_t rows, int64_t heads, int64_t size)
 {
@@ -47,7 +48,33 @@ static bool read_problem(const char *line, gm_dnn_problem *p)
     return true;
 }
 
-static gm_status answer(const gm_dnn_library *lib, const gm_dnn_problem *p, bool plans, const char *device)
+/* A convolution: "conv result|input|weight DTYPE n c h w out kernel stride padding groups ARCH", square kernels. */
+static bool read_convolution(const char *line, gm_dnn_convolution *p)
+{
+    static const char *const sides[] = {"result", "input", "weight"};
+    char                     side[16], dtype[16];
+    long long                v[9];
+    gm_dtype                 t;
+    memset(p, 0, sizeof *p);
+    if (sscanf(line, "conv %15s %15s %lld %lld %lld %lld %lld %lld %lld %lld %lld %d", side, dtype, &v[0], &v[1], &v[2],
+               &v[3], &v[4], &v[5], &v[6], &v[7], &v[8], &p->arch) != 12)
+        return false;
+    while (p->side < 3 && strcmp(side, sides[p->side])) p->side++;
+    if (p->side == 3 || !gm_dtype_parse(dtype, &t)) return false;
+    memcpy(p->x, (int64_t[]){v[0], v[1], v[2], v[3]}, sizeof p->x);
+    memcpy(p->w, (int64_t[]){v[4], v[1] / v[8], v[5], v[5]}, sizeof p->w);
+    memcpy(p->y, (int64_t[]){v[0], v[4], (v[2] + 2 * v[7] - v[5]) / v[6] + 1, (v[3] + 2 * v[7] - v[5]) / v[6] + 1},
+           sizeof p->y);
+    for (int d = 0; d < 2; d++) {
+        p->stride[d] = v[6];
+        p->low[d] = p->high[d] = v[7];
+        p->dilation[d] = 1;
+    }
+    p->dtype = t;
+    return true;
+}
+
+static gm_status answer(const gm_dnn_library *lib, const gm_dnn_writing *p, bool plans, const char *device)
 {
     int         ops = 0;
     gm_dnn_plan plan = {.plan = NULL};
@@ -83,12 +110,15 @@ int main(int argc, char **argv)
     if (plans && !dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL)) return fprintf(stderr, "%s\n", dlerror()), 1;
     if (load_cudnn(argv[1], &lib) != GM_OK) return fprintf(stderr, "%s\n", gm_last_error()), 3;
     while (fgets(line, sizeof line, stdin)) {
-        gm_dnn_problem p;
-        const char    *why = NULL;
-        bool           forced = !strncmp(line, "force ", 6);
-        if (!read_problem(line + (forced ? 6 : 0), &p)) return fprintf(stderr, "what is: %s", line), 2;
-        if (!forced && !gm_dnn_takes(&p, &why)) printf("refused %s\n", why);
-        else if (answer(&lib, &p, plans, argv[3]) != GM_OK) printf("failed %s\n", gm_last_error());
+        gm_dnn_problem     p;
+        gm_dnn_convolution c;
+        const char        *why = NULL;
+        bool               forced = !strncmp(line, "force ", 6), convolves = read_convolution(line + 6 * forced, &c);
+        if (!convolves && !read_problem(line + 6 * forced, &p)) return fprintf(stderr, "what is: %s", line), 2;
+        gm_dnn_writing how = convolves ? gm_dnn_of_convolution(&c) : gm_dnn_of_attention(&p);
+        if (!forced && !(convolves ? gm_dnn_takes_convolution(&c, &why) : gm_dnn_takes(&p, &why)))
+            printf("refused %s\n", why);
+        else if (answer(&lib, &how, plans, argv[3]) != GM_OK) printf("failed %s\n", gm_last_error());
         fflush(stdout);
     }
     return 0;

@@ -23,6 +23,7 @@ typedef struct attribute {
     cudnnBackendAttributeName_t name;
     int64_t                     n;
     void                       *data;
+    bool                        parts; /* descriptors */
 } attribute;
 
 typedef struct bag {
@@ -107,7 +108,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
             if (!((bag *const *)values)[i]->final) return refuse(CUDNN_STATUS_BAD_PARAM, "a part is not finalized");
     if (!(copy = malloc(bytes + 1))) return CUDNN_STATUS_ALLOC_FAILED;
     memcpy(copy, values, bytes);
-    d->list[d->n++] = (attribute){name, n, copy};
+    d->list[d->n++] = (attribute){name, n, copy, type == CUDNN_TYPE_BACKEND_DESCRIPTOR};
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -348,6 +349,49 @@ static bool reshape(const bag *pack, const bag *op)
     return finish(pack, y, out);
 }
 
+/* The places of x, w and y of a convolution that belong together; `made` of them gets the sums of the products of the
+ * others, after what it held if beta says so. */
+static bool convolve(const bag *pack, const bag *how, bag *t[3], int made, float beta)
+{
+    const int64_t *x = sizes(t[0]), *w = sizes(t[1]), *y = sizes(t[2]);
+    const int64_t *low = numbers(how, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+    const int64_t *high = numbers(how, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
+    const int64_t *stride = numbers(how, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    const int64_t *dilation = numbers(how, CUDNN_ATTR_CONVOLUTION_DILATIONS);
+    int64_t        i[4], k[4], outputs = w[0] / (x[1] / w[1]);
+    if (choice(how, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION || x[1] % w[1] || y[1] != w[0])
+        return refuse(CUDNN_STATUS_BAD_PARAM, "sizes of a convolution"), false;
+    for (int d = 0; d < 2; d++)
+        if (y[d + 2] != (x[d + 2] + low[d] + high[d] - dilation[d] * (w[d + 2] - 1) - 1) / stride[d] + 1)
+            return refuse(CUDNN_STATUS_BAD_PARAM, "sizes of the space of a convolution"), false;
+    for (int j = 0; j < 3; j++)
+        if ((j != made || beta != 0) && !load(pack, t[j])) return false;
+    double *out = room(t[made]);
+    for (int64_t n = 0; beta != 0 && n < count(t[made]); n++) out[n] = beta * t[made]->values[n];
+    if (beta != 0) free(t[made]->values);
+    EACH(i, y)
+    EACH(k, ((int64_t[]){1, w[1], w[2], w[3]}))
+    {
+        int64_t at[4] = {i[0], i[1] / outputs * w[1] + k[1], i[2] * stride[0] + k[2] * dilation[0] - low[0],
+                         i[3] * stride[1] + k[3] * dilation[1] - low[1]};
+        int64_t of[4] = {i[1], k[1], k[2], k[3]};
+        if (at[2] < 0 || at[2] >= x[2] || at[3] < 0 || at[3] >= x[3]) continue;
+        double a = made == 0 ? 0 : value(t[0], at, x), b = made == 1 ? 0 : value(t[1], of, w);
+        double c = made == 2 ? 0 : value(t[2], i, y);
+        if (made == 0) out[place(t[0], at, x)] += b * c;
+        if (made == 1) out[place(t[1], of, w)] += a * c;
+        if (made == 2) out[place(t[2], i, y)] += a * b;
+    }
+    return finish(pack, t[made], out);
+}
+
+#define CONVOLVE(way, a, b, c, made)                                                                                 \
+    convolve(pack, part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_CONV_DESC),                                     \
+             (bag *[]){part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##a),                                       \
+                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##b),                                       \
+                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##c)},                                      \
+             made, *(float *)find(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_BETA)->data)
+
 static bool run(const bag *pack, const bag *op)
 {
     switch (op->type) {
@@ -355,6 +399,9 @@ static bool run(const bag *pack, const bag *op)
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return pointwise(pack, op);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return reduction(pack, op);
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return reshape(pack, op);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR: return CONVOLVE(FORWARD, X, W, Y, 2);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR: return CONVOLVE(BWD_DATA, DX, W, DY, 0);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR: return CONVOLVE(BWD_FILTER, X, DW, DY, 1);
     default: return refuse(CUDNN_STATUS_NOT_SUPPORTED, "an operation that the fake does not know"), false;
     }
 }
@@ -363,8 +410,8 @@ static bool run(const bag *pack, const bag *op)
 static void forget(const bag *op)
 {
     for (int i = 0; i < op->n; i++) {
-        bag *t = *(bag **)op->list[i].data;
-        if (t->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) continue;
+        bag *t = op->list[i].parts ? *(bag **)op->list[i].data : NULL;
+        if (!t || t->type != CUDNN_BACKEND_TENSOR_DESCRIPTOR) continue;
         free(t->values);
         t->values = NULL;
     }
@@ -416,14 +463,14 @@ static bool take_pack(queued *q, const bag *pack)
         void            *copy = malloc((size_t)a->n * 8 + 1); /* numbers and addresses: 8 bytes each */
         if (!copy) return false;
         memcpy(copy, a->data, (size_t)a->n * 8);
-        q->pack.list[q->pack.n++] = (attribute){a->name, a->n, copy};
+        q->pack.list[q->pack.n++] = (attribute){a->name, a->n, copy, false};
     }
     q->by_value = calloc((size_t)find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)->n + 1, sizeof *q->by_value);
     for (int64_t k = 0; q->by_value && k < q->ops->n; k++) {
         const bag *op = ((bag **)q->ops->data)[k];
         for (int i = 0; i < op->n; i++) {
-            const bag *t = *(bag **)op->list[i].data;
-            if (t->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && !take_operand(q, t)) return false;
+            const bag *t = op->list[i].parts ? *(bag **)op->list[i].data : NULL;
+            if (t && t->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && !take_operand(q, t)) return false;
         }
     }
     return q->by_value;

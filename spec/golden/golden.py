@@ -15,7 +15,7 @@ QKV rows as (3, heads, head size), Ganymede as (heads, 3, head size): `per_head`
 
 The scripts beside this file need numpy and torch (CPU is enough), no network and no arguments:
 
-    python3 spec/golden/layers.py && python3 spec/golden/models.py
+    python3 spec/golden/layers.py && python3 spec/golden/convolution.py && python3 spec/golden/models.py
     python3 spec/golden/optimizers.py && python3 spec/golden/gpt.py && python3 spec/golden/bert.py
     python3 spec/golden/edges.py && python3 spec/golden/families.py && python3 spec/golden/muon.py
     python3 spec/golden/images.py && python3 spec/golden/composed.py

@@ -11,7 +11,7 @@ local numeric = require "spec.support.numeric"
 local padding = require "spec.support.padding"
 
 local ops = gm.ops
-local size = { m = 7, n = 5, k = 11, b = 5, h = 7, s = 3, d = 2, v = 11 }
+local size = { m = 7, n = 5, k = 11, b = 5, h = 7, s = 3, d = 2, v = 11, g = 12 }
 
 -- ---------------------------------------------------------------- what is run
 
@@ -51,6 +51,23 @@ for _, activation in ipairs { "none", "gelu" } do
   end, activation)
 end
 case("linear", { "mk", "nk" }, "mkn", function(x, w) return ops.linear(1 / x, 1 / w) end)
+-- Samples, channels out and in; with groups, whole groups: 12 divide by 2, 3 and 4 ranks.
+for _, activation in ipairs { "none", "sigmoid" } do
+  local options = { padding = 1, stride = 2, activation = activation ~= "none" and activation or nil }
+  case("convolution", { "bmk", "nms", "n" }, activation == "none" and "bmn" or "bn", function(x, w, b)
+    return ops.convolution(1 / x, ops.log(w), 1 / b, options)
+  end, activation)
+  case("transposed_convolution", { "bmk", "mns", "n" }, activation == "none" and "bmn" or "bn", function(x, w, b)
+    return ops.transposed_convolution(1 / x, ops.log(w), 1 / b, options)
+  end, activation)
+end
+local depthwise = { groups = size.g, padding = { { 1, 0 } } }
+case("convolution", { "bgk", "g1s", "g" }, "bg", function(x, w, b)
+  return ops.convolution(1 / x, ops.log(w), 1 / b, depthwise)
+end, "of groups")
+case("transposed_convolution", { "bgk", "g1s", "g" }, "bg", function(x, w, b)
+  return ops.transposed_convolution(1 / x, ops.log(w), 1 / b, depthwise)
+end, "of groups")
 for _, eps in ipairs { 1e-5, 0 } do
   case("layer_norm", { "bmn", "n", "n" }, "bmn",
     function(x, w, b) return ops.layer_norm(1 / x, w, b, eps) end, "eps " .. eps)
@@ -146,6 +163,7 @@ end)
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
 for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
+  convolution_weight_grad
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count

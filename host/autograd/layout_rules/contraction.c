@@ -2,9 +2,7 @@
  * dimension may be cut alike in both operands (or be sliced in one), and then each rank has a term. */
 #include "family.h"
 
-/* Both are linear in each operand: what is partial in one stays so, in both over the same axis is a product of
- * sums. */
-static gm_status factors(gm_rule_call *c)
+gm_status gm_rule_factors(gm_rule_call *c)
 {
     uint32_t a = c->in[0]->layout.partial, b = c->in[1]->layout.partial;
     if (a & b) return gm_rule_refuse(c, "both operands are sums over the same ranks");
@@ -21,25 +19,31 @@ static gm_status matmul(gm_rule_call *c)
     GM_TRY(gm_rule_join(c, 0, a->ndim - 2 + ta, n - 2));
     GM_TRY(gm_rule_join(c, 1, b->ndim - 1 - tb, n - 1));
     GM_TRY(gm_rule_sum_over(c, 0, a->ndim - 1 - ta, 1, b->ndim - 2 + tb));
-    GM_TRY(factors(c));
+    GM_TRY(gm_rule_factors(c));
     return gm_rule_slices(c);
 }
 
-/* The bias is a term of the sum, counted once; an activation is not linear. */
-static gm_status linear(gm_rule_call *c)
+gm_status gm_rule_bias(gm_rule_call *c)
 {
-    const gm_value *x = c->in[0], *bias = c->in[2];
-    int             last = x->ndim - 1;
-    for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(c, 0, d, d));
-    GM_TRY(gm_rule_join(c, 1, 0, last));
-    GM_TRY(gm_rule_join(c, 2, 0, last));
-    GM_TRY(gm_rule_sum_over(c, 0, last, 1, 1));
-    GM_TRY(factors(c));
+    const gm_value *bias = c->in[2];
     if (bias && bias->layout.partial & ~c->out[0].partial)
         return gm_rule_refuse(c, "the bias is a sum over ranks, and the product is not");
     if (c->out[0].partial && c->attrs->function != GM_FN_none)
         return gm_rule_refuse(c, "the activation needs the sum, and this is a term of it");
     if (bias) c->fit[2].layout.partial = c->out[0].partial;
+    return GM_OK;
+}
+
+static gm_status linear(gm_rule_call *c)
+{
+    const gm_value *x = c->in[0];
+    int             last = x->ndim - 1;
+    for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(c, 0, d, d));
+    GM_TRY(gm_rule_join(c, 1, 0, last));
+    GM_TRY(gm_rule_join(c, 2, 0, last));
+    GM_TRY(gm_rule_sum_over(c, 0, last, 1, 1));
+    GM_TRY(gm_rule_factors(c));
+    GM_TRY(gm_rule_bias(c));
     return gm_rule_slices(c);
 }
 

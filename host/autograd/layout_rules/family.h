@@ -44,6 +44,11 @@ void gm_rule_terms(gm_rule_call *c, int first);
 /* The last step: asks for slices of inputs that are not cut along a joined dimension that the output has cut.
  * GM_ESHAPE: the layout of the output is not legal. */
 gm_status gm_rule_slices(gm_rule_call *c);
+/* For products of inputs 0 and 1: what is partial in one of them stays so; GM_ESHAPE: both are, over the same axis,
+ * which is a product of sums. And of input 2, their bias: it is a term of the sum, counted once; GM_ESHAPE: it is
+ * partial where the product is not, or the product is, and there is an activation, which is not linear. */
+gm_status gm_rule_factors(gm_rule_call *c);
+gm_status gm_rule_bias(gm_rule_call *c);
 /* dequantize: cuts dimension `to` of the result as the rows of codes are, and makes attrs->columns those of this rank's
  * block. GM_ESHAPE: a block of numbers would be cut. */
 gm_status gm_rule_few_columns(gm_rule_call *c, int to);
@@ -57,6 +62,7 @@ gm_status gm_rule_attention_dims(gm_rule_call *c);
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);
 gm_status gm_layout_rule_random(gm_rule_call *c);
 gm_status gm_layout_rule_contraction(gm_rule_call *c);
+gm_status gm_layout_rule_convolution(gm_rule_call *c);
 gm_status gm_layout_rule_few_bits(gm_rule_call *c);
 gm_status gm_layout_rule_rowwise(gm_rule_call *c);
 gm_status gm_layout_rule_norm(gm_rule_call *c);

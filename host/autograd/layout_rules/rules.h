@@ -10,6 +10,8 @@
  *                   which the op works must be whole
  *     contraction   cuts of rows and columns pass through; if both operands are cut in the same way along the inner
  *                   dimension, the result is partial
+ *     convolution   samples may be cut, and channels as the rows and columns of a contraction; with groups only into
+ *                   whole groups. Space and kernels must be whole
  *     few_bits      as contraction and embedding; blocks of weights of few bits are never cut
  *     reduction     if a reduced dimension is cut, a sum gives a partial result, without padding; other ops refuse
  *     pooling       batch and channels may be cut; dimensions along which windows move must be whole

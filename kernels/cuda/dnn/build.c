@@ -183,3 +183,51 @@ void gm_dnn_reshape(gm_dnn_builder *b, gm_dnn_tensor x, gm_dnn_tensor y)
     gm_dnn_set_part(b, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.d);
     add(b, op, "a reshape");
 }
+
+#define CONVOLUTION(way, name) CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##name
+
+/* The operation, and the names of its attributes, by which of x, w and y it makes. */
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t  alpha, beta, how, tensor[3];
+} convolutions[] = {
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     CONVOLUTION(BWD_DATA, ALPHA),
+     CONVOLUTION(BWD_DATA, BETA),
+     CONVOLUTION(BWD_DATA, CONV_DESC),
+     {CONVOLUTION(BWD_DATA, DX), CONVOLUTION(BWD_DATA, W), CONVOLUTION(BWD_DATA, DY)}},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+     CONVOLUTION(BWD_FILTER, ALPHA),
+     CONVOLUTION(BWD_FILTER, BETA),
+     CONVOLUTION(BWD_FILTER, CONV_DESC),
+     {CONVOLUTION(BWD_FILTER, X), CONVOLUTION(BWD_FILTER, DW), CONVOLUTION(BWD_FILTER, DY)}},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+     CONVOLUTION(FORWARD, ALPHA),
+     CONVOLUTION(FORWARD, BETA),
+     CONVOLUTION(FORWARD, CONV_DESC),
+     {CONVOLUTION(FORWARD, X), CONVOLUTION(FORWARD, W), CONVOLUTION(FORWARD, Y)}},
+};
+
+void gm_dnn_convolve(gm_dnn_builder *b, int made, const int64_t *low, const int64_t *high, const int64_t *stride,
+                     const int64_t *dilation, bool accumulate, const gm_dnn_tensor t[3])
+{
+    cudnnDataType_t          type = CUDNN_DATA_FLOAT;
+    cudnnConvolutionMode_t   mode = CUDNN_CROSS_CORRELATION;
+    int64_t                  space = 2;
+    float                    alpha = 1, beta = accumulate;
+    cudnnBackendDescriptor_t how = gm_dnn_make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &space);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, low);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, high);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride);
+    gm_dnn_set(b, how, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation);
+    gm_dnn_finalize(b, how, "what a convolution is");
+    cudnnBackendDescriptor_t op = gm_dnn_make(b, convolutions[made].type);
+    gm_dnn_set(b, op, convolutions[made].alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+    gm_dnn_set(b, op, convolutions[made].beta, CUDNN_TYPE_FLOAT, 1, &beta);
+    gm_dnn_set_part(b, op, convolutions[made].how, how);
+    for (int i = 0; i < 3; i++) gm_dnn_set_part(b, op, convolutions[made].tensor[i], t[i].d);
+    add(b, op, "a convolution");
+}

@@ -60,5 +60,9 @@ void gm_dnn_index(gm_dnn_builder *b, int64_t axis, gm_dnn_tensor like, gm_dnn_te
 void gm_dnn_select(gm_dnn_builder *b, gm_dnn_tensor where, gm_dnn_tensor x, gm_dnn_tensor other, gm_dnn_tensor y);
 void gm_dnn_reduce(gm_dnn_builder *b, cudnnReduceTensorOp_t op, gm_dnn_tensor x, gm_dnn_tensor y);
 void gm_dnn_reshape(gm_dnn_builder *b, gm_dnn_tensor x, gm_dnn_tensor y);
+/* A convolution over two dimensions of space: of x, w and y, t[made] is computed from the other two (1: the gradient of
+ * the weights, 0: that of the input). Padding in front and behind; accumulate: added to what t[made] holds. */
+void gm_dnn_convolve(gm_dnn_builder *b, int made, const int64_t *low, const int64_t *high, const int64_t *stride,
+                     const int64_t *dilation, bool accumulate, const gm_dnn_tensor t[3]);
 
 #endif

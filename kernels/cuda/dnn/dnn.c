@@ -7,24 +7,15 @@
 #include <string.h>
 
 #include "../runtime/counts.h"
-#include "plan.h"
 #include "../runtime/driver.h"
+#include "state.h"
 
 #define ALIGNMENT 16 /* bytes, of pointers and of rows */
 
-typedef struct planned {
-    gm_dnn_problem  problem;
+struct planned {
+    gm_dnn_key      key; /* with zeros behind the problem */
     gm_dnn_plan     plan;
     struct planned *next;
-} planned;
-
-struct gm_dnn {
-    gm_dnn_library lib;
-    bool           there;        /* false: there is no cuDNN to use */
-    char           missing[200]; /* then why */
-    cudnnHandle_t  handle;
-    int            arch; /* 90: sm_90 */
-    planned       *plans;
 };
 
 /* ---- what cuDNN can be asked ---- */
@@ -107,7 +98,7 @@ gm_status gm_dnn_open(gm_cuda *cu)
 static void drop(struct gm_dnn *dnn)
 {
     while (dnn->plans) {
-        planned *p = dnn->plans;
+        struct planned *p = dnn->plans;
         dnn->plans = p->next;
         gm_dnn_plan_close(&p->plan);
         free(p);
@@ -122,7 +113,7 @@ void gm_dnn_stop(gm_cuda *cu)
     cu->dnn = NULL;
 }
 
-static gm_status enter(gm_device *dev, struct gm_dnn **out)
+gm_status gm_dnn_enter(gm_device *dev, struct gm_dnn **out)
 {
     gm_cuda *cu;
     GM_TRY(gm_cuda_enter(dev, &cu));
@@ -140,14 +131,17 @@ static gm_status enter(gm_device *dev, struct gm_dnn **out)
     return GM_OK;
 }
 
-static gm_status find_plan(struct gm_dnn *dnn, const gm_dnn_problem *problem, const gm_dnn_plan **out)
+gm_status gm_dnn_find_plan(struct gm_dnn *dnn, const gm_dnn_writing *how, size_t size, const gm_dnn_plan **out)
 {
-    planned *p = dnn->plans;
-    while (p && memcmp(&p->problem, problem, sizeof *problem)) p = p->next;
+    gm_dnn_key      key;
+    struct planned *p = dnn->plans;
+    memset(&key, 0, sizeof key);
+    memcpy(&key, how->problem, size);
+    while (p && memcmp(&p->key, &key, sizeof key)) p = p->next;
     if (!p) {
         if (!(p = calloc(1, sizeof *p))) return GM_FAIL(GM_ENOMEM, "no memory for a plan of cuDNN");
-        p->problem = *problem;
-        gm_status st = gm_dnn_plan_new(&dnn->lib, problem, dnn->handle, NULL, &p->plan);
+        p->key = key;
+        gm_status st = gm_dnn_plan_new(&dnn->lib, how, dnn->handle, NULL, &p->plan);
         if (st != GM_OK) {
             free(p);
             return st;
@@ -161,20 +155,20 @@ static gm_status find_plan(struct gm_dnn *dnn, const gm_dnn_problem *problem, co
 
 /* ---- running ---- */
 
-/* What a plan is given: addresses of device memory, and of the host's for the numbers. */
+/* What a plan is given, with the numbers themselves. */
 typedef struct pack {
-    int64_t uid[GM_DNN_UIDS];
-    void   *data[GM_DNN_UIDS];
-    int     n;
-    float   scale, hidden, one;
-    int32_t later;
+    gm_dnn_pack given;
+    float       scale, hidden, one;
+    int32_t     later;
 } pack;
 
-static void give(pack *k, gm_dnn_uid uid, const void *data)
+void gm_dnn_give(gm_dnn_pack *k, int64_t uid, const void *data)
 {
     k->uid[k->n] = uid;
     k->data[k->n++] = (void *)(uintptr_t)data;
 }
+
+static void give(pack *k, gm_dnn_uid uid, const void *data) { gm_dnn_give(&k->given, uid, data); }
 
 static void give_tensor(pack *k, gm_dnn_uid uid, const gm_tensor *t) { give(k, uid, gm_tensor_data(t)); }
 
@@ -200,7 +194,8 @@ static void give_tensors(pack *k, const gm_call *call)
         give_tensor(k, (call->op == GM_OP_attention ? results : gradients)[i], call->out[i]);
 }
 
-static gm_status execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const pack *k, void *workspace)
+gm_status gm_dnn_execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const gm_dnn_pack *k, void *workspace,
+                         const char *what)
 {
     gm_dnn_builder b;
     gm_dnn_begin(&b, &dnn->lib, 0);
@@ -208,12 +203,12 @@ static gm_status execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const pack
     gm_dnn_set(&b, d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, k->n, k->uid);
     gm_dnn_set(&b, d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, k->n, k->data);
     gm_dnn_set(&b, d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    gm_dnn_finalize(&b, d, "what attention is given");
+    gm_dnn_finalize(&b, d, what);
     gm_status st = b.st;
     if (st == GM_OK) {
         gm_cuda_count_library();
         cudnnStatus_t s = dnn->lib.cudnnBackendExecute(dnn->handle, plan->plan, d);
-        if (s != CUDNN_STATUS_SUCCESS) st = gm_dnn_failed(&dnn->lib, s, __FILE__, __LINE__, "attention");
+        if (s != CUDNN_STATUS_SUCCESS) st = gm_dnn_failed(&dnn->lib, s, __FILE__, __LINE__, what);
     }
     gm_dnn_end(&b);
     return st;
@@ -227,8 +222,9 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
     const gm_dnn_plan *plan = NULL;
     void              *data;
     gm_block          *block;
-    pack               k = {.n = 0};
-    GM_TRY(find_plan(dnn, p, &plan));
+    pack               k = {.given.n = 0};
+    gm_dnn_writing     how = gm_dnn_of_attention(p);
+    GM_TRY(gm_dnn_find_plan(dnn, &how, sizeof *p, &plan));
     size_t own = rounded(plan->workspace), delta = p->gradient ? rounded(4 * p->b * p->h * p->s) : 0;
     size_t sums = p->gradient ? rounded(4 * p->b * p->h * p->s * p->d) : 0;
     GM_TRY(gm_cuda_scratch(dev, own + delta + sums + 256, &data, &block));
@@ -238,7 +234,7 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
         give(&k, GM_DNN_DELTA, (char *)data + own);
         give(&k, GM_DNN_DQ_SUM, (char *)data + own + delta);
     }
-    gm_status st = execute(dnn, plan, &k, data);
+    gm_status st = gm_dnn_execute(dnn, plan, &k.given, data, how.what);
     gm_pool_release(dev->pool, block);
     return st;
 }
@@ -287,7 +283,7 @@ static gm_status attend(gm_device *dev, const gm_call *call, bool *served)
     *served = false;
     if (!gm_dtype_is_narrow(call->in[0]->dtype)) return GM_OK; /* without asking for the library */
     if (gradient && dev->deterministic) return GM_OK;          /* as the user has asked */
-    GM_TRY(enter(dev, &dnn));
+    GM_TRY(gm_dnn_enter(dev, &dnn));
     const char *why = dnn->there ? NULL : dnn->missing;
     if (!why && !read_problem(call, dnn, &p)) why = what_has_no_problem(call);
     if (!why) gm_dnn_takes(&p, &why);

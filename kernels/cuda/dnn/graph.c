@@ -160,16 +160,22 @@ static void backward(graph *g)
     gm_dnn_unary(b, CUDNN_POINTWISE_IDENTITY, dq_sum, gm_dnn_given(b, GM_DNN_DQ, g->half, of_queries(p, p->dq)));
 }
 
-void gm_dnn_graph(gm_dnn_builder *b, const gm_dnn_problem *p)
+static void write_down(gm_dnn_builder *b, const void *problem)
 {
-    graph g = {
-        .b = b,
-        .p = p,
-        .half = p->dtype == GM_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
-        .scores = gm_dnn_packed(p->b, p->h, p->s, p->t),
-        .row = gm_dnn_packed(p->b, p->h, p->s, 1),
-        .scale = gm_dnn_number(b, GM_DNN_SCALE, F32),
+    const gm_dnn_problem *p = problem;
+    graph                 g = {
+                        .b = b,
+                        .p = p,
+                        .half = p->dtype == GM_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
+                        .scores = gm_dnn_packed(p->b, p->h, p->s, p->t),
+                        .row = gm_dnn_packed(p->b, p->h, p->s, 1),
+                        .scale = gm_dnn_number(b, GM_DNN_SCALE, F32),
     };
     if (p->gradient) backward(&g);
     else forward(&g);
+}
+
+gm_dnn_writing gm_dnn_of_attention(const gm_dnn_problem *p)
+{
+    return (gm_dnn_writing){"attention", write_down, p, GM_DNN_UIDS};
 }

@@ -9,7 +9,7 @@
 #define GM_CUDA_DNN_GRAPH_H
 
 #include "../../dtype.h"
-#include "build.h"
+#include "plan.h"
 
 /* Strides of batch, row and head, in elements; the last dimension has stride 1. */
 typedef struct gm_dnn_strides {
@@ -50,7 +50,7 @@ typedef enum gm_dnn_uid {
  * becomes the reason. Strides must be positive and multiples of 16 bytes. */
 bool gm_dnn_takes(const gm_dnn_problem *p, const char **why);
 
-/* Writes the operations of the problem into b, which is empty. */
-void gm_dnn_graph(gm_dnn_builder *b, const gm_dnn_problem *p);
+/* The problem, which must stay, as a graph of operations. */
+gm_dnn_writing gm_dnn_of_attention(const gm_dnn_problem *p);
 
 #endif

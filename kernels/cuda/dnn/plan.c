@@ -21,18 +21,19 @@ static target target_of(gm_dnn_builder *b, cudnnHandle_t handle, const char *dev
     return t;
 }
 
-static cudnnBackendDescriptor_t checked_graph(gm_dnn_builder *b, const gm_dnn_problem *p, target to)
+static cudnnBackendDescriptor_t checked_graph(gm_dnn_builder *b, const gm_dnn_writing *p, target to)
 {
-    gm_dnn_graph(b, p);
+    p->write(b, p->problem);
     cudnnBackendDescriptor_t graph = gm_dnn_make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     gm_dnn_set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, b->n_ops, b->ops);
     if (to.handle) gm_dnn_set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &to.handle);
-    gm_dnn_finalize(b, graph, "the operation graph of attention");
+    gm_dnn_finalize(b, graph, p->what);
     return graph;
 }
 
 /* The engines that cuDNN thinks of, best first -> how many. */
-static int64_t ask(gm_dnn_builder *b, cudnnBackendDescriptor_t graph, target to, cudnnBackendDescriptor_t *configs)
+static int64_t ask(gm_dnn_builder *b, const gm_dnn_writing *p, cudnnBackendDescriptor_t graph, target to,
+                   cudnnBackendDescriptor_t *configs)
 {
     cudnnBackendHeurMode_t   mode = CUDNN_HEUR_MODE_A;
     int64_t                  n = 0;
@@ -40,12 +41,12 @@ static int64_t ask(gm_dnn_builder *b, cudnnBackendDescriptor_t graph, target to,
     gm_dnn_set_part(b, heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     gm_dnn_set(b, heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (to.device) gm_dnn_set_part(b, heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, to.device);
-    gm_dnn_finalize(b, heuristic, "cuDNN's choice of engines for attention");
+    gm_dnn_finalize(b, heuristic, p->what);
     for (int i = 0; i < MOST_ENGINES; i++) configs[i] = gm_dnn_make(b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (b->st != GM_OK) return 0;
     cudnnStatus_t s = b->lib->cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_ENGINES, &n, configs);
-    if (s != CUDNN_STATUS_SUCCESS) b->st = gm_dnn_failed(b->lib, s, __FILE__, __LINE__, "the engines for attention");
+    if (s != CUDNN_STATUS_SUCCESS) b->st = gm_dnn_failed(b->lib, s, __FILE__, __LINE__, p->what);
     return b->st == GM_OK ? n : 0;
 }
 
@@ -89,12 +90,12 @@ static gm_status try_engine(gm_dnn_builder *b, cudnnBackendDescriptor_t config, 
     return GM_OK;
 }
 
-static gm_status choose(gm_dnn_builder *b, const gm_dnn_problem *p, target to, gm_dnn_plan *out)
+static gm_status choose(gm_dnn_builder *b, const gm_dnn_writing *p, target to, gm_dnn_plan *out)
 {
     cudnnBackendDescriptor_t configs[MOST_ENGINES];
     gm_dnn_plan              any = {.plan = NULL};
     cudnnBackendDescriptor_t graph = checked_graph(b, p, to);
-    int64_t                  n = ask(b, graph, to, configs);
+    int64_t                  n = ask(b, p, graph, to, configs);
     GM_TRY(b->st);
     for (int64_t i = 0; i < n && !(any.plan && any.deterministic); i++) {
         gm_dnn_plan one = {.plan = NULL};
@@ -103,30 +104,30 @@ static gm_status choose(gm_dnn_builder *b, const gm_dnn_problem *p, target to, g
     }
     if (!any.plan)
         return GM_FAIL(GM_EINVAL,
-                       "cuDNN has no engine for this attention: none of %d that it offers can be built; "
+                       "cuDNN has no engine for %s of these sizes: none of %d that it offers can be built; "
                        "GANYMEDE_CUDA_DNN=none takes our kernel",
-                       (int)n);
+                       p->what, (int)n);
     gm_dnn_builder owned = *b;
     *out = any;
     out->owned = owned;
     return GM_OK;
 }
 
-gm_status gm_dnn_check_graph(const gm_dnn_library *lib, const gm_dnn_problem *p, const char *device, int *ops)
+gm_status gm_dnn_check_graph(const gm_dnn_library *lib, const gm_dnn_writing *p, const char *device, int *ops)
 {
     gm_dnn_builder b;
-    gm_dnn_begin(&b, lib, GM_DNN_UIDS);
+    gm_dnn_begin(&b, lib, p->uids);
     checked_graph(&b, p, target_of(&b, NULL, device));
     *ops = b.n_ops;
     gm_dnn_end(&b);
     return b.st;
 }
 
-gm_status gm_dnn_plan_new(const gm_dnn_library *lib, const gm_dnn_problem *p, cudnnHandle_t handle, const char *device,
+gm_status gm_dnn_plan_new(const gm_dnn_library *lib, const gm_dnn_writing *p, cudnnHandle_t handle, const char *device,
                           gm_dnn_plan *out)
 {
     gm_dnn_builder b;
-    gm_dnn_begin(&b, lib, GM_DNN_UIDS);
+    gm_dnn_begin(&b, lib, p->uids);
     target    to = target_of(&b, handle, device);
     gm_status st = choose(&b, p, to, out);
     if (st != GM_OK) gm_dnn_end(&b);

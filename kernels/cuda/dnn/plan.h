@@ -5,7 +5,15 @@
 #ifndef GM_CUDA_DNN_PLAN_H
 #define GM_CUDA_DNN_PLAN_H
 
-#include "graph.h"
+#include "build.h"
+
+/* How a problem is written down as a graph. */
+typedef struct gm_dnn_writing {
+    const char *what;                                      /* "attention", for messages */
+    void (*write)(gm_dnn_builder *b, const void *problem); /* into b, which is empty */
+    const void *problem;
+    int64_t     uids; /* above the UIDs of all tensors that the caller gives */
+} gm_dnn_writing;
 
 typedef struct gm_dnn_plan {
     gm_dnn_builder           owned; /* owns all descriptors */
@@ -17,11 +25,11 @@ typedef struct gm_dnn_plan {
 } gm_dnn_plan;
 
 /* Lets cuDNN check the graph alone, which needs no driver. *ops: the number of operations. */
-gm_status gm_dnn_check_graph(const gm_dnn_library *lib, const gm_dnn_problem *p, const char *device, int *ops);
+gm_status gm_dnn_check_graph(const gm_dnn_library *lib, const gm_dnn_writing *p, const char *device, int *ops);
 /* Makes a plan; the caller closes it. Either handle or device (JSON) is NULL. It takes the first engine that can be
  * built, and prefers deterministic ones. GM_EINVAL: no engine can compute the problem. After a failure there is nothing
  * to close. */
-gm_status gm_dnn_plan_new(const gm_dnn_library *lib, const gm_dnn_problem *p, cudnnHandle_t handle, const char *device,
+gm_status gm_dnn_plan_new(const gm_dnn_library *lib, const gm_dnn_writing *p, cudnnHandle_t handle, const char *device,
                           gm_dnn_plan *out);
 void      gm_dnn_plan_close(gm_dnn_plan *plan);
 

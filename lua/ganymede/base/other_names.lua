@@ -78,7 +78,10 @@ local tensor = {
 
 local ops = merged {
   all("write gm.ops.attention(q, k, v, { causal = ... })", "scaled_dot_product_attention"),
-  all("there is no convolution; gm.ops.patchify cuts images into patches", "conv1d conv2d conv3d unfold"),
+  all("write gm.ops.convolution(x, w, b, { stride = ..., padding = ... })", "conv1d conv2d conv3d"),
+  all("write gm.ops.transposed_convolution(x, w, b, { stride = ..., padding = ... })",
+    "conv_transpose1d conv_transpose2d conv_transpose3d"),
+  all("write gm.ops.patchify, which cuts images into patches", "unfold"),
   all("write gm.ops.max_pool(x, kernel), which takes images of one to three dimensions",
     "max_pool1d max_pool2d max_pool3d"),
   all("write gm.ops.avg_pool(x, kernel), which takes images of one to three dimensions",
@@ -118,7 +121,6 @@ local gm = merged {
 }
 
 local nn = merged {
-  all("there is no convolution; PatchEmbedding cuts images into patches", "Conv1d Conv2d Conv3d ConvTranspose2d"),
   all("write nn.BatchNorm2d, whose statistics are those of all ranks", "SyncBatchNorm"),
   all("there are no recurrent layers; TransformerBlock is there", "RNN LSTM GRU"),
   all("write nn.Lambda(function(x) return gm.ops.interpolate(x, { scale = 2 }) end)", "Upsample"),

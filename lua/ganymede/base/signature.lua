@@ -55,7 +55,8 @@ local function from_c(given)
   if not given.options then return sig end
   sig.options = {}
   for _, o in ipairs(given.options) do
-    local entry = { type = o.type, optional = true, initial = o.initial, doc = o.doc }
+    local entry = { type = { o.type:match "^(%a+)|(%a+)$" }, optional = true, initial = o.initial, doc = o.doc }
+    if not entry.type[1] then entry.type = o.type end
     if o.range then set_range(entry, o.range) end
     sig.options[o.name] = entry
   end

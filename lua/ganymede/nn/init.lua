@@ -11,6 +11,7 @@ local files = {
   patch_embedding = "PatchEmbedding", attention = "MultiHeadAttention", mlp = "MLP",
   transformer = "TransformerBlock", accuracy = "Accuracy", moe = "MoE",
   embedding = { "Embedding", "PositionEmbedding" },
+  convolution = { "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d" },
   dropout = { "Dropout", "DropPath" },
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
   containers = { "Identity", "Lambda", "ModuleList", "Sequential", "ModelFromConfig" },
@@ -40,7 +41,9 @@ nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention wher
 nn.PipelineSharedModuleWrapper = require "ganymede.nn.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
-for _, file in ipairs { "one_d", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end
+for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "three_d", "names" } do
+  require("ganymede.nn.tensor_parallel." .. file)
+end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
 
 return require("ganymede.base.missing").guard("nn", nn)

@@ -15,7 +15,8 @@ local class_rows, rounds = common.size(4096, 16), common.size(10, 1)
 -- Bound by arithmetic, or of next to no bytes.
 local elsewhere = { matmul = true, linear = true, attention = true, attention_grad = true, experts_count = true,
                     experts_before = true, experts_limit = true, experts_order = true, linear_weight_grad = true,
-                    linear_input_grad = true, step_control = true }
+                    linear_input_grad = true, step_control = true, convolution = true,
+                    transposed_convolution = true, convolution_weight_grad = true }
 
 local seed = 0
 local function random(shape, dtype)
