@@ -126,6 +126,8 @@ static void read_machine(lua_State *L, int arg, gm_machine *m)
     m->ranks_per_node = (int)number_of(L, "ranks_per_node");
     m->below = (gm_below){number_in(L, "disk", "read"), number_in(L, "disk", "write"), number_in(L, "disk", "latency"),
                           number_in(L, "host", "bandwidth"), number_in(L, "host", "latency")};
+    m->host = (gm_launches){number_in(L, "host_launch", "op"), number_in(L, "host_launch", "between"),
+                            number_in(L, "host_launch", "recorded")};
     lua_pop(L, 1);
 }
 
@@ -184,11 +186,12 @@ static int read_roles(lua_State *L, box *b)
 
 static void push_class(lua_State *L, const gm_simulated *s, const gm_simulated_rank *k)
 {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     gm_set_number(L, "count", k->count);
     gm_set_number(L, "first", k->first);
     gm_set_number(L, "seconds", k->end);
     gm_set_number(L, "busy", k->busy);
+    gm_set_number(L, "launching", k->launching);
     lua_createtable(L, 0, s->n_groups);
     for (int g = 0; g < s->n_groups; g++) gm_set_number(L, s->group[g], k->exposed[g]);
     lua_setfield(L, -2, "exposed");
@@ -276,10 +279,10 @@ static void push_products(lua_State *L, const box *b)
     lua_setfield(L, -2, "products");
 }
 
-/* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded }) -> { seconds, transfers, classes, ranks,
- * spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step; classes: a
- * list of { count, first, seconds, busy, exposed = { group = seconds } }; ranks: of each rank, its class. The options
- * are those of gm_simulation. */
+/* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded, recorded }) -> { seconds, transfers, classes,
+ * ranks, spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step;
+ * classes: a list of { count, first, seconds, busy, launching, exposed = { group = seconds } }; ranks: of each rank, its
+ * class. The options are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
@@ -302,7 +305,8 @@ static int simulate(lua_State *L)
                            .slower = b->slower,
                            .jitter = option(L, "jitter"),
                            .seed = (uint64_t)option(L, "seed"),
-                           .unfolded = gm_field_flag(L, 4, "unfolded")};
+                           .unfolded = gm_field_flag(L, 4, "unfolded"),
+                           .recorded = gm_field_flag(L, 4, "recorded")};
     L_TRY(L, gm_simulate(&given, &b->out));
     lua_createtable(L, 0, 5);
     gm_set_number(L, "seconds", b->out.seconds);
