@@ -57,7 +57,11 @@ describe("records rewritten as published software works", function()
 
   it("lie on the mesh in the order of the software", function()
     local found = rewritten({ order = { "tensor", "data" } }, {}, {})
-    assert.truthy(found:find("axis tensor 2\naxis data 2\n", 1, true), found)
+    assert.truthy(found:find("rank 0\naxis tensor 2\naxis data 2\n", 1, true), found)
+    shell.write(folder .. "/from", "ganymede-step 1\nrank 4\naxis data 2\naxis pipeline 3\nlive 0\nt add\nend 0\n")
+    software.rewrite(folder .. "/from", folder .. "/to", { order = { "pipeline", "data" } })
+    -- data 1, pipeline 1
+    assert.truthy(shell.read(folder .. "/to"):find("rank 3\naxis pipeline 3\naxis data 2\nlive", 1, true))
     local mesh = software.order({ { name = "data" }, { name = "tensor" } }, { order = { "tensor", "data" } })
     assert.equal("tensor", mesh[1].name)
   end)

@@ -50,10 +50,10 @@ end
 -- The first step is there for what it leaves: the states of the optimizer, and what stages agree about. A micro-batch
 -- for each stage does that; a long batch would double the time of a rehearsal.
 local function few_pieces(schedule, x, y)
-  local _, stages = ranks.stage()
-  if stages == 1 or not schedule.order_for or not micro_batches.is_list(x) or #x <= stages then return x, y end
-  if not failure.try(schedule.order_for, schedule, stages, stages, false) then return x, y end
-  return first_of(x, stages), y ~= nil and first_of(y, stages) or nil
+  local _, n = ranks.stage()
+  if n == 1 or not schedule.order_for or not micro_batches.is_list(x) or #x <= n then return x, y end
+  if not failure.try(schedule.order_for, schedule, n, n, false) then return x, y end
+  return first_of(x, n), y ~= nil and first_of(y, n) or nil
 end
 
 -- Returns the schedule of a rehearsal, which notes its first batch.

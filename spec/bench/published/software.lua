@@ -166,16 +166,29 @@ local function rewritten(lines, how)
   return out
 end
 
+-- The rank keeps its coordinates, so it has another number.
+local function rank_of(axes, coordinates)
+  local rank = 0
+  for _, axis in ipairs(axes) do rank = rank * axis.size + coordinates[axis.name] end
+  return rank
+end
+
 local function reordered(lines, order)
-  local place, axes, out = {}, {}, {}
+  local place, axes, coordinates, out = {}, {}, {}, {}
+  local rank = tonumber(lines[2]:match "^rank (%d+)$")
   for i, name in ipairs(order) do place[name] = i end
   for _, line in ipairs(lines) do
-    if line:find "^axis " then axes[#axes + 1] = line end
+    local name, size = line:match "^axis (%S+) (%d+)$"
+    if name then axes[#axes + 1] = { name = name, size = tonumber(size) } end
   end
-  table.sort(axes, function(a, b) return place[a:match "axis (%S+)"] < place[b:match "axis (%S+)"] end)
-  for _, line in ipairs(lines) do
-    if line:find "^axis " then line = table.remove(axes, 1) end
-    out[#out + 1] = line
+  for i = #axes, 1, -1 do
+    coordinates[axes[i].name], rank = rank % axes[i].size, math.floor(rank / axes[i].size)
+  end
+  table.sort(axes, function(a, b) return place[a.name] < place[b.name] end)
+  out[1], out[2] = lines[1], "rank " .. rank_of(axes, coordinates)
+  for _, axis in ipairs(axes) do out[#out + 1] = ("axis %s %d"):format(axis.name, axis.size) end
+  for i = 3, #lines do
+    if not lines[i]:find "^axis " then out[#out + 1] = lines[i] end
   end
   return out
 end

@@ -61,19 +61,47 @@ end
 
 -- ---------------------------------------------------------------- by formula
 
+-- The data ranks of the group of the first rank.
+local function data_ranks(mesh)
+  local copies = {}
+  for _, axis in ipairs(mesh) do
+    if axis.name == "data" or axis.name == "shard" or axis.name == "expert" then copies[#copies + 1] = axis.name end
+  end
+  return bounds.members(mesh, copies)
+end
+
 --- Returns the seconds of the sums of gradients over the data ranks at least: of a mean rank, or of this part of all
 -- parameters.
 function bounds.gradients(s, facts, m, ranks, part)
   if s.data == 1 then return 0 end
-  local mesh = bounds.mesh(s, ranks)
-  local copies, ways = {}, setting.weight_ways(s)
-  for _, axis in ipairs(mesh) do
-    if axis.name == "data" or axis.name == "shard" or axis.name == "expert" then copies[#copies + 1] = axis.name end
-  end
-  local members = bounds.members(mesh, copies)
-  local bytes = facts.weights.gradients / ways * (part or 1 / s.pipeline.size)
+  local members = data_ranks(bounds.mesh(s, ranks))
+  local bytes = facts.weights.gradients / setting.weight_ways(s) * (part or 1 / s.pipeline.size)
   if s.zero == 0 then return rates.least(m, "all_reduce", members, bytes) end
   return rates.least(m, "reduce_scatter", members, bytes)
+end
+
+local WHOLE_BELOW, KEPT = 65536, 4 -- the defaults of stage 3: elements of a part; kept and fetched, of the largest one
+
+-- The bytes of parameters that a rank must gather for each pass at least: those that are divided, without what it may
+-- have kept.
+local function gathered(s, facts)
+  local total, largest, ways = 0, 0, setting.weight_ways(s)
+  for _, count in ipairs(facts.weights.each or {}) do
+    if count / ways >= WHOLE_BELOW then total, largest = total + count, math.max(largest, count) end
+  end
+  return math.max(0, total / s.pipeline.size - KEPT * largest) / ways * facts.weights.bytes_of_element
+end
+
+--- Returns the seconds in which data ranks send at least for ZeRO: stage 2 sums gradients in each batch, and stage 3
+-- also gathers parameters for each piece (docs/memory.md). told: whether something else is said of stage 3 (keep).
+function bounds.data_sent(s, facts, m, ranks, told)
+  local sums = bounds.gradients(s, facts, m, ranks)
+  if s.data == 1 or s.zero == 0 or s.zero == 1 or s.zero == "own" then return sums end
+  local seconds = s.accumulation * sums
+  local bytes = s.zero == 3 and not told and gathered(s, facts) or 0
+  if bytes == 0 then return seconds end
+  local once = rates.least(m, "all_gather", data_ranks(bounds.mesh(s, ranks)), bytes)
+  return seconds + s.micro * s.accumulation * once
 end
 
 local function fastest(m)
@@ -130,10 +158,11 @@ local function pipelined(s, facts, work)
   return math.max(work / p, part * work / (micro * (1 - (1 - 1 / micro) ^ p)))
 end
 
+local function seconds_of(section, kind, share, launch) return section[kind] / share + launch * section.ops[kind] end
+
 -- What a section takes in a pass at least: with recomputation, what it takes without, too, which may run elsewhere.
-local function cost_of(own, none, kind, share, m)
-  local function seconds(section) return section[kind] / share + m.launch * section.ops[kind] end
-  return math.max(seconds(own), none and seconds(none) or 0)
+local function cost_of(own, none, kind, share, launch)
+  return math.max(seconds_of(own, kind, share, launch), none and seconds_of(none, kind, share, launch) or 0)
 end
 
 --- Returns the seconds of the passes of each section for a micro-batch, at least, as ganymede.plan.search.passes takes
@@ -146,18 +175,27 @@ function bounds.sections(s, facts, m, ranks)
   local share, out = s.micro * s.accumulation * ranks / s.pipeline.size, { forward = {}, input = {}, weight = {} }
   for i, own in ipairs(sections) do
     for kind, list in pairs(out) do
-      list[i] = cost_of(own, (passes.whole(s) or kind ~= "weight") and none and none[i], kind, share, m)
+      list[i] = cost_of(own, (passes.whole(s) or kind ~= "weight") and none and none[i], kind, share, m.launch)
     end
   end
   return out
 end
 
--- What a step takes by its longest stages, and the stage that works longest; 0 and the last one: unknown.
+local known_stages = setmetatable({}, { __mode = "k" }) -- facts -> { seconds, stage } by key
+
+-- What a step takes by its longest stages, and the stage that works longest; 0 and the last one: unknown. It is a
+-- function of the pipeline and its pieces, and of what runs again.
 local function staged(s, facts, m, ranks)
-  local sections = bounds.sections(s, facts, m, ranks)
-  local costs = sections and passes.of_parts(sections, s, facts)
-  if not costs then return 0, s.pipeline.size end
-  return passes.least(s, costs)
+  local p, known = s.pipeline, known_stages[facts] or {}
+  local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
+  local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute }, " ")
+  known_stages[facts] = known
+  if not known[key] then
+    local sections = bounds.sections(s, facts, m, ranks)
+    local costs = sections and passes.of_parts(sections, s, facts)
+    known[key] = costs and { passes.least(s, costs) } or { 0, p.size }
+  end
+  return known[key][1], known[key][2]
 end
 
 --- Returns the first rank of the stage that works longest by formula: its record gives the nearest bound.
@@ -185,7 +223,7 @@ end
 
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
-  local sent, shared = bounds.gradients(s, facts, m, ranks), layers(s, facts, m, bounds.mesh(s, ranks))
+  local sent, shared = bounds.data_sent(s, facts, m, ranks, facts.told), layers(s, facts, m, bounds.mesh(s, ranks))
   local seconds, mean = bounds.of_family(s, facts, m, ranks, m.host_moves and shared)
   if m.host_moves then return math.max(seconds, mean + sent) end
   return math.max(seconds, sent, shared)

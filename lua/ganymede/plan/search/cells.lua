@@ -4,6 +4,7 @@
 --     local cell = list:get(family)                            -- false: it cannot be rehearsed
 --     local sections = cells.sections(cell, mesh, machine)     -- as ganymede.plan.search.passes takes them
 --     local bytes = cell.saved[section]                        -- what it holds for backward
+--     list:known_without(family)                               -- the cell without recomputation, or nil
 --     list:expect(family); list:close()                        -- begins a rehearsal that will be asked for
 --
 -- The ops and operations of a pass of a section are a function of how its layers are cut (tensor, sequence, experts),
@@ -165,10 +166,10 @@ local function samples_of(s, facts)
   return math.floor(facts.samples / s.accumulation / s.micro / setting.batch_ways(s))
 end
 
-local function key_of(s, facts)
+local function key_of(s, facts, recompute)
   local t, q = s.tensor, s.sequence
   return table.concat({ s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
-    samples_of(s, facts), s.recompute }, " ")
+    samples_of(s, facts), recompute or s.recompute }, " ")
 end
 
 -- The setting that is rehearsed: one piece, without data ranks and stages.
@@ -218,6 +219,9 @@ function Cells:expect(s)
   if not key or self.known[key] ~= nil or self.running[key] or self.n_running >= core.processors() then return end
   self.running[key], self.n_running = self:begin(s), self.n_running + 1
 end
+
+--- Returns the cell of the same passes without recomputation, if it is known.
+function Cells:known_without(s) return self.known[key_of(s, self.facts, "none")] or nil end
 
 --- Returns the cell of a setting or a family; false: there is none, because the model says no sections or its rehearsal
 -- is refused.

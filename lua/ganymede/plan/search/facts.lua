@@ -8,7 +8,8 @@
 --   sections                        how many, nil: the model says none; bounds(split, parts): where they are cut
 --   section_list, short             of all sections { name, flops, parameters }; of a model of equal blocks that is
 --                                   short: { sets, sections, map = of each section the one that it is like }, or nil
---   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights apart
+--   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights too;
+--                                   each: the elements of each of the first, bytes_of_element: of a parameter
 --   blocks                          { count, width, tokens, keys, bytes } of transformer blocks; nil: it has none
 --   floors                          "none", "attention", "block" or "own" -> { passes, update: seconds of all ranks
 --                                   together at least; ops: of the passes of a piece at least; sections: by_section }
@@ -117,11 +118,11 @@ end
 
 -- Bytes of what rests on a rank: of all parameters but those of experts, and of experts.
 local function weights_of(found, experts)
-  local all, of_experts = 0, 0
+  local all, of_experts, each = 0, 0, {}
   for _, p in ipairs(found.parameters) do
     if not p.tied then
       all = all + p.count
-      if is_of_experts(p, experts) then of_experts = of_experts + p.count end
+      if is_of_experts(p, experts) then of_experts = of_experts + p.count else each[#each + 1] = p.count end
     end
   end
   local t, part = found.totals, all > 0 and of_experts / all or 0
@@ -129,7 +130,9 @@ local function weights_of(found, experts)
     return { parameters = t.parameter_bytes * share, gradients = t.gradient_bytes * share,
       states = t.optimizer_bytes * share }
   end
-  return split(1 - part), split(part)
+  local weights = split(1 - part)
+  weights.each, weights.bytes_of_element = each, all > 0 and t.parameter_bytes / all or 0
+  return weights, split(part)
 end
 
 local function sections_of(given, serial)

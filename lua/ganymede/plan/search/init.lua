@@ -47,7 +47,7 @@ local function leave(search, why, s, n)
 end
 
 -- Leaves all settings of a family out; the first is the example.
-local function leave_family(search, why, family) leave(search, why, space.settings(family)[1], family.count) end
+local function leave_family(search, why, family) leave(search, why, space.first(family), family.count) end
 
 local function listed(reasons)
   local out = {}
@@ -175,27 +175,33 @@ local function first_entries(search, shares)
   return heap
 end
 
--- The bytes that some rank holds at least in each setting of a family, by formula.
-local function least_bytes(search, family)
-  local least = math.huge
+-- Leaves out the stages of ZeRO of a family that do not fit. Returns the bytes that some rank holds at least, and the
+-- seconds in which data ranks send at least, of those that are left.
+local function keep_zeros(search, family)
+  local kept, bytes, seconds = {}, math.huge, math.huge
   for _, zero in ipairs(family.zeros) do
     family.zero = zero[1]
-    least = math.min(least, bounds.memory(family, search.facts))
+    local own = bounds.memory(family, search.facts)
+    if not is_too_large(search, own) then
+      kept[#kept + 1], bytes = zero, math.min(bytes, own)
+      seconds = math.min(seconds, refine.sent(search, family))
+    end
   end
   family.zero = nil
-  return least
+  return kept, bytes, seconds
 end
 
 local function open_share(search, heap, entry)
   local facts = search.facts
   local function tell(why, n) leave(search, why, nil, n) end
   for _, family in ipairs(space.families(entry.share, facts, tell)) do
-    local bytes = least_bytes(search, family)
-    if is_too_large(search, bytes) then
-      leave_family(search, too_large(search), family)
-    else
+    local kept, bytes, sent = keep_zeros(search, family)
+    local n = #family.zeros - #kept
+    if n > 0 then leave(search, too_large(search), space.first(family), n * #family.orders) end
+    family.zeros, family.count = kept, #kept * #family.orders
+    if #kept > 0 then
       local seconds = bounds.of_family(family, facts, search.machine, search.given.ranks)
-      heap:push { bound = math.max(entry.bound, seconds), peak = bytes, family = family, count = family.count,
+      heap:push { bound = math.max(entry.bound, seconds, sent), peak = bytes, family = family, count = family.count,
         number = family.number, level = 0 }
     end
   end
@@ -221,6 +227,13 @@ local function look_at_family(search, heap, entry)
   local family = entry.family
   local seconds, why
   if entry.level == 2 then return open_family(search, heap, entry) end
+  if not entry.plain then
+    entry.plain, seconds = true, refine.by_plain_cell(search, family)
+    if seconds and seconds > entry.bound then
+      entry.bound = seconds
+      return heap:push(entry)
+    end
+  end
   if entry.level == 0 then
     local next_one = heap:first()
     search.cells:expect(family)
@@ -346,6 +359,7 @@ local function prepare(given)
   local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
     passes = {}, totals = {}, relatives = {}, stores = {}, rehearsed = 0, simulated = 0 }
   search.facts = facts_module.of(given, about, given.keep)
+  search.facts.told = given.keep.sets ~= nil and #given.keep.sets > 0
   search.cells = cells.open(given, search.facts, about)
   local shares, left_out = space.shares(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })
   local count = 0

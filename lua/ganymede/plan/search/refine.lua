@@ -21,9 +21,25 @@ local function mesh_of(search, s, order)
     pipeline = s.pipeline, home = s.home, order = order or nil }, search.given.ranks)
 end
 
+--- Returns the seconds in which data ranks send at least, however the axes lie. family.zero: the stage of ZeRO.
+function refine.sent(search, family)
+  local known, least = family.home.sent or {}, nil
+  local key = ("%s %d %d"):format(tostring(family.zero), family.accumulation, family.micro)
+  family.home.sent = known
+  if known[key] then return known[key] end
+  local usual = family.order
+  for _, order in ipairs(family.orders) do
+    family.order = order or nil
+    local seconds = bounds.data_sent(family, search.facts, search.machine, search.given.ranks, search.facts.told)
+    least = math.min(least or seconds, seconds)
+  end
+  family.order, known[key] = usual, least
+  return least
+end
+
 -- Calls fn(costs of the parts, key) for each way in which the orders of the axes of a family make a difference.
-local function each_costs(search, family, fn)
-  local seen, cell = {}, search.cells:get(family)
+local function each_costs(search, family, cell, fn)
+  local seen = {}
   if not cell then
     local sections = bounds.sections(family, search.facts, search.machine, search.given.ranks)
     local costs = sections and passes.of_parts(sections, family, search.facts)
@@ -44,14 +60,22 @@ local function key_of(search, s)
   return cell and select(2, cells.sections(cell, mesh_of(search, s, s.order), search.machine)) or "formula"
 end
 
---- Returns the seconds of a step of a family at least, from its cell.
-function refine.by_cell(search, family)
+local function least_of(search, family, cell)
   local least
-  each_costs(search, family, function(costs)
+  each_costs(search, family, cell, function(costs)
     local seconds = passes.least(family, costs)
     least = math.min(least or seconds, seconds)
   end)
   return least
+end
+
+--- Returns the seconds of a step of a family at least, from its cell.
+function refine.by_cell(search, family) return least_of(search, family, search.cells:get(family)) end
+
+--- Returns the same from the cell of equal passes without recomputation, which only adds to them; nil: it is not known.
+function refine.by_plain_cell(search, family)
+  local cell = family.recompute ~= "none" and search.cells:known_without(family)
+  return cell and least_of(search, family, cell) or nil
 end
 
 --- Plays the order of a family's passes. Returns the seconds of a step at least; nil and why there is no such order.
@@ -65,7 +89,7 @@ function refine.by_order(search, family)
   end
   family.played = {}
   local least = 0
-  each_costs(search, family, function(costs, key)
+  each_costs(search, family, search.cells:get(family), function(costs, key)
     local played = passes.played(family, costs, schedule)
     family.played[key] = played
     local seconds = family.accumulation * played.time

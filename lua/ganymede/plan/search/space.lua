@@ -349,6 +349,9 @@ function space.families(share, facts, leave)
   return list
 end
 
+--- Returns the first setting of a family, for examples.
+function space.first(family) return copied(family, { zero = family.zeros[1][1], order = family.orders[1] }) end
+
 --- Returns the list of settings of a family.
 function space.settings(family)
   local list = {}
