@@ -133,4 +133,11 @@ return {
     breaks = "a record of another order of the axes is that of another rank",
     test = "spec/plan/records_spec.lua",
   },
+  {
+    name = "1498-bounds-pieces", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[  return seconds + s.micro * s.accumulation * once]],
+    replace = [[  return seconds + s.accumulation * s.accumulation * once]],
+    breaks = "a bound has stage 3 of ZeRO gather more often than there are pieces",
+    test = "spec/plan/search_bounds_spec.lua -f 'for each piece'",
+  },
 }

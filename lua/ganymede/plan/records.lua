@@ -7,9 +7,9 @@
 --     store.kinds, store.count                        -- of ganymede.plan.stand_ins, once known; how many records
 --     store:forget_copies(); store:close()
 --
--- A record names its rank, its mesh and groups of axes: for another order it is copied with other names. mesh: a list of
--- of { name, size }. The trap: places in groups of several axes are those of the mesh that was rehearsed; only roots of
--- such groups other than the first rank would tell, and the runtime has none.
+-- A record names its rank, its mesh and groups of axes, so for another order it is copied with other names. mesh: a
+-- list of { name, size }. The trap: places in groups of several axes are those of the mesh that was rehearsed; only
+-- roots of such groups other than the first rank would tell, and the runtime has none.
 -- @module ganymede.plan.records
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
