@@ -109,6 +109,18 @@ describe("the bound of a rank", function()
     assert.equal(0, passes) -- no op makes products
   end)
 
+  it("is the same from a record in few, and for every mesh", function()
+    local events = { { "alloc", 8 }, { "op", 1 }, { "op", 20 }, { "free", 8 }, { "begin", "all_reduce", "data", 80 },
+      { "op", 1000 }, { "op", 30 }, { "wait", 1 }, { "op", 7 }, { "begin", "send", "data", 8, 1 } }
+    local path, mesh = support.step(0, axes, events), { { name = "data", size = 2 } }
+    for _, on in ipairs { m, support.machine({ switch() }, { launch = 0.25, begin = 0.5 }) } do
+      local few = core.step_condensed(on, path)
+      assert.equal(6, #few) -- a run, a begin, a run, a wait, a run, a begin
+      local whole = bounds.of_rank(core.step_read(path).events, mesh, on)
+      assert.near(whole, (bounds.of_rank(few, mesh, on)), 1e-12 * whole)
+    end
+  end)
+
   it("overlaps what may overlap, and leaves out messages", function()
     local free = support.machine({ switch() }, { launch = 0.25, begin = 0.5 })
     local events = { { "op", 1 }, { "begin", "all_reduce", "data", 8000 }, { "op", 2 }, { "wait", 1 },

@@ -198,12 +198,15 @@ local function staged(s, facts, m, ranks)
   return known[key][1], known[key][2]
 end
 
---- Returns the first rank of the stage that works longest by formula: its record gives the nearest bound.
+--- Returns the first rank of the stage that works longest by formula, whose record gives the nearest bound, and that
+-- stage (from 1).
 function bounds.rank(s, facts, m, ranks)
-  if s.pipeline.size == 1 then return 0 end
-  local stage, rank = select(2, staged(s, facts, m, ranks)) - 1, 0
-  for _, axis in ipairs(bounds.mesh(s, ranks)) do rank = rank * axis.size + (axis.name == "pipeline" and stage or 0) end
-  return rank
+  if s.pipeline.size == 1 then return 0, 1 end
+  local stage, rank = select(2, staged(s, facts, m, ranks)), 0
+  for _, axis in ipairs(bounds.mesh(s, ranks)) do
+    rank = rank * axis.size + (axis.name == "pipeline" and stage - 1 or 0)
+  end
+  return rank, stage
 end
 
 --- Returns the seconds that a step takes at least, however its ranks are shared out.
@@ -265,7 +268,7 @@ end
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
 -- recomputation only adds to it. A wait ends no sooner than its operation takes alone. mesh: a list of { name, size };
--- rank: whose events these are.
+-- rank: whose events these are. events: of core.step_read, or those of core.step_condensed, which say the same.
 function bounds.of_rank(events, mesh, m, rank)
   local total, own, begun, last = 0, 0, {}, rates.last_product(events) -- own: of passes
   for i, e in ipairs(events) do
@@ -288,24 +291,6 @@ function bounds.of_rank(events, mesh, m, rank)
     end
   end
   return total, own
-end
-
---- Returns events that say the same to bounds.of_rank, with runs of ops as one, for those who ask for many meshes.
-function bounds.condensed(events, m)
-  local out, last = {}, rates.last_product(events)
-  for i, e in ipairs(events) do
-    if e.kind == "op" then
-      local before, seconds = out[#out], rates.op(m, e)
-      if before and before.takes and i - 1 ~= last then
-        before.takes, before.products = before.takes + seconds, before.products + e.products
-      else
-        out[#out + 1] = { kind = "op", takes = seconds, products = e.products }
-      end
-    elseif e.kind == "begin" or e.kind == "wait" then
-      out[#out + 1] = e
-    end
-  end
-  return out
 end
 
 return bounds

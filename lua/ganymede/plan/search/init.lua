@@ -70,7 +70,7 @@ local function too_large(search) return ("needs more than %s of a rank"):format(
 
 local function sets_of(search, s)
   local out = { unpack(search.given.set or {}) }
-  for _, text in ipairs(setting.sets(s, search.facts)) do out[#out + 1] = text end
+  for _, text in ipairs(setting.sets(s, s.facts or search.facts)) do out[#out + 1] = text end
   for _, text in ipairs(search.given.keep.sets or {}) do out[#out + 1] = text end
   return out
 end
@@ -93,16 +93,22 @@ local function store_of(search, s)
   return list[#list].records
 end
 
--- Rehearses the rank whose stage works longest -> { rank, peak } and its step; nil: left out.
+-- Rehearses the rank whose stage works longest -> { rank, stage, peak, events of its record, missing = pieces that the
+-- record does not have }; nil: left out. The record of a whole step serves a simulation, too.
 local function look(search, s)
   local given, store = search.given, store_of(search, s)
-  local rank, path = bounds.rank(s, search.facts, search.machine, given.ranks), store:new_path()
+  local rank, stage = bounds.rank(s, search.facts, search.machine, given.ranks)
+  local few, missing = refine.short(s, search.facts)
+  local path = few and os.tmpname() or store:new_path()
   search.rehearsed = search.rehearsed + 1
-  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = sets_of(search, s),
-    seed = given.seed, step_file = path, device = rehearsal.device_of(search.machine.device) }
+  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank,
+    set = sets_of(search, few or s), seed = given.seed, step_file = path,
+    device = rehearsal.device_of(search.machine.device) }
+  local events = found and core.step_condensed(search.machine, path)
+  if few then os.remove(path) end
   if not found then return leave(search, reason_of(failed.text), s) end
-  store:put(bounds.mesh(s, given.ranks), rank, found, path)
-  return { rank = rank, peak = found.totals.peak_bytes }, core.step_read(path)
+  if not few then store:put(bounds.mesh(s, given.ranks), rank, found, path) end
+  return { rank = rank, stage = stage, peak = found.totals.peak_bytes, events = events, missing = missing }
 end
 
 local function row_of(search, s, found)
@@ -248,13 +254,15 @@ local function look_at_family(search, heap, entry)
 end
 
 -- What a record says of each setting whose ranks have it: the mesh of each is another.
-local function tell_relatives(search, known, step, first)
-  local peak, events = known.peak, bounds.condensed(step.events, search.machine)
+local function tell_relatives(search, known, first)
+  local peak, events = known.peak, known.events
   for _, entry in ipairs(search.relatives[relatives.records(first)]) do
     local s = entry.setting
     if not entry.near then
       local rank = s == first and known.rank or bounds.rank(s, search.facts, search.machine, search.given.ranks)
       local total, passes = bounds.of_rank(events, bounds.mesh(s, search.given.ranks), search.machine, rank)
+      local more = known.missing > 0 and known.missing * refine.piece(search, s, known.stage) or 0
+      total, passes = total + more, passes + more
       entry.near = { bound = total, peak = peak }
       search.totals[relatives.ops(s)] = math.max(total, search.totals[relatives.ops(s)] or 0)
       if s.recompute == "none" and s.zero ~= 3 then search.passes[relatives.passes(s)] = passes end
@@ -270,9 +278,9 @@ local function look_at(search, heap, entry)
     return heap:push(entry)
   end
   if not entry.near then
-    local known, step = look(search, s)
+    local known = look(search, s)
     if not known then return end
-    tell_relatives(search, known, step, s)
+    tell_relatives(search, known, s)
   end
   if is_too_large(search, entry.near.peak) then return leave(search, too_large(search), s) end
   entry.bound, entry.peak, entry.looked = math.max(entry.near.bound, entry.bound), entry.near.peak, true

@@ -70,6 +70,15 @@ local function least_of(s, costs, parts)
   return most, heaviest
 end
 
+--- Returns the seconds that a rank of a pipeline (from 1) works for a micro-batch.
+function passes.of_stage(s, costs, stage)
+  local seconds = 0
+  for _, part in ipairs(s.pipeline.size > 1 and held_by(s)[stage] or { 1 }) do
+    seconds = seconds + costs.forward[part] + costs.backward_input[part] + costs.backward_weight[part]
+  end
+  return seconds
+end
+
 --- Returns the seconds of the passes of a step at least, and the rank of the pipeline (from 1) that works longest.
 function passes.least(s, costs)
   local most, heaviest = least_of(s, costs, s.pipeline.size > 1 and held_by(s) or { { 1 } })

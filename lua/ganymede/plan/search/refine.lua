@@ -98,6 +98,28 @@ function refine.by_order(search, family)
   return least
 end
 
+--- Returns a setting with fewer pieces of the same size, whose record says what that of many would, piece by piece, and
+-- how many are missing; nil, 0: there is none. It has facts of its own, for the samples of its step.
+function refine.short(s, facts)
+  local out = {}
+  for key, value in pairs(s) do out[key] = value end
+  out.accumulation = math.min(s.accumulation, 2) -- stage 2 of ZeRO needs two
+  if s.pipeline.size > 1 then out.micro = math.min(s.micro, 2 * s.pipeline.size) end
+  local pieces, own = s.accumulation * s.micro, out.accumulation * out.micro
+  if own == pieces or (s.pipeline.size > 1 and not space.schedule(out)) then return nil, 0 end
+  out.facts = setmetatable({ samples = facts.samples / pieces * own }, { __index = facts })
+  return out, pieces - own
+end
+
+--- Returns the seconds that a stage (from 1) works at least for a piece.
+function refine.piece(search, s, stage)
+  local cell = search.cells:get(s)
+  local sections = cell and cells.sections(cell, mesh_of(search, s, s.order), search.machine)
+    or bounds.sections(s, search.facts, search.machine, search.given.ranks)
+  local costs = sections and passes.of_parts(sections, s, search.facts)
+  return costs and passes.of_stage(s, costs, stage) or 0
+end
+
 -- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
 local function parameters_of(search, s, inner)
   local list, facts = {}, search.facts
