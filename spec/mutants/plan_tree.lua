@@ -140,4 +140,11 @@ return {
     breaks = "a bound has stage 3 of ZeRO gather more often than there are pieces",
     test = "spec/plan/search_bounds_spec.lua -f 'for each piece'",
   },
+  {
+    name = "1499-look-missing", file = "lua/ganymede/plan/search/refine.lua",
+    find = [[  return out, pieces - own]],
+    replace = [[  return out, pieces]],
+    breaks = "a look at few pieces of a step adds those that its record has",
+    test = "spec/plan/search_looks_spec.lua",
+  },
 }
