@@ -128,12 +128,15 @@ static void read_machine(lua_State *L, int arg, gm_machine *m)
     m->cores = (int)number_of(L, "cores");
     m->below = (gm_below){number_in(L, "disk", "read"), number_in(L, "disk", "write"), number_in(L, "disk", "latency"),
                           number_in(L, "host", "bandwidth"), number_in(L, "host", "latency")};
+    m->host = (gm_launches){number_in(L, "host_launch", "op"), number_in(L, "host_launch", "between"),
+                            number_in(L, "host_launch", "recorded")};
     lua_pop(L, 1);
 }
 
 /* ---- simulations: a userdata owns what C allocates ---- */
 
 #define REPLAY "gm.replay"
+#define STEP   "gm.step"
 
 typedef struct box {
     gm_machine      machine;
@@ -186,11 +189,12 @@ static int read_roles(lua_State *L, box *b)
 
 static void push_class(lua_State *L, const gm_simulated *s, const gm_simulated_rank *k)
 {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     gm_set_number(L, "count", k->count);
     gm_set_number(L, "first", k->first);
     gm_set_number(L, "seconds", k->end);
     gm_set_number(L, "busy", k->busy);
+    gm_set_number(L, "launching", k->launching);
     lua_createtable(L, 0, s->n_groups);
     for (int g = 0; g < s->n_groups; g++) gm_set_number(L, s->group[g], k->exposed[g]);
     lua_setfield(L, -2, "exposed");
@@ -278,10 +282,10 @@ static void push_products(lua_State *L, const box *b)
     lua_setfield(L, -2, "products");
 }
 
-/* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded }) -> { seconds, transfers, classes, ranks,
- * spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step; classes: a
- * list of { count, first, seconds, busy, exposed = { group = seconds } }; ranks: of each rank, its class. The options
- * are those of gm_simulation. */
+/* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded, recorded }) -> { seconds, transfers, classes,
+ * ranks, spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step;
+ * classes: a list of { count, first, seconds, busy, launching, exposed = { group = seconds } }; ranks: of each rank, its
+ * class. The options are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
@@ -304,7 +308,8 @@ static int simulate(lua_State *L)
                            .slower = b->slower,
                            .jitter = option(L, "jitter"),
                            .seed = (uint64_t)option(L, "seed"),
-                           .unfolded = gm_field_flag(L, 4, "unfolded")};
+                           .unfolded = gm_field_flag(L, 4, "unfolded"),
+                           .recorded = gm_field_flag(L, 4, "recorded")};
     L_TRY(L, gm_simulate(&given, &b->out));
     lua_createtable(L, 0, 5);
     gm_set_number(L, "seconds", b->out.seconds);
@@ -312,6 +317,82 @@ static int simulate(lua_State *L)
     push_classes(L, &b->out);
     push_spans(L, &b->out, given.spans);
     push_products(L, b);
+    return 1;
+}
+
+/* ---- a record in few, for bounds ---- */
+
+static int free_step(lua_State *L)
+{
+    gm_step_free(lua_touserdata(L, 1));
+    return 0;
+}
+
+/* Adds an op to the run at the top of the stack, or begins one at place n + 1. Returns the places that are taken. */
+static int push_run(lua_State *L, bool begins, int n, double seconds, double products)
+{
+    if (begins) {
+        lua_createtable(L, 0, 3);
+        gm_set_text(L, "kind", "op");
+        gm_set_number(L, "takes", 0);
+        gm_set_number(L, "products", 0);
+        lua_rawseti(L, -2, ++n);
+    }
+    lua_rawgeti(L, -1, n);
+    gm_set_number(L, "takes", number_of(L, "takes") + seconds);
+    gm_set_number(L, "products", number_of(L, "products") + products);
+    lua_pop(L, 1);
+    return n;
+}
+
+static void push_between(lua_State *L, const gm_journal *r, const gm_event *e)
+{
+    lua_createtable(L, 0, 5);
+    gm_set_text(L, "kind", e->kind == GM_EVENT_BEGIN ? "begin" : "wait");
+    gm_set_number(L, "id", e->id);
+    if (e->kind == GM_EVENT_WAIT) return;
+    gm_set_text(L, "name", gm_journal_text_of(r, e->name));
+    if (e->group >= 0) gm_set_text(L, "group", gm_journal_text_of(r, e->group));
+    gm_set_number(L, "bytes", e->bytes);
+}
+
+static int64_t last_product(const gm_journal *r)
+{
+    int64_t last = -1;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->events[i].kind == GM_EVENT_OP && r->events[i].products > 0) last = i;
+    return last;
+}
+
+/* step_condensed(machine, path) -> the events of a record in few: runs of ops as { kind = "op", takes = seconds, products
+ * } (one ends at the last product), and { kind = "begin" or "wait", id, name, group, bytes }. Memory is left out. */
+static int step_condensed(lua_State *L)
+{
+    gm_machine m;
+    gm_step   *s = lua_newuserdata(L, sizeof *s);
+    *s = (gm_step){0};
+    luaL_getmetatable(L, STEP);
+    lua_setmetatable(L, -2);
+    read_machine(L, 1, &m);
+    L_TRY(L, gm_step_read(lua_tostring(L, 2), s));
+    const gm_journal *r = s->journal;
+    int64_t           last = last_product(r);
+    int               n = 0;
+    bool              begins = true;
+    lua_newtable(L);
+    for (int64_t i = 0; i < r->n; i++) {
+        const gm_event *e = &r->events[i];
+        if (e->kind == GM_EVENT_OP) {
+            double seconds;
+            L_TRY(L, gm_machine_op(&m, r, e, &seconds));
+            n = push_run(L, begins, n, seconds, e->products);
+            begins = i == last;
+        } else if (e->kind == GM_EVENT_BEGIN || e->kind == GM_EVENT_WAIT) {
+            push_between(L, r, e);
+            lua_rawseti(L, -2, ++n);
+            begins = true;
+        }
+    }
     return 1;
 }
 
@@ -364,9 +445,14 @@ int gm_open_simulate(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("run_expected", run_expected, "run table"), GM_FUNCTION("run_month", run_month, "run table"),
         GM_FUNCTION("processors", processors, ""),
+        GM_FUNCTION("step_condensed", step_condensed, "machine table, path string"),
         GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);
     lua_pushcfunction(L, close_box);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+    luaL_newmetatable(L, STEP);
+    lua_pushcfunction(L, free_step);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
     gm_declare(L, functions);

@@ -5,7 +5,10 @@
  *
  * An op takes  launch + max(products / rate of products, bytes / rate of moves).  The rate of products belongs to the
  * op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*"), the dtype
- * and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays. */
+ * and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays.
+ *
+ * Where a thread of the host launches what a device does (gm_launches), `launch` is what an op takes on the device
+ * beside its work, and an op begins no sooner than the host has launched it, one after the other. */
 #ifndef GM_MACHINE_H
 #define GM_MACHINE_H
 
@@ -55,6 +58,12 @@ typedef struct gm_below {
     double disk_read, disk_write, disk_latency, host, host_latency; /* host: one way */
 } gm_below;
 
+/* Seconds of a thread of the host for an op, for an operation between ranks, and for a recorded step (one launch for
+ * all); 0: the host does not bind, or `launch` has it. */
+typedef struct gm_launches {
+    double op, between, recorded;
+} gm_launches;
+
 typedef struct gm_efficiency {
     char   op[24]; /* "all_reduce" */
     double factor; /* of the bandwidth */
@@ -72,6 +81,7 @@ typedef struct gm_machine {
     gm_level      level[GM_MACHINE_LEVELS];
     gm_efficiency efficiency[16];
     gm_below      below;
+    gm_launches   host;
     int           ranks_per_node, cores_per_rank;
     int           cores; /* of a node, which its ranks share; 0: each rank has cores of its own */
 } gm_machine;

@@ -84,10 +84,14 @@ static gm_status add_op(builder *b, const gm_event *e)
     gm_step_line *last = p->n ? &p->lines[p->n - 1] : NULL;
     double       *seconds = &p->seconds[p->n_seconds];
     GM_TRY(gm_machine_op(b->machine, p->step->journal, e, seconds));
-    if (b->merge && last && last->kind == GM_EVENT_OP) {
-        last->seconds += *seconds;
-        last->n++;
-    } else p->lines[p->n++] = (gm_step_line){b->merge ? NULL : e, GM_EVENT_OP, *seconds, p->n_seconds, 1, -1, 0};
+    if (!b->merge || !last || last->kind != GM_EVENT_OP) {
+        last = &p->lines[p->n++];
+        *last = (gm_step_line){.event = b->merge ? NULL : e, .kind = GM_EVENT_OP, .first = p->n_seconds, .way = -1};
+    }
+    last->seconds += *seconds;
+    last->n++;
+    double launched = last->n * b->machine->host.op; /* it begins then, or when the op before ends */
+    last->queued = (last->queued > launched ? last->queued : launched) + *seconds;
     p->n_seconds++;
     return GM_OK;
 }
@@ -100,7 +104,7 @@ static gm_status add_begin(builder *b, const gm_event *e)
     if (group < 0) return GM_OK; /* alone: takes no time, and needs no line */
     GM_TRY(find_way(b, e, group, &way));
     b->begun[e->id] = p->n;
-    p->lines[p->n++] = (gm_step_line){e, GM_EVENT_BEGIN, 0, 0, 0, way, p->ways[way].begun++};
+    p->lines[p->n++] = (gm_step_line){.event = e, .kind = GM_EVENT_BEGIN, .way = way, .number = p->ways[way].begun++};
     return GM_OK;
 }
 
@@ -109,7 +113,8 @@ static void add_wait(builder *b, const gm_event *e)
 {
     gm_program *p = b->program;
     int         at = b->begun[e->id];
-    if (at >= 0) p->lines[p->n++] = (gm_step_line){p->lines[at].event, GM_EVENT_WAIT, 0, 0, 0, p->lines[at].way, 0};
+    if (at >= 0)
+        p->lines[p->n++] = (gm_step_line){.event = p->lines[at].event, .kind = GM_EVENT_WAIT, .way = p->lines[at].way};
 }
 
 static gm_status build(builder *b)

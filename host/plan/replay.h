@@ -49,6 +49,7 @@ typedef struct gm_step_line {
     const gm_event *event; /* its op if steps are not merged; its BEGIN, also of a WAIT. NULL: merged ops */
     gm_event_kind   kind;
     double          seconds;  /* of its ops; 0 of others */
+    double          queued;   /* of its ops: from the launch before them to their end, if nothing else is waited for */
     int             first, n; /* its ops: seconds of the program, from first on */
     int             way;      /* of BEGIN and WAIT */
     int             number;   /* of BEGIN: earlier ones of the way */

@@ -10,13 +10,15 @@
 
 typedef struct state {
     const gm_program *program;
-    int               line;  /* the next one */
-    double            clock; /* of its own */
-    double            asked; /* since when it waits, or computes on shared cores */
-    int               waits; /* for this transfer; -1: it does not */
-    bool              moves; /* it moves bytes on shared cores, at its wait */
-    bool              shown; /* its spans are wanted */
-    int              *begun; /* by id: its transfer */
+    int               line;     /* the next one */
+    double            clock;    /* of its own; where a host launches: of its device */
+    double            host;     /* when the host has launched the newest thing */
+    double            asked;    /* since when it waits, or computes on shared cores */
+    int               waits;    /* for this transfer; -1: it does not */
+    bool              moves;    /* it moves bytes on shared cores, at its wait */
+    bool              shown;    /* its spans are wanted */
+    bool              launched; /* the operation of the next line */
+    int              *begun;    /* by id: its transfer */
 } state;
 
 typedef struct replay {
@@ -63,9 +65,35 @@ static gm_status add_span(replay *x, int class, gm_span_lane lane, const gm_even
 
 /* ---- a rank, that of a class ---- */
 
+/* The seconds of the host for a launch; 0 where it launches the whole step at once. */
+static double launch_of(const replay *x, double seconds) { return x->given->recorded ? 0 : seconds; }
+
+/* The rank stands still until the host has launched what is next. */
+static void wait_for_host(replay *x, int class, double until)
+{
+    state *s = &x->ranks[class];
+    if (until <= s->clock) return;
+    x->out->classes[class].launching += until - s->clock;
+    s->clock = until;
+}
+
+/* Comes to an operation between ranks. Returns whether it may begin now. */
+static bool is_launched(replay *x, int class)
+{
+    state *s = &x->ranks[class];
+    double before = s->clock;
+    if (!s->launched) {
+        s->launched = true;
+        s->host += launch_of(x, x->given->machine->host.between);
+        wait_for_host(x, class, s->host);
+    }
+    return s->clock <= before;
+}
+
 static gm_status begin(replay *x, int class, const gm_step_line *line)
 {
     state *s = &x->ranks[class];
+    s->launched = false;
     GM_TRY(gm_transfers_begin(x->transfers, class, s->program, line, s->clock, &s->begun[line->event->id]));
     s->clock += x->given->machine->begin;
     x->out->classes[class].busy += x->given->machine->begin;
@@ -133,16 +161,59 @@ static double normal(uint64_t seed, int rank, int op)
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-static double seconds_of(const replay *x, int class, const gm_step_line *line)
+/* The seconds of an op of the program of a class. */
+static double seconds_of(const replay *x, int class, int op, double slower)
 {
     const gm_simulation *g = x->given;
-    int                  rank = x->classes.first_rank[class];
-    double               sum = 0, slower = g->slower ? g->slower[rank] : 1;
-    if (g->jitter <= 0) return line->seconds * slower;
-    for (int i = line->first; i < line->first + line->n; i++)
-        sum += x->ranks[class].program->seconds[i] *
-               exp(g->jitter * normal(g->seed, rank, i) - g->jitter * g->jitter / 2);
-    return sum * slower;
+    double               seconds = x->ranks[class].program->seconds[op] * slower;
+    if (g->jitter <= 0) return seconds;
+    return seconds * exp(g->jitter * normal(g->seed, x->classes.first_rank[class], op) - g->jitter * g->jitter / 2);
+}
+
+/* How many times longer the ops of a class take. */
+static double slowness(const replay *x, int class)
+{
+    return x->given->slower ? x->given->slower[x->classes.first_rank[class]] : 1;
+}
+
+/* The seconds of the ops of a line on cores of their own. */
+static double work_of(const replay *x, int class, const gm_step_line *line)
+{
+    double sum = 0, slower = slowness(x, class);
+    if (x->given->jitter <= 0) return line->seconds * slower;
+    for (int i = line->first; i < line->first + line->n; i++) sum += seconds_of(x, class, i, slower);
+    return sum;
+}
+
+/* Runs the ops of a line one by one: each begins when it is launched and the one before has ended. */
+static void run_each(replay *x, int class, const gm_step_line *line, double slower, double launch)
+{
+    state *s = &x->ranks[class];
+    for (int i = line->first; i < line->first + line->n; i++) {
+        double seconds = seconds_of(x, class, i, slower);
+        s->host += launch;
+        wait_for_host(x, class, s->host);
+        s->clock += seconds;
+        x->out->classes[class].busy += seconds;
+    }
+}
+
+/* Where nothing varies, a line is run as one: it ends when its work does, or when what was launched last does. */
+static void run_ops(replay *x, int class, const gm_step_line *line)
+{
+    const gm_simulation *g = x->given;
+    state               *s = &x->ranks[class];
+    double               slower = slowness(x, class);
+    double               launch = launch_of(x, g->machine->host.op);
+    if (g->jitter > 0 || (launch > 0 && slower != 1)) {
+        run_each(x, class, line, slower, launch);
+        return;
+    }
+    double seconds = line->seconds * slower;
+    if (launch > 0) wait_for_host(x, class, s->host + line->queued - seconds);
+    s->host += line->n * launch;
+    s->clock += seconds;
+    x->out->classes[class].busy += seconds;
 }
 
 /* Runs a rank from a moment at which it may begin or wait, up to the end of the ops that follow. */
@@ -157,18 +228,20 @@ static gm_status run_rank(replay *x, int class)
             GM_TRY(come_to_wait(x, class, line, &stopped));
             continue;
         }
-        double from = s->clock;
-        s->line++;
-        if (line->kind == GM_EVENT_BEGIN) GM_TRY(begin(x, class, line));
-        else if (x->cores) {
+        double from = s->clock, busy = out->busy;
+        if (line->kind == GM_EVENT_OP && x->cores) {
+            s->line++;
             s->asked = s->clock;
-            gm_cores_begin(x->cores, class, seconds_of(x, class, line), s->clock);
+            gm_cores_begin(x->cores, class, work_of(x, class, line), s->clock);
             return GM_OK;
-        } else {
-            double seconds = seconds_of(x, class, line);
-            s->clock += seconds;
-            out->busy += seconds;
-            GM_TRY(add_span(x, class, GM_SPAN_COMPUTE, line->event, from, s->clock));
+        }
+        if (line->kind == GM_EVENT_OP) {
+            s->line++;
+            run_ops(x, class, line);
+            GM_TRY(add_span(x, class, GM_SPAN_COMPUTE, line->event, s->clock - (out->busy - busy), s->clock));
+        } else if (is_launched(x, class)) {
+            s->line++;
+            GM_TRY(begin(x, class, line));
         }
         if (s->clock > from) { /* others may come before it goes on */
             gm_moments_add(&x->moments, (gm_moment){s->clock, GM_HAPPENS_RANK, class, 0});
@@ -371,6 +444,9 @@ static gm_status sum_up(replay *x)
     memcpy(out->class_of, x->classes.rank, (size_t)out->world * sizeof *out->class_of);
     for (int k = 0; k < out->n_classes; k++)
         if (out->classes[k].end > out->seconds) out->seconds = out->classes[k].end;
+    /* the host launches the next step while the device does this one */
+    double recorded = x->given->recorded ? x->given->machine->host.recorded : 0;
+    if (recorded > out->seconds) out->seconds = recorded;
     return GM_OK;
 }
 

@@ -6,7 +6,8 @@
  * that use one link at the same time share it: each has the link's bandwidth divided by their number, and goes at the
  * pace of its slowest link. Where the host moves the bytes (gm_machine.host_moves), a transfer starts when it is ready
  * and a member waits, takes its time alone, and each waiting member spends this time; nothing overlaps. A send is not
- * waited for.
+ * waited for. Where a host launches what a device does (gm_machine.host), it works ahead of the device and never waits
+ * for it. So ranks stand still where the host is behind, and a step takes at least what its launches take.
  *
  * Where the ranks of a node use more cores than it has (gm_machine.cores), those that compute at the same time share
  * them evenly. Moving bytes is such work, too (host_moves), and each message of a rank takes its latency. A rank that
@@ -32,6 +33,7 @@ typedef struct gm_simulated_rank {
     double end;                          /* of its step */
     double busy;                         /* in ops (with waiting for a core), and in beginning operations */
     double exposed[GM_SIMULATED_GROUPS]; /* waiting for operations, by group; host_moves: and moving bytes */
+    double launching;                    /* waiting for the host to launch what is next */
 } gm_simulated_rank;
 
 typedef enum gm_span_lane { GM_SPAN_COMPUTE, GM_SPAN_WAIT, GM_SPAN_TRANSFER } gm_span_lane;
@@ -64,6 +66,7 @@ typedef struct gm_simulation {
     double                jitter;   /* standard deviation of the logarithm of an op's time; its mean stays */
     uint64_t              seed;     /* of the jitter: a function of seed, rank and the place of the op alone */
     bool                  unfolded; /* replay every rank */
+    bool                  recorded; /* the host launches the whole step at once */
 } gm_simulation;
 
 /* GM_EINVAL: roles of different meshes; a group that is no set of axes; ranks whose operations differ, or that wait for

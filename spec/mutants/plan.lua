@@ -315,8 +315,8 @@ return {
   },
   {
     name = "1075-published-order", file = "spec/bench/published/software.lua",
-    find = [[if line:find "^axis " then line = table.remove(axes, 1) end]],
-    replace = [[if line:find "^axis " then line = table.remove(axes) end]],
+    find = [[for _, axis in ipairs(axes) do out[#out + 1] = ("axis %s %d"):format(axis.name, axis.size) end]],
+    replace = [[for i = #axes, 1, -1 do out[#out + 1] = ("axis %s %d"):format(axes[i].name, axes[i].size) end]],
     breaks = "axes lie on the mesh in the reverse of the software's order",
     test = "spec/plan/published_spec.lua -f mesh",
   },

@@ -56,15 +56,15 @@ return {
   },
   {
     name = "1097-bounds-overlap", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[if m.host_moves then at.total, at.passes = total, passes end]],
-    replace = [[at.total, at.passes = total, passes]],
+    find = [[if m.host_moves then at.total, at.own = total, own end]],
+    replace = [[at.total, at.own = total, own]],
     breaks = "what may overlap adds to the ops in a bound",
     test = bounds .. " -f 'may overlap'",
   },
   {
     name = "1098-bounds-passes", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[passes = total + seconds, passes + (i <= last and seconds or 0)]],
-    replace = [[passes = total + seconds, passes + seconds]],
+    find = [[own = total + seconds, own + (i <= last and seconds or 0)]],
+    replace = [[own = total + seconds, own + seconds]],
     breaks = "the update counts as a pass, which ZeRO would not change",
     test = bounds .. " -f 'all ranks take alike'",
   },
@@ -111,7 +111,7 @@ return {
     test = space .. " -f 'orders of the axes'",
   },
   {
-    name = "1105-space-sort", file = "lua/ganymede/plan/search/space.lua",
+    name = "1105-space-sort", file = "lua/ganymede/plan/search/setting.lua",
     find = [[return a.complexity < b.complexity end]],
     replace = [[return a.complexity > b.complexity end]],
     breaks = "of equal settings the most complicated wins",
@@ -148,16 +148,14 @@ return {
   },
   {
     name = "1111-search-equal", file = "lua/ganymede/plan/search/init.lua",
-    find = [[  if a.key ~= b.key then return a.key < b.key end
-  return a.setting.number]],
-    replace = [[  if a.key ~= b.key then return a.key > b.key end
-  return a.setting.number]],
+    find = [[  if a.key ~= b.key then return a.key < b.key end]],
+    replace = [[  if a.key ~= b.key then return a.key > b.key end]],
     breaks = "the slowest setting is the plan",
     test = cli .. " -f 'prints the best'",
   },
   {
     name = "1112-search-count", file = "lua/ganymede/plan/search/init.lua",
-    find = [[        beaten = beaten + #heap]],
+    find = [[        beaten = beaten + count_of(heap)]],
     replace = [[        beaten = beaten + 0]],
     breaks = "settings that were not looked at are not counted",
     test = cli .. " -f 'prints the best'",

@@ -37,16 +37,31 @@ describe("records rewritten as published software works", function()
     assert.truthy(found:find(wanted, 1, true), found)
   end)
 
+  it("keep what runs again apart", function()
+    local found = rewritten({ eager = 2, whole_scores = true }, { "attention", "bf16 (1, 2, 1, 2) (1, 2, 1, 2)", "bf16",
+      "rms_norm" }, { "r 0 1 2 -1 2 64 64 50 0", "o 0 1 2 -1 2 64 64 50 0", "r 3 -1 -1 -1 0 1 0 10 0" })
+    assert.truthy(found:find("r 4 1 2 %-1 2 .*\nr 5 .*\no 4 .*\no 5 .*\nr 3 %-1 %-1 %-1 0 0 0 0 0\nr 3 .* 20 0\nend 6"),
+      found)
+    shell.write(folder .. "/from", "ganymede-step 1\nrank 0\nlive 0\nt add\na 8 0\nr 0 -1 -1 -1 0 1 0 10 0\nend 2\n")
+    software.strip(folder .. "/from", folder .. "/to")
+    assert.equal(1, #require("ganymede.core").step_read(folder .. "/to").events)
+  end)
+
   it("move more bytes around norms where no kernels are fused", function()
     local found = rewritten({ eager = 3 }, { "rms_norm", "adam", "linear" }, { "o 0 -1 -1 -1 0 1 0 10 0",
       "o 1 -1 -1 -1 0 1 0 10 0", "o 2 -1 -1 -1 4 9 9 10 0" })
-    local wanted = "o 0 -1 -1 -1 0 1 0 30 0\no 1 -1 -1 -1 0 1 0 10 0\no 2 -1 -1 -1 4 9 9 10 0\n"
+    local wanted = ("o 0 -1 -1 -1 0 0 0 0 0\n"):rep(2)
+      .. "o 0 -1 -1 -1 0 1 0 30 0\no 1 -1 -1 -1 0 1 0 10 0\no 2 -1 -1 -1 4 9 9 10 0\nend 5\n"
     assert.truthy(found:find(wanted, 1, true), found)
   end)
 
   it("lie on the mesh in the order of the software", function()
     local found = rewritten({ order = { "tensor", "data" } }, {}, {})
-    assert.truthy(found:find("axis tensor 2\naxis data 2\n", 1, true), found)
+    assert.truthy(found:find("rank 0\naxis tensor 2\naxis data 2\n", 1, true), found)
+    shell.write(folder .. "/from", "ganymede-step 1\nrank 4\naxis data 2\naxis pipeline 3\nlive 0\nt add\nend 0\n")
+    software.rewrite(folder .. "/from", folder .. "/to", { order = { "pipeline", "data" } })
+    -- data 1, pipeline 1
+    assert.truthy(shell.read(folder .. "/to"):find("rank 3\naxis pipeline 3\naxis data 2\nlive", 1, true))
     local mesh = software.order({ { name = "data" }, { name = "tensor" } }, { order = { "tensor", "data" } })
     assert.equal("tensor", mesh[1].name)
   end)

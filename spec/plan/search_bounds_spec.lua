@@ -67,6 +67,34 @@ describe("the bound of an operation between ranks", function()
   end)
 end)
 
+describe("the bound of what data ranks send", function()
+  local m = support.machine { switch() } -- 50 bytes a second, 0.125 s a hop
+  local facts = { weights = { gradients = 800, each = { 1e5, 1e5, 1e5, 1e5, 1e5, 7e4, 100 }, bytes_of_element = 2 } }
+  local function seconds(zero, more)
+    local s = { data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1 }, micro = 1, accumulation = 3,
+      pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = zero }
+    for key, value in pairs(more or {}) do s[key] = value end
+    return bounds.data_sent(s, facts, m, 4 * s.pipeline.size)
+  end
+  local scatter, gather = 3 * 0.125 + 0.75 * 800 / 50, 3 * 0.125 + 0.75 * 2 * (5.7e5 - 4e5) / 50
+
+  it("is one sum of gradients up to stage 1, one a batch from stage 2 on", function()
+    assert.near(6 * 0.125 + 1.5 * 800 / 50, seconds(0), 1e-9)
+    assert.near(scatter, seconds(1), 1e-9)
+    assert.near(3 * scatter, seconds(2), 1e-9)
+    assert.equal(0, seconds(2, { data = 1 }))
+  end)
+
+  it("in stage 3 has all parameters for each piece but those that may be kept", function()
+    assert.near(3 * scatter + 3 * gather, seconds(3), 1e-9)
+    local half = { accumulation = 1, micro = 4, pipeline = { size = 2, chunks = 1, split = "parameters" } }
+    assert.near(3 * 0.125 + 0.75 * 400 / 50, seconds(3, half), 1e-9) -- as much as a stage has may be kept
+    assert.near(3 * scatter, bounds.data_sent({ data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1 },
+      micro = 1, accumulation = 3, pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = 3 }, facts, m, 4,
+      true), 1e-9)
+  end)
+end)
+
 describe("the bound of a rank", function()
   local axes = { { "data", 2 } }
   local m = support.machine({ switch() }, { launch = 0.25, begin = 0.5, host_moves = true, algorithm = "direct",
@@ -79,6 +107,18 @@ describe("the bound of a rank", function()
     local found = support.simulate(m, { path }, 2).seconds
     assert.near(found, total, 1e-12 * found)
     assert.equal(0, passes) -- no op makes products
+  end)
+
+  it("is the same from a record in few, and for every mesh", function()
+    local events = { { "alloc", 8 }, { "op", 1 }, { "op", 20 }, { "free", 8 }, { "begin", "all_reduce", "data", 80 },
+      { "op", 1000 }, { "op", 30 }, { "wait", 1 }, { "op", 7 }, { "begin", "send", "data", 8, 1 } }
+    local path, mesh = support.step(0, axes, events), { { name = "data", size = 2 } }
+    for _, on in ipairs { m, support.machine({ switch() }, { launch = 0.25, begin = 0.5 }) } do
+      local few = core.step_condensed(on, path)
+      assert.equal(6, #few) -- a run, a begin, a run, a wait, a run, a begin
+      local whole = bounds.of_rank(core.step_read(path).events, mesh, on)
+      assert.near(whole, (bounds.of_rank(few, mesh, on)), 1e-12 * whole)
+    end
   end)
 
   it("overlaps what may overlap, and leaves out messages", function()

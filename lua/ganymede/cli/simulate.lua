@@ -119,6 +119,10 @@ local function print_found(found)
     print(("  waiting: %-24s %10s  %s of the step, at most %s"):format(row.axes, duration(row.mean),
       part(row.mean, found), duration(row.most)))
   end
+  if found.launching then
+    print(("  waiting for the host to launch: %s, %s of the step"):format(duration(found.launching),
+      part(found.launching, found)))
+  end
   if found.bubble then print(("  bubble of the pipeline %.1f %%"):format(100 * found.bubble)) end
   if found.energy then
     print(("  energy of a step %s%.4g kJ, %.4g J a sample"):format(found.energy_is_bound and "at most " or "",

@@ -29,6 +29,8 @@ machine.schema = {
     doc = "the cores of a node, for ranks that share them; default: each rank has cores of its own" },
   launch = seconds "the seconds that an op takes beside its work",
   begin = seconds "the seconds that a rank takes to start an operation between ranks",
+  host_launch = { type = "table", optional = true,
+    doc = "what a thread of the host takes to launch what a GPU does; `launch` is then what is left beside it" },
   peak = { type = "table", doc = "the FLOP/s that utilization refers to, by dtype" },
   memory = { type = "number", min = 0, default = 0, doc = "the bytes that a rank can use; 0: not known" },
   host_moves = { type = "boolean", default = false,
@@ -50,6 +52,14 @@ machine.schema = {
 machine.host_schema = {
   bandwidth = rate "bytes per second one way",
   latency = { type = "number", min = 0, default = 0, doc = "the seconds of a copy" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
+}
+
+machine.host_launch_schema = {
+  op = { type = "number", min = 0, doc = "the seconds of an op" },
+  between = { type = "number", min = 0, doc = "the seconds of an operation between ranks" },
+  recorded = { type = "number", min = 0, default = 0,
+    doc = "the seconds of a recorded step, which is launched at once" },
   source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
@@ -183,10 +193,13 @@ function machine.check(given, name)
   if out.cores and not out.cores_per_rank then
     failure(2, "%s: cores says what the ranks of a node share; say cores_per_rank, too", name)
   end
+  if out.cores and out.host_launch then
+    failure(2, "%s: cores is of ranks that compute on a CPU, host_launch of ranks that compute on a GPU; say one", name)
+  end
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)
-  for _, key in ipairs { "disk", "host", "power", "failures" } do
+  for _, key in ipairs { "disk", "host", "host_launch", "power", "failures" } do
     if out[key] then out[key] = checked(name .. ": " .. key, machine[key .. "_schema"], out[key]) end
   end
   return out

@@ -21,6 +21,7 @@ local model_of = require "ganymede.train.model"
 local modules = require "ganymede.plan.modules"
 local peers = require "ganymede.plan.peers"
 local placement = require "ganymede.plan.placement"
+local ranks = require "ganymede.job.ranks"
 local recipe = require "ganymede.config.recipe"
 local regions = require "ganymede.plan.regions"
 local rehearsed_hooks = require "ganymede.plan.hooks"
@@ -40,11 +41,27 @@ local function note_batch(notes, engine, x, y)
   if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
 end
 
+local function first_of(list, n)
+  local out = {}
+  for i = 1, n do out[i] = list[i] end
+  return micro_batches.List(out)
+end
+
+-- The first step is there for what it leaves: the states of the optimizer, and what stages agree about. A micro-batch
+-- for each stage does that; a long batch would double the time of a rehearsal.
+local function few_pieces(schedule, x, y)
+  local _, n = ranks.stage()
+  if n == 1 or not schedule.order_for or not micro_batches.is_list(x) or #x <= n then return x, y end
+  if not failure.try(schedule.order_for, schedule, n, n, false) then return x, y end
+  return first_of(x, n), y ~= nil and first_of(y, n) or nil
+end
+
 -- Returns the schedule of a rehearsal, which notes its first batch.
 local function noting(schedule, engine, notes)
   local function noted(x, y)
-    if x ~= nil and not notes.batch then note_batch(notes, engine, x, y) end
-    return x, y
+    if x == nil or notes.batch then return x, y end
+    note_batch(notes, engine, x, y)
+    return few_pieces(schedule, x, y)
   end
   local load = schedule.load_batch
   if load then

@@ -37,12 +37,12 @@ local function exposed_of(replay, world)
   return rows
 end
 
--- The part of the step in which a mean rank neither computes nor waits for other axes than the pipeline's.
+-- The part of the step in which a mean rank neither computes nor waits for its host or other axes than the pipeline's.
 local function bubble_of(replay, mesh, world)
   if parallel.stages(mesh) == 1 then return nil end
   local used = 0
   for _, class in ipairs(replay.classes) do
-    used = used + class.count * class.busy
+    used = used + class.count * (class.busy + class.launching)
     for group, seconds in pairs(class.exposed) do
       if not has_axis(group, "pipeline") then used = used + class.count * seconds end
     end
@@ -62,6 +62,24 @@ local function memory_of(roles, mesh)
     end
   end
   return rows
+end
+
+-- The seconds in which a mean rank waits for its host to launch what is next; nil: the machine says nothing of that.
+local function launching_of(replay, about, world)
+  if not about.host_launch then return nil end
+  local sum = 0
+  for _, class in ipairs(replay.classes) do sum = sum + class.count * class.launching end
+  return sum / world
+end
+
+-- Whether the host launches a whole step at once: the runtime records steps of one rank (docs/gpu.md).
+local function is_recorded(found, about)
+  local first = found.roles[1].found
+  if about.device ~= "gpu" or #found.of > 1 or first.totals.offloaded_bytes then return false end
+  for _, row in ipairs(first.settings) do
+    if row.key == "cuda_graph" then return row.value ~= false end
+  end
+  return true
 end
 
 -- Returns the FLOPs of products of all ranks, and of those the ones that run again.
@@ -144,7 +162,8 @@ local function figures(given, replay, found, about)
   return {
     seconds = replay.seconds, world = world, mesh = mesh, roles = #roles, rehearsed = found.rehearsed,
     classes = #replay.classes, transfers = replay.transfers, machine = about.name, dtype = roles[1].found.dtype,
-    busy = busy, exposed = exposed_of(replay, world), bubble = bubble_of(replay, mesh, world),
+    busy = busy, exposed = exposed_of(replay, world), launching = launching_of(replay, about, world),
+    bubble = bubble_of(replay, mesh, world),
     memory = memory_of(roles, mesh), memory_of_rank = about.memory, product_flops = products, again_flops = again,
     utilization = peak and products / peak or nil, model_utilization = peak and (products - again) / peak or nil,
     samples_per_second = totals.samples_per_step / replay.seconds, energy = energy_of(replay, about),
@@ -178,31 +197,34 @@ end
 -- of which every op is listed), keep (a folder for the steps; default: temporary files), jitter (default: that of the
 -- machine), slower ({ [rank] = how many times its ops take longer }), mtbf (seconds between failures of a node),
 -- restart (seconds), disk_write (bytes per second of a node; all three default to the machine's), unfolded (whether
--- every rank is replayed by itself; the figures are the same), known (a rehearsal of a rank: rank, found, path).
--- Returns figures and the spans.
+-- every rank is replayed by itself; the figures are the same), store and mesh (ganymede.plan.records, in place of
+-- `keep`: records of before are not made again). Returns figures and the spans.
 return function(given)
   local about = machines.read(given.machine)
-  local paths, own = {}, not given.keep and os.tmpname() or nil
+  local paths, own = {}, not given.keep and not given.store and os.tmpname() or nil
   check_stragglers(given)
   if given.keep then core.make_folders(given.keep) end
   local function path(i)
+    if given.store then return given.store:new_path() end
     paths[i] = ("%s.%d"):format(own or given.keep .. "/step", i)
     return paths[i]
   end
   local function clean()
+    if given.store then given.store:forget_copies() end
     if not own then return end
     os.remove(own)
     for _, file in pairs(paths) do os.remove(file) end
   end
   return failure.protect(clean, function()
     local found = rehearsal.with_workers(stand_ins, { recipe = given.recipe, ranks = given.ranks,
-      set = given.set, seed = given.seed, path = path, device = about.device, known = given.known })
+      set = given.set, seed = given.seed, path = path, device = about.device, store = given.store, mesh = given.mesh })
     local steps = {}
     refuse_updates_on_host(found, about)
     for i, role in ipairs(found.roles) do steps[i] = role.path end
     machines.peak_of(about, found.roles[1].found.dtype)
     local replay = core.simulate(about, steps, found.of, { spans = given.spans, slower = given.slower,
-      jitter = given.jitter or about.jitter, seed = given.seed, unfolded = given.unfolded })
+      jitter = given.jitter or about.jitter, seed = given.seed, unfolded = given.unfolded,
+      recorded = is_recorded(found, about) })
     return figures(given, replay, found, about), replay.spans
   end)
 end

@@ -28,10 +28,9 @@ Study.__index = Study
 
 -- Takes a rehearsal that was made before.
 function Study:take(rank)
-  local known = self.given.known
-  if not known or known.rank ~= rank then return false end
-  self.list[#self.list + 1], self.by_rank[rank] = known, known
-  return true
+  local known = self.given.store and self.given.store:take(self.given.mesh, rank)
+  if known then self.by_rank[rank], self.taken = known, self.taken + 1 end
+  return known ~= nil
 end
 
 function Study:start(rank)
@@ -43,11 +42,12 @@ function Study:start(rank)
     seed = given.seed, step_file = entry.path, device = self.device }
 end
 
-local function finish(entry)
+local function finish(entry, given)
   if not entry.finish then return end
   local found, failed = entry.finish()
   entry.finish, entry.found = nil, found
   if not found then failure(failed.code, "as rank %d: %s", entry.rank, failed.text) end
+  if given and given.store then given.store:put(given.mesh, entry.rank, found, entry.path) end
 end
 
 --- Rehearses the ranks of a list that have not been yet, as many at a time as there are processors.
@@ -63,11 +63,11 @@ function Study:rehearse(ranks)
     for _, entry in ipairs(running) do pcall(finish, entry) end
   end, function()
     for _, rank in ipairs(wanted) do
-      if #running >= core.processors() then finish(table.remove(running, 1)) end
+      if #running >= core.processors() then finish(table.remove(running, 1), self.given) end
       self:start(rank)
       running[#running + 1] = self.by_rank[rank]
     end
-    while #running > 0 do finish(table.remove(running, 1)) end
+    while #running > 0 do finish(table.remove(running, 1), self.given) end
   end)
 end
 
@@ -174,16 +174,19 @@ end
 
 --- given: recipe, ranks, set, seed, device (of the machine: "gpu" has memory of its own, so what is offloaded goes to
 -- its host, and losses are cut into the pieces that a GPU takes), path (a function of a number: where the step file of
--- a rehearsal is to be), known (of a rank that was rehearsed: rank, found, path).
+-- a rehearsal is to be), store and mesh (ganymede.plan.records: what is in it is not rehearsed again, and the rest is
+-- put there; its `path` is the store's).
 return function(given)
-  local study = setmetatable({ given = given, list = {}, by_rank = {} }, Study)
+  local study = setmetatable({ given = given, list = {}, by_rank = {}, taken = 0 }, Study)
   study.device = rehearsal.device_of(given.device)
   study:rehearse { 0 }
   study.mesh = study.by_rank[0].found.mesh
-  local kinds = study:kinds()
+  local kinds = given.store and given.store.kinds or study:kinds()
+  if given.store then given.store.kinds = kinds end
   local roles, ranks = representatives.list(study.mesh, kinds), {}
   for i, role in ipairs(roles) do ranks[i] = role.rank end
   study:rehearse(ranks)
   for i, role in ipairs(roles) do roles[i] = study.by_rank[role.rank] end
-  return { roles = roles, of = representatives.of(study.mesh, kinds), mesh = study.mesh, rehearsed = #study.list }
+  return { roles = roles, of = representatives.of(study.mesh, kinds), mesh = study.mesh,
+    rehearsed = #study.list + study.taken }
 end

@@ -97,17 +97,27 @@ local function must_pass(schedule, opt, level)
   if not ok then error(("the schedule cannot run: %s"):format(problem.message), above(level)) end
 end
 
+-- Returns the computing of a schedule of this shape, the checked shape, and the options of the order. level: of error().
+local function computing(kind, shape, level)
+  local definition, name = find(kind, level)
+  shape = options.check("pipeline.build", shape_options, shape, level)
+  shape.chunks = chunks_of(name, definition, shape.chunks, level)
+  local opt = options.check(name, definition.options or {}, shape.options, level)
+  return ordered(name, definition, shape, opt, level), shape
+end
+
+--- Returns what pipeline.build does, of the same arguments, but with computing only and not proven: for those who play
+-- many schedules (ganymede.plan.search). Times are those of the whole schedule where transfers take none.
+function pipeline.ordered(kind, shape, level) return (computing(kind, shape, above(above(level or 1)))) end
+
 --- Builds the schedule of a registered name (or of a table like the registered ones, with a `name`), adds the
 -- transfers, and proves it. shape = { stages, micro_batches, chunks (default: that of the schedule), forward_only
 -- (false), options }. If the schedule cannot serve the shape or is wrong, it raises an error at the line that `level`
 -- says (as error() counts levels where build is called; default 1, the caller's; 0: no line).
 function pipeline.build(kind, shape, level)
   level = above(level or 1)
-  local definition, name = find(kind, level)
-  shape = options.check("pipeline.build", shape_options, shape, level)
-  shape.chunks = chunks_of(name, definition, shape.chunks, level)
-  local opt = options.check(name, definition.options or {}, shape.options, level)
-  local schedule = ordered(name, definition, shape, opt, level)
+  local schedule
+  schedule, shape = computing(kind, shape, above(level))
   must_pass(schedule, { transfers = false }, level)
   if shape.forward_only then schedule.forward_only, schedule.actions = true, forward_passes(schedule.actions) end
   schedule.actions = transfers(schedule)

@@ -1,7 +1,7 @@
 -- run.lua - published steps of training, predicted from their settings.
 --
 --     ganymede run spec/bench/published/run.lua --set table=nanotron [--set rows=1-4] [--set most=512]
---         [--set folder=DIR] [--set machine=FILE] [--set whole=true]
+--         [--set folder=DIR] [--set on=FILE] [--set whole=true]
 --
 -- tables/NAME.lua has the settings and what was measured, with the source. A row is predicted by rehearsals on the meta
 -- device and a replay on the machine of the table (step.lua), after the records are rewritten as the published software
@@ -16,11 +16,12 @@ local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 package.path = GANYMEDE_ROOT .. "/spec/bench/published/?.lua;" .. package.path
 local machines = require "ganymede.plan.machine"
+local rehearsal = require "ganymede.job.rehearsal"
 local software = require "software"
 local step = require "step"
 
 local config = gm.launch { table = "nanotron", folder = (os.getenv "TMPDIR" or "/tmp") .. "/published", most = 128,
-  rows = "1-999", whole = false, kept = false, machine = "" }
+  rows = "1-999", whole = false, kept = false, on = "" }
 
 local function chosen()
   local from, to = config.rows:match "^(%d+)-(%d+)$"
@@ -39,7 +40,7 @@ local looked_at, about = {}, {}
 for _, i in ipairs(given.calibrate or {}) do looked_at[i] = true end
 
 local function machine_of(row)
-  local name = config.machine ~= "" and config.machine or row.machine or given.machine
+  local name = config.on ~= "" and config.on or row.machine or given.machine
   about[name] = about[name] or machines.read(name)
   for key, value in pairs(given.network or {}) do about[name].links[#about[name].links][key] = value end
   return about[name]
@@ -63,19 +64,21 @@ local function show(i, row, found, m)
   if not looked_at[i] then errors[#errors + 1] = math.abs(ratio - 1) end
 end
 
+local function predict(i, row)
+  local m = machine_of(row)
+  local ok, found = failure.try(step.predict, row, m, software[row.software or given.software],
+    config.folder .. "/" .. config.table, config.whole)
+  if ok then show(i, row, found, m) else print(("%3d %-44s failed: %s"):format(i, row.name, tostring(found))) end
+end
+
 local from, to = chosen()
 print(("%-60s %8s %8s %5s  %6s"):format("    row", "predict.", "publish.", "ratio", "memory"))
-for i = from, math.min(to, #given.rows) do
-  local row = given.rows[i]
-  if row.data * row.tensor * row.pipeline > config.most then
-    left_out = left_out + 1
-  else
-    local m = machine_of(row)
-    local ok, found = failure.try(step.predict, row, m, software[row.software or given.software],
-      config.folder .. "/" .. config.table, config.whole)
-    if ok then show(i, row, found, m) else print(("%3d %-44s failed: %s"):format(i, row.name, tostring(found))) end
+rehearsal.with_workers(function()
+  for i = from, math.min(to, #given.rows) do
+    local row = given.rows[i]
+    if row.data * row.tensor * row.pipeline > config.most then left_out = left_out + 1 else predict(i, row) end
   end
-end
+end)
 if #errors > 0 then
   local function of(list) return 100 * percentile(list, 0.5), 100 * percentile(list, 0.9) end
   local name = config.table

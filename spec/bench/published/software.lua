@@ -12,7 +12,11 @@
 --   whole_scores   attention writes its scores: two batched products of all pairs, softmax and dropout as kernels
 --                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
 --   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
---                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps
+--                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps. So many
+--                  kernels are launched in place of one
+--   host           the seconds in which PyTorch's host launches a kernel: 5 to 25 us from a line of Python to the
+--                  driver's queue (jiahuanglin.xyz/all_lessons/gpu_kernel_serving, lesson 18), of which we take 10.
+--                  Without it: the machine's file
 --   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
 --                  A100, version 2: 0.5 to 0.73 (arXiv:2307.08691, abstract), and 0.35 on H100 (arXiv:2407.08608,
 --                  abstract). Without it: the rates of the machine's file
@@ -27,18 +31,22 @@ local software = {}
 local stages_outside = { "pipeline", "data", "tensor" }
 
 software.own = {}
-software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, attention = { a100 = 0.6, h100 = 0.35 } }
-software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2 }
-software.megatron_core = { order = stages_outside, joined_gate = true }
-software.colossal_ai = { eager = 9, attention = { a100 = 0.6, h100 = 0.35 } }
-software.fsdp_2023 = { eager = 9, attention = { a100 = 0.325, h100 = 0.25 } }
+local PYTORCH = 10e-6
+software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, host = PYTORCH,
+  attention = { a100 = 0.6, h100 = 0.35 } }
+software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2, host = PYTORCH }
+software.megatron_core = { order = stages_outside, joined_gate = true, host = PYTORCH }
+software.colossal_ai = { eager = 9, host = PYTORCH, attention = { a100 = 0.6, h100 = 0.35 } }
+software.fsdp_2023 = { eager = 9, host = PYTORCH, attention = { a100 = 0.325, h100 = 0.25 } }
+
+local is_event = { o = true, r = true, b = true, w = true } -- lines (host/plan/step_file.h), memory apart
 
 --- Writes a record without its allocations.
 function software.strip(from, to)
   local out, n = {}, 0
   for line in files.read(from):gmatch "[^\n]+" do
     local kind = line:match "^(%a+) "
-    if kind == "o" or kind == "b" or kind == "w" then n = n + 1 end
+    if is_event[kind] then n = n + 1 end
     if kind == "end" then line = "end " .. n end
     if kind ~= "a" and kind ~= "f" then out[#out + 1] = line end
   end
@@ -48,9 +56,10 @@ end
 --- Returns the machine (of machines.read) as the software uses it.
 function software.machine(about, how)
   local part = how.attention and how.attention[about.name:match "a100" or "h100"]
-  if not part then return about end
   local out, products = {}, {}
   for key, value in pairs(about) do out[key] = value end
+  if how.host then out.host_launch = { op = how.host, between = how.host, recorded = 0 } end
+  if not part then return out end
   for _, rate in ipairs(about.products) do
     if not rate.op:find "^attention" then products[#products + 1] = rate end
   end
@@ -92,13 +101,14 @@ local of_scores = { attention = 2 + 4 + 5 + 2, attention_grad = 2 + 5 + 6 + 4 }
 
 -- o NAME ABOUT DTYPE PATH SIZE FLOPS PRODUCTS BYTES SECONDS -> lines. About: "bf16 (b, s, h, d) (b, t, h, d) causal".
 local function with_scores(words, texts, number)
+  local kind = words[1]
   local name, about = texts[tonumber(words[2])], texts[tonumber(words[3])]
   local b, s, h, d, t = about:match "%((%d+), (%d+), (%d+), (%d+)%) %(%d+, (%d+)"
   local pairs_of = b * s * h * t
   local products = (name == "attention" and 4 or 8) * pairs_of * d
   local of = ("%s %s %s"):format(words[3], words[4], words[5])
-  return ("o %s %s %d %.17g %.17g %s 0"):format(number "matmul", of, d, products, products, words[9]),
-    ("o %s %s 0 %.17g 0 %.17g 0"):format(number "softmax", of, 5 * pairs_of, of_scores[name] * pairs_of)
+  return ("%s %s %s %d %.17g %.17g %s 0"):format(kind, number "matmul", of, d, products, products, words[9]),
+    ("%s %s %s 0 %.17g 0 %.17g 0"):format(kind, number "softmax", of, 5 * pairs_of, of_scores[name] * pairs_of)
 end
 
 -- Texts of a record by their numbers, and a function that gives the number of one, adding it where it is new.
@@ -122,7 +132,7 @@ local function rewritten_events(lines, how, texts, number)
   local out, ids, next_id = {}, {}, 1
   for _, line in ipairs(lines) do
     local kind, more = line:match "^(%a+) ", nil
-    local words = (kind == "b" or kind == "w" or kind == "o") and words_of(line)
+    local words, op = is_event[kind] and words_of(line), kind == "o" or kind == "r"
     if kind == "b" then
       local id = words[2]
       if how.joined_gate and is_second(words, texts) then line = nil
@@ -130,10 +140,11 @@ local function rewritten_events(lines, how, texts, number)
       if line then line = ("b %d %s"):format(ids[id], line:match "^b %d+ (.*)") end
     elseif kind == "w" then
       line = ids[words[2]] and ("w %d %s"):format(ids[words[2]], words[3])
-    elseif kind == "o" and how.eager and norms[texts[tonumber(words[2])]] then
+    elseif op and how.eager and norms[texts[tonumber(words[2])]] then
       words[9] = ("%.17g"):format(how.eager * words[9])
       line = table.concat(words, " ")
-    elseif kind == "o" and how.whole_scores and of_scores[texts[tonumber(words[2])]] then
+      for _ = 2, how.eager do out[#out + 1] = table.concat(words, " ", 1, 5) .. " 0 0 0 0 0" end -- launches
+    elseif op and how.whole_scores and of_scores[texts[tonumber(words[2])]] then
       line, more = with_scores(words, texts, number)
     end
     if words and line then out[#out + 1] = line end
@@ -147,7 +158,7 @@ local function rewritten(lines, how)
   local events, out = rewritten_events(lines, how, texts, number), {}
   for _, line in ipairs(lines) do
     local kind = line:match "^(%a+)[ -]"
-    if kind ~= "o" and kind ~= "b" and kind ~= "w" and kind ~= "end" then out[#out + 1] = line end
+    if not is_event[kind] and kind ~= "end" then out[#out + 1] = line end
   end
   for _, line in ipairs(added) do out[#out + 1] = line end
   for _, line in ipairs(events) do out[#out + 1] = line end
@@ -155,16 +166,29 @@ local function rewritten(lines, how)
   return out
 end
 
+-- The rank keeps its coordinates, so it has another number.
+local function rank_of(axes, coordinates)
+  local rank = 0
+  for _, axis in ipairs(axes) do rank = rank * axis.size + coordinates[axis.name] end
+  return rank
+end
+
 local function reordered(lines, order)
-  local place, axes, out = {}, {}, {}
+  local place, axes, coordinates, out = {}, {}, {}, {}
+  local rank = tonumber(lines[2]:match "^rank (%d+)$")
   for i, name in ipairs(order) do place[name] = i end
   for _, line in ipairs(lines) do
-    if line:find "^axis " then axes[#axes + 1] = line end
+    local name, size = line:match "^axis (%S+) (%d+)$"
+    if name then axes[#axes + 1] = { name = name, size = tonumber(size) } end
   end
-  table.sort(axes, function(a, b) return place[a:match "axis (%S+)"] < place[b:match "axis (%S+)"] end)
-  for _, line in ipairs(lines) do
-    if line:find "^axis " then line = table.remove(axes, 1) end
-    out[#out + 1] = line
+  for i = #axes, 1, -1 do
+    coordinates[axes[i].name], rank = rank % axes[i].size, math.floor(rank / axes[i].size)
+  end
+  table.sort(axes, function(a, b) return place[a.name] < place[b.name] end)
+  out[1], out[2] = lines[1], "rank " .. rank_of(axes, coordinates)
+  for _, axis in ipairs(axes) do out[#out + 1] = ("axis %s %d"):format(axis.name, axis.size) end
+  for i = 3, #lines do
+    if not lines[i]:find "^axis " then out[#out + 1] = lines[i] end
   end
   return out
 end

@@ -1,9 +1,12 @@
 --- Lower bounds of the time and the memory of a setting: nothing that a simulation finds is below them.
 --
---     local seconds = bounds.time(setting, facts, machine)          -- by formula
+--     local seconds = bounds.of_share(facts, ranks)                 -- by formula: of all settings of a share,
+--     local seconds = bounds.of_family(family, facts, machine, ranks)  -- of a family (ganymede.plan.search.space),
+--     local seconds = bounds.time(setting, facts, machine, ranks)   -- of a setting
 --     local bytes = bounds.memory(setting, facts)
 --     local seconds = bounds.of_rank(events, mesh, machine)         -- from the record of one rank
 --
+-- What rehearsals of single pieces say beyond formulas: ganymede.plan.search.refine.
 -- By formula: products and bytes of ops are shared by all ranks at best, at the best rates of the machine; each piece
 -- of a batch has as many ops as one sample. In a
 -- pipeline whose passes are whole, stage s cannot begin before the stages before it have passed a micro-batch, and
@@ -16,10 +19,9 @@
 -- what stands between begin and wait goes on meanwhile.
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
+local passes = require "ganymede.plan.search.passes"
 local rates = require "ganymede.plan.search.rates"
-local pipelines = require "ganymede.schedules.pipeline"
 local setting = require "ganymede.plan.search.setting"
-local space = require "ganymede.plan.search.space"
 
 local bounds = {}
 
@@ -47,27 +49,60 @@ function bounds.members(mesh, names, of)
   return list
 end
 
---- Returns the mesh of a setting: a list of { name, size }.
+--- Returns the mesh of a setting: a list of { name, size }. Settings of a share with one order have one mesh.
 function bounds.mesh(s, ranks)
+  local known, key = s.home and s.home.meshes or {}, s.order and table.concat(s.order, ".") or ""
+  if s.home then s.home.meshes = known end
+  if known[key] then return known[key] end
   local plan, out = assert(parallel.resolve(setting.parallel(s, {}), ranks)), {}
   for i, axis in ipairs(plan.axes) do out[i] = { name = axis[1], size = axis[2] } end
+  known[key] = out
   return out
 end
 
 -- ---------------------------------------------------------------- by formula
 
---- Returns the seconds of the sums of gradients over the data ranks at least, of a mean rank.
-function bounds.gradients(s, facts, m, ranks)
-  if s.data == 1 then return 0 end
-  local mesh = bounds.mesh(s, ranks)
-  local copies, ways = {}, setting.weight_ways(s)
+-- The data ranks of the group of the first rank.
+local function data_ranks(mesh)
+  local copies = {}
   for _, axis in ipairs(mesh) do
     if axis.name == "data" or axis.name == "shard" or axis.name == "expert" then copies[#copies + 1] = axis.name end
   end
-  local members = bounds.members(mesh, copies)
-  local bytes = facts.weights.gradients / ways / s.pipeline.size
+  return bounds.members(mesh, copies)
+end
+
+--- Returns the seconds of the sums of gradients over the data ranks at least: of a mean rank, or of this part of all
+-- parameters.
+function bounds.gradients(s, facts, m, ranks, part)
+  if s.data == 1 then return 0 end
+  local members = data_ranks(bounds.mesh(s, ranks))
+  local bytes = facts.weights.gradients / setting.weight_ways(s) * (part or 1 / s.pipeline.size)
   if s.zero == 0 then return rates.least(m, "all_reduce", members, bytes) end
   return rates.least(m, "reduce_scatter", members, bytes)
+end
+
+local WHOLE_BELOW, KEPT = 65536, 4 -- the defaults of stage 3: elements of a part; kept and fetched, of the largest one
+
+-- The bytes of parameters that a rank must gather for each pass at least: those that are divided, without what it may
+-- have kept.
+local function gathered(s, facts)
+  local total, largest, ways = 0, 0, setting.weight_ways(s)
+  for _, count in ipairs(facts.weights.each or {}) do
+    if count / ways >= WHOLE_BELOW then total, largest = total + count, math.max(largest, count) end
+  end
+  return math.max(0, total / s.pipeline.size - KEPT * largest) / ways * facts.weights.bytes_of_element
+end
+
+--- Returns the seconds in which data ranks send at least for ZeRO: stage 2 sums gradients in each batch, and stage 3
+-- also gathers parameters for each piece (docs/memory.md). told: whether something else is said of stage 3 (keep).
+function bounds.data_sent(s, facts, m, ranks, told)
+  local sums = bounds.gradients(s, facts, m, ranks)
+  if s.data == 1 or s.zero == 0 or s.zero == 1 or s.zero == "own" then return sums end
+  local seconds = s.accumulation * sums
+  local bytes = s.zero == 3 and not told and gathered(s, facts) or 0
+  if bytes == 0 then return seconds end
+  local once = rates.least(m, "all_gather", data_ranks(bounds.mesh(s, ranks)), bytes)
+  return seconds + s.micro * s.accumulation * once
 end
 
 local function fastest(m)
@@ -113,84 +148,81 @@ end
 
 -- Of orders that split backward passes, forward and the gradients of inputs are two thirds of the products. The rest of
 -- what stays together (norms, attention) only adds to it; the first product of a model needs no gradient of its input.
-local split_backward = { ["zb-h1"] = true, ["zb-h2"] = true, ["zb-v"] = true }
 local TOGETHER, TOGETHER_IN_BLOCKS = 0.5, 0.6
 
 -- work: seconds of all passes of all stages.
 local function pipelined(s, facts, work)
   local p, micro = s.pipeline.size, s.micro
   if p == 1 then return work end
-  local part = split_backward[s.pipeline.schedule] and (facts.blocks and TOGETHER_IN_BLOCKS or TOGETHER) or 1
+  local part = passes.whole(s) and 1 or facts.blocks and TOGETHER_IN_BLOCKS or TOGETHER
   if s.pipeline.chunks > 1 then return math.max(work / p, part * work / micro) end -- the way of one micro-batch
   return math.max(work / p, part * work / (micro * (1 - (1 - 1 / micro) ^ p)))
 end
 
+local function seconds_of(section, kind, share, launch) return section[kind] / share + launch * section.ops[kind] end
+
 -- What a section takes in a pass at least: with recomputation, what it takes without, too, which may run elsewhere.
-local function cost_of(own, none, kind, share, m)
-  local function seconds(section) return section[kind] / share + m.launch * section.ops[kind] end
-  return math.max(seconds(own), none and seconds(none) or 0)
+local function cost_of(own, none, kind, share, launch)
+  return math.max(seconds_of(own, kind, share, launch), none and seconds_of(none, kind, share, launch) or 0)
 end
 
--- The costs of the parts of a pipeline for a micro-batch, at least, as pipeline.simulate takes them; nil: unknown.
--- whole: a backward pass is one action. Then the gradients of weights are in it, wherever recomputation puts them.
-local function costs_of(s, facts, m, ranks, whole)
-  local sections, p = facts.floors[s.recompute].sections, s.pipeline
-  local ends = sections and facts.bounds(p.split, p.size * p.chunks)
-  if not ends then return nil end
+--- Returns the seconds of the passes of each section for a micro-batch, at least, as ganymede.plan.search.passes takes
+-- them; nil: unknown. Where a backward pass is one action, the gradients of weights are in it, wherever recomputation
+-- puts them.
+function bounds.sections(s, facts, m, ranks)
+  local sections = facts.floors[s.recompute].sections
+  if not sections then return nil end
   local none = facts.floors.none and facts.floors.none.sections
-  local share, costs, first = s.micro * s.accumulation * ranks / p.size, {}, 1
-  for _, kind in ipairs { "forward", "input", "weight" } do costs[kind] = {} end
-  for part, last in ipairs(ends) do
-    for kind, list in pairs(costs) do
-      list[part] = 1e-12 -- no time is refused
-      for i = first, last do
-        list[part] = list[part] + cost_of(sections[i], (whole or kind ~= "weight") and none and none[i], kind, share, m)
-      end
+  local share, out = s.micro * s.accumulation * ranks / s.pipeline.size, { forward = {}, input = {}, weight = {} }
+  for i, own in ipairs(sections) do
+    for kind, list in pairs(out) do
+      list[i] = cost_of(own, (passes.whole(s) or kind ~= "weight") and none and none[i], kind, share, m.launch)
     end
-    first = last + 1
   end
-  return { forward = costs.forward, backward_input = costs.input, backward_weight = costs.weight }
+  return out
 end
 
--- Seconds of the passes of each stage, at least, and the stage that takes the most.
-local function stages_of(s, costs, schedule)
-  local list, heaviest = {}, 1
-  for stage, parts in ipairs(schedule.parts) do
-    list[stage] = 0
-    for _, part in ipairs(parts) do
-      for _, kind in pairs(costs) do list[stage] = list[stage] + kind[part] * s.micro * s.accumulation end
-    end
-    if list[stage] > list[heaviest] then heaviest = stage end
-  end
-  return list, heaviest
-end
+local known_stages = setmetatable({}, { __mode = "k" }) -- facts -> { seconds, stage } by key
 
-local scheduled_before = setmetatable({}, { __mode = "k" }) -- facts -> times
-
--- What a step takes in its schedule: the order of each rank is fixed, so shorter passes never make it longer. And no
--- less than its longest stage takes. Returns that time and the stage; 0: unknown.
-local function scheduled(s, facts, m, ranks)
-  local p, known = s.pipeline, scheduled_before[facts] or {}
+-- What a step takes by its longest stages, and the stage that works longest; 0 and the last one: unknown. It is a
+-- function of the pipeline and its pieces, and of what runs again.
+local function staged(s, facts, m, ranks)
+  local p, known = s.pipeline, known_stages[facts] or {}
   local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
   local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute }, " ")
-  scheduled_before[facts] = known
+  known_stages[facts] = known
   if not known[key] then
-    local schedule, all = space.schedule(s, facts), costs_of(s, facts, m, ranks, true)
-    local stages, heaviest = {}, p.size
-    if all then stages, heaviest = stages_of(s, all, schedule) end
-    local costs = split_backward[p.schedule] and costs_of(s, facts, m, ranks) or all
-    known[key] = { heaviest, costs and math.max(s.accumulation * pipelines.simulate(schedule, costs).time,
-      stages[heaviest]) or 0 }
+    local sections = bounds.sections(s, facts, m, ranks)
+    local costs = sections and passes.of_parts(sections, s, facts)
+    known[key] = costs and { passes.least(s, costs) } or { 0, p.size }
   end
-  return known[key][2], known[key][1]
+  return known[key][1], known[key][2]
 end
 
---- Returns the first rank of the stage that works longest by formula: its record gives the nearest bound.
+--- Returns the first rank of the stage that works longest by formula, whose record gives the nearest bound, and that
+-- stage (from 1).
 function bounds.rank(s, facts, m, ranks)
-  if s.pipeline.size == 1 then return 0 end
-  local stage, rank = select(2, scheduled(s, facts, m, ranks)) - 1, 0
-  for _, axis in ipairs(bounds.mesh(s, ranks)) do rank = rank * axis.size + (axis.name == "pipeline" and stage or 0) end
-  return rank
+  if s.pipeline.size == 1 then return 0, 1 end
+  local stage, rank = select(2, staged(s, facts, m, ranks)), 0
+  for _, axis in ipairs(bounds.mesh(s, ranks)) do
+    rank = rank * axis.size + (axis.name == "pipeline" and stage - 1 or 0)
+  end
+  return rank, stage
+end
+
+--- Returns the seconds that a step takes at least, however its ranks are shared out.
+function bounds.of_share(facts, ranks)
+  local floor = facts.floors.none or facts.floors.own
+  return (floor.passes + floor.update) / ranks
+end
+
+--- Returns the seconds that a step of a family or a setting takes at least, without what ranks send; and those of a
+-- mean rank. sent: seconds that layers spend on sending where a rank that sends does nothing else.
+function bounds.of_family(s, facts, m, ranks, sent)
+  local floor, p = facts.floors[s.recompute], s.pipeline.size
+  local all = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation + (sent or 0) * p
+  local mean = all / p + floor.update / ranks -- all: of all stages
+  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0, mean), mean
 end
 
 -- How many ranks take turns on a core.
@@ -198,26 +230,30 @@ local function crowd(m) return m.cores and math.max(1, m.ranks_per_node * m.core
 
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
-  local floor, p = facts.floors[s.recompute], s.pipeline.size
-  local passes = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation -- of all stages
-  local sent, shared = bounds.gradients(s, facts, m, ranks), layers(s, facts, m, bounds.mesh(s, ranks))
-  if m.host_moves then passes = passes + shared * p end
-  local mean = passes / p + floor.update / ranks
-  local order = p > 1 and (scheduled(s, facts, m, ranks)) or 0
-  if m.host_moves then return math.max(pipelined(s, facts, passes), order, (mean + sent) * crowd(m)) end
-  return math.max(pipelined(s, facts, passes), order, mean * crowd(m), sent, shared)
+  local sent, shared = bounds.data_sent(s, facts, m, ranks, facts.told), layers(s, facts, m, bounds.mesh(s, ranks))
+  local seconds, mean = bounds.of_family(s, facts, m, ranks, m.host_moves and shared)
+  if m.host_moves then return math.max(seconds, (mean + sent) * crowd(m)) end
+  return math.max(seconds, mean * crowd(m), sent, shared)
+end
+
+-- Bytes of weights, cut so many ways, of which ZeRO divides parts over `data` ranks: of parameters, of gradients, of
+-- states.
+local function divided(w, zero, ways, data)
+  local rest = zero >= 1 and data or 1
+  return w.parameters / (zero == 3 and data or 1) / ways, w.gradients / rest / ways, w.states / rest / ways
+end
+
+--- Returns the bytes of parameters, gradients and optimizer states that a mean rank holds, without those of experts.
+function bounds.resting(s, facts, zero)
+  return divided(facts.weights, zero == "own" and 3 or zero, setting.weight_ways(s) * s.pipeline.size, s.data)
 end
 
 --- Returns the bytes that some rank holds at least: its share of parameters, gradients and optimizer states.
 function bounds.memory(s, facts)
   local zero = s.zero == "own" and 3 or s.zero
-  local function share(w, ways, data)
-    local rest = zero >= 1 and data or 1
-    return (w.parameters / (zero == 3 and data or 1) + (w.gradients + w.states) / rest) / ways
-  end
-  local ways = setting.weight_ways(s) * s.pipeline.size
-  return share(facts.weights, ways, s.data)
-    + share(facts.expert_weights, s.tensor.size * s.pipeline.size * s.expert, s.data / s.expert)
+  local p, g, o = bounds.resting(s, facts, zero)
+  local ep, eg, eo = divided(facts.expert_weights, zero, s.tensor.size * s.pipeline.size * s.expert, s.data / s.expert)
+  return p + g + o + ep + eg + eo
 end
 
 -- ---------------------------------------------------------------- of one rank
@@ -236,15 +272,15 @@ end
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
 -- recomputation only adds to it. A wait ends no sooner than its operation takes alone. mesh: a list of { name, size };
--- rank: whose events these are.
+-- rank: whose events these are. events: of core.step_read, or those of core.step_condensed, which say the same.
 function bounds.of_rank(events, mesh, m, rank)
-  local total, passes, begun, last = 0, 0, {}, rates.last_product(events)
+  local total, own, begun, last = 0, 0, {}, rates.last_product(events) -- own: of passes
   for i, e in ipairs(events) do
     if e.kind == "op" then
-      local seconds = rates.op(m, e)
-      total, passes = total + seconds, passes + (i <= last and seconds or 0)
+      local seconds = e.takes or rates.op(m, e)
+      total, own = total + seconds, own + (i <= last and seconds or 0)
     elseif e.kind == "begin" and e.group and e.group ~= "" then
-      begun[e.id] = { event = e, total = total, passes = passes } -- it moves while the rank still pays for its begin
+      begun[e.id] = { event = e, total = total, own = own } -- it moves while the rank still pays for its begin
       total = total + m.begin
     elseif e.kind == "wait" and begun[e.id] then
       local at, first = begun[e.id], begun[e.id].event
@@ -252,13 +288,13 @@ function bounds.of_rank(events, mesh, m, rank)
       if not is_message(first) and not first.group:find("@", 1, true) then
         local names = parallel.axis_names(first.group)
         local seconds = rates.least(m, first.name, bounds.members(mesh, names, rank), first.bytes)
-        if m.host_moves then at.total, at.passes = total, passes end -- nothing else went on
+        if m.host_moves then at.total, at.own = total, own end -- nothing else went on
         total = math.max(total, at.total + seconds)
-        if i <= last and is_of_layers(names) then passes = math.max(passes, at.passes + seconds) end
+        if i <= last and is_of_layers(names) then own = math.max(own, at.own + seconds) end
       end
     end
   end
-  return total, passes
+  return total, own
 end
 
 return bounds

@@ -6,7 +6,10 @@
 --   heads, kv_heads, experts        of the model, nil where the settings do not say
 --   fixed_batches                   why the batches of a step must stay, in words; nil: they need not
 --   sections                        how many, nil: the model says none; bounds(split, parts): where they are cut
---   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights apart
+--   section_list, short             of all sections { name, flops, parameters }; of a model of equal blocks that is
+--                                   short: { sets, sections, map = of each section the one that it is like }, or nil
+--   weights                         { bytes of parameters, of gradients, of optimizer states }, of expert_weights too;
+--                                   each: the elements of each of the first, bytes_of_element: of a parameter
 --   blocks                          { count, width, tokens, keys, bytes } of transformer blocks; nil: it has none
 --   floors                          "none", "attention", "block" or "own" -> { passes, update: seconds of all ranks
 --                                   together at least; ops: of the passes of a piece at least; sections: by_section }
@@ -115,11 +118,11 @@ end
 
 -- Bytes of what rests on a rank: of all parameters but those of experts, and of experts.
 local function weights_of(found, experts)
-  local all, of_experts = 0, 0
+  local all, of_experts, each = 0, 0, {}
   for _, p in ipairs(found.parameters) do
     if not p.tied then
       all = all + p.count
-      if is_of_experts(p, experts) then of_experts = of_experts + p.count end
+      if is_of_experts(p, experts) then of_experts = of_experts + p.count else each[#each + 1] = p.count end
     end
   end
   local t, part = found.totals, all > 0 and of_experts / all or 0
@@ -127,7 +130,9 @@ local function weights_of(found, experts)
     return { parameters = t.parameter_bytes * share, gradients = t.gradient_bytes * share,
       states = t.optimizer_bytes * share }
   end
-  return split(1 - part), split(part)
+  local weights = split(1 - part)
+  weights.each, weights.bytes_of_element = each, all > 0 and t.parameter_bytes / all or 0
+  return weights, split(part)
 end
 
 local function sections_of(given, serial)
@@ -177,6 +182,49 @@ local function blocks_of(values, found)
   return tokens and { count = depth, width = width, tokens = tokens, keys = keys, bytes = dtypes.bytes[found.dtype] }
 end
 
+-- ---------------------------------------------------------------- a short model
+
+-- The places in a short list of sections that the sections of a model are like: what stands before its blocks, two
+-- blocks, what stands after them; the blocks from the second on are like the second. nil: the lists are no such thing.
+local function map_of(all, short, depth)
+  if depth <= 2 or #all - #short ~= depth - 2 then return nil end
+  local map, before = {}, 0
+  while before < #short and all[before + 1].name == short[before + 1].name do before = before + 1 end
+  for i = 1, #all do
+    map[i] = i <= before and i or i <= before + depth - 2 and before or i - (depth - 2)
+    local own, like = all[i], short[map[i]]
+    if own.flops ~= like.flops or own.parameters ~= like.parameters then return nil end
+  end
+  return map
+end
+
+local function near(a, b) return math.abs(a - b) <= 1e-9 * math.max(a, b) end
+
+-- Whether a record of the short model says of each section what that of the whole one says.
+local function says_alike(m, events, few, all, short, map)
+  local whole, part = by_section(m, events, events, all, false), by_section(m, few, few, short, false)
+  for i, at in ipairs(map) do
+    for _, kind in ipairs { "forward", "input", "weight" } do
+      if not near(whole[i][kind], part[at][kind]) or whole[i].ops[kind] ~= part[at].ops[kind] then return false end
+    end
+  end
+  return true
+end
+
+-- A model of many equal blocks, with two of them -> { sets, sections, map }; nil: it is not such a model. events: of a
+-- step of one sample of the whole model, which the short one must repeat section by section.
+local function short_of(given, m, serial, out, events)
+  local depth, all = out.blocks and out.blocks.count, out.section_list
+  if not depth or not all or out.experts then return nil end
+  local sets = { "model.depth=2" }
+  local short = sections_of(given, joined({ "parallel={}", "num_microbatches=nil", "schedule=nil" }, sets))
+  local map = short and map_of(all, short, depth)
+  if not map then return nil end
+  local found, few = rehearsed(given, joined(joined(serial, { "gradient_accumulation=1", "data.batch_size=1" }), sets))
+  if not found or not says_alike(m, events, few, all, short, map) then return nil end
+  return { sets = sets, sections = short, map = map }
+end
+
 local function own_schedule(values)
   for key in pairs(values) do
     local name = key:match "^schedule%.(.+)$"
@@ -207,6 +255,7 @@ local function add_floors(out, given, m, serial, keep, sections)
       local small, few = rehearsed(given, joined(joined(serial, sets), one))
       floor.ops = small and floors(m, few).ops or 0
       floor.sections = small and sections and by_section(m, events, few, sections, name ~= "none")
+      if small and name == "none" then out.short = short_of(given, m, joined(serial, sets), out, few) end
       out.floors[name] = floor
     end
   end
@@ -234,9 +283,15 @@ function facts.of(given, m, keep)
   out.blocks = blocks_of(values, out)
   out.weights, out.expert_weights = weights_of(found, experts)
   local sections = sections_of(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" })
+  out.sections, out.section_list = sections and #sections, sections
   add_floors(out, given, m, serial, keep, sections)
-  out.sections = sections and #sections
-  function out.bounds(split, parts) return sections and bounds_of(sections, split, parts) end
+  local ends = {}
+  function out.bounds(split, parts)
+    if type(split) == "table" or not sections then return sections and bounds_of(sections, split, parts) end
+    local key = split .. parts
+    if ends[key] == nil then ends[key] = bounds_of(sections, split, parts) or false end
+    return ends[key] or nil
+  end
   return out
 end
 

@@ -2,29 +2,37 @@
 --
 --     local found = search { recipe = "r.lua", ranks = 8, machine = "here.json", memory = 2^33, keep = {}, top = 5 }
 --
--- What must hold is asked first (ganymede.plan.search.space), then what fits at all, then a lower bound of the time
--- (ganymede.plan.search.bounds). The setting with the least bound comes next: it is rehearsed as one rank, of the stage
--- that works longest, which gives a nearer bound and a peak, also for its relatives (record_key, total_key); when it
--- comes up again, it is simulated (ganymede.plan.simulate). The search ends when the
--- next bound exceeds the best time, so nothing that was left out would have won. Times that agree to 6 digits are
--- equal, and the simpler setting wins. The result is a function of the arguments alone.
+-- A large world has millions of settings, so they are a tree (ganymede.plan.search.space): shares, their families,
+-- their settings. Each has a lower bound of its time, by formula (ganymede.plan.search.bounds), and the least is looked
+-- at next. A share is opened. A family is bounded by a rehearsal of one piece, which it has in common with many
+-- (ganymede.plan.search.cells), then by its order of passes, played (ganymede.plan.search.refine), and then opened. A
+-- setting is rehearsed as one rank, of the stage that works longest, which gives a nearer bound and a peak, also for
+-- its relatives (ganymede.plan.search.relatives); when it comes up again, it is simulated (ganymede.plan.simulate).
+-- What fits in no memory is left out on the way. The search ends when the next bound exceeds the best time, so nothing
+-- that was left out would have won. Times that agree to 6 digits are equal, and the simpler setting wins. The result is
+-- a function of the arguments alone.
 --
 -- given: recipe, ranks, set, seed, machine (a name or path), memory (bytes of a rank; default: the machine's), keep
 -- (ganymede.plan.search.keep), top (how many are simulated at least), front (the whole Pareto front of time and
 -- memory), looks (the search ends after so many rehearsals and simulations, with the best so far), all (simulate
 -- everything: for tests), tell (a function of a text, now and then). Returns { rows = the simulated ones, best first,
 -- front = list of places in rows, left_out = list of { why, count, example }, settings = how many there were,
--- rehearsed, simulated, machine, memory, ranks, facts }. A row: setting, sets, lua, words, seconds, samples_per_second,
--- peak_bytes, busy, exposed, bubble, why (it loses).
+-- rehearsed, simulated, pieces (how many were rehearsed for bounds), machine, memory, ranks, facts }. A row: setting,
+-- sets, lua, words, seconds, samples_per_second, peak_bytes, busy, exposed, bubble, why (it loses).
 -- @module ganymede.plan.search
 local bounds = require "ganymede.plan.search.bounds"
+local cells = require "ganymede.plan.search.cells"
 local core = require "ganymede.core"
 local facts_module = require "ganymede.plan.search.facts"
 local failure = require "ganymede.base.failure"
 local frontier = require "ganymede.plan.search.frontier"
+local heaps = require "ganymede.plan.search.heap"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
+local records = require "ganymede.plan.records"
+local refine = require "ganymede.plan.search.refine"
 local rehearsal = require "ganymede.job.rehearsal"
+local relatives = require "ganymede.plan.search.relatives"
 local setting = require "ganymede.plan.search.setting"
 local simulate = require "ganymede.plan.simulate"
 local space = require "ganymede.plan.search.space"
@@ -32,11 +40,14 @@ local why_loses = require "ganymede.plan.search.why"
 
 -- ---------------------------------------------------------------- what is left out
 
-local function leave(search, why, s)
+local function leave(search, why, s, n)
   local row = search.reasons[why] or { why = why, count = 0, example = s and setting.words(s, search.facts) }
   search.reasons[why] = row
-  row.count = row.count + 1
+  row.count = row.count + (n or 1)
 end
+
+-- Leaves all settings of a family out; the first is the example.
+local function leave_family(search, why, family) leave(search, why, space.first(family), family.count) end
 
 local function listed(reasons)
   local out = {}
@@ -51,50 +62,53 @@ local function reason_of(text)
   return "cannot be built: " .. text
 end
 
+local function is_too_large(search, bytes) return search.memory > 0 and bytes > search.memory end
+
 local function too_large(search) return ("needs more than %s of a rank"):format(machine.bytes(search.memory)) end
 
 -- ---------------------------------------------------------------- the two looks at a setting
 
 local function sets_of(search, s)
   local out = { unpack(search.given.set or {}) }
-  for _, text in ipairs(setting.sets(s, search.facts)) do out[#out + 1] = text end
+  for _, text in ipairs(setting.sets(s, s.facts or search.facts)) do out[#out + 1] = text end
   for _, text in ipairs(search.given.keep.sets or {}) do out[#out + 1] = text end
   return out
 end
 
-local function bound_of(search, s, step, rank)
-  return bounds.of_rank(step.events, bounds.mesh(s, search.given.ranks), search.machine, rank)
-end
+local MOST_RECORDS = 100 -- files
 
--- Where a record goes. All go when the search ends, and each when nothing will ask for it any more.
-local function new_path(search)
-  local path = os.tmpname()
-  search.paths[path] = true
-  return path
-end
-
-local function forget(search, path)
-  os.remove(path)
-  search.paths[path] = nil
-end
-
--- What a simulation asks of a rehearsal.
-local function brief(found)
-  return { totals = found.totals, mesh = found.mesh, settings = found.settings, dtype = found.dtype }
-end
-
--- Rehearses the rank whose stage works longest -> the rehearsal { rank, found, path } and its step; nil: left out.
-local function look(search, s)
-  local path, given = new_path(search), search.given
-  local rank = bounds.rank(s, search.facts, search.machine, given.ranks)
-  search.rehearsed = search.rehearsed + 1
-  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = sets_of(search, s),
-    seed = given.seed, step_file = path, device = rehearsal.device_of(search.machine.device) }
-  if not found then
-    forget(search, path)
-    return leave(search, reason_of(failed.text), s)
+-- The store of the records of a setting and its relatives. The oldest stores go when there are too many files.
+local function store_of(search, s)
+  local key, list, files = relatives.records(s), search.stores, 0
+  local own
+  for i = #list, 1, -1 do
+    if list[i].key == key then own = table.remove(list, i) end
   end
-  return { rank = rank, found = brief(found), path = path }, core.step_read(path)
+  list[#list + 1] = own or { key = key, records = records.new() }
+  for _, store in ipairs(list) do files = files + store.records.count end
+  while files > MOST_RECORDS and #list > 1 do
+    files = files - list[1].records.count
+    table.remove(list, 1).records:close()
+  end
+  return list[#list].records
+end
+
+-- Rehearses the rank whose stage works longest -> { rank, stage, peak, events of its record, missing = pieces that the
+-- record does not have }; nil: left out. The record of a whole step serves a simulation, too.
+local function look(search, s)
+  local given, store = search.given, store_of(search, s)
+  local rank, stage = bounds.rank(s, search.facts, search.machine, given.ranks)
+  local few, missing = refine.short(s, search.facts)
+  local path = few and os.tmpname() or store:new_path()
+  search.rehearsed = search.rehearsed + 1
+  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank,
+    set = sets_of(search, few or s), seed = given.seed, step_file = path,
+    device = rehearsal.device_of(search.machine.device) }
+  local events = found and core.step_condensed(search.machine, path)
+  if few then os.remove(path) end
+  if not found then return leave(search, reason_of(failed.text), s) end
+  if not few then store:put(bounds.mesh(s, given.ranks), rank, found, path) end
+  return { rank = rank, stage = stage, peak = found.totals.peak_bytes, events = events, missing = missing }
 end
 
 local function row_of(search, s, found)
@@ -106,57 +120,36 @@ local function row_of(search, s, found)
     bubble = found.bubble, mesh = found.mesh }
 end
 
--- Simulates -> its row; nil: it is left out. known: the rehearsal of its look, or nil.
-local function measure(search, s, known)
+-- Simulates -> its row; nil: it is left out.
+local function measure(search, s)
   local given = search.given
   search.simulated = search.simulated + 1
   local ok, found = failure.try(simulate, { recipe = given.recipe, ranks = given.ranks, set = sets_of(search, s),
-    seed = given.seed, machine = given.machine, known = known })
+    seed = given.seed, machine = given.machine, store = store_of(search, s), mesh = bounds.mesh(s, given.ranks) })
   if not ok then
     local code = failure.code(found)
     if code == 130 or code == 143 then error(found, 0) end
     return leave(search, reason_of(failure.text(found)), s)
   end
   local row = row_of(search, s, found)
-  if search.memory > 0 and row.peak_bytes > search.memory then return leave(search, too_large(search), s) end
+  if is_too_large(search, row.peak_bytes) then return leave(search, too_large(search), s) end
   return row
 end
 
 -- ---------------------------------------------------------------- the search
 
+-- Entries of the heap: { bound, peak, count, share or family or setting }; a family has `level`, how far it was looked
+-- at, a setting `looked`. Of equal bounds, shares and families are opened first: they may have the simpler setting.
 local function before(a, b)
   if a.bound ~= b.bound then return a.bound < b.bound end
-  return a.setting.number < b.setting.number
-end
-
--- A heap of { bound, setting, looked, peak }.
-local function push(heap, entry)
-  local at = #heap + 1
-  while at > 1 and before(entry, heap[math.floor(at / 2)]) do
-    heap[at] = heap[math.floor(at / 2)]
-    at = math.floor(at / 2)
-  end
-  heap[at] = entry
-end
-
-local function pop(heap)
-  local first, last = heap[1], table.remove(heap)
-  local at, n = 1, #heap
-  if n == 0 then return first end
-  while true do
-    local child = 2 * at
-    if child > n then break end
-    if child < n and before(heap[child + 1], heap[child]) then child = child + 1 end
-    if not before(heap[child], last) then break end
-    heap[at], at = heap[child], child
-  end
-  heap[at] = last
-  return first
+  if a.setting and b.setting then return setting.before(a.setting, b.setting) end
+  if a.setting or b.setting then return b.setting ~= nil end
+  return a.number < b.number
 end
 
 local function better(a, b)
   if a.key ~= b.key then return a.key < b.key end
-  return a.setting.number < b.setting.number
+  return setting.before(a.setting, b.setting)
 end
 
 -- Whether an entry can neither win nor (with front) be on the Pareto front.
@@ -169,74 +162,111 @@ local function is_beaten(search, entry)
   return #search.rows >= search.given.top
 end
 
--- Orders of one backward pass have the ops and operations of a rank in common, and so have those that split it.
-local alike = { ["1f1b"] = "whole", gpipe = "whole", interleaved = "whole", ["zb-h1"] = "split", ["zb-h2"] = "split" }
-
--- What settings have in common that differ in ZeRO, recomputation, and the order of passes and of axes alone.
-local function share_of(s)
-  local t, q, p = s.tensor, s.sequence, s.pipeline
-  local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
-  return table.concat({ s.data, s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
-    p.size, alike[p.schedule] or p.schedule, p.chunks, split, s.micro, s.accumulation }, " ")
-end
-
-local function order_of(s) return table.concat(s.order or {}, ".") end
-
--- Settings with equal passes: those that differ in ZeRO and recomputation. Settings with equal ops: neither.
-local function passes_key(s) return share_of(s) .. " " .. order_of(s) end
-local function total_key(s) return table.concat({ passes_key(s), s.zero, s.recompute }, " ") end
-
--- Settings whose ranks have equal records: they differ in the order of the axes alone.
-local function record_key(s) return table.concat({ share_of(s), s.pipeline.schedule, s.zero, s.recompute }, " ") end
-
 -- What relatives that were rehearsed say about this setting; 0: none was.
 local function inherited(search, s)
-  local passes, total = search.passes[passes_key(s)], search.totals[total_key(s)] or 0
+  local passes, total = search.passes[relatives.passes(s)], search.totals[relatives.ops(s)] or 0
   if not passes then return total end
   local whole = search.machine.host_moves and s.pipeline.size == 1
   return math.max(total,
     passes + (whole and bounds.gradients(s, search.facts, search.machine, search.given.ranks) or 0))
 end
 
-local function first_entries(search, list)
-  local heap = {}
-  for _, s in ipairs(list) do
-    local bytes = bounds.memory(s, search.facts)
-    if search.memory > 0 and bytes > search.memory then
-      leave(search, too_large(search), s)
-    else
-      local seconds = bounds.time(s, search.facts, search.machine, search.given.ranks)
-      local entry, key = { bound = seconds, setting = s, peak = bytes }, record_key(s)
-      push(heap, entry)
-      search.relatives[key] = search.relatives[key] or {}
-      table.insert(search.relatives[key], entry)
+local function first_entries(search, shares)
+  local heap, bound = heaps.new(before), bounds.of_share(search.facts, search.given.ranks)
+  for _, share in ipairs(shares) do
+    if share.count > 0 then
+      heap:push { bound = bound, peak = 0, share = share, count = share.count, number = share.number }
     end
   end
   return heap
 end
 
--- What a record says of each setting whose ranks have it: the mesh of each is another.
-local function tell_relatives(search, known, step, first)
-  local peak = known.found.totals.peak_bytes
-  for _, entry in ipairs(search.relatives[record_key(first)]) do
-    local s = entry.setting
-    if not entry.near then
-      local rank = s == first and known.rank or bounds.rank(s, search.facts, search.machine, search.given.ranks)
-      local total, passes = bound_of(search, s, step, rank)
-      entry.near = { bound = total, peak = peak }
-      search.totals[total_key(s)] = math.max(total, search.totals[total_key(s)] or 0)
-      if s.recompute == "none" and s.zero ~= 3 then search.passes[passes_key(s)] = passes end
+-- Leaves out the stages of ZeRO of a family that do not fit. Returns the bytes that some rank holds at least, and the
+-- seconds in which data ranks send at least, of those that are left.
+local function keep_zeros(search, family)
+  local kept, bytes, seconds = {}, math.huge, math.huge
+  for _, zero in ipairs(family.zeros) do
+    family.zero = zero[1]
+    local own = bounds.memory(family, search.facts)
+    if not is_too_large(search, own) then
+      kept[#kept + 1], bytes = zero, math.min(bytes, own)
+      seconds = math.min(seconds, refine.sent(search, family))
+    end
+  end
+  family.zero = nil
+  return kept, bytes, seconds
+end
+
+local function open_share(search, heap, entry)
+  local facts = search.facts
+  local function tell(why, n) leave(search, why, nil, n) end
+  for _, family in ipairs(space.families(entry.share, facts, tell)) do
+    local kept, bytes, sent = keep_zeros(search, family)
+    local n = #family.zeros - #kept
+    if n > 0 then leave(search, too_large(search), space.first(family), n * #family.orders) end
+    family.zeros, family.count = kept, #kept * #family.orders
+    if #kept > 0 then
+      local seconds = bounds.of_family(family, facts, search.machine, search.given.ranks)
+      heap:push { bound = math.max(entry.bound, seconds, sent), peak = bytes, family = family, count = family.count,
+        number = family.number, level = 0 }
     end
   end
 end
 
--- Keeps a rehearsal for the simulation of the setting, if there may be one.
-local function keep_record(search, entry, known)
-  local best = search.best
-  if best and entry.bound > best.seconds * (1 + 1e-6) and not search.given.all and not search.given.front then
-    forget(search, known.path)
+-- Puts the settings of a family into the heap.
+local function open_family(search, heap, entry)
+  for _, s in ipairs(space.settings(entry.family)) do
+    local seconds, bytes = refine.of_setting(search, s)
+    if is_too_large(search, bytes) then
+      leave(search, too_large(search), s)
+    else
+      local new = { bound = math.max(entry.bound, seconds), peak = bytes, setting = s, count = 1 }
+      local key = relatives.records(s)
+      heap:push(new)
+      search.relatives[key] = search.relatives[key] or {}
+      table.insert(search.relatives[key], new)
+    end
+  end
+end
+
+local function look_at_family(search, heap, entry)
+  local family = entry.family
+  local seconds, why
+  if entry.level == 2 then return open_family(search, heap, entry) end
+  if not entry.plain then
+    entry.plain, seconds = true, refine.by_plain_cell(search, family)
+    if seconds and seconds > entry.bound then
+      entry.bound = seconds
+      return heap:push(entry)
+    end
+  end
+  if entry.level == 0 then
+    local next_one = heap:first()
+    search.cells:expect(family)
+    if next_one and next_one.family then search.cells:expect(next_one.family) end
+    seconds = refine.by_cell(search, family)
   else
-    entry.known = known
+    seconds, why = refine.by_order(search, family)
+    if why then return leave_family(search, why, family) end
+  end
+  entry.bound, entry.level = math.max(entry.bound, seconds or 0), entry.level + 1
+  heap:push(entry)
+end
+
+-- What a record says of each setting whose ranks have it: the mesh of each is another.
+local function tell_relatives(search, known, first)
+  local peak, events = known.peak, known.events
+  for _, entry in ipairs(search.relatives[relatives.records(first)]) do
+    local s = entry.setting
+    if not entry.near then
+      local rank = s == first and known.rank or bounds.rank(s, search.facts, search.machine, search.given.ranks)
+      local total, passes = bounds.of_rank(events, bounds.mesh(s, search.given.ranks), search.machine, rank)
+      local more = known.missing > 0 and known.missing * refine.piece(search, s, known.stage) or 0
+      total, passes = total + more, passes + more
+      entry.near = { bound = total, peak = peak }
+      search.totals[relatives.ops(s)] = math.max(total, search.totals[relatives.ops(s)] or 0)
+      if s.recompute == "none" and s.zero ~= 3 then search.passes[relatives.passes(s)] = passes end
+    end
   end
 end
 
@@ -245,27 +275,20 @@ local function look_at(search, heap, entry)
   local told = inherited(search, s)
   if told > entry.bound then
     entry.bound = told
-    return push(heap, entry)
+    return heap:push(entry)
   end
-  local known
   if not entry.near then
-    local step
-    known, step = look(search, s)
+    local known = look(search, s)
     if not known then return end
-    tell_relatives(search, known, step, s)
+    tell_relatives(search, known, s)
   end
-  if search.memory > 0 and entry.near.peak > search.memory then
-    if known then forget(search, known.path) end
-    return leave(search, too_large(search), s)
-  end
+  if is_too_large(search, entry.near.peak) then return leave(search, too_large(search), s) end
   entry.bound, entry.peak, entry.looked = math.max(entry.near.bound, entry.bound), entry.near.peak, true
-  if known then keep_record(search, entry, known) end
-  push(heap, entry)
+  heap:push(entry)
 end
 
 local function take_row(search, entry)
-  local row = measure(search, entry.setting, entry.known)
-  if entry.known then forget(search, entry.known.path) end
+  local row = measure(search, entry.setting)
   if not row then return end
   row.bound = entry.bound
   search.rows[#search.rows + 1] = row
@@ -276,24 +299,35 @@ local function take_row(search, entry)
   end
 end
 
-local function run(search, list)
-  local heap, beaten = first_entries(search, list), 0
-  while #heap > 0 do
+local function count_of(heap)
+  local n = 0
+  for _, entry in ipairs(heap.list) do n = n + entry.count end
+  return n
+end
+
+local function visit(search, heap, entry)
+  if entry.share then return open_share(search, heap, entry) end
+  if entry.family then return look_at_family(search, heap, entry) end
+  if not entry.looked then return look_at(search, heap, entry) end
+  take_row(search, entry)
+end
+
+local function run(search, shares)
+  local heap, beaten = first_entries(search, shares), 0
+  while heap:first() do
     if search.best and search.rehearsed + search.simulated >= (search.given.looks or math.huge) then
-      search.ended = #heap
+      search.ended = count_of(heap)
       break
     end
-    local entry = pop(heap)
-    if is_beaten(search, entry) then
-      beaten = beaten + 1
+    local entry = heap:pop()
+    if not is_beaten(search, entry) then
+      visit(search, heap, entry)
+    else
+      beaten = beaten + entry.count
       if not search.given.front then
-        beaten = beaten + #heap
+        beaten = beaten + count_of(heap)
         break
       end
-    elseif not entry.looked then
-      look_at(search, heap, entry)
-    else
-      take_row(search, entry)
     end
   end
   return beaten
@@ -321,43 +355,38 @@ local function result(search, beaten, count)
   end
   return { rows = search.rows, front = frontier.of(search.rows), left_out = reasons, settings = count,
     complete = search.ended == nil, rehearsed = search.rehearsed, simulated = search.simulated,
+    pieces = search.cells.asked,
     machine = search.machine.name, memory = search.memory,
     ranks = search.given.ranks, facts = search.facts }
 end
 
--- Returns a search whose facts are known, the settings that may be, and how many there are with those left out.
+-- Returns a search whose facts are known, the shares that may be, and how many settings there are with those left out.
 local function prepare(given)
   given.keep, given.top = given.keep or {}, given.top or 5
   local about = machines.read(given.machine)
   local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
-    passes = {}, totals = {}, relatives = {}, paths = {}, rehearsed = 0, simulated = 0 }
+    passes = {}, totals = {}, relatives = {}, stores = {}, rehearsed = 0, simulated = 0 }
   search.facts = facts_module.of(given, about, given.keep)
-  local list, left_out = space.list(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })
-  local count = #list
+  search.facts.told = given.keep.sets ~= nil and #given.keep.sets > 0
+  search.cells = cells.open(given, search.facts, about)
+  local shares, left_out = space.shares(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })
+  local count = 0
+  for _, share in ipairs(shares) do count = count + share.count end
   for why, n in pairs(left_out) do
     search.reasons[why], count = { why = why, count = n }, count + n
   end
-  return search, list, count
-end
-
-local M = {}
-
---- Returns the settings that may be, the simpler ones first, without trying any, and the facts.
-function M.settings(given)
-  local search, list = prepare(given)
-  return list, search.facts
+  return search, shares, count
 end
 
 --- Searches; see the head of this file.
-function M.search(given)
+return function(given)
   return rehearsal.with_workers(function()
-    local search, list, count = prepare(given)
+    local search, shares, count = prepare(given)
     local beaten = failure.protect(function()
-      for path in pairs(search.paths) do os.remove(path) end
-    end, run, search, list)
+      search.cells:close()
+      for _, store in ipairs(search.stores) do store.records:close() end
+    end, run, search, shares)
     if #search.rows == 0 then nothing_left(search) end
     return result(search, beaten, count)
   end)
 end
-
-return setmetatable(M, { __call = function(_, given) return M.search(given) end })

@@ -125,6 +125,13 @@ function setting.complexity(s)
   return n + (s.zero ~= "own" and s.zero or 0) + math.log(s.accumulation) / 64
 end
 
+--- Whether a comes before b, of settings that take equal time: the simpler one, or else the one that space lists
+-- first. a, b: with `complexity` and `number` (ganymede.plan.search.space).
+function setting.before(a, b)
+  if a.complexity ~= b.complexity then return a.complexity < b.complexity end
+  return a.number < b.number
+end
+
 --- Returns the ranks over which the samples of a piece of a batch are shared.
 function setting.batch_ways(s)
   local t = s.tensor

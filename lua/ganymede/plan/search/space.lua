@@ -1,11 +1,17 @@
 --- The settings that a search looks at, and why others are left out.
 --
---     local list, left_out = space.list(facts, { ranks = 8, keep = { pipeline = 2 }, machine = m })
+--     local shares, left_out = space.shares(facts, { ranks = 8, keep = { pipeline = 2 }, machine = m })
+--     local families = space.families(shares[1], facts, leave)      -- leave(why, how many): what cannot be
+--     local settings = space.settings(families[1])
+--     local list, left_out = space.list(facts, given)               -- all settings, the simpler ones first
 --
--- facts: of ganymede.plan.search.facts. list: settings (ganymede.plan.search.setting), the simpler ones first;
--- left_out: number of settings by reason, in words. keep fixes parts: data, expert, tensor_size, tensor_mode,
--- tensor_depth, tensor_sequence, sequence_size, sequence_mode, pipeline, chunks, split, schedule, micro, zero,
--- recompute, accumulation, order.
+-- facts: of ganymede.plan.search.facts. A large world has millions of settings (ganymede.plan.search.setting), so they
+-- are a tree. A share says how many ranks each axis has, and its mode; it has `count` settings, with those that cannot
+-- be. A family of it has an order of a pipeline's passes, the pieces of a batch, and what runs again. Its settings
+-- differ in the stage of ZeRO and the order of the axes. Shares and families have what a setting has that all of theirs
+-- have in common. left_out: number of settings by reason, in words. keep fixes parts: data, expert, tensor_size,
+-- tensor_mode, tensor_depth, tensor_sequence, sequence_size, sequence_mode, pipeline, chunks, split, schedule, micro,
+-- zero, recompute, accumulation, order.
 -- What changes the mathematics of a step is no setting: the samples of a step stay, and models whose experts look at a
 -- whole batch keep its pieces. In a pipeline micro-batches take the place of accumulation. The trap: what the runtime
 -- refuses beyond these rules is found by the rehearsal of a setting, and costs one.
@@ -193,9 +199,7 @@ local function problem_of_pieces(s, facts)
   end
 end
 
-local built = {}
-
-local function problem_of_schedule(s, facts)
+local function problem_of_parts(s, facts)
   local p = s.pipeline
   if p.size == 1 then return nil end
   local parts = p.size * p.chunks
@@ -203,28 +207,29 @@ local function problem_of_schedule(s, facts)
   if parts > facts.sections then
     return ("%d sections cannot make %d parts of a pipeline"):format(facts.sections, parts)
   end
-  local key = ("%s %d %d %d"):format(p.schedule, p.size, s.micro, p.chunks)
-  if built[key] == nil then
-    local ok, why = failure.try(pipelines.build, p.schedule, { stages = p.size, micro_batches = s.micro,
-      chunks = p.chunks }, 0)
-    built[key] = ok and why or failure.text(why)
-  end
-  return type(built[key]) == "string" and built[key] or nil, built[key]
 end
 
---- Returns the schedule of a setting that may be, as pipeline.build makes it.
-function space.schedule(s, facts) return select(2, problem_of_schedule(s, facts)) end
+local orders_of = {} -- by shape: a text that says why there is none, or a weak reference to the schedule
+
+--- Returns the order of passes of a setting or family with a pipeline, as pipeline.ordered makes it; nil and why there
+-- is none, in words.
+function space.schedule(s)
+  local p = s.pipeline
+  local key = ("%s %d %d %d"):format(p.schedule, p.size, s.micro, p.chunks)
+  local known = orders_of[key] or setmetatable({}, { __mode = "v" })
+  if not known.schedule and not known.why then
+    local ok, found = failure.try(pipelines.ordered, p.schedule, { stages = p.size, micro_batches = s.micro,
+      chunks = p.chunks }, 0)
+    known[ok and "schedule" or "why"] = ok and found or failure.text(found)
+  end
+  orders_of[key] = known
+  return known.schedule, known.why
+end
 
 local function problem_of_zero(s)
   if s.zero == "own" or s.zero == 0 then return nil end
   if s.data == 1 then return "there are no data ranks that ZeRO could divide over" end
   if s.zero == 2 and s.accumulation == 1 then return "with one batch a step, stage 2 of ZeRO is stage 1" end
-end
-
---- Returns why a setting cannot be, in words; nil: it may.
-function space.problem(s, facts)
-  return problem_of_heads(s, facts) or problem_of_pieces(s, facts) or problem_of_schedule(s, facts)
-    or problem_of_zero(s)
 end
 
 -- ---------------------------------------------------------------- all of them
@@ -237,7 +242,7 @@ local function each_recompute(facts, keep)
 end
 
 -- Ways to share out `ranks`: { data, tensor, sequence, pipeline }.
-local function shares(ranks, facts, keep)
+local function ways(ranks, facts, keep)
   local list = {}
   for _, tensor in ipairs(only(keep.tensor_size, divisors(ranks))) do
     for _, sequence in ipairs(only(keep.sequence_size, facts.heads and divisors(ranks / tensor) or { 1 })) do
@@ -252,16 +257,16 @@ local function shares(ranks, facts, keep)
   return list
 end
 
--- Calls fn(setting without pieces, zero, recompute and order).
+-- Calls fn(share, its ways to run a pipeline).
 local function each_share(facts, given, fn)
-  local keep = given.keep
-  for _, share in ipairs(shares(given.ranks, facts, keep)) do
-    for _, expert in ipairs(only(keep.expert, facts.experts and divisors(share[1]) or { 1 })) do
-      for _, tensor in ipairs(tensors(share[2], keep)) do
-        for _, sequence in ipairs(sequences(share[3], keep)) do
-          for _, pipeline in ipairs(pipes(share[4], facts, keep)) do
-            fn { data = share[1], expert = expert, tensor = tensor, sequence = sequence, pipeline = pipeline }
-          end
+  local keep, known = given.keep, {}
+  for _, way in ipairs(ways(given.ranks, facts, keep)) do
+    local list = known[way[4]] or pipes(way[4], facts, keep)
+    known[way[4]] = list
+    for _, expert in ipairs(only(keep.expert, facts.experts and divisors(way[1]) or { 1 })) do
+      for _, tensor in ipairs(tensors(way[2], keep)) do
+        for _, sequence in ipairs(sequences(way[3], keep)) do
+          fn({ data = way[1], expert = expert, tensor = tensor, sequence = sequence, pipeline = list[1] }, list)
         end
       end
     end
@@ -279,44 +284,102 @@ end
 
 local function copied(s, more)
   local out = {}
-  for key, value in pairs(s) do out[key] = value end
+  for _, key in ipairs { "data", "expert", "tensor", "sequence", "pipeline", "micro", "accumulation", "recompute" } do
+    out[key] = s[key]
+  end
   for key, value in pairs(more) do out[key] = value or nil end
   return out
 end
 
-local function sort(list)
-  for i, s in ipairs(list) do s.number, s.complexity = i, setting.complexity(s) end
-  table.sort(list, function(a, b)
-    if a.complexity ~= b.complexity then return a.complexity < b.complexity end
-    return a.number < b.number
+--- Returns the list of shares that may be, and the number of settings of others, by reason.
+function space.shares(facts, given)
+  local list, left_out, keep = {}, {}, given.keep
+  local recomputes, zeros = each_recompute(facts, keep), only(keep.zero, { 0, 1, 2, 3 })
+  each_share(facts, given, function(share, of)
+    local why = problem_of_share(share, facts, given.ranks)
+    if why then
+      left_out[why] = (left_out[why] or 0) + #of
+      return
+    end
+    share.pipes, share.pieces = of, pieces(share.pipeline, facts, keep)
+    share.zeros, share.recomputes = zeros, recomputes
+    share.orders = placements(share, given.machine, keep, given.ranks)
+    share.each = #recomputes * #share.orders -- of each stage of ZeRO
+    share.count = #of * #share.pieces * #zeros * share.each
+    share.number, list[#list + 1] = #list + 1, share
   end)
-  for i, s in ipairs(list) do s.number = i end
+  return list, left_out
+end
+
+-- The stages of ZeRO that a family may have; the others are left out with their reason.
+local function zeros_of(share, s, facts, leave)
+  local list, all = {}, problem_of_pieces(s, facts) or problem_of_parts(s, facts)
+  for i, zero in ipairs(share.zeros) do
+    s.zero = zero
+    local why = all or problem_of_zero(s)
+    if why then leave(why, share.each) else list[#list + 1] = { zero, i } end
+  end
+  s.zero = nil
   return list
 end
 
---- Returns the list of settings and the table of numbers left out, by reason.
-function space.list(facts, given)
-  local list, left_out, keep = {}, {}, given.keep
-  local function leave(why, n) left_out[why] = (left_out[why] or 0) + (n or 1) end
-  local recomputes = each_recompute(facts, keep)
-  each_share(facts, given, function(share)
-    local why = problem_of_share(share, facts, given.ranks)
-    if why then return leave(why) end
-    local orders_of = placements(share, given.machine, keep, given.ranks)
-    for _, piece in ipairs(pieces(share.pipeline, facts, keep)) do
-      for _, zero in ipairs(only(keep.zero, { 0, 1, 2, 3 })) do
-        local first = copied(share, { micro = piece[1], accumulation = piece[2], zero = zero, recompute = "none" })
-        local problem = space.problem(first, facts)
-        if problem then leave(problem, #recomputes * #orders_of) end
-        for _, recompute in ipairs(problem and {} or recomputes) do
-          for _, order in ipairs(orders_of) do
-            list[#list + 1] = copied(first, { recompute = recompute, order = order })
-          end
-        end
+-- Places in lists as one number: the order in which settings of equal complexity are looked at.
+local MOST = { pipes = 2 ^ 8, pieces = 2 ^ 10, zeros = 4, recomputes = 4, orders = 2 ^ 6 }
+
+local function number_of(share, pipe, piece)
+  return ((share.number * MOST.pipes + pipe) * MOST.pieces + piece) * MOST.zeros * MOST.recomputes * MOST.orders
+end
+
+--- Returns the list of families of a share that may be. leave(why, n) is told how many settings may not. What an order
+-- of passes refuses is not known yet (space.schedule).
+function space.families(share, facts, leave)
+  local list = {}
+  for i, pipe in ipairs(share.pipes) do
+    for k, piece in ipairs(share.pieces) do
+      local first = copied(share, { pipeline = pipe, micro = piece[1], accumulation = piece[2], recompute = "none" })
+      local zeros = zeros_of(share, first, facts, leave)
+      for j, recompute in ipairs(#zeros > 0 and share.recomputes or {}) do
+        local family = copied(first, { recompute = recompute })
+        family.home, family.zeros, family.orders, family.count = share, zeros, share.orders, #zeros * #share.orders
+        family.number = number_of(share, i, k) + j * MOST.orders
+        list[#list + 1] = family
       end
     end
-  end)
-  return sort(list), left_out
+  end
+  return list
+end
+
+--- Returns the first setting of a family, for examples.
+function space.first(family) return copied(family, { zero = family.zeros[1][1], order = family.orders[1] }) end
+
+--- Returns the list of settings of a family.
+function space.settings(family)
+  local list = {}
+  for _, zero in ipairs(family.zeros) do
+    for i, order in ipairs(family.orders) do
+      local s = copied(family, { zero = zero[1], order = order })
+      s.number = family.number + (zero[2] - 1) * MOST.recomputes * MOST.orders + i - 1
+      s.home, s.family, s.complexity = family.home, family, setting.complexity(s)
+      list[#list + 1] = s
+    end
+  end
+  return list
+end
+
+--- Returns the list of all settings, the simpler ones first, and the table of numbers left out, by reason.
+function space.list(facts, given)
+  local shares, left_out = space.shares(facts, given)
+  local list = {}
+  local function leave(why, n) left_out[why] = (left_out[why] or 0) + n end
+  for _, share in ipairs(shares) do
+    for _, family in ipairs(space.families(share, facts, leave)) do
+      local why = family.pipeline.size > 1 and select(2, space.schedule(family)) or nil
+      if why then leave(why, family.count) end
+      for _, s in ipairs(why and {} or space.settings(family)) do list[#list + 1] = s end
+    end
+  end
+  table.sort(list, setting.before)
+  return list, left_out
 end
 
 return space

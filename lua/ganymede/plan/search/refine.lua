@@ -1,0 +1,190 @@
+--- What rehearsals of single pieces and played schedules say of a family of settings: bounds near to a simulation.
+--
+--     local seconds = refine.by_cell(search, family)          -- nil: nothing is known
+--     local seconds, why = refine.by_order(search, family)    -- its order of passes, played; why: there is no order
+--     local seconds, bytes = refine.of_setting(search, s)     -- of a setting of a family that both have looked at
+--
+-- search: { given, facts, machine, cells } of ganymede.plan.search. What passes take depends on where the axes of a
+-- setting lie, so a family has the least of all orders of the axes. Sums of gradients over data ranks begin in the last
+-- pass that adds to them: not with stages 2 and 3 of ZeRO, which sum in each batch. Of memory: beside the parameters
+-- and states of a stage, before its first backward pass a rank holds what all forward passes before that have kept.
+-- @module ganymede.plan.search.refine
+local bounds = require "ganymede.plan.search.bounds"
+local cells = require "ganymede.plan.search.cells"
+local passes = require "ganymede.plan.search.passes"
+local space = require "ganymede.plan.search.space"
+
+local refine = {}
+
+local function mesh_of(search, s, order)
+  return bounds.mesh({ data = s.data, expert = s.expert, tensor = s.tensor, sequence = s.sequence,
+    pipeline = s.pipeline, home = s.home, order = order or nil }, search.given.ranks)
+end
+
+--- Returns the seconds in which data ranks send at least, however the axes lie. family.zero: the stage of ZeRO.
+function refine.sent(search, family)
+  local known, least = family.home.sent or {}, nil
+  local key = ("%s %d %d"):format(tostring(family.zero), family.accumulation, family.micro)
+  family.home.sent = known
+  if known[key] then return known[key] end
+  local usual = family.order
+  for _, order in ipairs(family.orders) do
+    family.order = order or nil
+    local seconds = bounds.data_sent(family, search.facts, search.machine, search.given.ranks, search.facts.told)
+    least = math.min(least or seconds, seconds)
+  end
+  family.order, known[key] = usual, least
+  return least
+end
+
+-- Calls fn(costs of the parts, key) for each way in which the orders of the axes of a family make a difference.
+local function each_costs(search, family, cell, fn)
+  local seen = {}
+  if not cell then
+    local sections = bounds.sections(family, search.facts, search.machine, search.given.ranks)
+    local costs = sections and passes.of_parts(sections, family, search.facts)
+    return costs and fn(costs, "formula")
+  end
+  for _, order in ipairs(family.orders) do
+    local sections, key = cells.sections(cell, mesh_of(search, family, order), search.machine)
+    if not seen[key] then
+      seen[key] = true
+      local costs = passes.of_parts(sections, family, search.facts)
+      if costs then fn(costs, key) end
+    end
+  end
+end
+
+local function key_of(search, s)
+  local cell = search.cells:get(s)
+  return cell and select(2, cells.sections(cell, mesh_of(search, s, s.order), search.machine)) or "formula"
+end
+
+local function least_of(search, family, cell)
+  local least
+  each_costs(search, family, cell, function(costs)
+    local seconds = passes.least(family, costs)
+    least = math.min(least or seconds, seconds)
+  end)
+  return least
+end
+
+--- Returns the seconds of a step of a family at least, from its cell.
+function refine.by_cell(search, family) return least_of(search, family, search.cells:get(family)) end
+
+--- Returns the same from the cell of equal passes without recomputation, which only adds to them; nil: it is not known.
+function refine.by_plain_cell(search, family)
+  local cell = family.recompute ~= "none" and search.cells:known_without(family)
+  return cell and least_of(search, family, cell) or nil
+end
+
+--- Plays the order of a family's passes. Returns the seconds of a step at least; nil and why there is no such order.
+function refine.by_order(search, family)
+  local schedule, why
+  if family.pipeline.size > 1 then
+    schedule, why = space.schedule(family)
+    if not schedule then return nil, why end
+    family.ahead = passes.first_forwards(schedule)
+    family.parts = schedule.parts
+  end
+  family.played = {}
+  local least = 0
+  each_costs(search, family, search.cells:get(family), function(costs, key)
+    local played = passes.played(family, costs, schedule)
+    family.played[key] = played
+    local seconds = family.accumulation * played.time
+    least = least > 0 and math.min(least, seconds) or seconds
+  end)
+  return least
+end
+
+--- Returns a setting with fewer pieces of the same size, whose record says what that of many would, piece by piece, and
+-- how many are missing; nil, 0: there is none. It has facts of its own, for the samples of its step.
+function refine.short(s, facts)
+  local out = {}
+  for key, value in pairs(s) do out[key] = value end
+  out.accumulation = math.min(s.accumulation, 2) -- stage 2 of ZeRO needs two
+  if s.pipeline.size > 1 then out.micro = math.min(s.micro, 2 * s.pipeline.size) end
+  local pieces, own = s.accumulation * s.micro, out.accumulation * out.micro
+  if own == pieces or (s.pipeline.size > 1 and not space.schedule(out)) then return nil, 0 end
+  out.facts = setmetatable({ samples = facts.samples / pieces * own }, { __index = facts })
+  return out, pieces - own
+end
+
+--- Returns the seconds that a stage (from 1) works at least for a piece.
+function refine.piece(search, s, stage)
+  local cell = search.cells:get(s)
+  local sections = cell and cells.sections(cell, mesh_of(search, s, s.order), search.machine)
+    or bounds.sections(s, search.facts, search.machine, search.given.ranks)
+  local costs = sections and passes.of_parts(sections, s, search.facts)
+  return costs and passes.of_stage(s, costs, stage) or 0
+end
+
+-- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
+local function parameters_of(search, s, inner)
+  local list, facts = {}, search.facts
+  local ends = facts.section_list and passes.ends(s, facts, #facts.section_list)
+  if not ends then return nil end
+  local total, first = 0, 1
+  for _, section in ipairs(facts.section_list) do total = total + section.parameters end
+  for part, last in ipairs(ends) do
+    list[part] = 0
+    for i = first, last do
+      local counts = not inner or i > 1 and i < #facts.section_list -- inner: the ends may share theirs
+      list[part] = list[part] + (counts and facts.section_list[i].parameters / total or 0)
+    end
+    first = last + 1
+  end
+  return list
+end
+
+-- The bytes that each part of a setting holds for the backward pass of a micro-batch.
+local function saved_of(search, s, cell)
+  local list, first = {}, 1
+  for part, last in ipairs(passes.ends(s, search.facts, #cell.saved) or {}) do
+    list[part] = 0
+    for i = first, last do list[part] = list[part] + cell.saved[i] end
+    first = last + 1
+  end
+  return list
+end
+
+local function most_of_stages(search, s, saved, rest)
+  local weights, most = parameters_of(search, s, true), 0
+  if not weights then return 0 end
+  for r, counts in ipairs(s.family.ahead) do
+    local bytes = 0
+    for chunk, n in ipairs(counts) do
+      local part = s.family.parts[r][chunk]
+      bytes = bytes + n * (saved[part] or 0) + weights[part] * rest * s.pipeline.size
+    end
+    most = math.max(most, bytes)
+  end
+  return most
+end
+
+-- The bytes that some rank holds at least when its first backward pass begins.
+local function bytes_at_backward(search, s)
+  local cell = search.cells:get(s)
+  if not cell then return 0 end
+  local parameters, _, states = bounds.resting(s, search.facts, s.zero)
+  local saved = saved_of(search, s, cell)
+  if s.pipeline.size == 1 then return parameters + states + (saved[1] or 0) end
+  return most_of_stages(search, s, saved, parameters + states)
+end
+
+--- Returns the seconds of a step of a setting at least, and the bytes of some rank. s.family has been played.
+function refine.of_setting(search, s)
+  local facts, m, ranks = search.facts, search.machine, search.given.ranks
+  local seconds, bytes = bounds.time(s, facts, m, ranks), bounds.memory(s, facts)
+  local played = s.family.played[key_of(search, s)]
+  if played then
+    local share = (s.zero == 0 or s.zero == 1) and parameters_of(search, s)
+    seconds = math.max(seconds, passes.with_sums(s, played, function(part)
+      return share and bounds.gradients(s, facts, m, ranks, share[part]) or 0
+    end))
+  end
+  return seconds, math.max(bytes, bytes_at_backward(search, s))
+end
+
+return refine

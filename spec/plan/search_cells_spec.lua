@@ -1,0 +1,100 @@
+-- Cells: what a rehearsal of one piece says of the passes of sections, against sums on paper and against records of
+-- whole worlds.
+local bounds = require "ganymede.plan.search.bounds"
+local cells = require "ganymede.plan.search.cells"
+local core = require "ganymede.core"
+local facts_module = require "ganymede.plan.search.facts"
+local machines = require "ganymede.plan.machine"
+local rehearsal = require "ganymede.job.rehearsal"
+local cli = require "spec.cli.support"
+local support = require "spec.plan.support"
+local shell = cli.shell
+
+local home = cli.home([[
+return {
+  name = "small", seed = 1, steps = 3,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 15, width = 16, depth = 5, heads = 2 },
+  data = { train = { type = "Text", path = HOME .. "/text.txt", split = "train", sequence_length = 15, stride = 15 },
+           batch_size = 4 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 3e-3 },
+}
+]], { ["text.txt"] = ("Of shoes and ships and sealing wax. "):rep(400) })
+shell.write(home .. "/recipe.lua", (shell.read(home .. "/recipe.lua"):gsub("HOME", ("%q"):format(home))))
+
+describe("the sections of a cell", function()
+  local links = { { name = "node", kind = "switch", ranks = 2, bandwidth = 100, latency = 1 },
+    { name = "net", kind = "switch", bandwidth = 10, latency = 2 } }
+  -- an op of 3 s, an all-reduce of 100 bytes over two ranks under an op of 1 s, an op of backward
+  local cell = { sections = 2, map = { 1, 2, 2 }, by_mesh = {}, saved = {}, events = {
+    { seconds = 3, at = 1, kind = "forward" },
+    { begins = 1, axes = { "tensor" }, name = "all_reduce", bytes = 100, at = 1, kind = "forward" },
+    { seconds = 1, at = 2, kind = "forward" }, { waits = 1 },
+    { seconds = 6, at = 2, kind = "input", part = 0.5 }, { seconds = 5, kind = "input" } } }
+  local inside = { { name = "data", size = 2 }, { name = "tensor", size = 2 } }
+  local outside = { { name = "tensor", size = 2 }, { name = "data", size = 2 } }
+
+  it("take what their ops take and what does not hide, by where the axes lie", function()
+    local m = support.machine(links, { begin = 0.25 })
+    local near, first = cells.sections(cell, inside, m)
+    local far, second = cells.sections(cell, outside, m)
+    -- a ring of two: 2 hops of latency, all bytes. 3 s within a node, 14 between; 1 s of them hides, and the begin
+    assert.same({ 3 + 0.25 + 3 - 1.25, 1, 1 }, near.forward)
+    assert.same({ 3 + 0.25 + 14 - 1.25, 1, 1 }, far.forward)
+    assert.same({ 0, 3, 3 }, near.input)
+    assert.same({ 0, 0, 0 }, near.weight)
+    assert.not_equal(first, second)
+  end)
+
+  it("hide nothing where ranks move the bytes themselves", function()
+    local m = support.machine(links, { begin = 0.25, host_moves = true })
+    cell.by_mesh = {}
+    assert.same({ 3 + 0.25 + 3, 1, 1 }, cells.sections(cell, inside, m).forward)
+  end)
+end)
+
+describe("cells of a model", function()
+  local m = machines.read "dgx_a100_80g"
+
+  local function family(more)
+    local s = { data = 1, expert = 1, tensor = { size = 1 }, sequence = { size = 1, mode = "ring" },
+      pipeline = { size = 1, schedule = "none", chunks = 1, split = "parameters" }, micro = 1, accumulation = 4,
+      recompute = "none", zero = 0 }
+    for key, value in pairs(more or {}) do s[key] = value end
+    return s
+  end
+
+  it("say the same from two of its blocks as from all, and what a piece of a world takes", function()
+    rehearsal.with_workers(function()
+      local given = { recipe = home .. "/recipe.lua" }
+      local facts = facts_module.of(given, m, {})
+      assert.same({ 1, 2, 3, 3, 3, 3, 4 }, facts.short and facts.short.map)
+      local list = cells.open(given, facts, m)
+      local s = family { tensor = { size = 2, mode = "1d" } }
+      local short = list:get(s)
+      facts.short = nil
+      local whole_list = cells.open(given, facts, m)
+      local whole = whole_list:get(s)
+      local mesh = { { name = "tensor", size = 2 } }
+      local a, b = cells.sections(short, mesh, m), cells.sections(whole, mesh, m)
+      for _, kind in ipairs { "forward", "input", "weight" } do
+        for i = 1, 7 do assert.near(b[kind][i], a[kind][i], 1e-12 * b[kind][i]) end
+      end
+      assert.same(whole.saved, short.saved)
+      assert.is_true(short.saved[3] > 0)
+      -- the record of a rank of a world of 2 x 2 ranks: four pieces take at least four times what the cell says
+      local path = home .. "/step"
+      assert(rehearsal { recipe = given.recipe, ranks = 4, rank = 0, step_file = path, device = "cuda", set = {
+        "parallel={data=2,tensor={size=2,mode='1d'}}", "gradient_accumulation=2", "data.batch_size=2" } })
+      local _, passes = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 }, mesh[1] }, m, 0)
+      local sum = 0
+      for _, kind in ipairs { "forward", "input", "weight" } do
+        for i = 1, 7 do sum = sum + a[kind][i] end
+      end
+      assert.is_true(2 * sum <= passes and 2 * sum > 0.85 * passes, ("%g, %g"):format(2 * sum, passes))
+      assert.equal(1, list.asked)
+      list:expect(family { data = 4 })
+      list:close()
+      whole_list:close()
+    end)
+  end)
+end)

@@ -1,0 +1,126 @@
+-- What a search reckons of an order of passes against formulas on paper (1e-9: sums of thousands), and against the
+-- simulator of schedules, above which no bound may lie. And a tree of settings against the list of all.
+local keep = require "ganymede.plan.search.keep"
+local passes = require "ganymede.plan.search.passes"
+local pipelines = require "ganymede.schedules.pipeline"
+local space = require "ganymede.plan.search.space"
+local support = require "spec.plan.support"
+
+local facts = { samples = 16, accumulation = 1, pieces = 1, heads = 4, kv_heads = 4, sections = 8,
+  floors = { none = {}, block = {} }, bounds = function(_, parts)
+    local ends = {}
+    for i = 1, parts do ends[i] = 8 / parts * i end
+    return 8 % parts == 0 and ends or nil
+  end }
+
+local function setting(size, order, chunks, micro, more)
+  local s = { data = 1, pipeline = { size = size, schedule = order, chunks = chunks, split = "uniform" }, micro = micro,
+    accumulation = 1, recompute = "none" }
+  for key, value in pairs(more or {}) do s[key] = value end
+  return s
+end
+
+local function sections(f, i, w)
+  local out = { forward = {}, input = {}, weight = {} }
+  for k = 1, 8 do out.forward[k], out.input[k], out.weight[k] = f(k), i(k), w(k) end
+  return out
+end
+
+local function always(v) return function() return v end end
+
+describe("the passes of a pipeline", function()
+  it("take (m + p - 1) passes of a stage where stages are equal, by formula and played", function()
+    local s = setting(4, "1f1b", 1, 6)
+    local costs = passes.of_parts(sections(always(1), always(0.75), always(1.5)), s, facts)
+    local wanted = (6 + 4 - 1) * 2 * (1 + 0.75 + 1.5)
+    assert.near(wanted, passes.least(s, costs), 1e-9)
+    assert.near(wanted, passes.played(s, costs, space.schedule(s)).time, 1e-9)
+    assert.near(3 * wanted, passes.least(setting(4, "1f1b", 1, 6, { accumulation = 3 }), costs), 1e-9)
+    assert.near(6 * 8 * 3.25, passes.least(setting(1, "none", 1, 6), passes.of_parts(sections(always(1), always(0.75),
+      always(1.5)), setting(1, "none", 1, 6), facts)), 1e-9)
+  end)
+
+  it("never take less than the formula says, in any order with any costs", function()
+    for _, case in ipairs { { "1f1b", 1 }, { "gpipe", 1 }, { "interleaved", 2 }, { "zb-h1", 1 }, { "zb-h2", 1 },
+      { "zb-v", 2 } } do
+      for turn = 1, 4 do
+        for _, recompute in ipairs { "none", "block" } do
+          local s = setting(4, case[1], case[2], 4 * turn, { recompute = recompute })
+          local function cost(k) return 1 + (k * turn * 7 % 5) end
+          local costs = passes.of_parts(sections(cost, cost, function(k) return 1 + k * turn % 3 end), s, facts)
+          local least, longest = passes.least(s, costs)
+          local schedule = pipelines.build(case[1], { stages = 4, micro_batches = 4 * turn, chunks = case[2] })
+          local found = pipelines.simulate(schedule, costs)
+          local where = ("%s of %d: %g, %g"):format(case[1], 4 * turn, least, found.time)
+          assert.is_true(least > 0.5 * found.time and least <= found.time * (1 + 1e-9), where)
+          assert.is_true(longest >= 1 and longest <= 4)
+          assert.near(found.time, passes.played(s, costs, space.schedule(s)).time, 1e-9 * found.time)
+        end
+      end
+    end
+  end)
+
+  it("leave out a gradient of weights that may run in either half", function()
+    local s = setting(4, "zb-h1", 1, 4, { recompute = "block" })
+    local costs = passes.of_parts(sections(always(1), always(1), always(1)), s, facts)
+    assert.is_true(costs.backward_weight[1] < 1e-9 and costs.backward_input[1] > 1.99)
+    local whole = setting(4, "1f1b", 1, 4, { recompute = "block" })
+    costs = passes.of_parts(sections(always(1), always(1), always(1)), whole, facts)
+    assert.near(4, costs.backward_input[1], 1e-9)
+  end)
+
+  it("end with the sums of gradients, which begin in the last pass that adds to them", function()
+    local s = setting(2, "1f1b", 1, 3)
+    local costs = passes.of_parts(sections(always(1), always(1), always(1)), s, facts)
+    local played = passes.played(s, costs, space.schedule(s)) -- 4 sections a stage: forward 4, backward 8
+    assert.near(4 * 12, played.time, 1e-9)
+    assert.near(4 * 12 - 8 + 100, passes.with_sums(s, played, function(part) return part == 1 and 100 or 0 end), 1e-9)
+    assert.near(4 * 12 - 16 + 100, passes.with_sums(s, played, function(part) return part == 2 and 100 or 0 end), 1e-9)
+    assert.near(48, passes.with_sums(s, played, always(1)), 1e-9)
+    local alone = setting(1, "none", 1, 1, { accumulation = 5 })
+    local whole = passes.played(alone, passes.of_parts(sections(always(1), always(1), always(1)), alone, facts))
+    assert.near(5 * 24 - 16 + 100, passes.with_sums(alone, whole, always(100)), 1e-9)
+  end)
+
+  it("hold as many micro-batches before backward as their order has under way", function()
+    local function ahead(order, chunks, micro)
+      return passes.first_forwards(space.schedule(setting(4, order, chunks, micro)))
+    end
+    assert.same({ { 4 }, { 3 }, { 2 }, { 1 } }, ahead("1f1b", 1, 8))
+    assert.same({ { 2 }, { 2 }, { 2 }, { 1 } }, ahead("1f1b", 1, 2))
+    assert.same({ { 8 }, { 8 }, { 8 }, { 8 } }, ahead("gpipe", 1, 8))
+    assert.same({ { 7 }, { 5 }, { 3 }, { 1 } }, ahead("zb-h2", 1, 8))
+  end)
+end)
+
+describe("the tree of settings", function()
+  local m = support.machine { { name = "node", kind = "switch", ranks = 2, bandwidth = 9, latency = 0 },
+    { name = "net", kind = "switch", bandwidth = 1, latency = 0 } }
+
+  it("has all settings of the list once, and counts those that cannot be", function()
+    local given = { ranks = 8, machine = m, keep = keep.parse { "parallel.sequence=1" } }
+    local shares = space.shares(facts, given)
+    local promised, refused, settings, seen = 0, 0, 0, {}
+    for _, share in ipairs(shares) do
+      promised = promised + share.count
+      for _, family in ipairs(space.families(share, facts, function(_, n) refused = refused + n end)) do
+        local list = space.settings(family)
+        assert.equal(family.count, #list)
+        settings = settings + #list
+        for _, s in ipairs(list) do
+          assert.is_nil(seen[s.number])
+          seen[s.number] = true
+        end
+      end
+    end
+    assert.equal(promised, settings + refused)
+    local list, why = space.list(facts, given)
+    local orders = 0
+    for text, n in pairs(why) do orders = orders + (text:find "micro%-batches do not" and n or 0) end
+    assert.equal(settings, #list + orders)
+    for i = 2, #list do
+      local a, b = list[i - 1], list[i]
+      assert.is_true(a.complexity < b.complexity or (a.complexity == b.complexity and a.number < b.number))
+    end
+  end)
+end)
