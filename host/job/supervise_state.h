@@ -37,9 +37,9 @@ struct gm_supervisor {
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */
     int                   n, started, ended;
     double                began, failed_at, stopped_at, left_at;
-    gm_stop               asked; /* the stop that was asked for */
-    bool                  told, spread, killed, busy;
-    int                   terminated; /* how many SIGTERMs have come */
+    gm_stop               asked;                            /* the stop that was asked for */
+    bool                  told, spread, killed, busy, deaf; /* deaf: stops are another job's */
+    int                   terminated;                       /* how many SIGTERMs have come */
     gm_supervisor_failure first;
     char                 *text;    /* of the first failure; NULL: none */
     int                   status;  /* the highest exit status of a rank that ended in good order */
