@@ -326,4 +326,28 @@ function snapshot.restore(trainer, path)
   return trainer
 end
 
+--- Does once what a restore does, with the tensors of this run in place of others, so that a restore soon after takes no
+-- longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: for files that are removed
+-- again. Collective.
+function snapshot.rehearse(trainer, folder)
+  local checkpoint = require "ganymede.checkpoint"
+  core.scope_open()
+  local ok, err = pcall(function()
+    local ck = checkpoint.open(checkpoint.save(folder, { tensors = with_missed(trainer), meta = { step = 0 } }))
+    local wanted = tensors_of(trainer)
+    check_tensors(ck, wanted, checkpoint.names_on_stages(wanted), ck.path)
+    for _, entry in ipairs(wanted) do
+      ck:read_into(entry.name, entry.tensor)
+      if entry.store then entry.store() end
+    end
+    ck:close()
+  end)
+  core.scope_close()
+  if not ok then error(err, 0) end
+  for _, path in ipairs(core.rank() == 0 and { folder .. "/step-00000000", folder } or {}) do
+    for _, name in ipairs(core.list_folder(path)) do os.remove(path .. "/" .. name) end
+    os.remove(path)
+  end
+end
+
 return snapshot

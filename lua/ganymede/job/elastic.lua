@@ -11,10 +11,11 @@
 --     give: to rank 0                     stop at the border of a step,
 --                                         save their state in memory, wait
 --     take: to all that come              wait                             read their boxes of it, wait
---     leave: to all that trained,         end                              open the run's folder, train
---     go: to all that came
+--     yield: to all that trained,         give up the run's folder,        open it, train
+--     go: to all that came                wait
+--     leave: to all that trained          end
 --
--- Up to `leave` any failure of the ranks that come, or a limit of time, ends in `stay`: the ranks that train go on, and
+-- Up to `yield` any failure of the ranks that come, or a limit of time, ends in `stay`: the ranks that train go on, and
 -- who asked is told why. From the moment the state lies in memory, the ranks that come no longer need the others. It is
 -- a checkpoint (ganymede.checkpoint) in a folder of mode 0700 in /dev/shm, which goes with the supervisor.
 --
@@ -33,6 +34,7 @@ local machine = require "ganymede.base.machine"
 local elastic = { CONTROL = "control" }
 
 local SELDOM, OFTEN, ALWAYS = 0.1, 0.02, 0.001 -- seconds of a look: while a job trains; is built; waits for another
+local CALM = 1 -- seconds that ranks which should end leave to those that begin; they would take the cores from them
 local LEAVING = 10 -- seconds after which ranks that should end are killed
 local LIMIT = 600 -- seconds that a change may take, where the request does not say
 local MOST = 512 -- ranks of a job
@@ -66,6 +68,10 @@ local function see_off(self)
   local set = self.leaving
   if not set then return end
   look(set, 0)
+  if set.leave and core.now() > set.leave.after then
+    send(set, nil, { kind = "leave", id = set.leave.id })
+    set.leave = nil
+  end
   if not set.ended and core.now() < set.until_ then return end
   set.job:close()
   self.leaving = nil
@@ -286,7 +292,7 @@ local function exchange(self, change)
   ok, wrong = await(self, change, ALWAYS, is_idle)
   if not ok then return nil, wrong end
   change.read = core.now()
-  send(self.set, nil, { kind = "leave", id = change.id })
+  send(self.set, nil, { kind = "yield", id = change.id })
   send(new, nil, { kind = "go" })
   return state
 end
@@ -335,6 +341,7 @@ local function resize(self, request)
   end
   install(self, new, self.control)
   local trained = await_begin(self)
+  if self.leaving then self.leaving.leave = { id = change.id, after = core.now() + CALM } end
   forget_state(self)
   if not trained then return { refused = "the new ranks ended before their first step: " .. why(new) } end
   local answer = { step = state.step, before = before, ranks = request.ranks, built = change.built - began,

@@ -73,9 +73,12 @@ function handover.give(trainer, request)
   local state = saved(trainer, request.folder)
   state.id, state.step, state.at = request.id, trainer.step, began
   if ranks.is_first() then core.link_answer(0, json.encode(state)) end
-  local word = word_of({ leave = true, stay = true }, request.id)
-  if word and word.kind == "leave" then
+  local word = word_of({ yield = true, leave = true, stay = true }, request.id)
+  if word and word.kind == "yield" then
     if trainer.leave then trainer.leave() end
+    word = word_of({ leave = true }, request.id)
+  end
+  if word and word.kind == "leave" then
     ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step)
   end
 end
@@ -85,8 +88,10 @@ end
 local function stopped() failure(143, "stopped while it waited for the state of the job") end
 
 --- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it.
--- Collective.
+-- The ranks that give it wait meanwhile, so that what can be done before is. Collective.
 function handover.take(trainer)
+  snapshot.rehearse(trainer, core.job_folder() .. "/checkpoints")
+  collectgarbage()
   local word = word_of { take = true } or stopped()
   snapshot.restore(trainer, word.path)
   if not word_of { go = true } then stopped() end
