@@ -17,6 +17,8 @@ local log = require "ganymede.base.log"
 local memory_checkpoint = require "ganymede.train.memory_checkpoint"
 local ranks = require "ganymede.job.ranks"
 local snapshot = require "ganymede.checkpoint.snapshot"
+local StepLoader = require "ganymede.train.step_loader"
+local tensor = require "ganymede.tensor"
 
 local handover = {}
 
@@ -85,11 +87,28 @@ end
 
 -- ---------------------------------------------------------------- the ranks that come
 
+-- Makes the passes of a step and forgets what came of them. A step that was given up leaves nothing (Engine:announce),
+-- and what its layers may have kept is restored with the rest. What chooses or records in its first step is left alone.
+local function rehearse_step(trainer)
+  local engine, loader = trainer.engine, trainer.opt.train_dataloader
+  if engine.graph or engine.tier or engine.regions_wanted then return end
+  loader:set_epoch(0)
+  engine:train()
+  tensor.scope(function()
+    local batches = loader:next_step(true)
+    if not batches then return end
+    StepLoader.announce(engine, batches)
+    engine:forward_backward(batches, false)
+  end)
+  engine:zero_grad()
+end
+
 local function stopped() failure(143, "stopped while it waited for the state of the job") end
 
 --- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it.
 -- The ranks that give it wait meanwhile, so that what can be done before is. Collective.
 function handover.take(trainer)
+  rehearse_step(trainer)
   snapshot.rehearse(trainer, core.job_folder() .. "/checkpoints")
   collectgarbage()
   local word = word_of { take = true } or stopped()
