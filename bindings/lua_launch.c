@@ -196,6 +196,13 @@ static int job_folder_path(lua_State *L)
     return 1;
 }
 
+/* job:kill(): all its ranks, of a job that has failed */
+static int job_kill(lua_State *L)
+{
+    gm_supervisor_kill(check_job(L));
+    return 0;
+}
+
 /* ---- the rank ---- */
 
 /* link_rank() -> this process's rank in the job of the supervisor that started it, or nil */
@@ -316,6 +323,7 @@ int gm_open_launch(lua_State *L)
         GM_FUNCTION("terminate", job_terminate, "job object"),
         GM_FUNCTION("hear", job_hear, "job object, stops boolean"),
         GM_FUNCTION("folder", job_folder_path, "job object"),
+        GM_FUNCTION("kill", job_kill, "job object"),
         GM_LAST_FUNCTION};
     static const gm_declaration functions[] = {
         GM_FUNCTION("job_start", job_start, "about table"),

@@ -71,6 +71,8 @@ const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job);
 int gm_supervisor_status(const gm_supervisor *job);
 /* The last stop that was asked for (never of an interactive job). */
 gm_stop gm_supervisor_asked(const gm_supervisor *job);
+/* Kills all ranks; does not wait: the job has failed, and its end comes soon. */
+void gm_supervisor_kill(gm_supervisor *job);
 /* Asks all ranks to stop; does not wait. */
 void gm_supervisor_stop(gm_supervisor *job, gm_stop reason);
 

@@ -52,7 +52,6 @@ struct gm_supervisor {
 
 /* Sends a word to all ranks except one (-1: to all). */
 void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, int code, const char *text);
-void gm_supervisor_kill(gm_supervisor *job);
 /* Marks the job as failed, unless it has failed already. rank -1: the job as a whole has failed. */
 void gm_supervisor_fail(gm_supervisor *job, int rank, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

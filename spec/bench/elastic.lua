@@ -5,9 +5,10 @@
 --
 -- A pause is the time from the end of the last step of the old ranks to the end of the first step of the new ones, less
 -- a usual step of these. It is measured for `ganymede resize`, and for what one would do without it: SIGTERM, a
--- checkpoint, and `run --resume auto -n M` at once. A recovery is the time from SIGKILL of a rank to the end of the next
--- step that was not made before, with --memory-checkpoint 1 and no delay; a step in which a copy is made is compared
--- with one in which none is. A GPT of 4 blocks in f32; a step has 24 sequences of 64 tokens.
+-- checkpoint, and `run --resume auto -n M` at once. A recovery is the time from SIGKILL of a rank to the end of the
+-- next step that was not made before, with --memory-checkpoint 1 and no delay, without and with --standby; a step in
+-- which a copy is made is compared with one in which none is. A GPT of 4 blocks in f32; a step has 24 sequences of 64
+-- tokens.
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local core = require "ganymede.core"
@@ -154,15 +155,15 @@ local function changes()
     start(answer.ranks, { "--resume", "auto" })
     train(answer.ranks, STEPS)
     local other, step = pause(last_of(answer.before))
-    local row = "  %d -> %d          %5.2f s  %7.3f s  %7.3f s   %6.3f s            %6.2f s                 %6.1f   %.3f s"
+    local row = "  %d -> %d          %5.2f s  %7.3f s  %7.3f s   %6.3f s   %20.2f s   %17.1f   %.3f s"
     print(row:format(answer.before, answer.ranks, answer.built, answer.saved, answer.read, answer.felt, other,
       other / answer.felt, step))
   end
   stop()
 end
 
-local function death(name, ranks, words)
-  local flags = { "--max-restarts", "1", "--restart-delay", "0.001", "--memory-checkpoint", "1" }
+local function death(name, ranks, words, standby)
+  local flags = { "--max-restarts", "1", "--restart-delay", "0.001", "--memory-checkpoint", "1", standby }
   for _, text in ipairs(words) do
     flags[#flags + 1] = "--set"
     flags[#flags + 1] = text
@@ -170,6 +171,7 @@ local function death(name, ranks, words)
   start(ranks, flags)
   wait_until(function() return read "victim" ~= "" end)
   train(ranks, 30)
+  if standby then core.sleep(15) end
   local killed, last = core.now(), 0
   os.execute("kill -9 " .. read "victim")
   for _, entry in ipairs(times()) do last = math.max(last, entry.step) end
@@ -184,8 +186,8 @@ local function death(name, ranks, words)
     if i > 5 and entry.at < killed then steps[#steps + 1] = entry.at - list[i - 1].at end
   end
   stop()
-  print(("  %-22s %6.2f s until step %d, which was not made before; a step with a copy %.4f s"):format(name,
-    first.at - killed, first.step, median(steps)))
+  print(("  %-22s %-10s %6.2f s until step %d, which was not made before; a step with a copy %.4f s"):format(name,
+    standby or "", first.at - killed, first.step, median(steps)))
 end
 
 local function without_copies(name, ranks, words)
@@ -209,5 +211,6 @@ for _, mode in ipairs(config.deaths and {
   { "pipeline 2 x data 2", 4, { "parallel.pipeline.size=2", "num_microbatches=2" } },
 } or {}) do
   with_home(death, unpack(mode))
+  with_home(death, mode[1], mode[2], mode[3], "--standby")
   with_home(without_copies, unpack(mode))
 end

@@ -23,9 +23,21 @@ local function wait_for(path)
   end
 end
 local first = not exists "before"
+-- The ranks that stand by say when they wait.
+local came = io.open("/proc/self/cmdline"):read("*a"):find "%-%-takes%-over"
+local ready = core.link_ready
+core.link_ready = function(...)
+  if came then assert(io.open("waits-" .. rank, "w")):close() end
+  return ready(...)
+end
 require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
   if not memory or not first or trainer.step ~= 8 or rank ~= 1 then return end
   wait_for(memory .. "/step-00000006/index.json")
+  if exists "standby" then
+    wait_for "waits-0"
+    wait_for "waits-1"
+    core.sleep(1) -- the supervisor looks ten times
+  end
   if exists "disk" then wait_for "run/checkpoints/step-00000008/index.json" end
   local file = assert(io.open("before", "w"))
   file:write(memory)
@@ -65,11 +77,12 @@ describe("a job with --memory-checkpoint", function()
   end)
 
   -- A run of 2 ranks -> { code, out, err }; the losses are compared, and the memory is looked at.
-  local function run(sets, from, prepare)
+  local function run(sets, from, prepare, standby)
     local home = support.home(recipe)
     finally(function() shell.remove(home) end)
     if prepare then shell.write(home .. "/" .. prepare, "") end
-    local words = { "--out", "run", "--max-restarts", "1", "--restart-delay", "0.01", "--memory-checkpoint", "3" }
+    local words = { "--out", "run", "--max-restarts", "1", "--restart-delay", "0.01", "--memory-checkpoint", "3",
+      standby }
     for _, text in ipairs(sets) do
       words[#words + 1] = "--set"
       words[#words + 1] = text
@@ -77,7 +90,10 @@ describe("a job with --memory-checkpoint", function()
     local result = support.run_in(home, words, 2)
     assert.equal(0, result.code, result.err)
     assert.matches("ganymede: rank 1: killed by signal 9", result.err)
-    assert.matches("attempt 2 begins in 0.01 s: 2 ranks, from the checkpoint of step " .. from .. "\n", result.err)
+    local how = standby and "the ranks that stood by go on, from the checkpoint of step "
+      or "attempt 2 begins in 0.01 s: 2 ranks, from the checkpoint of step "
+    assert.is_truthy(result.err:find(how .. from .. "\n", 1, true), result.err)
+    assert.equal(standby == nil, result.err:find("attempt 2", 1, true) ~= nil)
     local list = losses(home)
     assert.equal(12, #list)
     for step, loss in ipairs(list) do assert.near(whole[step], loss, 1e-9) end
@@ -103,6 +119,11 @@ describe("a job with --memory-checkpoint", function()
 
   it("goes on from the disk where that is newer", function()
     run({ "checkpoint.interval=4" }, "8", "disk")
+  end)
+
+  it("goes on in ranks that stand by", function()
+    local result = run({ "parallel.pipeline.size=2", "num_microbatches=2" }, "6 in memory", "standby", "--standby")
+    assert.matches("2 ranks took over from 2 at step 6", result.out)
   end)
 
   it("is refused without --max-restarts", function()

@@ -31,7 +31,7 @@ return {
   {
     name = "1464-early-leave", file = "lua/ganymede/job/elastic.lua",
     find = [[send(new, nil, { kind = "take", path = state.path, before = self.set.args.ranks })]],
-    replace = [[send(self.set, nil, { kind = "leave", id = change.id })
+    replace = [[send(self.set, nil, { kind = "yield", id = change.id })
   send(new, nil, { kind = "take", path = state.path, before = self.set.args.ranks })]],
     breaks = "the ranks that train end before the others have the state",
     test = "spec/job/elastic_spec.lua -f 'costs the job nothing'",

@@ -326,9 +326,9 @@ function snapshot.restore(trainer, path)
   return trainer
 end
 
---- Does once what a restore does, with the tensors of this run in place of others, so that a restore soon after takes no
--- longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: for files that are removed
--- again. Collective.
+--- Does once what a restore does, with the tensors of this run in place of others, so that a restore soon after takes
+-- no longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: for files that are
+-- removed again. Collective.
 function snapshot.rehearse(trainer, folder)
   local checkpoint = require "ganymede.checkpoint"
   core.scope_open()

@@ -83,6 +83,8 @@ function verb.arguments(parser)
   parser:option("--memory-checkpoint", "with --max-restarts: save a checkpoint in memory after every K steps, which "
     .. "outlives the death of ranks; a restart goes on from it, if it is the newest"):argname "K"
     :convert(session.integer(1))
+  parser:flag("--standby", "with --memory-checkpoint: keep as many ranks again ready, which go on at once when a rank "
+    .. "has died; they need the memory of a second job")
   parser:option("--memory-folder", "for the ranks of --memory-checkpoint: the folder in memory"):hidden(true)
   parser:flag("--takes-over", "for the ranks of a resize: wait for the state of the run (ganymede.job.elastic)")
     :hidden(true)

@@ -33,10 +33,13 @@ function attempts.check(args)
     end
   end
   if not args.max_restarts then
-    for _, flag in ipairs { "min_ranks", "restart_delay", "memory_checkpoint" } do
+    for _, flag in ipairs { "min_ranks", "restart_delay", "memory_checkpoint", "standby" } do
       if args[flag] then failure(2, "--%s belongs to --max-restarts, which was not given", (flag:gsub("_", "-"))) end
     end
     return
+  end
+  if args.standby and not args.memory_checkpoint then
+    failure(2, "--standby: the ranks that stand by go on from memory: give --memory-checkpoint K, too")
   end
   if launcher.expected() > 1 then
     failure(2, "--max-restarts: this is one of %d ranks that another launcher has started, and that one would have to "
@@ -137,12 +140,23 @@ local function run_once(args, known)
   return finish(pcall(elastic.run, args, known))
 end
 
--- One attempt -> what ganymede.job.restarts says of one, and what elastic.run says. args: of elastic.run.
-local function attempt(args, known)
-  local status, ended = run_once(args, known)
+-- What ganymede.job.restarts says of an attempt. status, ended: of elastic.run; args: its own.
+local function described(args, known, status, ended)
   local told, first = ended.told or {}, ended.first or {}
   return { ranks = args.ranks, status = status, text = first.text or "", rank = first.rank, stopped = ended.asked,
-    began = told.step, reached = (newest_of(known)) }, ended
+    began = told.step, reached = (newest_of(known)) }
+end
+
+-- Lets elastic.run replace ranks that have failed by those that stand by, as often as a job may be started again.
+local function allow_replacing(now, known, history, limits)
+  now.standby = true
+  function now.may_replace(status, ended)
+    local with = { unpack(history) }
+    with[#with + 1] = described(now, known, status, ended)
+    local plan = restarts.next(with, limits)
+    return plan ~= nil and not plan.smaller
+  end
+  function now.replaced(status, ended) history[#history + 1] = described(now, known, status, ended) end
 end
 
 local function first_line(text) return (text:match "^[^\n]*") end
@@ -201,9 +215,11 @@ local function all_attempts(args, now, known)
   if not args.max_restarts then return elastic.run(now, known) end
   local history, began = {}, core.now()
   local limits = { most = args.max_restarts, delay = args.restart_delay or FIRST_DELAY }
+  if args.standby then allow_replacing(now, known, history, limits) end
   while true do
-    local last, ended = attempt(now, known)
-    if last.status == 0 then return 0, ended end
+    local status, ended = run_once(now, known)
+    if status == 0 then return 0, ended end
+    local last = described(now, known, status, ended)
     history[#history + 1], limits.worlds = last, known.worlds
     local plan, why = restarts.next(history, limits)
     if not plan then

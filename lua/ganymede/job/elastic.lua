@@ -63,25 +63,33 @@ local function why(set)
   return (first.rank and ("rank %d: "):format(first.rank) or "") .. first.text
 end
 
--- Looks after a set that should end.
+-- Looks after the sets that should end.
 local function see_off(self)
-  local set = self.leaving
-  if not set then return end
-  look(set, 0)
-  if set.leave and core.now() > set.leave.after then
-    send(set, nil, { kind = "leave", id = set.leave.id })
-    set.leave = nil
+  for i = #self.leaving, 1, -1 do
+    local set = self.leaving[i]
+    look(set, 0)
+    if set.leave and core.now() > set.leave.after then
+      send(set, nil, { kind = "leave", id = set.leave.id })
+      set.leave = nil
+    end
+    if set.ended or core.now() > set.until_ then
+      set.job:close()
+      table.remove(self.leaving, i)
+      self.set.job:hear(true) -- its end has limited the output of this process
+    end
   end
-  if not set.ended and core.now() < set.until_ then return end
-  set.job:close()
-  self.leaving = nil
-  self.set.job:hear(true) -- its end has limited the output of this process
 end
 
 local function let_end(self, set)
   set.silent, set.until_ = true, core.now() + LEAVING
   set.job:hear(false)
-  self.leaving = set
+  table.insert(self.leaving, set)
+end
+
+-- Ends a set that does not train.
+local function drop(self, set)
+  set.job:terminate()
+  let_end(self, set)
 end
 
 -- Takes in what rank 0 has told about its run: ganymede.job.attempts.
@@ -268,9 +276,9 @@ local function freeze(self, change)
 end
 
 -- The ranks that came are the job from here on.
-local function install(self, new, control)
+local function install(self, new)
   let_end(self, self.set)
-  self.set, self.heard, self.told, self.control = new, nil, nil, control
+  self.set, self.heard, self.told = new, nil, nil
   new.silent = false
   new.job:hear(true)
   for _, key in ipairs { "base", "argv", "ranks" } do self.args[key] = new.args[key] end
@@ -333,17 +341,21 @@ local function resize(self, request)
   state, wrong = exchange(self, change)
   if not state then
     if change.asked then send(self.set, nil, { kind = "stay", id = change.id }) end
-    new.job:terminate()
-    let_end(self, new)
+    drop(self, new)
     forget_state(self)
     log.warn("resize to %d ranks: refused, the job goes on: %s", request.ranks, wrong)
     return { refused = wrong }
   end
-  install(self, new, self.control)
+  local old = self.set
+  install(self, new)
   local trained = await_begin(self)
-  if self.leaving then self.leaving.leave = { id = change.id, after = core.now() + CALM } end
+  old.leave = { id = change.id, after = core.now() + CALM }
   forget_state(self)
   if not trained then return { refused = "the new ranks ended before their first step: " .. why(new) } end
+  if self.spare then -- it shares the work as the old ones did
+    drop(self, self.spare)
+    self.spare = nil
+  end
   local answer = { step = state.step, before = before, ranks = request.ranks, built = change.built - began,
     paused = trained - state.at, saved = change.saved - state.at, read = change.read - change.saved,
     place = state.place, sets = json.array(sets) }
@@ -364,6 +376,64 @@ local function listen(self)
   if self.control ~= control then control:close() end
 end
 
+-- ---------------------------------------------------------------- ranks that stand by
+
+-- Keeps a set of ranks that are built and wait. One that fails is not started again: the next would fail, too.
+local function keep_spare(self)
+  local spare = self.spare
+  if not spare then
+    if not self.args.standby or self.no_spare or not self.told then return end
+    self.spare = start(arguments(self, self.set.args.ranks, {}), true)
+    self.spare.job:hear(false)
+    return
+  end
+  look(spare, 0)
+  if not (spare.failed or spare.ended) then return end
+  log.warn("--standby: the ranks that stood by are gone, and a death costs a start from here on: %s", why(spare))
+  drop(self, spare)
+  self.spare, self.no_spare = nil, true
+end
+
+-- The newest checkpoint in memory -> its path, its step; nil: there is none.
+local function newest_in_memory(self)
+  local steps, paths = core.checkpoint_list(self.known.memory)
+  if steps then return paths[#steps], steps[#steps] end
+end
+
+-- What became of a set.
+local function outcome(self)
+  local job = self.set.job
+  return job:status(), { first = job:first(), asked = job:asked(), told = self.told, unwritten = job:output_error() }
+end
+
+-- Has the ranks that stand by go on in place of those that failed -> whether they do. Nobody writes any more into what
+-- they read: the others are killed first.
+local function replace(self)
+  local old, spare = self.set, self.spare
+  if not (spare and spare.idle) or old.job:asked() or not newest_in_memory(self) then return false end
+  local status, ended = outcome(self)
+  if not self.args.may_replace(status, ended) then return false end
+  old.job:kill()
+  while not old.ended do look(old, ALWAYS) end
+  self.spare = nil
+  local path, step = newest_in_memory(self)
+  send(spare, nil, { kind = "take", path = path, before = old.args.ranks })
+  while not (spare.idle or spare.failed or spare.ended) do look(spare, ALWAYS) end
+  if not spare.idle then
+    log.warn("--standby: %s", why(spare))
+    drop(self, spare)
+    return false
+  end
+  send(spare, nil, { kind = "go" })
+  log.warn("the ranks that stood by go on, from the checkpoint of step %d in memory", step)
+  self.args.replaced(status, ended)
+  local control = self.control
+  install(self, spare)
+  if control then control:close() end
+  await_begin(self)
+  return true
+end
+
 -- ---------------------------------------------------------------- the job
 
 local function watch(self)
@@ -371,26 +441,36 @@ local function watch(self)
     look(self.set, SELDOM)
     hear(self)
     see_off(self)
-    if not (self.leaving or self.set.failed or self.set.ended or self.set.job:asked()) then listen(self) end
+    if self.set.failed then
+      if not replace(self) and self.spare then
+        drop(self, self.spare)
+        self.spare = nil
+      end
+    elseif not (self.set.ended or self.set.job:asked()) then
+      keep_spare(self)
+      if #self.leaving == 0 then listen(self) end
+    end
   until self.set.ended
   hear(self)
-  local job = self.set.job
-  return job:status(), { first = job:first(), asked = job:asked(), told = self.told, unwritten = job:output_error() }
+  return outcome(self)
 end
 
 local function close(self)
   if self.control then self.control:close() end
-  if self.leaving then self.leaving.job:close() end
+  for _, set in ipairs(self.leaving) do set.job:close() end
+  if self.spare then self.spare.job:close() end
   self.set.job:close()
 end
 
 --- Runs one job from its start to its end, over all changes of its ranks -> its exit status, and { first (failure, or
 -- nil), asked (the stop, or nil), told (by its last ranks: ganymede.job.attempts), unwritten (why output was lost, or
--- nil) }. args: of launcher.start, base (the command line that the ranks of a change get), keep (a table whose
--- `folder` is the one in memory, which the caller closes; stays: whether it is wanted after a change); ranks, argv and
--- base change with the ranks. known: receives what rank 0 tells. It is called in launcher.supervising.
+-- nil) }. args: of launcher.start; base (the command line that the ranks of a change get); keep (a table whose `folder`
+-- is the one in memory, which the caller closes; stays: whether it is wanted after a change); ranks, argv and base
+-- change with the ranks; standby: whether a second set of ranks is kept, which takes the place of one that failed if
+-- may_replace(status, what is returned) is true, and then replaced(the same) is called. known: receives what rank 0
+-- tells, and has `memory`, the folder of checkpoints in memory. It is called in launcher.supervising.
 function elastic.run(args, known)
-  local self = { args = args, known = known, set = start(args), began = core.now() - (args.spent or 0) }
+  local self = { args = args, known = known, set = start(args), leaving = {}, began = core.now() - (args.spent or 0) }
   open_control(self)
   return failure.protect(function() close(self) end, watch, self)
 end
