@@ -400,8 +400,7 @@ static bool is_idle(const gm_supervisor *job)
 /* Milliseconds of a turn that must end at a moment; negative: there is none. */
 static int turn_until(double end)
 {
-    if (end < 0) return TICK;
-    double left = 1e3 * (end - gm_now());
+    double left = end < 0 ? TICK : 1e3 * (end - gm_now());
     return left < 0 ? 0 : left < TICK ? (int)left + 1 : TICK;
 }
 
@@ -435,8 +434,6 @@ void gm_supervisor_hear(gm_supervisor *job, bool stops)
 }
 
 const char *gm_supervisor_folder(const gm_supervisor *job) { return job->folder.path; }
-
-const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job) { return job->text ? &job->first : NULL; }
 
 gm_stop gm_supervisor_asked(const gm_supervisor *job) { return job->asked; }
 

@@ -76,8 +76,8 @@ void gm_supervisor_kill(gm_supervisor *job);
 /* Asks all ranks to stop; does not wait. */
 void gm_supervisor_stop(gm_supervisor *job, gm_stop reason);
 
-/* Sends a line of some kind to one rank or to all (-1): of an interactive job, which must be idle; to others, whose ranks
- * ask for it when they are so far (lua/ganymede/train/handover.lua). GM_EINVAL: it is too long. */
+/* Sends a line of some kind to one rank or to all (-1). Those of an interactive job must be idle; others read it when
+ * they are so far (lua/ganymede/train/handover.lua). GM_EINVAL: it is too long. */
 gm_status gm_supervisor_send(gm_supervisor *job, int rank, int kind, const char *text, size_t n);
 /* The answer of a rank to the last line; NULL: none. The job owns it until the next line. Before any line, a rank may
  * answer once: so it says what its run is like (lua/ganymede/job/attempts.lua). */

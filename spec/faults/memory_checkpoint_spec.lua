@@ -108,7 +108,6 @@ describe("a job with --memory-checkpoint", function()
   for name, sets in pairs {
     ["with ZeRO 3"] = { "zero.level=3" },
     ["with a tensor axis"] = { "parallel.tensor.size=2", "parallel.tensor.mode=1d" },
-    ["with a pipeline"] = { "parallel.pipeline.size=2", "num_microbatches=2" },
   } do
     it("goes on from memory " .. name, function()
       local result, memory = run(sets, "6 in memory")
@@ -129,8 +128,16 @@ describe("a job with --memory-checkpoint", function()
   it("is refused without --max-restarts", function()
     local home = support.home(recipe)
     finally(function() shell.remove(home) end)
-    local result = support.run_in(home, { "--memory-checkpoint", "3" }, 2)
-    assert.equal(2, result.code)
-    assert.matches("%-%-memory%-checkpoint belongs to %-%-max%-restarts", result.err)
+    for _, case in ipairs {
+      { "--memory-checkpoint belongs to --max-restarts", "--memory-checkpoint", "3" },
+      { "--standby belongs to --max-restarts", "--standby" },
+      { "give --memory-checkpoint K", "--max-restarts", "1", "--standby" },
+      { "--takes-over is for ranks that a supervisor has started", "--takes-over" },
+      { "--memory-folder is for ranks", "--memory-folder", "/dev/shm" },
+    } do
+      local result = support.run_in(home, { unpack(case, 2) }, 2)
+      assert.equal(2, result.code)
+      assert.is_truthy(result.err:find(case[1], 1, true), result.err)
+    end
   end)
 end)

@@ -66,8 +66,8 @@ return {
   },
   {
     name = "1469-end-of-epoch", file = "lua/ganymede/train/handover.lua",
-    find = [[ and not (trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)]],
-    replace = "",
+    find = [[return not (trainer and trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)]],
+    replace = [[return true]],
     breaks = "a change at the end of an epoch leaves out its evaluation",
     test = "spec/job/elastic_spec.lua -f 'each epoch'",
   },
@@ -84,6 +84,20 @@ return {
     replace = [[return math.max(disk, memory), memory > 0]],
     breaks = "a restart goes on from memory where the disk has a newer checkpoint",
     test = "spec/faults/memory_checkpoint_spec.lua -f 'where that is newer'",
+  },
+  {
+    name = "1473-spare-unused", file = "lua/ganymede/job/elastic.lua",
+    find = [[if not (spare and spare.idle) or old.job:asked()]],
+    replace = [[if not (spare and spare.failed) or old.job:asked()]],
+    breaks = "ranks that stand by are never used",
+    test = "spec/faults/memory_checkpoint_spec.lua -f 'ranks that stand by'",
+  },
+  {
+    name = "1474-hidden-flags-open", file = "lua/ganymede/job/attempts.lua",
+    find = [[for _, flag in ipairs { "takes_over", "memory_folder" } do]],
+    replace = [[for _, flag in ipairs {} do]],
+    breaks = "a flag for ranks of a supervisor is taken from a user, whose job then waits for ever",
+    test = "spec/faults/memory_checkpoint_spec.lua -f 'is refused'",
   },
   {
     name = "1472-memory-not-saved", file = "lua/ganymede/train/memory_checkpoint.lua",

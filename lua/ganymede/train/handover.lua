@@ -63,17 +63,18 @@ local function saved(trainer, folder)
   return path and { path = path, place = "disk" } or { failed = wrong }
 end
 
---- Whether the state may be given at this border: not at the end of an epoch, whose evaluation would be left out.
+--- Whether it is to be answered at this border: not at the end of an epoch, whose evaluation would be left out.
+-- trainer: nil in a loop of the recipe's own, which has nothing to give.
 function handover.may_give(trainer)
-  return trainer ~= nil and not (trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)
+  return not (trainer and trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)
 end
 
 --- Gives the state of the run to the ranks that come, and ends this rank when they have it. Returns if they do not
 -- come: training goes on. request: id, folder (in memory, or nil), ranks. Collective.
 function handover.give(trainer, request)
   local began = core.now()
-  local state = saved(trainer, request.folder)
-  state.id, state.step, state.at = request.id, trainer.step, began
+  local state = trainer and saved(trainer, request.folder) or { failed = "this training loop is the recipe's own" }
+  state.id, state.step, state.at = request.id, trainer and trainer.step, began
   if ranks.is_first() then core.link_answer(0, json.encode(state)) end
   local word = word_of({ yield = true, leave = true, stay = true }, request.id)
   if word and word.kind == "yield" then
