@@ -100,6 +100,13 @@ return {
     test = "spec/faults/memory_checkpoint_spec.lua -f 'is refused'",
   },
   {
+    name = "1475-steps-twice", file = "lua/ganymede/train/handover.lua",
+    find = [[return word.before, go.closed == true]],
+    replace = [[return word.before, true]],
+    breaks = "metrics.jsonl has steps twice that were made again in ranks that stood by",
+    test = "spec/faults/memory_checkpoint_spec.lua -f 'ranks that stand by'",
+  },
+  {
     name = "1472-memory-not-saved", file = "lua/ganymede/train/memory_checkpoint.lua",
     find = [[self.due = self.due or trainer.step % self.interval == 0]],
     replace = [[self.due = self.due or trainer.step == self.interval]],

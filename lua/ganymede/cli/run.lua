@@ -12,7 +12,8 @@
 --     begin(step)                      training begins behind that step
 --     memory                           folder and interval of checkpoints in memory
 --     leave()                          the run goes on in other ranks: gives up its folder and its sockets
---     taken_over()                     the state of a run was taken over from other ranks (ganymede.train.handover)
+--     taken_over(closed)               the state of a run was taken over from other ranks (ganymede.train.handover);
+--                                      closed: they have closed its folder, and made no further step
 --     record(event)                    an entry of metrics.jsonl
 --     stats                            table to fill, see ganymede.observe.stats
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
@@ -138,15 +139,19 @@ local function make_context(args, about, run, folder, settings, about_restarts)
     folder:close()
     live.close()
   end
+  local is_whole = false -- metrics.jsonl, because others have closed it behind this step
   function context.begin(step)
-    folder:begin(step)
+    folder:begin(step, is_whole)
     if not about_restarts then return end
     about_restarts.folder, about_restarts.step = folder.path, step
     attempts.tell(about_restarts)
   end
   if args.memory_folder then context.memory = { folder = args.memory_folder, interval = args.memory_checkpoint } end
   if args.takes_over then
-    function context.taken_over() live.open { recipe = args.recipe } end
+    function context.taken_over(closed)
+      is_whole = closed
+      live.open { recipe = args.recipe }
+    end
   end
   function context.record(event) folder:write(event) end
   if not args.quiet then

@@ -301,7 +301,7 @@ local function exchange(self, change)
   if not ok then return nil, wrong end
   change.read = core.now()
   send(self.set, nil, { kind = "yield", id = change.id })
-  send(new, nil, { kind = "go" })
+  send(new, nil, { kind = "go", closed = not self.set.failed })
   return state
 end
 

@@ -230,8 +230,8 @@ end
 
 -- Takes the state of the run from the ranks that train it (ganymede.job.elastic).
 local function take_over(trainer, run)
-  local before = handover.take(trainer)
-  run.taken_over()
+  local before, closed = handover.take(trainer)
+  run.taken_over(closed)
   trainer:say(("%d ranks took over from %d at step %d"):format(core.world(), before, trainer.step))
 end
 

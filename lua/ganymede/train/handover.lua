@@ -1,7 +1,7 @@
 --- How ranks hand the state of a run over to others while it goes on: `ganymede resize`, on the ranks.
 --
 --     handover.give(trainer, request)      -- on the ranks that train, at the border of a step
---     handover.take(trainer) -> ranks      -- on the ranks that come, which are prepared for training
+--     handover.take(trainer)               -- on the ranks that come, which are prepared for training
 --
 -- ganymede.job.elastic says who waits for whom. What is handed over is a checkpoint of the run, so that the ranks that
 -- come may share the work in another way: position of the data, random numbers, optimizer, scheduler, loss scale and
@@ -106,16 +106,17 @@ end
 
 local function stopped() failure(143, "stopped while it waited for the state of the job") end
 
---- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it.
--- The ranks that give it wait meanwhile, so that what can be done before is. Collective.
+--- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it, and
+-- whether they have closed the run's folder (they have died otherwise). The ranks that give it wait meanwhile, so that
+-- what can be done before is. Collective.
 function handover.take(trainer)
   rehearse_step(trainer)
   snapshot.rehearse(trainer, core.job_folder() .. "/checkpoints")
   collectgarbage()
   local word = word_of { take = true } or stopped()
   snapshot.restore(trainer, word.path)
-  if not word_of { go = true } then stopped() end
-  return word.before
+  local go = word_of { go = true } or stopped()
+  return word.before, go.closed == true
 end
 
 return handover
