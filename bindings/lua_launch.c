@@ -94,12 +94,12 @@ gm_supervisor *gm_lua_supervisor(lua_State *L, int arg)
 
 static gm_supervisor *check_job(lua_State *L) { return gm_lua_supervisor(L, 1); }
 
-/* job:wait() -> "failed" | "idle" | "stopped" | "ended" */
+/* job:wait([seconds]) -> "failed" | "idle" | "stopped" | "ended" | "quiet": none of these within so many seconds */
 static int job_wait(lua_State *L)
 {
-    static const char *const names[] = {"failed", "idle", "readable", "stopped", "ended"};
+    static const char *const names[] = {"failed", "idle", "readable", "stopped", "ended", "quiet"};
     gm_supervisor_event      event = GM_RANKS_ENDED;
-    L_TRY(L, gm_supervisor_wait(check_job(L), -1, &event));
+    L_TRY(L, gm_supervisor_wait(check_job(L), -1, luaL_optnumber(L, 2, -1), &event));
     lua_pushstring(L, names[event]);
     return 1;
 }
@@ -182,6 +182,27 @@ static int job_terminate(lua_State *L)
     return 0;
 }
 
+/* job:hear(stops): whether this job takes the stops that come to this process */
+static int job_hear(lua_State *L)
+{
+    gm_supervisor_hear(check_job(L), lua_toboolean(L, 2));
+    return 0;
+}
+
+/* job:folder() -> its private folder */
+static int job_folder_path(lua_State *L)
+{
+    lua_pushstring(L, gm_supervisor_folder(check_job(L)));
+    return 1;
+}
+
+/* job:kill(): all its ranks, of a job that has failed */
+static int job_kill(lua_State *L)
+{
+    gm_supervisor_kill(check_job(L));
+    return 0;
+}
+
 /* ---- the rank ---- */
 
 /* link_rank() -> this process's rank in the job of the supervisor that started it, or nil */
@@ -261,6 +282,13 @@ static int link_read(lua_State *L)
     return 2;
 }
 
+/* link_waiting() -> has the supervisor sent a line that was not read? */
+static int link_waiting(lua_State *L)
+{
+    lua_pushboolean(L, gm_link_has_line());
+    return 1;
+}
+
 /* link_answer(kind, text) */
 static int link_answer(lua_State *L)
 {
@@ -283,7 +311,7 @@ static int executable(lua_State *L)
 int gm_open_launch(lua_State *L)
 {
     static const gm_declaration methods[] = {
-        GM_FUNCTION("wait", job_wait, "job object"),
+        GM_FUNCTION("wait", job_wait, "job object, seconds number?"),
         GM_FUNCTION("first", job_first, "job object"),
         GM_FUNCTION("asked", job_asked, "job object"),
         GM_FUNCTION("status", job_status, "job object"),
@@ -293,6 +321,9 @@ int gm_open_launch(lua_State *L)
         GM_FUNCTION("output_error", job_output_error, "job object"),
         GM_FUNCTION("close", job_gc, "job object"),
         GM_FUNCTION("terminate", job_terminate, "job object"),
+        GM_FUNCTION("hear", job_hear, "job object, stops boolean"),
+        GM_FUNCTION("folder", job_folder_path, "job object"),
+        GM_FUNCTION("kill", job_kill, "job object"),
         GM_LAST_FUNCTION};
     static const gm_declaration functions[] = {
         GM_FUNCTION("job_start", job_start, "about table"),
@@ -304,6 +335,7 @@ int gm_open_launch(lua_State *L)
         GM_FUNCTION("forget_launcher", forget_launcher, ""),
         GM_FUNCTION("link_ready", link_ready, "status integer?"),
         GM_FUNCTION("link_read", link_read, ""),
+        GM_FUNCTION("link_waiting", link_waiting, ""),
         GM_FUNCTION("link_answer", link_answer, "kind integer, text string"),
         GM_FUNCTION("executable", executable, ""),
         GM_LAST_FUNCTION};

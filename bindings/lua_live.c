@@ -32,14 +32,16 @@ static int job_folder(lua_State *L)
     return 1;
 }
 
-/* folder_make(swept) -> folder: a private folder, which goes with it; swept: also where this process is killed */
+/* folder_make(swept[, in memory]) -> folder: a private folder, which goes with it; swept: also where this process is
+ * killed; in memory: in /dev/shm, whatever TMPDIR says */
 static int folder_make(lua_State *L)
 {
+    const bool     swept = lua_toboolean(L, 1), in_memory = lua_toboolean(L, 2);
     gm_job_folder *f = lua_newuserdata(L, sizeof *f);
     *f = (gm_job_folder){0};
     luaL_getmetatable(L, FOLDER);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_job_folder_make(f, lua_toboolean(L, 1)));
+    L_TRY(L, (in_memory ? gm_job_folder_make_in_memory : gm_job_folder_make)(f, swept));
     return 1;
 }
 
@@ -365,7 +367,7 @@ int gm_open_live(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("text_server", text_server, "port integer, path string, type string"),
         GM_FUNCTION("job_folder", job_folder, ""),
-        GM_FUNCTION("folder_make", folder_make, "swept boolean"),
+        GM_FUNCTION("folder_make", folder_make, "swept boolean, in_memory boolean?"),
         GM_FUNCTION("is_own_folder", is_own_folder, "path string"),
         GM_FUNCTION("real_path", real_path, "path string"),
         GM_FUNCTION("page_make", page_make, "path string"),

@@ -64,7 +64,7 @@ static int wait_with_ranks(void *context, int fd)
     gm_supervisor_event event;
     box                *b = context;
     for (;;) {
-        if (gm_supervisor_wait(b->ranks, fd, &event) != GM_OK) return -1;
+        if (gm_supervisor_wait(b->ranks, fd, -1, &event) != GM_OK) return -1;
         if (event == GM_RANKS_READABLE) return 1;
         if (event == GM_RANKS_FAILED || event == GM_RANKS_ENDED || event == GM_RANKS_STOPPED) return 0;
     }

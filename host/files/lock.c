@@ -14,8 +14,8 @@
 
 static int try_for(int fd, double seconds)
 {
-    const struct timespec pause = {.tv_nsec = 20000000};
-    for (double waited = 0;; waited += 0.02) {
+    const struct timespec pause = {.tv_nsec = 5000000};
+    for (double waited = 0;; waited += 0.005) {
         if (!flock(fd, LOCK_EX | LOCK_NB)) return 0;
         if (errno != EWOULDBLOCK || waited >= seconds) return errno;
         nanosleep(&pause, NULL);

@@ -12,17 +12,17 @@
 #include <unistd.h>
 #include "../files/files.h"
 
-/* Where the user wants temporary files, else in memory. */
-gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
+#define MEMORY "/dev/shm"
+
+static gm_status make(gm_job_folder *f, const char *base, bool swept)
 {
-    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
-    uint64_t    drawn;
-    char        name[sizeof f->path], last[7] = "";
+    uint64_t drawn;
+    char     name[sizeof f->path], last[7] = "";
     *f = (gm_job_folder){0};
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
         return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
     for (int i = 0; i < 6; i++, drawn /= 36) last[i] = "0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36];
-    snprintf(name, sizeof name, "%s/ganymede-%s", access(base, W_OK) ? "/tmp" : base, last);
+    snprintf(name, sizeof name, "%s/ganymede-%s", base, last);
     if (swept) GM_TRY(gm_sweeper_start(&f->sweeper, name));
     if (mkdir(name, 0700)) {
         gm_status st = GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
@@ -32,6 +32,15 @@ gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
     memcpy(f->path, name, sizeof name);
     return GM_OK;
 }
+
+/* Where the user wants temporary files, else in memory. */
+gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
+{
+    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : MEMORY;
+    return make(f, access(base, W_OK) ? "/tmp" : base, swept);
+}
+
+gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept) { return make(f, MEMORY, swept); }
 
 void gm_job_folder_remove(gm_job_folder *f)
 {

@@ -1,8 +1,9 @@
-/* folder.h - the private folder of a job on this machine: /dev/shm/ganymede-XXXXXX, or in TMPDIR.
+/* folder.h - the private folders of a job on this machine: /dev/shm/ganymede-XXXXXX, or in TMPDIR.
  *
  * Its name is drawn, its mode is 0700, and it goes with the job, however that ends: a sweeper removes it where its
  * maker was killed. In it lie sockets (whose paths have 107 bytes at most, so the folder's is short), what MPI shares,
- * and what `attach` and `top` read (comm/page.h, requests.h). */
+ * and what `attach` and `top` read (comm/page.h, requests.h). Another one, in /dev/shm whatever TMPDIR says, holds the
+ * state that ranks hand over in memory (lua/ganymede/job/elastic.lua). */
 #ifndef GM_JOB_FOLDER_H
 #define GM_JOB_FOLDER_H
 
@@ -17,6 +18,8 @@ typedef struct gm_job_folder {
 
 /* Makes a folder. swept: starts a sweeper, which a process that has joined MPI must not do. GM_EIO. */
 gm_status gm_job_folder_make(gm_job_folder *f, bool swept);
+/* The same in /dev/shm. GM_EIO: also where there is none. */
+gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept);
 void      gm_job_folder_remove(gm_job_folder *f); /* with all that is in it; a zeroed one is allowed */
 /* Is it a folder that is ours alone? Folders of other users may have any name. */
 bool gm_job_folder_is_own(const char *path);

@@ -176,6 +176,8 @@ int gm_link_read(gm_packet *p)
     }
 }
 
+bool gm_link_has_line(void) { return self.open && gm_wire_peek(self.fd) == GM_WORD_LINE; }
+
 bool gm_link_ready(int code)
 {
     return self.open && gm_wire_send(self.fd, GM_WORD_READY, self.rank, code, 0, NULL, 0, true);

@@ -44,6 +44,8 @@ void gm_link_poll(void);
 /* Waits for a line to run. Returns 1: *p is the line, or with more = 1 a part of it, and the rest comes with the next
  * call; 0: a stop is pending; -1: the supervisor is gone. */
 int gm_link_read(gm_packet *p);
+/* Has a line come that was not read? Waits for nothing. */
+bool gm_link_has_line(void);
 /* Says that this rank waits for a line. code: the exit status with which the last line wants to end the session; -1: it
  * does not. */
 bool gm_link_ready(int code);

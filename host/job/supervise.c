@@ -336,7 +336,7 @@ void gm_supervisor_stop(gm_supervisor *job, gm_stop reason) { ask_to_stop(job, r
 /* True: a stop that the caller must see to. */
 static bool take_stop(gm_supervisor *job)
 {
-    gm_stop reason = gm_signals_pending();
+    gm_stop reason = job->deaf ? GM_STOP_NONE : gm_signals_pending();
     if (reason == GM_STOP_NONE) return false;
     if (job->options.interactive && (!job->busy || reason == GM_STOP_TERMINATE) && !job->text) return true;
     gm_signals_take();
@@ -347,8 +347,8 @@ static bool take_stop(gm_supervisor *job)
     return false;
 }
 
-/* Waits for anything at all, and takes it in. True: `input` can be read. */
-static bool turn(gm_supervisor *job, int input)
+/* Waits for anything at all, so many milliseconds, and takes it in. True: `input` can be read. */
+static bool turn(gm_supervisor *job, int input, int most)
 {
     enum { FILES = 5, PER_RANK = 4 };
     struct pollfd p[FILES + (2 + PER_RANK) * MOST];
@@ -365,7 +365,7 @@ static bool turn(gm_supervisor *job, int input)
         const int     files[PER_RANK] = {m->rank, m->keeper, wait_out ? -1 : m->out.from, wait_err ? -1 : m->err.from};
         for (int k = 0; k < PER_RANK; k++) p[n++] = (struct pollfd){.fd = files[k], .events = POLLIN};
     }
-    int ready = gm_signals_poll(p, n, TICK);
+    int ready = gm_signals_poll(p, n, most);
     gm_outlet_flush(&job->out);
     gm_outlet_flush(&job->err);
     if (ready <= 0) return false;
@@ -397,10 +397,18 @@ static bool is_idle(const gm_supervisor *job)
     return true;
 }
 
-gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event *event)
+/* Milliseconds of a turn that must end at a moment; negative: there is none. */
+static int turn_until(double end)
 {
+    double left = end < 0 ? TICK : 1e3 * (end - gm_now());
+    return left < 0 ? 0 : left < TICK ? (int)left + 1 : TICK;
+}
+
+gm_status gm_supervisor_wait(gm_supervisor *job, int input, double seconds, gm_supervisor_event *event)
+{
+    const double end = seconds < 0 ? -1 : gm_now() + seconds;
     for (;;) {
-        bool readable = turn(job, input);
+        bool readable = turn(job, input, turn_until(end));
         if (take_stop(job)) return *event = GM_RANKS_STOPPED, GM_OK;
         look_at_launcher(job);
         check_clock(job);
@@ -410,15 +418,22 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event 
             return *event = GM_RANKS_FAILED, GM_OK;
         }
         if (all_ended(job) && wind_up(job) && is_written(job)) return *event = GM_RANKS_ENDED, GM_OK;
-        if (job->options.interactive && job->busy && is_idle(job) && is_written(job)) {
+        if (job->busy && is_idle(job) && is_written(job)) {
             job->busy = false;
             return *event = GM_RANKS_IDLE, GM_OK;
         }
         if (readable) return *event = GM_RANKS_READABLE, GM_OK;
+        if (end >= 0 && gm_now() >= end) return *event = GM_RANKS_QUIET, GM_OK;
     }
 }
 
-const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job) { return job->text ? &job->first : NULL; }
+void gm_supervisor_hear(gm_supervisor *job, bool stops)
+{
+    if (stops && !job->text) gm_output_unlimit();
+    job->deaf = !stops;
+}
+
+const char *gm_supervisor_folder(const gm_supervisor *job) { return job->folder.path; }
 
 gm_stop gm_supervisor_asked(const gm_supervisor *job) { return job->asked; }
 

@@ -40,10 +40,11 @@ typedef struct gm_supervisor_options {
 
 typedef enum gm_supervisor_event {
     GM_RANKS_FAILED,   /* comes once: a rank has failed, and gm_supervisor_first is known */
-    GM_RANKS_IDLE,     /* interactive: all ranks that were sent a line have answered and wait for another */
+    GM_RANKS_IDLE,     /* all ranks wait for a line: those that were sent one have answered */
     GM_RANKS_READABLE, /* the file given to gm_supervisor_wait can be read */
     GM_RANKS_STOPPED,  /* interactive: a stop came while no line ran; it is pending in signals.h */
     GM_RANKS_ENDED,    /* all processes of the job have ended */
+    GM_RANKS_QUIET,    /* none of these has come in time */
 } gm_supervisor_event;
 
 typedef struct gm_supervisor_failure {
@@ -56,21 +57,29 @@ typedef struct gm_supervisor_failure {
 gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_supervisor **out);
 void      gm_supervisor_free(gm_supervisor *job); /* ends what is left of the job; NULL is allowed */
 
-/* Supervises the job until there is an event. input: a file descriptor to wait for, too, or -1. */
-gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event *event);
+/* Supervises the job until there is an event, at most so many seconds (negative: however long it takes). input: a file
+ * descriptor to wait for, too, or -1. */
+gm_status gm_supervisor_wait(gm_supervisor *job, int input, double seconds, gm_supervisor_event *event);
+/* Does this job take the stops that come to this process? It does, unless told otherwise. Of several jobs one should;
+ * where it changes, the output is waited for again that the end of another job had given up (output.h). */
+void gm_supervisor_hear(gm_supervisor *job, bool stops);
+/* The private folder of the job. */
+const char *gm_supervisor_folder(const gm_supervisor *job);
 /* The first failure, owned by the job; NULL: nothing has failed. */
 const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job);
 /* The exit status of the job, after GM_RANKS_ENDED: that of the first failure, else the highest status of a rank. */
 int gm_supervisor_status(const gm_supervisor *job);
 /* The last stop that was asked for (never of an interactive job). */
 gm_stop gm_supervisor_asked(const gm_supervisor *job);
+/* Kills all ranks; does not wait: the job has failed, and its end comes soon. */
+void gm_supervisor_kill(gm_supervisor *job);
 /* Asks all ranks to stop; does not wait. */
 void gm_supervisor_stop(gm_supervisor *job, gm_stop reason);
 
-/* Interactive jobs: sends a line of some kind to one rank or to all (-1), which must be idle. GM_EINVAL: it is too
- * long. */
+/* Sends a line of some kind to one rank or to all (-1). Those of an interactive job must be idle; others read it when
+ * they are so far (lua/ganymede/train/handover.lua). GM_EINVAL: it is too long. */
 gm_status gm_supervisor_send(gm_supervisor *job, int rank, int kind, const char *text, size_t n);
-/* The answer of a rank to the last line; NULL: none. The job owns it until the next line. Without lines, a rank may
+/* The answer of a rank to the last line; NULL: none. The job owns it until the next line. Before any line, a rank may
  * answer once: so it says what its run is like (lua/ganymede/job/attempts.lua). */
 const char *gm_supervisor_answer(const gm_supervisor *job, int rank, int *kind, size_t *n);
 /* The exit status with which all ranks want to end the session; -1: they do not. */

@@ -117,6 +117,8 @@ static int stop_code(const gm_supervisor *job)
     return job->asked == GM_STOP_INTERRUPT ? 130 : job->asked == GM_STOP_TERMINATE ? 143 : 7;
 }
 
+const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job) { return job->text ? &job->first : NULL; }
+
 bool gm_supervisor_can_tell(const gm_supervisor *job)
 {
     if (!job->text || job->told || job->out.n || job->err.n) return false;

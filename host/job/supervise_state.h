@@ -37,9 +37,9 @@ struct gm_supervisor {
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */
     int                   n, started, ended;
     double                began, failed_at, stopped_at, left_at;
-    gm_stop               asked; /* the stop that was asked for */
-    bool                  told, spread, killed, busy;
-    int                   terminated; /* how many SIGTERMs have come */
+    gm_stop               asked;                            /* the stop that was asked for */
+    bool                  told, spread, killed, busy, deaf; /* deaf: stops are another job's */
+    int                   terminated;                       /* how many SIGTERMs have come */
     gm_supervisor_failure first;
     char                 *text;    /* of the first failure; NULL: none */
     int                   status;  /* the highest exit status of a rank that ended in good order */
@@ -52,7 +52,6 @@ struct gm_supervisor {
 
 /* Sends a word to all ranks except one (-1: to all). */
 void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, int code, const char *text);
-void gm_supervisor_kill(gm_supervisor *job);
 /* Marks the job as failed, unless it has failed already. rank -1: the job as a whole has failed. */
 void gm_supervisor_fail(gm_supervisor *job, int rank, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

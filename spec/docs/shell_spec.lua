@@ -75,7 +75,7 @@ describe("the completion of bash", function()
   end)
 
   it("offers the options of a verb", function()
-    assert.same({ "--seed", "--set", "--stats", "--step-file", "--steps" }, complete "ganymede run --s")
+    assert.same({ "--seed", "--set", "--standby", "--stats", "--step-file", "--steps" }, complete "ganymede run --s")
     assert.same({ "--roles" }, complete "ganymede check --ro")
     assert.same({}, complete "ganymede version --s")
   end)

@@ -75,6 +75,26 @@ describe("a recipe on fewer ranks", function()
     assert.matches("^2 ranks: parallel.data.shard: 3 does not divide the 2 data ranks", refused)
   end)
 
+  -- { data, pipeline, sequence, tensor } after a change of the number of ranks; or why there is none.
+  local function changed(given, world, ranks)
+    local sets, why = fewer.sets(given, world, ranks)
+    if not sets then return why end
+    local plan = assert(parallel.resolve(applied(given or {}, sets), ranks))
+    return { plan.data, plan.pipeline, plan.sequence.size, plan.tensor.size }
+  end
+
+  it("grows along the first of parallel.shrink, and shrinks as above", function()
+    for _, given in ipairs { {}, { data = 4 }, { data = "auto" } } do
+      assert.same({ 8, 1, 1, 1 }, changed(given, 4, 8))
+      assert.same({ 3, 1, 1, 1 }, changed(given, 4, 3))
+    end
+    assert.same({ 6, 1, 1, 1 }, changed(nil, 3, 6))
+    assert.same({ 3, 2, 1, 1 }, changed({ pipeline = 2 }, 4, 6))
+    assert.same({ 2, 6, 1, 1 }, changed({ data = 2, pipeline = 2, shrink = { "pipeline", "data" } }, 4, 12))
+    assert.equal("5 ranks: data of the mesh cannot give way to that", changed({ pipeline = 2 }, 4, 5))
+    assert.same({}, fewer.sets("auto", 4, 7))
+  end)
+
   it("is planned anew where parallel is auto, on any number", function()
     local list = fewer.worlds("auto", 4, 2)
     assert.same({ { ranks = 3, sets = {} }, { ranks = 2, sets = {} } }, list)

@@ -51,14 +51,14 @@ return {
   },
   {
     name = "1287-restart-from-nothing", file = "lua/ganymede/job/attempts.lua",
-    find = [[if newest_in(checkpoints_of(known)) > 0 then add("--resume", known.checkpoints or "auto") end]],
-    replace = "",
+    find = [[if step == 0 then return words end]],
+    replace = [[if step >= 0 then return words end]],
     breaks = "a restart begins anew although there is a checkpoint",
     test = "spec/faults/restarts_spec.lua -f 'same to the bit'",
   },
   {
     name = "1288-restart-elsewhere", file = "lua/ganymede/job/attempts.lua",
-    find = [[if known.folder then add("--out", known.folder) end]],
+    find = [[if known.folder then words = elastic.with(words, "--out", known.folder) end]],
     replace = "",
     breaks = "a restart makes a run folder of its own",
     test = "spec/faults/restarts_spec.lua -f 'in the same folder'",
@@ -128,8 +128,8 @@ return {
   },
   {
     name = "1298-nothing-said", file = "lua/ganymede/job/attempts.lua",
-    find = [[if not saves and core.rank() == 0 then]],
-    replace = [[if not saves and core.rank() < 0 then]],
+    find = [[if not saves and not args.memory_folder and core.rank() == 0 then]],
+    replace = [[if not saves and not args.memory_folder and core.rank() < 0 then]],
     breaks = "nobody says that a run without checkpoints would begin anew",
     test = "spec/faults/restarts_spec.lua -f 'at its start'",
   },

@@ -224,6 +224,9 @@ function Saving:finish()
   return self.path
 end
 
+--- Whether this rank's part of the save is over. It waits for nobody.
+function Saving:is_over() return not self.handle or core.checkpoint_wait(self.handle, "done", 0) == true end
+
 --- For a program that ends with an error: without a word to other ranks, gives this rank's writing at most so many
 -- seconds and stops it.
 function Saving:leave(seconds)

@@ -108,6 +108,15 @@ function snapshot.finish(trainer)
   return nil, message, kind, entry.step
 end
 
+--- Whether the save under way is none that the run could be said to have.
+function snapshot.is_passing(trainer) return under_way[trainer] ~= nil and under_way[trainer].passing == true end
+
+--- Whether no save is under way that a rank still writes. Collective.
+function snapshot.is_over(trainer)
+  local entry = under_way[trainer]
+  return not entry or not require("ganymede.job.ranks").any(not entry.saving:is_over())
+end
+
 --- For a run that ends with an error, instead of finish: waits for no other rank. A single rank completes what it
 -- began to save; one of several gives it at most a second, since the job must end.
 function snapshot.leave(trainer)
@@ -118,18 +127,19 @@ function snapshot.leave(trainer)
 end
 
 --- Begins to write a checkpoint of the trainer's run into directory; snapshot.finish tells how it went. The save before
--- must have been finished. opt: keep_last, background, as checkpoint.start has them -> is it written in the background?
--- Collective.
+-- must have been finished. opt: keep_last, background, as checkpoint.start has them; passing: whether it is for others,
+-- and no checkpoint that this run could be said to have -> is it written in the background? Collective.
 function snapshot.start(trainer, directory, opt)
   local checkpoint = require "ganymede.checkpoint"
   core.scope_open()
   local ok, result = pcall(function()
-    return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) }, opt)
+    return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) },
+      { keep_last = opt.keep_last, background = opt.background })
   end)
   core.scope_close()
   if not ok then error(result, 0) end
-  under_way[trainer] = { saving = result, step = trainer.step }
-  trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step
+  under_way[trainer] = { saving = result, step = trainer.step, passing = opt.passing }
+  if not opt.passing then trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step end
   return result.background == true
 end
 
@@ -314,6 +324,30 @@ function snapshot.restore(trainer, path)
   ck:close()
   if not ok then error(err, 0) end
   return trainer
+end
+
+--- Does once what a restore does, with the tensors of this run in place of others, so that a restore soon after takes
+-- no longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: for files that are
+-- removed again. Collective.
+function snapshot.rehearse(trainer, folder)
+  local checkpoint = require "ganymede.checkpoint"
+  core.scope_open()
+  local ok, err = pcall(function()
+    local ck = checkpoint.open(checkpoint.save(folder, { tensors = with_missed(trainer), meta = { step = 0 } }))
+    local wanted = tensors_of(trainer)
+    check_tensors(ck, wanted, checkpoint.names_on_stages(wanted), ck.path)
+    for _, entry in ipairs(wanted) do
+      ck:read_into(entry.name, entry.tensor)
+      if entry.store then entry.store() end
+    end
+    ck:close()
+  end)
+  core.scope_close()
+  if not ok then error(err, 0) end
+  for _, path in ipairs(core.rank() == 0 and { folder .. "/step-00000000", folder } or {}) do
+    for _, name in ipairs(core.list_folder(path)) do os.remove(path .. "/" .. name) end
+    os.remove(path)
+  end
 end
 
 return snapshot

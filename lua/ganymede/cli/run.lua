@@ -10,6 +10,10 @@
 --     log(text)                        a line about the run for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
 --     begin(step)                      training begins behind that step
+--     memory                           folder and interval of checkpoints in memory
+--     leave()                          the run goes on in other ranks: gives up its folder and its sockets
+--     taken_over(closed)               the state of a run was taken over from other ranks (ganymede.train.handover);
+--                                      closed: they have closed its folder, and made no further step
 --     record(event)                    an entry of metrics.jsonl
 --     stats                            table to fill, see ganymede.observe.stats
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
@@ -77,6 +81,14 @@ function verb.arguments(parser)
     .. "a row without a newer checkpoint, up to 60"):argname "S":convert(number)
   parser:option("--min-ranks", "with --max-restarts: go on with fewer ranks, at least M, if a rank cannot be started "
     .. "again"):argname "M":convert(session.integer(1))
+  parser:option("--memory-checkpoint", "with --max-restarts: save a checkpoint in memory after every K steps, which "
+    .. "outlives the death of ranks; a restart goes on from it, if it is the newest"):argname "K"
+    :convert(session.integer(1))
+  parser:flag("--standby", "with --memory-checkpoint: keep as many ranks again ready, which go on at once when a rank "
+    .. "has died; they need the memory of a second job")
+  parser:option("--memory-folder", "for the ranks of --memory-checkpoint: the folder in memory"):hidden(true)
+  parser:flag("--takes-over", "for the ranks of a resize: wait for the state of the run (ganymede.job.elastic)")
+    :hidden(true)
   parser:flag("--no-eval", "train without evaluating")
   parser:flag("-q --quiet", "no progress, and no messages but warnings and errors; lines of hooks and evaluations stay")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
@@ -111,7 +123,7 @@ local function hash(source, settings)
 end
 
 -- Makes what the trainer works with; see the top of this file. about_restarts: of attempts.prepare.
-local function make_context(args, run, folder, settings, about_restarts)
+local function make_context(args, about, run, folder, settings, about_restarts)
   local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
@@ -122,11 +134,24 @@ local function make_context(args, run, folder, settings, about_restarts)
     live.tell { name = folder.name, folder = path }
     return path
   end
+  function context.leave()
+    about.left = true
+    folder:close()
+    live.close()
+  end
+  local is_whole = false -- metrics.jsonl, because others have closed it behind this step
   function context.begin(step)
-    folder:begin(step)
+    folder:begin(step, is_whole)
     if not about_restarts then return end
     about_restarts.folder, about_restarts.step = folder.path, step
     attempts.tell(about_restarts)
+  end
+  if args.memory_folder then context.memory = { folder = args.memory_folder, interval = args.memory_checkpoint } end
+  if args.takes_over then
+    function context.taken_over(closed)
+      is_whole = closed
+      live.open { recipe = args.recipe }
+    end
   end
   function context.record(event) folder:write(event) end
   if not args.quiet then
@@ -146,6 +171,7 @@ end
 
 -- Where the run that is resumed may have left its plan, the likeliest first.
 local function folders_of_plan(args, given)
+  if args.takes_over then return { args.out } end
   if not args.resume or args.replan then return {} end
   local path = args.resume == "auto" and folder_of(args, { name = given.name or "" }) or args.resume
   if not path or path == "auto" then return {} end
@@ -176,9 +202,10 @@ local function train(args, source, given, about)
   core.set_default_dtype(settings.dtype)
   local folder = require "ganymede.observe.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
-    resumes = args.resume ~= nil, plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
+    resumes = args.resume ~= nil or args.takes_over == true,
+    plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
   about.folder = folder
-  local context, close = make_context(args, about.run, folder, settings, prepare_restarts(args, settings,
+  local context, close = make_context(args, about, about.run, folder, settings, prepare_restarts(args, settings,
     folder, plan ~= nil))
   if plan then
     context.predicted, context.command.set = plan, joined(args.set, plan.sets)
@@ -202,12 +229,15 @@ local function lender(args, about)
       failure(2, "--resume auto: a recipe in code has the folder that --out DIR names; give it, or --resume DIR")
     end
     local folder = out and require "ganymede.observe.rundir" { name = settings.name or args.recipe, out = out,
-      text = resolved:text(), argv = args.argv, resumes = flags.resume ~= nil }
+      text = resolved:text(), argv = args.argv,
+      resumes = flags.resume ~= nil or args.takes_over == true }
     about.folder = folder
-    local context, done = make_context(args, nil, folder, settings, prepare_restarts(args, settings,
+    local context, done = make_context(args, about, nil, folder, settings, prepare_restarts(args, settings,
       folder))
     context.progress = nil
-    if not folder then context.out, context.begin, context.record, context.stop_requested = nil, nil, nil, nil end
+    if not folder then
+      context.out, context.begin, context.record, context.stop_requested, context.leave = nil, nil, nil, nil, nil
+    end
     close = done
     return context
   end, function()
@@ -252,6 +282,7 @@ end
 -- Writes the document of --stats, and the same as stats.json of the run's folder, if the run has opened one. If --stats
 -- fails, the run fails, unless it had failed already.
 local function write_stats(args, about, ok, err)
+  if about.left then return end -- they are those of the ranks that go on
   if not args.stats and not about.folder then return end -- the same on all ranks, which gather
   local stats = require "ganymede.observe.stats"
   about.exit_code = ok and 0 or failure.code(err)
@@ -291,7 +322,7 @@ local function run(args)
     launcher.connect(args)
     if core.rank() == 0 then check_files(args) end
     live.handle = serve
-    live.open { recipe = args.recipe }
+    if not args.takes_over then live.open { recipe = args.recipe } end
     failure.protect(live.close, run_recipe, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
@@ -311,7 +342,7 @@ function verb.run(args)
   verb.refuse_unserved(args)
   check_files(args)
   require("ganymede.config.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
-  return (args.max_restarts and attempts or launcher).supervise(args)
+  return attempts.supervise(args)
 end
 
 return verb

@@ -27,6 +27,7 @@ end
 -- Waits for the save that is under way, if there is one, and warns if it failed. at_end: there is no warning about the
 -- save of the last step, because its failure ends the run.
 function CheckpointHook:settle(trainer, at_end)
+  if snapshot.is_passing(trainer) then return snapshot.finish(trainer) and nil end -- another's
   local path, message, kind, step = snapshot.finish(trainer)
   if path or not message then return end
   self.failed = (self.failed or 0) + 1

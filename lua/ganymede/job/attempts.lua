@@ -3,13 +3,14 @@
 --     return attempts.supervise(args)              -- in the supervisor -> the exit status
 --     attempts.tell(about)                         -- on rank 0, when training begins; about: of attempts.prepare
 --
--- An attempt is one job (ganymede.job.launcher). Another one follows as ganymede.job.restarts decides. It has the same
+-- An attempt is one job (ganymede.job.elastic). Another one follows as ganymede.job.restarts decides. It has the same
 -- command line and the same run folder, and resumes from the newest whole checkpoint there, as `--resume auto` does. If
 -- there is none, it begins anew. What the supervisor must know of the run, rank 0 tells it when training begins: the
 -- folder, the folder of the checkpoints, and which smaller numbers of ranks fit. Ctrl-C and SIGTERM end the job for
 -- good, also between two attempts. The trap: the ranks read the command line of the supervisor, so that args here means
 -- the same flags on both sides.
 local core = require "ganymede.core"
+local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local fewer = require "ganymede.job.fewer"
 local json = require "ganymede.base.json"
@@ -26,11 +27,19 @@ local FIRST_DELAY = 1 -- seconds, without --restart-delay
 
 --- Refuses flags of restarts that have no effect, before anything is started.
 function attempts.check(args)
+  for _, flag in ipairs { "takes_over", "memory_folder" } do
+    if args[flag] then
+      failure(2, "--%s is for ranks that a supervisor has started; leave it out", (flag:gsub("_", "-")))
+    end
+  end
   if not args.max_restarts then
-    for _, flag in ipairs { "min_ranks", "restart_delay" } do
+    for _, flag in ipairs { "min_ranks", "restart_delay", "memory_checkpoint", "standby" } do
       if args[flag] then failure(2, "--%s belongs to --max-restarts, which was not given", (flag:gsub("_", "-"))) end
     end
     return
+  end
+  if args.standby and not args.memory_checkpoint then
+    failure(2, "--standby: the ranks that stand by go on from memory: give --memory-checkpoint K, too")
   end
   if launcher.expected() > 1 then
     failure(2, "--max-restarts: this is one of %d ranks that another launcher has started, and that one would have to "
@@ -62,23 +71,27 @@ end
 -- table of the recipe, nil or "auto"; checkpoints: the folder that the recipe names for them, or nil; saves: whether it
 -- saves any.
 function attempts.prepare(args, parallel, checkpoints, saves)
-  if not args.max_restarts or not core.link_rank() then return nil end
-  if checkpoints and not args.resume then refuse_older(checkpoints) end
+  if not core.link_rank() then return nil end
+  local about = { parallel = parallel, checkpoints = checkpoints, on_host = core.device().on_host }
+  if not args.max_restarts then return about end
+  if checkpoints and not (args.resume or args.takes_over) then refuse_older(checkpoints) end
   local worlds, why
   if args.min_ranks and core.world() > args.min_ranks then
     worlds, why = fewer.worlds(parallel, core.world(), args.min_ranks)
     if #worlds == 0 then failure(2, "--min-ranks %d: no smaller number of ranks fits; %s", args.min_ranks, why) end
   end
-  if not saves and core.rank() == 0 then
+  if not saves and not args.memory_folder and core.rank() == 0 then
     log.warn("this recipe saves no checkpoints: after a failure the run begins anew at step 1; "
       .. "set checkpoint.interval")
   end
-  return { worlds = json.array(worlds or {}), checkpoints = checkpoints }
+  about.worlds = json.array(worlds or {})
+  return about
 end
 
---- Tells the supervisor that training begins. about: what prepare returned, with folder and step; nil: tells nothing.
+--- Tells the supervisor that training begins. about: what prepare returned, with folder and step.
 function attempts.tell(about)
-  if about then core.link_answer(0, json.encode(about)) end
+  about.at = core.now()
+  core.link_answer(0, json.encode(about))
 end
 
 -- ---------------------------------------------------------------- the supervisor
@@ -95,38 +108,55 @@ end
 -- Where the run keeps its checkpoints; nil: its folder is not known yet.
 local function checkpoints_of(known) return known.checkpoints or known.folder and known.folder .. "/checkpoints" end
 
--- The command line of the next attempt. known: folder, checkpoints; smaller: the entry of worlds that it has, or nil.
-local function command(args, known, ranks, smaller)
-  local words = without(args.argv, "--replan")
-  local function add(...)
-    for _, word in ipairs { ... } do words[#words + 1] = word end
-  end
-  if known.folder then add("--out", known.folder) end
-  if newest_in(checkpoints_of(known)) > 0 then add("--resume", known.checkpoints or "auto") end
-  if ranks ~= args.ranks then add("-n", tostring(ranks)) end
-  for _, text in ipairs(smaller and smaller.sets or {}) do add("--set", text) end
-  return words
+-- The step of the newest checkpoint that the run has, 0: there is none; and whether it is the one in memory.
+local function newest_of(known)
+  local disk, memory = newest_in(checkpoints_of(known)), newest_in(known.memory)
+  return math.max(disk, memory), memory > 0 and memory >= disk
 end
 
--- launcher.run_once; a job that cannot even be started has failed like one whose ranks do not start.
-local function run_once(args)
+-- Takes up that the job has other ranks from now on. world: the entry of worlds that it has.
+local function share(now, world)
+  now.ranks, now.base = world.ranks, elastic.with(now.base, "-n", tostring(world.ranks))
+  for _, text in ipairs(world.sets) do now.base = elastic.with(now.base, "--set", text) end
+end
+
+-- The command line of the next attempt. known: folder, checkpoints.
+local function command(now, known)
+  local words = without(now.base, "--replan")
+  if known.folder then words = elastic.with(words, "--out", known.folder) end
+  local step, in_memory = newest_of(known)
+  if step == 0 then return words end
+  return elastic.with(words, "--resume", in_memory and known.memory or known.checkpoints or "auto")
+end
+
+-- elastic.run; a job that cannot even be started has failed like one whose ranks do not start.
+local function run_once(args, known)
   local function finish(ok, status, ended)
     if ok then return status, ended end
     failure.let_stops_pass(status)
     log.error("%s", failure.text(status))
     return failure.code(status), { first = { text = failure.text(status) } }
   end
-  return finish(pcall(launcher.run_once, args))
+  return finish(pcall(elastic.run, args, known))
 end
 
--- One attempt -> what ganymede.job.restarts says of one, and what launcher.run_once says. args: of launcher.start.
-local function attempt(args, known)
-  local status, ended = run_once(args)
-  local told = ended.told and json.decode(ended.told, "what rank 0 told") or {}
-  for key, value in pairs(told) do known[key] = value end
-  local first = ended.first or {}
+-- What ganymede.job.restarts says of an attempt. status, ended: of elastic.run; args: its own.
+local function described(args, known, status, ended)
+  local told, first = ended.told or {}, ended.first or {}
   return { ranks = args.ranks, status = status, text = first.text or "", rank = first.rank, stopped = ended.asked,
-    began = told.step, reached = newest_in(checkpoints_of(known)) }, ended
+    began = told.step, reached = (newest_of(known)) }
+end
+
+-- Lets elastic.run replace ranks that have failed by those that stand by, as often as a job may be started again.
+local function allow_replacing(now, known, history, limits)
+  now.standby = true
+  function now.may_replace(status, ended)
+    local with = { unpack(history) }
+    with[#with + 1] = described(now, known, status, ended)
+    local plan = restarts.next(with, limits)
+    return plan ~= nil and not plan.smaller
+  end
+  function now.replaced(status, ended) history[#history + 1] = described(now, known, status, ended) end
 end
 
 local function first_line(text) return (text:match "^[^\n]*") end
@@ -172,21 +202,24 @@ end
 
 -- resumed: what the first attempt was told to resume from, or nil.
 local function say_next(plan, known, number, resumed)
-  local step, from = newest_in(checkpoints_of(known)), "anew, because there is no checkpoint"
-  if step > 0 then from = "from the checkpoint of step " .. step
+  local step, in_memory = newest_of(known)
+  local from = "anew, because there is no checkpoint"
+  if step > 0 then from = ("from the checkpoint of step %d%s"):format(step, in_memory and " in memory" or "")
   elseif resumed and resumed ~= "auto" then from = ("from %s again, because it has saved nothing"):format(resumed) end
   log.warn("attempt %d begins in %g s: %d rank%s, %s%s", number, plan.delay, plan.ranks, plan.ranks == 1 and "" or "s",
     from, plan.smaller and "; a place for a rank is gone" or "")
 end
 
-local function all_attempts(args)
-  local history, known, began = {}, { folder = args.out }, core.now()
+-- args: of the command line; now: of elastic.run; known: what is known of the run
+local function all_attempts(args, now, known)
+  if not args.max_restarts then return elastic.run(now, known) end
+  local history, began = {}, core.now()
   local limits = { most = args.max_restarts, delay = args.restart_delay or FIRST_DELAY }
-  local now = { argv = args.argv, ranks = args.ranks or 1, threads = args.threads, quiet = args.quiet,
-    timeout = args.timeout }
+  if args.standby then allow_replacing(now, known, history, limits) end
   while true do
-    local last, ended = attempt(now, known)
-    if last.status == 0 then return 0, ended end
+    local status, ended = run_once(now, known)
+    if status == 0 then return 0, ended end
+    local last = described(now, known, status, ended)
     history[#history + 1], limits.worlds = last, known.worlds
     local plan, why = restarts.next(history, limits)
     if not plan then
@@ -196,15 +229,35 @@ local function all_attempts(args)
     say_next(plan, known, #history + 1, args.resume)
     wait(plan.delay, known, args.timeout and began + args.timeout, args.timeout)
     if args.stats then os.remove(args.stats) end -- that of a rank that could not write its own would seem to be new
-    now.argv, now.ranks = command(args, known, plan.ranks, plan.smaller), plan.ranks
+    if plan.smaller then share(now, plan.smaller) end
+    now.argv = command(now, known)
     now.spent = core.now() - began
   end
 end
 
---- Runs a command line on several ranks, and again where a rank fails -> the exit status of the last attempt.
+-- Makes the folder for checkpoints in memory, and tells the ranks of it.
+local function open_memory(now, known)
+  local ok, folder = failure.try(core.folder_make, true, true)
+  if not ok then failure(2, "--memory-checkpoint: %s", failure.text(folder)) end
+  now.keep.folder, now.keep.stays = folder, true
+  known.memory = folder:path() .. "/checkpoints"
+  now.base = elastic.with(now.base, "--memory-folder", known.memory)
+  now.argv = now.base
+end
+
+--- Runs a command line on several ranks, and with --max-restarts again where a rank fails -> the exit status of the
+-- last attempt.
 function attempts.supervise(args)
-  if args.out and args.resume ~= "auto" then refuse_older(args.out .. "/checkpoints") end
-  return launcher.supervising(all_attempts, args)
+  if args.max_restarts and args.out and args.resume ~= "auto" then refuse_older(args.out .. "/checkpoints") end
+  local now = { argv = args.argv, base = args.argv, ranks = args.ranks or 1, threads = args.threads,
+    quiet = args.quiet, timeout = args.timeout, keep = {} }
+  local known = { folder = args.out }
+  return failure.protect(function()
+    if now.keep.folder then now.keep.folder:close() end
+  end, launcher.supervising, function()
+    if args.memory_checkpoint then open_memory(now, known) end
+    return all_attempts(args, now, known)
+  end)
 end
 
 return attempts

@@ -1,8 +1,9 @@
---- The table `parallel` of a recipe on fewer ranks than it was written for (`run --min-ranks`).
+--- The table `parallel` of a recipe on another number of ranks than it was written for: `run --min-ranks`, `resize`.
 --
 -- `parallel.shrink` says which sizes may become smaller, in this order; default { "data" }. The first one gives way as
--- far as it can before the next one does. Batches, random numbers and checkpoints do not depend on the mesh, so that
--- the losses stay: each rank takes more rows of the same batch.
+-- far as it can before the next one does. With more ranks the first one grows, and nothing else. Batches, random
+-- numbers and checkpoints do not depend on the mesh, so that the losses stay: each rank takes other rows of the same
+-- batch.
 local parallel = require "ganymede.job.parallel"
 
 local fewer = {}
@@ -14,8 +15,9 @@ local function given_size(given, name)
   return type(v) == "number" and v or nil
 end
 
--- Returns the sizes { name = size } of the parts in `order` whose product is `product`, where the first part is as
--- small as the others allow; nil: there are none. at: the first of `order` that is still to be settled.
+-- Returns the sizes { name = size } of the parts in `order`, none larger than it was, whose product is `product`, where
+-- the first part is as small as the others allow; nil: there are none. at: the first of `order` that is still to be
+-- settled.
 local function divided(order, sizes, product, at)
   local name = order[at]
   if at > #order then return product == 1 and {} or nil end
@@ -41,6 +43,20 @@ local function copied(given)
   return copy
 end
 
+-- The sizes of the parts in `order` on so many ranks, of which those outside of it take `fixed`; nil: there are none.
+local function sizes_on(world, order, sizes, fixed)
+  if world % fixed ~= 0 then return nil end
+  local product = world / fixed
+  local least = 1
+  for i = 2, #order do least = least * sizes[order[i]] end
+  if product <= sizes[order[1]] * least then return divided(order, sizes, product, 1) end
+  if product % least ~= 0 then return nil end
+  local found = {}
+  for _, name in ipairs(order) do found[name] = sizes[name] end
+  found[order[1]] = product / least
+  return found
+end
+
 -- The mesh of the recipe on so many ranks -> the list of "key=value" that makes it; nil and why there is none.
 local function settings_for(given, plan, order, world)
   local sizes, fixed = {}, plan.world
@@ -49,7 +65,7 @@ local function settings_for(given, plan, order, world)
     sizes[name] = whole[name]
     fixed = fixed / whole[name]
   end
-  local found = world % fixed == 0 and divided(order, sizes, world / fixed, 1)
+  local found = sizes_on(world, order, sizes, fixed)
   if not found then return nil, ("%s of the mesh cannot give way to that"):format(table.concat(order, ", ")) end
   local sets, changed = {}, copied(given)
   for _, name in ipairs(order) do
@@ -79,6 +95,16 @@ function fewer.worlds(given, world, least)
     else first = first or ("%d ranks: %s"):format(ranks, why) end
   end
   return list, first
+end
+
+--- Returns what --set must say so that the work of `world` ranks is shared by `ranks`; nil and why it cannot be.
+-- given: the table `parallel`, nil or "auto".
+function fewer.sets(given, world, ranks)
+  if given == "auto" then return {} end
+  local plan = assert(parallel.resolve(given, world))
+  local sets, why = settings_for(given or {}, plan, plan.shrink, ranks)
+  if not sets then return nil, ("%d ranks: %s"):format(ranks, why) end
+  return sets
 end
 
 return fewer

@@ -31,7 +31,7 @@ end
 
 -- Removes what a killed job has left (ganymede.job.live). A folder that a supervisor still needs holds more, and stays.
 local function sweep(path)
-  local ours = { job = true, ["job.new"] = true, requests = true }
+  local ours = { job = true, ["job.new"] = true, requests = true, control = true }
   for _, name in ipairs(core.list_folder(path)) do
     if ours[name] or name:match "^rank%-%d+$" then os.remove(path .. "/" .. name) end
   end

@@ -1,4 +1,4 @@
---- What other processes see of a running job, and ask of it: `ganymede top` and `ganymede attach`.
+--- What other processes see of a running job, and ask of it: `ganymede top`, `attach` and `resize`.
 --
 --     live.open { recipe = "first.lua" }      -- collective; before it, and after close(), nothing is seen
 --     live.step(12, 384, 0)                   -- 12 steps are made; samples and tokens so far
@@ -7,7 +7,8 @@
 -- The job's private folder (host/job/folder.h) holds `job`, a JSON that says what runs here; `requests`, the socket of
 -- rank 0 (host/job/requests.h); and `rank-N`, the page of each rank of this machine (host/comm/page.h). A job of a
 -- supervisor has such a folder; any other makes one. Training never depends on it: where it cannot be made, one line
--- says so. What requests mean is the business of live.handle, which the command line sets.
+-- says so. What requests mean is the business of live.handle, which the command line sets. What the supervisor asks
+-- comes over its own connection (host/job/link.h), with the id live.SUPERVISOR.
 -- The trap: live.waiting() is known to rank 0 alone; engines add it to what the ranks agree on in every step.
 -- @module ganymede.job.live
 local core = require "ganymede.core"
@@ -43,7 +44,7 @@ local function make(about)
     path = open.folder:path()
   end
   open.path = path
-  open.requests, open.looked = core.requests_open(path .. "/requests"), 0
+  open.requests = core.requests_open(path .. "/requests")
   local process = core.process()
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
     host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
@@ -96,20 +97,35 @@ end
 --- The run's folder, as rank 0 was told; nil: none, or another rank.
 function live.run_folder() return open and open.about and open.about.folder end
 
--- Seconds between two looks at the socket, at least: a look is a system call, and some steps take little longer.
+-- Seconds between two looks at the sockets, at least: a look is a system call, and some steps take little longer.
 local PAUSE = 0.02
+
+--- The id of what the supervisor asks.
+live.SUPERVISOR = -1
+
+local looked = 0
+local postponed -- what the supervisor asked too early
 
 --- Whether a request waits. Rank 0 alone knows; it never waits for anybody.
 function live.waiting()
-  if not (open and open.requests) then return false end
+  if core.rank() > 0 or not live.handle then return false end
   local now = core.now()
-  if now - open.looked < PAUSE then return false end
-  open.looked = now
-  return open.requests:look() > 0
+  if now - looked < PAUSE then return false end
+  looked = now
+  return postponed ~= nil or core.link_waiting() or (open and open.requests and open.requests:look() > 0) or false
 end
+
+--- Leaves what the supervisor asked for the border of a later step.
+function live.postpone(text) postponed = text end
 
 --- The next request -> its id, its text; nil: none. Rank 0 alone, as answer.
 function live.take()
+  if postponed or core.link_waiting() then
+    local text = postponed
+    postponed = nil
+    if not text then text = select(2, core.link_read()) end
+    return live.SUPERVISOR, text
+  end
   if not (open and open.requests) then return nil end
   open.requests:look()
   return open.requests:take()

@@ -98,8 +98,9 @@ parallel.fields = {
       .. "\"data\", \"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data "
       .. "before expert; default: data, expert, pipeline, sequence, tensor" },
   shrink = { type = "table", optional = true,
-    doc = "which sizes may become smaller when a job of --min-ranks goes on with fewer ranks: a list of data, "
-      .. "pipeline, sequence and tensor, of which the first gives way first; default: { \"data\" }" },
+    doc = "which sizes may become smaller when a job goes on with fewer ranks (--min-ranks, `ganymede resize`): a list "
+      .. "of data, pipeline, sequence and tensor, of which the first gives way first, and grows with more ranks; "
+      .. "default: { \"data\" }" },
   transport = { type = "string", one_of = parallel.transports, optional = true,
     doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
       .. "each rank has a GPU of its own)" },

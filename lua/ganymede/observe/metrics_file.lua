@@ -43,9 +43,10 @@ function MetricsFile.read(path)
 end
 
 --- Opens the file. step: the number of steps that the run has already made; 0: the old contents are dropped.
-local function new(_, path, step)
-  local lines = step > 0 and kept(path, step) or {}
-  core.write_whole(path, table.concat(lines))
+-- is_whole: the file is known to hold those of this run until then, and nothing else, and is left as it is.
+local function new(_, path, step, is_whole)
+  local lines = step > 0 and not is_whole and kept(path, step) or {}
+  if not is_whole then core.write_whole(path, table.concat(lines)) end
   local file = WaitingFile { path = path, what = "lines", of = "metrics", most = WAIT_AT_MOST }
   return setmetatable({ file = file, last = lines[#lines] }, MetricsFile)
 end

@@ -97,10 +97,10 @@ function Rundir:open()
   return self.path
 end
 
---- Says that the run continues after that step, and so does metrics.jsonl.
-function Rundir:begin(step)
+--- Says that the run continues after that step, and so does metrics.jsonl. is_whole: that of MetricsFile.
+function Rundir:begin(step, is_whole)
   self:open()
-  if core.rank() == 0 then self.metrics = MetricsFile(self.path .. "/metrics.jsonl", step) end
+  if core.rank() == 0 then self.metrics = MetricsFile(self.path .. "/metrics.jsonl", step, is_whole) end
 end
 
 --- Writes one line of metrics.jsonl.

@@ -10,10 +10,12 @@
 -- half of what ranks wait for each other. Nothing is recorded for backward passes. `engine`, `model`, `optimizer`,
 -- `trainer`, `log`, `rank`, `world`, gm, nn and ops are there, and what lines assign stays for later lines of anybody.
 -- Lines and what became of them are appended to requests.jsonl in the run's folder.
+-- What the supervisor asks is the business of ganymede.train.handover.
 -- The trap: a line may change what it likes. Rates and hooks that only some ranks change end the job later.
 -- @module ganymede.repl.attached
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local handover = require "ganymede.train.handover"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
@@ -179,10 +181,14 @@ local function limit_of(request)
 end
 
 -- The next sound request -> its id and itself, as JSON; nil: none waits. Others are refused.
-local function next_request(live)
+local function next_request(live, subject)
   while true do
     local id, text = live.take()
     if not id then return nil end
+    if id == live.SUPERVISOR then
+      if handover.may_give(subject.trainer) then return id, text end
+      return live.postpone(text)
+    end
     local ok, request = pcall(json.decode, text, "the request")
     local wrong = not ok and "this is no request of `ganymede attach`" or problem(request)
     if not wrong then
@@ -220,6 +226,7 @@ local function by_rank(list)
 end
 
 local function one(live, subject, id, request)
+  if request.kind == "give" then return handover.give(subject.trainer, request) end
   session = session or make_session()
   local failed, texts = serve[request.kind](request, subject)
   local step = subject.trainer and subject.trainer.step or subject.engine.steps_done
@@ -235,7 +242,7 @@ return function(live, subject)
   for _ = 1, SERVED do
     local id
     local text = ranks.from_first(function()
-      local taken, request = next_request(live)
+      local taken, request = next_request(live, subject)
       id = taken
       return request
     end)

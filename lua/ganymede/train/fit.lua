@@ -9,6 +9,9 @@
 --   out        the run's folder (a string, or a function that makes it when it is first needed);
 --              checkpoints go to out/checkpoints
 --   log        log(text) prints a line for the user;    progress  progress(event) is called after every step
+--   memory     { folder, interval } of checkpoints in memory (ganymede.train.memory_checkpoint)
+--   leave      the run goes on in other ranks, and this rank calls it before it ends
+--   taken_over   the ranks take the state over from others, and call it when they have (ganymede.train.handover)
 --   begin      begin(step) is called once, before training, with the number of steps already made
 --   record     record(event) receives an entry of metrics.jsonl after every step and evaluation
 --   stats      a table that is filled while the run goes on (see ganymede.observe.stats)
@@ -29,9 +32,11 @@ local engine_module = require "ganymede.train.engine"
 local energy = require "ganymede.observe.energy"
 local failure = require "ganymede.base.failure"
 local geometry = require "ganymede.job.geometry"
+local handover = require "ganymede.train.handover"
 local hooks = require "ganymede.hooks.base"
 local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
+local memory_checkpoint = require "ganymede.train.memory_checkpoint"
 local model_of = require "ganymede.train.model"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
@@ -223,7 +228,15 @@ local function prepare(config, run)
   return trainer
 end
 
+-- Takes the state of the run from the ranks that train it (ganymede.job.elastic).
+local function take_over(trainer, run)
+  local before, closed = handover.take(trainer)
+  run.taken_over(closed)
+  trainer:say(("%d ranks took over from %d at step %d"):format(core.world(), before, trainer.step))
+end
+
 local function restore(trainer, run)
+  if run.taken_over then return take_over(trainer, run) end
   if not run.resume then return end
   local out = run.resume == "auto" and folder(run) or nil
   local path = fit.find_checkpoint(run.resume, out)
@@ -316,6 +329,11 @@ local run_options = {
   step_file = { type = "string", doc = "the file for the record of one step of this rank" },
   stop_requested = { type = "function", doc = "a function; if it returns true, the run saves a checkpoint and ends" },
   predicted = { type = "table", doc = "seconds and peak_bytes of a step as a plan has predicted them, to be compared" },
+  memory = { type = "table", hidden = true,
+    doc = "folder and interval of checkpoints in memory (ganymede.train.memory_checkpoint)" },
+  leave = { type = "function", hidden = true, doc = "a function that gives up what the run has, for other ranks" },
+  taken_over = { type = "function", hidden = true,
+    doc = "a function that is called when this rank has taken over the state of a run" },
   rehearsal = { type = "boolean", hidden = true, doc = "whether nothing is computed, as in check" },
 }
 for _, entry in pairs(run_options) do entry.optional = true end
@@ -329,11 +347,13 @@ function fit.run(trainer, run)
     local out = trainer.run_directory()
     return out and out .. "/checkpoints"
   end
+  trainer.leave = run.leave
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
   if run.step_file then record_step(trainer, run.step_file) end
   if run.predicted then table.insert(trainer.hooks, hooks.check(prediction.hook(run.predicted))) end
+  if run.memory then table.insert(trainer.hooks, memory_checkpoint.hook(run.memory)) end
   local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
     begin(trainer, run)

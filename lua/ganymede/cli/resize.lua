@@ -1,0 +1,73 @@
+--- ganymede resize [JOB] -n M: a running job goes on with other ranks, or another mesh (ganymede.job.elastic).
+--
+-- JOB is the folder of a run, its name, or its process; without it, the only job of this user. The job decides. Where
+-- it refuses, it goes on as it was, and the verb ends with status 1. Ctrl-C leaves the job to finish what it has begun.
+local core = require "ganymede.core"
+local elastic = require "ganymede.job.elastic"
+local failure = require "ganymede.base.failure"
+local jobs = require "ganymede.job.jobs"
+local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
+local session = require "ganymede.job.session"
+
+local verb = { summary = "change the number of ranks of a running job", prints = true }
+
+verb.examples = { "ganymede resize runs/latest -n 8", "ganymede resize -n 2",
+  "ganymede resize -n 4 --set parallel.data.size=2 --set parallel.pipeline.size=2" }
+
+local function seconds(text)
+  local n = tonumber(text)
+  if n and n > 0 and n <= 86400 then return n end
+  return nil, ("'%s' is no number of seconds up to 86400"):format(text)
+end
+
+function verb.arguments(parser)
+  parser:argument("job", "the folder of a run, its name or its process (default: the only one)"):args "?"
+  parser:option("-n --ranks", "number of ranks from the next steps on"):argname "M":convert(session.integer(1))
+  parser:option("--set", "how these share the work: a key of parallel or zero, schedule, num_microbatches, recompute; "
+    .. "may be repeated (default: the first of parallel.shrink grows, these shrink)"):count "*":argname "KEY=VALUE"
+  parser:option("--limit", "give up after S seconds (default 600); the job goes on as it was"):argname "S"
+    :convert(seconds)
+  parser:flag("--json", "print what came of it as one JSON document")
+end
+
+-- The answer of the supervisor.
+local function ask(job, request)
+  local connection = core.request_connect(job.path .. "/" .. elastic.CONTROL)
+  if not connection then
+    failure(1, "%s: nobody can start ranks for this job: it is one process without --max-restarts, or mpirun, srun or "
+      .. "torchrun started its ranks", job.name)
+  end
+  return failure.protect(function() connection:close() end, function()
+    if not connection:send(json.encode(request)) then failure(1, "the job has ended") end
+    while true do
+      local text, why = connection:receive(0.5)
+      if text then return json.decode(text, "the answer of the job") end
+      if why == "gone" then failure(1, "the job has ended before it answered") end
+      if why == "interrupted" then failure(130, "interrupted; what the job has begun goes on") end
+    end
+  end)
+end
+
+local function counted(n) return ("%d rank%s"):format(n, n == 1 and "" or "s") end
+
+local function said(job, answer)
+  local sets = #answer.sets > 0 and " (" .. table.concat(answer.sets, ", ") .. ")" or ""
+  return ("%s: %s%s from step %d on, before it %d; training paused for %.2f s, the new ranks took %.1f s to build%s")
+    :format(job.name, counted(answer.ranks), sets, answer.step + 1, answer.before, answer.paused, answer.built,
+    answer.place == "memory" and "" or "; the state went over the disk")
+end
+
+function verb.run(args)
+  if not args.ranks then failure(2, "resize: say how many ranks, with -n M") end
+  return session.with_person(true, function()
+    local job = jobs.find(args.job)
+    log.info("%s, %s: the new ranks are built while these train", job.name, counted(job.world))
+    local answer = ask(job, { kind = "resize", ranks = args.ranks, sets = json.array(args.set or {}),
+      limit = args.limit })
+    if answer.refused then failure(1, "refused: %s", answer.refused) end
+    print(args.json and json.encode(answer, { indent = true }) or said(job, answer))
+  end)
+end
+
+return verb

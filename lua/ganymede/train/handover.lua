@@ -1,0 +1,122 @@
+--- How ranks hand the state of a run over to others while it goes on: `ganymede resize`, on the ranks.
+--
+--     handover.give(trainer, request)      -- on the ranks that train, at the border of a step
+--     handover.take(trainer)               -- on the ranks that come, which are prepared for training
+--
+-- ganymede.job.elastic says who waits for whom. What is handed over is a checkpoint of the run, so that the ranks that
+-- come may share the work in another way: position of the data, random numbers, optimizer, scheduler, loss scale and
+-- the states of hooks are in it (ganymede.checkpoint.snapshot). It goes through memory. Where memory has no room, it
+-- goes through the folder of the checkpoints, and stays there as one of them.
+-- Words come from the supervisor as lines of JSON, to each rank for itself. The trap: whoever waits here hears
+-- nothing of other ranks but through the supervisor, and a stop ends the wait.
+-- @module ganymede.train.handover
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
+local memory_checkpoint = require "ganymede.train.memory_checkpoint"
+local ranks = require "ganymede.job.ranks"
+local snapshot = require "ganymede.checkpoint.snapshot"
+local StepLoader = require "ganymede.train.step_loader"
+local tensor = require "ganymede.tensor"
+
+local handover = {}
+
+-- Waits for a word of the supervisor: kind, and id if one is given; others are old -> the word; nil: a stop came, or
+-- the supervisor is gone.
+local function word_of(kinds, id)
+  core.link_ready(-1)
+  while true do
+    local _, text = core.link_read()
+    if type(text) ~= "string" then return nil end
+    local word = json.decode(text, "the word of the supervisor")
+    if kinds[word.kind] and word.id == id then return word end
+  end
+end
+
+-- ---------------------------------------------------------------- the ranks that train
+
+-- Saves the state into a folder -> its path; or nil and why not, the same on all ranks.
+local function save(trainer, directory, opt)
+  local ok, err = pcall(snapshot.start, trainer, directory, opt)
+  if not ok then
+    if not (core.world() == 1 or ranks.agreed(err)) then error(err, 0) end
+    return nil, failure.text(err)
+  end
+  return snapshot.finish(trainer)
+end
+
+-- Saves the state where there is room for it -> { path, place } or { failed }.
+local function saved(trainer, folder)
+  memory_checkpoint.settle(trainer)
+  local path, wrong
+  if folder then
+    path, wrong = save(trainer, folder, { keep_last = 1, background = false, passing = true })
+    if path then return { path = path, place = "memory" } end
+    if ranks.is_first() then
+      log.warn("resize: memory does not take the state, which goes over the folder of the checkpoints: %s", wrong)
+    end
+  end
+  local directory = trainer.checkpoint_directory and trainer.checkpoint_directory()
+  if not directory then return { failed = wrong or "there is no place for the state" } end
+  path, wrong = save(trainer, directory, { background = false })
+  return path and { path = path, place = "disk" } or { failed = wrong }
+end
+
+--- Whether it is to be answered at this border: not at the end of an epoch, whose evaluation would be left out.
+-- trainer: nil in a loop of the recipe's own, which has nothing to give.
+function handover.may_give(trainer)
+  return not (trainer and trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)
+end
+
+--- Gives the state of the run to the ranks that come, and ends this rank when they have it. Returns if they do not
+-- come: training goes on. request: id, folder (in memory, or nil), ranks. Collective.
+function handover.give(trainer, request)
+  local began = core.now()
+  local state = trainer and saved(trainer, request.folder) or { failed = "this training loop is the recipe's own" }
+  state.id, state.step, state.at = request.id, trainer and trainer.step, began
+  if ranks.is_first() then core.link_answer(0, json.encode(state)) end
+  local word = word_of({ yield = true, leave = true, stay = true }, request.id)
+  if word and word.kind == "yield" then
+    if trainer.leave then trainer.leave() end
+    word = word_of({ leave = true }, request.id)
+  end
+  if word and word.kind == "leave" then
+    ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step)
+  end
+end
+
+-- ---------------------------------------------------------------- the ranks that come
+
+-- Makes the passes of a step and forgets what came of them. A step that was given up leaves nothing (Engine:announce),
+-- and what its layers may have kept is restored with the rest. What chooses or records in its first step is left alone.
+local function rehearse_step(trainer)
+  local engine, loader = trainer.engine, trainer.opt.train_dataloader
+  if engine.graph or engine.tier or engine.regions_wanted then return end
+  loader:set_epoch(0)
+  engine:train()
+  tensor.scope(function()
+    local batches = loader:next_step(true)
+    if not batches then return end
+    StepLoader.announce(engine, batches)
+    engine:forward_backward(batches, false)
+  end)
+  engine:zero_grad()
+end
+
+local function stopped() failure(143, "stopped while it waited for the state of the job") end
+
+--- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it, and
+-- whether they have closed the run's folder (they have died otherwise). The ranks that give it wait meanwhile, so that
+-- what can be done before is. Collective.
+function handover.take(trainer)
+  rehearse_step(trainer)
+  snapshot.rehearse(trainer, core.job_folder() .. "/checkpoints")
+  collectgarbage()
+  local word = word_of { take = true } or stopped()
+  snapshot.restore(trainer, word.path)
+  local go = word_of { go = true } or stopped()
+  return word.before, go.closed == true
+end
+
+return handover
