@@ -1,5 +1,16 @@
 /* convolution_t.h - the innermost loops of convolutions for one element type (as.h); see convolution.c. */
 
+/* n elements of x that are `step` apart. Of two, whole vectors are read, as long as there is an element behind them. */
+static void F(conv_take_each)(int64_t n, const T *x, int64_t step, T *to)
+{
+    int64_t i = 0;
+    VI      even;
+    for (int j = 0; j < LANES; j++) even[j] = 2 * j;
+    for (; step == 2 && i + LANES < n; i += LANES)
+        F(store)(to + i, __builtin_shuffle(F(load)(x + 2 * i), F(load)(x + 2 * i + LANES), even));
+    for (; i < n; i++) to[i] = x[i * step];
+}
+
 /* Job: units are planes, of an image and a channel. Rows and columns that no place of the kernel reads are left out. */
 static void F(conv_fill_part)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -27,8 +38,7 @@ static void F(conv_fill_part)(void *context, int64_t begin, int64_t end, int thr
                 if (last == first) continue;
                 const T *x = from + (first * w->phases + f - w->low[2]);
                 if (w->phases == 1) memcpy(to + first, x, (size_t)(last - first) * sizeof(T));
-                else
-                    for (int64_t i = first; i < last; i++, x += w->phases) to[i] = *x;
+                else F(conv_take_each)(last - first, x, w->phases, to + first);
             }
         }
 }
@@ -119,21 +129,35 @@ static void F(conv_direct_part)(void *context, int64_t begin, int64_t end, int t
     }
 }
 
+/* The sum over the results of an image of g times what they read at one tap. */
+static double F(conv_correlate)(const conv_product *w, const T *g, const T *planes)
+{
+    V s0 = F(splat)(0), s1 = s0;
+    for (int64_t q0 = 0; q0 < w->q[0]; q0++)
+        for (int64_t q1 = 0; q1 < w->q[1]; q1++, g += w->q[2]) {
+            const T *x = planes + q0 * w->step[0] + q1 * w->step[1];
+            int64_t  i = 0, n = w->q[2];
+            for (; i + 2 * LANES <= n; i += 2 * LANES) {
+                s0 += F(load)(g + i) * F(load)(x + i);
+                s1 += F(load)(g + i + LANES) * F(load)(x + i + LANES);
+            }
+            for (; i < n; i += LANES) s0 += F(at)(g, i, n - i) * F(at)(x, i, n - i);
+        }
+    return F(sum_v)(s0 + s1);
+}
+
 /* Job: units are the elements of dw, (groups m, k). */
 static void F(conv_direct_weight_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const conv_product *w = context;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
-        int64_t channel = u / w->k, group = channel / w->m;
-        double  sum = w->accumulate ? ((T *)w->c)[u] : 0;
-        for (int64_t r = 0; r < w->images * w->q[0] * w->q[1]; r++) {
-            int64_t  image = r / (w->q[0] * w->q[1]), q0 = r / w->q[1] % w->q[0], q1 = r % w->q[1];
-            const T *planes = (const T *)w->planes + image * w->image + group * w->group + q0 * w->step[0] +
-                              q1 * w->step[1] + w->tap[u % w->k];
-            const T *g = (const T *)w->a + image * w->a_image + channel * w->a_row + (q0 * w->q[1] + q1) * w->q[2];
-            sum += F(dot_row)(w->q[2], g, planes);
-        }
+        int64_t  channel = u / w->k;
+        double   sum = w->accumulate ? ((T *)w->c)[u] : 0;
+        const T *planes = (const T *)w->planes + channel / w->m * w->group + w->tap[u % w->k];
+        const T *g = (const T *)w->a + channel * w->a_row;
+        for (int64_t image = 0; image < w->images; image++)
+            sum += F(conv_correlate)(w, g + image * w->a_image, planes + image * w->image);
         ((T *)w->c)[u] = (T)sum;
     }
 }

@@ -78,8 +78,8 @@ def compare(ours, what, n, c, side, out, kernel, stride, padding, groups):
     seconds, share, ratio = (statistics.median(r[i] for r in rounds) for i in range(3))
     bytes_moved = 4 * (x.numel() + w.numel() + y.numel())
     print(f"{what:8s} {n:3d} x {c:3d} x {side:3d}^2 -> {out:3d}, {kernel}^2 / {stride}   {1e-9 * flops / seconds:7.1f} "
-          f"GFLOP/s {1e-9 * bytes_moved / seconds:6.1f} GB/s   of our product {share:5.2f}   PyTorch / ours {ratio:5.2f}",
-          flush=True)
+          f"GFLOP/s {1e-9 * bytes_moved / seconds:6.1f} GB/s   of our product {share:5.2f}   "
+          f"PyTorch / ours {ratio:5.2f}", flush=True)
     return share, ratio
 
 

@@ -8,7 +8,8 @@
  * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is
  * answered by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us),
  * or "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a
- * problem asks cuDNN what we refuse. A line may also be a convolution (read_convolution). Status 3: there is no cuDNN. */
+ * problem asks cuDNN what we refuse. A line may also be a convolution (read_convolution). Status 3: there is no
+ * cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -52,8 +52,8 @@ return {
   },
   {
     name = "1407-convolution-depthwise", file = "kernels/cpu/convolution_t.h",
-    find = [[double  sum = w->accumulate ? ((T *)w->c)[u] : 0;]],
-    replace = [[double  sum = 0;]],
+    find = [[double   sum = w->accumulate ? ((T *)w->c)[u] : 0;]],
+    replace = [[double   sum = 0;]],
     breaks = "the gradient of depthwise weights forgets what it should be added to",
     test = "spec/kernels/convolution_spec.lua",
   },

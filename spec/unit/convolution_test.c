@@ -15,8 +15,8 @@ static gm_tensor header(int ndim, const int64_t *shape)
 void gm_test_convolution_cost(void **state)
 {
     (void)state;
-    gm_tensor x = header(4, SHAPE(2, 8, 4, 3)), w = header(4, SHAPE(6, 4, 2, 1)), y = header(4, SHAPE(2, 6, 2, 3));
-    gm_tensor b = header(1, SHAPE(6));
+    gm_tensor x = header(SHAPE(2, 8, 4, 3)), w = header(SHAPE(6, 4, 2, 1)), y = header(SHAPE(2, 6, 2, 3));
+    gm_tensor b = header(SHAPE(6));
     gm_attrs  at = gm_attrs_default();
     double    flops, bytes, products = 2.0 * 2 * 6 * 2 * 3 * 4 * 2, results = 2.0 * 6 * 2 * 3;
     at.groups = 2;

@@ -1,7 +1,7 @@
 /* convolution_graph.h - a convolution, or one of its gradients, as a graph of one operation of cuDNN.
  *
- * cuDNN computes the product alone, rounded to 16 bits: cuDNN 9.19 has no engine that gives f32 of 16 bits here, nor one
- * with a bias for channels that lie before the space. Bias and activation are a kernel of our own (convolution.cu).
+ * cuDNN computes the product alone, rounded to 16 bits: version 9.19 has no engine that gives f32 of 16 bits here. Bias
+ * and activation are a kernel of our own (convolution.cu).
  * spec/cuda/convolution_spec.lua lets cuDNN check the graphs, and build plans for GPUs that it describes. */
 #ifndef GM_CUDA_DNN_CONVOLUTION_GRAPH_H
 #define GM_CUDA_DNN_CONVOLUTION_GRAPH_H

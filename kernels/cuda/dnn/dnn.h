@@ -21,10 +21,10 @@
 gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served);
 gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *served);
 
-/* Convolutions, transposed ones and gradients of weights, by single operations of cuDNN: it takes bf16 or f16, one or
- * two dimensions of space, contiguous tensors at multiples of 16 bytes, groups of channels and outputs that are multiples
- * of 8, and engines that give the same bits each time. Only the first output is computed, without bias and activation;
- * the caller does the rest. */
+/* Convolutions, transposed ones and gradients of weights, by single operations of cuDNN. It takes bf16 or f16, one or
+ * two dimensions of space, padding that is the same on both sides, contiguous tensors at multiples of 16 bytes, groups
+ * whose channels and outputs are multiples of 8, no depthwise ones, and engines that give the same bits each time. Only
+ * the first output is computed, without bias and activation; the caller does the rest. */
 gm_status gm_dnn_convolve_call(gm_device *dev, const gm_call *call, bool *served);
 
 /* Called when a device is opened. GM_EINVAL: GANYMEDE_CUDA_DNN names a library that cannot be loaded. */
