@@ -13,7 +13,7 @@ local support = require "spec.faults.support"
 -- Steps of some 40 ms, so that a job is there while it is asked, and makes few steps meanwhile; none of that where a
 -- file `quick` is. The path of what is handed over is in the file `state`. A hook of its own has a state, and may do
 -- what the file `wrong` says: "read" where ranks that came read it, "build" before they are built. Ranks that are built
--- wait as long as there is a file `hold`.
+-- wait as long as there is a file `hold`. Where there is a file `full`, memory takes no state.
 local recipe = [[
 local snapshot = require "ganymede.checkpoint.snapshot"
 local restore, came = snapshot.restore, io.open "ready" ~= nil
@@ -34,6 +34,10 @@ local function go_wrong(place)
   if file then file:close() end
   if not what or what:match "^%a+" ~= place then return end
   assert(loadstring("local rank, kill = ... " .. what:match " (.*)$"))(rank, kill)
+end
+local begin_save = snapshot.start
+snapshot.start = function(trainer, folder, opt)
+  return begin_save(trainer, opt.passing and exists "full" and "/proc/full" or folder, opt)
 end
 snapshot.restore = function(trainer, path)
   if rank == 0 then write("state", path) end
@@ -190,8 +194,14 @@ describe("ganymede resize", function()
       goes_on(job)
     end
     os.remove(job.home .. "/wrong")
+    shell.write(job.home .. "/full", "")
+    local over_disk = resize(job, "-n", "1")
+    assert.equal(0, over_disk.code, over_disk.err)
+    assert.matches("; the state went over the disk\n", over_disk.out)
+    assert.matches("memory does not take the state", job:read "err")
+    assert.matches("^run/checkpoints/step%-%d+$", job:read "state")
+    goes_on(job)
     assert.is_nil((job:read "err"):find("ganymede: rank 1", 1, true)) -- who asked was told, as a warning
-    assert.is_false(core.is_own_folder(state_folder(job)))
     local _, list = stop(job)
     check_losses(list)
   end)
