@@ -80,7 +80,9 @@ describe("cells of a model", function()
         for i = 1, 7 do assert.near(b[kind][i], a[kind][i], 1e-12 * b[kind][i]) end
       end
       assert.same(whole.saved, short.saved)
+      local larger = list:get(family { tensor = { size = 2, mode = "1d" }, accumulation = 1 }) -- 4 samples a piece
       assert.is_true(short.saved[3] > 0)
+      assert.equal(4 * short.saved[3], larger.saved[3])
       -- the record of a rank of a world of 2 x 2 ranks: four pieces take at least four times what the cell says
       local path = home .. "/step"
       assert(rehearsal { recipe = given.recipe, ranks = 4, rank = 0, step_file = path, device = "cuda", set = {
@@ -91,7 +93,7 @@ describe("cells of a model", function()
         for i = 1, 7 do sum = sum + a[kind][i] end
       end
       assert.is_true(2 * sum <= passes and 2 * sum > 0.85 * passes, ("%g, %g"):format(2 * sum, passes))
-      assert.equal(1, list.asked)
+      assert.equal(2, list.asked)
       list:expect(family { data = 4 })
       list:close()
       whole_list:close()
