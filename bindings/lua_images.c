@@ -1,0 +1,151 @@
+/* lua_images.c - the Lua face of pictures: datasets of them, what they leave out, headers of files, contact sheets. As
+ * in lua_data.c, a call that fails for what it read returns nil, message, kind. */
+#include "lua_data.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../host/data/sheet.h"
+
+/* A table of texts as a list, left on the stack as a userdata; its strings stay in the table. */
+static const char **push_texts(lua_State *L, int arg, int *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int)lua_objlen(L, arg);
+    const char **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        list[i] = luaL_checkstring(L, -1);
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* dataset_folder(root, { channels, skip_damaged }, list of classes = nil) -> dataset, its classes, files left out */
+static int dataset_folder(lua_State *L)
+{
+    const char       *root = luaL_checkstring(L, 1);
+    gm_folder_options o = {.channels = gm_field_whole(L, 2, "channels", 3),
+                           .skip_damaged = gm_field_flag(L, 2, "skip_damaged")};
+    if (!lua_isnoneornil(L, 3)) o.classes = push_texts(L, 3, &o.n_classes);
+    gm_dataset_box *b = gm_push_dataset(L);
+    L_OR_NIL(L, gm_folder_dataset_new(root, &o, &b->dataset));
+    lua_createtable(L, (int)b->dataset->classes, 0);
+    for (int64_t k = 0; k < b->dataset->classes; k++) {
+        lua_pushstring(L, gm_folder_class(b->dataset, k));
+        lua_rawseti(L, -2, (int)k + 1);
+    }
+    lua_pushnumber(L, (lua_Number)gm_folder_left_out(b->dataset));
+    return 3;
+}
+
+/* dataset_damage_count(d) -> number of samples that were found damaged and left out */
+static int dataset_damage_count(lua_State *L)
+{
+    gm_damage *m = gm_check_dataset(L, 1)->damage;
+    lua_pushnumber(L, m ? (lua_Number)gm_damage_count(m) : 0);
+    return 1;
+}
+
+/* dataset_damage(d) -> number of samples that were found damaged and left out, list of messages that are new */
+static int dataset_damage(lua_State *L)
+{
+    gm_damage *m = gm_check_dataset(L, 1)->damage;
+    char       text[512];
+    lua_pushnumber(L, m ? (lua_Number)gm_damage_count(m) : 0);
+    lua_newtable(L);
+    for (int i = 1; m && gm_damage_take(m, text, sizeof text); i++) {
+        lua_pushstring(L, text);
+        lua_rawseti(L, -2, i);
+    }
+    return 2;
+}
+
+/* A value of this shape with these bytes, in the handle on the top of the stack. */
+static gm_status fill(lua_State *L, gm_handle *h, gm_dtype dtype, int ndim, const int64_t *shape, const void *bytes)
+{
+    gm_rank         *r = gm_lua_rank(L);
+    gm_value        *v;
+    gm_host_elements to;
+    GM_TRY(gm_value_new(r, "data", dtype, ndim, shape, &v));
+    gm_handle_fill(r, h, v, "data");
+    GM_TRY(gm_host_open(h->value->local, &to));
+    gm_status st = GM_OK;
+    if (to.data) {
+        memcpy(to.data, bytes, (size_t)gm_tensor_numel(h->value->local) * gm_dtype_size(dtype));
+        st = gm_host_changed(&to);
+    } else st = GM_FAIL(GM_EINVAL, "samples have no values on this device");
+    gm_host_close(&to);
+    return st;
+}
+
+int gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t i)
+{
+    gm_handle *hx = gm_push_handle(L), *hy = gm_push_handle(L);
+    gm_image   im = {0};
+    int64_t    y[GM_MAX_DIMS];
+    gm_status  st = gm_dataset_y_numel(d) <= GM_MAX_DIMS ? gm_dataset_image(d, i, NULL, &im, y)
+                                                         : GM_FAIL(GM_EINVAL, "too many targets");
+    if (st == GM_OK) st = fill(L, hx, GM_U8, 3, (int64_t[]){im.channels, im.height, im.width}, im.pixels);
+    if (st == GM_OK) st = fill(L, hy, GM_I64, d->y_ndim, d->y_shape, y);
+    gm_image_free(&im);
+    L_OR_NIL(L, st);
+    return 2;
+}
+
+/* image_header(path) -> { format, height, width, channels, bits } */
+static int image_header(lua_State *L)
+{
+    const char     *path = luaL_checkstring(L, 1);
+    gm_image        im = {0};
+    gm_image_header h;
+    gm_status       st = gm_image_load(path, &im);
+    if (st == GM_OK) st = gm_image_header_read(&(gm_encoded){im.file, im.file_size, path}, &h);
+    gm_image_free(&im);
+    L_OR_NIL(L, st);
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, h.format);
+    lua_setfield(L, -2, "format");
+    const struct {
+        const char *name;
+        double      value;
+    } numbers[] = {
+        {"height", (double)h.height}, {"width", (double)h.width}, {"channels", h.channels}, {"bits", h.bits}};
+    for (int k = 0; k < 4; k++) {
+        lua_pushnumber(L, numbers[k].value);
+        lua_setfield(L, -2, numbers[k].name);
+    }
+    return 1;
+}
+
+/* image_sheet(path, dataset, list of samples from 0, { columns, size }) -> true: writes a contact sheet */
+static int image_sheet(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    gm_dataset *d = gm_check_dataset(L, 2);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    int      n = (int)lua_objlen(L, 3);
+    int64_t *samples = lua_newuserdata(L, ((size_t)n + 1) * sizeof *samples);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        samples[i] = gm_check_integer(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    L_OR_NIL(L,
+             gm_sheet_write(path, d, samples, n, gm_field_whole(L, 4, "columns", 8), gm_field_whole(L, 4, "size", 96)));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+int gm_open_images(lua_State *L)
+{
+    static const gm_declaration fns[] = {
+        GM_FUNCTION("dataset_folder", dataset_folder, "root string, about table, classes table?"),
+        GM_FUNCTION("dataset_damage", dataset_damage, "dataset object"),
+        GM_FUNCTION("dataset_damage_count", dataset_damage_count, "dataset object"),
+        GM_FUNCTION("image_header", image_header, "path string"),
+        GM_FUNCTION("image_sheet", image_sheet, "path string, dataset object, samples table, about table"),
+        GM_LAST_FUNCTION};
+    gm_declare(L, fns);
+    return 0;
+}

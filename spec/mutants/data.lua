@@ -1,0 +1,73 @@
+--- Mutants of datasets of files, their readers and transforms.
+return {
+  {
+    name = "1440-jpeg-margin", file = "host/image/jpeg.c",
+    find = [[#define MARGIN     16 ]],
+    replace = [[#define MARGIN     0 ]],
+    breaks = "the chroma at the border of a window of a JPEG is not that of the whole picture",
+    test = "spec/data/pictures_spec.lua -f 'in a window'",
+  },
+  {
+    name = "1441-resize-support", file = "host/image/resample.c",
+    find = [[f = scale < 1 ? 1 : scale;]],
+    replace = [[f = 1;]],
+    breaks = "shrunk pictures are not antialiased",
+    test = "spec/data/pictures_spec.lua -f Resize",
+  },
+  {
+    name = "1442-resize-order", file = "host/image/resample.c",
+    find = [[rows_first = to_width > width && to_height < height;]],
+    replace = [[rows_first = false;]],
+    breaks = "a picture that grows in width and shrinks in height is not Pillow's",
+    test = "spec/data/pictures_spec.lua -f Pillow",
+  },
+  {
+    name = "1443-crop-of-part", file = "host/data/transform.c",
+    find = [[w.top -= p->part.top, w.left -= p->part.left;]],
+    replace = [[w.top -= p->part.top;]],
+    breaks = "a crop takes its columns from the left of what was decoded, not of the picture",
+    test = "spec/data/pictures_spec.lua",
+  },
+  {
+    name = "1444-damaged-goes-on", file = "host/image/jpeg.c",
+    find = [[if (d->err->msg_code == wrong[i]) on_error(d);]],
+    replace = [[(void)wrong;]],
+    breaks = "a JPEG that is cut off is gray from there on",
+    test = "spec/data/hostile_pictures_spec.lua -f 'cut off'",
+  },
+  {
+    name = "1445-epoch-of-crop", file = "host/data/window.c",
+    find = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, epoch);]],
+    replace = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, 0);]],
+    breaks = "a sample has the same part in every epoch",
+    test = "spec/data/folder_spec.lua -n 1",
+  },
+  {
+    name = "1446-skip-same-label", file = "host/data/dataset.c",
+    find = [[int64_t   at = (i + k) % d->length;]],
+    replace = [[int64_t   at = i + k < d->length ? i + k : i - k;]],
+    breaks = "another sample than the first stands for the last one",
+    test = "spec/data/folder_spec.lua -n 1 -f 'left out'",
+  },
+  {
+    name = "1447-first-failure", file = "host/data/readers.c",
+    find = [[if (st != GM_OK && at < r->failed) {]],
+    replace = [[if (st != GM_OK && at < r->failed && at % 2) {]],
+    breaks = "rows that fail are taken for read",
+    test = "spec/data/folder_spec.lua -n 1 -f 'stops the run'",
+  },
+  {
+    name = "1448-classes-by-list", file = "host/data/folder_dataset.c",
+    find = [[if (st == GM_OK && !o->classes) gm_names_sort(&d->classes, 0);]],
+    replace = [[if (st == GM_OK) gm_names_sort(&d->classes, 0);]],
+    breaks = "labels do not follow the list of classes that a recipe gives",
+    test = "spec/data/folder_spec.lua -n 1 -f 'in their order'",
+  },
+  {
+    name = "1449-png-claims", file = "host/image/png.c",
+    find = [[if ((size_t)h->height > (1032 * g->e->size) / png_get_rowbytes(g->p, g->info) + 1)]],
+    replace = [[if (0)]],
+    breaks = "a small PNG that claims to be huge takes the memory of what it claims",
+    test = "spec/data/hostile_pictures_spec.lua -f claim",
+  },
+}
