@@ -6,7 +6,7 @@
  * it. y is i64: one label (y_ndim 0) or the targets of shape y_shape; or, where y_real says so, doubles in the same
  * places. Only one thread, the owner's, counts references.
  *
- * Pictures differ in size: x_shape is (channels, GM_ANY_SIZE, GM_ANY_SIZE), and `image` is there in place of `sample`. */
+ * Pictures differ in size: x_shape is (channels, GM_ANY_SIZE, GM_ANY_SIZE), and `image` is there, not `sample`. */
 #ifndef GM_DATASET_H
 #define GM_DATASET_H
 

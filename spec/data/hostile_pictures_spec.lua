@@ -1,5 +1,5 @@
---- Pictures that are damaged or lie, by a seeded fuzzer (spec.support.mutate): each is refused with a message that names
--- the file, or it decodes; memory is bounded. More files: GANYMEDE_SPEC_FILES=20000, under the sanitizers.
+--- Pictures that are damaged or lie, by a seeded fuzzer (spec.support.mutate): each is refused with a message that
+-- names the file, or it decodes; memory is bounded. More files: GANYMEDE_SPEC_FILES=20000, under the sanitizers.
 local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
