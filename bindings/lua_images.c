@@ -39,6 +39,31 @@ static int dataset_folder(lua_State *L)
     return 3;
 }
 
+/* dataset_tar(list of paths, { channels, classes, skip_damaged }) -> dataset, members left out */
+static int dataset_tar(lua_State *L)
+{
+    int            n;
+    const char   **paths = push_texts(L, 1, &n);
+    gm_tar_options o = {.channels = gm_field_whole(L, 2, "channels", 3),
+                        .classes = gm_field_whole(L, 2, "classes", 0),
+                        .skip_damaged = gm_field_flag(L, 2, "skip_damaged")};
+    gm_check_argument(L, n >= 1, 1, "at least one file is needed");
+    gm_dataset_box *b = gm_push_dataset(L);
+    L_OR_NIL(L, gm_tar_dataset_new(paths, n, &o, &b->dataset));
+    lua_pushnumber(L, (lua_Number)gm_tar_others(b->dataset));
+    return 2;
+}
+
+/* dataset_arrays(x, name of x or nil, y or nil, name of y or nil, { classes, tokens }) -> dataset */
+static int dataset_arrays(lua_State *L)
+{
+    gm_array_options o = {.classes = gm_field_whole(L, 5, "classes", 0), .tokens = gm_field_flag(L, 5, "tokens")};
+    gm_dataset_box  *b = gm_push_dataset(L);
+    L_OR_NIL(L, gm_array_dataset_new(luaL_checkstring(L, 1), luaL_optstring(L, 2, NULL), luaL_optstring(L, 3, NULL),
+                                     luaL_optstring(L, 4, NULL), &o, &b->dataset));
+    return 1;
+}
+
 /* dataset_damage_count(d) -> number of samples that were found damaged and left out */
 static int dataset_damage_count(lua_State *L)
 {
@@ -141,6 +166,9 @@ int gm_open_images(lua_State *L)
 {
     static const gm_declaration fns[] = {
         GM_FUNCTION("dataset_folder", dataset_folder, "root string, about table, classes table?"),
+        GM_FUNCTION("dataset_tar", dataset_tar, "paths table, about table"),
+        GM_FUNCTION("dataset_arrays", dataset_arrays,
+                    "x string, x_name string?, y string?, y_name string?, about table"),
         GM_FUNCTION("dataset_damage", dataset_damage, "dataset object"),
         GM_FUNCTION("dataset_damage_count", dataset_damage_count, "dataset object"),
         GM_FUNCTION("image_header", image_header, "path string"),

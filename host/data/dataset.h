@@ -105,6 +105,27 @@ gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm
 const char *gm_folder_class(const gm_dataset *d, int64_t k);
 int64_t     gm_folder_left_out(const gm_dataset *d);
 
+/* Tar files whose members are pictures and labels (WebDataset): STEM.png, .jpg or .jpeg, and STEM.cls with the number of
+ * the class as text. The stem ends before the first dot of the last part of the name; the members of a sample follow one
+ * another. Samples are numbered through the shards in the given order. Other members are left out, gm_tar_others of
+ * them. GM_ECORRUPT: a shard is cut off, or a header is wrong. GM_EINVAL: a sample lacks its picture or label. */
+typedef struct gm_tar_options {
+    int64_t channels, classes;
+    bool    skip_damaged;
+} gm_tar_options;
+gm_status gm_tar_dataset_new(const char *const *paths, int n, const gm_tar_options *o, gm_dataset **out);
+int64_t   gm_tar_others(const gm_dataset *d);
+
+/* Samples along the first dimension of arrays in files (host/arrays): x, and y if it is not NULL, else y is 0. A name
+ * NULL is that of the only array. Bytes stay bytes, (height, width) of them get one channel; other x are numbers, or
+ * tokens; whole numbers in y are labels, below `classes` if that is not 0, others are targets. */
+typedef struct gm_array_options {
+    int64_t classes;
+    bool    tokens;
+} gm_array_options;
+gm_status gm_array_dataset_new(const char *x, const char *x_name, const char *y, const char *y_name,
+                               const gm_array_options *o, gm_dataset **out);
+
 /* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
 /* The same of a dataset of pictures: the part of x that the rule chooses (NULL: all). If damaged pictures may be left

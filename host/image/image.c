@@ -80,7 +80,7 @@ static gm_status read_all(int file, const char *path, gm_image *im)
     return GM_OK;
 }
 
-static gm_status make_file_room(const char *path, size_t n, gm_image *im)
+gm_status gm_image_file_room(gm_image *im, const char *path, size_t n)
 {
     if (n > im->file_room) {
         unsigned char *more = malloc(n);
@@ -102,7 +102,7 @@ gm_status gm_image_load(const char *path, gm_image *im)
     else if (s.st_size < 1) st = GM_FAIL(GM_ECORRUPT, "%s: is empty", path);
     else if ((size_t)s.st_size > FILE_MOST)
         st = GM_FAIL(GM_ECORRUPT, "%s: has %lld bytes, more than a picture has", path, (long long)s.st_size);
-    else st = make_file_room(path, (size_t)s.st_size, im);
+    else st = gm_image_file_room(im, path, (size_t)s.st_size);
     if (st == GM_OK) st = read_all(file, path, im);
     close(file);
     return st;

@@ -65,6 +65,9 @@ gm_status gm_image_decode(const gm_encoded *e, int64_t channels, const gm_window
 /* Reads a file into im->file. GM_EIO: it cannot be read. GM_ECORRUPT: it is empty, or larger than a picture is. */
 gm_status gm_image_load(const char *path, gm_image *im);
 
+/* Room for n bytes of a file of this name in im->file. GM_ENOMEM. */
+gm_status gm_image_file_room(gm_image *im, const char *path, size_t n);
+
 /* Writes (channels, height, width), 1 or 3 channels, as a PNG; the file appears whole or not at all. */
 gm_status gm_image_write_png(const char *path, const gm_image *im);
 

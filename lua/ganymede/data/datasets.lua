@@ -61,6 +61,31 @@ define("IDX", {
     doc = "the number of classes; labels are 0 to classes - 1" },
 }, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
 
+-- "PATH:NAME" -> path, name; a path alone is a file with one array.
+local function place_of(text)
+  if core.is_file(text) then return text end
+  local path, name = text:match "^(.+):([^:]+)$"
+  if path then return path, name end
+  return text
+end
+
+define("Arrays", {
+  x = { type = "string",
+    doc = "the samples, along the first dimension of an array: the path of a file (.npy, .npz, .safetensors), or "
+      .. "PATH:NAME where it has several arrays" },
+  y = { type = "string", optional = true,
+    doc = "what belongs to them, likewise: whole numbers are labels, others targets; default: y is 0" },
+  classes = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "the number of classes; labels are then checked to be 0 to classes - 1" },
+  tokens = { type = "boolean", default = false, doc = "whether x is token numbers, i64, and not numbers" },
+}, function(opt)
+  local x, x_name = place_of(opt.x)
+  local y, y_name
+  if opt.y then y, y_name = place_of(opt.y) end
+  local about = { classes = opt.classes, tokens = opt.tokens }
+  return (checked(nil, core.dataset_arrays(x, x_name, y, y_name, about)))
+end)
+
 -- folder: the folder that the archive makes. Its training files hold 50,000 images together, equally many in each; the
 -- test file holds 10,000.
 local function cifar(name, archive, folder, train, test, layout, mean, std)

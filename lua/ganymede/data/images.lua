@@ -1,4 +1,4 @@
---- Datasets of pictures in files: folders of classes.
+--- Datasets of pictures in files: folders of classes, and tar files.
 --
 --     data = { train = { type = "ImageFolder", root = "photos/train" }, threads = 4,
 --              transforms = { { type = "RandomResizedCrop", size = 224 }, "RandomHorizontalFlip" } }
@@ -35,6 +35,37 @@ images.ImageFolder = native.define("ImageFolder", {
   local handle, names, left_out = checked("ImageFolder reads root/CLASS/NAME.png, .jpg or .jpeg",
     core.dataset_folder(opt.root, about, opt.classes))
   return handle, { class_names = names, left_out = left_out, skips = about.skip_damaged }
+end)
+
+-- The shards that `path` means: a file, a list of files, or the *.tar of a folder in order of their names.
+local function shards_of(path)
+  if type(path) == "table" then
+    for i, p in ipairs(path) do
+      if type(p) ~= "string" then error(("WebDataset: entry %d of path is no path: %s"):format(i, tostring(p)), 0) end
+    end
+    if #path == 0 then error("WebDataset: path is an empty list", 0) end
+    return path
+  end
+  if core.is_file(path) then return { path } end
+  local list = {}
+  for _, name in ipairs(core.list_folder(path)) do
+    if name:lower():find "%.tar$" then list[#list + 1] = path .. "/" .. name end
+  end
+  table.sort(list)
+  if #list == 0 then failure(2, "WebDataset: %s is no file, and no folder with files *.tar", path) end
+  return list
+end
+
+images.WebDataset = native.define("WebDataset", {
+  path = { type = { "string", "table" },
+    doc = "the path of a tar file, a list of such paths, or a folder, whose *.tar are read in order of their names" },
+  classes = { type = "integer", min = 1, max = 2 ^ 31, doc = "the number of classes; labels are 0 to classes - 1" },
+  channels = channels, damaged = damaged,
+}, function(opt)
+  local about = { channels = opt.channels, classes = opt.classes, skip_damaged = opt.damaged == "skip" }
+  local handle, left_out = checked("WebDataset reads tar files of STEM.png, .jpg or .jpeg, and STEM.cls",
+    core.dataset_tar(shards_of(opt.path), about))
+  return handle, { left_out = left_out, skips = about.skip_damaged }
 end)
 
 return images
