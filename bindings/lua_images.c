@@ -8,7 +8,7 @@
 #include "../host/data/sheet.h"
 
 /* A table of texts as a list, left on the stack as a userdata; its strings stay in the table. */
-static const char **push_texts(lua_State *L, int arg, int *n)
+const char **gm_push_texts(lua_State *L, int arg, int *n)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
     *n = (int)lua_objlen(L, arg);
@@ -27,7 +27,7 @@ static int dataset_folder(lua_State *L)
     const char       *root = luaL_checkstring(L, 1);
     gm_folder_options o = {.channels = gm_field_whole(L, 2, "channels", 3),
                            .skip_damaged = gm_field_flag(L, 2, "skip_damaged")};
-    if (!lua_isnoneornil(L, 3)) o.classes = push_texts(L, 3, &o.n_classes);
+    if (!lua_isnoneornil(L, 3)) o.classes = gm_push_texts(L, 3, &o.n_classes);
     gm_dataset_box *b = gm_push_dataset(L);
     L_OR_NIL(L, gm_folder_dataset_new(root, &o, &b->dataset));
     lua_createtable(L, (int)b->dataset->classes, 0);
@@ -43,7 +43,7 @@ static int dataset_folder(lua_State *L)
 static int dataset_tar(lua_State *L)
 {
     int            n;
-    const char   **paths = push_texts(L, 1, &n);
+    const char   **paths = gm_push_texts(L, 1, &n);
     gm_tar_options o = {.channels = gm_field_whole(L, 2, "channels", 3),
                         .classes = gm_field_whole(L, 2, "classes", 0),
                         .skip_damaged = gm_field_flag(L, 2, "skip_damaged")};

@@ -105,9 +105,9 @@ gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm
 const char *gm_folder_class(const gm_dataset *d, int64_t k);
 int64_t     gm_folder_left_out(const gm_dataset *d);
 
-/* Tar files whose members are pictures and labels (WebDataset): STEM.png, .jpg or .jpeg, and STEM.cls with the number of
- * the class as text. The stem ends before the first dot of the last part of the name; the members of a sample follow one
- * another. Samples are numbered through the shards in the given order. Other members are left out, gm_tar_others of
+/* Tar files whose members are pictures and labels (WebDataset): STEM.png, .jpg or .jpeg, and STEM.cls with the number
+ * of the class as text. The stem ends before the first dot of the last part of the name; the members of a sample follow
+ * one another. Samples are numbered through the shards in the given order. Other members are left out, gm_tar_others of
  * them. GM_ECORRUPT: a shard is cut off, or a header is wrong. GM_EINVAL: a sample lacks its picture or label. */
 typedef struct gm_tar_options {
     int64_t channels, classes;
@@ -126,6 +126,40 @@ typedef struct gm_array_options {
 gm_status gm_array_dataset_new(const char *x, const char *x_name, const char *y, const char *y_name,
                                const gm_array_options *o, gm_dataset **out);
 
+/* Rows of files of separated values (csv.h): x is numbers of chosen columns, y one column. The numbers of a column are
+ * written, or the places of texts in its list of values. A field is missing if it is empty, NA, N/A, NaN, nan or null;
+ * its column's rule says what then stands there. All rows are read when the dataset is opened. */
+typedef enum gm_missing { GM_MISSING_REFUSE, GM_MISSING_VALUE, GM_MISSING_MEAN, GM_MISSING_DROP } gm_missing;
+typedef struct gm_column {
+    const char        *name;   /* as the header has it; without a header its number from 1 */
+    const char *const *values; /* NULL: numbers */
+    int                n_values;
+    gm_missing         missing; /* MEAN: of the rows that have one; DROP: the row is left out */
+    double             value;
+} gm_column;
+typedef struct gm_table_options {
+    const gm_column *x, *y; /* y NULL: 0 */
+    int              n_x;
+    int64_t          classes; /* y is a label below it; 0: y is real */
+    char             delimiter;
+    bool             header, skip_damaged; /* rows that cannot be read are left out */
+} gm_table_options;
+typedef struct gm_column_report {
+    int64_t present, missing; /* in the rows that were kept */
+    double  least, most, mean;
+} gm_column_report;
+typedef struct gm_table_report {
+    int64_t dropped, refused; /* rows that lack a value, rows that cannot be read */
+    char    first[256];       /* what was wrong with the first that was refused */
+} gm_table_report;
+/* GM_ECORRUPT names file, line and column: a field is no number, none of the values, no class, or missing without a
+ * rule; a row has another number of fields. GM_EINVAL: there is no such column; no row is left. */
+gm_status        gm_csv_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out);
+void             gm_table_report_of(const gm_dataset *d, gm_table_report *out);
+gm_column_report gm_table_column(const gm_dataset *d, int k); /* of x, then y; k counts from 0 */
+bool             gm_is_missing(const char *field);
+bool             gm_field_is_number(const char *field, double *value);
+
 /* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
 /* The same of a dataset of pictures: the part of x that the rule chooses (NULL: all). If damaged pictures may be left
@@ -137,11 +171,12 @@ gm_status gm_damage_new(int64_t length, gm_damage **out);
 void      gm_damage_free(gm_damage *m);                             /* NULL is allowed */
 void      gm_damage_note(gm_damage *m, int64_t i, const char *why); /* a sample counts once, however often it is met */
 int64_t   gm_damage_count(gm_damage *m);
-/* Takes the oldest message that nobody has taken: false: there is none. Of more than 16 that wait, the rest are lost. */
+/* Takes the oldest message that nobody has taken; false: there is none. Of more than 16 that wait the rest are lost. */
 bool gm_damage_take(gm_damage *m, char *text, size_t room);
 
-/* Gives a checksum of the samples of epoch 0, or what stands for one: names and sizes of picture files. If all samples are more than 16 MB, it takes 1024 of them, spread evenly.
- * Equal datasets have equal checksums. GM_ECORRUPT and others: a sample cannot be read. */
+/* Gives a checksum of the samples of epoch 0, or what stands for one: names and sizes of picture files. If all samples
+ * are more than 16 MB, it takes 1024 of them, spread evenly. Equal datasets have equal checksums. GM_ECORRUPT and others:
+ * a sample cannot be read. */
 gm_status gm_dataset_checksum(const gm_dataset *d, uint32_t *sum);
 int64_t   gm_dataset_x_numel(const gm_dataset *d);
 int64_t   gm_dataset_y_numel(const gm_dataset *d); /* 1 for a label */

@@ -90,7 +90,10 @@ describe("ImageFolder", function()
 
   it("takes the classes that are named, in their order, and leaves other files out", scoped(function()
     local dataset = data.ImageFolder { root = root, classes = { "cat", "ant eater", "Dog" } }
-    assert.same({ 0, 2 }, { select(2, dataset:get(1)):item(), select(2, dataset:get(N)):item() })
+    assert.same({ "cat", "ant eater", "Dog" }, dataset:describe().class_names)
+    local first, label_of_first = dataset:get(1)
+    assert.same({ 0, 2 }, { label_of_first:item(), select(2, dataset:get(N)):item() })
+    assert.equal(pictures.value(7, 0, 0, 0), first:get(1, 1, 1))
     assert.error_matches(function() data.ImageFolder { root = root, classes = { "cat", "Dog" } } end,
       "the folder 'ant eater', which is none of the classes")
     assert.error_matches(function() data.ImageFolder { root = root, classes = { "cat", "../Dog" } } end,

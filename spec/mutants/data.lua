@@ -40,7 +40,7 @@ return {
     find = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, epoch);]],
     replace = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, 0);]],
     breaks = "a sample has the same part in every epoch",
-    test = "spec/data/folder_spec.lua -n 1",
+    test = "spec/data/pictures_spec.lua -f RandomResizedCrop",
   },
   {
     name = "1446-skip-same-label", file = "host/data/dataset.c",
@@ -90,5 +90,26 @@ return {
     replace = [[if (true) memcpy]],
     breaks = "real targets of a batch in f32 are bits of f64",
     test = "spec/data/archives_spec.lua -n 1 -f Arrays",
+  },
+  {
+    name = "1453-csv-open-quote", file = "host/data/csv.c",
+    find = [[if (byte == NO_BYTE) return wrong(c, begun, "a quote is opened here and never closed");]],
+    replace = [[if (byte == NO_BYTE) return GM_OK;]],
+    breaks = "a quote that is never closed swallows the rest of a file",
+    test = "spec/data/csv_spec.lua",
+  },
+  {
+    name = "1454-csv-mean", file = "host/data/table_dataset.c",
+    find = [[c->report.mean = c->report.present ? c->sum / (double)c->report.present : 0;]],
+    replace = [[c->report.mean = c->report.present ? c->sum / (double)d->base.length : 0;]],
+    breaks = "the mean of a column counts rows that have no value",
+    test = "spec/data/csv_spec.lua -f missing",
+  },
+  {
+    name = "1455-csv-line", file = "host/data/csv.c",
+    find = [[c->row_line = c->line;]],
+    replace = [[c->row_line++;]],
+    breaks = "behind a field of several lines rows are named by wrong lines",
+    test = "spec/data/csv_spec.lua -f quotes",
   },
 }

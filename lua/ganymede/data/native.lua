@@ -23,7 +23,7 @@ function Dataset:length() return core.dataset_describe(self.handle).length end
 function Dataset:describe()
   local about = core.dataset_describe(self.handle)
   about.name, about.class_names, about.normalization = self.name, self.class_names, self.normalization
-  about.left_out = self.left_out
+  about.left_out, about.columns = self.left_out, self.columns
   if self.skips then about.damaged = core.dataset_damage_count(self.handle) end
   return about
 end
