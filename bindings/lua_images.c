@@ -21,7 +21,8 @@ const char **gm_push_texts(lua_State *L, int arg, int *n)
     return list;
 }
 
-/* dataset_folder(root, { channels, skip_damaged }, list of classes = nil) -> dataset, its classes, files left out */
+/* dataset_folder(root, { channels, skip_damaged }, list of classes = nil) -> dataset, its classes, files left out,
+ * pictures of each class */
 static int dataset_folder(lua_State *L)
 {
     const char       *root = luaL_checkstring(L, 1);
@@ -36,7 +37,12 @@ static int dataset_folder(lua_State *L)
         lua_rawseti(L, -2, (int)k + 1);
     }
     lua_pushnumber(L, (lua_Number)gm_folder_left_out(b->dataset));
-    return 3;
+    lua_createtable(L, (int)b->dataset->classes, 0);
+    for (int64_t k = 0; k < b->dataset->classes; k++) {
+        lua_pushnumber(L, (lua_Number)gm_folder_count(b->dataset, k));
+        lua_rawseti(L, -2, (int)k + 1);
+    }
+    return 4;
 }
 
 /* dataset_tar(list of paths, { channels, classes, skip_damaged }) -> dataset, members left out */

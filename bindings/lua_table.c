@@ -37,7 +37,7 @@ static gm_column read_column(lua_State *L)
     return c; /* what was pushed stays on the stack until the call ends */
 }
 
-/* dataset_csv(paths, delimiter, list of columns of x, column of y or nil, { classes, header, skip_damaged }) -> dataset,
+/* dataset_csv(paths, delimiter, columns of x, column of y or nil, { classes, header, skip_damaged }) -> dataset,
  * { dropped, refused, first, columns = { { present, missing, least, most, mean } } } */
 static int dataset_csv(lua_State *L)
 {

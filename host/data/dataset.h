@@ -101,8 +101,9 @@ typedef struct gm_folder_options {
 } gm_folder_options;
 /* GM_EIO: root cannot be read. GM_EINVAL: a class has no pictures; root has a folder that is none of the classes. */
 gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm_dataset **out);
-/* The name of a class, and the number of files that were left out because of how their names end. */
+/* The name of a class, its pictures, and the number of files that were left out because of how their names end. */
 const char *gm_folder_class(const gm_dataset *d, int64_t k);
+int64_t     gm_folder_count(const gm_dataset *d, int64_t k); /* pictures of class k */
 int64_t     gm_folder_left_out(const gm_dataset *d);
 
 /* Tar files whose members are pictures and labels (WebDataset): STEM.png, .jpg or .jpeg, and STEM.cls with the number
@@ -175,8 +176,8 @@ int64_t   gm_damage_count(gm_damage *m);
 bool gm_damage_take(gm_damage *m, char *text, size_t room);
 
 /* Gives a checksum of the samples of epoch 0, or what stands for one: names and sizes of picture files. If all samples
- * are more than 16 MB, it takes 1024 of them, spread evenly. Equal datasets have equal checksums. GM_ECORRUPT and others:
- * a sample cannot be read. */
+ * are more than 16 MB, it takes 1024 of them, spread evenly. Equal datasets have equal checksums. GM_ECORRUPT and
+ * others: a sample cannot be read. */
 gm_status gm_dataset_checksum(const gm_dataset *d, uint32_t *sum);
 int64_t   gm_dataset_x_numel(const gm_dataset *d);
 int64_t   gm_dataset_y_numel(const gm_dataset *d); /* 1 for a label */

@@ -180,6 +180,12 @@ const char *gm_folder_class(const gm_dataset *d, int64_t k)
     return gm_names_get(&((const folder_dataset *)d)->classes, k);
 }
 
+int64_t gm_folder_count(const gm_dataset *base, int64_t k)
+{
+    const folder_dataset *d = (const folder_dataset *)base;
+    return d->ends[k] - (k ? d->ends[k - 1] : 0);
+}
+
 int64_t gm_folder_left_out(const gm_dataset *d) { return ((const folder_dataset *)d)->left_out; }
 
 gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm_dataset **out)

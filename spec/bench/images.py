@@ -1,4 +1,4 @@
-"""Pictures a second of one core: JPEG files decoded and augmented by torchvision and Pillow, beside spec/bench/images.lua.
+"""Pictures a second of one core: JPEG files decoded and augmented by torchvision and Pillow; beside images.lua.
 
     python3 spec/bench/images.py make FOLDER [N]     writes N JPEG files (500 x 375, quality 90) into FOLDER/a
     python3 spec/bench/images.py FOLDER              prints the pictures a second of each list of transforms
@@ -30,7 +30,9 @@ def lists():
     end = [t.ToTensor(), t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
     return {
         "train": t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip()] + end),
-        "jitter": t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ColorJitter(0.4, 0.4, 0.4, 0.1)] + end),
+        "jitter": t.Compose(
+            [t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ColorJitter(0.4, 0.4, 0.4, 0.1)] + end
+        ),
         "test": t.Compose([t.Resize(256), t.CenterCrop(224)] + end),
     }
 

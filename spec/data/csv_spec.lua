@@ -54,7 +54,8 @@ describe("CSV", function()
     local values = { "x,\ny", 'say "hi"', "" }
     local x = { { name = "a", values = values }, "b" }
     assert.same({ { 0, 1 }, { 1, 2 }, { 2, 3 } }, (rows { path = write(text), x = x }))
-    refused(text .. "z,4\n", { x = { { name = "a", values = values } } }, "line 6, column 'a': 'z' is none of its values")
+    x = { { name = "a", values = values } }
+    refused(text .. "z,4\n", { x = x }, "line 6, column 'a': 'z' is none of its values")
   end)
 
   it("has real targets and no header where asked", function()

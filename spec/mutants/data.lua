@@ -112,4 +112,32 @@ return {
     breaks = "behind a field of several lines rows are named by wrong lines",
     test = "spec/data/csv_spec.lua -f quotes",
   },
+  {
+    name = "1456-sheet-place", file = "host/data/sheet.c",
+    find = [[GAP + (s->size - h) / 2,]],
+    replace = [[GAP,]],
+    breaks = "pictures stand at the top of their places on a sheet",
+    test = "spec/cli/data_spec.lua -f draws",
+  },
+  {
+    name = "1457-check-reads-pictures", file = "host/data/dataset.c",
+    find = [[if (d->checksum) return d->checksum(d, sum);]],
+    replace = "",
+    breaks = "ranks read pictures before training to see that they have the same",
+    test = "spec/data/folder_spec.lua -n 1 -f 'names and sizes'",
+  },
+  {
+    name = "1458-saturation", file = "host/image/colour.c",
+    find = [[(1 - by) + 0.5f;]],
+    replace = [[(1 - by);]],
+    breaks = "saturation rounds down",
+    test = "spec/data/pictures_spec.lua -f formulas",
+  },
+  {
+    name = "1459-status-of-first", file = "lua/ganymede/cli/data.lua",
+    find = [[first = first or err]],
+    replace = [[first = nil]],
+    breaks = "`ganymede data` ends well though a file could not be read",
+    test = "spec/cli/data_spec.lua -f 'goes on'",
+  },
 }

@@ -32,9 +32,10 @@ images.ImageFolder = native.define("ImageFolder", {
     end
   end
   local about = { channels = opt.channels, skip_damaged = opt.damaged == "skip" }
-  local handle, names, left_out = checked("ImageFolder reads root/CLASS/NAME.png, .jpg or .jpeg",
+  local handle, names, left_out, counts = checked("ImageFolder reads root/CLASS/NAME.png, .jpg or .jpeg",
     core.dataset_folder(opt.root, about, opt.classes))
-  return handle, { class_names = names, left_out = left_out, skips = about.skip_damaged }
+  return handle, { class_names = names, class_counts = counts, left_out = left_out,
+                   skips = about.skip_damaged }
 end)
 
 -- The shards that `path` means: a file, a list of files, or the *.tar of a folder in order of their names.

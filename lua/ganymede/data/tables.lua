@@ -69,8 +69,8 @@ tables.CSV = native.define("CSV", {
   header = { type = "boolean", default = true, doc = "whether the first line names the columns" },
   delimiter = { type = "string", default = ",", doc = "the byte between two fields" },
   damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop",
-    doc = "what a row does that cannot be read; stop: it is an error that names the line; skip: it is left out, and how "
-      .. "many there are is said" },
+    doc = "what a row does that cannot be read; stop: it is an error that names the line; skip: it is left out, and "
+      .. "how many there are is said" },
 }, function(opt)
   local x, y = columns_of(opt)
   local about = { classes = opt.classes or y and y.values and #y.values, header = opt.header,
