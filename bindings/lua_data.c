@@ -198,7 +198,7 @@ static int dataset_get(lua_State *L)
     gm_rank    *r = gm_lua_rank(L);
     gm_dataset *d = gm_check_dataset(L, 1);
     int64_t     i = gm_check_integer(L, 2), epoch = lua_isnoneornil(L, 3) ? 0 : gm_check_integer(L, 3);
-    if (d->image) return gm_push_image_sample(L, d, i);
+    if (d->image) return gm_push_image_sample(L, d, epoch, i);
     gm_handle *hx = gm_push_handle(L), *hy = gm_push_handle(L);
     gm_value  *v;
     L_TRY(L, gm_value_new(r, "data", d->x_dtype, d->x_ndim, d->x_shape, &v));

@@ -18,7 +18,8 @@ int             gm_open_batches(lua_State *L);                /* lua_batches.c; 
 int             gm_open_images(lua_State *L);                 /* lua_images.c; likewise */
 int             gm_open_table(lua_State *L);                  /* lua_table.c; likewise */
 const char    **gm_push_texts(lua_State *L, int arg, int *n); /* a list of texts as a userdata; the list owns them */
-int             gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t i); /* dataset_get of pictures: x, y */
+int             gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t epoch,
+                                     int64_t i); /* dataset_get of pictures: x, y */
 
 /* Fields of the table `arg`. */
 int64_t gm_field_whole(lua_State *L, int arg, const char *name, int64_t otherwise);

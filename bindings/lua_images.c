@@ -70,6 +70,31 @@ static int dataset_arrays(lua_State *L)
     return 1;
 }
 
+/* dataset_mix(list of datasets, list of weights, length, seed) -> dataset, list of the samples of each */
+static int dataset_mix(lua_State *L)
+{
+    int          n = (int)(luaL_checktype(L, 1, LUA_TTABLE), lua_objlen(L, 1));
+    gm_dataset **parts = lua_newuserdata(L, ((size_t)n + 1) * sizeof *parts);
+    double      *weights = lua_newuserdata(L, ((size_t)n + 1) * sizeof *weights);
+    gm_check_argument(L, n >= 1, 1, "at least one dataset is needed");
+    for (int k = 0; k < n; k++) {
+        lua_rawgeti(L, 1, k + 1);
+        parts[k] = gm_check_dataset(L, lua_gettop(L));
+        lua_rawgeti(L, 2, k + 1);
+        weights[k] = luaL_checknumber(L, -1);
+        lua_pop(L, 2);
+    }
+    gm_dataset_box *b = gm_push_dataset(L);
+    L_OR_NIL(L, gm_mix_dataset_new(parts, weights, n, gm_check_integer(L, 3), (uint64_t)gm_check_integer(L, 4),
+                                   &b->dataset));
+    lua_createtable(L, n, 0);
+    for (int k = 0; k < n; k++) {
+        lua_pushnumber(L, (lua_Number)gm_mix_count(b->dataset, k));
+        lua_rawseti(L, -2, k + 1);
+    }
+    return 2;
+}
+
 /* dataset_damage_count(d) -> number of samples that were found damaged and left out */
 static int dataset_damage_count(lua_State *L)
 {
@@ -110,12 +135,12 @@ static gm_status fill(lua_State *L, gm_handle *h, gm_dtype dtype, int ndim, cons
     return st;
 }
 
-int gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t i)
+int gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t epoch, int64_t i)
 {
     gm_handle *hx = gm_push_handle(L), *hy = gm_push_handle(L);
     gm_image   im = {0};
     int64_t    y[GM_MAX_DIMS];
-    gm_status  st = gm_dataset_y_numel(d) <= GM_MAX_DIMS ? gm_dataset_image(d, i, NULL, &im, y)
+    gm_status  st = gm_dataset_y_numel(d) <= GM_MAX_DIMS ? gm_dataset_image(d, (uint64_t)epoch, i, NULL, &im, y)
                                                          : GM_FAIL(GM_EINVAL, "too many targets");
     if (st == GM_OK) st = fill(L, hx, GM_U8, 3, (int64_t[]){im.channels, im.height, im.width}, im.pixels);
     if (st == GM_OK) st = fill(L, hy, GM_I64, d->y_ndim, d->y_shape, y);
@@ -175,6 +200,7 @@ int gm_open_images(lua_State *L)
         GM_FUNCTION("dataset_tar", dataset_tar, "paths table, about table"),
         GM_FUNCTION("dataset_arrays", dataset_arrays,
                     "x string, x_name string?, y string?, y_name string?, about table"),
+        GM_FUNCTION("dataset_mix", dataset_mix, "datasets table, weights table, length integer, seed integer"),
         GM_FUNCTION("dataset_damage", dataset_damage, "dataset object"),
         GM_FUNCTION("dataset_damage_count", dataset_damage_count, "dataset object"),
         GM_FUNCTION("image_header", image_header, "path string"),

@@ -29,13 +29,14 @@ gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *
 
 #define DAMAGED_MOST 100 /* in a row */
 
-gm_status gm_dataset_image(const gm_dataset *d, int64_t i, const gm_window_rule *rule, gm_image *x, int64_t *y)
+gm_status gm_dataset_image(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                           int64_t *y)
 {
     int64_t most = d->length < DAMAGED_MOST ? d->length : DAMAGED_MOST;
     GM_TRY(check_number(d, i));
     for (int64_t k = 0; k < most; k++) {
         int64_t   at = (i + k) % d->length;
-        gm_status st = d->image(d, at, rule, x, y);
+        gm_status st = d->image(d, epoch, at, rule, x, y);
         if (st != GM_ECORRUPT || !d->damage) return st;
         gm_damage_note(d->damage, at, gm_last_error());
     }

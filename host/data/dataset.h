@@ -25,7 +25,8 @@ struct gm_dataset {
     int64_t  classes; /* the number of classes, or the size of the vocabulary; y is below it */
     bool     y_real;  /* y holds doubles; batches have them in the dtype of x */
     gm_status (*sample)(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
-    gm_status (*image)(const gm_dataset *d, int64_t i, const gm_window_rule *rule, gm_image *x, int64_t *y);
+    gm_status (*image)(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                       int64_t *y);
     gm_status (*checksum)(const gm_dataset *d, uint32_t *sum); /* NULL: that of samples, which are read */
     gm_damage *damage;           /* of pictures that may be left out; NULL: a damaged one is an error */
     void (*free)(gm_dataset *d); /* frees what this kind of dataset holds, and d itself */
@@ -161,12 +162,20 @@ gm_column_report gm_table_column(const gm_dataset *d, int k); /* of x, then y; k
 bool             gm_is_missing(const char *field);
 bool             gm_field_is_number(const char *field, double *value);
 
+/* Samples of n datasets of equal shapes and dtypes, `length` of them in an epoch, shared out by weights (above 0). Each
+ * part is walked through in a random order, from where the epoch before has stopped, so that no sample comes again
+ * before all have come. GM_ESHAPE: samples differ. */
+gm_status gm_mix_dataset_new(gm_dataset *const *parts, const double *weights, int n, int64_t length, uint64_t seed,
+                             gm_dataset **out);
+int64_t   gm_mix_count(const gm_dataset *d, int k); /* samples of part k in an epoch */
+
 /* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
 /* The same of a dataset of pictures: the part of x that the rule chooses (NULL: all). If damaged pictures may be left
  * out, the next undamaged one behind it stands for a damaged one, the first behind the last; GM_ECORRUPT: 100 in a row
  * are damaged. Which one it is depends on the files alone. */
-gm_status gm_dataset_image(const gm_dataset *d, int64_t i, const gm_window_rule *rule, gm_image *x, int64_t *y);
+gm_status gm_dataset_image(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                           int64_t *y);
 /* damage.c: what was left out. It may be asked while threads read. */
 gm_status gm_damage_new(int64_t length, gm_damage **out);
 void      gm_damage_free(gm_damage *m);                             /* NULL is allowed */

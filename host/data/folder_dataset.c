@@ -133,8 +133,10 @@ static int64_t label_of(const folder_dataset *d, int64_t i)
     return low;
 }
 
-static gm_status folder_image(const gm_dataset *base, int64_t i, const gm_window_rule *rule, gm_image *x, int64_t *y)
+static gm_status folder_image(const gm_dataset *base, uint64_t epoch, int64_t i, const gm_window_rule *rule,
+                              gm_image *x, int64_t *y)
 {
+    (void)epoch;
     const folder_dataset *d = (const folder_dataset *)base;
     char                  path[2 * PATH_MAX], name[2 * PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/%s", d->root, gm_names_get(&d->paths, i));

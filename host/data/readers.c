@@ -70,7 +70,7 @@ static gm_status read_row(reader *me, uint64_t epoch, const gm_wanted *w, char *
     x += (size_t)w->row * r->x_bytes;
     if (r->d->image) {
         gm_window_rule rule = gm_transform_chain_begin(me->chain, epoch, w->sample);
-        GM_TRY(gm_dataset_image(r->d, w->sample, &rule, &me->image, me->y));
+        GM_TRY(gm_dataset_image(r->d, epoch, w->sample, &rule, &me->image, me->y));
         GM_TRY(gm_transform_chain_image(me->chain, &me->image, x));
     } else {
         GM_TRY(gm_dataset_read(r->d, epoch, w->sample, me->raw, me->y));

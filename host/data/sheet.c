@@ -33,7 +33,7 @@ static void to_bytes(const double *v, int64_t n, uint8_t *out)
 static gm_status read_one(sheet *s, int64_t i)
 {
     const gm_dataset *d = s->d;
-    if (d->image) return gm_dataset_image(d, i, NULL, &s->one, s->y);
+    if (d->image) return gm_dataset_image(d, 0, i, NULL, &s->one, s->y);
     GM_TRY(gm_image_shape(&s->one, d->x_shape[0], d->x_shape[1], d->x_shape[2]));
     GM_TRY(gm_dataset_read(d, 0, i, s->raw, s->y));
     if (d->x_dtype == GM_U8) memcpy(s->one.pixels, s->raw, (size_t)gm_dataset_x_numel(d));

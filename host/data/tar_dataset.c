@@ -231,8 +231,10 @@ static gm_status read_label(const tar_dataset *d, int64_t i, int64_t *y)
     return GM_OK;
 }
 
-static gm_status tar_image(const gm_dataset *base, int64_t i, const gm_window_rule *rule, gm_image *x, int64_t *y)
+static gm_status tar_image(const gm_dataset *base, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                           int64_t *y)
 {
+    (void)epoch;
     const tar_dataset *d = (const tar_dataset *)base;
     const entry       *e = &d->list[i];
     const gm_bytes    *f = &d->shards[e->shard];

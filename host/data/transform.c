@@ -25,20 +25,22 @@ typedef struct state {
 } state;
 
 struct gm_transform_chain {
-    gm_dtype     raw, out;
-    int          ndim, n;
-    int64_t      shape[GM_MAX_DIMS]; /* coming out */
-    int64_t      coming[3];          /* coming in, of pictures */
-    int64_t      numel, incoming;    /* coming out, coming in */
-    void        *scratch[2];
-    size_t       room[2];
-    int          turn; /* the scratch that the next step writes */
-    step         steps[GM_TRANSFORMS_MAX + 1];
-    gm_resampler resampler;
-    uint64_t     epoch; /* of the sample on its way */
-    int64_t      sample;
-    bool         chosen; /* the first step has chosen its window, and only `part` of the picture was decoded */
-    gm_window    window, part;
+    gm_dtype         raw, out;
+    int              ndim, n;
+    int64_t          shape[GM_MAX_DIMS]; /* coming out */
+    int64_t          coming[3];          /* coming in, of pictures */
+    int64_t          numel, incoming;    /* coming out, coming in */
+    void            *scratch[2];
+    size_t           room[2];
+    int              turn; /* the scratch that the next step writes */
+    step             steps[GM_TRANSFORMS_MAX + 1];
+    gm_resampler     resampler;
+    uint64_t         epoch; /* of the sample on its way */
+    int64_t          sample;
+    bool             chosen; /* the first step has chosen its window, and only `part` of the picture was decoded */
+    bool             joined; /* the first step resizes and the second crops: of the result, only these spans are made */
+    gm_resample_span down, across;
+    gm_window        window, part;
 };
 
 static int64_t product(int n, const int64_t *shape)
@@ -317,6 +319,16 @@ static void jitter(const step *s, gm_philox factors, uint32_t order, state *now)
     }
 }
 
+/* The part of the resized picture that the crop behind it keeps, from the part that was decoded for it. */
+static gm_status resize_part(gm_transform_chain *p, state *now)
+{
+    void *next = NULL;
+    GM_TRY(make_room(p, now->dtype, now->channels * p->down.n * p->across.n, &next));
+    GM_TRY(gm_resample_part(&p->resampler, now->data, now->channels, &p->down, &p->across, next));
+    becomes(now, next, p->down.n, p->across.n);
+    return GM_OK;
+}
+
 static gm_status run_step(gm_transform_chain *p, int i, state *now)
 {
     const step *s = &p->steps[i];
@@ -325,6 +337,7 @@ static gm_status run_step(gm_transform_chain *p, int i, state *now)
     switch (s->t.kind) {
     case GM_NORMALIZE: return to_numbers(p, s, now);
     case GM_RESIZE:
+        if (i == 0 && p->joined) return resize_part(p, now);
         gm_resized(&s->t, now->height, now->width, &height, &width);
         return height == now->height && width == now->width ? GM_OK : resize(p, now, height, width);
     case GM_RANDOM_CROP:
@@ -361,18 +374,36 @@ gm_status gm_transform_chain_run(gm_transform_chain *p, void *raw, uint64_t epoc
         memcpy(out, raw, (size_t)p->numel * sizeof(int64_t));
         return GM_OK;
     }
-    p->epoch = epoch, p->sample = sample, p->chosen = false;
+    p->epoch = epoch, p->sample = sample, p->chosen = p->joined = false;
     return run(p, (state){raw, p->raw, p->coming[0], p->coming[1], p->coming[2], p->incoming}, out);
 }
 
 /* ---- pictures ---- */
+
+/* Resize with a crop of the middle behind it: what the crop is made of becomes the part, unless zeros surround it. */
+static gm_status join(gm_transform_chain *p, int64_t height, int64_t width, gm_window *part)
+{
+    int64_t   h, w;
+    gm_window o;
+    gm_resized(&p->steps[0].t, height, width, &h, &w);
+    GM_TRY(gm_window_of(&p->steps[1].t, 0, 0, 0, h, w, &o));
+    if (o.top < 0 || o.left < 0) return GM_OK;
+    p->down = (gm_resample_span){.in = height, .out = h, .from = o.top, .n = o.height};
+    p->across = (gm_resample_span){.in = width, .out = w, .from = o.left, .n = o.width};
+    gm_resample_needs(&p->down);
+    gm_resample_needs(&p->across);
+    *part = (gm_window){p->down.first, p->across.first, p->down.held, p->across.held};
+    p->joined = true;
+    return GM_OK;
+}
 
 /* The window of the first crop, and what of it lies inside of the picture. */
 static gm_status choose(void *context, int64_t height, int64_t width, gm_window *part)
 {
     gm_transform_chain *p = context;
     const step         *s = &p->steps[0];
-    p->chosen = false;
+    p->chosen = p->joined = false;
+    if (s->t.kind == GM_RESIZE && p->n > 1 && s[1].t.kind == GM_CENTER_CROP) return join(p, height, width, part);
     if (!is_crop(&s->t)) return GM_OK;
     GM_TRY(gm_window_of(&s->t, s->key, p->epoch, p->sample, height, width, &p->window));
     gm_window in = p->window;
@@ -388,7 +419,7 @@ static gm_status choose(void *context, int64_t height, int64_t width, gm_window 
 
 gm_window_rule gm_transform_chain_begin(gm_transform_chain *p, uint64_t epoch, int64_t sample)
 {
-    p->epoch = epoch, p->sample = sample, p->chosen = false;
+    p->epoch = epoch, p->sample = sample, p->chosen = p->joined = false;
     return (gm_window_rule){choose, p};
 }
 

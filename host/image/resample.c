@@ -32,25 +32,48 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
-static gm_status plan_axis(gm_resample_axis *a, int64_t in, int64_t out)
+/* The values that result i is made of, from *first to before *last. */
+static void reach(int64_t in, int64_t out, int64_t i, double *c, double *f, int64_t *first, int64_t *last)
 {
-    if (a->in == in && a->out == out) return GM_OK;
-    double  scale = (double)in / (double)out, f = scale < 1 ? 1 : scale;
+    double scale = (double)in / (double)out;
+    *f = scale < 1 ? 1 : scale;
+    *c = ((double)i + 0.5) * scale;
+    *first = (int64_t)(*c - *f + 0.5), *last = (int64_t)(*c + *f + 0.5);
+    if (*first < 0) *first = 0;
+    if (*last > in) *last = in;
+}
+
+void gm_resample_needs(gm_resample_span *s)
+{
+    double  c, f;
+    int64_t last, unused;
+    reach(s->in, s->out, s->from, &c, &f, &s->first, &unused);
+    reach(s->in, s->out, s->from + s->n - 1, &c, &f, &unused, &last);
+    s->held = last - s->first;
+}
+
+static gm_status plan_axis(gm_resample_axis *a, const gm_resample_span *s)
+{
+    const int64_t key[5] = {s->in, s->out, s->from, s->n, s->first};
+    double        c, f;
+    int64_t       first, last;
+    a->in = s->held;
+    if (!memcmp(key, a->key, sizeof key)) return GM_OK;
+    memset(a->key, 0, sizeof a->key); /* until all is there */
+    reach(s->in, s->out, 0, &c, &f, &first, &last);
     int64_t taps = (int64_t)ceil(f) * 2 + 1;
-    a->in = 0; /* until all is there */
-    GM_TRY(axis_room(a, out, taps));
-    for (int64_t i = 0; i < out; i++) {
-        double  c = ((double)i + 0.5) * scale, sum = 0;
-        int64_t first = (int64_t)(c - f + 0.5), last = (int64_t)(c + f + 0.5);
-        if (first < 0) first = 0;
-        if (last > in) last = in;
+    GM_TRY(axis_room(a, s->n, taps));
+    for (int64_t i = 0; i < s->n; i++) {
+        double sum = 0;
+        reach(s->in, s->out, s->from + i, &c, &f, &first, &last);
         for (int64_t k = first; k < last; k++) sum += triangle(((double)k - c + 0.5) / f);
         int32_t *w = a->weights + i * taps;
         for (int64_t k = first; k < last; k++)
             *w++ = (int32_t)(0.5 + triangle(((double)k - c + 0.5) / f) / sum * (1 << BITS));
-        a->first[i] = first, a->count[i] = last - first;
+        a->first[i] = first - s->first, a->count[i] = last - first;
     }
-    a->in = in, a->out = out, a->taps = taps;
+    a->out = s->n, a->taps = taps;
+    memcpy(a->key, key, sizeof key);
     return GM_OK;
 }
 
@@ -177,21 +200,30 @@ static void all_across(gm_resampler *r, const uint8_t *from, int64_t rows, uint8
     loop(&r->x, from, rows, to);
 }
 
+gm_status gm_resample_part(gm_resampler *r, const uint8_t *from, int64_t channels, const gm_resample_span *y,
+                           const gm_resample_span *x, uint8_t *to)
+{
+    bool    wide = x->in != x->out || x->n != x->held, high = y->in != y->out || y->n != y->held;
+    bool    rows_first = x->out > x->in && y->out < y->in;
+    int64_t between = rows_first ? y->n * x->held : y->held * x->n;
+    GM_TRY(plan_axis(&r->x, x));
+    GM_TRY(plan_axis(&r->y, y));
+    GM_TRY(make_room(r, (size_t)(channels * between), (size_t)(x->n > x->held ? x->n : x->held)));
+    if (!wide && !high) memcpy(to, from, (size_t)(channels * y->n * x->n));
+    else if (rows_first) {
+        all_down(r, from, channels, x->held, r->between);
+        all_across(r, r->between, channels * y->n, to);
+    } else {
+        if (wide) all_across(r, from, channels * y->held, high ? r->between : to);
+        if (high) all_down(r, wide ? r->between : from, channels, x->n, to);
+    }
+    return GM_OK;
+}
+
 gm_status gm_resample(gm_resampler *r, const uint8_t *from, int64_t channels, int64_t height, int64_t width,
                       uint8_t *to, int64_t to_height, int64_t to_width)
 {
-    bool    wide = width != to_width, high = height != to_height, rows_first = to_width > width && to_height < height;
-    int64_t between = rows_first ? to_height * width : height * to_width;
-    GM_TRY(plan_axis(&r->x, width, to_width));
-    GM_TRY(plan_axis(&r->y, height, to_height));
-    GM_TRY(make_room(r, (size_t)(channels * between), (size_t)(to_width > width ? to_width : width)));
-    if (!wide && !high) memcpy(to, from, (size_t)(channels * height * width));
-    else if (rows_first) {
-        all_down(r, from, channels, width, r->between);
-        all_across(r, r->between, channels * to_height, to);
-    } else {
-        if (wide) all_across(r, from, channels * height, high ? r->between : to);
-        if (high) all_down(r, wide ? r->between : from, channels, to_width, to);
-    }
-    return GM_OK;
+    const gm_resample_span y = {height, to_height, 0, to_height, 0, height},
+                           x = {width, to_width, 0, to_width, 0, width};
+    return gm_resample_part(r, from, channels, &y, &x, to);
 }

@@ -14,7 +14,8 @@
 #include "../../kernels/status.h"
 
 typedef struct gm_resample_axis {
-    int64_t  in, out, taps; /* what the weights are for; most values that one is made of */
+    int64_t  key[5];        /* what the weights are for */
+    int64_t  in, out, taps; /* values, results; most values that one is made of */
     size_t   room;
     int64_t *first, *count; /* [out] */
     int32_t *weights;       /* [out][taps] */
@@ -31,6 +32,19 @@ typedef struct gm_resampler {
 /* (channels, height, width) -> (channels, to_height, to_width). GM_ENOMEM. */
 gm_status gm_resample(gm_resampler *r, const uint8_t *from, int64_t channels, int64_t height, int64_t width,
                       uint8_t *to, int64_t to_height, int64_t to_width);
+
+/* One axis of a result of which a part is wanted: of `in` values that become `out`, those from `first` on are there,
+ * `held` of them; results from `from` on are wanted, n of them. */
+typedef struct gm_resample_span {
+    int64_t in, out, from, n, first, held;
+} gm_resample_span;
+
+/* Sets first and held to what the wanted results are made of. */
+void gm_resample_needs(gm_resample_span *s);
+/* The part (channels, y->n, x->n) of the result, from the part (channels, y->held, x->held): the same bytes as those of
+ * the whole. GM_ENOMEM. */
+gm_status gm_resample_part(gm_resampler *r, const uint8_t *from, int64_t channels, const gm_resample_span *y,
+                           const gm_resample_span *x, uint8_t *to);
 void      gm_resampler_free(gm_resampler *r); /* a zeroed one is allowed */
 
 #endif

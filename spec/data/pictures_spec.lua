@@ -204,6 +204,35 @@ describe("Resize", function()
   end)
 end)
 
+describe("Resize with CenterCrop behind it", function()
+  -- Only what the crop needs is decoded and resized: it must be the same as the crop of the whole.
+  it("is the middle of the resized picture", function()
+    for _, row in ipairs { { "large.jpg", 40, 31, 20 }, { "rgb.png", 30, 30, 17 }, { "wide420.jpg", 61, 40, 61 },
+                           { "rgb.png", 37, 20, 20 }, { "large.jpg", { 60, 130 }, 60, 100 } } do
+      local dataset = alone(row[1])
+      local whole = dataset:get(1)
+      local h, w = whole:shape()[2], whole:shape()[3]
+      local to = row[2]
+      if type(to) == "number" then
+        to = h < w and { to, math.floor(to * w / h) } or { math.floor(to * h / w), to }
+      end
+      local full = transformed(dataset, { { type = "Resize", size = to } })
+      local part = transformed(dataset, { { type = "Resize", size = row[2] },
+        { type = "CenterCrop", size = { row[3], row[4] } } })
+      local function half(n) -- to even
+        local low = math.floor(n / 2)
+        return n % 2 == 0 and low or low % 2 == 0 and low or low + 1
+      end
+      local top, left = half(to[1] - row[3]), half(to[2] - row[4])
+      for c = 1, 3 do
+        for y = 1, row[3] do
+          for x = 1, row[4] do assert.equal(full[c][top + y][left + x], part[c][y][x]) end
+        end
+      end
+    end
+  end)
+end)
+
 describe("CenterCrop", function()
   it("takes the middle, and surrounds what is smaller by zeros", function()
     pictures.make_folder(folder .. "/middle/a")

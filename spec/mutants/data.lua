@@ -127,11 +127,11 @@ return {
     test = "spec/data/folder_spec.lua -n 1 -f 'names and sizes'",
   },
   {
-    name = "1458-saturation", file = "host/image/colour.c",
-    find = [[(1 - by) + 0.5f;]],
-    replace = [[(1 - by);]],
-    breaks = "saturation rounds down",
-    test = "spec/data/pictures_spec.lua -f formulas",
+    name = "1458-mix-walks-on", file = "host/data/mix_dataset.c",
+    find = [[at = epoch * (uint64_t)d->count[k] + (uint64_t)i;]],
+    replace = [[at = (uint64_t)i;]],
+    breaks = "a mix begins each dataset anew in every epoch, and never comes to its rest",
+    test = "spec/data/mix_spec.lua -n 1",
   },
   {
     name = "1459-status-of-first", file = "lua/ganymede/cli/data.lua",

@@ -40,6 +40,9 @@ end
 
 -- Says which samples were found damaged and left out since the last time; what is read ahead counts already.
 local function tell_damage(dataset)
+  for _, part in ipairs(dataset.parts or {}) do
+    if part.skips then tell_damage(part) end
+  end
   local count, new = core.dataset_damage(dataset.handle)
   for _, text in ipairs(new) do log.warn("%s: left out: %s", dataset.name, text) end
   if #new > 0 then log.warn("%s: %d damaged samples were left out so far", dataset.name, count) end

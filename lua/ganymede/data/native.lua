@@ -18,13 +18,20 @@ Dataset.__index = Dataset
 --- Returns the number of samples.
 function Dataset:length() return core.dataset_describe(self.handle).length end
 
+-- How many samples were found damaged and left out, those of the parts of a mix included.
+local function damaged_in(dataset)
+  local n = core.dataset_damage_count(dataset.handle)
+  for _, part in ipairs(dataset.parts or {}) do n = n + damaged_in(part) end
+  return n
+end
+
 --- Returns { name, length, classes, x_dtype, x_shape, y_shape, ... }, which describe raw samples. A size that differs
 -- from sample to sample is -1.
 function Dataset:describe()
   local about = core.dataset_describe(self.handle)
   about.name, about.class_names, about.normalization = self.name, self.class_names, self.normalization
-  about.left_out, about.columns = self.left_out, self.columns
-  if self.skips then about.damaged = core.dataset_damage_count(self.handle) end
+  about.left_out, about.columns, about.counts = self.left_out, self.columns, self.counts
+  if self.skips then about.damaged = damaged_in(self) end
   return about
 end
 
