@@ -16,7 +16,7 @@ return {
   },
   {
     name = "1442-resize-order", file = "host/image/resample.c",
-    find = [[rows_first = to_width > width && to_height < height;]],
+    find = [[rows_first = x->out > x->in && y->out < y->in;]],
     replace = [[rows_first = false;]],
     breaks = "a picture that grows in width and shrinks in height is not Pillow's",
     test = "spec/data/pictures_spec.lua -f Pillow",
