@@ -38,7 +38,7 @@ return {
   {
     name = "1445-epoch-of-crop", file = "host/data/window.c",
     find = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, epoch);]],
-    replace = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, 0);]],
+    replace = [[gm_philox_at(key, (uint64_t)sample | attempt << 56, epoch * 0);]],
     breaks = "a sample has the same part in every epoch",
     test = "spec/data/pictures_spec.lua -f RandomResizedCrop",
   },
@@ -94,7 +94,7 @@ return {
   {
     name = "1453-csv-open-quote", file = "host/data/csv.c",
     find = [[if (byte == NO_BYTE) return wrong(c, begun, "a quote is opened here and never closed");]],
-    replace = [[if (byte == NO_BYTE) return GM_OK;]],
+    replace = [[if (byte == NO_BYTE) return begun > c->line ? GM_EINVAL : GM_OK;]],
     breaks = "a quote that is never closed swallows the rest of a file",
     test = "spec/data/csv_spec.lua",
   },
@@ -129,7 +129,7 @@ return {
   {
     name = "1458-mix-walks-on", file = "host/data/mix_dataset.c",
     find = [[at = epoch * (uint64_t)d->count[k] + (uint64_t)i;]],
-    replace = [[at = (uint64_t)i;]],
+    replace = [[at = epoch * 0 + (uint64_t)i;]],
     breaks = "a mix begins each dataset anew in every epoch, and never comes to its rest",
     test = "spec/data/mix_spec.lua -n 1",
   },
