@@ -421,7 +421,7 @@ int gm_open_data(lua_State *L)
         GM_FUNCTION("loader_length", loader_length, "loader object"),
         GM_FUNCTION("loader_shapes", loader_shapes, "loader object"),
         GM_LAST_FUNCTION};
-    gm_open_images(L);
+    gm_open_pictures(L);
     gm_open_table(L);
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);

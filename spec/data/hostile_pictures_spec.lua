@@ -7,7 +7,7 @@ local mutate = require "spec.support.mutate"
 local pictures = require "spec.data.pictures"
 local shell = require "spec.support.shell"
 
-local GOLDEN = GANYMEDE_ROOT .. "/spec/golden/images/"
+local GOLDEN = GANYMEDE_ROOT .. "/spec/golden/pictures/"
 local COUNT = mutate.count(60)
 local ROOM = 2 ^ 29 -- bytes of memory that a picture of some kilobytes may cost
 

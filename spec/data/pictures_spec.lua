@@ -1,4 +1,4 @@
---- Decoded pictures against what Pillow decodes (spec/golden/images.py), windows against the whole, resizing against
+--- Decoded pictures against what Pillow decodes (spec/golden/pictures.py), windows against the whole, resizing against
 -- Pillow and against the formula of host/image/resample.h, colours against their formulas.
 -- luacheck: globals finally
 local core = require "ganymede.core"
@@ -7,7 +7,7 @@ local gm = require "ganymede"
 local pictures = require "spec.data.pictures"
 local shell = require "spec.support.shell"
 
-local GOLDEN = GANYMEDE_ROOT .. "/spec/golden/images/"
+local GOLDEN = GANYMEDE_ROOT .. "/spec/golden/pictures/"
 local folder, truth
 
 setup(function()

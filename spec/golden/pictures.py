@@ -1,6 +1,6 @@
 """Pictures and what Pillow makes of them, for spec/data/pictures_spec.lua and spec/data/folder_spec.lua.
 
-    python3 spec/golden/images.py        needs numpy and Pillow; writes spec/golden/images/
+    python3 spec/golden/pictures.py        needs numpy and Pillow; writes spec/golden/pictures/
 
 images.npz has for NAME.png or NAME.jpg the bytes (height, width, channels) that Pillow decodes: one channel of gray
 pictures, else those of convert("RGB"). rgb_gray is rgb.png in gray; resized_H_W is its Image.resize((W, H), BILINEAR).
@@ -10,7 +10,7 @@ import os
 import numpy as np
 from PIL import Image
 
-here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "images")
+here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pictures")
 os.makedirs(here, exist_ok=True)
 H, W = 37, 53
 rng = np.random.default_rng(7)

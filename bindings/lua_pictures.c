@@ -1,4 +1,4 @@
-/* lua_images.c - the Lua face of pictures: datasets of them, what they leave out, headers of files, contact sheets. As
+/* lua_pictures.c - the Lua face of pictures: datasets of them, what they leave out, headers of files, contact sheets. As
  * in lua_data.c, a call that fails for what it read returns nil, message, kind. */
 #include "lua_data.h"
 
@@ -193,7 +193,7 @@ static int image_sheet(lua_State *L)
     return 1;
 }
 
-int gm_open_images(lua_State *L)
+int gm_open_pictures(lua_State *L)
 {
     static const gm_declaration fns[] = {
         GM_FUNCTION("dataset_folder", dataset_folder, "root string, about table, classes table?"),
