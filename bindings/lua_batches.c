@@ -60,7 +60,9 @@ static int push_samples(lua_State *L, const gm_loader *l, const gm_batch *b, int
     size_t                    bytes = (size_t)gm_transform_chain_numel(p) * gm_dtype_size(dtype);
     int                       ndim = gm_transform_chain_shape(p, shape);
     push_rows(L, dtype, count, rows, ndim, shape, b->x ? (const char *)b->x + (size_t)at * bytes : NULL);
-    push_rows(L, GM_I64, count, rows, d->y_ndim, d->y_shape, b->y ? b->y + at * gm_dataset_y_numel(d) : NULL);
+    gm_dtype y_dtype = gm_loader_y_dtype(l);
+    size_t   y_bytes = (size_t)gm_dataset_y_numel(d) * gm_dtype_size(y_dtype);
+    push_rows(L, y_dtype, count, rows, d->y_ndim, d->y_shape, b->y ? (const char *)b->y + (size_t)at * y_bytes : NULL);
     return 2;
 }
 

@@ -15,9 +15,6 @@
 #define DATASET "gm.dataset"
 #define LOADER  "gm.loader"
 
-typedef struct dataset_box {
-    gm_dataset *dataset;
-} dataset_box;
 typedef struct loader_box {
     gm_loader *loader;
 } loader_box; /* NULL once closed */
@@ -31,9 +28,11 @@ static void *push_box(lua_State *L, size_t size, const char *kind)
     return b;
 }
 
-static gm_dataset *check_dataset(lua_State *L, int arg)
+gm_dataset_box *gm_push_dataset(lua_State *L) { return push_box(L, sizeof(gm_dataset_box), DATASET); }
+
+gm_dataset *gm_check_dataset(lua_State *L, int arg)
 {
-    return ((dataset_box *)gm_check_object(L, arg, DATASET))->dataset;
+    return ((gm_dataset_box *)gm_check_object(L, arg, DATASET))->dataset;
 }
 
 gm_loader *gm_check_loader(lua_State *L, int arg)
@@ -43,7 +42,7 @@ gm_loader *gm_check_loader(lua_State *L, int arg)
     return b->loader;
 }
 
-static int64_t field_integer(lua_State *L, int arg, const char *name, int64_t otherwise)
+int64_t gm_field_whole(lua_State *L, int arg, const char *name, int64_t otherwise)
 {
     double v = gm_field_number(L, arg, name, (double)otherwise);
     if (v != floor(v) || fabs(v) > 9007199254740992.0) luaL_error(L, "option '%s' should be a whole number", name);
@@ -73,9 +72,9 @@ static void set_shape(lua_State *L, const char *name, int ndim, const int64_t *s
 /* dataset_idx(images, labels, classes) */
 static int dataset_idx(lua_State *L)
 {
-    const char  *images = luaL_checkstring(L, 1), *labels = luaL_checkstring(L, 2);
-    int64_t      classes = gm_check_integer(L, 3);
-    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    const char     *images = luaL_checkstring(L, 1), *labels = luaL_checkstring(L, 2);
+    int64_t         classes = gm_check_integer(L, 3);
+    gm_dataset_box *b = gm_push_dataset(L);
     L_OR_NIL(L, gm_idx_dataset_new(images, labels, classes, &b->dataset));
     return 1;
 }
@@ -100,14 +99,14 @@ static int dataset_records(lua_State *L)
 {
     const char      *paths[FILES_MAX];
     int              n = check_paths(L, paths);
-    gm_record_layout o = {.record = (size_t)field_integer(L, 2, "record", 0),
-                          .label_offset = (size_t)field_integer(L, 2, "label_offset", 0),
-                          .x_offset = (size_t)field_integer(L, 2, "x_offset", 0),
-                          .classes = field_integer(L, 2, "classes", 0),
-                          .records = (size_t)field_integer(L, 2, "records", 0)};
+    gm_record_layout o = {.record = (size_t)gm_field_whole(L, 2, "record", 0),
+                          .label_offset = (size_t)gm_field_whole(L, 2, "label_offset", 0),
+                          .x_offset = (size_t)gm_field_whole(L, 2, "x_offset", 0),
+                          .classes = gm_field_whole(L, 2, "classes", 0),
+                          .records = (size_t)gm_field_whole(L, 2, "records", 0)};
     o.x_ndim = field_shape(L, 2, "x_shape", o.x_shape);
     gm_check_argument(L, o.record > 0, 2, "record must be at least 1 byte");
-    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    gm_dataset_box *b = gm_push_dataset(L);
     L_OR_NIL(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
     return 1;
 }
@@ -116,14 +115,14 @@ static int dataset_records(lua_State *L)
 static int dataset_tokens(lua_State *L)
 {
     const char      *path = luaL_checkstring(L, 1);
-    gm_token_options o = {.width = (int)field_integer(L, 2, "width", 0),
-                          .vocab_size = field_integer(L, 2, "vocab_size", 0),
-                          .length = field_integer(L, 2, "length", 0),
-                          .stride = field_integer(L, 2, "stride", 0),
+    gm_token_options o = {.width = (int)gm_field_whole(L, 2, "width", 0),
+                          .vocab_size = gm_field_whole(L, 2, "vocab_size", 0),
+                          .length = gm_field_whole(L, 2, "length", 0),
+                          .stride = gm_field_whole(L, 2, "stride", 0),
                           .begin = gm_field_number(L, 2, "begin", 0),
                           .end = gm_field_number(L, 2, "finish", 1),
-                          .end_token = field_integer(L, 2, "end_token", GM_NO_END_TOKEN)};
-    dataset_box     *b = push_box(L, sizeof *b, DATASET);
+                          .end_token = gm_field_whole(L, 2, "end_token", GM_NO_END_TOKEN)};
+    gm_dataset_box  *b = gm_push_dataset(L);
     L_OR_NIL(L, gm_token_dataset_new(path, &o, &b->dataset));
     return 1;
 }
@@ -133,14 +132,14 @@ static int dataset_pairs(lua_State *L)
 {
     const char     *paths[FILES_MAX];
     int             n = check_paths(L, paths);
-    gm_pair_options o = {.length = field_integer(L, 2, "length", 0),
-                         .stride = field_integer(L, 2, "stride", 0),
+    gm_pair_options o = {.length = gm_field_whole(L, 2, "length", 0),
+                         .stride = gm_field_whole(L, 2, "stride", 0),
                          .begin = gm_field_number(L, 2, "begin", 0),
                          .end = gm_field_number(L, 2, "finish", 1),
                          .mask = gm_field_number(L, 2, "mask", 0),
                          .shorter = gm_field_number(L, 2, "shorter", 0),
-                         .seed = (uint64_t)field_integer(L, 2, "seed", 0)};
-    dataset_box    *b = push_box(L, sizeof *b, DATASET);
+                         .seed = (uint64_t)gm_field_whole(L, 2, "seed", 0)};
+    gm_dataset_box *b = gm_push_dataset(L);
     L_OR_NIL(L, gm_pair_dataset_new(paths, n, &o, &b->dataset));
     return 1;
 }
@@ -148,38 +147,39 @@ static int dataset_pairs(lua_State *L)
 /* dataset_clusters{ length, x_shape, classes, noise, seed, split } */
 static int dataset_clusters(lua_State *L)
 {
-    int64_t      shape[GM_MAX_DIMS];
-    int          ndim = field_shape(L, 1, "x_shape", shape);
-    dataset_box *b = push_box(L, sizeof *b, DATASET);
-    L_OR_NIL(L, gm_cluster_dataset_new(field_integer(L, 1, "length", 0), ndim, shape, field_integer(L, 1, "classes", 0),
-                                       gm_field_number(L, 1, "noise", 0), (uint64_t)field_integer(L, 1, "seed", 0),
-                                       (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
+    int64_t         shape[GM_MAX_DIMS];
+    int             ndim = field_shape(L, 1, "x_shape", shape);
+    gm_dataset_box *b = gm_push_dataset(L);
+    L_OR_NIL(L,
+             gm_cluster_dataset_new(gm_field_whole(L, 1, "length", 0), ndim, shape, gm_field_whole(L, 1, "classes", 0),
+                                    gm_field_number(L, 1, "noise", 0), (uint64_t)gm_field_whole(L, 1, "seed", 0),
+                                    (uint64_t)gm_field_whole(L, 1, "split", 0), &b->dataset));
     return 1;
 }
 
 /* dataset_chains{ length, sequence_length, vocab_size, noise, seed, split } */
 static int dataset_chains(lua_State *L)
 {
-    dataset_box *b = push_box(L, sizeof *b, DATASET);
-    L_OR_NIL(L, gm_chain_dataset_new(field_integer(L, 1, "length", 0), field_integer(L, 1, "sequence_length", 0),
-                                     field_integer(L, 1, "vocab_size", 0), gm_field_number(L, 1, "noise", 0),
-                                     (uint64_t)field_integer(L, 1, "seed", 0),
-                                     (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
+    gm_dataset_box *b = gm_push_dataset(L);
+    L_OR_NIL(L, gm_chain_dataset_new(gm_field_whole(L, 1, "length", 0), gm_field_whole(L, 1, "sequence_length", 0),
+                                     gm_field_whole(L, 1, "vocab_size", 0), gm_field_number(L, 1, "noise", 0),
+                                     (uint64_t)gm_field_whole(L, 1, "seed", 0),
+                                     (uint64_t)gm_field_whole(L, 1, "split", 0), &b->dataset));
     return 1;
 }
 
 static int dataset_gc(lua_State *L)
 {
-    dataset_box *b = lua_touserdata(L, 1);
+    gm_dataset_box *b = lua_touserdata(L, 1);
     gm_dataset_release(b->dataset); /* NULL is allowed; a loader may hold on to it */
     b->dataset = NULL;
     return 0;
 }
 
-/* dataset_describe(d) -> { length, classes, x_dtype, x_shape, y_shape } of raw samples */
+/* dataset_describe(d) -> { length, classes, x_dtype, x_shape, y_shape } of raw samples; sizes that differ are -1 */
 static int dataset_describe(lua_State *L)
 {
-    const gm_dataset *d = check_dataset(L, 1);
+    const gm_dataset *d = gm_check_dataset(L, 1);
     lua_createtable(L, 0, 5);
     lua_pushnumber(L, (lua_Number)d->length);
     lua_setfield(L, -2, "length");
@@ -196,13 +196,14 @@ static int dataset_describe(lua_State *L)
 static int dataset_get(lua_State *L)
 {
     gm_rank    *r = gm_lua_rank(L);
-    gm_dataset *d = check_dataset(L, 1);
+    gm_dataset *d = gm_check_dataset(L, 1);
     int64_t     i = gm_check_integer(L, 2), epoch = lua_isnoneornil(L, 3) ? 0 : gm_check_integer(L, 3);
-    gm_handle  *hx = gm_push_handle(L), *hy = gm_push_handle(L);
-    gm_value   *v;
+    if (d->image) return gm_push_image_sample(L, d, epoch, i);
+    gm_handle *hx = gm_push_handle(L), *hy = gm_push_handle(L);
+    gm_value  *v;
     L_TRY(L, gm_value_new(r, "data", d->x_dtype, d->x_ndim, d->x_shape, &v));
     gm_handle_fill(r, hx, v, "data");
-    L_TRY(L, gm_value_new(r, "data", GM_I64, d->y_ndim, d->y_shape, &v));
+    L_TRY(L, gm_value_new(r, "data", d->y_real ? GM_F64 : GM_I64, d->y_ndim, d->y_shape, &v));
     gm_handle_fill(r, hy, v, "data");
     gm_host_elements x, y;
     L_TRY(L, gm_host_open(hx->value->local, &x));
@@ -259,9 +260,9 @@ static int tokens_write(lua_State *L)
 
 /* ---- transforms ---- */
 
-static int read_numbers(lua_State *L, const char *name, double *to, int most)
+static int read_numbers(lua_State *L, int at, const char *name, double *to, int most)
 {
-    lua_getfield(L, -1, name);
+    lua_getfield(L, at, name);
     int n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
     if (n < 1 || n > most) luaL_error(L, "transform: '%s' must be a list of 1 to %d numbers", name, most);
     for (int i = 0; i < n; i++) {
@@ -276,7 +277,8 @@ static int read_numbers(lua_State *L, const char *name, double *to, int most)
 /* The transform described by the table on the top of the stack. */
 static void read_transform(lua_State *L, gm_transform *t)
 {
-    static const char *const kinds[] = {"normalize", "crop", "flip", NULL};
+    static const char *const kinds[] = {"normalize",   "crop",         "flip",   "resize",
+                                        "center_crop", "resized_crop", "jitter", NULL};
     int                      top = lua_gettop(L);
     luaL_checktype(L, top, LUA_TTABLE);
     lua_getfield(L, top, "kind");
@@ -284,23 +286,27 @@ static void read_transform(lua_State *L, gm_transform *t)
     lua_pop(L, 1);
     *t = (gm_transform){.kind = (gm_transform_kind)kind};
     if (kind == GM_NORMALIZE) {
-        t->channels = read_numbers(L, "mean", t->mean, GM_CHANNELS_MAX);
-        if (read_numbers(L, "std", t->std, GM_CHANNELS_MAX) != t->channels)
+        t->channels = read_numbers(L, top, "mean", t->mean, GM_CHANNELS_MAX);
+        if (read_numbers(L, top, "std", t->std, GM_CHANNELS_MAX) != t->channels)
             luaL_error(L, "normalize: mean and std differ in length");
-    }
-    t->height = field_integer(L, top, "height", 0);
-    t->width = field_integer(L, top, "width", 0);
-    t->padding = field_integer(L, top, "padding", 0);
+    } else if (kind == GM_RESIZED_CROP) {
+        if (read_numbers(L, top, "scale", t->scale, 2) != 2 || read_numbers(L, top, "ratio", t->ratio, 2) != 2)
+            luaL_error(L, "resized crop: scale and ratio are two numbers each");
+    } else if (kind == GM_COLOR_JITTER && read_numbers(L, top, "amount", t->amount, 4) != 4)
+        luaL_error(L, "color jitter: there are four amounts");
+    t->height = gm_field_whole(L, top, "height", 0);
+    t->width = gm_field_whole(L, top, "width", 0);
+    t->padding = gm_field_whole(L, top, "padding", 0);
     t->probability = gm_field_number(L, top, "probability", 0);
 }
 
 /* ---- loaders ---- */
 
-/* loader_new(dataset, list of transforms, { batch_size, shuffle, drop_last, seed, prefetch, dtype }) */
+/* loader_new(dataset, list of transforms, { batch_size, shuffle, drop_last, seed, prefetch, threads = 1, dtype }) */
 static int loader_new(lua_State *L)
 {
     gm_transform t[GM_TRANSFORMS_MAX];
-    gm_dataset  *d = check_dataset(L, 1);
+    gm_dataset  *d = gm_check_dataset(L, 1);
     gm_device   *dev;
     int          n = (int)(luaL_checktype(L, 2, LUA_TTABLE), lua_objlen(L, 2));
     gm_check_argument(L, n <= GM_TRANSFORMS_MAX, 2, "too many transforms");
@@ -312,11 +318,12 @@ static int loader_new(lua_State *L)
     lua_getfield(L, 3, "dtype");
     gm_dtype dtype = gm_check_dtype(L, lua_gettop(L));
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
-    gm_loader_options o = {.batch_size = field_integer(L, 3, "batch_size", 0),
+    gm_loader_options o = {.batch_size = gm_field_whole(L, 3, "batch_size", 0),
                            .shuffle = gm_field_flag(L, 3, "shuffle"),
                            .drop_last = gm_field_flag(L, 3, "drop_last"),
-                           .seed = (uint64_t)field_integer(L, 3, "seed", 0),
-                           .prefetch = (int)field_integer(L, 3, "prefetch", 0),
+                           .seed = (uint64_t)gm_field_whole(L, 3, "seed", 0),
+                           .prefetch = (int)gm_field_whole(L, 3, "prefetch", 0),
+                           .threads = (int)gm_field_whole(L, 3, "threads", 1),
                            .dtype = dtype,
                            .no_data = !dev->backend->has_data};
     loader_box       *b = push_box(L, sizeof *b, LOADER);
@@ -385,7 +392,7 @@ static void new_type(lua_State *L, const char *name, lua_CFunction gc)
 static int dataset_checksum(lua_State *L)
 {
     uint32_t sum;
-    L_OR_NIL(L, gm_dataset_checksum(check_dataset(L, 1), &sum));
+    L_OR_NIL(L, gm_dataset_checksum(gm_check_dataset(L, 1), &sum));
     char text[12];
     snprintf(text, sizeof text, "%08x", sum);
     lua_pushstring(L, text);
@@ -414,6 +421,8 @@ int gm_open_data(lua_State *L)
         GM_FUNCTION("loader_length", loader_length, "loader object"),
         GM_FUNCTION("loader_shapes", loader_shapes, "loader object"),
         GM_LAST_FUNCTION};
+    gm_open_pictures(L);
+    gm_open_table(L);
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
     gm_declare(L, fns);

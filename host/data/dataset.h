@@ -1,15 +1,20 @@
 /* dataset.h - numbered samples: (x, y) pairs that the loader batches.
  *
  * A sample is a pure function of its number, 0 <= i < length, and of the epoch if samples are drawn again in each epoch
- * (pairs of texts). The prefetch thread calls `sample`, which touches no tensor, no pool and no Lua. x is raw: bytes of
- * an image, doubles, or i64 tokens; transforms and the loader make the model's input of it. y is i64: one label
- * (y_ndim 0) or the targets of shape y_shape. Only one thread, the owner's, counts references. */
+ * (pairs of texts). The loader's threads call `sample` or `image`, several at a time; these touch no tensor, no pool
+ * and no Lua. x is raw: bytes of an image, doubles, or i64 tokens; transforms and the loader make the model's input of
+ * it. y is i64: one label (y_ndim 0) or the targets of shape y_shape; or, where y_real says so, doubles in the same
+ * places. Only one thread, the owner's, counts references.
+ *
+ * Pictures differ in size: x_shape is (channels, GM_ANY_SIZE, GM_ANY_SIZE), and `image` is there, not `sample`. */
 #ifndef GM_DATASET_H
 #define GM_DATASET_H
 
 #include "../../kernels/tensor.h"
 #include "../files/bytes.h"
+#include "transform.h"
 
+typedef struct gm_damage  gm_damage;
 typedef struct gm_dataset gm_dataset;
 struct gm_dataset {
     int      refs;
@@ -18,7 +23,12 @@ struct gm_dataset {
     int      x_ndim, y_ndim;
     int64_t  x_shape[GM_MAX_DIMS], y_shape[GM_MAX_DIMS]; /* of one sample */
     int64_t  classes; /* the number of classes, or the size of the vocabulary; y is below it */
+    bool     y_real;  /* y holds doubles; batches have them in the dtype of x */
     gm_status (*sample)(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
+    gm_status (*image)(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                       int64_t *y);
+    gm_status (*checksum)(const gm_dataset *d, uint32_t *sum); /* NULL: that of samples, which are read */
+    gm_damage *damage;           /* of pictures that may be left out; NULL: a damaged one is an error */
     void (*free)(gm_dataset *d); /* frees what this kind of dataset holds, and d itself */
 };
 
@@ -81,10 +91,102 @@ gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_sh
 gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise, uint64_t seed,
                                uint64_t split, gm_dataset **out);
 
+/* Folders of classes: root/CLASS/.../NAME.png, .jpg or .jpeg, of any case. Classes are the folders of root in the order
+ * of their names (bytes), or those that the caller names, in its order; samples are in the order of classes, then of
+ * paths. Hidden files, and names that end otherwise, are left out. Files are opened when a sample is read. */
+typedef struct gm_folder_options {
+    int64_t            channels; /* 1 or 3 */
+    const char *const *classes;  /* NULL: all folders of root */
+    int                n_classes;
+    bool               skip_damaged;
+} gm_folder_options;
+/* GM_EIO: root cannot be read. GM_EINVAL: a class has no pictures; root has a folder that is none of the classes. */
+gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm_dataset **out);
+/* The name of a class, its pictures, and the number of files that were left out because of how their names end. */
+const char *gm_folder_class(const gm_dataset *d, int64_t k);
+int64_t     gm_folder_count(const gm_dataset *d, int64_t k); /* pictures of class k */
+int64_t     gm_folder_left_out(const gm_dataset *d);
+
+/* Tar files whose members are pictures and labels (WebDataset): STEM.png, .jpg or .jpeg, and STEM.cls with the number
+ * of the class as text. The stem ends before the first dot of the last part of the name; the members of a sample follow
+ * one another. Samples are numbered through the shards in the given order. Other members are left out, gm_tar_others of
+ * them. GM_ECORRUPT: a shard is cut off, or a header is wrong. GM_EINVAL: a sample lacks its picture or label. */
+typedef struct gm_tar_options {
+    int64_t channels, classes;
+    bool    skip_damaged;
+} gm_tar_options;
+gm_status gm_tar_dataset_new(const char *const *paths, int n, const gm_tar_options *o, gm_dataset **out);
+int64_t   gm_tar_others(const gm_dataset *d);
+
+/* Samples along the first dimension of arrays in files (host/arrays): x, and y if it is not NULL, else y is 0. A name
+ * NULL is that of the only array. Bytes stay bytes, (height, width) of them get one channel; other x are numbers, or
+ * tokens; whole numbers in y are labels, below `classes` if that is not 0, others are targets. */
+typedef struct gm_array_options {
+    int64_t classes;
+    bool    tokens;
+} gm_array_options;
+gm_status gm_array_dataset_new(const char *x, const char *x_name, const char *y, const char *y_name,
+                               const gm_array_options *o, gm_dataset **out);
+
+/* Rows of files of separated values (csv.h): x is numbers of chosen columns, y one column. The numbers of a column are
+ * written, or the places of texts in its list of values. A field is missing if it is empty, NA, N/A, NaN, nan or null;
+ * its column's rule says what then stands there. All rows are read when the dataset is opened. */
+typedef enum gm_missing { GM_MISSING_REFUSE, GM_MISSING_VALUE, GM_MISSING_MEAN, GM_MISSING_DROP } gm_missing;
+typedef struct gm_column {
+    const char        *name;   /* as the header has it; without a header its number from 1 */
+    const char *const *values; /* NULL: numbers */
+    int                n_values;
+    gm_missing         missing; /* MEAN: of the rows that have one; DROP: the row is left out */
+    double             value;
+} gm_column;
+typedef struct gm_table_options {
+    const gm_column *x, *y; /* y NULL: 0 */
+    int              n_x;
+    int64_t          classes; /* y is a label below it; 0: y is real */
+    char             delimiter;
+    bool             header, skip_damaged; /* rows that cannot be read are left out */
+} gm_table_options;
+typedef struct gm_column_report {
+    int64_t present, missing; /* in the rows that were kept */
+    double  least, most, mean;
+} gm_column_report;
+typedef struct gm_table_report {
+    int64_t dropped, refused; /* rows that lack a value, rows that cannot be read */
+    char    first[256];       /* what was wrong with the first that was refused */
+} gm_table_report;
+/* GM_ECORRUPT names file, line and column: a field is no number, none of the values, no class, or missing without a
+ * rule; a row has another number of fields. GM_EINVAL: there is no such column; no row is left. */
+gm_status        gm_csv_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out);
+void             gm_table_report_of(const gm_dataset *d, gm_table_report *out);
+gm_column_report gm_table_column(const gm_dataset *d, int k); /* of x, then y; k counts from 0 */
+bool             gm_is_missing(const char *field);
+bool             gm_field_is_number(const char *field, double *value);
+
+/* Samples of n datasets of equal shapes and dtypes, `length` of them in an epoch, shared out by weights (above 0). Each
+ * part is walked through in a random order, from where the epoch before has stopped, so that no sample comes again
+ * before all have come. GM_ESHAPE: samples differ. */
+gm_status gm_mix_dataset_new(gm_dataset *const *parts, const double *weights, int n, int64_t length, uint64_t seed,
+                             gm_dataset **out);
+int64_t   gm_mix_count(const gm_dataset *d, int k); /* samples of part k in an epoch */
+
 /* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
-/* Gives a checksum of the samples of epoch 0. If all samples are more than 16 MB, it takes 1024 of them, spread evenly.
- * Equal datasets have equal checksums. GM_ECORRUPT and others: a sample cannot be read. */
+/* The same of a dataset of pictures: the part of x that the rule chooses (NULL: all). If damaged pictures may be left
+ * out, the next undamaged one behind it stands for a damaged one, the first behind the last; GM_ECORRUPT: 100 in a row
+ * are damaged. Which one it is depends on the files alone. */
+gm_status gm_dataset_image(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
+                           int64_t *y);
+/* damage.c: what was left out. It may be asked while threads read. */
+gm_status gm_damage_new(int64_t length, gm_damage **out);
+void      gm_damage_free(gm_damage *m);                             /* NULL is allowed */
+void      gm_damage_note(gm_damage *m, int64_t i, const char *why); /* a sample counts once, however often it is met */
+int64_t   gm_damage_count(gm_damage *m);
+/* Takes the oldest message that nobody has taken; false: there is none. Of more than 16 that wait the rest are lost. */
+bool gm_damage_take(gm_damage *m, char *text, size_t room);
+
+/* Gives a checksum of the samples of epoch 0, or what stands for one: names and sizes of picture files. If all samples
+ * are more than 16 MB, it takes 1024 of them, spread evenly. Equal datasets have equal checksums. GM_ECORRUPT and
+ * others: a sample cannot be read. */
 gm_status gm_dataset_checksum(const gm_dataset *d, uint32_t *sum);
 int64_t   gm_dataset_x_numel(const gm_dataset *d);
 int64_t   gm_dataset_y_numel(const gm_dataset *d); /* 1 for a label */

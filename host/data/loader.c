@@ -8,33 +8,34 @@
 #include "loader.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "readers.h"
 #include "sampler.h"
 
 typedef struct slot {
     gm_batch  batch;
     gm_status status;
     char      error[1024];
-    int64_t  *samples, *y;
-    char     *x;
+    int64_t  *samples;
+    char     *x, *y;
 } slot;
 
 struct gm_loader {
-    gm_dataset         *dataset;
-    gm_transform_chain *transforms;
-    gm_loader_options   o;
-    gm_sampler          sampler;
-    int64_t            *order; /* replaces the sampler; order_n samples */
-    int64_t             order_n;
-    uint64_t            epoch;
-    void               *raw;     /* one sample as the dataset gives it */
-    gm_batch            planned; /* no_data */
-    int64_t             pieces;  /* asked for of each batch */
-    int                 n_cuts;
-    gm_batch_cut        cuts[GM_BATCH_CUTS_MAX];
+    gm_dataset       *dataset;
+    gm_readers       *readers;
+    gm_loader_options o;
+    gm_sampler        sampler;
+    int64_t          *order; /* replaces the sampler; order_n samples */
+    int64_t           order_n;
+    uint64_t          epoch;
+    gm_wanted        *wanted; /* rows of the batch that is assembled */
+    int64_t           n_wanted;
+    gm_batch          planned; /* no_data */
+    int64_t           pieces;  /* asked for of each batch */
+    int               n_cuts;
+    gm_batch_cut      cuts[GM_BATCH_CUTS_MAX];
 
     int             n_slots;
     slot            slots[GM_PREFETCH_MAX + 1];
@@ -58,8 +59,9 @@ static int64_t batches_of(const gm_loader *l, int64_t samples)
 
 int64_t gm_loader_length(const gm_loader *l) { return batches_of(l, epoch_samples(l)); }
 
-const gm_transform_chain *gm_loader_transforms(const gm_loader *l) { return l->transforms; }
+const gm_transform_chain *gm_loader_transforms(const gm_loader *l) { return gm_readers_transforms(l->readers); }
 const gm_dataset         *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
+gm_dtype                  gm_loader_y_dtype(const gm_loader *l) { return gm_readers_y_dtype(l->readers); }
 
 static int64_t count_of(const gm_loader *l, int64_t batch)
 {
@@ -94,50 +96,41 @@ int64_t gm_batch_piece(int64_t count, int64_t pieces, int64_t k, int64_t *first)
 /* How many pieces a batch has: none is empty. */
 static int64_t pieces_of(const gm_loader *l, int64_t count) { return l->pieces < count ? l->pieces : count; }
 
-/* Row `to` of a slot becomes sample number `sample`. */
-static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
-{
-    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
-                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
-    int64_t y_numel = gm_dataset_y_numel(l->dataset);
-    GM_TRY(gm_dataset_read(l->dataset, l->epoch, sample, l->raw, s->y + to * y_numel));
-    gm_transform_chain_run(l->transforms, l->raw, l->epoch, sample, s->x + (size_t)to * x_bytes);
-    return GM_OK;
-}
+/* Row `to` of the batch will be sample number `sample`. */
+static void want_row(gm_loader *l, int64_t to, int64_t sample) { l->wanted[l->n_wanted++] = (gm_wanted){to, sample}; }
 
 /* Rows from `to` on are no samples. */
 static void zero_rows(gm_loader *l, slot *s, int64_t to, int64_t n)
 {
-    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
-                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
-    size_t y_bytes = (size_t)gm_dataset_y_numel(l->dataset) * sizeof *s->y;
+    size_t x_bytes = gm_readers_x_bytes(l->readers), y_bytes = gm_readers_y_bytes(l->readers);
     memset(s->x + (size_t)to * x_bytes, 0, (size_t)n * x_bytes);
-    memset((char *)s->y + (size_t)to * y_bytes, 0, (size_t)n * y_bytes);
+    memset(s->y + (size_t)to * y_bytes, 0, (size_t)n * y_bytes);
 }
 
 /* Rows from `to` on become the block of the samples from `at` on, n of them -> rows of the block. */
-static gm_status read_block(gm_loader *l, slot *s, int64_t to, int64_t at, int64_t n, int64_t *rows)
+static int64_t want_block(gm_loader *l, slot *s, int64_t to, int64_t at, int64_t n)
 {
-    int64_t begin, own;
-    gm_batch_block(l->n_cuts, l->cuts, n, &begin, &own, rows);
-    for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, to + i, s->samples[at + begin + i]));
-    zero_rows(l, s, to + own, *rows - own);
-    return GM_OK;
+    int64_t begin, own, rows;
+    gm_batch_block(l->n_cuts, l->cuts, n, &begin, &own, &rows);
+    for (int64_t i = 0; i < own; i++) want_row(l, to + i, s->samples[at + begin + i]);
+    zero_rows(l, s, to + own, rows - own);
+    return rows;
 }
 
 static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
 {
-    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, to = 0, rows = 0;
+    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, to = 0;
     s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
     if (!count) return GM_OK; /* the end of the epoch */
     s->batch.pieces = pieces_of(l, count);
     if (l->order) memcpy(s->samples, l->order + first, (size_t)count * sizeof *s->samples);
     else GM_TRY(gm_sampler_take(&l->sampler, first, count, s->samples));
-    for (int64_t k = 0; k < s->batch.pieces; k++, to += rows) {
+    l->n_wanted = 0;
+    for (int64_t k = 0; k < s->batch.pieces; k++) {
         int64_t at, n = gm_batch_piece(count, s->batch.pieces, k, &at);
-        GM_TRY(read_block(l, s, to, at, n, &rows));
+        to += want_block(l, s, to, at, n);
     }
-    return GM_OK;
+    return gm_readers_run(l->readers, l->epoch, l->wanted, l->n_wanted, s->x, s->y);
 }
 
 static void assemble_into(gm_loader *l, slot *s, int64_t batch)
@@ -170,19 +163,9 @@ static void *prefetch(void *arg)
     return NULL;
 }
 
-/* Signals are for the main thread; those that a fault of this one raises must stay open. */
 static gm_status start_thread(gm_loader *l)
 {
-    sigset_t most, before;
-    sigfillset(&most);
-    sigdelset(&most, SIGBUS);
-    sigdelset(&most, SIGSEGV);
-    sigdelset(&most, SIGFPE);
-    sigdelset(&most, SIGILL);
-    sigdelset(&most, SIGABRT);
-    pthread_sigmask(SIG_SETMASK, &most, &before);
-    int rc = pthread_create(&l->thread, NULL, prefetch, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = gm_start_quiet_thread(&l->thread, prefetch, l);
     if (rc) return GM_FAIL(GM_ENOMEM, "the loader cannot start its thread: %s", strerror(rc));
     l->running = true;
     return GM_OK;
@@ -190,13 +173,17 @@ static gm_status start_thread(gm_loader *l)
 
 static void stop_thread(gm_loader *l)
 {
-    if (!l->running) return;
+    if (!l->running) {
+        if (l->readers) gm_readers_stop(l->readers);
+        return;
+    }
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
     l->running = l->stop = false;
+    gm_readers_stop(l->readers);
 }
 
 static void rewind_to(gm_loader *l, int64_t batch)
@@ -300,17 +287,15 @@ gm_status gm_loader_next(gm_loader *l, const gm_batch **b)
 
 static gm_status make_slots(gm_loader *l)
 {
-    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
-                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
-    int64_t raw = gm_dataset_x_numel(l->dataset), y = gm_dataset_y_numel(l->dataset);
-    size_t  b = (size_t)l->o.batch_size, total;
+    size_t x_bytes = gm_readers_x_bytes(l->readers), y_bytes = gm_readers_y_bytes(l->readers);
+    size_t b = (size_t)l->o.batch_size, total;
     l->n_slots = l->o.prefetch + 1;
-    l->raw = malloc((size_t)raw * gm_dtype_size(l->dataset->x_dtype) + 1);
-    bool ok = l->raw && !__builtin_mul_overflow(b, x_bytes + 8 * (size_t)y, &total);
+    l->wanted = malloc(b * sizeof *l->wanted + 1);
+    bool ok = l->wanted && !__builtin_mul_overflow(b, x_bytes + y_bytes, &total);
     for (int i = 0; ok && i < l->n_slots; i++) {
         slot *s = &l->slots[i];
         s->samples = malloc(b * sizeof *s->samples + 1);
-        s->y = malloc(b * (size_t)y * sizeof *s->y + 1);
+        s->y = malloc(b * y_bytes + 1);
         s->x = malloc(b * x_bytes + 1);
         ok = s->samples && s->y && s->x;
     }
@@ -329,14 +314,15 @@ gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, co
         return GM_FAIL(GM_EINVAL, "prefetch is %d; 0 to %d batches are possible", o->prefetch, GM_PREFETCH_MAX);
     if (o->dtype != GM_F32 && o->dtype != GM_F64)
         return GM_FAIL(GM_EINVAL, "batches are f32 or f64, not %s", gm_dtype_name(o->dtype));
+    if (o->threads < 1 || o->threads > GM_LOADER_THREADS_MAX)
+        return GM_FAIL(GM_EINVAL, "%d threads; 1 to %d are possible", o->threads, GM_LOADER_THREADS_MAX);
     gm_loader *l = calloc(1, sizeof *l);
     if (!l) return GM_FAIL(GM_ENOMEM, "no memory for a loader");
     l->o = *o, l->dataset = d, l->pieces = 1;
     gm_dataset_retain(d);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    gm_status st = gm_transform_chain_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, o->dtype, o->seed,
-                                          &l->transforms);
+    gm_status st = gm_readers_new(d, transforms, n, o->dtype, o->seed, o->no_data ? 1 : o->threads, &l->readers);
     if (st == GM_OK && !o->no_data) st = make_slots(l);
     if (st == GM_OK) st = gm_loader_seek(l, 0, 0);
     if (st == GM_OK) *out = l;
@@ -353,9 +339,9 @@ void gm_loader_free(gm_loader *l)
         free(l->slots[i].y);
         free(l->slots[i].x);
     }
-    free(l->raw);
+    free(l->wanted);
     free(l->order);
-    gm_transform_chain_free(l->transforms);
+    gm_readers_free(l->readers);
     gm_dataset_release(l->dataset);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);

@@ -1,10 +1,10 @@
-/* loader.h - batches of a dataset. One thread assembles them before they are used (prefetch).
+/* loader.h - batches of a dataset. A thread assembles them before they are used (prefetch), and may have helpers.
  *
  *     gm_loader_seek(l, epoch, 0);
  *     while (gm_loader_next(l, &b) == GM_OK && b->count) use(b->x, b->y);
  *
  * The content of a batch is a pure function of (dataset, options, epoch, its index). It does not depend on the prefetch
- * depth or on earlier batches. The prefetch thread fills plain buffers; it knows no tensor, no pool and no Lua.
+ * depth, the threads or earlier batches. The threads fill plain buffers; they know no tensor, no pool and no Lua.
  *
  * A loader can serve one block of each batch (gm_loader_cut). It then reads only the samples of this block. All blocks
  * have equal sizes; the last ones end with rows of zeros. A batch can come in pieces, the micro-batches of a pipeline.
@@ -19,13 +19,15 @@
 #include "dataset.h"
 #include "transform.h"
 
-#define GM_PREFETCH_MAX 16
+#define GM_PREFETCH_MAX       16
+#define GM_LOADER_THREADS_MAX 64
 
 typedef struct gm_loader_options {
     int64_t  batch_size; /* samples; the last batch of an epoch is shorter unless drop_last */
     bool     shuffle, drop_last;
     uint64_t seed;
     int prefetch;   /* batches to assemble ahead, up to GM_PREFETCH_MAX; 0: a batch is assembled when it is asked for */
+    int threads;    /* that read the samples of a batch, from 1 to GM_LOADER_THREADS_MAX */
     gm_dtype dtype; /* dtype of x: GM_F32 or GM_F64; tokens stay i64 */
     bool     no_data; /* batches have counts but no buffers: for planning on meta devices */
 } gm_loader_options;
@@ -37,7 +39,7 @@ typedef struct gm_batch {
     const int64_t *samples; /* the numbers of its samples: [count] */
     const void
         *x; /* (rows, gm_transform_chain_shape...): the block of each piece, padding included, piece after piece */
-    const int64_t *y; /* (rows, y_shape...) */
+    const void *y; /* (rows, y_shape...) of gm_loader_y_dtype */
 } gm_batch;
 
 /* One cut of a batch: part `part` of `parts`. */
@@ -77,5 +79,6 @@ gm_status gm_loader_next(gm_loader *l, const gm_batch **b);
 int64_t                   gm_loader_length(const gm_loader *l); /* batches of an epoch */
 const gm_transform_chain *gm_loader_transforms(const gm_loader *l);
 const gm_dataset         *gm_loader_dataset(const gm_loader *l);
+gm_dtype                  gm_loader_y_dtype(const gm_loader *l); /* GM_I64, or that of x where y is real */
 
 #endif

@@ -94,7 +94,7 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   {
     name = "435-rows-of-no-sample", file = "host/data/loader.c",
     find = [[
-    zero_rows(l, s, to + own, *rows - own);]],
+    zero_rows(l, s, to + own, rows - own);]],
     replace = "",
     breaks = "rows of a block that are no samples hold what was there",
     test = "spec/data/pieces_spec.lua",

@@ -45,8 +45,8 @@ return {
   },
   {
     name = "094-loader-block", file = "host/data/loader.c",
-    find = [[for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, to + i, s->samples[at + begin + i]));]],
-    replace = [[for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, to + i, s->samples[at + i]));]],
+    find = [[for (int64_t i = 0; i < own; i++) want_row(l, to + i, s->samples[at + begin + i]);]],
+    replace = [[for (int64_t i = 0; i < own; i++) want_row(l, to + i, s->samples[at + i]);]],
     breaks = "every rank reads the first rows of a batch",
     test = "spec/layout/rules_models_spec.lua",
   },
@@ -124,8 +124,8 @@ return {
   },
   {
     name = "266-piece-rows", file = "host/data/loader.c",
-    find = [[GM_TRY(read_block(l, s, to, at, n, &rows));]],
-    replace = [[GM_TRY(read_block(l, s, 0, at, n, &rows));]],
+    find = [[to += want_block(l, s, to, at, n);]],
+    replace = [[to += want_block(l, s, 0, at, n);]],
     breaks = "the rows of a piece lie where those of the first piece do",
     test = "spec/data/pieces_spec.lua",
   },
@@ -203,7 +203,7 @@ sizeof *p->shape) &&
   },
   {
     name = "561-rows-of-no-sample", file = "host/data/loader.c",
-    find = [[zero_rows(l, s, to + own, *rows - own);]],
+    find = [[zero_rows(l, s, to + own, rows - own);]],
     replace = "",
     breaks = "rows of a batch that are no samples hold what the batch before left there",
     test = "spec/data/pieces_spec.lua -f 'are the batch'",

@@ -42,8 +42,8 @@ describe("the folders", function()
 
   -- From the ground up: a folder of host/ includes those before it, and none behind it.
   it("of host/ stand on each other in one order", function()
-    local floors = { "mesh", "files", "arrays", "text", "tier", "data", "loopback", "observe", "plan", "comm", "job",
-      "rank", "checkpoint", "autograd", "parallel", "gradients", "optim", "pipeline" }
+    local floors = { "mesh", "files", "arrays", "text", "tier", "image", "data", "loopback", "observe", "plan", "comm",
+      "job", "rank", "checkpoint", "autograd", "parallel", "gradients", "optim", "pipeline" }
     local height = {}
     for i, folder in ipairs(floors) do height[folder] = i end
     local wrong, arrows = {}, 0
@@ -141,7 +141,8 @@ describe("the folders", function()
 
   it("kernels/ and host/ neither exit, nor print, nor jump (main.c and embed.c aside)", function()
     local never = { "exit", "_exit", "abort", "longjmp", "printf", "puts", "putchar", "perror" }
-    local allowed = { ["host/job/signals.c"] = "_exit" } -- in a signal handler, after all else has failed
+    local allowed = { ["host/job/signals.c"] = "_exit", -- in a signal handler, after all else has failed
+      ["host/image/jpeg.c"] = "longjmp" } -- out of libjpeg, which knows no other way, to the call of it in this file
     local wrong = {}
     for _, path in ipairs(tree.files("^kernels/.*%.[ch]$", "^host/.*%.[ch]$")) do
       if path ~= "host/main.c" and path ~= "host/embed.c" then

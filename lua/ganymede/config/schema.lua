@@ -53,6 +53,8 @@ local data = {
   sampler = { type = { "table", "string" }, short = "type", registry = "samplers", optional = true,
     doc = "the sampler, which chooses the samples of an epoch in place of shuffle: { type = NAME, and its options }" },
   prefetch = { type = "integer", min = 0, max = 16, optional = true, doc = "the number of batches prepared ahead" },
+  threads = { type = "integer", min = 1, max = 64, optional = true,
+    doc = "the number of threads of each rank that read and transform samples; default 1" },
   transforms = { type = "table", list_of = "transforms", optional = true,
     doc = "the list of transforms that training samples go through, in order" },
   test_transforms = { type = "table", list_of = "transforms", optional = true,

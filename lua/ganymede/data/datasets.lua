@@ -1,53 +1,17 @@
 --- Datasets that are read in C: Fashion-MNIST, IDX files, CIFAR, text, token streams, made-up data.
---
--- A dataset has length(), describe() and get(i [, epoch]), which returns raw x and y of sample i, from 1. If its values
--- should be normalized, it has `normalization` = { mean, std }; the loader applies it after the other transforms.
--- Files are checked when the dataset is opened, labels and tokens when they are read.
+-- Pictures in folders are in ganymede.data.images.
 -- @module ganymede.data.datasets
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
-local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
 
 local datasets = {}
 
-local Dataset = {}
-Dataset.__index = Dataset
-
---- Returns the number of samples.
-function Dataset:length() return core.dataset_describe(self.handle).length end
-
---- Returns { name, length, classes, x_dtype, x_shape, y_shape, ... }, which describe raw samples.
-function Dataset:describe()
-  local about = core.dataset_describe(self.handle)
-  about.name, about.class_names, about.normalization = self.name, self.class_names, self.normalization
-  return about
-end
-
---- Returns a checksum of all samples, or of some of them if there are many.
-function Dataset:checksum() return checked(nil, core.dataset_checksum(self.handle)) end
-
---- Returns raw x and y of sample i, from 1, as tensors. Only TextPairs depends on the epoch (from 0, the default).
-function Dataset:get(i, epoch) return checked(nil, core.dataset_get(self.handle, i - 1, epoch)) end
-
-function Dataset:__tostring() return self.name .. options.show(datasets[self.name].options, self.opt) end
-
 -- Defines a class of datasets; build(opt) returns the handle and other fields.
-local function define(name, spec, build)
-  local class = setmetatable({ name = name, options = spec, is_class = true }, {
-    __call = signature.constructor("options table?", function(_, given)
-      local opt = options.check(name, spec, given, 2)
-      local handle, fields = build(opt)
-      local self = setmetatable(fields or {}, Dataset)
-      self.name, self.opt, self.handle = name, opt, handle
-      return self
-    end),
-  })
-  datasets[name] = class
-  registry.datasets:register(name, class)
-end
+local function define(name, spec, build) datasets[name] = native.define(name, spec, build) end
 
 local split = { type = "string", one_of = { "train", "test" }, default = "train",
   doc = "the part of the dataset that is read" }
@@ -96,6 +60,31 @@ define("IDX", {
   classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10,
     doc = "the number of classes; labels are 0 to classes - 1" },
 }, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
+
+-- "PATH:NAME" -> path, name; a path alone is a file with one array.
+local function place_of(text)
+  if core.is_file(text) then return text end
+  local path, name = text:match "^(.+):([^:]+)$"
+  if path then return path, name end
+  return text
+end
+
+define("Arrays", {
+  x = { type = "string",
+    doc = "the samples, along the first dimension of an array: the path of a file (.npy, .npz, .safetensors), or "
+      .. "PATH:NAME where it has several arrays" },
+  y = { type = "string", optional = true,
+    doc = "what belongs to them, likewise: whole numbers are labels, others targets; default: y is 0" },
+  classes = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "the number of classes; labels are then checked to be 0 to classes - 1" },
+  tokens = { type = "boolean", default = false, doc = "whether x is token numbers, i64, and not numbers" },
+}, function(opt)
+  local x, x_name = place_of(opt.x)
+  local y, y_name
+  if opt.y then y, y_name = place_of(opt.y) end
+  local about = { classes = opt.classes, tokens = opt.tokens }
+  return (checked(nil, core.dataset_arrays(x, x_name, y, y_name, about)))
+end)
 
 -- folder: the folder that the archive makes. Its training files hold 50,000 images together, equally many in each; the
 -- test file holds 10,000.
@@ -252,5 +241,4 @@ define("Synthetic", {
     split = draw }))
 end)
 
-signature.export("dataset", Dataset, ":")
 return signature.export("data", datasets, nil, nil, { write_tokens = token_options })

@@ -20,7 +20,7 @@ local signature = require "ganymede.base.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
-for _, module in ipairs { "chat", "transforms", "samplers" } do
+for _, module in ipairs { "images", "tables", "mix", "chat", "transforms", "samplers" } do
   for name, class in pairs(require("ganymede.data." .. module)) do data[name] = class end
 end
 
@@ -39,7 +39,9 @@ data.loader_options = {
   sampler = { type = { "table", "string" }, optional = true,
     doc = "the sampler, which chooses the samples of an epoch in place of shuffle" },
   prefetch = { type = "integer", min = 0, max = 16, default = 2,
-    doc = "the number of batches that a thread prepares ahead" },
+    doc = "the number of batches that are prepared ahead" },
+  threads = { type = "integer", min = 1, max = 64, default = 1,
+    doc = "the number of threads that read and transform samples; batches do not depend on it" },
   dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, optional = true,
     doc = "the element type of x; default: gm.default_dtype()" },
 }
@@ -118,7 +120,7 @@ function data.of_config(config, which)
   if not dataset then return nil end
   local training = which == "train"
   return data.loader {
-    dataset = dataset, seed = config.seed, prefetch = c.prefetch,
+    dataset = dataset, seed = config.seed, prefetch = c.prefetch, threads = c.threads,
     batch_size = not training and c.test_batch_size or c.batch_size,
     sampler = training and c.sampler or nil,
     shuffle = training and not c.sampler and c.shuffle ~= false or nil, drop_last = training and c.drop_last or nil,

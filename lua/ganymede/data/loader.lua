@@ -12,6 +12,7 @@ local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm_tensor = require "ganymede.tensor"
+local log = require "ganymede.base.log"
 local micro_batches = require "ganymede.data.micro_batches"
 local ops = require "ganymede.tensor.ops"
 local options = require "ganymede.base.options"
@@ -32,9 +33,19 @@ Native.__index = Native
 function Native.new(opt, transforms)
   local handle = checked(nil, core.loader_new(opt.dataset.handle, transforms, {
     batch_size = opt.batch_size, shuffle = opt.shuffle, drop_last = opt.drop_last, seed = opt.seed,
-    prefetch = opt.prefetch, dtype = made_in(opt),
+    prefetch = opt.prefetch, threads = opt.threads, dtype = made_in(opt),
   }))
-  return setmetatable({ handle = handle }, Native)
+  return setmetatable({ handle = handle, dataset = opt.dataset }, Native)
+end
+
+-- Says which samples were found damaged and left out since the last time; what is read ahead counts already.
+local function tell_damage(dataset)
+  for _, part in ipairs(dataset.parts or {}) do
+    if part.skips then tell_damage(part) end
+  end
+  local count, new = core.dataset_damage(dataset.handle)
+  for _, text in ipairs(new) do log.warn("%s: left out: %s", dataset.name, text) end
+  if #new > 0 then log.warn("%s: %d damaged samples were left out so far", dataset.name, count) end
 end
 
 -- order: the list of samples from 0, or nil for the sampler in C.
@@ -46,7 +57,10 @@ end
 function Native:seek(epoch, batch) checked(nil, core.loader_seek(self.handle, epoch, batch)) end
 function Native:length() return core.loader_length(self.handle) end
 -- pieces: nil, or the number of pieces; the results are then lists of tensors.
-function Native:next(pieces) return checked(nil, core.loader_next(self.handle, pieces)) end
+function Native:next(pieces)
+  if self.dataset.skips then tell_damage(self.dataset) end
+  return checked(nil, core.loader_next(self.handle, pieces))
+end
 function Native:close() core.loader_close(self.handle) end
 
 -- ---------------------------------------------------------------- datasets written in Lua

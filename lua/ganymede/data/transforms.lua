@@ -1,4 +1,4 @@
---- Transforms of samples. The transforms in this file run in C on the prefetch thread, and each random choice is a
+--- Transforms of samples. The transforms in this file run in C on the loader's threads, and each random choice is a
 -- function of (seed, epoch, sample). A transform written in Lua is a function(x, y) that returns x and y of a whole
 -- batch; it runs on the main thread after them.
 -- @module ganymede.data.transforms
@@ -23,6 +23,20 @@ end
 
 local function list(value) return type(value) == "table" and value or { value } end
 
+-- Height and width of a size: one number stands for both.
+local function sides(name, size)
+  local s = list(size)
+  for _, n in ipairs(s) do
+    if type(n) ~= "number" or n ~= math.floor(n) or n < 1 then
+      error(("%s: size is a number of pixels, or { height, width }; got %s"):format(name, options.literal(size)), 0)
+    end
+  end
+  if #s < 1 or #s > 2 then
+    error(("%s: size is one number, or { height, width }; got %s"):format(name, options.literal(size)), 0)
+  end
+  return s[1], s[2]
+end
+
 define("Normalize", {
   mean = { type = { "number", "table" },
     doc = "the mean that is subtracted from values from 0 to 1: one number, or a list with one for each channel" },
@@ -34,8 +48,58 @@ define("RandomCrop", {
   size = { type = { "integer", "table" }, doc = "the size of the result in pixels: one number, or { height, width }" },
   padding = { type = "integer", min = 0, default = 0, doc = "the number of zeros added on each side before the crop" },
 }, function(opt)
-  local size = list(opt.size)
-  return { kind = "crop", height = size[1], width = size[2] or size[1], padding = opt.padding }
+  local height, width = sides("RandomCrop", opt.size)
+  return { kind = "crop", height = height, width = width or height, padding = opt.padding }
+end)
+
+define("CenterCrop", {
+  size = { type = { "integer", "table" },
+    doc = "the size of the result in pixels: one number, or { height, width }; zeros surround a smaller image" },
+}, function(opt)
+  local height, width = sides("CenterCrop", opt.size)
+  return { kind = "center_crop", height = height, width = width or height }
+end)
+
+define("Resize", {
+  size = { type = { "integer", "table" },
+    doc = "the size of the result in pixels: { height, width }, or one number, that of the shorter side; the longer "
+      .. "one keeps its ratio to it, rounded down" },
+}, function(opt)
+  local height, width = sides("Resize", opt.size)
+  return { kind = "resize", height = height, width = width or 0 }
+end)
+
+-- Two numbers, the smaller first.
+local function range(name, what, value)
+  if #value ~= 2 or type(value[1]) ~= "number" or type(value[2]) ~= "number" then
+    error(("%s: %s is { least, most }; got %s"):format(name, what, options.literal(value)), 0)
+  end
+  return { value[1], value[2] }
+end
+
+define("RandomResizedCrop", {
+  size = { type = { "integer", "table" }, doc = "the size of the result in pixels: one number, or { height, width }" },
+  scale = { type = "table", default = { 0.08, 1 },
+    doc = "{ least, most }: the area of the part that is cut out and resized, as a fraction of the image's" },
+  ratio = { type = "table", default = { 3 / 4, 4 / 3 }, doc = "{ least, most }: width / height of that part" },
+}, function(opt)
+  local height, width = sides("RandomResizedCrop", opt.size)
+  return { kind = "resized_crop", height = height, width = width or height,
+           scale = range("RandomResizedCrop", "scale", opt.scale),
+           ratio = range("RandomResizedCrop", "ratio", opt.ratio) }
+end)
+
+local function amount(what)
+  return { type = "number", min = 0, default = 0,
+    doc = ("how much the %s changes: a factor is drawn from 1 - this (at least 0) to 1 + this"):format(what) }
+end
+
+define("ColorJitter", {
+  brightness = amount "brightness", contrast = amount "contrast", saturation = amount "saturation",
+  hue = { type = "number", min = 0, max = 0.5, default = 0,
+    doc = "how much the hue changes: an angle is drawn from minus this to this, in turns of the circle of colours" },
+}, function(opt)
+  return { kind = "jitter", amount = { opt.brightness, opt.contrast, opt.saturation, opt.hue } }
 end)
 
 define("RandomHorizontalFlip", {

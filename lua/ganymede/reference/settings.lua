@@ -15,10 +15,22 @@ local function sample(o)
   return kind == "boolean" and "true" or nil
 end
 
+-- The first class that needs no option, else the first.
+local function plainest(shelf)
+  for _, name in ipairs(shelf:names()) do
+    local class, needs = shelf:get(name), false
+    for _, o in pairs(type(class) == "table" and class.options or {}) do
+      needs = needs or not (o.optional or o.default ~= nil)
+    end
+    if not needs then return name end
+  end
+  return shelf:names()[1]
+end
+
 -- Path and value of --set for a setting; tables are set by their `type`, or not as a whole.
 local function assignment(path, o)
-  if o.registry then return path .. ".type", registry[o.registry]:names()[1] end
-  if o.list_of then return path .. ".1.type", registry[o.list_of]:names()[1] end
+  if o.registry then return path .. ".type", plainest(registry[o.registry]) end
+  if o.list_of then return path .. ".1.type", plainest(registry[o.list_of]) end
   return path, o.sample or sample(o)
 end
 
