@@ -104,8 +104,7 @@ static gm_status add_begin(builder *b, const gm_event *e)
     if (group < 0) return GM_OK; /* alone: takes no time, and needs no line */
     GM_TRY(find_way(b, e, group, &way));
     b->begun[e->id] = p->n;
-    p->lines[p->n++] = (gm_step_line){
-        .event = e, .kind = GM_EVENT_BEGIN, .way = way, .number = p->ways[way].begun++};
+    p->lines[p->n++] = (gm_step_line){.event = e, .kind = GM_EVENT_BEGIN, .way = way, .number = p->ways[way].begun++};
     return GM_OK;
 }
 

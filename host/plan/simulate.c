@@ -10,14 +10,14 @@
 
 typedef struct state {
     const gm_program *program;
-    int               line;  /* the next one */
-    double            clock; /* of its own; where a host launches: of its device */
-    double            host;  /* when the host has launched the newest thing */
-    double            asked; /* since when it waits */
-    int               waits; /* for this transfer; -1: it does not */
-    bool              shown; /* its spans are wanted */
+    int               line;     /* the next one */
+    double            clock;    /* of its own; where a host launches: of its device */
+    double            host;     /* when the host has launched the newest thing */
+    double            asked;    /* since when it waits */
+    int               waits;    /* for this transfer; -1: it does not */
+    bool              shown;    /* its spans are wanted */
     bool              launched; /* the operation of the next line */
-    int              *begun; /* by id: its transfer */
+    int              *begun;    /* by id: its transfer */
 } state;
 
 typedef struct replay {
