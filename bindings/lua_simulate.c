@@ -362,7 +362,7 @@ static int64_t last_product(const gm_journal *r)
     return last;
 }
 
-/* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products } of a run of
+/* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products } of runs of
  * ops (one ends at the last product), { kind = "begin" or "wait", id, name, group, bytes }. Memory is left out. */
 static int step_condensed(lua_State *L)
 {
