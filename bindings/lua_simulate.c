@@ -284,8 +284,8 @@ static void push_products(lua_State *L, const box *b)
 
 /* simulate(machine, steps, role, { spans, slower, jitter, seed, unfolded, recorded }) -> { seconds, transfers, classes,
  * ranks, spans, products = a list of { all, again } by step }. steps: paths of files; role: of each rank, its step;
- * classes: a list of { count, first, seconds, busy, launching, exposed = { group = seconds } }; ranks: of each rank, its
- * class. The options are those of gm_simulation. */
+ * classes: a list of { count, first, seconds, busy, launching, exposed = { group = seconds } }; ranks: of each rank,
+ * its class. The options are those of gm_simulation. */
 static int simulate(lua_State *L)
 {
     lua_settop(L, 4);
@@ -364,8 +364,8 @@ static int64_t last_product(const gm_journal *r)
     return last;
 }
 
-/* step_condensed(machine, path) -> the events of a record in few: runs of ops as { kind = "op", takes = seconds, products
- * } (one ends at the last product), and { kind = "begin" or "wait", id, name, group, bytes }. Memory is left out. */
+/* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products } of runs of
+ * ops (one ends at the last product), { kind = "begin" or "wait", id, name, group, bytes }. Memory is left out. */
 static int step_condensed(lua_State *L)
 {
     gm_machine m;
@@ -443,10 +443,12 @@ static int processors(lua_State *L)
 int gm_open_simulate(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("run_expected", run_expected, "run table"), GM_FUNCTION("run_month", run_month, "run table"),
+        GM_FUNCTION("run_expected", run_expected, "run table"),
+        GM_FUNCTION("run_month", run_month, "run table"),
         GM_FUNCTION("processors", processors, ""),
         GM_FUNCTION("step_condensed", step_condensed, "machine table, path string"),
-        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"), GM_LAST_FUNCTION};
+        GM_FUNCTION("simulate", simulate, "machine table, steps table, role table, options table?"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, REPLAY);
     lua_pushcfunction(L, close_box);
     lua_setfield(L, -2, "__gc");

@@ -7,7 +7,7 @@
 --
 -- The last one is for those who have so many GPUs (--device cuda).
 --
--- Expect: the first command predicts 6.57 s a step, 40 % of the peak (MFU), 39 GiB on a rank of the first stage. Nobody
+-- Expect: the first command predicts 5.95 s a step, 44 % of the peak (MFU), 39 GiB on a rank of the first stage. Nobody
 -- has run it on GPUs.
 --
 -- The batch of 1536 sequences is the one of Narayanan et al. 2021 (arXiv:2104.04473, 5.1), who train 174.6 billion

@@ -97,7 +97,7 @@ local function must_pass(schedule, opt, level)
   if not ok then error(("the schedule cannot run: %s"):format(problem.message), above(level)) end
 end
 
--- Returns the computing of a schedule of this shape, the checked shape, and the options of the order. level: of error().
+-- Returns the computing of a schedule of this shape, and the checked shape. level: of error().
 local function computing(kind, shape, level)
   local definition, name = find(kind, level)
   shape = options.check("pipeline.build", shape_options, shape, level)
