@@ -2,7 +2,7 @@
 
     python3 spec/bench/convolution.py           THREADS=n for another number than 2; SHAPES=32 or 224 for one half
 
-Needs a Python with torch, and a built tree (GANYMEDE_BIN names the program). f32; the convolutions of ResNet-18 on
+Needs what kernels_gemm.py needs. f32; the convolutions of ResNet-18 on
 images of 32 x 32 (batch 32) and 224 x 224 (batch 4), and a depthwise one: forward with a bias, gradient of the input,
 gradient of the weights and the bias. The floor of a convolution is the time of our product of the same m, n, k (out,
 results, channels by places of the kernel), or the bytes of x, w and y at the rate of memory. Printed: GFLOP/s, the
@@ -10,15 +10,11 @@ share of that product's rate, and the median of the paired ratios of time to PyT
 shared machine believe the ratios only."""
 import os
 import statistics
-import subprocess
-import time
 
 import torch
 
-THREADS = int(os.environ.get("THREADS", "2"))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
+from kernels_gemm import ROUNDS, THREADS, Ours, timed
+
 SHAPES = [  # images, channels, side, out, kernel, stride, padding, groups
     (32, 3, 32, 64, 3, 1, 1, 1), (32, 64, 32, 64, 3, 1, 1, 1), (32, 64, 32, 128, 3, 2, 1, 1),
     (32, 64, 32, 128, 1, 2, 0, 1), (32, 128, 16, 128, 3, 1, 1, 1), (32, 256, 8, 256, 3, 1, 1, 1),
@@ -27,31 +23,6 @@ SHAPES = [  # images, channels, side, out, kernel, stride, padding, groups
     (4, 256, 14, 256, 3, 1, 1, 1), (4, 256, 14, 512, 3, 2, 1, 1), (4, 512, 7, 512, 3, 1, 1, 1),
     (8, 96, 56, 96, 3, 1, 1, 96),
 ]
-
-
-class Ours:
-    """The host, waiting for lines (convolution.lua)."""
-
-    def __init__(self):
-        script = os.path.join(ROOT, "spec", "bench", "convolution.lua")
-        self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), script],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __call__(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def timed(times, run):
-    begin = time.perf_counter()
-    for _ in range(times):
-        run()
-    return (time.perf_counter() - begin) / times
 
 
 def compare(ours, what, n, c, side, out, kernel, stride, padding, groups):
@@ -71,7 +42,7 @@ def compare(ours, what, n, c, side, out, kernel, stride, padding, groups):
     times, rounds = max(1, int(2e8 / flops)), []
     for i in range(ROUNDS + 1):
         mine = ours(f"conv {what} {n} {c} {side} {side} {out} {kernel} {stride} {padding} {groups} {times}")
-        product = ours(f"gemm {m} {columns} {k} {times}") * flops / (2 * m * columns * k) if groups == 1 else mine
+        product = ours(f"gemm {m} {columns} {k} NN {times}") * flops / (2 * m * columns * k) if groups == 1 else mine
         theirs = timed(times, peer)
         if i > 0:  # the first warms up
             rounds.append((mine, product / mine, theirs / mine))

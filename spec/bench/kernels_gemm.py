@@ -29,10 +29,10 @@ SHAPES = [  # M N K, op
 
 
 class Ours:
-    """The host, waiting for lines (kernels_gemm.lua)."""
+    """The host, waiting for lines (kernels_on_demand.lua)."""
 
     def __init__(self):
-        script = os.path.join(ROOT, "spec", "bench", "kernels_gemm.lua")
+        script = os.path.join(ROOT, "spec", "bench", "kernels_on_demand.lua")
         self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), script],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -2,7 +2,6 @@
 -- read. The losses are those of one rank, f64, to 1e-9: only the order of sums differs.
 -- sanitizers: no, numbers of training on several ranks are compared
 local core = require "ganymede.core"
-local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
@@ -61,17 +60,7 @@ return {
 }
 ]]
 
-local function losses(home)
-  local list = {}
-  for line in io.lines(home .. "/run/metrics.jsonl") do
-    local event = json.decode(line, "metrics.jsonl")
-    if event.loss then
-      assert.equal(#list + 1, event.step)
-      list[event.step] = event.loss
-    end
-  end
-  return list
-end
+local losses = support.losses
 
 describe("a job with --memory-checkpoint", function()
   local whole

@@ -31,19 +31,7 @@ local config = {
 return config]]):format(wrong, changes or "")
 end
 
--- The losses in metrics.jsonl of the run folder `run` of a home, by step; fails where a step is missing or is there
--- twice.
-local function losses(home)
-  local list = {}
-  for line in io.lines(home .. "/run/metrics.jsonl") do
-    local event = json.decode(line, "metrics.jsonl")
-    if event.loss then
-      assert.equal(#list + 1, event.step)
-      list[event.step] = event.loss
-    end
-  end
-  return list
-end
+local losses = support.losses
 
 describe("a job with --max-restarts", function()
   local home

@@ -214,6 +214,20 @@ function support.check(result, code, text)
   if result.late and result.late > 10 then error(("ended %.1f s after the fault"):format(result.late), 2) end
 end
 
+--- The losses in metrics.jsonl of the run folder `run` of a home, by step; fails where a step is missing or is there
+-- twice.
+function support.losses(home)
+  local list = {}
+  for line in io.lines(home .. "/run/metrics.jsonl") do
+    local event = json.decode(line, "metrics.jsonl")
+    if event.loss then
+      assert.equal(#list + 1, event.step)
+      list[event.step] = event.loss
+    end
+  end
+  return list
+end
+
 --- A job of this recipe, stopped by Ctrl-C once it is ready, ends as it must.
 function support.check_interrupt(body)
   local job = support.start(body)

@@ -1,10 +1,12 @@
--- convolution.lua - convolutions, timed on demand by convolution.py.
+-- kernels_on_demand.lua - matrix products, attention and convolutions, timed on demand by kernels_gemm.py,
+-- kernels_attention.py and convolution.py.
 --
 -- Reads lines from standard input and answers each with the seconds of one run, the mean of `times`:
+--   gemm M N K OP times                        OP: NN, NT, TN or TT: is a, is b transposed
+--   attention B S H D causal times             forward and backward, causal 0 or 1, f32
 --   conv WHAT N C H W OUT KERNEL STRIDE PADDING GROUPS times     WHAT: forward, input or weight; square kernels, f32
---   gemm M N K times                                             a product a b' of these sizes
-local core = require "ganymede.core"
 local gm = require "ganymede"
+local core = require "ganymede.core"
 
 local kept = {} -- inputs of the last case: making them is not timed
 local function prepare(key, make)
@@ -20,11 +22,29 @@ local function timed(times, run)
   return (core.now() - from) / times
 end
 
-local function gemm(m, n, k, times)
-  local t = prepare(table.concat({ m, n, k }, " "), function()
-    return { a = normal({ m, k }, 1), b = normal({ k, n }, 2), c = normal({ m, n }, 3) }
+local function gemm(m, n, k, op, times)
+  local ta, tb = op:sub(1, 1) == "T", op:sub(2, 2) == "T"
+  local t = prepare(table.concat({ m, n, k, op }, " "), function()
+    local a, b = ta and { k, m } or { m, k }, tb and { n, k } or { k, n }
+    return { a = normal(a, 1), b = normal(b, 2), c = normal({ m, n }, 3) }
   end)
-  return timed(times, function() core.run_op("cpu", "matmul", { n = 2, t.a, t.b }, { n = 1, t.c }, {}) end)
+  local attrs = { transpose_a = ta, transpose_b = tb }
+  return timed(times, function() core.run_op("cpu", "matmul", { n = 2, t.a, t.b }, { n = 1, t.c }, attrs) end)
+end
+
+local function attention(b, s, h, d, causal, times)
+  local t = prepare(table.concat({ b, s, h, d }, " "), function()
+    local all = {}
+    for i, name in ipairs { "q", "k", "v", "g", "o", "dq", "dk", "dv" } do all[name] = normal({ b, s, h, d }, i) end
+    all.lse = normal({ b, h, s }, 9)
+    return all
+  end)
+  local attrs = { causal = causal == 1 }
+  return timed(times, function()
+    core.run_op("cpu", "attention", { n = 5, t.q, t.k, t.v }, { n = 2, t.o, t.lse }, attrs)
+    local inputs, outputs = { n = 8, t.q, t.k, t.v, nil, t.o, t.lse, t.g }, { n = 3, t.dq, t.dk, t.dv }
+    core.run_op("cpu", "attention_grad", inputs, outputs, attrs)
+  end)
 end
 
 local function conv(what, n, c, h, w, out, kernel, stride, padding, groups, times)
@@ -46,13 +66,13 @@ local function conv(what, n, c, h, w, out, kernel, stride, padding, groups, time
   return timed(times, function() core.run_op("cpu", op, inputs, outputs, attrs) end)
 end
 
+local kinds = { gemm = gemm, attention = attention, conv = conv }
+
 for line in io.lines() do
-  local words, numbers = {}, {}
-  for word in line:gmatch "%S+" do words[#words + 1] = word end
-  for i = 2, #words do numbers[#numbers + 1] = tonumber(words[i]) end
-  local seconds
-  if words[1] == "gemm" then seconds = gm.scope(gemm, unpack(numbers))
-  else seconds = gm.scope(conv, words[2], unpack(numbers)) end
-  print(("%.9f"):format(seconds))
+  local words = {}
+  for word in line:gmatch "%S+" do words[#words + 1] = tonumber(word) or word end
+  local fn = kinds[words[1]]
+  if not fn then error("kernels_on_demand.lua: cannot read: " .. line, 0) end
+  print(("%.9f"):format(gm.scope(fn, unpack(words, 2))))
   io.stdout:flush()
 end
