@@ -66,7 +66,7 @@ describe("ganymede data", function()
 
   it("shows arrays with their ranges, and one picture's size", function()
     local golden = GANYMEDE_ROOT .. "/spec/golden/"
-    local status, text = run(golden .. "arrays.npz", golden .. "images/large.jpg")
+    local status, text = run(golden .. "arrays.npz", golden .. "pictures/large.jpg")
     assert.equal(0, status)
     has(text, "6 arrays", "fortran +f32 +2 x 3 x 4", "scalar +f64 +1.5 +1.5 +0",
       "JPEG, height 90, width 110, 3 channels of 8 bits")

@@ -93,7 +93,7 @@ describe("a number out of range", function()
       for _, name in ipairs(registry[kind]:names()) do
         local class = registry[kind]:get(name)
         for key, entry in pairs(type(class) == "table" and class.options or {}) do
-          local bounded = entry.min or entry.max or entry.above or entry.below
+          local bounded = entry.min or entry.max or entry.above or entry.below or entry.one_of
           if is_number(entry) and not bounded and not any_number[key] then
             without[#without + 1] = name .. "." .. key
           end

@@ -7,8 +7,9 @@ local Flatten = module.class "Flatten"
 Flatten.positional = { "first", "last" }
 Flatten.aliases = { start_dim = "first", end_dim = "last" }
 Flatten.options = {
-  first = { type = "integer", default = 2, doc = "the first dimension that is joined with those behind it, from 1" },
-  last = { type = "integer", default = -1, doc = "the last one; -1 is the last of x" },
+  first = { type = "integer", min = -8, max = 8, default = 2,
+    doc = "the first dimension that is joined with those behind it, from 1" },
+  last = { type = "integer", min = -8, max = 8, default = -1, doc = "the last one; -1 is the last of x" },
 }
 
 --- x (n, ...) -> (n, elements of a sample), or with other dimensions joined. Backward: dx is set.
