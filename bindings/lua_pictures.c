@@ -1,5 +1,5 @@
-/* lua_pictures.c - the Lua face of pictures: datasets of them, what they leave out, headers of files, contact sheets. As
- * in lua_data.c, a call that fails for what it read returns nil, message, kind. */
+/* lua_pictures.c - the Lua face of pictures: datasets of them, what they leave out, headers of files, contact sheets.
+ * As in lua_data.c, a call that fails for what it read returns nil, message, kind. */
 #include "lua_data.h"
 
 #include <stdio.h>

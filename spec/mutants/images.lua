@@ -141,4 +141,18 @@ return {
     breaks = "the batch that sections are measured on moves running statistics once more",
     test = "spec/train/chosen_regions_spec.lua -f 'running statistics'",
   },
+  {
+    name = "1509-bottleneck-v1", file = "lua/ganymede/nn/residual_block.lua",
+    find = [[local strided = opt.bottleneck and 2 or 1]],
+    replace = [[local strided = 1]],
+    breaks = "a bottleneck has its stride in the convolution of 1 x 1",
+    test = "spec/golden/layers_spec.lua -f resnet",
+  },
+  {
+    name = "1510-block-without-relu", file = "lua/ganymede/nn/residual_block.lua",
+    find = [[if i < last then y = ops.relu(y) end]],
+    replace = [[if i < last - 1 then y = ops.relu(y) end]],
+    breaks = "nothing bends between the last two convolutions of a block",
+    test = "spec/golden/layers_spec.lua -f resnet",
+  },
 }

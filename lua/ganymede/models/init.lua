@@ -8,6 +8,7 @@
 return {
   MLP = require "ganymede.models.mlp",
   VisionTransformer = require "ganymede.models.vision_transformer",
+  ResNet = require "ganymede.models.resnet",
   GPT = require "ganymede.models.gpt",
   Llama = require "ganymede.models.llama",
   BERT = require "ganymede.models.bert",
