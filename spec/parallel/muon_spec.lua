@@ -39,8 +39,8 @@ local meshes = {
   { "ZeRO 3 on 3", 3, "zero={stage=3,whole_below=0}" },
   { "1d on 2, data 2, ZeRO 2", 4, "parallel={data=2,tensor={size=2,mode='1d'}}", more = { "zero=2" } },
   { "2d on 4", 4, "parallel={tensor={size=4,mode='2d'}}" },
-  { "2.5d on 8", 8, "parallel={tensor={size=8,mode='2.5d',depth=2}}" },
-  { "3d on 8", 8, "parallel={tensor={size=8,mode='3d'}}" },
+  { "2.5d on 8", 8, "parallel={tensor={size=8,mode='2.5d',depth=2}}", tag = " #slow" },
+  { "3d on 8", 8, "parallel={tensor={size=8,mode='3d'}}", tag = " #slow" },
   { "ring on 2, data 2", 4, "parallel={data=2,sequence=2}" },
   { "two stages, data 2", 4, "parallel={data=2,pipeline=2}", more = { "num_microbatches=2" } },
   { "3 experts on 2 of data 4", 4, "parallel={data=4,expert=2}", model = experts },
@@ -50,7 +50,7 @@ local meshes = {
 
 describe("Muon #ranks", function()
   for _, mesh in ipairs(meshes) do
-    it("trains as on one rank: " .. mesh[1], function()
+    it("trains as on one rank: " .. mesh[1] .. (mesh.tag or ""), function()
       local set = { mesh[3] }
       for _, word in ipairs(mesh.more or {}) do set[#set + 1] = word end
       for _, word in ipairs(mesh.model or {}) do set[#set + 1] = word end

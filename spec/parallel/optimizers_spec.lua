@@ -58,11 +58,15 @@ local function judge(name, mesh)
   assert.is_true(difference <= 1e-9, tostring(difference))
 end
 
+-- LARS takes its ratios as LAMB does: the first mesh, a grid and two stages tell whether it asks for them.
+local of_lars = { ["data 3, ZeRO 1"] = true, ["2d on 4"] = true, ["two stages"] = true }
+
 describe("Optimizers #ranks", function()
   for _, mesh in ipairs(meshes) do
-    local tag = mesh[4] and " #" .. mesh[4] or ""
     for _, name in ipairs { "LAMB", "LARS" } do
-      it(("%s has the ratios of one rank: %s%s"):format(name, mesh[1], tag), function() judge(name, mesh) end)
+      local slow = mesh[4] or (name == "LARS" and not of_lars[mesh[1]])
+      it(("%s has the ratios of one rank: %s%s"):format(name, mesh[1], slow and " #slow" or ""),
+        function() judge(name, mesh) end)
     end
   end
 
