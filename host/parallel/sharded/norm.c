@@ -110,8 +110,11 @@ static void statistics(gm_work *w, const gm_rows *k, norm_work *t, bool layer, c
     } else {
         gm_rows_reduce(w, k->axes, here, GM_SUM);
     }
-    gm_tensor *squares = gm_rows_line(w, here, layer ? 1 : 0, lines);
-    t->rstd = gm_work_unary(w, GM_FN_rsqrt, gm_work_affine(w, squares, 1 / (double)k->n, eps));
+    t->rstd = gm_rows_line(w, here, layer ? 1 : 0, lines); /* in the place of the squares: here is what is kept */
+    gm_tensor *variance = gm_work_affine(w, t->rstd, 1 / (double)k->n, eps);
+    gm_attrs   rsqrt = gm_attrs_default();
+    rsqrt.function = GM_FN_rsqrt;
+    gm_work_into(w, GM_OP_unary, 1, &variance, &rsqrt, 1, &t->rstd);
 }
 
 /* A tensor (lines, room) as a value like x, complete. NULL of NULL. */
