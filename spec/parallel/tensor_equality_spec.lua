@@ -57,7 +57,7 @@ describe("training in tensor modes #ranks", function()
     assert.is_true(job.traffic(kept, match) < job.traffic(again, match))
   end)
 
-  for _, name in ipairs { "1d on 4", "1d with sequences on 2", "2d on 4", "2.5d on 8", "3d on 8" } do
-    it("gives the same bits again: " .. name, function() equality.twice(name) end)
+  for _, name in ipairs { "1d on 4", "1d with sequences on 2", "2d on 4", "2.5d on 8 #slow", "3d on 8 #slow" } do
+    it("gives the same bits again: " .. name, function() equality.twice((name:gsub(" #slow", ""))) end)
   end
 end)
