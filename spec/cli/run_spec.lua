@@ -161,7 +161,7 @@ describe("ganymede run", function()
     wrong("a model that cannot be built", support.recipe:gsub("hidden = { 32 }", "hidden = { 0 }"), {},
       "hidden[1] must be a whole number")
     wrong("a transform that does not fit", nil,
-      { "--set", "data.transforms={{type='RandomCrop',size=99}}" }, "random crop needs images (channels, height, width)")
+      { "--set", "data.transforms={{type='RandomCrop',size=99}}" }, "random crop needs images (channels")
     wrong("compiled Lua", "\27LJ\2", {}, "is compiled Lua")
     wrong("a parallel recipe", nil, { "--set", "parallel.tensor={size=4,mode='2d'}" }, "start it with -n 4")
     wrong("a trace in no folder", nil, { "--trace", "nowhere/t.json" }, "--trace: cannot write nowhere/t.json: No such")
