@@ -18,6 +18,17 @@ int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs
     return 1;
 }
 
+int gm_apply_two(lua_State *L, gm_op op, gm_value *x, gm_attrs *a, const char *name)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_value  *out[2];
+    gm_handle *h[2];
+    for (int i = 0; i < 2; i++) h[i] = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, op, 1, &x, a, 2, NULL, out));
+    for (int i = 0; i < 2; i++) gm_handle_fill(r, h[i], out[i], name);
+    return 2;
+}
+
 /* A number as a tensor of no dimensions, of the dtype of the other operand. */
 static int push_scalar(lua_State *L, double v, gm_dtype dtype, gm_value **out)
 {
@@ -364,31 +375,21 @@ static int sum(lua_State *L)
 /* max(x, d, keepdim) -> values, indices from 0; min: which the op. */
 static int extreme(lua_State *L)
 {
-    gm_rank  *r = gm_lua_rank(L);
     gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1), *out[2];
+    gm_value *x = gm_check_value(L, 1);
     gm_op     op = (gm_op)gm_declared(L)->which;
     a.dim = gm_check_dim_arg(L, 2, x->ndim);
     a.keepdim = lua_toboolean(L, 3);
-    gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, op, 1, &x, &a, 2, NULL, out));
-    gm_handle_fill(r, v, out[0], gm_op_name(op));
-    gm_handle_fill(r, i, out[1], gm_op_name(op));
-    return 2;
+    return gm_apply_two(L, op, x, &a, gm_op_name(op));
 }
 
 /* top_k(x, k) -> values, indices from 0, (..., k): of the last dimension, the largest first */
 static int top_k(lua_State *L)
 {
-    gm_rank  *r = gm_lua_rank(L);
     gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1), *out[2];
+    gm_value *x = gm_check_value(L, 1);
     a.k = gm_check_integer(L, 2);
-    gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_top_k, 1, &x, &a, 2, NULL, out));
-    gm_handle_fill(r, v, out[0], "top_k");
-    gm_handle_fill(r, i, out[1], "top_k");
-    return 2;
+    return gm_apply_two(L, GM_OP_top_k, x, &a, "top_k");
 }
 
 static int argmax(lua_State *L)

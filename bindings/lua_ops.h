@@ -6,6 +6,8 @@
 
 /* Runs an op and pushes its first output; collective where the layouts of the inputs make it so. */
 int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a);
+/* Runs an op of one input on x and pushes both of its outputs, which bear this name. */
+int gm_apply_two(lua_State *L, gm_op op, gm_value *x, gm_attrs *a, const char *name);
 /* Pushes the slices of x along dimension d (from 0) and returns how many there are. y receives them, borrowed from the
  * stack. */
 int gm_push_unbound(lua_State *L, gm_value *x, int d, gm_value **y);

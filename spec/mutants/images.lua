@@ -3,15 +3,15 @@
 return {
   {
     name = "1420-batch-norm-alone", file = "host/parallel/sharded/batch_norm.c",
-    find = [[return g ? gm_rows_merge(]],
-    replace = [[return g && !w ? gm_rows_merge(]],
+    find = [[if (!g) return here;]],
+    replace = [[if (true) return here;]],
     breaks = "each rank normalises by the statistics of its own samples",
     test = "-n 2 spec/layout/images_spec.lua -f 'whole batch'",
   },
   {
-    name = "1421-batch-norm-of-padding", file = "host/parallel/sharded/batch_norm.c",
-    find = [[(double)each_channel(x->ndim, logical)));]],
-    replace = [[(double)each_channel(x->ndim, local)));]],
+    name = "1421-batch-norm-of-padding", file = "host/parallel/sharded/moments.c",
+    find = [[(double)logical[d] : 1;]],
+    replace = [[(double)local[d] : 1;]],
     breaks = "means of uneven blocks are merged as if their padding counted",
     test = "-n 3 spec/layout/images_spec.lua -f 'whole batch'",
   },

@@ -2,9 +2,9 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "136-norm-of-padding", file = "host/parallel/sharded/norm.c",
-    find = [[GM_STEP(w, gm_host_store(t, i, (double)logical[dim]));]],
-    replace = [[GM_STEP(w, gm_host_store(t, i, (double)local[dim]));]],
+    name = "136-norm-of-padding", file = "host/parallel/sharded/moments.c",
+    find = [[n *= dims & 1u << d ? (double)logical[d] : 1;]],
+    replace = [[n *= dims & 1u << d ? (double)local[d] : 1;]],
     breaks = "means of blocks of a row that is cut are merged as if its padding counted",
     test = "unit sharded_norms",
   },

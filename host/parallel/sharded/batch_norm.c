@@ -62,22 +62,6 @@ static void batch_norm_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-/* How many elements of a channel each rank of the group has, (p, 1). */
-static gm_tensor *counts_of(gm_work *w, gm_group *g, const gm_layout *layout, const gm_value *x)
-{
-    int        p = gm_group_size(g), at[GM_MAX_AXES];
-    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    gm_box     box;
-    gm_tensor *t = gm_work_new(w, GM_F64, 2, (int64_t[]){p, 1});
-    if (w->st != GM_OK || !gm_tensor_data(t)) return t;
-    for (int i = 0; i < p; i++) {
-        gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
-        gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
-        GM_STEP(w, gm_host_store(t, i, (double)each_channel(x->ndim, logical)));
-    }
-    return t;
-}
-
 /* Mean and squares around it of each channel, (2, channels and more). */
 static gm_tensor *statistics(gm_work *w, const gm_value *x)
 {
@@ -96,7 +80,9 @@ static gm_tensor *statistics(gm_work *w, const gm_value *x)
         out[1] = gm_rows_line(w, here, 1, channels);
         gm_work_into(w, GM_OP_batch_norm_sums, 1, &block, NULL, 2, out);
     }
-    return g ? gm_rows_merge(w, g, here, counts_of(w, g, &x->layout, x), each_channel(x->ndim, x->shape)) : here;
+    if (!g) return here;
+    gm_tensor *counts = gm_rows_counts(w, g, &x->layout, x, ~(1u << 1)); /* of all dimensions but the channels */
+    return gm_rows_merge(w, g, here, counts, each_channel(x->ndim, x->shape));
 }
 
 /* t, a number a channel of x, as a value that is cut as they are. */

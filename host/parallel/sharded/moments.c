@@ -2,6 +2,23 @@
  * (1979) do, which loses nothing to a large mean. Norms of rows that are cut and batch norm use it. */
 #include "rows.h"
 
+gm_tensor *gm_rows_counts(gm_work *w, gm_group *g, const gm_layout *layout, const gm_value *x, uint32_t dims)
+{
+    int        p = gm_group_size(g), at[GM_MAX_AXES];
+    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    gm_box     box;
+    gm_tensor *t = gm_work_new(w, GM_F64, 2, (int64_t[]){p, 1});
+    if (w->st != GM_OK || !gm_tensor_data(t)) return t;
+    for (int i = 0; i < p; i++) {
+        double n = 1;
+        gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
+        gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
+        for (int d = 0; d < x->ndim; d++) n *= dims & 1u << d ? (double)logical[d] : 1;
+        GM_STEP(w, gm_host_store(t, i, n));
+    }
+    return t;
+}
+
 /* parts (p, 2, s): mean and squares around it of each rank's part of s lines; counts (p, 1) -> the same of the lines of
  * n elements, (2, s), in the dtype of the parts. */
 static gm_tensor *merge(gm_work *w, int64_t n, gm_tensor *parts, gm_tensor *counts)

@@ -64,22 +64,6 @@ static void norm_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-/* How many elements of a row each rank of the group has, (p, 1). */
-static gm_tensor *counts_of(gm_work *w, gm_group *g, const gm_layout *layout, const gm_value *x)
-{
-    int        p = gm_group_size(g), dim = x->ndim - 1, at[GM_MAX_AXES];
-    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    gm_box     box;
-    gm_tensor *t = gm_work_new(w, GM_F64, 2, (int64_t[]){p, 1});
-    if (w->st != GM_OK || !gm_tensor_data(t)) return t;
-    for (int i = 0; i < p; i++) {
-        gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
-        gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
-        GM_STEP(w, gm_host_store(t, i, (double)logical[dim]));
-    }
-    return t;
-}
-
 /* The work of a pass over blocks (lines, room): NULL where there is none; mean is NULL for RMS norm. */
 typedef struct norm_work {
     gm_tensor *x, *residual, *sum, *mean, *rstd;
@@ -105,7 +89,7 @@ static void statistics(gm_work *w, const gm_rows *k, norm_work *t, bool layer, c
         gm_work_into(w, GM_OP_norm_sums, 2, in, NULL, 3, out);
     }
     if (layer) {
-        here = gm_rows_merge(w, g, here, counts_of(w, g, layout, x), k->n);
+        here = gm_rows_merge(w, g, here, gm_rows_counts(w, g, layout, x, 1u << (x->ndim - 1)), k->n);
         t->mean = gm_rows_line(w, here, 0, lines);
     } else {
         gm_rows_reduce(w, k->axes, here, GM_SUM);

@@ -53,6 +53,9 @@ void      gm_rows_all_to_all(gm_work *w, gm_group *g, gm_tensor *in, int split, 
 /* Starts an all_gather; the caller waits for *pending. pending NULL: waits. */
 void gm_rows_all_gather(gm_work *w, gm_group *g, gm_tensor *in, int dim, gm_tensor *to, gm_pending **pending);
 
+/* How many elements of x, laid out so, each rank of the group has along some dimensions, a bit each: f64 (p, 1). Values
+ * are undefined on meta. moments.c */
+gm_tensor *gm_rows_counts(gm_work *w, gm_group *g, const gm_layout *layout, const gm_value *x, uint32_t dims);
 /* here (2, lines): mean and squares around it of this rank's part of each line, lines a multiple of the group's size.
  * counts f64 (p, 1): how many of the n elements of a line each rank of the group has. Gives mean and squares of whole
  * lines, (2, lines), to all ranks, merged in double: the bytes of one all_reduce. moments.c */
