@@ -10,7 +10,6 @@
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local gm = require "ganymede"
 local machine = require "ganymede.base.machine"
-local search = require "ganymede.plan.search"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
@@ -42,7 +41,7 @@ end
 
 -- Settings of a model, evenly spaced among the legal ones.
 local function drawn(name, ranks)
-  local list, facts = search.settings { recipe = bench:recipe(name), ranks = ranks, machine = bench:machine(ranks) }
+  local list, facts = bench:settings(name, ranks)
   local n = math.min(config.each, #list)
   for i = 1, n do
     local s = list[math.floor((i - 0.5) * #list / n) + 1]

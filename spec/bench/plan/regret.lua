@@ -15,7 +15,6 @@ local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
 local machine = require "ganymede.base.machine"
-local search = require "ganymede.plan.search"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
@@ -64,8 +63,7 @@ if not first then error("only: k/n was expected, such as 1/40", 0) end
 for name in config.of:gmatch "[^,]+" do
   local path = ("%s/%s.jsonl"):format(config.out, name)
   local found = read_results(path)
-  local list, facts = search.settings { recipe = bench:recipe(name), ranks = config.ranks,
-    machine = bench:machine(config.ranks), keep = keep.parse(config.keep) }
+  local list, facts = bench:settings(name, config.ranks, keep.parse(config.keep))
   for i = first, #list, each do
     local words = setting.words(list[i], facts)
     if not found[words] then

@@ -1,6 +1,7 @@
 -- steps.lua - small models whose steps are predicted and measured; predictions.lua and regret.lua share it.
 --
 --     local bench = require "steps".new { out = FOLDER, timed = 8, platform = FILE or nil }
+--     local list, facts = bench:settings(model, ranks, keep)   -- all that are legal, as a search of a plan makes them
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
@@ -13,8 +14,12 @@
 -- changed by more than a tenth meanwhile, something else was busy, and the setting is measured again, three times at
 -- most.
 local core = require "ganymede.core"
+local facts_module = require "ganymede.plan.search.facts"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local machines = require "ganymede.plan.machine"
+local rehearsal = require "ganymede.job.rehearsal"
+local space = require "ganymede.plan.search.space"
 
 local TEXT = "/usr/share/common-licenses/GPL-3"
 
@@ -116,6 +121,16 @@ function Steps:least(path)
   local seconds = tonumber(machine.read(path .. ".reference") or "")
   if not seconds then error(path .. ".reference is missing: remove " .. path .. ", so that both are measured", 0) end
   return seconds
+end
+
+--- Returns the legal settings of a model, the simpler ones first, and its facts (ganymede.plan.search.space).
+function Steps:settings(name, ranks, keep)
+  local path, kept = self:machine(ranks), keep or {}
+  local about = machines.read(path)
+  local facts = rehearsal.with_workers(function()
+    return facts_module.of({ recipe = self:recipe(name), ranks = ranks, machine = path }, about, kept)
+  end)
+  return space.list(facts, { ranks = ranks, machine = about, keep = kept }), facts
 end
 
 --- Predicts and runs a model with settings. COLLECTIVE over nothing: it starts programs.
