@@ -49,6 +49,13 @@ void gm_job_folder_remove(gm_job_folder *f)
     f->path[0] = 0;
 }
 
+void gm_job_folder_leave(gm_job_folder *f)
+{
+    if (f->path[0]) gm_remove_tree(f->path);
+    gm_sweeper_leave(&f->sweeper);
+    f->path[0] = 0;
+}
+
 bool gm_job_folder_is_own(const char *path)
 {
     struct stat s;

@@ -48,7 +48,7 @@ describe("a job that is killed again and again", function()
     return table.concat(list, " ")
   end
 
-  -- Processes of the job -> { kind = list of pids }: of its supervisor, whose child is mpirun, whose children are the
+  -- Processes of the job -> { kind = list of pids }: its supervisor, whose child is mpirun, whose children are the
   -- keepers, whose children are the ranks. Those that are not there yet are missing.
   local function processes(supervisor)
     local function children(pids)
@@ -61,7 +61,10 @@ describe("a job that is killed again and again", function()
       return list
     end
     local found = { supervisor = { supervisor } }
-    found.mpirun = children(found.supervisor)
+    found.mpirun = {} -- the supervisor's other child is a guard, without which the job goes on
+    for _, pid in ipairs(children(found.supervisor)) do
+      if shell.run(("cat /proc/%s/comm 2>/dev/null"):format(pid)).out == "mpirun\n" then found.mpirun = { pid } end
+    end
     found.keeper = children(found.mpirun)
     found.rank = children(found.keeper)
     return found
@@ -82,6 +85,7 @@ describe("a job that is killed again and again", function()
     os.execute(("kill -9 %s 2>/dev/null"):format(victim))
     local left = support.left(home)
     if #left > 0 then
+      for _, line in ipairs(left) do os.execute("kill -9 " .. line:match "%d+" .. " 2>/dev/null") end
       error(("20 s after a %s was killed these are left:\n%s\nit wrote:\n%s"):format(kind, table.concat(left, "\n"),
         shell.read(home .. "/err")), 0)
     end
