@@ -21,7 +21,8 @@ gm_status gm_job_folder_make(gm_job_folder *f, bool swept);
 /* The same in /dev/shm. GM_EIO: also where there is none. */
 gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept);
 void      gm_job_folder_remove(gm_job_folder *f); /* with all that is in it; a zeroed one is allowed */
-/* The same where processes of the job may still be ending, and making files: its sweeper removes these later. */
+/* The same where processes of the job may still be ending, and making files, as ranks do that start when their mpirun
+ * is killed: its sweeper removes these later. */
 void gm_job_folder_leave(gm_job_folder *f);
 /* Is it a folder that is ours alone? Folders of other users may have any name. */
 bool gm_job_folder_is_own(const char *path);

@@ -491,7 +491,6 @@ void gm_supervisor_free(gm_supervisor *job)
     gm_process_end(&job->launcher, LAUNCHER_GRACE);
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);
-    /* Ranks of an mpirun that was killed outlive it for a moment. One that starts makes the folder anew. */
     (gm_supervisor_status(job) ? gm_job_folder_leave : gm_job_folder_remove)(&job->folder);
     free(job->ranks);
     free(job->joining);

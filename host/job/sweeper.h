@@ -13,8 +13,8 @@ typedef struct gm_sweeper {
 /* Starts a sweeper. Called before the folder is made, so that somebody can remove it at any moment. GM_EIO. */
 gm_status gm_sweeper_start(gm_sweeper *s, const char *folder);
 void      gm_sweeper_end(gm_sweeper *s); /* called when there is nothing left to remove; a zeroed one is allowed */
-/* Called where processes that know the folder (it is in their environment) may still be ending: the sweeper removes what
- * they make until they are gone, 20 seconds at most, and then ends. A zeroed one is allowed. */
+/* Called where processes that know the folder (it is in their environment) may still be ending: the sweeper removes
+ * what they make until they are gone, 20 seconds at most, and then ends. A zeroed one is allowed. */
 void gm_sweeper_leave(gm_sweeper *s);
 
 #endif

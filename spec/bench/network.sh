@@ -4,7 +4,7 @@
 # Through shared memory moving bytes is work of the very same cores.
 #
 #     spec/bench/network.sh 4gbit build/ganymede run spec/bench/overlap.lua -n 2 --threads 1 [--set bucket_mb=2 ...]
-#     spec/bench/network.sh 100mbit build/ganymede run spec/bench/plan/regret.lua --set ranks=2 --set of=gpt --set out=DIR
+#     spec/bench/network.sh 100mbit build/ganymede run spec/bench/plan/regret.lua --set ranks=2 --set of=gpt
 #
 # All ranks share the bucket. Needs the right to make a namespace (root), ip and tc (Debian package iproute2).
 rate=${1:?a rate, such as 4gbit}

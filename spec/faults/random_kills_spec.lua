@@ -1,6 +1,6 @@
---- Jobs in four modes whose ranks, keepers, supervisor or mpirun are killed at random moments, and which go on each time
--- from the newest checkpoint. Nothing is lost but steps, nothing is left behind, and the losses are those of one rank
--- that nobody disturbed. More kills: GANYMEDE_SPEC_KILLS=1000 ./ganymede spec spec/faults/random_kills_spec.lua
+--- Jobs in four modes whose ranks, keepers, supervisor or mpirun are killed at random moments, and which go on each
+-- time from the newest checkpoint. Nothing is lost but steps, nothing is left behind, and the losses are those of one
+-- rank that nobody disturbed. More kills: GANYMEDE_SPEC_KILLS=1000 ./ganymede spec spec/faults/random_kills_spec.lua
 --
 -- f64 losses agree to 1e-9: sums of another order, 1e-16 an addition, over some hundred steps.
 -- sanitizers: no, numbers of training on several ranks are compared, and a process that is killed tells them nothing
@@ -85,7 +85,7 @@ describe("a job that is killed again and again", function()
     os.execute(("kill -9 %s 2>/dev/null"):format(victim))
     local left = support.left(home)
     if #left > 0 then
-      for _, line in ipairs(left) do os.execute("kill -9 " .. line:match "%d+" .. " 2>/dev/null") end
+      for _, process in ipairs(left) do os.execute("kill -9 " .. process:match "%d+" .. " 2>/dev/null") end
       error(("20 s after a %s was killed these are left:\n%s\nit wrote:\n%s"):format(kind, table.concat(left, "\n"),
         shell.read(home .. "/err")), 0)
     end

@@ -278,4 +278,25 @@ or nil, f))
     breaks = "one layer too many of Qwen2 has a window",
     test = "-n 1 spec/hub/pretrained_spec.lua -f wrong",
   },
+  {
+    name = "1641-way-forward-twice", file = "lua/ganymede/nn/recurrent.lua",
+    find = [[local at = backwards and #given + 1 - i or i]],
+    replace = [[local at = i]],
+    breaks = "both ways of a recurrent layer go forward",
+    test = "spec/nn/recurrent_spec.lua -f both",
+  },
+  {
+    name = "1642-reset-gate-gone", file = "lua/ganymede/nn/recurrent.lua",
+    find = [[ops.mul(ops.sigmoid(ops.add(reset, parts[1])), parts[3])]],
+    replace = [==[parts[3]]==],
+    breaks = "a GRU never resets",
+    test = "spec/nn/recurrent_spec.lua -f GRU",
+  },
+  {
+    name = "1643-state-of-first-layer", file = "lua/ganymede/nn/recurrent.lua",
+    find = [[part_of(state, row), w == 2)]],
+    replace = [[part_of(state, 1), w == 2)]],
+    breaks = "each recurrent layer begins with the state of the first",
+    test = "spec/nn/recurrent_spec.lua -f layers",
+  },
 }

@@ -88,6 +88,8 @@ local cases = {
   { "BatchNorm3d", { channels = 2, affine = false }, { normal(2, 2, 2, 1, 2) } },
   { "ResidualBlock", { inputs = 2, width = 2, stride = 2 }, { normal(2, 2, 4, 3) } },
   { "ResidualBlock", { inputs = 2, width = 1, bottleneck = true }, { normal(2, 2, 3, 3) } },
+  { "LSTM", { inputs = 3, hidden = 2, layers = 2, returns = "sequence" }, { normal(2, 3, 3) } },
+  { "GRU", { inputs = 3, hidden = 2, bidirectional = true }, { normal(2, 3, 3) } },
   { "GroupNorm", { groups = 2, channels = 4 }, { normal(2, 4, 3) } },
   { "InstanceNorm1d", { channels = 2, affine = true }, { normal(2, 2, 4) } },
   { "InstanceNorm2d", { channels = 2 }, { normal(2, 2, 3, 2) } },

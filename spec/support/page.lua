@@ -147,7 +147,7 @@ function Runner:fail(block, why, ...) error(("%s:%d: %s"):format(self.name, bloc
 -- Commands in the folder -> what they print on both outputs, and the status. Two minutes, so that nothing hangs.
 local function run(self, commands)
   shell.write(self.folder .. "/.commands", "exec 2>&1\nset -e\n" .. commands)
-  local line = "cd %s && PATH=$PWD/.bin:$PATH GM_LOG=2 GANYMEDE_HISTORY= exec timeout -k 5 120 sh .commands"
+  local line = "cd %s && PATH=$PWD/.bin:$PATH GM_LOG=2 GANYMEDE_HISTORY= exec timeout -k 5 300 sh .commands"
   local result = shell.run(line:format(shell.quote(self.folder)))
   return result.out .. result.err, result.code
 end

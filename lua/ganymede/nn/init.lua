@@ -19,6 +19,7 @@ local files = {
   flatten = "Flatten",
   batch_norm = { "BatchNorm1d", "BatchNorm2d", "BatchNorm3d" },
   residual_block = "ResidualBlock",
+  recurrent = { "LSTM", "GRU" },
   group_norm = { "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d" },
   pooling = { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d" },
