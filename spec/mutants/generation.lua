@@ -1,9 +1,9 @@
 --- Mutants of generation: pages of keys and values, prompts that come and go, and what is told of a text.
 return {
   {
-    name = "890-pages-last-key", file = "kernels/cpu/pages_t.h",
-    find = [[int64_t end = count - w->queries + row % w->queries + 1 - first;]],
-    replace = [[int64_t end = count - w->queries + row % w->queries - first;]],
+    name = "890-pages-last-key", file = "kernels/cpu/pages.c",
+    find = [[end = b->count - w->queries + row % w->queries + 1 - b->first;]],
+    replace = [[end = b->count - w->queries + row % w->queries - b->first;]],
     breaks = "a query does not see its own key",
     test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
   },
@@ -192,16 +192,16 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     test = "spec/generation/sequence_spec.lua -n 4 -f 'in 2 stages'",
   },
   {
-    name = "1176-pages-window-begin", file = "kernels/cpu/pages_t.h",
-    find = [[int64_t begin = w->window && end > w->window ? end - w->window : 0,]],
-    replace = [[int64_t begin = w->window && end >= w->window ? end - w->window + 1 : 0,]],
+    name = "1176-pages-window-begin", file = "kernels/cpu/pages.c",
+    find = [[int64_t begin = w->window && end > w->window ? end - w->window : 0;]],
+    replace = [[int64_t begin = w->window && end >= w->window ? end - w->window + 1 : 0;]],
     breaks = "a query misses the first key of its window",
     test = "spec/kernels/pages_spec.lua -f attention",
   },
   {
     name = "1177-pages-softcap", file = "kernels/cpu/pages_t.h",
-    find = [[if (w->softcap > 0) F(pages_cap)(w, room->scores, seen);]],
-    replace = [[if (w->softcap > 1e30) F(pages_cap)(w, room->scores, seen);]],
+    find = [[if (w->softcap > 0) F(pages_cap)(w, scores, seen);]],
+    replace = [[if (w->softcap > 1e30) F(pages_cap)(w, scores, seen);]],
     breaks = "scores of pages are not capped",
     test = "spec/kernels/pages_spec.lua -f attention",
   },
@@ -263,5 +263,57 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     replace = [[if step > 0 then]],
     breaks = "a batch in one piece goes on when a text grows over the border of LongRoPE",
     test = "spec/generation/sequence_spec.lua -n 2 -f 'what one rank writes'",
+  },
+  {
+    name = "1511-pages-left", file = "kernels/cpu/pages_t.h",
+    find = [[part.begin == s.begin ? room->left[row] : 1;]],
+    replace = [[room->left[row];]],
+    breaks = "each page of a block shrinks what the pages before it gave",
+    test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
+  },
+  {
+    name = "1512-pages-behind", file = "kernels/cpu/pages_t.h",
+    find = [[F(store)(scores + seen, F(splat)((T)-INFINITY));]],
+    replace = [[]],
+    breaks = "the last key of a block has the weights of the lanes behind it as well",
+    test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
+  },
+  {
+    name = "1513-pages-part", file = "kernels/cpu/pages.c",
+    find = [[(pages_span){s.begin > run->at ? s.begin : run->at,]],
+    replace = [[(pages_span){run->at,]],
+    breaks = "keys before the window are read where it begins within a page",
+    test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
+  },
+  {
+    name = "1514-pages-lanes", file = "kernels/cpu/vector_t.h",
+    find = [[high = low + d;
+#pragma GCC unroll 8]],
+    replace = [[high = low;
+#pragma GCC unroll 8]],
+    breaks = "sums across lanes take a half of them twice",
+    test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
+  },
+  {
+    name = "1515-thin-rest", file = "kernels/cpu/gemm_thin.c",
+    find = [[for (int64_t c = 0; c < count; c++) y[c] = sums[c];]],
+    replace = [[for (int64_t c = 1; c < count; c++) y[c] = sums[c];]],
+    breaks = "products of few rows do not write a column behind the groups of four",
+    test = "spec/kernels/contraction_spec.lua -f linear",
+  },
+  {
+    name = "1516-thin-one-row", file = "kernels/cpu/gemm_thin_t.h",
+    find = [[if (p < k) sum[0] += load_n_f32(x + p, k - p) * THIN_LOAD_N(w, p, k - p);]],
+    replace = [[]],
+    breaks = "products of one row leave the end of k out",
+    test = "spec/kernels/contraction_spec.lua -f linear",
+  },
+  {
+    name = "1517-few-bits-columns", file = "kernels/cpu/few_bits_product.c",
+    find = [[for (int c = 0; c < FEW_COLUMNS; c++) at[c] = p->w.data + (column + (c < count ? c : 0)) * p->w.step;]],
+    replace = [[for (int c = 0; c < FEW_COLUMNS; c++) at[c] = p->w.data + (column + c % 4) * p->w.step;]],
+    breaks = "the second four of eight rows of weights are the first again",
+    isa = "avx2",
+    test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
 }
