@@ -35,8 +35,8 @@ typedef struct pages_block {
 
 /* The keys of a block that lie in one page, from key `at` of the block on. */
 typedef struct pages_run {
-    int64_t     at, n;
-    const char *k, *v;
+    int64_t     at, n, next_n;
+    const char *k, *v, *next; /* next: the next_n keys that stand there in the next block */
 } pages_run;
 
 /* Keys of a block. */
@@ -78,31 +78,35 @@ static const char *pages_at(const pages_job *w, const pages_block *b, const char
     return pool + (page * stride[0] + b->head * stride[1] + p % w->g.page * stride[2]) * size;
 }
 
+/* How many keys from position p on lie in its page: at most n, and those that the row has. */
+static int64_t pages_near(const pages_job *w, const pages_block *b, int64_t p, int64_t n)
+{
+    int64_t near = w->g.page - p % w->g.page, left = b->count - p;
+    if (left < near) near = left;
+    return n < near ? n : near;
+}
+
 /* The run that begins at run->at: false where the block ends. */
 static bool pages_next(const pages_job *w, const pages_block *b, pages_run *run)
 {
-    const int64_t p = b->first + run->at, left = pages_keys(b) - run->at, near = w->g.page - p % w->g.page;
-    if (left <= 0) return false;
-    run->n = near < left ? near : left;
+    const int64_t p = b->first + run->at, later = p + PAGES_KEYS;
+    if (run->at >= pages_keys(b)) return false;
+    run->n = pages_near(w, b, p, pages_keys(b) - run->at);
     run->k = pages_at(w, b, w->k, w->k_stride, p);
     run->v = pages_at(w, b, w->v, w->v_stride, p);
+    run->next_n = later < b->count ? pages_near(w, b, later, run->n) : 0;
+    if (run->next_n) run->next = pages_at(w, b, w->k, w->k_stride, later);
     return true;
 }
 
-/* Pages lie anywhere, and a row of them is too short for the processor to see what comes: n rows are asked for. */
-static void pages_fetch(const pages_job *w, const char *from, const int64_t *stride, int64_t n)
+/* Asks for n rows of a page: pages lie anywhere, and are too short for the processor to see what comes. Each query of a
+ * unit asks for its share, so that there are no more lines under way than there is room for. */
+static void pages_fetch(const pages_job *w, const pages_block *b, int64_t query, const char *from,
+                        const int64_t *stride, int64_t n)
 {
     const int64_t size = (int64_t)gm_dtype_size(w->dtype), bytes = w->size * size, row = stride[2] * size;
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = n * query / b->rows; j < n * (query + 1) / b->rows; j++)
         for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + j * row + i, 0, 2);
-}
-
-/* The keys of the next block that stand where this run stands in its own. */
-static void pages_fetch_next(const pages_job *w, const pages_block *b, const pages_run *run)
-{
-    const int64_t p = b->first + PAGES_KEYS + run->at, left = b->count - p, near = w->g.page - p % w->g.page;
-    const int64_t n = near < left ? near : left;
-    if (left > 0) pages_fetch(w, pages_at(w, b, w->k, w->k_stride, p), w->k_stride, n < run->n ? n : run->n);
 }
 
 #define AS 32

@@ -147,6 +147,7 @@ static void F(pages_score)(const pages_job *w, const F(pages_room) * room, const
     for (int64_t row = 0; row < b->rows; row++) {
         const pages_span s = pages_seen(w, b, row), part = pages_part_of(s, run);
         T               *scores = room->scores + row * PAGES_ROW + part.begin - s.begin;
+        pages_fetch(w, b, row, run->v, w->v_stride, run->n);
         if (part.begin >= part.end) continue;
         F(pages_scores)
         (w->size, room->q + row * w->size, k + (part.begin - run->at) * step, step, part.end - part.begin, scores);
@@ -176,6 +177,7 @@ static void F(pages_sum)(const pages_job *w, const F(pages_room) * room, const p
         const pages_span s = pages_seen(w, b, row), part = pages_part_of(s, run);
         const T         *p = room->scores + row * PAGES_ROW + part.begin - s.begin;
         const T          left = part.begin == s.begin ? room->left[row] : 1;
+        pages_fetch(w, b, row, run->next, w->k_stride, run->next_n);
         if (part.begin >= part.end) continue;
         F(pages_add)
         (w->size, left, room->o + row * w->size, p, v + (part.begin - run->at) * step, step, part.end - part.begin);
@@ -204,19 +206,13 @@ static void F(pages_part)(void *context, int64_t begin, int64_t end, int thread)
     for (int64_t u = begin; u < end; u++) {
         int64_t     unit = u / w->parts, first = unit % w->key_heads * group + u % w->parts * heads;
         pages_block b = {.r = unit / w->key_heads, .head = unit % w->key_heads, .rows = heads * w->queries};
-        pages_run   run;
+        pages_run   run = {0};
         b.count = gm_pages_count(&w->g, b.r);
         F(pages_begin)(w, &room, b.r, first, heads);
         for (b.first = pages_first(w, b.count); b.first < b.count; b.first += PAGES_KEYS) {
-            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) {
-                pages_fetch(w, run.v, w->v_stride, run.n);
-                F(pages_score)(w, &room, &b, &run);
-            }
+            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) F(pages_score)(w, &room, &b, &run);
             F(pages_weigh)(w, &room, &b);
-            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) {
-                pages_fetch_next(w, &b, &run);
-                F(pages_sum)(w, &room, &b, &run);
-            }
+            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) F(pages_sum)(w, &room, &b, &run);
         }
         F(pages_end)(w, &room, b.r, first, heads);
     }
