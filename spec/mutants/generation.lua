@@ -310,8 +310,8 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
   },
   {
     name = "1517-few-bits-columns", file = "kernels/cpu/few_bits_product.c",
-    find = [[for (int c = 0; c < FEW_COLUMNS; c++) at[c] = p->w.data + (column + (c < count ? c : 0)) * p->w.step;]],
-    replace = [[for (int c = 0; c < FEW_COLUMNS; c++) at[c] = p->w.data + (column + (c < count ? c % 4 : 0)) * p->w.step;]],
+    find = [[at[c] = p->w.data + (column + (c < count ? c : 0)) * p->w.step;]],
+    replace = [[at[c] = p->w.data + (column + (c < count ? c % 4 : 0)) * p->w.step;]],
     breaks = "the second four of eight rows of weights are the first again",
     isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
