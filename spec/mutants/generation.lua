@@ -316,4 +316,11 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",
   },
+  {
+    name = "1518-gguf-heads", file = "lua/ganymede/hub/gguf.lua",
+    find = [[check_rows(file, "attn_k", kv_heads, size, width)]],
+    replace = [[]],
+    breaks = "a GGUF file that says a million heads takes gigabytes before it is refused",
+    test = "spec/hub/hostile_spec.lua -f 'valid: GGUF'",
+  },
 }
