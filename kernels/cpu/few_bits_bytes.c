@@ -95,7 +95,11 @@ BYTES_TARGET CPU_INLINE __m512 bytes_dot(const bytes_unit *x, const __m512i *cod
 CPU_INLINE __m512 bytes_scales(const uint8_t *const *w)
 {
     const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(few_scales(w)));
+    uint16_t      s[4];
+    for (int c = 0; c < 4; c++) memcpy(&s[c], w[c], 2);
+    __m128i four = _mm_insert_epi16(_mm_cvtsi32_si128(s[0]), s[1], 1);
+    four = _mm_insert_epi16(_mm_insert_epi16(four, s[2], 2), s[3], 3);
+    return _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(_mm_cvtph_ps(four)));
 }
 
 /* The four sums of each of four rows of w, put together. */
@@ -183,8 +187,7 @@ static void few_bytes_part(void *context, int64_t begin, int64_t end, int thread
         for (int64_t i = 0; i < p->g.m; i += group) {
             int rows = p->g.m - i < group ? (int)(p->g.m - i) : (int)group;
             bytes_rows_of(p, rows, i, at, sums);
-            for (int r = 0; r < rows; r++)
-                for (int c = 0; c < wide && c < left; c++) thin_finish(&p->g, i + r, column + c, sums[r][c]);
+            for (int r = 0; r < rows; r++) thin_finish(&p->g, i + r, column, left < wide ? left : wide, sums[r]);
         }
     }
 }

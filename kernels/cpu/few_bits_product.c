@@ -73,12 +73,18 @@ static void few_round_rows(few_product *p, int16_t *q, float *scale, float *eigh
 
 /* ---- products of whole numbers ---- */
 
-/* In vectors of 32 bytes with AVX-512 too: the two halves of a unit are added before they become floats, so that a unit
+/* Eight rows of w at a time: their scales are a vector, and what comes next is fetched in the order of addresses. The
+ * limit with AVX2 is arithmetic: a unit of 4 bits takes 3.9 cycles (llvm-mca, Zen 3), and 4.0 were measured in a step
+ * that reads its weights from memory.
+ *
+ * In vectors of 32 bytes with AVX-512 too: the two halves of a unit are added before they become floats, so that a unit
  * takes one conversion and one product with the scale, of half the width. */
+#define FEW_COLUMNS 8    /* rows of w at a time: their scales fill a vector */
+#define FEW_AHEAD   4096 /* bytes of w from where they are used to where they are fetched, in the order of addresses */
 #if CPU_VECTOR == 64
-#define FEW_ROWS 4 /* of x: 16 sums, 8 vectors of weights, 2 of x: of 32 registers */
+#define FEW_ROWS 2 /* of x: 16 sums, 2 vectors of weights, 4 of x, 2 of shifts: of 32 registers */
 #else
-#define FEW_ROWS 1
+#define FEW_ROWS 1 /* 8 sums, 2 vectors of weights, 2 of x, a shift: of 16 */
 #endif
 typedef struct few_words {
     __m256i low, high;
@@ -111,53 +117,59 @@ CPU_INLINE float few_sum(__m256 v)
     return s[0] + s[1];
 }
 
-/* The scales of four blocks. */
-CPU_INLINE __m128 few_scales(const uint8_t *const *w)
+/* The scales of eight blocks, at `at` of each row. */
+CPU_INLINE __m256 few_scales(const uint8_t *const *w, int64_t at)
 {
-    uint16_t s[4];
-    for (int c = 0; c < 4; c++) memcpy(&s[c], w[c], 2);
-    __m128i four = _mm_insert_epi16(_mm_cvtsi32_si128(s[0]), s[1], 1);
-    return _mm_cvtph_ps(_mm_insert_epi16(_mm_insert_epi16(four, s[2], 2), s[3], 3));
+    uint16_t s[8];
+    for (int c = 0; c < 8; c++) memcpy(&s[c], w[c] + at, 2);
+    __m128i all = _mm_cvtsi32_si128(s[0]);
+#define FEW_PUT(c) all = _mm_insert_epi16(all, s[c], c)
+    FEW_PUT(1), FEW_PUT(2), FEW_PUT(3), FEW_PUT(4), FEW_PUT(5), FEW_PUT(6), FEW_PUT(7);
+#undef FEW_PUT
+    return _mm256_cvtph_ps(all);
 }
 
-/* sums[c][i] of four rows of w and `rows` rows of x, from row `first` on. */
+#define FEW_EACH_COLUMN _Pragma("GCC unroll 8") for (int c = 0; c < FEW_COLUMNS; c++)
+#define FEW_EACH_ROW    _Pragma("GCC unroll 2") for (int i = 0; i < rows; i++)
+
+/* sums[i][c] of eight rows of w and `rows` rows of x, from row `first` on. */
 CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_product *p, int64_t first,
-                          const uint8_t *const *at, float (*sums)[FEW_ROWS])
+                          const uint8_t *const *w, float (*sums)[FEW_COLUMNS])
 {
-    __m256         sum[4][FEW_ROWS];
-    __m128         shift[FEW_ROWS];
-    const uint8_t *w[4] = {at[0], at[1], at[2], at[3]};
-    const int64_t  bytes = FEW_UNIT * bits / 8, ahead = 4 * p->w.step;
-    for (int i = 0; i < rows; i++) shift[i] = _mm_setzero_ps();
-    for (int c = 0; c < 4; c++)
-        for (int i = 0; i < rows; i++) sum[c][i] = _mm256_setzero_ps();
-    for (int64_t u = 0; u < p->units; u += per_block) {
-        __m128  scales = few_scales(w);
-        int64_t end = p->units - u < per_block ? p->units - u : per_block;
+    const int64_t  size = FEW_UNIT * bits / 8, bytes = 2 + per_block * size, each = FEW_COLUMNS * bytes / per_block;
+    const uint8_t *next = w[0] + FEW_AHEAD;
+    __m256         sum[FEW_ROWS][FEW_COLUMNS], shift[FEW_ROWS];
+    FEW_EACH_ROW   shift[i] = _mm256_setzero_ps();
+    FEW_EACH_ROW FEW_EACH_COLUMN sum[i][c] = _mm256_setzero_ps();
+    for (int64_t u = 0, block = 0; u < p->units; u += per_block, block += bytes) {
+        const __m256  scales = few_scales(w, block);
+        const int64_t end = p->units - u < per_block ? p->units - u : per_block;
         for (int64_t v = 0; v < end; v++) {
-            float     by[FEW_ROWS][4];
-            few_words words[4];
-            for (int i = 0; i < rows; i++) {
+            float     by[FEW_ROWS][FEW_COLUMNS];
+            few_words x[FEW_ROWS];
+            FEW_EACH_ROW
+            {
                 const int64_t n = (first + i) * p->units + u + v;
-                __m128        s = _mm_mul_ps(scales, _mm_set1_ps(p->scale[n]));
-                _mm_storeu_ps(by[i], s);
+                const __m256  s = _mm256_mul_ps(scales, _mm256_set1_ps(p->scale[n]));
+                _mm256_storeu_ps(by[i], s);
                 __asm__("" : "+m"(by[i])); /* read it back: loads are idle, and shuffles, which also do it, are not */
-                if (bits == 4) shift[i] = _mm_add_ps(shift[i], _mm_mul_ps(s, _mm_set1_ps(p->eight[n])));
+                if (bits == 4) shift[i] = _mm256_fmadd_ps(s, _mm256_set1_ps(p->eight[n]), shift[i]);
+                x[i] = few_words_at(p->q + n * FEW_UNIT);
             }
-            for (int c = 0; c < 4; c++) words[c] = few_words_of(bits, w[c] + 2 + v * bytes);
-            for (int c = 0; c < 4; c++) __builtin_prefetch(w[c] + v * bytes + ahead);
-            for (int i = 0; i < rows; i++) {
-                const few_words x = few_words_at(p->q + ((first + i) * p->units + u + v) * FEW_UNIT);
-                for (int c = 0; c < 4; c++)
-                    sum[c][i] = _mm256_fmadd_ps(few_dot(words[c], x), _mm256_set1_ps(by[i][c]), sum[c][i]);
+            for (int64_t b = 0; b < each; b += 64) __builtin_prefetch(next + b);
+            next += each;
+            FEW_EACH_COLUMN
+            {
+                const few_words words = few_words_of(bits, w[c] + block + 2 + v * size);
+                FEW_EACH_ROW    sum[i][c] = _mm256_fmadd_ps(few_dot(words, x[i]), _mm256_set1_ps(by[i][c]), sum[i][c]);
             }
         }
-        for (int c = 0; c < 4; c++) w[c] += p->w.block;
     }
-    for (int i = 0; i < rows; i++) {
-        float less[4];
-        _mm_storeu_ps(less, shift[i]);
-        for (int c = 0; c < 4; c++) sums[c][i] = few_sum(sum[c][i]) - less[c];
+    FEW_EACH_ROW
+    {
+        float less[FEW_COLUMNS];
+        _mm256_storeu_ps(less, shift[i]);
+        FEW_EACH_COLUMN sums[i][c] = few_sum(sum[i][c]) - less[c];
     }
 }
 
@@ -166,14 +178,14 @@ CPU_INLINE void few_block(int64_t bits, int rows, int64_t per_block, const few_p
         if (per_block == 1) few_block(bits, n, 1, p, first, at, sums); \
         else few_block(bits, n, per_block, p, first, at, sums);        \
         break;
-#if FEW_ROWS == 4
-#define FEW_CASES(bits) FEW_CASE(bits, 1) FEW_CASE(bits, 2) FEW_CASE(bits, 3) FEW_CASE(bits, 4)
+#if FEW_ROWS == 2
+#define FEW_CASES(bits) FEW_CASE(bits, 1) FEW_CASE(bits, 2)
 #else
 #define FEW_CASES(bits) FEW_CASE(bits, 1)
 #endif
 
 static void few_rows_of(const few_product *p, int rows, int64_t first, const uint8_t *const *at,
-                        float (*sums)[FEW_ROWS])
+                        float (*sums)[FEW_COLUMNS])
 {
     const int64_t per_block = p->w.group / FEW_UNIT;
     if (p->w.bits == 8) {
@@ -192,15 +204,15 @@ static void few_whole_part(void *context, int64_t begin, int64_t end, int thread
     const few_product *p = context;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
-        int64_t        column = 4 * u, left = p->w.rows - column;
-        const uint8_t *at[4];
-        float          sums[4][FEW_ROWS];
-        for (int c = 0; c < 4; c++) at[c] = p->w.data + (column + (c < left ? c : 0)) * p->w.step;
+        const int64_t  column = FEW_COLUMNS * u, left = p->w.rows - column;
+        const int64_t  count = left < FEW_COLUMNS ? left : FEW_COLUMNS;
+        const uint8_t *at[FEW_COLUMNS];
+        float          sums[FEW_ROWS][FEW_COLUMNS];
+        for (int c = 0; c < FEW_COLUMNS; c++) at[c] = p->w.data + (column + (c < count ? c : 0)) * p->w.step;
         for (int64_t i = 0; i < p->g.m; i += FEW_ROWS) {
             int rows = p->g.m - i < FEW_ROWS ? (int)(p->g.m - i) : FEW_ROWS;
             few_rows_of(p, rows, i, at, sums);
-            for (int r = 0; r < rows; r++)
-                for (int c = 0; c < 4 && c < left; c++) thin_finish(&p->g, i + r, column + c, sums[c][r]);
+            for (int r = 0; r < rows; r++) thin_finish(&p->g, i + r, column, count, sums[r]);
         }
     }
 }
@@ -209,10 +221,10 @@ static gm_status few_whole(gm_device *dev, few_product *p)
 {
     gm_block *block;
     char     *room;
-    int64_t   n = p->g.m * p->units, bytes = p->w.step * 4;
+    int64_t   n = p->g.m * p->units, wide = FEW_COLUMNS;
     GM_TRY(cpu_scratch(dev, (size_t)(n * (2 * FEW_UNIT + 8)), &room, &block));
     few_round_rows(p, (int16_t *)room, (float *)(room + n * 2 * FEW_UNIT), (float *)(room + n * (2 * FEW_UNIT + 4)));
-    gemm_parallel(dev->threads, (p->w.rows + 3) / 4, 2 * bytes, few_whole_part, p);
+    gemm_parallel(dev->threads, (p->w.rows + wide - 1) / wide, 2 * wide * p->w.step, few_whole_part, p);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
@@ -250,8 +262,12 @@ static void few_columns(const few_product *p, int64_t column, int count)
             thin_group_f32(rows, 0, n, g->x + i * g->k + at, g->k, w, 0, (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
     }
-    for (int64_t i = 0; i < g->m; i++)
-        for (int c = 0; c < count; c++) thin_finish(g, i, column + c, sum_v_f32(sums[c][i]));
+    for (int64_t i = 0; i < g->m; i++) {
+        const vf32 four[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]};
+        float      all[4];
+        thin_sums(four, all);
+        thin_finish(g, i, column, count, all);
+    }
 }
 
 static void few_columns_part(void *context, int64_t begin, int64_t end, int thread)

@@ -82,18 +82,6 @@ CPU_INLINE void words_unpack(int64_t bits, const uint8_t *const *w, int64_t at, 
     }
 }
 
-/* The scales of eight blocks, at `at` of each row. */
-CPU_INLINE __m256 words_scales(const uint8_t *const *w, int64_t at)
-{
-    uint16_t s[8];
-    for (int c = 0; c < 8; c++) memcpy(&s[c], w[c] + at, 2);
-    __m128i all = _mm_cvtsi32_si128(s[0]);
-#define WORDS_PUT(c) all = _mm_insert_epi16(all, s[c], c)
-    WORDS_PUT(1), WORDS_PUT(2), WORDS_PUT(3), WORDS_PUT(4), WORDS_PUT(5), WORDS_PUT(6), WORDS_PUT(7);
-#undef WORDS_PUT
-    return _mm256_cvtph_ps(all);
-}
-
 /* sums of `rows` rows of x with the pairs of a unit. */
 CPU_INLINE void words_rows(int rows, const __m256i (*w)[2], const words_unit *x, const float *scale,
                            const int32_t *begin, const __m256 *by, __m256 (*sums)[2])
@@ -149,7 +137,7 @@ CPU_INLINE void words_block(int64_t bits, const words_product *w, const uint8_t 
     const uint8_t     *next = at[0] + WORDS_AHEAD;
     __m256i            pairs[WORDS_PAIRS][2];
     for (int64_t u = 0, block = 0; u < p->units; u += per_block, block += p->w.block) {
-        const __m256  by[2] = {words_scales(at, block), words_scales(at + 8, block)};
+        const __m256  by[2] = {few_scales(at, block), few_scales(at + 8, block)};
         const int64_t end = p->units - u < per_block ? p->units - u : per_block;
         for (int64_t v = 0; v < end; v++) {
             for (int s = 0; s < 2; s++) words_unpack(bits, at + 8 * s, block + 2 + v * size, s, pairs);
@@ -177,7 +165,7 @@ static void few_words_part(void *context, int64_t begin, int64_t end, int thread
         else words_block(4, w, at, sums);
         for (int64_t i = 0; i < p->g.m; i++) {
             memcpy(all, sums[i], sizeof all);
-            for (int c = 0; c < WORDS_WIDE && c < left; c++) thin_finish(&p->g, i, column + c, all[c]);
+            thin_finish(&p->g, i, column, left < WORDS_WIDE ? left : WORDS_WIDE, all);
         }
     }
 }

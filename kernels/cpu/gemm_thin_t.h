@@ -1,6 +1,6 @@
 /* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows
  * are made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES
- * of a row as floats, or only n of them. */
+ * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned. */
 
 /* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. ahead: where the weights
  * stand that are wanted next. */
@@ -52,6 +52,31 @@ static void THIN(group)(int64_t rows, int64_t first, int64_t k, const float *x, 
     }
 }
 
+/* The sums of the only row of x with a row of w, by lanes. x: as thin_turned gives it. */
+CPU_INLINE vf32 THIN(dot)(int64_t k, const float *x, const THIN_W *w)
+{
+    vf32    sum[4] = {{0}, {0}, {0}, {0}}, b[4];
+    int64_t p = 0;
+    for (; p + 4 * CPU_LANES_F32 <= k; p += 4 * CPU_LANES_F32) {
+        THIN_TWO(w, p, b);
+        THIN_TWO(w, p + 2 * CPU_LANES_F32, b + 2);
+        for (int i = 0; i < 4; i++) sum[i] += load_f32(x + p + i * CPU_LANES_F32) * b[i];
+    }
+    for (; p + CPU_LANES_F32 <= k; p += CPU_LANES_F32) sum[0] += load_f32(x + p) * THIN_LOAD(w, p);
+    if (p < k) sum[0] += load_n_f32(x + p, k - p) * THIN_LOAD_N(w, p, k - p);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* Four columns of the result of one row of x. The rows of w are read one after the other, as they lie in memory. */
+static void THIN(alone)(const gemm_thin *g, int64_t column, int count)
+{
+    vf32  four[4] = {{0}, {0}, {0}, {0}};
+    float all[4];
+    for (int c = 0; c < count; c++) four[c] = THIN(dot)(g->k, g->x, (const THIN_W *)g->w + (column + c) * g->w_row);
+    thin_sums(four, all);
+    thin_finish(g, 0, column, count, all);
+}
+
 /* Four columns of the result, of all rows of x; at the end of w only `count` of them. */
 static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
 {
@@ -68,8 +93,12 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
             THIN(group)(rows, p, depth, g->x + i * g->k, g->k, w, ahead, (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
     }
-    for (int64_t i = 0; i < g->m; i++)
-        for (int c = 0; c < count; c++) thin_finish(g, i, column + c, sum_v_f32(sums[c][i]));
+    for (int64_t i = 0; i < g->m; i++) {
+        const vf32 four[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]};
+        float      all[4];
+        thin_sums(four, all);
+        thin_finish(g, i, column, count, all);
+    }
 }
 
 static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
@@ -78,7 +107,8 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
         int64_t column = 4 * u, left = g->n - column;
-        THIN(columns)(g, column, left < 4 ? (int)left : 4);
+        if (g->m == 1) THIN(alone)(g, column, left < 4 ? (int)left : 4);
+        else THIN(columns)(g, column, left < 4 ? (int)left : 4);
     }
 }
 #undef THIN_STEP
@@ -88,3 +118,4 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
 #undef THIN_LINE
 #undef THIN_LOAD
 #undef THIN_LOAD_N
+#undef THIN_TWO

@@ -2,9 +2,10 @@
 
 /* Pieces of a thread's scratch, in elements. The queries of a unit are its heads times those of the call. */
 typedef struct F(pages_room) {
-    T *q, *o;          /* queries, times the scale; sums of values */
-    T *most, *sum;     /* of each query: the largest score so far, the sum of exp of the scores less it */
-    T *k, *v, *scores; /* a block of keys and values, where they must be widened; the scores of one query */
+    T *q, *o;         /* queries, times the scale; sums of values */
+    T *most, *sum;    /* of each query: the largest score so far, the sum of exp of the scores less it */
+    T *left, *scores; /* of each query and a block: what earlier sums are multiplied by; PAGES_ROW scores */
+    T *k, *v;         /* keys and values of a page, where they must be widened */
 } F(pages_room);
 
 static int64_t F(pages_layout)(const pages_job *w, char *base, F(pages_room) * room)
@@ -15,9 +16,10 @@ static int64_t F(pages_layout)(const pages_job *w, char *base, F(pages_room) * r
     TAKE(o, rows * w->size);
     TAKE(most, rows);
     TAKE(sum, rows);
+    TAKE(left, rows);
+    TAKE(scores, rows * PAGES_ROW);
     TAKE(k, block);
     TAKE(v, block);
-    TAKE(scores, PAGES_KEYS);
 #undef TAKE
     return at;
 }
@@ -45,37 +47,36 @@ static void F(pages_begin)(const pages_job *w, const F(pages_room) * room, int64
         }
 }
 
-/* n rows of a page as T: themselves, or widened. */
-static const T *F(pages_rows)(const pages_job *w, const char *pool, const int64_t *stride, const int64_t *at, int64_t n,
-                              T *room, int64_t *step)
+/* The keys or values of a run as T: themselves, or widened. */
+static const T *F(pages_rows)(const pages_job *w, const char *from, const int64_t *stride, int64_t n, T *room,
+                              int64_t *step)
 {
-    const int64_t size = (int64_t)gm_dtype_size(w->dtype);
-    const char   *from = pool + (at[0] * stride[0] + at[1] * stride[1] + at[2] * stride[2]) * size;
+    const int64_t row = stride[2] * (int64_t)gm_dtype_size(w->dtype);
     *step = w->widen ? w->size : stride[2];
     if (!w->widen) return (const T *)(const void *)from;
-    for (int64_t j = 0; j < n; j++) w->widen(w->size, from + j * stride[2] * size, room + j * w->size);
+    for (int64_t j = 0; j < n; j++) w->widen(w->size, from + j * row, room + j * w->size);
     return room;
 }
 
-/* scores[j] = q . k_j, four keys at a time; what is behind them up to a whole vector is -inf. */
+/* scores[j] = q . k_j, LANES keys at a time: what lies behind them up to a whole vector is written, too. */
 static void F(pages_scores)(int64_t size, const T *q, const T *k, int64_t step, int64_t n, T *scores)
 {
-    for (int64_t j = 0; j < n; j += 4) {
-        const T *row[4];
-        V        sum[4] = {F(splat)(0), F(splat)(0), F(splat)(0), F(splat)(0)};
+    for (int64_t j = 0; j < n; j += LANES) {
+        const T *row[LANES];
+        V        sum[LANES];
         int64_t  c = 0;
-        for (int i = 0; i < 4; i++) row[i] = k + (j + i < n ? j + i : j) * step;
+        for (int i = 0; i < LANES; i++) row[i] = k + (j + i < n ? j + i : j) * step;
+        for (int i = 0; i < LANES; i++) sum[i] = F(splat)(0);
         for (; c + LANES <= size; c += LANES) {
             V x = F(load)(q + c);
-            for (int i = 0; i < 4; i++) sum[i] += x * F(load)(row[i] + c);
+            for (int i = 0; i < LANES; i++) sum[i] += x * F(load)(row[i] + c);
         }
         if (c < size) {
             V x = F(load_n)(q + c, size - c);
-            for (int i = 0; i < 4; i++) sum[i] += x * F(load_n)(row[i] + c, size - c);
+            for (int i = 0; i < LANES; i++) sum[i] += x * F(load_n)(row[i] + c, size - c);
         }
-        for (int i = 0; i < 4; i++) scores[j + i] = j + i < n ? F(sum_v)(sum[i]) : (T)-INFINITY;
+        F(store)(scores + j, F(sums_v)(sum));
     }
-    for (int64_t j = (n + 3) / 4 * 4; j % LANES; j++) scores[j] = (T)-INFINITY;
 }
 
 /* Scores become softcap tanh(score / softcap); those behind the n first stay. */
@@ -88,13 +89,14 @@ static void F(pages_cap)(const pages_job *w, T *scores, int64_t n)
     }
 }
 
-/* Scores become exp(score - *most), *most the largest now; gives what earlier sums must be multiplied by. */
+/* Scores become exp(score - *most), *most the largest now; gives what earlier sums must be multiplied by. Behind the n
+ * scores are lanes of -inf. */
 static T F(pages_weights)(T *scores, int64_t n, T *most, T *sum)
 {
-    T before = *most, largest = before;
-    V total = F(splat)(0);
-    for (int64_t j = 0; j < n; j++) largest = scores[j] > largest ? scores[j] : largest;
-    T shift = largest == (T)-INFINITY ? 0 : largest;
+    T before = *most;
+    V total = F(splat)(0), all = F(splat)(before);
+    for (int64_t j = 0; j < n; j += LANES) all = F(max_v)(F(load)(scores + j), all);
+    T largest = F(max_of)(all), shift = largest == (T)-INFINITY ? 0 : largest;
     for (int64_t j = 0; j < n; j += LANES) {
         V p = F(exp_v)(F(load)(scores + j) - shift);
         F(store)(scores + j, p);
@@ -106,41 +108,79 @@ static T F(pages_weights)(T *scores, int64_t n, T *most, T *sum)
     return left;
 }
 
+/* `wide` vectors of o at a time, from c on; gives where it ended. */
+CPU_INLINE int64_t F(pages_add_wide)(const int wide, int64_t c, int64_t size, T left, T *o, const T *p, const T *v,
+                                     int64_t step, int64_t n)
+{
+    for (; c + wide * LANES <= size; c += wide * LANES) {
+        V s[8];
+#pragma GCC unroll 8
+        for (int i = 0; i < wide; i++) s[i] = F(load)(o + c + i * LANES) * left;
+        for (int64_t j = 0; j < n; j++) {
+            V by = F(splat)(p[j]);
+#pragma GCC unroll 8
+            for (int i = 0; i < wide; i++) s[i] += F(load)(v + j * step + c + i * LANES) * by;
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < wide; i++) F(store)(o + c + i * LANES, s[i]);
+    }
+    return c;
+}
+
 /* o = left o + the sum of p_j v_j */
 static void F(pages_add)(int64_t size, T left, T *o, const T *p, const T *v, int64_t step, int64_t n)
 {
-    int64_t c = 0;
-    for (; c + 4 * LANES <= size; c += 4 * LANES) {
-        V s[4];
-        for (int i = 0; i < 4; i++) s[i] = F(load)(o + c + i * LANES) * left;
-        for (int64_t j = 0; j < n; j++)
-            for (int i = 0; i < 4; i++) s[i] += F(load)(v + j * step + c + i * LANES) * p[j];
-        for (int i = 0; i < 4; i++) F(store)(o + c + i * LANES, s[i]);
-    }
-    for (; c < size; c += LANES) {
-        int64_t wide = size - c < LANES ? size - c : LANES;
-        V       s = F(at)(o, c, wide) * left;
-        for (int64_t j = 0; j < n; j++) s += F(at)(v + j * step, c, wide) * p[j];
-        F(put)(o, c, wide, s);
+    int64_t c = F(pages_add_wide)(8, 0, size, left, o, p, v, step, n);
+    c = F(pages_add_wide)(4, c, size, left, o, p, v, step, n);
+    c = F(pages_add_wide)(1, c, size, left, o, p, v, step, n);
+    if (c == size) return;
+    V s = F(load_n)(o + c, size - c) * left;
+    for (int64_t j = 0; j < n; j++) s += F(load_n)(v + j * step + c, size - c) * p[j];
+    F(store_n)(o + c, size - c, s);
+}
+
+/* Scores of the queries of a unit to the keys of a run. */
+static void F(pages_score)(const pages_job *w, const F(pages_room) * room, const pages_block *b, const pages_run *run)
+{
+    int64_t  step;
+    const T *k = F(pages_rows)(w, run->k, w->k_stride, run->n, room->k, &step);
+    for (int64_t row = 0; row < b->rows; row++) {
+        const pages_span s = pages_seen(w, b, row), part = pages_part_of(s, run);
+        T               *scores = room->scores + row * PAGES_ROW + part.begin - s.begin;
+        pages_fetch(w, b, row, run->v, w->v_stride, run->n);
+        if (part.begin >= part.end) continue;
+        F(pages_scores)
+        (w->size, room->q + row * w->size, k + (part.begin - run->at) * step, step, part.end - part.begin, scores);
     }
 }
 
-/* All queries of the unit and the keys first .. first + n of the row, which lie in one page. */
-static void F(pages_block)(const pages_job *w, const F(pages_room) * room, int64_t r, int64_t head, int64_t heads,
-                           int64_t first, int64_t n, int64_t count)
+/* Scores of the queries of a unit to the keys of a block become weights. */
+static void F(pages_weigh)(const pages_job *w, const F(pages_room) * room, const pages_block *b)
 {
-    const int64_t at[3] = {gm_pages_index(&w->g, r, first / w->g.page), head, first % w->g.page};
-    int64_t       k_step, v_step;
-    const T      *k = F(pages_rows)(w, w->k, w->k_stride, at, n, room->k, &k_step);
-    const T      *v = F(pages_rows)(w, w->v, w->v_stride, at, n, room->v, &v_step);
-    for (int64_t row = 0; row < heads * w->queries; row++) {
-        int64_t end = count - w->queries + row % w->queries + 1 - first; /* of what the query sees */
-        int64_t begin = w->window && end > w->window ? end - w->window : 0, seen = (end < n ? end : n) - begin;
+    for (int64_t row = 0; row < b->rows; row++) {
+        const pages_span s = pages_seen(w, b, row);
+        const int64_t    seen = s.end - s.begin;
+        T               *scores = room->scores + row * PAGES_ROW;
         if (seen <= 0) continue;
-        F(pages_scores)(w->size, room->q + row * w->size, k + begin * k_step, k_step, seen, room->scores);
-        if (w->softcap > 0) F(pages_cap)(w, room->scores, seen);
-        T left = F(pages_weights)(room->scores, seen, room->most + row, room->sum + row);
-        F(pages_add)(w->size, left, room->o + row * w->size, room->scores, v + begin * v_step, v_step, seen);
+        if (w->softcap > 0) F(pages_cap)(w, scores, seen);
+        F(store)(scores + seen, F(splat)((T)-INFINITY));
+        room->left[row] = F(pages_weights)(scores, seen, room->most + row, room->sum + row);
+    }
+}
+
+/* The values of a run, by their weights. */
+static void F(pages_sum)(const pages_job *w, const F(pages_room) * room, const pages_block *b, const pages_run *run)
+{
+    int64_t  step;
+    const T *v = F(pages_rows)(w, run->v, w->v_stride, run->n, room->v, &step);
+    for (int64_t row = 0; row < b->rows; row++) {
+        const pages_span s = pages_seen(w, b, row), part = pages_part_of(s, run);
+        const T         *p = room->scores + row * PAGES_ROW + part.begin - s.begin;
+        const T          left = part.begin == s.begin ? room->left[row] : 1;
+        pages_fetch(w, b, row, run->next, w->k_stride, run->next_n);
+        if (part.begin >= part.end) continue;
+        F(pages_add)
+        (w->size, left, room->o + row * w->size, p, v + (part.begin - run->at) * step, step, part.end - part.begin);
     }
 }
 
@@ -164,15 +204,16 @@ static void F(pages_part)(void *context, int64_t begin, int64_t end, int thread)
     F(pages_room) room;
     F(pages_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
-        int64_t unit = u / w->parts, r = unit / w->key_heads, head = unit % w->key_heads;
-        int64_t first = head * group + u % w->parts * heads, count = gm_pages_count(&w->g, r);
-        F(pages_begin)(w, &room, r, first, heads);
-        for (int64_t j = pages_first(w, count); j < count;) {
-            int64_t left = w->g.page - j % w->g.page, n = left < PAGES_KEYS ? left : PAGES_KEYS;
-            if (n > count - j) n = count - j;
-            F(pages_block)(w, &room, r, head, heads, j, n, count);
-            j += n;
+        int64_t     unit = u / w->parts, first = unit % w->key_heads * group + u % w->parts * heads;
+        pages_block b = {.r = unit / w->key_heads, .head = unit % w->key_heads, .rows = heads * w->queries};
+        pages_run   run = {0};
+        b.count = gm_pages_count(&w->g, b.r);
+        F(pages_begin)(w, &room, b.r, first, heads);
+        for (b.first = pages_first(w, b.count); b.first < b.count; b.first += PAGES_KEYS) {
+            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) F(pages_score)(w, &room, &b, &run);
+            F(pages_weigh)(w, &room, &b);
+            for (run.at = 0; pages_next(w, &b, &run); run.at += run.n) F(pages_sum)(w, &room, &b, &run);
         }
-        F(pages_end)(w, &room, r, first, heads);
+        F(pages_end)(w, &room, b.r, first, heads);
     }
 }

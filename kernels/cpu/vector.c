@@ -9,6 +9,7 @@
  *       for (i = 0; i < n; i += LANES) F(put)(y, i, n - i, f(F(at)(x, i, n - i)));
  *   V select(VI mask, V yes, V no)   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
  *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
+ *   V sums_v(V r[LANES])             lane j: the sum across lanes of r[j]
  *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
  *
  * and over rows of n contiguous elements (y may be x):

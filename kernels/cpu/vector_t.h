@@ -21,6 +21,21 @@ CPU_INLINE T F(sum_v)(V v)
     return s;
 }
 
+/* Lane j: the sum across lanes of r[j]. r is used up. */
+CPU_INLINE V F(sums_v)(V r[LANES])
+{
+    VI lane;
+    for (int j = 0; j < LANES; j++) lane[j] = j;
+#pragma GCC unroll 4
+    for (int d = LANES / 2; d > 0; d /= 2) {
+        VI odd = (lane & d) != 0, low = lane + (odd & (LANES - d)), high = low + d;
+#pragma GCC unroll 8
+        for (int i = 0; i < d; i++)
+            r[i] = __builtin_shuffle(r[i], r[i + d], low) + __builtin_shuffle(r[i], r[i + d], high);
+    }
+    return r[0];
+}
+
 CPU_INLINE T F(max_of)(V v)
 {
     T m = v[0];

@@ -14,7 +14,7 @@ local core = require "ganymede.core"
 local dtypes = require "ganymede.base.dtypes"
 
 local PROMPT = 128
-local models = {}
+local models, tokenizer = {}, nil
 
 local function model_of(kind)
   if not models[kind] then
@@ -51,12 +51,14 @@ local function generate(kind, batch, tokens)
     prompts[i] = {}
     for k = 1, PROMPT do prompts[i][k] = (k * 37 + i * 101) % 1000 + 100 end
   end
+  local first, last
+  tokenizer = tokenizer or gm.tokenizer(os.getenv "MODEL")
   local began = os.clock()
-  gm.generate(model, { prompts = prompts, max_tokens = 1 })
-  local middle = os.clock()
-  local r = gm.generate(model, { prompts = prompts, max_tokens = tokens })[1]
-  local seconds = (os.clock() - middle - (middle - began)) / (tokens - 1)
-  return r.prefill_tokens_per_second, r.tokens_per_second * batch, seconds, middle - began,
+  local r = gm.generate(model, { prompts = prompts, max_tokens = tokens, tokenizer = tokenizer, on_text = function()
+    last = os.clock()
+    first = first or last
+  end })[1]
+  return r.prefill_tokens_per_second, r.tokens_per_second * batch, (last - first) / (tokens - 1), first - began,
     bytes_of(model, batch, tokens), operations_of(model, batch)
 end
 

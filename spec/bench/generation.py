@@ -9,8 +9,8 @@ Prints for each case the best tokens a second of ROUNDS (3) rounds of TOKENS (48
 (bytes that a step reads, over the rate of a triad in the same round), and the least CPU time of a step and of the
 prompts, with the share of the rate of a product of as many rows (gemm) that the products of the prompts reach. Each
 peer has the same figures, and the ratio to ours: 1.20 says that the peer is 1.2 times slower, or took 1.2 times the
-CPU time. On a shared machine believe the ratios, and those of CPU time most; our CPU time of a step is a difference of
-two calls, and needs TOKENS=300 there."""
+CPU time. On a shared machine believe the ratios, and those of CPU time most. Our CPU time of a step is that from the
+first piece of text to the last; the text is read back at each of them."""
 import argparse
 import os
 import subprocess

@@ -200,8 +200,7 @@ describe("hostile models", function()
       ["blk.0.attn_q.weight"] = { 4, 4 }, ["blk.0.attn_k.weight"] = { 4, 2 },
       ["blk.0.attn_v.weight"] = { 4, 2 }, ["blk.0.attn_output.weight"] = { 4, 4 }, ["blk.0.ffn_gate.weight"] = { 4, 6 },
       ["blk.0.ffn_up.weight"] = { 4, 6 }, ["blk.0.ffn_down.weight"] = { 6, 4 } }
-    local function file(r)
-      local own = r and mutate.json(r, keys) or keys
+    local function file(own)
       local head, list, at, count = {}, {}, 0, 0
       for name, value in pairs(own) do
         head[#head + 1] = key(name, value)
@@ -217,9 +216,19 @@ describe("hostile models", function()
       local start = "GGUF" .. u32(3) .. u64(#list) .. u64(count) .. table.concat(head)
       return start .. ("\0"):rep(-#start % 32 + at)
     end
-    shell.write(path "m.gguf", file())
+    shell.write(path "m.gguf", file(keys))
     gm.scope(gm.no_grad, function() use(gm.pretrained(path "m.gguf")) end)
-    fuzz("m.gguf", 121, function(r) shell.write(path "m.gguf", file(r)) end,
+    for name, message in pairs { head_count = "do not divide the width, 4", head_count_kv = "999999 heads of 2" } do
+      local own = setmetatable({ ["llama.attention." .. name] = 999999 }, { __index = keys })
+      for key_name in pairs(keys) do own[key_name] = own[key_name] end
+      shell.write(path "m.gguf", file(own))
+      mutate.bounded(ROOM, function()
+        local ok, err = pcall(gm.pretrained, path "m.gguf")
+        assert.is_false(ok)
+        assert.matches(message, failure.text(err))
+      end)
+    end
+    fuzz("m.gguf", 121, function(r) shell.write(path "m.gguf", file(mutate.json(r, keys))) end,
       function() use(gm.pretrained(path "m.gguf")) end)
   end)
 

@@ -5,11 +5,11 @@
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
--- b, queries, heads, key heads, size of a head, positions of a page, pages of a row
+-- b, queries, heads, key heads, size of a head, positions of a page, pages of a row; CPUs take 64 keys at a time
 local problems = {
   { 1, 1, 1, 1, 1, 1, 1 }, { 3, 1, 6, 2, 64, 16, 5 }, { 2, 3, 4, 4, 5, 3, 4 }, { 1, 1, 9, 3, 64, 100, 3 },
   { 2, 5, 2, 1, 70, 7, 9 }, { 1, 2, 2, 2, 200, 4, 3 }, { 2, 1, 3, 3, 16, 130, 2 }, { 0, 1, 2, 2, 4, 2, 2 },
-  { 2, 0, 2, 2, 4, 2, 2 },
+  { 2, 0, 2, 2, 4, 2, 2 }, { 2, 3, 2, 1, 24, 7, 40 },
 }
 
 local function name_of(dtype, p)

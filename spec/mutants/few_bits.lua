@@ -16,8 +16,8 @@ return {
   },
   {
     name = "872-few-bits-zero", file = "kernels/cpu/few_bits_product.c",
-    find = [[sums[c][i] = few_sum(sum[c][i]) - less[c];]],
-    replace = [[sums[c][i] = few_sum(sum[c][i]);]],
+    find = [[sums[i][c] = few_sum(sum[i][c]) - less[c];]],
+    replace = [[sums[i][c] = few_sum(sum[i][c]);]],
     breaks = "codes of 4 bits count from 0 in products, not from -8",
     isa = "avx2",
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .1, 64'",

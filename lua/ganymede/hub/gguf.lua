@@ -83,6 +83,9 @@ local function sizes_of(keys)
     failure(2, "%s: layers with different numbers of heads, which this program does not have", keys.path)
   end
   local size = keys:get("attention.key_length", width / heads)
+  if size % 1 ~= 0 then
+    failure(2, "%s: there are %d heads, which do not divide the width, %d", keys.path, heads, width)
+  end
   if keys:get("attention.value_length", size) ~= size then
     failure(2, "%s: keys and values of different lengths, which this program does not have", keys.path)
   end
@@ -93,9 +96,21 @@ local function sizes_of(keys)
   return width, heads, kv_heads, size
 end
 
+-- Refuses heads that the first layer has no rows for, before a list is made of them.
+local function check_rows(file, which, heads, size, width)
+  local name = ("blk.0.%s.weight"):format(which)
+  local array = file:info(name) or failure(2, "%s: has no array '%s'", file.path, name)
+  if #array.shape ~= 2 or array.shape[1] ~= heads * size or array.shape[2] ~= width then
+    failure(2, "%s: '%s' is (%s), and %d heads of %d numbers need (%d, %d)", file.path, name,
+      table.concat(array.shape, ", "), heads, size, heads * size, width)
+  end
+end
+
 -- The options of the class.
 local function options_of(keys, file, ignore)
   local width, heads, kv_heads, size = sizes_of(keys)
+  check_rows(file, "attn_q", heads, size, width)
+  check_rows(file, "attn_k", kv_heads, size, width)
   local eps, about = keys:need "attention.layer_norm_rms_epsilon", architectures[keys.architecture]
   local tokens = file:info "token_embd.weight" or failure(2, "%s: has no array 'token_embd.weight'", file.path)
   keys:get "vocab_size"
