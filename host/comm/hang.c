@@ -28,10 +28,11 @@ static bool all_came(const gm_pending *p)
     return true;
 }
 
+/* Where terms fold, a message to a member waits until the terms of all have come to that one: it tells nothing. */
 static bool lacks(const gm_pending *p, const gm_message *m, int place)
 {
     gm_transport *t = p->comm->transport;
-    if (m->done) return false;
+    if (m->done || (m->send && p->terms.folded)) return false;
     return m->fold ? m->request && t->lacks(t, m->request, p->group->member[place]) : m->place == place;
 }
 

@@ -52,6 +52,14 @@ static bool is_refused(void)
     return wish && !strcmp(wish, "none");
 }
 
+/* What failed, for a user: without the place in the source. */
+static void take_why(char *why)
+{
+    snprintf(why, WHY_ROOM, "%.*s", WHY_ROOM - 1, gm_last_error());
+    char *place = strrchr(why, '[');
+    if (place && place > why && place[-1] == ' ') place[-1] = 0;
+}
+
 /* All offers, as far as they are known. */
 static gm_status tell_offers(sharing *s)
 {
@@ -105,8 +113,7 @@ static void make_own(sharing *s)
 {
     gm_window **own = &s->window[s->here.place];
     if (is_refused() || s->here.shape.n < 2) return; /* nobody need be told */
-    if (gm_window_make(&s->here.shape, s->mine.key, own, &s->fd) != GM_OK)
-        snprintf(s->mine.why, sizeof s->mine.why, "%.*s", WHY_ROOM - 1, gm_last_error());
+    if (gm_window_make(&s->here.shape, s->mine.key, own, &s->fd) != GM_OK) take_why(s->mine.why);
     s->mine.fd = s->fd;
     s->mine.pid = (int32_t)getpid();
 }
@@ -118,7 +125,7 @@ static void open_others(sharing *s)
         const offer *o = &s->all[s->rank[i]];
         if (i == s->here.place || o->fd < 0) continue;
         if (gm_window_open(&s->here.shape, o->key, o->pid, o->fd, &s->window[i]) == GM_OK) s->reached[s->rank[i]] = 1;
-        else snprintf(why, WHY_ROOM, "%.*s", WHY_ROOM - 1, gm_last_error());
+        else take_why(why);
     }
 }
 
