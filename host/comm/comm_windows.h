@@ -8,15 +8,14 @@
 
 typedef struct gm_window_ranks { /* of this machine */
     gm_window_shape shape;
-    int             place; /* of this rank among shape.n */
-    const int      *rank;  /* by place */
+    int             place;   /* of this rank among shape.n */
+    const int      *rank;    /* by place */
     bool            crowded; /* there are fewer cores than ranks */
-    gm_window     **window; /* by place, that of this rank too; NULL: this rank is reached by the transport below */
+    gm_window     **window;  /* by place, that of this rank too; NULL: this rank is reached by the transport below */
 } gm_window_ranks;
 
-/* Makes a transport above base. Takes base and the windows (not the arrays), unless it fails: GM_ENOMEM. Every two ranks
- * must agree whether they share memory. Messages of the transport below that were sent before are still received, but
- * for data. */
+/* Makes a transport above base. Takes base and the windows (not the arrays), unless it fails: GM_ENOMEM. Every two
+ * ranks must agree whether they share memory. Notices that were sent by the transport below before are still heard. */
 gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks, gm_transport **out);
 /* Ends it, and gives the transport below back. Nothing may be under way. */
 gm_transport *gm_transport_windows_end(gm_transport *t);

@@ -2,8 +2,8 @@
  *
  * The request that the caller tests has peer -1 and owns the fold; each of the messages is a request of its own, in no
  * list of requests. A message is granted when all have been offered. Grants go out in the same order to all peers, and
- * a stream brings bodies in the order of their grants: so of two folds the first is first in every stream, and its bytes
- * are never behind those of the second. */
+ * a stream brings bodies in the order of their grants: so of two folds the first is first in every stream, and its
+ * bytes are never behind those of the second. */
 #include <stdlib.h>
 #include <string.h>
 #include "frames.h"

@@ -49,7 +49,7 @@ static gm_frame_request *of_id(gm_frame_request *list, uint64_t id)
 
 static gm_frame_outgoing *new_outgoing(gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
 {
-    size_t           own = of ? 0 : n;
+    size_t             own = of ? 0 : n;
     gm_frame_outgoing *o = malloc(sizeof *o + own);
     if (!o) return NULL;
     *o = (gm_frame_outgoing){.head = h, .bytes = of ? bytes : o->own, .n = n, .of = of};
@@ -57,7 +57,10 @@ static gm_frame_outgoing *new_outgoing(gm_frame_head h, const void *bytes, size_
     return o;
 }
 
-static size_t padded(const gm_frames *f, size_t n) { return (n + f->stream->pad - 1) / f->stream->pad * f->stream->pad; }
+static size_t padded(const gm_frames *f, size_t n)
+{
+    return (n + f->stream->pad - 1) / f->stream->pad * f->stream->pad;
+}
 
 /* One write of what is left of o. False: the stream is full, or lost. */
 static bool write_some(gm_frames *f, gm_frame_peer *p, gm_frame_outgoing *o)

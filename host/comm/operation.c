@@ -466,7 +466,7 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
         GM_TRY(gm_comm_check_interrupt(c));
         if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
         double since = p->progressed > began ? p->progressed : began;
-        bool slept = false;
+        bool   slept = false;
         if (moved) turns = 0;
         else slept = gm_comm_rest(c, since, &turns);
         if (slept || turns % 64 == 63) GM_TRY(gm_pending_watch(p, since, &asked));

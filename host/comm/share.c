@@ -36,14 +36,16 @@ typedef struct sharing {
 
 /* ---- what a rank has ---- */
 
-/* A machine from its start on, however it is called: 0 if it does not say. */
+/* A machine from its start on, however it is called, and a network on it: what has a network of its own counts as a
+ * machine of its own, as it does for MPI and TCP. 0 if it does not say. */
 static uint64_t machine(void)
 {
-    char   id[64] = "";
-    FILE  *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    bool   got = f && fgets(id, sizeof id, f);
+    char  id[64] = "", network[64] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    bool  got = f && fgets(id, sizeof id, f);
     if (f) fclose(f);
-    return got ? gm_hash_text(GM_HASH_START, id) : 0;
+    got = got && readlink("/proc/self/ns/net", network, sizeof network - 1) > 0;
+    return got ? gm_hash_text(gm_hash_text(GM_HASH_START, id), network) : 0;
 }
 
 static bool is_refused(void)

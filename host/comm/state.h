@@ -110,7 +110,7 @@ typedef struct gm_message {
     char  *bytes;
     size_t n;
     void  *request;
-    int    place; /* of the other member */
+    int    place;            /* of the other member */
     bool   send, done, fold; /* fold: one message of each other member, which the operation's terms take */
 } gm_message;
 
@@ -209,8 +209,8 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out);
 /* Adds a message to the round being built. Empty messages are left out unless `always`. */
 void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always);
 void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always);
-/* Adds a receive of n bytes from every other member that is summed, with own, into out as it comes. False: the transport
- * or their size does not allow that. */
+/* Adds a receive of n bytes from every other member that is summed, with own, into out as it comes. False: the
+ * transport or their size does not allow that. */
 bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n);
 void gm_pending_give_up(gm_pending *p);
 /* The waiting loop of all operations. It ends when met(p) holds, p fails, another rank fails, an interrupt is asked

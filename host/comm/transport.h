@@ -6,8 +6,8 @@
  *
  * Transports: `self` (a world of one), `meta` (any world, moves nothing), Open MPI (comm_mpi.c, in a module of its
  * own), TCP (comm_tcp.c), windows of shared memory between ranks of one machine above one of these (comm_windows.c),
- * threads of one process (spec/unit). The module fills this struct across a library boundary: the struct begins with its
- * size and version, failures are texts in `error`, and the module needs no function of the host. */
+ * threads of one process (spec/unit). The module fills this struct across a library boundary: the struct begins with
+ * its size and version, failures are texts in `error`, and the module needs no function of the host. */
 #ifndef GM_TRANSPORT_H
 #define GM_TRANSPORT_H
 

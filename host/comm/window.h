@@ -20,8 +20,8 @@
 typedef struct gm_window gm_window;
 
 typedef struct gm_window_shape { /* the same for all ranks of a machine */
-    int    n;             /* readers: of each 2 rings, 2 i and 2 i + 1 */
-    size_t large, small;  /* bytes of the even and of the odd rings, powers of 2, at least 64 */
+    int    n;                    /* readers: of each 2 rings, 2 i and 2 i + 1 */
+    size_t large, small;         /* bytes of the even and of the odd rings, powers of 2, at least 64 */
 } gm_window_shape;
 
 /* Makes the window of this rank; *fd: by which others open it, to be closed by the caller. key: that tells it from all

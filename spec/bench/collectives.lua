@@ -1,11 +1,12 @@
 -- collectives.lua - our collectives against the best of Open MPI's algorithms, alternating in one run.
 --
 --     OMPI_MCA_coll_tuned_use_dynamic_rules=1 ganymede run spec/bench/collectives.lua -n 2 --threads 1
---     GANYMEDE_SHARED_MEMORY=none OMPI_MCA_coll_tuned_use_dynamic_rules=1 ganymede run ...      ours over MPI's messages
+--     GANYMEDE_SHARED_MEMORY=none OMPI_MCA_coll_tuned_use_dynamic_rules=1 ganymede run ...     ours over MPI's messages
 --
--- f32, 8 bytes to 64 MiB (the whole tensor; all_gather: the result) over all ranks. Open MPI's algorithms (its own choice
--- and up to seven others) are tried once for each size, and the fastest is measured. Printed: microseconds of a call of
--- ours and of MPI's, the number of its algorithm, and the median of the paired ratios: above 1 ours is faster.
+-- f32, 8 bytes to 64 MiB (the whole tensor; all_gather: the result) over all ranks. Open MPI's algorithms (its own
+-- choice and up to seven others) are tried once for each size, and the fastest is measured. Printed: microseconds of a
+-- call of ours and of MPI's, the number of its algorithm, and the median of the paired ratios: above 1 ours is faster.
+-- MPI's ranks spin while they wait: on a machine that does other work, or with more ranks than cores, this says little.
 local ffi = require "ffi"
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"

@@ -2,9 +2,9 @@
 --
 --     ganymede run spec/bench/shared_memory.lua -n 8 --threads 1
 --
--- f32, 8 bytes to 16 MiB (the whole tensor; all_gather: the result) over all ranks. Printed: the medians of 7 rounds, of
--- the microseconds of a call and of the microseconds that the cores worked for it, all ranks together, by both ways; and
--- the medians of the ratios of each round, above 1 where shared memory is better. The second ratio hardly depends on
+-- f32, 8 bytes to 16 MiB (the whole tensor; all_gather: the result) over all ranks. Printed: the medians of 7 rounds,
+-- of the microseconds of a call and of the microseconds that the cores worked for it, all ranks together, by both ways;
+-- and the medians of the ratios of each round, above 1 where shared memory is better. The second ratio depends less on
 -- what else the machine does.
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"

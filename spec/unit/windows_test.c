@@ -49,7 +49,8 @@ void gm_test_windows_rings(void **state)
         int    ring = 2, m = (int)unit_below(&random, 200);
         size_t first = (size_t)m / 3;
         for (int i = 0; i < m; i++) bytes[i] = (char)(next + i);
-        size_t put = gm_window_put(owner, ring, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}}, 2);
+        size_t put = gm_window_put(owner, ring, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}},
+                                   2);
         assert_true(put <= (size_t)m);
         next = (char)(next + (char)put);
         const char *there = gm_window_look(reader, ring, &n);
@@ -102,13 +103,13 @@ void gm_test_windows_bell(void **state)
     uint32_t seen = gm_window_rung(owner);
     gm_window_ring(other);
     double began = gm_now();
-    gm_window_sleep(owner, seen, 60); /* it was rung before: no sleep */
+    gm_window_sleep(owner, seen, 20); /* it was rung before: no sleep */
     seen = gm_window_rung(owner);
     assert_int_equal(pthread_create(&thread, NULL, ring_later, other), 0);
-    gm_window_sleep(owner, seen, 60);
+    gm_window_sleep(owner, seen, 20);
     pthread_join(thread, NULL);
     assert_true(gm_window_rung(owner) != seen);
-    assert_true(gm_now() - began < 30);
+    assert_true(gm_now() - began < 15);
     gm_window_close(other);
     gm_window_close(owner);
 }
@@ -137,8 +138,8 @@ static gm_tensor *random_tensor(gm_rank *r, gm_dtype dtype, int64_t n, uint64_t 
     gm_tensor  *t = NULL;
     OK(gm_tensor_new(r->device, dtype, 1, &n, &t));
     for (int64_t i = 0; i < n; i++)
-        gm_store(dtype, gm_tensor_data(t), i, gm_dtype_is_float(dtype) ? unit_between(&random, -3, 3)
-                                                                       : (double)unit_below(&random, 100));
+        gm_store(dtype, gm_tensor_data(t), i,
+                 gm_dtype_is_float(dtype) ? unit_between(&random, -3, 3) : (double)unit_below(&random, 100));
     return t;
 }
 
@@ -257,7 +258,7 @@ static void body_given_up(gm_rank *r, void *context)
 {
     int failed, first;
     (void)context;
-    gm_comm_set_timeout(r->comm, 60);
+    gm_comm_set_timeout(r->comm, 20);
     share(r, true);
     for (int bad = 0; bad < r->world; bad++) {
         gm_tensor *t = random_tensor(r, GM_F32, 300000, 1);
