@@ -1,7 +1,8 @@
 /* comm_tcp.c - the transport over TCP connections between every two ranks (meet.h), where no MPI joined them.
  *
  * frames.h says what travels. A connection that ends or fails is an error for those who wait for that rank, and for
- * nobody else. The trap: the kernel reports a machine that does not answer only after the silence that gm_meet was told. */
+ * nobody else. The trap: the kernel reports a machine that does not answer only after the silence that gm_meet was
+ * told. */
 #include "comm_tcp.h"
 
 #include <errno.h>

@@ -11,6 +11,7 @@ typedef struct gm_window_ranks { /* of this machine */
     int             place;   /* of this rank among shape.n */
     const int      *rank;    /* by place */
     bool            crowded; /* there are fewer cores than ranks */
+    const int      *pid;     /* by place, of the process whose memory may be read; 0: it may not */
     gm_window     **window;  /* by place, that of this rank too; NULL: this rank is reached by the transport below */
 } gm_window_ranks;
 

@@ -1,14 +1,15 @@
 /* fold.c - receives from several ranks at once whose bytes are read where they lie. See frames.h.
  *
  * The request that the caller tests has peer -1 and owns the fold; each of the messages is a request of its own, in no
- * list of requests. A message is granted when all have been offered. Grants go out in the same order to all peers, and
- * a stream brings bodies in the order of their grants: so of two folds the first is first in every stream, and its
- * bytes are never behind those of the second. */
+ * list of requests. When all messages have been offered, they are copied out of the memory of their senders piece by
+ * piece, and taken from there while they are in the caches; or, where this cannot be done, all are granted. Grants go
+ * out in the same order to all peers, and a stream brings bodies in the order of their grants: so of two folds the
+ * first is first in every stream, and its bytes are never behind those of the second. */
 #include <stdlib.h>
 #include <string.h>
 #include "frames.h"
 
-#define PIECE ((size_t)32 << 10) /* bytes of each message that are taken at once: they stay in the first caches */
+#define PIECE ((size_t)32 << 10) /* bytes of each message that are taken at once: they stay in the caches */
 
 typedef struct gm_fold {
     gm_frame_request *whole, *part; /* part[n] */
@@ -29,7 +30,7 @@ static bool post(gm_frames *f, gm_frame_request *q)
         gm_frames_append(&p->posted, q);
         return true;
     }
-    gm_frame_head h = {FRAME_OFFER, e->tag, e->n, e->id};
+    gm_frame_head h = {FRAME_OFFER, e->tag, e->n, e->id, e->at};
     gm_frames_unlink_early(&p->early, e);
     free(e);
     return gm_fold_offered(f, q, &h);
@@ -64,17 +65,51 @@ int gm_frames_fold(gm_frames *f, gm_transport *t, const gm_fold_call *call, cons
     return 0;
 }
 
+static bool make_room(gm_frames *f, size_t size)
+{
+    char *room = f->room_size < size ? realloc(f->room, size) : f->room;
+    if (!room) return false;
+    f->room = room;
+    if (f->room_size < size) f->room_size = size;
+    return true;
+}
+
+/* Takes all bytes from the memory of the senders. False: it cannot, and nothing was taken. A sender that dies meanwhile
+ * leaves the fold as it is: it never ends, as if its bytes never came. */
+static bool pull_all(gm_frames *f, gm_fold *fold)
+{
+    if (!f->stream->pull || !make_room(f, (size_t)fold->n * PIECE)) return false;
+    while (fold->at < fold->bytes) {
+        size_t left = fold->bytes - fold->at, m = left < PIECE ? left : PIECE;
+        for (int i = 0; i < fold->n; i++) {
+            const gm_frame_request *q = &fold->part[i];
+            char                   *to = f->room + (size_t)i * PIECE;
+            if (!f->stream->pull(f, q->peer, to, q->at + fold->at, m)) return fold->at > 0;
+            fold->where[i] = to;
+        }
+        fold->take(fold->context, fold->where, fold->at, m);
+        fold->at += m;
+    }
+    fold->whole->done = true;
+    return true;
+}
+
 bool gm_fold_offered(gm_frames *f, gm_frame_request *q, const gm_frame_head *h)
 {
     gm_fold *fold = q->fold;
     bool     well = h->n == fold->bytes;
     q->id = h->id;
+    q->at = h->at;
     q->n = h->n;
     fold->offered++;
     if (!well || fold->offered < fold->n) return well;
     fold->granted = true;
-    for (int i = 0; i < fold->n && well; i++)
-        well = gm_frames_grant(f, &f->peers[fold->part[i].peer], &fold->part[i], fold->part[i].id);
+    bool pulled = pull_all(f, fold);
+    for (int i = 0; i < fold->n && well; i++) {
+        gm_frame_request *part = &fold->part[i];
+        if (!pulled) well = gm_frames_grant(f, &f->peers[part->peer], part, part->id);
+        else if (fold->whole->done) well = gm_frames_have(f, &f->peers[part->peer], part->id);
+    }
     return well;
 }
 
@@ -148,7 +183,8 @@ int gm_fold_cancel(gm_frames *f, gm_transport *t, gm_frame_request *whole)
         gm_frame_request *q = &fold->part[i];
         gm_frame_peer    *p = &f->peers[q->peer];
         if (gm_frames_unlink(&p->posted, q)) continue;
-        if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id}, 0)) return gm_frames_no_memory(t);
+        if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))
+            return gm_frames_no_memory(t);
     }
     whole->done = whole->cancelled = true;
     return 0;

@@ -38,8 +38,9 @@ int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void 
     if (!q) return gm_frames_no_memory(t);
     q->id = ++f->ids;
     if (offer) gm_frames_append(&p->offered, q);
-    if (offer) put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_OFFER, tag, n, q->id}, NULL, 0, NULL);
-    else put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_DATA, tag, n, q->id}, bytes, n, q);
+    if (offer)
+        put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_OFFER, tag, n, q->id, (uintptr_t)bytes}, NULL, 0, NULL);
+    else put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_DATA, tag, n, q->id, 0}, bytes, n, q);
     if (!put_it) {
         if (offer) gm_frames_unlink(&p->offered, q);
         free_request(f, q);
@@ -66,7 +67,8 @@ int gm_frames_receive(gm_frames *f, gm_transport *t, int peer, int tag, void *by
         return 0;
     }
     if (e->whole) gm_frames_give(q, e);
-    else if (!gm_frames_grant(f, p, q, e->id)) return gm_frames_no_memory(t);
+    else if (!gm_frames_accept(f, p, q, &(gm_frame_head){FRAME_OFFER, tag, e->n, e->id, e->at}))
+        return gm_frames_no_memory(t);
     gm_frames_unlink_early(&p->early, e);
     free(e);
     return 0;
@@ -103,41 +105,25 @@ int gm_frames_cancel(gm_frames *f, gm_transport *t, gm_frame_request *q)
     return 0;
 }
 
-/* Asks for the bytes of an offer that nobody wants; they come into a message that nobody takes. */
-static bool accept_offer(gm_frames *f, gm_frame_peer *p, gm_frame_early *e)
-{
-    gm_frame_early *whole = malloc(sizeof *whole + e->n);
-    if (!whole) return false;
-    *whole = *e;
-    whole->offered = false;
-    gm_frame_early **at = &p->early;
-    while (*at != e) at = &(*at)->next;
-    *at = whole;
-    free(e);
-    return gm_frames_put(f, p, (gm_frame_head){FRAME_GRANT, whole->tag, 0, whole->id}, NULL, 0, NULL);
-}
-
 int gm_frames_drain(gm_frames *f, gm_transport *t, int *peer)
 {
     for (int r = 0; r < f->n; r++) {
         gm_frame_peer  *p = &f->peers[r];
         gm_frame_early *e = p->early;
-        while (e && e->wanted) e = e->next;
+        while (e && (e->wanted || !(e->whole || e->offered))) e = e->next;
         if (!e || p->gone) continue;
-        if (e->whole) {
-            gm_frames_unlink_early(&p->early, e);
-            free(e);
-            *peer = r;
-            return 1;
-        }
-        if (e->offered && !accept_offer(f, p, e)) return gm_frames_no_memory(t);
+        if (e->offered && !gm_frames_have(f, p, e->id)) return gm_frames_no_memory(t);
+        gm_frames_unlink_early(&p->early, e);
+        free(e);
+        *peer = r;
+        return 1;
     }
     return 0;
 }
 
 int gm_frames_tell(gm_frames *f, gm_transport *t, int peer, const void *bytes, size_t n)
 {
-    bool put_it = gm_frames_put(f, &f->peers[peer], (gm_frame_head){FRAME_NOTICE, 0, n, 0}, bytes, n, NULL);
+    bool put_it = gm_frames_put(f, &f->peers[peer], (gm_frame_head){FRAME_NOTICE, 0, n, 0, 0}, bytes, n, NULL);
     return put_it ? 0 : gm_frames_no_memory(t);
 }
 
@@ -186,4 +172,5 @@ void gm_frames_free(gm_frames *f)
         free(k);
     }
     free(f->peers);
+    free(f->room);
 }

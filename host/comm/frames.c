@@ -130,14 +130,30 @@ bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64
 {
     q->id = id;
     gm_frames_append(&p->granted, q);
-    return gm_frames_put(f, p, (gm_frame_head){FRAME_GRANT, q->tag, 0, id}, NULL, 0, NULL);
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_GRANT, q->tag, 0, id, 0}, NULL, 0, NULL);
+}
+
+bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id)
+{
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_DONE, 0, 0, id, 0}, NULL, 0, NULL);
+}
+
+bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h)
+{
+    size_t n = h->n < q->room ? h->n : q->room;
+    q->n = h->n;
+    if (!f->stream->pull || !f->stream->pull(f, index_of(f, p), q->bytes, h->at, n))
+        return gm_frames_grant(f, p, q, h->id);
+    finish(q, h->n);
+    return gm_frames_have(f, p, h->id);
 }
 
 gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room)
 {
     gm_frame_early *e = malloc(sizeof *e + room), **end = &p->early;
     if (!e) return NULL;
-    *e = (gm_frame_early){.tag = h->tag, .n = h->n, .id = h->id, .offered = h->kind == FRAME_OFFER};
+    *e = (gm_frame_early){.tag = h->tag, .n = h->n, .id = h->id, .at = h->at};
+    e->offered = h->kind == FRAME_OFFER;
     while (*end) end = &(*end)->next;
     *end = e;
     return e;
@@ -156,8 +172,7 @@ static bool take_offer(gm_frames *f, gm_frame_peer *p)
     gm_frame_request *q = take_posted(p, p->in.tag);
     if (!q) return gm_frames_keep(p, &p->in, 0) != NULL;
     if (q->fold) return gm_fold_offered(f, q, &p->in);
-    q->n = p->in.n;
-    return gm_frames_grant(f, p, q, p->in.id);
+    return gm_frames_accept(f, p, q, &p->in);
 }
 
 static bool take_grant(gm_frames *f, gm_frame_peer *p)
@@ -165,15 +180,15 @@ static bool take_grant(gm_frames *f, gm_frame_peer *p)
     gm_frame_request *q = of_id(p->offered, p->in.id);
     if (!q) return true;
     gm_frames_unlink(&p->offered, q);
-    return gm_frames_put(f, p, (gm_frame_head){FRAME_BODY, q->tag, q->n, q->id}, q->bytes, q->n, q);
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_BODY, q->tag, q->n, q->id, 0}, q->bytes, q->n, q);
 }
 
-/* What a message that was offered to nobody was granted for: to be dropped (drain). */
-static gm_frame_early *granted_early(gm_frame_peer *p, uint64_t id)
+/* The receiver has the bytes, or does not want them. */
+static bool take_done(gm_frame_peer *p)
 {
-    gm_frame_early *e = p->early;
-    while (e && (e->offered || e->whole || e->id != id)) e = e->next;
-    return e;
+    gm_frame_request *q = of_id(p->offered, p->in.id);
+    if (q && gm_frames_unlink(&p->offered, q)) q->done = true;
+    return true;
 }
 
 /* The head of a frame is here: where do its bytes go? False: no memory, or no frame of ours. */
@@ -194,8 +209,8 @@ static bool begin_frame(gm_frames *f, gm_frame_peer *p)
     case FRAME_BODY:
         p->into = of_id(p->granted, p->in.id);
         if (p->into) gm_frames_unlink(&p->granted, p->into);
-        else p->into_early = granted_early(p, p->in.id);
         return true; /* nowhere: of a fold that was freed meanwhile */
+    case FRAME_DONE: return take_done(p);
     }
     return false;
 }

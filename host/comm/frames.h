@@ -2,8 +2,9 @@
  * windows of shared memory (comm_windows.c) are made of.
  *
  * A frame is a head and then the bytes of a message. Messages of up to GM_EAGER bytes are sent at once, and wait at
- * the receiver if no receive is posted. Longer ones are offered; their bytes follow when the receiver grants them,
- * straight into its buffer. Streams never block. A fold is a receive from several ranks at once, whose bytes are read
+ * the receiver if no receive is posted. Longer ones are offered. The receiver copies them out of the sender's memory
+ * and says that this is done; or, where it cannot, grants them, and their bytes follow, straight into its buffer.
+ * Streams never block. A fold is a receive from several ranks at once, whose bytes are read
  * where they lie in their streams: it grants all messages together, so that no stream waits for another one for ever.
  * The trap: a request that is not done stands in a list of its peer, or is where the bytes of an outgoing or incoming
  * frame belong; whoever frees it must look in all of these (gm_frames_test does). */
@@ -16,12 +17,20 @@
 
 #define GM_EAGER (64u << 10) /* bytes */
 
-typedef enum gm_frame_kind { FRAME_NOTICE = 1, FRAME_DATA, FRAME_OFFER, FRAME_GRANT, FRAME_BODY } gm_frame_kind;
+typedef enum gm_frame_kind {
+    FRAME_NOTICE = 1,
+    FRAME_DATA,
+    FRAME_OFFER,
+    FRAME_GRANT,
+    FRAME_BODY,
+    FRAME_DONE
+} gm_frame_kind;
 
 typedef struct gm_frame_head {
     int32_t  kind, tag;
     uint64_t n;  /* bytes of the message */
     uint64_t id; /* of an offer: the sender's */
+    uint64_t at; /* of an offer: where its bytes are, in the memory of the sender */
 } gm_frame_head;
 
 struct gm_fold;
@@ -33,7 +42,7 @@ typedef struct gm_frame_request {
     int                      peer, tag;
     char                    *bytes;
     size_t                   room, n; /* n: of the message, once it is known */
-    uint64_t                 id;
+    uint64_t                 id, at;
     struct gm_fold          *fold; /* that this is one of the messages of, or all of (peer -1); NULL: of none */
 } gm_frame_request;
 
@@ -41,7 +50,7 @@ typedef struct gm_frame_early { /* a message that came before its receive */
     struct gm_frame_early *next;
     int                    tag;
     size_t                 n;
-    uint64_t               id;
+    uint64_t               id, at;
     bool                   offered, whole; /* offered: its bytes are still at the sender */
     gm_frame_request      *wanted;         /* by a receive that was posted meanwhile */
     char                   bytes[];
@@ -87,6 +96,8 @@ typedef struct gm_stream {
     /* What has arrived, in one piece, at least a multiple of `pad`; it stays until skip. NULL: there are no folds. */
     const char *(*look)(gm_frames *f, int peer, size_t *n);
     void (*skip)(gm_frames *f, int peer, size_t n);
+    /* Copies n bytes that the peer has at `at` in its memory. False: it cannot. NULL: it never can. */
+    bool (*pull)(gm_frames *f, int peer, void *to, uint64_t at, size_t n);
     size_t pad; /* frames are as long as a multiple of it, at most 8 */
 } gm_stream;
 
@@ -97,7 +108,9 @@ struct gm_frames {
     gm_frame_peer    *peers;
     gm_frame_note    *notes, **notes_end;
     uint64_t          ids;
-    int               sending;  /* peers with something in `out` */
+    int               sending; /* peers with something in `out` */
+    char             *room;    /* of folds: what was pulled */
+    size_t            room_size;
     bool              again;    /* a fold has freed the way for frames behind it */
     gm_frame_request *requests; /* all */
 };
@@ -114,8 +127,11 @@ void gm_frames_flush(gm_frames *f, gm_frame_peer *p);
 bool gm_frames_read(gm_frames *f, gm_frame_peer *p);
 /* After the bytes of a frame have been taken up to p->in_at: ends it if that is all. False: the stream is lost. */
 bool gm_frames_taken(gm_frames *f, gm_frame_peer *p);
-/* Answers an offer: its bytes go into q. False: no memory. */
+/* Answers an offer: its bytes go into q, now or when they come. False: no memory. */
+bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h);
 bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64_t id);
+/* Says that the bytes of an offer are no longer needed. False: no memory. */
+bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id);
 /* Keeps a message that nobody waits for; room: for its bytes. NULL: no memory. */
 gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room);
 /* Finishes a receive with a message that is here. */

@@ -12,7 +12,6 @@
 #include <string.h>
 #include "../../kernels/clock.h"
 #include "../../kernels/philox.h"
-#include "combine.h"
 
 /* The tensors of an operation stay, and their bytes where they are. */
 static gm_status hold(gm_tensor *t, gm_tensor **place)
@@ -93,7 +92,7 @@ void gm_pending_fail(gm_pending *p, gm_status st)
     gm_pending_give_up(p);
 }
 
-static gm_message *add(gm_pending *p)
+gm_message *gm_pending_message(gm_pending *p)
 {
     if (p->n_messages == p->room) {
         gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
@@ -113,7 +112,7 @@ static void add_message(gm_pending *p, bool send, int place, char *bytes, size_t
     if (!n && !always) return;
     do {
         size_t      piece = n < GM_MESSAGE_MAX ? n : GM_MESSAGE_MAX;
-        gm_message *m = add(p);
+        gm_message *m = gm_pending_message(p);
         if (!m) return;
         m->bytes = bytes;
         m->n = piece;
@@ -134,68 +133,16 @@ void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool al
     add_message(p, false, place, bytes, n, always);
 }
 
-/* ---- folds: the terms of a reduction, summed where they lie ---- */
-
-static void take_terms(void *context, const char *const *parts, size_t at, size_t n)
-{
-    gm_pending     *p = context;
-    const gm_group *g = p->group;
-    gm_dtype        dtype = p->out->dtype;
-    for (int i = 0, other = 0; i < g->size; i++) p->terms.part[i] = i == g->rank ? p->terms.own + at : parts[other++];
-    gm_combine(dtype, p->op, g->size, (const void *const *)p->terms.part, p->terms.out + at,
-               (int64_t)(n / gm_dtype_size(dtype)));
-}
-
-/* The ranks of the other members, in order of places; ranks has room for all. */
-static int others(const gm_group *g, int *ranks)
-{
-    int n = 0;
-    for (int i = 0; i < g->size; i++)
-        if (i != g->rank) ranks[n++] = g->member[i];
-    return n;
-}
-
-bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n)
-{
-    gm_transport *t = p->comm->transport;
-    int          *ranks = t->folds && t->has_data && !p->linked ? malloc((size_t)p->group->size * sizeof *ranks) : NULL;
-    bool          can = ranks && t->folds(t, ranks, others(p->group, ranks), n);
-    free(ranks);
-    if (can) p->terms.part = malloc((size_t)p->group->size * sizeof *p->terms.part);
-    gm_message *m = can && p->terms.part ? add(p) : NULL;
-    if (!m) return false;
-    p->terms.folded = m->fold = true;
-    p->terms.own = own;
-    p->terms.out = out;
-    m->n = n;
-    m->place = p->group->rank;
-    return true;
-}
-
-static int start_fold(gm_pending *p, gm_message *m)
-{
-    gm_transport *t = p->comm->transport;
-    int          *ranks = malloc((size_t)p->group->size * sizeof *ranks);
-    if (!ranks) {
-        snprintf(t->error, sizeof t->error, "no memory for a message");
-        return -1;
-    }
-    gm_fold_call call = {ranks, others(p->group, ranks), p->tag, m->n, take_terms, p};
-    int          bad = t->fold(t, &call, &m->request);
-    free(ranks);
-    return bad;
-}
-
-/* Receives first, so that what arrives finds its place. */
+/* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */
 static void post(gm_pending *p)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
-    for (int sends = 0; sends < 2; sends++)
+    for (int pass = 0; pass < 3; pass++)
         for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
             gm_message *m = &p->messages[i];
             int         rank = p->group->member[m->place], bad = 0;
-            if (m->send != (sends == 1)) continue;
+            if ((m->fold ? 2 : m->send) != pass) continue;
             if (m->send) p->account->bytes += m->n;
             if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
             if (m->send) gm_comm_journal_sent(p, m->n);
@@ -204,7 +151,7 @@ static void post(gm_pending *p)
                 continue;
             }
             if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
-            else if (m->fold) bad = start_fold(p, m);
+            else if (m->fold) bad = gm_terms_start(p, m);
             else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
             if (bad) {
                 gm_pending_fail(p, gm_comm_transport_failed(c));
@@ -221,14 +168,6 @@ static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
     gm_record_describe(&p->record, p->group->name, call, sizeof call);
     gm_pending_fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
                                p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
-}
-
-/* Counts what was received. */
-static void took(gm_pending *p, const gm_message *m)
-{
-    const gm_group *g = p->group;
-    for (int i = 0; i < g->size; i++)
-        if (m->fold ? i != g->rank : i == m->place) p->comm->taken[g->member[i]]++;
 }
 
 /* Tests the messages under way; true when one ended. */
@@ -249,7 +188,7 @@ static bool test_messages(gm_pending *p)
         if (ended < 0) {
             gm_pending_fail(p, gm_comm_transport_failed(c));
         } else if (!m->send && got != GM_CANCELLED) {
-            took(p, m);
+            gm_terms_took(p, m);
             if (got != m->n) wrong_size(p, m, got);
         }
     }

@@ -29,6 +29,7 @@ typedef struct sharing {
     offer           mine, *all;
     char           *reached; /* by rank, of this rank; and then why it did not reach one */
     int            *rank;    /* of this machine, by place */
+    int            *pid;     /* the same: of those whose memory is read; 0: of the others */
     gm_window     **window;
     gm_window_ranks here;
     int             fd; /* of this rank's window; -1: none */
@@ -48,10 +49,11 @@ static uint64_t machine(void)
     return got ? gm_hash_text(gm_hash_text(GM_HASH_START, id), network) : 0;
 }
 
-static bool is_refused(void)
+/* GANYMEDE_SHARED_MEMORY: "none", or "rings": this rank reads what others put into their rings, not their memory. */
+static bool is_wished(const char *what)
 {
     const char *wish = getenv("GANYMEDE_SHARED_MEMORY");
-    return wish && !strcmp(wish, "none");
+    return wish && !strcmp(wish, what);
 }
 
 /* What failed, for a user: without the place in the source. */
@@ -96,15 +98,18 @@ static gm_status find_here(sharing *s)
     const gm_comm *c = s->c;
     int            n = 0;
     s->rank = calloc((size_t)c->world, sizeof *s->rank);
+    s->pid = calloc((size_t)c->world, sizeof *s->pid);
     s->window = calloc((size_t)c->world, sizeof *s->window);
     s->reached = calloc((size_t)c->world + WHY_ROOM, 1);
-    if (!s->rank || !s->window || !s->reached) return GM_FAIL(GM_ENOMEM, "no memory for the ranks of this machine");
+    if (!s->rank || !s->pid || !s->window || !s->reached)
+        return GM_FAIL(GM_ENOMEM, "no memory for the ranks of this machine");
     for (int r = 0; r < c->world; r++) {
         if (s->all[r].machine != s->mine.machine || !s->mine.machine) continue;
         if (r == c->rank) s->here.place = n;
         s->rank[n++] = r;
     }
     s->here.rank = s->rank;
+    s->here.pid = s->pid;
     s->here.window = s->window;
     s->here.shape = (gm_window_shape){n, ring_bytes(n), 4096};
     s->here.crowded = is_crowded(s);
@@ -114,7 +119,7 @@ static gm_status find_here(sharing *s)
 static void make_own(sharing *s)
 {
     gm_window **own = &s->window[s->here.place];
-    if (is_refused() || s->here.shape.n < 2) return; /* nobody need be told */
+    if (is_wished("none") || s->here.shape.n < 2) return; /* nobody need be told */
     if (gm_window_make(&s->here.shape, s->mine.key, own, &s->fd) != GM_OK) take_why(s->mine.why);
     s->mine.fd = s->fd;
     s->mine.pid = (int32_t)getpid();
@@ -126,8 +131,10 @@ static void open_others(sharing *s)
     for (int i = 0; i < s->here.shape.n && s->fd >= 0; i++) {
         const offer *o = &s->all[s->rank[i]];
         if (i == s->here.place || o->fd < 0) continue;
-        if (gm_window_open(&s->here.shape, o->key, o->pid, o->fd, &s->window[i]) == GM_OK) s->reached[s->rank[i]] = 1;
-        else take_why(why);
+        gm_status st = gm_window_open(&s->here.shape, o->key, o->pid, o->fd, &s->window[i]);
+        if (st != GM_OK) take_why(why);
+        s->reached[s->rank[i]] = st == GM_OK;
+        s->pid[i] = is_wished("rings") ? 0 : o->pid;
     }
 }
 
@@ -189,26 +196,42 @@ static void end_sharing(gm_comm *c)
     c->shares = false;
 }
 
+static void free_sharing(sharing *s)
+{
+    if (s->fd >= 0) close(s->fd);
+    for (int i = 0; s->window && !s->c->shares && i < s->here.shape.n; i++) gm_window_close(s->window[i]);
+    free(s->all);
+    free(s->reached);
+    free(s->rank);
+    free(s->pid);
+    free(s->window);
+}
+
+static gm_status begin_sharing(gm_comm *c, gm_group *world, char *said, size_t size)
+{
+    sharing             s = {.c = c, .world = world, .fd = -1};
+    const gm_transport *before = c->transport;
+    gm_status           st = share(&s, said, size);
+    c->shares = c->transport != before;
+    free_sharing(&s);
+    return gm_comm_once(st);
+}
+
 gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size)
 {
-    sharing s = {.c = c, .fd = -1};
+    gm_group  *world;
+    gm_account before[GM_CALL_COUNT][GM_PHASE_COUNT]; /* what is exchanged here is in no account */
+    gm_status  st = GM_OK;
     said[0] = 0;
     if (c->world == 1 || !c->transport->has_data) return GM_OK;
     if (c->n_under_way)
         return GM_FAIL(GM_EINVAL, "the transport cannot change while %d operations are under way; wait for them first",
                        c->n_under_way);
-    GM_TRY(gm_comm_everybody(c, &s.world));
-    if (!on && c->shares) GM_TRY(gm_comm_barrier(c, s.world)); /* nothing is on its way any more */
-    if (!on) end_sharing(c);
-    if (!on || c->shares) return GM_OK;
-    const gm_transport *before = c->transport;
-    gm_status           st = share(&s, said, size);
-    c->shares = c->transport != before;
-    if (s.fd >= 0) close(s.fd);
-    for (int i = 0; s.window && !c->shares && i < s.here.shape.n; i++) gm_window_close(s.window[i]);
-    free(s.all);
-    free(s.reached);
-    free(s.rank);
-    free(s.window);
-    return gm_comm_once(st);
+    GM_TRY(gm_comm_everybody(c, &world));
+    memcpy(before, world->account, sizeof before);
+    if (on && !c->shares) st = begin_sharing(c, world, said, size);
+    if (!on && c->shares) st = gm_comm_barrier(c, world); /* nothing is on its way any more */
+    if (!on && st == GM_OK) end_sharing(c);
+    memcpy(world->account, before, sizeof before);
+    return st;
 }

@@ -7,6 +7,7 @@
  *     page.c        what a rank does, for other processes
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
+ *     terms.c       terms of a reduction summed where they lie
  *     comm_windows.c  shared memory between ranks of one machine      share.c   who shares it with whom
  *     frames.c, frame_requests.c, fold.c   messages over streams of bytes: what it and comm_tcp.c are made of
  *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
@@ -212,7 +213,12 @@ void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool al
 /* Adds a receive of n bytes from every other member that is summed, with own, into out as it comes. False: the
  * transport or their size does not allow that. */
 bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n);
-void gm_pending_give_up(gm_pending *p);
+/* terms.c: starts such a receive; counts the messages that one, or another receive, has taken. */
+int  gm_terms_start(gm_pending *p, gm_message *m);
+void gm_terms_took(const gm_pending *p, const gm_message *m);
+/* An empty message of the round being built; NULL: no memory, and p has failed. */
+gm_message *gm_pending_message(gm_pending *p);
+void        gm_pending_give_up(gm_pending *p);
 /* The waiting loop of all operations. It ends when met(p) holds, p fails, another rank fails, an interrupt is asked
  * for, or the time-out passes without progress. */
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));

@@ -37,7 +37,7 @@ return {
     test = "unit windows_strangers",
   },
   {
-    name = "1616-order-of-terms", file = "host/comm/operation.c",
+    name = "1616-order-of-terms", file = "host/comm/terms.c",
     find = [[p->terms.part[i] = i == g->rank ? p->terms.own + at : parts[other++];]],
     replace = [[p->terms.part[i] = i == 0 ? p->terms.own + at : parts[other++];]],
     breaks = "a rank adds its own term first, whatever its place: members get other bits",

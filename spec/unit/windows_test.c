@@ -26,6 +26,14 @@ static void share(gm_rank *r, bool on)
     assert_true(!strcmp(gm_comm_transport(r->comm), on ? "shared memory" : "threads"));
 }
 
+/* As where the system does not let a process read another one's memory. */
+static void through_rings(int world, void (*body)(gm_rank *r, void *context))
+{
+    setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
+    run_world(world, body, NULL);
+    unsetenv("GANYMEDE_SHARED_MEMORY");
+}
+
 /* ---- rings ---- */
 
 static void both(const gm_window_shape *shape, gm_window **owner, gm_window **reader)
@@ -215,6 +223,7 @@ void gm_test_windows_same_bits(void **state)
 {
     (void)state;
     for (int world = 2; world <= 8; world += world < 4 ? 1 : 4) run_world(world, body_same_bits, NULL);
+    through_rings(3, body_same_bits);
 }
 
 /* Sums along both axes of a mesh that are under way together, waited for in another order on each rank: none waits for
@@ -249,6 +258,9 @@ void gm_test_windows_crossed(void **state)
     (void)state;
     gm_mesh mesh = mesh_of("row", 2, "col", 3, "", 1);
     run_ranks(&mesh, body_crossed, NULL);
+    setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
+    run_ranks(&mesh, body_crossed, NULL);
+    unsetenv("GANYMEDE_SHARED_MEMORY");
 }
 
 /* ---- what goes wrong ---- */
@@ -279,6 +291,7 @@ void gm_test_windows_given_up(void **state)
 {
     (void)state;
     run_world(3, body_given_up, NULL);
+    through_rings(3, body_given_up);
 }
 
 /* A rank that never comes is named after the time-out, and only it. */
