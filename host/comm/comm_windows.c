@@ -97,7 +97,7 @@ static bool pull(gm_frames *f, int peer, void *to, uint64_t at, size_t n)
 static void lost(gm_frames *f, int peer) { (void)f, (void)peer; }
 
 static const gm_stream stream = {
-    .put = put, .get = get, .lost = lost, .look = look, .skip = skip, .pull = pull, .pad = 8};
+    .put = put, .get = get, .lost = lost, .look = look, .skip = skip, .pull = pull, .eager = 16 << 10, .pad = 8};
 
 static void look_around(windows *w)
 {
@@ -238,7 +238,7 @@ static bool windows_folds(gm_transport *t, const int *ranks, int n, size_t bytes
     const windows *w = t->context;
     for (int i = 0; i < n; i++)
         if (is_below(w, ranks[i])) return false;
-    return bytes > GM_EAGER && bytes <= GM_MESSAGE_MAX;
+    return bytes > stream.eager && bytes <= GM_MESSAGE_MAX;
 }
 
 static int windows_fold(gm_transport *t, const gm_fold_call *call, void **request)

@@ -34,7 +34,7 @@ int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void 
 {
     gm_frame_peer    *p = &f->peers[peer];
     gm_frame_request *q = new_request(f, peer, tag, bytes, n);
-    bool              offer = n > GM_EAGER, put_it;
+    bool              offer = n > f->stream->eager, put_it;
     if (!q) return gm_frames_no_memory(t);
     q->id = ++f->ids;
     if (offer) gm_frames_append(&p->offered, q);

@@ -199,7 +199,7 @@ static bool begin_frame(gm_frames *f, gm_frame_peer *p)
     switch ((gm_frame_kind)p->in.kind) {
     case FRAME_NOTICE: return p->in.n <= GM_NOTICE_MAX;
     case FRAME_DATA:
-        if (p->in.n > GM_EAGER) return false;
+        if (p->in.n > f->stream->eager) return false;
         p->into = take_posted(p, p->in.tag);
         if (p->into && p->into->fold) return false; /* its messages are longer */
         if (!p->into) p->into_early = gm_frames_keep(p, &p->in, p->in.n);

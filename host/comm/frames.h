@@ -1,7 +1,7 @@
 /* frames.h - messages over streams of bytes between two ranks: what the transports over TCP (comm_tcp.c) and over
  * windows of shared memory (comm_windows.c) are made of.
  *
- * A frame is a head and then the bytes of a message. Messages of up to GM_EAGER bytes are sent at once, and wait at
+ * A frame is a head and then the bytes of a message. Messages of up to `eager` bytes are sent at once, and wait at
  * the receiver if no receive is posted. Longer ones are offered. The receiver copies them out of the sender's memory
  * and says that this is done; or, where it cannot, grants them, and their bytes follow, straight into its buffer.
  * Streams never block. A fold is a receive from several ranks at once, whose bytes are read
@@ -14,8 +14,6 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include "transport.h"
-
-#define GM_EAGER (64u << 10) /* bytes */
 
 typedef enum gm_frame_kind {
     FRAME_NOTICE = 1,
@@ -98,7 +96,8 @@ typedef struct gm_stream {
     void (*skip)(gm_frames *f, int peer, size_t n);
     /* Copies n bytes that the peer has at `at` in its memory. False: it cannot. NULL: it never can. */
     bool (*pull)(gm_frames *f, int peer, void *to, uint64_t at, size_t n);
-    size_t pad; /* frames are as long as a multiple of it, at most 8 */
+    size_t eager; /* bytes of a message that is sent unasked */
+    size_t pad;   /* frames are as long as a multiple of it, at most 8 */
 } gm_stream;
 
 struct gm_frames {

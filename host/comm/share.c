@@ -88,7 +88,7 @@ static bool is_crowded(const sharing *s)
 /* Rings are small enough that all of them stay in the last cache, and large enough that few waits are needed. */
 static size_t ring_bytes(int here)
 {
-    size_t most = (size_t)256 << 10, least = (size_t)32 << 10, all = (size_t)2 << 20;
+    size_t most = (size_t)128 << 10, least = (size_t)32 << 10, all = (size_t)1 << 20;
     while (most > least && most * (size_t)here > all) most /= 2;
     return most;
 }

@@ -48,7 +48,7 @@ return {
   },
   {
     name = "1316-no-offer", file = "host/comm/frame_requests.c",
-    find = [[n > GM_EAGER, put_it]],
+    find = [[n > f->stream->eager, put_it]],
     replace = [[n > GM_MESSAGE_MAX, put_it]],
     breaks = "long messages are sent unasked",
     test = "spec/comm/tcp_spec.lua -f 'long messages'",

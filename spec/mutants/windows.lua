@@ -44,8 +44,15 @@ return {
     test = "unit windows_same_bits",
   },
   {
+    name = "1617-first-piece", file = "host/comm/fold.c",
+    find = [[q->at + fold->at, m)]],
+    replace = [[q->at, m)]],
+    breaks = "each piece of a fold is the first one",
+    test = "unit windows_same_bits",
+  },
+  {
     name = "1618-offers-are-lost", file = "host/comm/fold.c",
-    find = [[if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id}, 0))]],
+    find = [[if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))]],
     replace = [[if (!p)]],
     breaks = "what was offered to a fold that is taken back is never drained",
     test = "unit windows_given_up",
@@ -66,7 +73,7 @@ return {
   },
   {
     name = "1622-none", file = "host/comm/share.c",
-    find = [[if (is_refused() || s->here.shape.n < 2) return;]],
+    find = [[if (is_wished("none") || s->here.shape.n < 2) return;]],
     replace = [[if (s->here.shape.n < 2) return;]],
     breaks = "GANYMEDE_SHARED_MEMORY=none is not heeded",
     test = "spec/comm/shared_memory_spec.lua",
