@@ -288,6 +288,16 @@ static int use_device(lua_State *L)
     return 1;
 }
 
+/* comm_share_memory(on) -> "", or which rank cannot share memory with those of its machine and why; all ranks call it
+ * together */
+static int share_memory(lua_State *L)
+{
+    char said[400];
+    L_TRY(L, gm_comm_share_memory(gm_lua_comm(L), lua_toboolean(L, 1), said, sizeof said));
+    lua_pushstring(L, said);
+    return 1;
+}
+
 /* comm_try_links() -> "NCCL 2.28.9": a link of the device with itself carries every operation; raises what fails */
 static int try_links(lua_State *L)
 {
@@ -408,6 +418,7 @@ int gm_open_comm(lua_State *L)
         GM_FUNCTION("comm_timeout", timeout, ""),
         GM_FUNCTION("comm_set_timeout", set_timeout, "seconds number"),
         GM_FUNCTION("comm_use_device", use_device, "how string"),
+        GM_FUNCTION("comm_share_memory", share_memory, "on boolean"),
         GM_FUNCTION("comm_try_links", try_links, ""),
         GM_FUNCTION("comm_find_links", find_links, ""),
         GM_FUNCTION("comm_checked", checked, "on boolean"),

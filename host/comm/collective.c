@@ -122,14 +122,17 @@ static slice slice_of(const gm_pending *p, int place)
     return (slice){at(p->to, start), slice_start(p->out, place + 1, p->group->size) - start};
 }
 
-/* Everybody's terms of this rank's slice come into scratch, in order of places; the own one stays where it is. */
-static void exchange_terms(gm_pending *p)
+/* Everybody's terms of this rank's slice are summed into `sum` as they come, or come into scratch, in order of places;
+ * the own one stays where it is. */
+static void exchange_terms(gm_pending *p, char *sum)
 {
     const gm_group *g = p->group;
     slice           own = slice_of(p, g->rank);
+    bool            folded = gm_pending_fold(p, own.bytes, sum, own.n);
     for (int k = 1; k < g->size; k++) {
         slice other = slice_of(p, to_place(g, k));
-        gm_pending_receive(p, from_place(g, k), at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
+        if (!folded)
+            gm_pending_receive(p, from_place(g, k), at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
         gm_pending_send(p, to_place(g, k), other.bytes, other.n, false);
     }
 }
@@ -138,7 +141,8 @@ static gm_status combine_slice(gm_pending *p, char *out)
 {
     const gm_group *g = p->group;
     slice           own = slice_of(p, g->rank);
-    char          **parts = malloc((size_t)g->size * sizeof *parts);
+    if (p->terms.folded) return GM_OK;
+    char **parts = malloc((size_t)g->size * sizeof *parts);
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
     for (int i = 0; i < g->size; i++) parts[i] = i == g->rank ? own.bytes : at(p->scratch, (size_t)i * own.n);
     combine_parts(p, p->out->dtype, parts, out, own.n);
@@ -150,7 +154,7 @@ static gm_status step_all_reduce(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     slice           own = slice_of(p, g->rank);
-    if (round == 0) exchange_terms(p);
+    if (round == 0) exchange_terms(p, own.bytes);
     if (round != 1) return GM_OK;
     GM_TRY(combine_slice(p, own.bytes));
     for (int k = 1; k < g->size; k++) {
@@ -188,9 +192,9 @@ static gm_status step_reduce(gm_pending *p, int round)
     const gm_group *g = p->group;
     slice           own = slice_of(p, g->rank);
     bool            here = g->rank == p->root;
-    if (round == 0) exchange_terms(p);
+    char           *sum = here ? own.bytes : p->scratch2;
+    if (round == 0) exchange_terms(p, sum);
     if (round != 1) return GM_OK;
-    char *sum = here ? own.bytes : p->scratch2;
     GM_TRY(combine_slice(p, sum));
     if (!here) gm_pending_send(p, p->root, sum, own.n, false);
     for (int k = 1; here && k < g->size; k++) {
@@ -294,23 +298,30 @@ static char *piece(gm_pending *p, int place, size_t block)
     return packed;
 }
 
+static char *own_piece(const gm_pending *p, size_t block)
+{
+    return at(in_one(p->split) ? p->from : p->scratch, (size_t)p->group->rank * block);
+}
+
 static gm_status step_reduce_scatter(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     size_t          block = bytes_of(p->out);
     if (round == 0) {
         if (!in_one(p->split)) (void)piece(p, g->rank, block);
+        bool folded = gm_pending_fold(p, own_piece(p, block), p->to, block);
         for (int k = 1; k < g->size; k++) {
             int from = from_place(g, k), to = to_place(g, k);
-            gm_pending_receive(p, from, at(p->scratch2, (size_t)from * block), block, false);
+            if (!folded) gm_pending_receive(p, from, at(p->scratch2, (size_t)from * block), block, false);
             gm_pending_send(p, to, piece(p, to, block), block, false);
         }
         return GM_OK;
     }
+    if (p->terms.folded) return GM_OK;
     char **parts = malloc((size_t)g->size * sizeof *parts);
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
     for (int i = 0; i < g->size; i++) parts[i] = at(p->scratch2, (size_t)i * block);
-    parts[g->rank] = at(in_one(p->split) ? p->from : p->scratch, (size_t)g->rank * block);
+    parts[g->rank] = own_piece(p, block);
     combine_parts(p, p->out->dtype, parts, p->to, block);
     free(parts);
     return GM_OK;

@@ -9,25 +9,55 @@
 #include "../../kernels/clock.h"
 #include "../../kernels/philox.h"
 
+#define SPINS  64         /* turns that only look */
+#define SHARED (1u << 31) /* a mark in *turns: somebody else runs on this core */
+
 /* Ranks often share cores. A yield that took long has let others run: such a core is left to them by sleeping from then
  * on, since ranks that yield to each other in turns spend more of it on switching than on work. A core of one's own
  * is yielded, and after some milliseconds left as well. A rank sleeps for a part of the time that it has waited for: to
  * wake and look costs as much as a small op, and a long wait may end a little later. */
+static double nap_of(double since, unsigned *turns)
+{
+    const double least = 50e-6, most = 1000e-6;
+    unsigned     turn = (*turns)++;
+    if ((turn & ~SHARED) < SPINS) return 0;
+    double now = gm_now(), quiet = now - since;
+    if (quiet < 0.002 && !(turn & SHARED)) {
+        sched_yield();
+        if (gm_now() - now > 5e-6) *turns |= SHARED; /* a yield to nobody takes a tenth of that */
+        return 0;
+    }
+    double nap = quiet / (turn & SHARED ? 2 : 16);
+    return nap < least ? least : nap > most ? most : nap;
+}
+
 void gm_comm_pause(double since, unsigned *turns)
 {
-    const unsigned shared = 1u << 31; /* a mark in *turns: somebody else runs on this core */
-    const double   least = 50e-6, most = 1000e-6;
-    unsigned       turn = (*turns)++;
-    if ((turn & ~shared) < 64) return;
-    double now = gm_now(), quiet = now - since;
-    if (quiet < 0.002 && !(turn & shared)) {
-        sched_yield();
-        if (gm_now() - now > 5e-6) *turns |= shared; /* a yield to nobody takes a tenth of that */
-    } else {
-        double nap = quiet / (turn & shared ? 2 : 16);
-        nap = nap < least ? least : nap > most ? most : nap;
-        nanosleep(&(struct timespec){0, (long)(1e9 * nap)}, NULL);
-    }
+    double nap = nap_of(since, turns);
+    if (nap > 0) nanosleep(&(struct timespec){0, (long)(1e9 * nap)}, NULL);
+}
+
+/* Does something of this rank move without a message of another one? A device's work: nobody wakes a rank for it. */
+static bool waits_for_device(const gm_comm *c)
+{
+    if (c->linked) return true;
+    for (const gm_pending *p = c->under_way; p; p = p->next)
+        if (p->coming) return true;
+    return false;
+}
+
+/* A transport that wakes who rests makes naps needless: a rank whose core is shared rests at once. */
+bool gm_comm_rest(gm_comm *c, double since, unsigned *turns)
+{
+    const double   longest = 0.02; /* a stop may come through another thread */
+    const unsigned few = 4;
+    gm_transport  *t = c->transport;
+    if (t->rest && t->crowded && *turns == few) *turns = SHARED | SPINS;
+    double nap = nap_of(since, turns);
+    if (nap <= 0) return false;
+    if (!t->rest) nanosleep(&(struct timespec){0, (long)(1e9 * nap)}, NULL);
+    else t->rest(t, waits_for_device(c) ? nap : longest);
+    return true;
 }
 
 /* ---- life ---- */
@@ -249,6 +279,16 @@ gm_status gm_comm_group_of(gm_comm *c, const char *name, int n, const int *ranks
     }
     *out = g;
     return GM_OK;
+}
+
+gm_status gm_comm_everybody(gm_comm *c, gm_group **out)
+{
+    int *ranks = calloc((size_t)c->world, sizeof *ranks);
+    if (!ranks) return GM_FAIL(GM_ENOMEM, "no memory for a group");
+    for (int i = 0; i < c->world; i++) ranks[i] = i;
+    gm_status st = gm_comm_group_of(c, "world", c->world, ranks, out);
+    free(ranks);
+    return st;
 }
 
 int         gm_group_size(const gm_group *g) { return g->size; }

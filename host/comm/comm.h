@@ -10,8 +10,9 @@
  * Every member of a group makes the same calls on it in the same order with the same op, dtype, counts, root
  * and reduction. A call that differs is reported as an error that shows both calls (see "Stalls" below); it does not
  * hang. The collectives are algorithms of this folder over the point-to-point messages of a transport (transport.h:
- * Open MPI, self, meta). Sums therefore have one order (by rank in the group), which gives the same bits on every
- * member and in every run; 16-bit types are summed in f32 and rounded once; and the bytes sent are known exactly:
+ * Open MPI, TCP, shared memory, self, meta). Sums therefore have one order (by rank in the group), which gives the same
+ * bits on every member and in every run; 16-bit types are summed in f32 and rounded once; and the bytes sent are known
+ * exactly:
  *
  *     all_reduce       each member owns a slice: direct exchange of slices, sum, direct exchange of sums;
  *                      2 (p-1)/p n bytes a rank        (n: bytes of the tensor, p: members)
@@ -115,6 +116,12 @@ typedef enum gm_way { GM_WAY_AUTO, GM_WAY_NCCL, GM_WAY_HOST } gm_way;
 gm_status gm_comm_use_device(gm_comm *c, gm_device *dev, gm_way wish, char *said, size_t size);
 void      gm_comm_use_host(gm_comm *c);
 bool      gm_comm_is_linked(const gm_comm *c);
+
+/* Lets ranks of one machine talk through memory that they share (comm_windows.h), or ends that. Collective over all
+ * ranks, with nothing under way. Sums have the same bits either way. said[size] receives a line about the first rank
+ * that should share memory and cannot, with the reason, the same on every rank, or "": such ranks talk as before. Ranks
+ * with GANYMEDE_SHARED_MEMORY=none in their environment share none. */
+gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size);
 
 /* ---- groups ---- */
 

@@ -1,7 +1,8 @@
 /* comm_tcp.c - the transport over TCP connections between every two ranks (meet.h), where no MPI joined them.
  *
- * tcp.h says what travels. A connection that ends or fails is an error for those who wait for that rank, and for nobody
- * else. The trap: the kernel reports a machine that does not answer only after the silence that gm_meet was told. */
+ * frames.h says what travels. A connection that ends or fails is an error for those who wait for that rank, and for
+ * nobody else. The trap: the kernel reports a machine that does not answer only after the silence that gm_meet was
+ * told. */
 #include "comm_tcp.h"
 
 #include <errno.h>
@@ -12,221 +13,139 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "../../kernels/clock.h"
+#include "frames.h"
 #include "meet.h"
-#include "tcp.h"
 
 #define CLOSE_SECONDS 10
 
-static int no_memory(gm_transport *t)
-{
-    snprintf(t->error, sizeof t->error, "no memory for a message");
-    return -1;
-}
+typedef struct tcp {
+    gm_frames frames; /* a peer for each rank */
+    int       epoll;
+    int      *fds; /* -1: of this rank */
+} tcp;
 
 static int is_gone(gm_transport *t, int rank)
 {
-    gm_tcp_peer *p = &((gm_tcp *)t->context)->peers[rank];
+    gm_frame_peer *p = &((tcp *)t->context)->frames.peers[rank];
     snprintf(t->error, sizeof t->error, "the connection to rank %d %s%s", rank,
              p->why ? "failed: " : "was closed by it", p->why ? strerror(p->why) : "");
     return -1;
 }
 
-static gm_tcp_request *new_request(gm_tcp *c, int peer, int tag, const void *bytes, size_t n)
+/* ---- streams ---- */
+
+static ssize_t put(gm_frames *f, int peer, const struct iovec *parts, int n)
 {
-    gm_tcp_request *q = malloc(sizeof *q);
-    if (!q) return NULL;
-    *q = (gm_tcp_request){.after = c->requests, .peer = peer, .tag = tag, .room = n, .n = n};
-    q->bytes = (char *)(uintptr_t)bytes;
-    if (c->requests) c->requests->before = q;
-    c->requests = q;
-    return q;
+    struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n};
+    return sendmsg(((tcp *)f->context)->fds[peer], &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void free_request(gm_tcp *c, gm_tcp_request *q)
+static ssize_t get(gm_frames *f, int peer, void *to, size_t n)
 {
-    if (q->before) q->before->after = q->after;
-    else c->requests = q->after;
-    if (q->after) q->after->before = q->before;
-    free(q);
+    return recv(((tcp *)f->context)->fds[peer], to, n, MSG_DONTWAIT);
 }
+
+static void lost(gm_frames *f, int peer)
+{
+    tcp *c = f->context;
+    epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->fds[peer], NULL);
+}
+
+static const gm_stream stream = {.put = put, .get = get, .lost = lost, .eager = 64 << 10, .pad = 1};
+
+/* Moves what can be moved now. */
+static void progress(tcp *c)
+{
+    gm_frames         *f = &c->frames;
+    struct epoll_event ready[32];
+    int                n = epoll_wait(c->epoll, ready, 32, 0);
+    for (int i = 0; i < n; i++) {
+        gm_frame_peer *p = &f->peers[ready[i].data.u32];
+        for (int reads = 0; reads < 64 && gm_frames_read(f, p); reads++) {
+        }
+    }
+    for (int i = 0; f->sending && i < f->n; i++)
+        if (f->peers[i].out) gm_frames_flush(f, &f->peers[i]);
+}
+
+/* ---- messages ---- */
 
 static int tcp_send(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **out)
 {
-    gm_tcp         *c = t->context;
-    gm_tcp_peer    *p = &c->peers[to];
-    gm_tcp_request *q = new_request(c, to, tag, bytes, n);
-    bool            offer = n > GM_TCP_EAGER, put_it;
-    if (!q) return no_memory(t);
-    q->id = ++c->ids;
-    if (offer) gm_tcp_append(&p->offered, q);
-    if (offer) put_it = gm_tcp_put(c, p, (gm_tcp_head){KIND_OFFER, tag, n, q->id}, NULL, 0, NULL);
-    else put_it = gm_tcp_put(c, p, (gm_tcp_head){KIND_DATA, tag, n, q->id}, bytes, n, q);
-    if (!put_it) {
-        if (offer) gm_tcp_unlink(&p->offered, q);
-        free_request(c, q);
-        return no_memory(t);
-    }
-    *out = q;
-    return 0;
+    return gm_frames_send(&((tcp *)t->context)->frames, t, to, tag, bytes, n, out);
 }
 
 static int tcp_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)
 {
-    gm_tcp         *c = t->context;
-    gm_tcp_peer    *p = &c->peers[from];
-    gm_tcp_early   *e = p->early;
-    gm_tcp_request *q = new_request(c, from, tag, bytes, n);
-    if (!q) return no_memory(t);
-    *out = q;
-    while (e && (e->tag != tag || e->wanted)) e = e->next;
-    if (!e) {
-        gm_tcp_append(&p->posted, q);
-        return 0;
-    }
-    if (!e->offered && !e->whole) { /* it arrives just now */
-        e->wanted = q;
-        return 0;
-    }
-    if (e->whole) gm_tcp_give(q, e);
-    else if (!gm_tcp_grant(c, p, q, e->id)) return no_memory(t);
-    gm_tcp_unlink_early(&p->early, e);
-    free(e);
-    return 0;
+    return gm_frames_receive(&((tcp *)t->context)->frames, t, from, tag, bytes, n, out);
 }
 
-/* Nobody writes into what failed any more. */
-static void forget(gm_tcp_peer *p, const gm_tcp_request *q)
+static int tcp_test(gm_transport *t, void *request, size_t *n)
 {
-    if (p->into == q) p->into = NULL;
-    gm_tcp_unlink(&p->posted, q);
-    gm_tcp_unlink(&p->offered, q);
-    gm_tcp_unlink(&p->granted, q);
-    for (gm_tcp_outgoing *o = p->out; o; o = o->next)
-        if (o->of == q) o->of = NULL;
-    for (gm_tcp_early *e = p->early; e; e = e->next)
-        if (e->wanted == q) e->wanted = NULL;
+    tcp *c = t->context;
+    int  rank;
+    if (!((gm_frame_request *)request)->done) progress(c);
+    int ended = gm_frames_test(&c->frames, request, n, &rank);
+    return ended < 0 ? is_gone(t, rank) : ended;
 }
 
-static int tcp_test(gm_transport *t, void *request_, size_t *n)
+static int tcp_cancel(gm_transport *t, void *request)
 {
-    gm_tcp         *c = t->context;
-    gm_tcp_request *q = request_;
-    gm_tcp_peer    *p = &c->peers[q->peer];
-    if (!q->done) gm_tcp_progress(c);
-    if (!q->done && !p->gone) return 0;
-    bool done = q->done;
-    *n = q->cancelled ? GM_CANCELLED : q->n;
-    if (!done) forget(p, q);
-    free_request(c, q);
-    return done ? 1 : is_gone(t, (int)(p - c->peers));
-}
-
-static int tcp_cancel(gm_transport *t, void *request_)
-{
-    gm_tcp         *c = t->context;
-    gm_tcp_request *q = request_;
-    if (!q->done && gm_tcp_unlink(&c->peers[q->peer].posted, q)) q->done = q->cancelled = true;
-    return 0;
-}
-
-/* Asks for the bytes of an offer that nobody wants; they come into a message that nobody takes. */
-static bool accept_offer(gm_tcp *c, gm_tcp_peer *p, gm_tcp_early *e)
-{
-    gm_tcp_early *whole = malloc(sizeof *whole + e->n);
-    if (!whole) return false;
-    *whole = *e;
-    whole->offered = false;
-    gm_tcp_early **at = &p->early;
-    while (*at != e) at = &(*at)->next;
-    *at = whole;
-    free(e);
-    return gm_tcp_put(c, p, (gm_tcp_head){KIND_GRANT, whole->tag, 0, whole->id}, NULL, 0, NULL);
+    return gm_frames_cancel(&((tcp *)t->context)->frames, t, request);
 }
 
 static int tcp_drain(gm_transport *t, int *from)
 {
-    gm_tcp *c = t->context;
-    gm_tcp_progress(c);
-    for (int r = 0; r < c->world; r++) {
-        gm_tcp_peer  *p = &c->peers[r];
-        gm_tcp_early *e = p->early;
-        while (e && e->wanted) e = e->next;
-        if (!e || p->gone) continue;
-        if (e->whole) {
-            gm_tcp_unlink_early(&p->early, e);
-            free(e);
-            *from = r;
-            return 1;
-        }
-        if (e->offered && !accept_offer(c, p, e)) return no_memory(t);
-    }
-    return 0;
+    tcp *c = t->context;
+    progress(c);
+    return gm_frames_drain(&c->frames, t, from);
 }
 
 static int tcp_tell(gm_transport *t, int to, const void *bytes, size_t n)
 {
-    gm_tcp *c = t->context;
-    return gm_tcp_put(c, &c->peers[to], (gm_tcp_head){KIND_NOTICE, 0, n, 0}, bytes, n, NULL) ? 0 : no_memory(t);
+    return gm_frames_tell(&((tcp *)t->context)->frames, t, to, bytes, n);
 }
 
 static int tcp_hear(gm_transport *t, void *bytes, size_t *n, int *from)
 {
-    gm_tcp      *c = t->context;
-    gm_tcp_note *k;
-    if (!c->notes) gm_tcp_progress(c);
-    k = c->notes;
-    if (!k) return 0;
-    c->notes = k->next;
-    if (!c->notes) c->notes_end = &c->notes;
-    memcpy(bytes, k->bytes, k->n);
-    *n = k->n;
-    *from = k->from;
-    free(k);
-    return 1;
+    tcp *c = t->context;
+    if (!c->frames.notes) progress(c);
+    return gm_frames_hear(&c->frames, bytes, n, from);
+}
+
+static int tcp_lost(gm_transport *t, int rank)
+{
+    tcp *c = t->context;
+    progress(c);
+    return c->frames.peers[rank].gone ? is_gone(t, rank) : 0;
 }
 
 /* ---- life ---- */
 
-static void free_peer(gm_tcp_peer *p)
+static void free_tcp(tcp *c)
 {
-    for (gm_tcp_outgoing *o = p->out, *next; o; o = next) {
-        next = o->next;
-        free(o);
-    }
-    for (gm_tcp_early *e = p->early, *next; e; e = next) {
-        next = e->next;
-        free(e);
-    }
-    if (p->fd >= 0) close(p->fd);
-}
-
-static void free_tcp(gm_tcp *c)
-{
-    for (int r = 0; c->peers && r < c->world; r++) free_peer(&c->peers[r]);
-    for (gm_tcp_note *k = c->notes, *next; k; k = next) {
-        next = k->next;
-        free(k);
-    }
-    while (c->requests) free_request(c, c->requests); /* of operations that were given up */
+    gm_frames_free(&c->frames);
+    for (int r = 0; c->fds && r < c->frames.n; r++)
+        if (c->fds[r] >= 0) close(c->fds[r]);
     if (c->epoll >= 0) close(c->epoll);
-    free(c->peers);
+    free(c->fds);
     free(c);
 }
 
 /* What a socket still holds is lost for the other side if bytes of that side lie here unread when it is closed. So all
  * say that they have sent everything, and wait until they have read that of the others. */
-static void part(gm_tcp *c)
+static void part(tcp *c)
 {
     double deadline = gm_now() + CLOSE_SECONDS;
-    int    left = c->world - 1;
-    bool  *told = calloc((size_t)c->world, sizeof *told);
+    int    world = c->frames.n, left = world - 1;
+    bool  *told = calloc((size_t)world, sizeof *told);
     while (told && left && gm_now() < deadline) {
-        gm_tcp_progress(c);
+        progress(c);
         left = 0;
-        for (int r = 0; r < c->world; r++) {
-            gm_tcp_peer *p = &c->peers[r];
+        for (int r = 0; r < world; r++) {
+            gm_frame_peer *p = &c->frames.peers[r];
             if (p->gone) continue;
-            if (!p->out && !told[r]) told[r] = !shutdown(p->fd, SHUT_WR);
+            if (!p->out && !told[r]) told[r] = !shutdown(c->fds[r], SHUT_WR);
             left++;
         }
         if (left) nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -236,51 +155,46 @@ static void part(gm_tcp *c)
 
 static void tcp_close(gm_transport *t, bool orderly)
 {
-    gm_tcp *c = t->context;
+    tcp *c = t->context;
     if (orderly) part(c);
-    else gm_tcp_progress(c);
+    else progress(c);
     free_tcp(c);
     free(t);
 }
 
-static gm_status watch(gm_tcp *c, const int *fds, int rank)
+static gm_status watch(tcp *c, int rank)
 {
-    for (int r = 0; r < c->world; r++) {
-        gm_tcp_peer *p = &c->peers[r];
-        p->fd = fds[r];
-        p->out_end = &p->out;
-        p->gone = r == rank;
-    }
-    for (int r = 0; r < c->world; r++) {
+    for (int r = 0; r < c->frames.n; r++) {
         struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)r};
-        if (r != rank && epoll_ctl(c->epoll, EPOLL_CTL_ADD, fds[r], &e))
+        c->frames.peers[r].gone = r == rank;
+        if (r != rank && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->fds[r], &e))
             return GM_FAIL(GM_ECOMM, "cannot watch the connection to rank %d: %s", r, strerror(errno));
     }
     return GM_OK;
 }
 
-static gm_status new_tcp(const int *fds, int world, int rank, gm_tcp **out)
+/* Takes the sockets, also on failure. */
+static gm_status new_tcp(int *fds, int world, int rank, tcp **out)
 {
-    gm_tcp *c = calloc(1, sizeof *c);
-    if (c) c->peers = calloc((size_t)world, sizeof *c->peers);
-    if (!c || !c->peers) {
+    tcp *c = calloc(1, sizeof *c);
+    if (!c || !gm_frames_make(&c->frames, world)) {
+        for (int r = 0; r < world; r++)
+            if (fds[r] >= 0) close(fds[r]);
+        free(fds);
         free(c);
         return GM_FAIL(GM_ENOMEM, "no memory for connections to %d ranks", world);
     }
-    c->world = world;
-    c->notes_end = &c->notes;
+    c->frames.stream = &stream;
+    c->frames.context = c;
+    c->fds = fds;
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    gm_status st = c->epoll < 0 ? GM_FAIL(GM_ECOMM, "epoll: %s", strerror(errno)) : watch(c, fds, rank);
-    if (st == GM_OK) {
-        *out = c;
-        return GM_OK;
-    }
-    for (int r = 0; r < world; r++) c->peers[r].fd = -1; /* the caller closes them */
-    free_tcp(c);
+    gm_status st = c->epoll < 0 ? GM_FAIL(GM_ECOMM, "epoll: %s", strerror(errno)) : watch(c, rank);
+    if (st == GM_OK) *out = c;
+    else free_tcp(c);
     return st;
 }
 
-static void fill(gm_transport *t, gm_tcp *c, const gm_meeting *m, const char *through)
+static void fill(gm_transport *t, tcp *c, const gm_meeting *m, const char *through)
 {
     t->size = sizeof *t;
     t->version = GM_TRANSPORT_VERSION;
@@ -297,6 +211,7 @@ static void fill(gm_transport *t, gm_tcp *c, const gm_meeting *m, const char *th
     t->tell = tcp_tell;
     t->hear = tcp_hear;
     t->close = tcp_close;
+    t->lost = tcp_lost;
 }
 
 gm_status gm_transport_tcp(const gm_meeting *m, double silence, gm_transport **out)
@@ -304,15 +219,11 @@ gm_status gm_transport_tcp(const gm_meeting *m, double silence, gm_transport **o
     char          through[64] = "";
     int          *fds = malloc((size_t)m->world * sizeof *fds);
     gm_transport *t = calloc(1, sizeof *t);
-    gm_tcp       *c = NULL;
+    tcp          *c = NULL;
     gm_status     st = fds && t ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a transport");
     if (st == GM_OK) st = gm_meet(m, silence, fds, through, sizeof through);
-    if (st == GM_OK) {
-        st = new_tcp(fds, m->world, m->rank, &c);
-        for (int r = 0; st != GM_OK && r < m->world; r++)
-            if (fds[r] >= 0) close(fds[r]);
-    }
-    free(fds);
+    if (st == GM_OK) st = new_tcp(fds, m->world, m->rank, &c);
+    else free(fds);
     if (st == GM_OK) fill(t, c, m, through);
     else free(t);
     if (st == GM_OK) *out = t;

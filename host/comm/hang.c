@@ -28,13 +28,21 @@ static bool all_came(const gm_pending *p)
     return true;
 }
 
+/* Where terms fold, a message to a member waits until the terms of all have come to that one: it tells nothing. */
+static bool lacks(const gm_pending *p, const gm_message *m, int place)
+{
+    gm_transport *t = p->comm->transport;
+    if (m->done || (m->send && p->terms.folded)) return false;
+    return m->fold ? m->request && t->lacks(t, m->request, p->group->member[place]) : m->place == place;
+}
+
 /* Does p itself miss something of this member? */
 static bool is_missed(const gm_pending *p, int place)
 {
     bool two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
     bool missed = p->comparing && !p->answers[place].checked;
     if (p->linked && (!two || place == p->root)) missed |= !p->answers || !p->answers[place].came || all_came(p);
-    for (int i = p->first; i < p->n_messages; i++) missed |= p->messages[i].place == place && !p->messages[i].done;
+    for (int i = p->first; i < p->n_messages; i++) missed |= lacks(p, &p->messages[i], place);
     return missed;
 }
 

@@ -274,7 +274,7 @@ void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
     if (c->world == 1 || !c->transport->has_data) return;
     tell_all(c, &m);
     while (c->acknowledged < c->world - 1 && gm_now() - began < 1)
-        if (!gm_notice_read(c)) gm_comm_pause(began, &turns);
+        if (!gm_notice_read(c)) (void)gm_comm_rest(c, began, &turns);
 }
 
 const gm_peer_failure *gm_comm_failure(const gm_comm *c) { return c->failed || c->failed_section ? &c->failure : NULL; }

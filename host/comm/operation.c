@@ -66,6 +66,7 @@ void gm_pending_free(gm_pending *p)
     free(p->messages);
     free(p->answers);
     free(p->rows);
+    free(p->terms.part);
     free(p->text);
     free(p->sizes);
     free(p);
@@ -91,7 +92,7 @@ void gm_pending_fail(gm_pending *p, gm_status st)
     gm_pending_give_up(p);
 }
 
-static gm_message *add(gm_pending *p)
+gm_message *gm_pending_message(gm_pending *p)
 {
     if (p->n_messages == p->room) {
         gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
@@ -111,7 +112,7 @@ static void add_message(gm_pending *p, bool send, int place, char *bytes, size_t
     if (!n && !always) return;
     do {
         size_t      piece = n < GM_MESSAGE_MAX ? n : GM_MESSAGE_MAX;
-        gm_message *m = add(p);
+        gm_message *m = gm_pending_message(p);
         if (!m) return;
         m->bytes = bytes;
         m->n = piece;
@@ -132,16 +133,16 @@ void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool al
     add_message(p, false, place, bytes, n, always);
 }
 
-/* Receives first, so that what arrives finds its place. */
+/* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */
 static void post(gm_pending *p)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
-    for (int sends = 0; sends < 2; sends++)
+    for (int pass = 0; pass < 3; pass++)
         for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
             gm_message *m = &p->messages[i];
             int         rank = p->group->member[m->place], bad = 0;
-            if (m->send != (sends == 1)) continue;
+            if ((m->fold ? 2 : m->send) != pass) continue;
             if (m->send) p->account->bytes += m->n;
             if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
             if (m->send) gm_comm_journal_sent(p, m->n);
@@ -150,6 +151,7 @@ static void post(gm_pending *p)
                 continue;
             }
             if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
+            else if (m->fold) bad = gm_terms_start(p, m);
             else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
             if (bad) {
                 gm_pending_fail(p, gm_comm_transport_failed(c));
@@ -186,7 +188,7 @@ static bool test_messages(gm_pending *p)
         if (ended < 0) {
             gm_pending_fail(p, gm_comm_transport_failed(c));
         } else if (!m->send && got != GM_CANCELLED) {
-            c->taken[p->group->member[m->place]]++;
+            gm_terms_took(p, m);
             if (got != m->n) wrong_size(p, m, got);
         }
     }
@@ -403,9 +405,10 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
         GM_TRY(gm_comm_check_interrupt(c));
         if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
         double since = p->progressed > began ? p->progressed : began;
+        bool   slept = false;
         if (moved) turns = 0;
-        else gm_comm_pause(since, &turns);
-        if (turns % 64 == 63) GM_TRY(gm_pending_watch(p, since, &asked));
+        else slept = gm_comm_rest(c, since, &turns);
+        if (slept || turns % 64 == 63) GM_TRY(gm_pending_watch(p, since, &asked));
     }
     return GM_OK;
 }

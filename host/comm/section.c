@@ -25,7 +25,7 @@ static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_
             since = gm_now();
             continue;
         }
-        gm_comm_pause(since, &turns);
+        (void)gm_comm_rest(c, since, &turns);
         if (c->timeout <= 0 || gm_now() - since < c->timeout) continue;
         char   text[400] = "";
         size_t n = 0;

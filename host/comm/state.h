@@ -7,6 +7,9 @@
  *     page.c        what a rank does, for other processes
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
+ *     terms.c       terms of a reduction summed where they lie
+ *     comm_windows.c  shared memory between ranks of one machine      share.c   who shares it with whom
+ *     frames.c, frame_requests.c, fold.c   messages over streams of bytes: what it and comm_tcp.c are made of
  *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
  *
  * An operation is a list of rounds. A round is a set of messages that may all be under way at once. Step k is local: it
@@ -108,8 +111,8 @@ typedef struct gm_message {
     char  *bytes;
     size_t n;
     void  *request;
-    int    place; /* of the other member */
-    bool   send, done;
+    int    place;            /* of the other member */
+    bool   send, done, fold; /* fold: one message of each other member, which the operation's terms take */
 } gm_message;
 
 /* The answer of another member to the question of a wait. */
@@ -132,6 +135,14 @@ typedef struct gm_host_copy {
     void                *mark;  /* behind the last copy */
     bool                 busy;  /* the mark may not have been passed */
 } gm_host_copy;
+
+/* The terms of a reduction that are summed where the transport has them, without scratch memory. */
+typedef struct gm_terms {
+    bool         folded;
+    const char  *own; /* this member's */
+    char        *out;
+    const char **part; /* by place */
+} gm_terms;
 
 /* The progress of an operation between devices: lane.c. */
 typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
@@ -176,6 +187,7 @@ struct gm_pending {
     gm_tensor        *packed, *unpacked; /* blocks of in and out one after the other; NULL: they lie so */
 
     gm_reduction op;
+    gm_terms     terms;
     int          root;
     gm_strip     split, join;
     gm_pool     *pool;
@@ -198,12 +210,22 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out);
 /* Adds a message to the round being built. Empty messages are left out unless `always`. */
 void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always);
 void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always);
-void gm_pending_give_up(gm_pending *p);
+/* Adds a receive of n bytes from every other member that is summed, with own, into out as it comes. False: the
+ * transport or their size does not allow that. */
+bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n);
+/* terms.c: starts such a receive; counts the messages that one, or another receive, has taken. */
+int  gm_terms_start(gm_pending *p, gm_message *m);
+void gm_terms_took(const gm_pending *p, const gm_message *m);
+/* An empty message of the round being built; NULL: no memory, and p has failed. */
+gm_message *gm_pending_message(gm_pending *p);
+void        gm_pending_give_up(gm_pending *p);
 /* The waiting loop of all operations. It ends when met(p) holds, p fails, another rank fails, an interrupt is asked
  * for, or the time-out passes without progress. */
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
 /* Advances every operation under way; true if one made progress. */
 bool gm_operations_advance(gm_comm *c);
+/* gm_comm_pause for waits for other ranks: it ends when one of them has sent something. True: it has slept. */
+bool gm_comm_rest(gm_comm *c, double since, unsigned *turns);
 
 /* Have all uses of p's memory ended, so that p may be freed? */
 bool gm_pending_is_over(const gm_pending *p);
@@ -275,6 +297,7 @@ typedef struct gm_check { /* a call of another rank in checked mode that this ra
 
 struct gm_comm {
     gm_transport      *transport;
+    bool               shares; /* memory: the transport is one of comm_windows.h */
     gm_mesh            mesh;
     int                rank, world;
     gm_group          *groups;
@@ -318,6 +341,7 @@ struct gm_comm {
 };
 
 const char *gm_comm_place(const gm_comm *c);
+gm_status   gm_comm_everybody(gm_comm *c, gm_group **out); /* the group of all ranks, "world" */
 gm_status   gm_comm_transport_failed(gm_comm *c);
 gm_group   *gm_comm_find_group(gm_comm *c, uint64_t id);
 /* GM_EPEER if another rank has failed; GM_EINTERRUPT if an interrupt was asked for (gm_comm_set_interrupt). */

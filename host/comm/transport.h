@@ -5,8 +5,9 @@
  * order for each pair. Every call returns at once. The comm makes collectives, sums, accounts and time-outs of this.
  *
  * Transports: `self` (a world of one), `meta` (any world, moves nothing), Open MPI (comm_mpi.c, in a module of its
- * own), threads of one process (spec/unit). The module fills this struct across a library boundary: the struct begins
- * with its size and version, failures are texts in `error`, and the module needs no function of the host. */
+ * own), TCP (comm_tcp.c), windows of shared memory between ranks of one machine above one of these (comm_windows.c),
+ * threads of one process (spec/unit). The module fills this struct across a library boundary: the struct begins with
+ * its size and version, failures are texts in `error`, and the module needs no function of the host. */
 #ifndef GM_TRANSPORT_H
 #define GM_TRANSPORT_H
 
@@ -14,11 +15,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GM_TRANSPORT_VERSION 1
+#define GM_TRANSPORT_VERSION 2
 #define GM_TAG_BITS          31         /* tags are 0 <= tag < 2^31 */
 #define GM_MESSAGE_MAX       (1u << 30) /* bytes of one data message; the comm sends longer ones in pieces */
 #define GM_NOTICE_MAX        2048       /* bytes of one notice */
 #define GM_CANCELLED         SIZE_MAX   /* what test gives as size for a receive that was taken back */
+
+/* A receive of one message of `bytes` bytes from each of n ranks, whose bytes are not copied: take is called with where
+ * they lie, in the order of ranks, for each part of them once and in order. */
+typedef struct gm_fold_call {
+    const int *ranks;
+    int        n, tag;
+    size_t     bytes;
+    void (*take)(void *context, const char *const *parts, size_t at, size_t bytes);
+    void *context;
+} gm_fold_call;
 
 typedef struct gm_transport gm_transport;
 struct gm_transport {
@@ -47,6 +58,19 @@ struct gm_transport {
     /* Frees the transport. orderly: promises that all ranks close and nothing is under way. Otherwise it leaves without
      * waiting for other ranks. */
     void (*close)(gm_transport *t, bool orderly);
+
+    /* ---- what not every transport has: NULL where it does not ---- */
+
+    /* Can such messages be folded? Only then: fold starts it. What it takes in `call` but context may go at once; test
+     * and cancel as for a receive. lacks: has the message of this rank not come? */
+    bool (*folds)(gm_transport *t, const int *ranks, int n, size_t bytes);
+    int (*fold)(gm_transport *t, const gm_fold_call *call, void **request);
+    bool (*lacks)(gm_transport *t, void *request, int rank);
+    /* Sleeps until something may have moved, for at most so many seconds. */
+    void (*rest)(gm_transport *t, double seconds);
+    bool crowded; /* more ranks than cores wait here: who waits should rest at once */
+    /* Negative, with an error: the rank can no longer be reached, and never will be. 0: nothing is known of that. */
+    int (*lost)(gm_transport *t, int rank);
 };
 
 /* The one function that the module ganymede_mpi.so exports, by this name: joins the job and fills *t (zeroed, but

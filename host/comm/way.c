@@ -55,16 +55,13 @@ static gm_status exchange_offers(gm_comm *c, gm_device *dev, offer **all)
     gm_group *g;
     offer     mine;
     size_t   *sizes = calloc((size_t)c->world, sizeof *sizes);
-    int      *ranks = calloc((size_t)c->world, sizeof *ranks);
-    gm_status st = sizes && ranks ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to ask %d ranks for their devices", c->world);
-    for (int i = 0; st == GM_OK && i < c->world; i++) ranks[i] = i;
-    if (st == GM_OK) st = gm_comm_group_of(c, "world", c->world, ranks, &g);
+    gm_status st = sizes ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to ask %d ranks for their devices", c->world);
+    if (st == GM_OK) st = gm_comm_everybody(c, &g);
     if (st == GM_OK) {
         make_offer(dev, &mine);
         st = gm_comm_exchange(c, g, &mine, sizeof mine, (char **)all, sizes);
     }
     free(sizes);
-    free(ranks);
     return st;
 }
 

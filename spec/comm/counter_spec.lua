@@ -48,7 +48,10 @@ local function compare(body)
 end
 
 describe("counted", function()
-  setup(function() core.set_mesh { { "data", 2 }, { "row", 2 } } end)
+  setup(function()
+    core.comm_share_memory(false) -- all goes through MPI
+    core.set_mesh { { "data", 2 }, { "row", 2 } }
+  end)
 
   it("all_reduce", function()
     for _, n in ipairs { 4000, 300000 } do

@@ -298,8 +298,8 @@ return done(xpcall(function()
   },
   {
     name = "597-turns-on-a-core", file = "host/comm/comm.c",
-    find = [[*turns |= shared;]],
-    replace = [[*turns |= 0;]],
+    find = [[*turns |= SHARED; /* a yield]],
+    replace = [[*turns |= 0; /* a yield]],
     breaks = "ranks that share a core yield to each other in turns",
     test = "unit comm_pause_on_a_shared_core",
   },

@@ -212,6 +212,13 @@ local function announce(found, args)
     found.here > 0 and (", %d on this machine"):format(found.here) or "", way)
 end
 
+--- Lets the ranks of each machine talk through shared memory, or ends that. COLLECTIVE. If a rank cannot, rank 0 says
+-- why.
+function launcher.share_memory(on)
+  local said = core.comm_share_memory(on)
+  if said ~= "" and core.rank() == 0 then log.warn("%s", said) end
+end
+
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
 -- args: checked, comm_timeout (seconds), interface (of this machine, to reach others)
 function launcher.connect(args)
@@ -232,8 +239,9 @@ function launcher.connect(args)
   core.forget_launcher()
   core.signals_watch()
   core.link_joined()
-  if args.checked then core.comm_checked(true) end
   if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
+  launcher.share_memory(true) -- a recipe may choose again
+  if args.checked then core.comm_checked(true) end
 end
 
 local everybody

@@ -29,9 +29,10 @@ parallel.sequence_modes = { "ring", "ulysses" }
 -- also possible.
 parallel.splits = { "uniform", "parameters", "flops" }
 
---- The ways in which tensors of GPUs travel between ranks; auto: NCCL if every rank has a GPU of its own, otherwise
--- host memory.
-parallel.transports = { "auto", "nccl", "host" }
+--- The ways in which tensors travel between ranks; auto: those of GPUs through NCCL if every rank has a GPU of its own,
+-- otherwise through host memory; those in host memory through memory that the ranks of a machine share, and over MPI or
+-- TCP to other machines. network: all over MPI or TCP.
+parallel.transports = { "auto", "nccl", "host", "network" }
 
 --- The parts of a mesh, outermost first, if `parallel.order` does not say otherwise. The axes of a tensor mode stay
 -- together, and so do those of data and of its shards.
@@ -102,8 +103,9 @@ parallel.fields = {
       .. "of data, pipeline, sequence and tensor, of which the first gives way first, and grows with more ranks; "
       .. "default: { \"data\" }" },
   transport = { type = "string", one_of = parallel.transports, optional = true,
-    doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
-      .. "each rank has a GPU of its own)" },
+    doc = "how tensors travel: between GPUs \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
+      .. "each rank has a GPU of its own); in host memory, ranks of one machine share memory, but with \"network\", by "
+      .. "which all travel over MPI or TCP" },
 }
 
 local function is_size(v) return options.problem(parallel.fields.expert.fields.size, v) == nil end

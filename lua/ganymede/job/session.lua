@@ -39,9 +39,10 @@ function session.open_device(opt)
 end
 
 
--- Chooses how tensors of GPUs travel, and prints it once. wish: "auto", "nccl" or "host".
+-- Chooses how tensors travel, and prints it once where there is something to choose. wish: of parallel.transports
 local function choose_transport(wish)
-  local ok, said = pcall(core.comm_use_device, wish)
+  launcher.share_memory(wish ~= "network")
+  local ok, said = pcall(core.comm_use_device, wish == "network" and "host" or wish)
   if not ok then failure(2, "parallel.transport: %s", failure.text(said)) end
   if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
 end

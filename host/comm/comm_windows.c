@@ -1,0 +1,391 @@
+/* comm_windows.c - see comm_windows.h.
+ *
+ * Peers of the frames: for each place of this machine a stream for data, then for each a stream for notices, which must
+ * not wait behind data that a fold cannot take yet. A stream is a ring in the window of the sender. Requests of the
+ * transport below hang in requests of ours whose peer is BELOW. */
+#define _GNU_SOURCE
+#include "comm_windows.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include "../../kernels/clock.h"
+#include "frames.h"
+
+#define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
+#define CLOSE_SECONDS 10
+
+typedef struct below { /* a request of the transport below; begins as ours do, so that test can tell */
+    gm_frame_request head;
+    void            *request;
+} below;
+#define BELOW (-2)
+
+typedef struct windows {
+    gm_frames     frames;
+    gm_transport *base;
+    int           here, place, reachable; /* ranks here; this one; those here that share memory */
+    int          *rank;                   /* by place */
+    int          *place_of;               /* by rank; -1: it is reached by the transport below */
+    gm_window   **window;                 /* by place */
+    int          *pid;                    /* by place; 0: its memory cannot be read */
+    uint32_t      seen;                   /* rings of the bell before the last look around */
+    unsigned      turns;
+    char         *lost; /* by place: what the transport below said of it */
+} windows;
+
+#define LOST_ROOM 200
+
+static int place_of_peer(const windows *w, int peer) { return peer % w->here; }
+
+/* ---- streams: rings ---- */
+
+static int ring_to(const windows *w, int peer) { return 2 * place_of_peer(w, peer) + (peer >= w->here); }
+
+static ssize_t put(gm_frames *f, int peer, const struct iovec *parts, int n)
+{
+    windows *w = f->context;
+    size_t   done = gm_window_put(w->window[w->place], ring_to(w, peer), parts, n);
+    if (done) gm_window_ring(w->window[place_of_peer(w, peer)]);
+    else errno = EAGAIN;
+    return done ? (ssize_t)done : -1;
+}
+
+static const char *look(gm_frames *f, int peer, size_t *n)
+{
+    windows *w = f->context;
+    return gm_window_look(w->window[place_of_peer(w, peer)], 2 * w->place + (peer >= w->here), n);
+}
+
+static void skip(gm_frames *f, int peer, size_t n)
+{
+    windows   *w = f->context;
+    gm_window *from = w->window[place_of_peer(w, peer)];
+    if (gm_window_skip(from, 2 * w->place + (peer >= w->here), n)) gm_window_ring(from);
+}
+
+static ssize_t get(gm_frames *f, int peer, void *to, size_t n)
+{
+    size_t      here;
+    const char *bytes = look(f, peer, &here);
+    if (here < n) n = here;
+    if (!n) {
+        errno = EAGAIN;
+        return -1;
+    }
+    memcpy(to, bytes, n);
+    skip(f, peer, n);
+    return (ssize_t)n;
+}
+
+/* Reads the memory of another process, if the system lets it: else bytes go through the ring. */
+static bool pull(gm_frames *f, int peer, void *to, uint64_t at, size_t n)
+{
+    int *pid = &((windows *)f->context)->pid[place_of_peer(f->context, peer)];
+    for (size_t got = 0; got < n && *pid;) {
+        struct iovec here = {(char *)to + got, n - got}, there = {(void *)(uintptr_t)(at + got), n - got};
+        ssize_t      more = process_vm_readv(*pid, &here, 1, &there, 1, 0);
+        if (more <= 0) *pid = 0;
+        else got += (size_t)more;
+    }
+    return *pid != 0;
+}
+
+static void lost(gm_frames *f, int peer) { (void)f, (void)peer; }
+
+static const gm_stream stream = {
+    .put = put, .get = get, .lost = lost, .look = look, .skip = skip, .pull = pull, .eager = 16 << 10, .pad = 8};
+
+static void look_around(windows *w)
+{
+    gm_frames *f = &w->frames;
+    do {
+        f->again = false;
+        for (int i = 2 * w->here - 1; i >= 0; i--) { /* notices first */
+            gm_frame_peer *p = &f->peers[i];
+            while (gm_frames_read(f, p)) {
+            }
+            if (p->out) gm_frames_flush(f, p);
+        }
+    } while (f->again);
+}
+
+/* Moves what can be moved now. */
+static void progress(windows *w)
+{
+    uint32_t rung = gm_window_rung(w->window[w->place]);
+    if (rung == w->seen) return;
+    w->seen = rung;
+    look_around(w);
+}
+
+/* ---- messages ---- */
+
+static bool is_below(const windows *w, int rank) { return w->place_of[rank] < 0; }
+
+static int below_failed(gm_transport *t)
+{
+    const windows *w = t->context;
+    snprintf(t->error, sizeof t->error, "%s", w->base->error);
+    return -1;
+}
+
+static int start_below(gm_transport *t, bool send, int rank, int tag, void *bytes, size_t n, void **out)
+{
+    gm_transport *base = ((windows *)t->context)->base;
+    below        *b = calloc(1, sizeof *b);
+    if (!b) return gm_frames_no_memory(t);
+    b->head.peer = BELOW;
+    *out = b;
+    if (!(send ? base->send(base, rank, tag, bytes, n, &b->request)
+               : base->receive(base, rank, tag, bytes, n, &b->request)))
+        return 0;
+    free(b);
+    return below_failed(t);
+}
+
+static int windows_send(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **out)
+{
+    windows *w = t->context;
+    if (is_below(w, to)) return start_below(t, true, to, tag, (void *)(uintptr_t)bytes, n, out);
+    return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, out);
+}
+
+static int windows_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)
+{
+    windows *w = t->context;
+    if (is_below(w, from)) return start_below(t, false, from, tag, bytes, n, out);
+    return gm_frames_receive(&w->frames, t, w->place_of[from], tag, bytes, n, out);
+}
+
+static int test_below(gm_transport *t, below *b, size_t *n)
+{
+    gm_transport *base = ((windows *)t->context)->base;
+    int           ended = base->test(base, b->request, n);
+    if (ended) free(b);
+    return ended < 0 ? below_failed(t) : ended;
+}
+
+static int windows_test(gm_transport *t, void *request, size_t *n)
+{
+    windows          *w = t->context;
+    gm_frame_request *q = request;
+    int               peer;
+    if (q->peer == BELOW) return test_below(t, request, n);
+    if (!q->done) progress(w);
+    int ended = gm_frames_test(&w->frames, q, n, &peer);
+    if (ended >= 0) return ended;
+    const char *why = w->lost + (size_t)LOST_ROOM * (size_t)place_of_peer(w, peer);
+    snprintf(t->error, sizeof t->error, "%s", *why ? why : "a frame that is none of ours came through a window");
+    return -1;
+}
+
+static int windows_cancel(gm_transport *t, void *request)
+{
+    windows          *w = t->context;
+    gm_frame_request *q = request;
+    if (q->peer != BELOW) return gm_frames_cancel(&w->frames, t, q);
+    return w->base->cancel(w->base, ((below *)request)->request) ? below_failed(t) : 0;
+}
+
+static int windows_drain(gm_transport *t, int *from)
+{
+    windows *w = t->context;
+    int      peer, got;
+    progress(w);
+    if ((got = gm_frames_drain(&w->frames, t, &peer))) {
+        if (got > 0) *from = w->rank[place_of_peer(w, peer)];
+        return got;
+    }
+    got = w->base->drain(w->base, from);
+    return got < 0 ? below_failed(t) : got;
+}
+
+static int windows_tell(gm_transport *t, int to, const void *bytes, size_t n)
+{
+    windows *w = t->context;
+    if (!is_below(w, to)) return gm_frames_tell(&w->frames, t, w->here + w->place_of[to], bytes, n);
+    return w->base->tell(w->base, to, bytes, n) ? below_failed(t) : 0;
+}
+
+static int hear_below(gm_transport *t, void *bytes, size_t *n, int *from)
+{
+    windows *w = t->context;
+    int      got = w->base->hear(w->base, bytes, n, from);
+    return got < 0 ? below_failed(t) : got;
+}
+
+/* Where all ranks are here, the transport below brings only what was said before the windows were there. */
+static int windows_hear(gm_transport *t, void *bytes, size_t *n, int *from)
+{
+    windows *w = t->context;
+    progress(w);
+    if (gm_frames_hear(&w->frames, bytes, n, from)) {
+        *from = w->rank[place_of_peer(w, *from)];
+        return 1;
+    }
+    if (w->reachable == t->world && ++w->turns % LOOK_BELOW) return 0;
+    return hear_below(t, bytes, n, from);
+}
+
+/* ---- folds ---- */
+
+static bool windows_folds(gm_transport *t, const int *ranks, int n, size_t bytes)
+{
+    const windows *w = t->context;
+    for (int i = 0; i < n; i++)
+        if (is_below(w, ranks[i])) return false;
+    return bytes > stream.eager && bytes <= GM_MESSAGE_MAX;
+}
+
+static int windows_fold(gm_transport *t, const gm_fold_call *call, void **request)
+{
+    windows *w = t->context;
+    int     *peers = malloc((size_t)call->n * sizeof *peers);
+    if (!peers) return gm_frames_no_memory(t);
+    for (int i = 0; i < call->n; i++) peers[i] = w->place_of[call->ranks[i]];
+    int bad = gm_frames_fold(&w->frames, t, call, peers, request);
+    free(peers);
+    return bad;
+}
+
+static bool windows_lacks(gm_transport *t, void *request, int rank)
+{
+    windows *w = t->context;
+    return gm_fold_lacks(&w->frames, request, w->place_of[rank]);
+}
+
+/* ---- waiting ---- */
+
+/* Nobody rings for a rank that has gone: the transport below may know of it. */
+static void look_for_lost(windows *w)
+{
+    for (int i = 0; i < w->here && w->base->lost; i++) {
+        char *why = w->lost + (size_t)LOST_ROOM * (size_t)i;
+        if (i == w->place || !w->window[i] || *why || !w->base->lost(w->base, w->rank[i])) continue;
+        snprintf(why, LOST_ROOM, "%.*s", LOST_ROOM - 1, w->base->error);
+        gm_frames_lose(&w->frames, &w->frames.peers[i], 0);
+        gm_frames_lose(&w->frames, &w->frames.peers[w->here + i], 0);
+    }
+}
+
+static void windows_rest(gm_transport *t, double seconds)
+{
+    windows   *w = t->context;
+    gm_window *own = w->window[w->place];
+    if (gm_window_rung(own) == w->seen) gm_window_sleep(own, w->seen, seconds);
+    if (gm_window_rung(own) != w->seen) return;
+    look_for_lost(w);
+    w->turns = LOOK_BELOW - 1;
+}
+
+/* ---- life ---- */
+
+static void free_windows(windows *w)
+{
+    gm_frames_free(&w->frames);
+    for (int i = 0; w->window && i < w->here; i++) gm_window_close(w->window[i]);
+    free(w->window);
+    free(w->rank);
+    free(w->pid);
+    free(w->place_of);
+    free(w->lost);
+    free(w);
+}
+
+/* Until all that this rank has said is in its window, where it stays as long as somebody reads it. */
+static void part(windows *w)
+{
+    double deadline = gm_now() + CLOSE_SECONDS;
+    while (w->frames.sending && gm_now() < deadline) {
+        look_around(w);
+        if (w->frames.sending) nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+}
+
+static void windows_close(gm_transport *t, bool orderly)
+{
+    windows *w = t->context;
+    if (orderly) part(w);
+    w->base->close(w->base, orderly);
+    free_windows(w);
+    free(t);
+}
+
+gm_transport *gm_transport_windows_end(gm_transport *t)
+{
+    windows      *w = t->context;
+    gm_transport *base = w->base;
+    part(w);
+    free_windows(w);
+    free(t);
+    return base;
+}
+
+static void fill(gm_transport *t, windows *w, bool crowded)
+{
+    *t = *w->base;
+    t->context = w;
+    t->error[0] = 0;
+    if (w->reachable == t->world) snprintf(t->name, sizeof t->name, "shared memory");
+    else snprintf(t->name, sizeof t->name, "%.40s and shared memory", w->base->name);
+    t->send = windows_send;
+    t->receive = windows_receive;
+    t->test = windows_test;
+    t->cancel = windows_cancel;
+    t->drain = windows_drain;
+    t->tell = windows_tell;
+    t->hear = windows_hear;
+    t->close = windows_close;
+    t->folds = windows_folds;
+    t->fold = windows_fold;
+    t->lacks = windows_lacks;
+    t->rest = windows_rest;
+    t->lost = NULL; /* waits find it */
+    t->crowded = crowded;
+}
+
+static bool take(windows *w, const gm_window_ranks *r, int world)
+{
+    size_t n = (size_t)r->shape.n;
+    w->here = r->shape.n;
+    w->place = r->place;
+    w->rank = malloc(n * sizeof *w->rank);
+    w->lost = calloc(n, LOST_ROOM);
+    w->place_of = malloc((size_t)world * sizeof *w->place_of);
+    w->pid = malloc(n * sizeof *w->pid);
+    if (!w->rank || !w->pid || !w->lost || !w->place_of || !gm_frames_make(&w->frames, 2 * w->here)) return false;
+    w->window = malloc(n * sizeof *w->window);
+    if (!w->window) return false;
+    memcpy(w->rank, r->rank, n * sizeof *w->rank);
+    memcpy(w->pid, r->pid, n * sizeof *w->pid);
+    memcpy(w->window, r->window, n * sizeof *w->window);
+    for (int i = 0; i < world; i++) w->place_of[i] = -1;
+    for (int i = 0; i < w->here; i++) {
+        bool here = w->window[i] != NULL;
+        if (here) w->place_of[w->rank[i]] = i;
+        w->reachable += here;
+        w->frames.peers[i].gone = w->frames.peers[w->here + i].gone = !here || i == w->place;
+    }
+    w->frames.stream = &stream;
+    w->frames.context = w;
+    return true;
+}
+
+gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks, gm_transport **out)
+{
+    gm_transport *t = calloc(1, sizeof *t);
+    windows      *w = calloc(1, sizeof *w);
+    if (!t || !w || !take(w, ranks, base->world)) {
+        if (w) free_windows(w);
+        free(t);
+        return GM_FAIL(GM_ENOMEM, "no memory for a transport");
+    }
+    w->base = base;
+    fill(t, w, ranks->crowded);
+    *out = t;
+    return GM_OK;
+}

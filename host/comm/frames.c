@@ -1,0 +1,299 @@
+/* frames.c - see frames.h. */
+#include "frames.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int index_of(const gm_frames *f, const gm_frame_peer *p) { return (int)(p - f->peers); }
+
+void gm_frames_lose(gm_frames *f, gm_frame_peer *p, int why)
+{
+    if (p->gone) return;
+    p->gone = true;
+    p->why = why;
+    f->stream->lost(f, index_of(f, p));
+    if (p->out) f->sending--;
+}
+
+/* ---- lists ---- */
+
+void gm_frames_append(gm_frame_request **list, gm_frame_request *q)
+{
+    while (*list) list = &(*list)->next;
+    q->next = NULL;
+    *list = q;
+}
+
+bool gm_frames_unlink(gm_frame_request **list, const gm_frame_request *q)
+{
+    while (*list && *list != q) list = &(*list)->next;
+    if (!*list) return false;
+    *list = q->next;
+    return true;
+}
+
+void gm_frames_unlink_early(gm_frame_early **list, const gm_frame_early *e)
+{
+    while (*list != e) list = &(*list)->next;
+    *list = e->next;
+}
+
+static gm_frame_request *of_id(gm_frame_request *list, uint64_t id)
+{
+    while (list && list->id != id) list = list->next;
+    return list;
+}
+
+/* ---- sending ---- */
+
+static gm_frame_outgoing *new_outgoing(gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
+{
+    size_t             own = of ? 0 : n;
+    gm_frame_outgoing *o = malloc(sizeof *o + own);
+    if (!o) return NULL;
+    *o = (gm_frame_outgoing){.head = h, .bytes = of ? bytes : o->own, .n = n, .of = of};
+    if (own) memcpy(o->own, bytes, own);
+    return o;
+}
+
+static size_t padded(const gm_frames *f, size_t n)
+{
+    return (n + f->stream->pad - 1) / f->stream->pad * f->stream->pad;
+}
+
+/* One write of what is left of o. False: the stream is full, or lost. */
+static bool write_some(gm_frames *f, gm_frame_peer *p, gm_frame_outgoing *o)
+{
+    static const char zeros[8];
+    struct iovec      parts[3];
+    int               n = 0;
+    size_t            all = padded(f, o->n), at = 0;
+    if (o->at < sizeof o->head) parts[n++] = (struct iovec){(char *)&o->head + o->at, sizeof o->head - o->at};
+    else at = o->at - sizeof o->head;
+    if (at < o->n) parts[n++] = (struct iovec){(char *)(uintptr_t)o->bytes + at, o->n - at};
+    if (all > o->n) parts[n++] = (struct iovec){(char *)(uintptr_t)zeros, all - (at > o->n ? at : o->n)};
+    ssize_t put = f->stream->put(f, index_of(f, p), parts, n);
+    if (put < 0 && errno != EAGAIN && errno != EINTR) gm_frames_lose(f, p, errno);
+    if (put > 0) o->at += (size_t)put;
+    return put > 0;
+}
+
+void gm_frames_flush(gm_frames *f, gm_frame_peer *p)
+{
+    while (p->out && !p->gone) {
+        gm_frame_outgoing *o = p->out;
+        if (!write_some(f, p, o)) return;
+        if (o->at < sizeof o->head + padded(f, o->n)) continue;
+        if (o->of) o->of->done = true;
+        p->out = o->next;
+        if (!p->out) {
+            p->out_end = &p->out;
+            f->sending--;
+        }
+        free(o);
+    }
+}
+
+/* The bytes belong to `of`, or are copied. False: no memory. */
+bool gm_frames_put(gm_frames *f, gm_frame_peer *p, gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
+{
+    gm_frame_outgoing *o = new_outgoing(h, bytes, n, of);
+    if (!o) return false;
+    if (p->gone) {
+        free(o);
+        return true;
+    }
+    if (!p->out) f->sending++;
+    *p->out_end = o;
+    p->out_end = &o->next;
+    gm_frames_flush(f, p);
+    return true;
+}
+
+/* ---- receiving ---- */
+
+static void finish(gm_frame_request *q, size_t n)
+{
+    q->n = n;
+    q->done = true;
+}
+
+void gm_frames_give(gm_frame_request *q, const gm_frame_early *e)
+{
+    size_t n = e->n < q->room ? e->n : q->room;
+    if (n) memcpy(q->bytes, e->bytes, n);
+    finish(q, e->n);
+}
+
+bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64_t id)
+{
+    q->id = id;
+    gm_frames_append(&p->granted, q);
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_GRANT, q->tag, 0, id, 0}, NULL, 0, NULL);
+}
+
+bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id)
+{
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_DONE, 0, 0, id, 0}, NULL, 0, NULL);
+}
+
+bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h)
+{
+    size_t n = h->n < q->room ? h->n : q->room;
+    q->n = h->n;
+    if (!f->stream->pull || !f->stream->pull(f, index_of(f, p), q->bytes, h->at, n))
+        return gm_frames_grant(f, p, q, h->id);
+    finish(q, h->n);
+    return gm_frames_have(f, p, h->id);
+}
+
+gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room)
+{
+    gm_frame_early *e = malloc(sizeof *e + room), **end = &p->early;
+    if (!e) return NULL;
+    *e = (gm_frame_early){.tag = h->tag, .n = h->n, .id = h->id, .at = h->at};
+    e->offered = h->kind == FRAME_OFFER;
+    while (*end) end = &(*end)->next;
+    *end = e;
+    return e;
+}
+
+static gm_frame_request *take_posted(gm_frame_peer *p, int tag)
+{
+    gm_frame_request *q = p->posted;
+    while (q && q->tag != tag) q = q->next;
+    if (q) gm_frames_unlink(&p->posted, q);
+    return q;
+}
+
+static bool take_offer(gm_frames *f, gm_frame_peer *p)
+{
+    gm_frame_request *q = take_posted(p, p->in.tag);
+    if (!q) return gm_frames_keep(p, &p->in, 0) != NULL;
+    if (q->fold) return gm_fold_offered(f, q, &p->in);
+    return gm_frames_accept(f, p, q, &p->in);
+}
+
+static bool take_grant(gm_frames *f, gm_frame_peer *p)
+{
+    gm_frame_request *q = of_id(p->offered, p->in.id);
+    if (!q) return true;
+    gm_frames_unlink(&p->offered, q);
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_BODY, q->tag, q->n, q->id, 0}, q->bytes, q->n, q);
+}
+
+/* The receiver has the bytes, or does not want them. */
+static bool take_done(gm_frame_peer *p)
+{
+    gm_frame_request *q = of_id(p->offered, p->in.id);
+    if (q && gm_frames_unlink(&p->offered, q)) q->done = true;
+    return true;
+}
+
+/* The head of a frame is here: where do its bytes go? False: no memory, or no frame of ours. */
+static bool begin_frame(gm_frames *f, gm_frame_peer *p)
+{
+    p->into = NULL;
+    p->into_early = NULL;
+    switch ((gm_frame_kind)p->in.kind) {
+    case FRAME_NOTICE: return p->in.n <= GM_NOTICE_MAX;
+    case FRAME_DATA:
+        if (p->in.n > f->stream->eager) return false;
+        p->into = take_posted(p, p->in.tag);
+        if (p->into && p->into->fold) return false; /* its messages are longer */
+        if (!p->into) p->into_early = gm_frames_keep(p, &p->in, p->in.n);
+        return p->into || p->into_early;
+    case FRAME_OFFER: return p->in.n <= GM_MESSAGE_MAX && take_offer(f, p);
+    case FRAME_GRANT: return take_grant(f, p);
+    case FRAME_BODY:
+        p->into = of_id(p->granted, p->in.id);
+        if (p->into) gm_frames_unlink(&p->granted, p->into);
+        return true; /* nowhere: of a fold that was freed meanwhile */
+    case FRAME_DONE: return take_done(p);
+    }
+    return false;
+}
+
+static bool keep_note(gm_frames *f, int from, const char *bytes, size_t n)
+{
+    gm_frame_note *k = malloc(sizeof *k + n);
+    if (!k) return false;
+    *k = (gm_frame_note){.from = from, .n = n};
+    memcpy(k->bytes, bytes, n);
+    *f->notes_end = k;
+    f->notes_end = &k->next;
+    return true;
+}
+
+static bool end_frame(gm_frames *f, gm_frame_peer *p)
+{
+    gm_frame_early *e = p->into_early;
+    if (p->in.kind == FRAME_NOTICE && !keep_note(f, (int)(p - f->peers), p->notice, p->in.n)) return false;
+    if (p->into) finish(p->into, p->in.n);
+    if (e) e->whole = true;
+    if (e && e->wanted) {
+        gm_frames_give(e->wanted, e);
+        gm_frames_unlink_early(&p->early, e);
+        free(e);
+    }
+    p->into = NULL;
+    p->into_early = NULL;
+    p->in_at = 0;
+    return true;
+}
+
+/* Bytes that follow the head; an offer and a grant have none, although n says how long the message is. */
+static size_t body_of(const gm_frames *f, const gm_frame_head *h)
+{
+    return h->kind == FRAME_OFFER || h->kind == FRAME_GRANT ? 0 : padded(f, h->n);
+}
+
+/* Where the next bytes go, and how many fit there. Those beyond a receive's buffer, and those that nobody waits for any
+ * more, are read into scrap. */
+static char *next_room(const gm_frames *f, gm_frame_peer *p, size_t *n)
+{
+    static char scrap[4096]; /* nobody reads it */
+    if (p->in_at < sizeof p->in) {
+        *n = sizeof p->in - p->in_at;
+        return (char *)&p->in + p->in_at;
+    }
+    size_t at = p->in_at - sizeof p->in, left = body_of(f, &p->in) - at, room = 0;
+    char  *to = NULL;
+    if (p->into_early) to = p->into_early->bytes, room = p->in.n;
+    else if (p->into) to = p->into->bytes, room = p->into->room < p->in.n ? p->into->room : p->in.n;
+    else if (p->in.kind == FRAME_NOTICE) to = p->notice, room = p->in.n;
+    if (at < room) {
+        *n = left < room - at ? left : room - at;
+        return to + at;
+    }
+    *n = left < sizeof scrap ? left : sizeof scrap;
+    return scrap;
+}
+
+bool gm_frames_taken(gm_frames *f, gm_frame_peer *p)
+{
+    bool well = p->in_at < sizeof p->in + body_of(f, &p->in) || end_frame(f, p);
+    if (!well) gm_frames_lose(f, p, EPROTO);
+    return well;
+}
+
+bool gm_frames_read(gm_frames *f, gm_frame_peer *p)
+{
+    size_t n;
+    if (p->gone) return false;
+    if (p->into && p->into->fold) return gm_fold_advance(f, p->into);
+    char   *to = next_room(f, p, &n);
+    ssize_t got = f->stream->get(f, index_of(f, p), to, n);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) {
+        gm_frames_lose(f, p, got < 0 ? errno : 0);
+        return false;
+    }
+    size_t before = p->in_at;
+    p->in_at += (size_t)got;
+    if (p->in_at < sizeof p->in) return true;
+    if (before >= sizeof p->in || begin_frame(f, p)) return gm_frames_taken(f, p);
+    gm_frames_lose(f, p, EPROTO);
+    return false;
+}

@@ -1,0 +1,65 @@
+/* terms.c - the terms of a reduction, summed where a transport has them (transport.h, fold). See state.h.
+ *
+ * The sum has the order of places, as gm_combine gives it where terms were received into scratch memory: equal bits. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "combine.h"
+
+static void take(void *context, const char *const *parts, size_t at, size_t n)
+{
+    gm_pending     *p = context;
+    const gm_group *g = p->group;
+    gm_dtype        dtype = p->out->dtype;
+    for (int i = 0, other = 0; i < g->size; i++) p->terms.part[i] = i == g->rank ? p->terms.own + at : parts[other++];
+    gm_combine(dtype, p->op, g->size, (const void *const *)p->terms.part, p->terms.out + at,
+               (int64_t)(n / gm_dtype_size(dtype)));
+}
+
+/* The ranks of the other members, in order of places; ranks has room for all. */
+static int others(const gm_group *g, int *ranks)
+{
+    int n = 0;
+    for (int i = 0; i < g->size; i++)
+        if (i != g->rank) ranks[n++] = g->member[i];
+    return n;
+}
+
+bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n)
+{
+    gm_transport *t = p->comm->transport;
+    int          *ranks = t->folds && t->has_data && !p->linked ? malloc((size_t)p->group->size * sizeof *ranks) : NULL;
+    bool          can = ranks && t->folds(t, ranks, others(p->group, ranks), n);
+    free(ranks);
+    if (can) p->terms.part = malloc((size_t)p->group->size * sizeof *p->terms.part);
+    gm_message *m = can && p->terms.part ? gm_pending_message(p) : NULL;
+    if (!m) return false;
+    p->terms.folded = m->fold = true;
+    p->terms.own = own;
+    p->terms.out = out;
+    m->n = n;
+    m->place = p->group->rank;
+    return true;
+}
+
+int gm_terms_start(gm_pending *p, gm_message *m)
+{
+    gm_transport *t = p->comm->transport;
+    int          *ranks = malloc((size_t)p->group->size * sizeof *ranks);
+    if (!ranks) {
+        snprintf(t->error, sizeof t->error, "no memory for a message");
+        return -1;
+    }
+    gm_fold_call call = {ranks, others(p->group, ranks), p->tag, m->n, take, p};
+    int          bad = t->fold(t, &call, &m->request);
+    free(ranks);
+    return bad;
+}
+
+void gm_terms_took(const gm_pending *p, const gm_message *m)
+{
+    const gm_group *g = p->group;
+    for (int i = 0; i < g->size; i++)
+        if (m->fold ? i != g->rank : i == m->place) p->comm->taken[g->member[i]]++;
+}

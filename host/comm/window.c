@@ -1,0 +1,218 @@
+/* window.c - see window.h. */
+#define _GNU_SOURCE
+#include "window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAGIC UINT64_C(0x676d77696e646f77)
+#define NAME  "ganymede" /* as /proc/PID/maps shows it */
+
+typedef struct ring_ends { /* counts of bytes; the position of byte i is i % size */
+    _Alignas(64) _Atomic uint64_t put;
+    _Alignas(64) _Atomic uint64_t got;
+    _Atomic uint32_t waits; /* the owner found no room */
+} ring_ends;
+
+typedef struct shared {
+    uint64_t magic, key, size;
+    _Alignas(64) _Atomic uint32_t bell;
+    _Alignas(64) _Atomic uint32_t asleep;
+    ring_ends ring[]; /* 2 n; the bytes of all rings follow */
+} shared;
+
+struct gm_window {
+    gm_window_shape shape;
+    size_t          size;
+    shared         *s;
+    char           *bytes;
+};
+
+/* ---- life ---- */
+
+static size_t head_size(const gm_window_shape *shape)
+{
+    size_t n = sizeof(shared) + 2 * (size_t)shape->n * sizeof(ring_ends), page = 4096;
+    return (n + page - 1) / page * page;
+}
+
+static size_t ring_size(const gm_window *w, int ring) { return ring % 2 ? w->shape.small : w->shape.large; }
+
+static char *ring_bytes(const gm_window *w, int ring)
+{
+    size_t before = (size_t)(ring / 2) * (w->shape.large + w->shape.small);
+    return w->bytes + before + (ring % 2 ? w->shape.large : 0);
+}
+
+static gm_status map(const gm_window_shape *shape, int fd, gm_window **out)
+{
+    gm_window *w = calloc(1, sizeof *w);
+    if (!w) return GM_FAIL(GM_ENOMEM, "no memory for a window");
+    w->shape = *shape;
+    w->size = head_size(shape) + (size_t)shape->n * (shape->large + shape->small);
+    w->s = mmap(NULL, w->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (w->s == MAP_FAILED) {
+        free(w);
+        return GM_FAIL(GM_EINVAL, "memory cannot be shared: mmap: %s", strerror(errno));
+    }
+    w->bytes = (char *)w->s + head_size(shape);
+    *out = w;
+    return GM_OK;
+}
+
+gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window **out, int *fd)
+{
+    size_t    size = head_size(shape) + (size_t)shape->n * (shape->large + shape->small);
+    int       file = memfd_create(NAME, MFD_CLOEXEC);
+    gm_status st = GM_OK;
+    if (file < 0) return GM_FAIL(GM_EINVAL, "memory cannot be shared: memfd_create: %s", strerror(errno));
+    if (ftruncate(file, (off_t)size))
+        st = GM_FAIL(GM_EINVAL, "memory cannot be shared: %zu bytes: %s", size, strerror(errno));
+    if (st == GM_OK) st = map(shape, file, out);
+    if (st != GM_OK) {
+        close(file);
+        return st;
+    }
+    (*out)->s->key = key;
+    (*out)->s->size = size;
+    (*out)->s->magic = MAGIC;
+    *fd = file;
+    return GM_OK;
+}
+
+/* A window, and no other file: to open some of those would do something. */
+static gm_status check_file(const char *path)
+{
+    const char wanted[] = "/memfd:" NAME;
+    char       target[64] = "";
+    if (readlink(path, target, sizeof target - 1) < 0)
+        return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s: %s", path, strerror(errno));
+    if (strncmp(target, wanted, sizeof wanted - 1))
+        return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s is another process's file", path);
+    return GM_OK;
+}
+
+gm_status gm_window_open(const gm_window_shape *shape, uint64_t key, int pid, int fd, gm_window **out)
+{
+    char        path[64];
+    struct stat about;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    GM_TRY(check_file(path));
+    int       file = open(path, O_RDWR | O_CLOEXEC);
+    gm_status st = GM_OK;
+    if (file < 0) return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s: %s", path, strerror(errno));
+    size_t size = head_size(shape) + (size_t)shape->n * (shape->large + shape->small);
+    if (fstat(file, &about) || about.st_size != (off_t)size)
+        st = GM_FAIL(GM_EINVAL, "memory cannot be shared: %s has another size", path);
+    if (st == GM_OK) st = map(shape, file, out);
+    close(file);
+    GM_TRY(st);
+    const shared *s = (*out)->s;
+    if (s->magic == MAGIC && s->key == key && s->size == size) return GM_OK;
+    gm_window_close(*out);
+    *out = NULL;
+    return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s belongs to another job", path);
+}
+
+void gm_window_close(gm_window *w)
+{
+    if (!w) return;
+    munmap(w->s, w->size);
+    free(w);
+}
+
+/* ---- rings ---- */
+
+static void copy_in(char *ring, size_t size, uint64_t at, const char *from, size_t n)
+{
+    size_t start = (size_t)at & (size - 1), first = n < size - start ? n : size - start;
+    memcpy(ring + start, from, first);
+    if (n > first) memcpy(ring, from + first, n - first);
+}
+
+static size_t room(const ring_ends *e, uint64_t put, size_t size)
+{
+    return size - (size_t)(put - atomic_load_explicit(&e->got, memory_order_acquire));
+}
+
+/* The owner says that it waits, and looks once more: the reader may have made room before it could see that. */
+static size_t await_room(ring_ends *e, uint64_t put, size_t size)
+{
+    atomic_store(&e->waits, 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    return room(e, put, size);
+}
+
+size_t gm_window_put(gm_window *w, int ring, const struct iovec *parts, int n)
+{
+    ring_ends *e = &w->s->ring[ring];
+    size_t     size = ring_size(w, ring), done = 0;
+    uint64_t   put = atomic_load_explicit(&e->put, memory_order_relaxed);
+    size_t     free_bytes = room(e, put, size);
+    if (!free_bytes) free_bytes = await_room(e, put, size);
+    for (int i = 0; i < n && free_bytes; i++) {
+        size_t m = parts[i].iov_len < free_bytes ? parts[i].iov_len : free_bytes;
+        copy_in(ring_bytes(w, ring), size, put + done, parts[i].iov_base, m);
+        free_bytes -= m;
+        done += m;
+    }
+    if (done) atomic_store_explicit(&e->put, put + done, memory_order_release);
+    return done;
+}
+
+const char *gm_window_look(gm_window *w, int ring, size_t *n)
+{
+    ring_ends *e = &w->s->ring[ring];
+    size_t     size = ring_size(w, ring);
+    uint64_t   got = atomic_load_explicit(&e->got, memory_order_relaxed);
+    size_t     here = (size_t)(atomic_load_explicit(&e->put, memory_order_acquire) - got);
+    size_t     start = (size_t)got & (size - 1);
+    *n = here < size - start ? here : size - start;
+    return ring_bytes(w, ring) + start;
+}
+
+/* An owner that waits is woken when half of the ring is free: more often would cost more than it gains. */
+bool gm_window_skip(gm_window *w, int ring, size_t n)
+{
+    ring_ends *e = &w->s->ring[ring];
+    uint64_t   got = atomic_load_explicit(&e->got, memory_order_relaxed) + n;
+    atomic_store_explicit(&e->got, got, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&e->waits, memory_order_relaxed)) return false;
+    if (atomic_load_explicit(&e->put, memory_order_acquire) - got > ring_size(w, ring) / 2) return false;
+    atomic_store(&e->waits, 0);
+    return true;
+}
+
+/* ---- the bell ---- */
+
+static long futex(_Atomic uint32_t *word, int what, uint32_t value, const struct timespec *time)
+{
+    return syscall(SYS_futex, (uint32_t *)word, what, value, time, NULL, 0);
+}
+
+void gm_window_ring(gm_window *w)
+{
+    atomic_fetch_add(&w->s->bell, 1);
+    if (atomic_load(&w->s->asleep)) futex(&w->s->bell, FUTEX_WAKE, 1, NULL);
+}
+
+uint32_t gm_window_rung(gm_window *w) { return atomic_load_explicit(&w->s->bell, memory_order_acquire); }
+
+void gm_window_sleep(gm_window *w, uint32_t seen, double seconds)
+{
+    struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    atomic_store(&w->s->asleep, 1);
+    futex(&w->s->bell, FUTEX_WAIT, seen, &time);
+    atomic_store(&w->s->asleep, 0);
+}

@@ -1,0 +1,45 @@
+/* window.h - memory that a rank shares with the other ranks of its machine: rings that it fills and they empty, and a
+ * bell by which they wake it.
+ *
+ * The memory has no name (memfd_create): it is there as long as a process maps it, and nothing is left after any death.
+ * Others open it as a file of the owner (/proc/PID/fd/N), which works for processes of one user that see each other.
+ * It costs memory only where something was written. Each ring has one writer, the owner, and one reader.
+ *
+ * The bell is a count that whoever did something for the owner raises. A rank reads it before it looks around, and
+ * sleeps only while it has not changed: so nothing is missed, whoever comes first. */
+#ifndef GM_WINDOW_H
+#define GM_WINDOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include "../../kernels/status.h"
+
+typedef struct gm_window gm_window;
+
+typedef struct gm_window_shape { /* the same for all ranks of a machine */
+    int    n;                    /* readers: of each 2 rings, 2 i and 2 i + 1 */
+    size_t large, small;         /* bytes of the even and of the odd rings, powers of 2, at least 64 */
+} gm_window_shape;
+
+/* Makes the window of this rank; *fd: by which others open it, to be closed by the caller. key: that tells it from all
+ * others. GM_EINVAL: the system refuses; why. */
+gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window **out, int *fd);
+/* Opens that of another process. GM_EINVAL: there is none of this key, or it may not be opened; why. */
+gm_status gm_window_open(const gm_window_shape *shape, uint64_t key, int pid, int fd, gm_window **out);
+void      gm_window_close(gm_window *w); /* NULL is allowed */
+
+/* The owner. put: as much as there is room for; 0: none, and the reader will ring when there is some. */
+size_t gm_window_put(gm_window *w, int ring, const struct iovec *parts, int n);
+/* The reader. look: what is there in one piece. skip: that has been read; true: the owner waits for room: ring. */
+const char *gm_window_look(gm_window *w, int ring, size_t *n);
+bool        gm_window_skip(gm_window *w, int ring, size_t n);
+
+void     gm_window_ring(gm_window *w); /* wakes its owner */
+uint32_t gm_window_rung(gm_window *w); /* so often, for the owner */
+/* Sleeps until the bell has been rung more than `seen` times, a signal comes, or after so many seconds. */
+void gm_window_sleep(gm_window *w, uint32_t seen, double seconds);
+
+#endif

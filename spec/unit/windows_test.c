@@ -1,0 +1,359 @@
+/* windows_test.c - shared memory between ranks: rings, bells, and every collective with the bits that it has over
+ * messages. Ranks are threads; a window is opened through /proc, as between processes. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../../host/comm/window.h"
+#include "../../kernels/clock.h"
+#include "threads_transport.h"
+#include "unit.h"
+
+static gm_group *everybody(gm_rank *r)
+{
+    gm_group *g = NULL;
+    OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
+    return g;
+}
+
+static void share(gm_rank *r, bool on)
+{
+    char said[400];
+    OK(gm_comm_share_memory(r->comm, on, said, sizeof said));
+    if (*said) fail_msg("%s", said);
+    assert_true(!strcmp(gm_comm_transport(r->comm), on ? "shared memory" : "threads"));
+}
+
+/* As where the system does not let a process read another one's memory. */
+static void through_rings(int world, void (*body)(gm_rank *r, void *context))
+{
+    setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
+    run_world(world, body, NULL);
+    unsetenv("GANYMEDE_SHARED_MEMORY");
+}
+
+/* ---- rings ---- */
+
+static void both(const gm_window_shape *shape, gm_window **owner, gm_window **reader)
+{
+    int fd = -1;
+    OK(gm_window_make(shape, 7, owner, &fd));
+    OK(gm_window_open(shape, 7, (int)getpid(), fd, reader));
+    close(fd);
+}
+
+void gm_test_windows_rings(void **state)
+{
+    (void)state;
+    gm_window_shape shape = {2, 256, 64};
+    gm_window      *owner = NULL, *reader = NULL;
+    unit_random     random = {3};
+    char            bytes[256], want = 0, next = 0;
+    size_t          n;
+    both(&shape, &owner, &reader);
+    for (int round = 0; round < 2000; round++) { /* of any length, over the end of the ring and back to its start */
+        int    ring = 2, m = (int)unit_below(&random, 200);
+        size_t first = (size_t)m / 3;
+        for (int i = 0; i < m; i++) bytes[i] = (char)(next + i);
+        size_t put = gm_window_put(owner, ring, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}},
+                                   2);
+        assert_true(put <= (size_t)m);
+        next = (char)(next + (char)put);
+        const char *there = gm_window_look(reader, ring, &n);
+        size_t      take = (size_t)unit_below(&random, (int64_t)n + 1);
+        for (size_t i = 0; i < take; i++) assert_true(there[i] == (char)(want + (char)i));
+        want = (char)(want + (char)take);
+        (void)gm_window_skip(reader, ring, take);
+    }
+    (void)gm_window_look(reader, 0, &n);
+    assert_int_equal(n, 0); /* another ring */
+    gm_window_close(reader);
+    gm_window_close(owner);
+}
+
+void gm_test_windows_room(void **state)
+{
+    (void)state;
+    gm_window_shape shape = {1, 256, 64};
+    gm_window      *owner = NULL, *reader = NULL;
+    char            bytes[300] = "";
+    size_t          n;
+    both(&shape, &owner, &reader);
+    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 256}, 1), 256);
+    assert_true(!gm_window_skip(reader, 0, 0)); /* the owner does not wait yet */
+    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 1}, 1), 0);
+    (void)gm_window_look(reader, 0, &n);
+    assert_int_equal(n, 256);
+    assert_true(!gm_window_skip(reader, 0, 100)); /* less than half is free */
+    assert_true(gm_window_skip(reader, 0, 28));
+    assert_true(!gm_window_skip(reader, 0, 28)); /* it was told once */
+    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 300}, 1), 156);
+    gm_window_close(reader);
+    gm_window_close(owner);
+}
+
+static void *ring_later(void *window)
+{
+    usleep(30000);
+    gm_window_ring(window);
+    return NULL;
+}
+
+void gm_test_windows_bell(void **state)
+{
+    (void)state;
+    gm_window_shape shape = {1, 64, 64};
+    gm_window      *owner = NULL, *other = NULL;
+    pthread_t       thread;
+    both(&shape, &owner, &other);
+    uint32_t seen = gm_window_rung(owner);
+    gm_window_ring(other);
+    double began = gm_now();
+    gm_window_sleep(owner, seen, 20); /* it was rung before: no sleep */
+    seen = gm_window_rung(owner);
+    assert_int_equal(pthread_create(&thread, NULL, ring_later, other), 0);
+    gm_window_sleep(owner, seen, 20);
+    pthread_join(thread, NULL);
+    assert_true(gm_window_rung(owner) != seen);
+    assert_true(gm_now() - began < 15);
+    gm_window_close(other);
+    gm_window_close(owner);
+}
+
+void gm_test_windows_strangers(void **state)
+{
+    (void)state;
+    gm_window_shape shape = {1, 64, 64}, larger = {2, 64, 64};
+    gm_window      *owner = NULL, *other = NULL;
+    int             fd = -1, null = dup(0);
+    OK(gm_window_make(&shape, 7, &owner, &fd));
+    FAILS(GM_EINVAL, "belongs to another job", gm_window_open(&shape, 8, (int)getpid(), fd, &other));
+    FAILS(GM_EINVAL, "has another size", gm_window_open(&larger, 7, (int)getpid(), fd, &other));
+    FAILS(GM_EINVAL, "is another process's file", gm_window_open(&shape, 7, (int)getpid(), null, &other));
+    close(fd);
+    close(null);
+    FAILS(GM_EINVAL, "No such file", gm_window_open(&shape, 7, (int)getpid(), fd, &other));
+    gm_window_close(owner);
+}
+
+/* ---- the same bits as over messages ---- */
+
+static gm_tensor *random_tensor(gm_rank *r, gm_dtype dtype, int64_t n, uint64_t seed)
+{
+    unit_random random = {seed * 1000003 + (uint64_t)r->rank};
+    gm_tensor  *t = NULL;
+    OK(gm_tensor_new(r->device, dtype, 1, &n, &t));
+    for (int64_t i = 0; i < n; i++)
+        gm_store(dtype, gm_tensor_data(t), i,
+                 gm_dtype_is_float(dtype) ? unit_between(&random, -3, 3) : (double)unit_below(&random, 100));
+    return t;
+}
+
+static uint64_t hash_of(const gm_tensor *t, uint64_t h)
+{
+    const unsigned char *bytes = gm_tensor_data(t);
+    size_t               n = (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype);
+    for (size_t i = 0; i < n; i++) h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+/* Every collective on tensors of some p n elements; a hash of all results on this rank. */
+static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op)
+{
+    int         p = gm_group_size(g), me = gm_group_rank(g);
+    uint64_t    h = 1;
+    int64_t     rows[16];
+    gm_pending *sent = NULL;
+    gm_tensor  *t = random_tensor(r, dtype, p * n + p - 1, 1), *whole = random_tensor(r, dtype, p * n, 2);
+    gm_tensor  *block = random_tensor(r, dtype, n, 3), *out = random_tensor(r, dtype, p * n, 4);
+    OK(gm_comm_all_reduce(r->comm, g, t, op, NULL)); /* slices of different sizes */
+    h = hash_of(t, h);
+    OK(gm_comm_reduce(r->comm, g, t, p - 1, op, NULL));
+    h = hash_of(t, h);
+    OK(gm_comm_reduce_scatter(r->comm, g, whole, 0, op, block, NULL));
+    h = hash_of(block, h);
+    OK(gm_comm_all_gather(r->comm, g, block, 0, out, NULL));
+    h = hash_of(out, h);
+    OK(gm_comm_all_to_all(r->comm, g, out, 0, whole, 0, NULL));
+    h = hash_of(whole, h);
+    OK(gm_comm_broadcast(r->comm, g, whole, p / 2, NULL));
+    h = hash_of(whole, h);
+    OK(gm_comm_gather(r->comm, g, block, 0, p / 2, out, NULL));
+    OK(gm_comm_scatter(r->comm, g, out, 0, p / 2, block, NULL));
+    h = hash_of(block, h);
+    for (int i = 0; i < p; i++) rows[i] = n;
+    OK(gm_comm_all_to_all_rows(r->comm, g, whole, rows, out, rows, NULL));
+    h = hash_of(out, h);
+    if (p > 1) OK(gm_comm_send(r->comm, g, out, (me + 1) % p, &sent));
+    if (p > 1) OK(gm_comm_receive(r->comm, g, whole, (me + p - 1) % p, NULL));
+    OK(gm_comm_finish(r->comm, &sent));
+    h = hash_of(whole, h);
+    OK(gm_comm_barrier(r->comm, g));
+    gm_tensor *all[] = {t, whole, block, out};
+    for (int i = 0; i < 4; i++) gm_tensor_release(all[i]);
+    return h;
+}
+
+static void compare(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op)
+{
+    uint64_t plain = all_calls(r, g, dtype, n, op);
+    share(r, true);
+    uint64_t shared = all_calls(r, g, dtype, n, op);
+    share(r, false);
+    if (plain != shared)
+        fail_msg("%s of %d elements on %d ranks: other bits through shared memory", gm_dtype_name(dtype), (int)n,
+                 r->world);
+}
+
+static void body_same_bits(gm_rank *r, void *context)
+{
+    (void)context;
+    for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++) compare(r, everybody(r), (gm_dtype)dtype, 131, GM_SUM);
+    compare(r, everybody(r), GM_F64, 1, GM_MIN);
+    compare(r, everybody(r), GM_F32, 16411, GM_MEAN); /* longer than what is sent unasked */
+    if (r->world == 8) return;
+    compare(r, everybody(r), GM_BF16, 32801, GM_SUM);
+    compare(r, everybody(r), GM_I64, 8231, GM_SUM);
+    compare(r, everybody(r), GM_U8, 65551, GM_MAX);
+}
+
+void gm_test_windows_same_bits(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 8; world += world < 4 ? 1 : 4) run_world(world, body_same_bits, NULL);
+    through_rings(3, body_same_bits);
+}
+
+/* Sums along both axes of a mesh that are under way together, waited for in another order on each rank: none waits for
+ * a stream that another one holds. */
+static void body_crossed(gm_rank *r, void *context)
+{
+    enum { N = 6 };
+    gm_tensor  *t[N];
+    gm_pending *p[N];
+    gm_group   *g[N];
+    (void)context;
+    share(r, true);
+    for (int i = 0; i < N; i++) {
+        int64_t n = 400000 + i;
+        OK(gm_tensor_new(r->device, GM_F32, 1, &n, &t[i]));
+        for (int64_t k = 0; k < n; k++) ((float *)gm_tensor_data(t[i]))[k] = (float)(r->rank + i);
+        OK(gm_comm_group(r->comm, (uint32_t[]){1, 2, 3}[i % 3], &g[i]));
+        OK(gm_comm_all_reduce(r->comm, g[i], t[i], GM_SUM, &p[i]));
+    }
+    for (int k = 0; k < N; k++) {
+        int   i = (k * (r->rank % 2 ? 5 : 1) + r->rank) % N;
+        float want = 0;
+        OK(gm_comm_wait(r->comm, p[i]));
+        for (int m = 0; m < gm_group_size(g[i]); m++) want += (float)(gm_group_member(g[i], m) + i);
+        for (int64_t at = 0; at < 400000 + i; at++) assert_true(((float *)gm_tensor_data(t[i]))[at] == want);
+    }
+    for (int i = 0; i < N; i++) gm_tensor_release(t[i]);
+}
+
+void gm_test_windows_crossed(void **state)
+{
+    (void)state;
+    gm_mesh mesh = mesh_of("row", 2, "col", 3, "", 1);
+    run_ranks(&mesh, body_crossed, NULL);
+    setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
+    run_ranks(&mesh, body_crossed, NULL);
+    unsetenv("GANYMEDE_SHARED_MEMORY");
+}
+
+/* ---- what goes wrong ---- */
+
+/* A rank that does not come to a large sum: what the others have begun is taken back, and they go on. */
+static void body_given_up(gm_rank *r, void *context)
+{
+    int failed, first;
+    (void)context;
+    gm_comm_set_timeout(r->comm, 20);
+    share(r, true);
+    for (int bad = 0; bad < r->world; bad++) {
+        gm_tensor *t = random_tensor(r, GM_F32, 300000, 1);
+        gm_status  st = r->rank == bad ? GM_EINVAL : gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL);
+        assert_int_equal(st, r->rank == bad ? GM_EINVAL : GM_EPEER);
+        OK(gm_comm_section_end(r->comm, r->rank != bad, "it does not come", &failed, &first));
+        assert_int_equal(failed, 1);
+        assert_int_equal(first, bad);
+        for (int64_t i = 0; i < 300000; i++) ((float *)gm_tensor_data(t))[i] = (float)(i % 97 + r->rank);
+        OK(gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL));
+        for (int64_t i = 0; i < 300000; i++)
+            assert_true(((float *)gm_tensor_data(t))[i] == (float)(i % 97 * r->world + r->world * (r->world - 1) / 2));
+        gm_tensor_release(t);
+    }
+}
+
+void gm_test_windows_given_up(void **state)
+{
+    (void)state;
+    run_world(3, body_given_up, NULL);
+    through_rings(3, body_given_up);
+}
+
+/* A rank that never comes is named after the time-out, and only it. */
+static void body_absent(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_comm_set_timeout(r->comm, 1);
+    share(r, true);
+    gm_tensor *t = random_tensor(r, GM_F32, 300000, 1);
+    if (r->rank == 2) {
+        usleep(3000000); /* and answers nobody */
+        gm_comm_fail(r->comm, 1, "it slept");
+    } else {
+        gm_status st = gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL);
+        if (st == GM_EHANG) {
+            assert_true(strstr(gm_last_error(), "nothing has moved for 1 s; rank 2 does not answer") != NULL);
+            assert_true(!strstr(gm_last_error(), "has come, but its data has not"));
+            gm_comm_fail(r->comm, 7, "it hangs");
+        } else {
+            assert_int_equal(st, GM_EPEER); /* the other one has found it first */
+        }
+    }
+    gm_tensor_release(t);
+}
+
+void gm_test_windows_absent(void **state)
+{
+    (void)state;
+    run_world(3, body_absent, NULL);
+}
+
+/* The system gives no memory to share: it is said, and messages go as before. */
+static void body_refused(gm_rank *r, void *context)
+{
+    char        said[400];
+    const char *text = context;
+    OK(gm_comm_share_memory(r->comm, true, said, sizeof said));
+    if (strcmp(said, text)) fail_msg("'%s', not '%s'", said, text);
+    assert_true(!strcmp(gm_comm_transport(r->comm), "threads"));
+    int32_t    one = 1;
+    gm_tensor *t = NULL;
+    OK(gm_tensor_new(r->device, GM_I32, SHAPE(1), &t));
+    memcpy(gm_tensor_data(t), &one, sizeof one);
+    OK(gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL));
+    assert_int_equal(*(int32_t *)gm_tensor_data(t), r->world);
+    gm_tensor_release(t);
+}
+
+void gm_test_windows_refused(void **state)
+{
+    struct rlimit before, small;
+    char          text[] = "rank 0: memory cannot be shared: 536576 bytes: File too large; it talks through threads";
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 4096;
+    void (*then)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    run_world(2, body_refused, text);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, then);
+    setenv("GANYMEDE_SHARED_MEMORY", "none", 1);
+    run_world(2, body_refused, "");
+    unsetenv("GANYMEDE_SHARED_MEMORY");
+}
