@@ -423,6 +423,7 @@ int gm_open_data(lua_State *L)
         GM_LAST_FUNCTION};
     gm_open_pictures(L);
     gm_open_table(L);
+    gm_open_clicks(L);
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
     gm_declare(L, fns);

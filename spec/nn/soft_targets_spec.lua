@@ -1,5 +1,5 @@
---- Targets that are probabilities: CrossEntropyLoss and BCEWithLogitsLoss against PyTorch 2's numbers, cut by rows and by
--- classes, in pieces, and in training with a head in pieces.
+--- Targets that are probabilities: CrossEntropyLoss and BCEWithLogitsLoss against PyTorch 2's numbers, cut by rows and
+-- by classes, and in pieces.
 -- ranks: 1 2
 local core = require "ganymede.core"
 local gm = require "ganymede"

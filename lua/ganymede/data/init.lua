@@ -20,7 +20,7 @@ local signature = require "ganymede.base.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
-for _, module in ipairs { "images", "tables", "mix", "chat", "transforms", "samplers" } do
+for _, module in ipairs { "images", "tables", "clicks", "mix", "chat", "transforms", "samplers" } do
   for name, class in pairs(require("ganymede.data." .. module)) do data[name] = class end
 end
 

@@ -16,6 +16,7 @@ local files = {
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
   containers = { "Identity", "Lambda", "ModuleList", "Sequential", "ModelFromConfig" },
   losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss", "BCEWithLogitsLoss" },
+  embedding_bag = "EmbeddingBag",
   flatten = "Flatten",
   batch_norm = { "BatchNorm1d", "BatchNorm2d", "BatchNorm3d" },
   residual_block = "ResidualBlock",

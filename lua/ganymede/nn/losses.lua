@@ -224,8 +224,8 @@ function BCEWithLogitsLoss:forward(output, target, count)
   local x = precision.wide(output)
   local is, shape = ops.cast(target, x:dtype()), x:shape()
   -- the log of the softmax of { 0, x } keeps its digits and its gradient everywhere, at 0 too
-  local both = ops.log_softmax(ops.stack({ ops.mul(x, 0), x }, -1), -1)
-  local no, yes = ops.select(both, #shape + 1, 1), ops.select(both, #shape + 1, 2)
+  local logs = ops.log_softmax(ops.stack({ ops.mul(x, 0), x }, -1), -1)
+  local no, yes = ops.select(logs, #shape + 1, 1), ops.select(logs, #shape + 1, 2)
   local terms = ops.add(ops.mul(ops.mul(is, self.opt.positive_weight), yes), ops.mul(ops.sub(1, is), no))
   return over(ops.neg(ops.sum(terms)), count or self:count(target))
 end
