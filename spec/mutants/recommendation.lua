@@ -113,4 +113,25 @@ return {
     breaks = "training and test data have different laws",
     test = "spec/data/clicks_spec.lua -f law",
   },
+  {
+    name = "1607-mixup-share", file = "host/data/blend.c",
+    find = [[(k == other ? 1 - c->share : 0)]],
+    replace = [[(k == other && k != label ? 0.5 : 0)]],
+    breaks = "probabilities are not the shares of the samples",
+    test = "spec/data/blend_spec.lua -f shares",
+  },
+  {
+    name = "1608-mixup-partner", file = "host/data/readers.c",
+    find = [[GM_TRY(read_sample(me, epoch, c.partner, me->other));]],
+    replace = [[GM_TRY(read_sample(me, epoch, sample, me->other));]],
+    breaks = "a sample is mixed with itself",
+    test = "spec/data/blend_spec.lua -f CutMix",
+  },
+  {
+    name = "1609-mixup-epoch", file = "host/data/blend.c",
+    find = [[(uint64_t)sample, epoch, 0};]],
+    replace = [[(uint64_t)sample, 0, 0};]],
+    breaks = "samples are mixed in the same way in every epoch",
+    test = "spec/data/blend_spec.lua -f epoch",
+  },
 }

@@ -8,12 +8,13 @@ local signature = require "ganymede.base.signature"
 
 local transforms = {}
 
--- Defines a class; native(opt) returns the description that the loader in C takes.
-local function define(name, spec, native)
+-- Defines a class; native(opt) returns the description that the loader in C takes. field: "blend" for those that mix
+-- samples.
+local function define(name, spec, native, field)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
     __call = signature.constructor("options table?", function(_, given)
       local opt = options.check(name, spec, given, 2)
-      return setmetatable({ name = name, native = native(opt) },
+      return setmetatable({ name = name, [field or "native"] = native(opt) },
         { __tostring = function() return name .. options.show(spec, opt) end })
     end),
   })
@@ -105,5 +106,20 @@ end)
 define("RandomHorizontalFlip", {
   p = { type = "number", min = 0, max = 1, default = 0.5, doc = "the probability with which an image is flipped" },
 }, function(opt) return { kind = "flip", probability = opt.p } end)
+
+-- ---------------------------------------------------------------- mixing samples: host/data/blend.h
+
+local function define_blend(name, kind, alpha, doc)
+  define(name, {
+    alpha = { type = "number", above = 0, max = 1e6, default = alpha,
+      doc = "the share of the sample is drawn from Beta(alpha, alpha): small ones give shares near 0 and 1" },
+    p = { type = "number", min = 0, max = 1, default = 1, doc = doc },
+  }, function(opt) return { kind = kind, alpha = opt.alpha, probability = opt.p } end, "blend")
+end
+
+define_blend("MixUp", "mixup", 0.2, "the probability with which a sample is mixed; of MixUp and CutMix the first whose "
+  .. "chance comes is taken")
+define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put into a sample; of MixUp "
+  .. "and CutMix the first whose chance comes is taken")
 
 return transforms
