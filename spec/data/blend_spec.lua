@@ -30,8 +30,8 @@ end)
 local function loader(transforms, opt)
   opt = opt or {}
   return data.loader { dataset = { type = "Arrays", x = path .. ":x", y = path .. ":y", classes = N },
-    seed = opt.seed or 4, batch_size = opt.batch_size or 16, threads = opt.threads, prefetch = opt.prefetch, dtype = opt.dtype or "f64",
-    shuffle = opt.shuffle, transforms = transforms }
+    seed = opt.seed or 4, batch_size = opt.batch_size or 16, threads = opt.threads, prefetch = opt.prefetch,
+    dtype = "f64", shuffle = opt.shuffle, transforms = transforms }
 end
 
 -- { [sample] = { x = nested list, y = list } } of an epoch.
@@ -78,10 +78,10 @@ end
 
 describe("MixUp", function()
   it("adds two samples by their shares, whose variance is that of Beta", function()
-    local whole, mixed, sum, squares, n = {}, 0, 0, 0, 0
+    local whole, mixed = {}, 0
     for i, s in pairs(plain()) do whole[i] = s.x end
     for _, alpha in ipairs { 0.2, 3 } do
-      sum, squares, n = 0, 0, 0
+      local sum, squares, n = 0, 0, 0
       for epoch = 0, core.world() == 1 and 14 or 0 do
         for i, s in pairs(all({ { type = "MixUp", alpha = alpha } }, { epoch = epoch })) do
           local share, partner = parts(i, s.y)
@@ -92,7 +92,7 @@ describe("MixUp", function()
           end
         end
       end
-      -- some 880 draws: a mean of variance v / n is within 4 deviations, and so is the variance, about v sqrt(2 / n) each
+      -- some 880 draws: the mean is within 4 deviations, sqrt(v / n) each, and so is the variance, v sqrt(2 / n) each
       local v = 1 / (4 * (2 * alpha + 1))
       assert.near(0.5, sum / n, 4 * math.sqrt(v / n))
       assert.near(v, squares / n, 4 * v * math.sqrt(2 / n))

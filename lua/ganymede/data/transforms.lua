@@ -119,7 +119,7 @@ end
 
 define_blend("MixUp", "mixup", 0.2, "the probability with which a sample is mixed; of MixUp and CutMix the first whose "
   .. "chance comes is taken")
-define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put into a sample; of MixUp "
-  .. "and CutMix the first whose chance comes is taken")
+define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put in; of MixUp and CutMix "
+  .. "the first whose chance comes is taken")
 
 return transforms
