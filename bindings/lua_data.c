@@ -277,8 +277,8 @@ static int read_numbers(lua_State *L, int at, const char *name, double *to, int 
 /* The transform described by the table on the top of the stack. */
 static void read_transform(lua_State *L, gm_transform *t)
 {
-    static const char *const kinds[] = {"normalize",   "crop",         "flip",   "resize",
-                                        "center_crop", "resized_crop", "jitter", NULL};
+    static const char *const kinds[] = {"normalize",    "crop",   "flip",         "resize", "center_crop",
+                                        "resized_crop", "jitter", "rand_augment", NULL};
     int                      top = lua_gettop(L);
     luaL_checktype(L, top, LUA_TTABLE);
     lua_getfield(L, top, "kind");
@@ -298,6 +298,9 @@ static void read_transform(lua_State *L, gm_transform *t)
     t->width = gm_field_whole(L, top, "width", 0);
     t->padding = gm_field_whole(L, top, "padding", 0);
     t->probability = gm_field_number(L, top, "probability", 0);
+    t->strength = gm_field_number(L, top, "strength", 0);
+    t->ops = (int)gm_field_whole(L, top, "ops", 0);
+    t->among = (uint32_t)gm_field_whole(L, top, "among", 0);
 }
 
 /* The list of { kind = "mixup" or "cutmix", alpha, probability } in field `blends` of the table `arg`. */

@@ -134,4 +134,11 @@ return {
     breaks = "samples are mixed in the same way in every epoch",
     test = "spec/data/blend_spec.lua -f epoch",
   },
+  {
+    name = "1610-augment-rotate", file = "host/image/augment.c",
+    find = [[double angle = -degrees * (3.14159265358979323846 / 180)]],
+    replace = [[double angle = -degrees * (3.1416 / 180) * 1.05]],
+    breaks = "pictures are turned by other angles than Pillow's",
+    test = "spec/data/augment_spec.lua -f Rotate",
+  },
 }

@@ -107,6 +107,39 @@ define("RandomHorizontalFlip", {
   p = { type = "number", min = 0, max = 1, default = 0.5, doc = "the probability with which an image is flipped" },
 }, function(opt) return { kind = "flip", probability = opt.p } end)
 
+-- In the order of host/image/augment.h.
+local augments = { "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color",
+  "Contrast", "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize" }
+
+-- The set of operations of a list, bit by bit.
+local function set_of(names)
+  local set, bits = {}, 0
+  for _, name in ipairs(names) do set[name] = true end
+  for i, name in ipairs(augments) do
+    if set[name] then bits, set[name] = bits + 2 ^ (i - 1), nil end
+  end
+  local wrong = next(set)
+  if wrong ~= nil then
+    error(("RandAugment: there is no operation %s%s"):format(options.literal(wrong),
+      type(wrong) == "string" and options.hint(wrong, augments) or ""), 0)
+  end
+  if bits == 0 then error("RandAugment: among is an empty list", 0) end
+  return bits
+end
+
+define("RandAugment", {
+  ops = { type = "integer", min = 0, max = 64, default = 2, doc = "how many operations follow one another" },
+  magnitude = { type = "number", min = 0, default = 9, doc = "how strong they are, from 0 to bins - 1" },
+  bins = { type = "integer", min = 2, max = 1e6, default = 31, doc = "the number of magnitudes" },
+  among = { type = "table", default = augments, doc = "the list of the operations that are drawn from" },
+}, function(opt)
+  if opt.magnitude > opt.bins - 1 then
+    error(("RandAugment: magnitude is %g, and bins is %d: it goes up to %d"):format(opt.magnitude, opt.bins,
+      opt.bins - 1), 0)
+  end
+  return { kind = "rand_augment", ops = opt.ops, strength = opt.magnitude / (opt.bins - 1), among = set_of(opt.among) }
+end)
+
 -- ---------------------------------------------------------------- mixing samples: host/data/blend.h
 
 local function define_blend(name, kind, alpha, doc)
@@ -119,7 +152,7 @@ end
 
 define_blend("MixUp", "mixup", 0.2, "the probability with which a sample is mixed; of MixUp and CutMix the first whose "
   .. "chance comes is taken")
-define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put in; of MixUp and CutMix "
-  .. "the first whose chance comes is taken")
+define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put in; of MixUp and "
+  .. "CutMix the first whose chance comes is taken")
 
 return transforms
