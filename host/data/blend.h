@@ -1,10 +1,10 @@
 /* blend.h - samples that are mixed with others: mixup (Zhang et al. 2018) and cutmix (Yun et al. 2019).
  *
- * A sample is mixed with a partner, any sample of the dataset. Its share and that of the partner add up to 1; the share
- * is drawn from Beta(alpha, alpha). Mixup adds both by their shares. Cutmix puts a part of the partner, of its share of
- * the area, around a random place into the picture; what lies outside of the picture is cut off, and the shares are those
- * of the areas then. Labels become probabilities of the classes: the shares. All of it is a function of (seed, epoch,
- * number of the sample), so it does not depend on batches, ranks and threads. */
+ * A sample is mixed with a partner, any sample of the dataset. Its share and that of the partner add up to 1; the
+ * share is drawn from Beta(alpha, alpha). Mixup adds both by their shares. Cutmix puts a part of the partner, of its
+ * share of the area, around a random place into the picture; what lies outside of the picture is cut off, and the
+ * shares are those of the areas then. Labels become probabilities of the classes: the shares. All of it is a function
+ * of (seed, epoch, number of the sample), so it does not depend on batches, ranks and threads. */
 #ifndef GM_BLEND_H
 #define GM_BLEND_H
 

@@ -22,8 +22,8 @@ typedef struct gm_blends {
     gm_blend list[GM_BLENDS_MAX];
 } gm_blends;
 
-/* Makes readers; the caller frees them, and keeps d until then. threads 1: the caller's alone. GM_ESHAPE: samples cannot
- * be mixed, because they are tokens or have no labels, or are no pictures where parts are put into them. */
+/* Makes readers; the caller frees them, and keeps d until then. threads 1: the caller's alone. GM_ESHAPE: samples
+ * cannot be mixed, because they are tokens or have no labels, or are no pictures where parts are put into them. */
 gm_status gm_readers_new(const gm_dataset *d, const gm_transform *transforms, int n, const gm_blends *blends,
                          gm_dtype dtype, uint64_t seed, int threads, gm_readers **out);
 void      gm_readers_free(gm_readers *r); /* ends the threads; NULL is allowed */

@@ -1,11 +1,11 @@
 /* transform.h - changes a sample between the dataset and the batch.
  *
- * A chain runs its transforms in the given order. Bytes become numbers (value / 255) at the first normalize, or at
- * the end. All others need samples of shape (channels, height, width); resize, resized crop, colour jitter and rand
+ * A chain runs its transforms in the given order. Bytes become numbers (value / 255) at the first normalize, or at the
+ * end. All others need samples of shape (channels, height, width); resize, resized crop, colour jitter and rand
  * augment need bytes. For normalize, the channels are the first dimension; a single mean serves all channels. Samples
  * may differ in height and width (GM_ANY_SIZE), if a transform gives all of them one size. Random choices are a pure
- * function of (seed, purpose "augment", place among the random transforms, epoch, number of the sample), so the order of samples
- * and the threads do not matter. Only one thread at a time may use a chain. */
+ * function of (seed, purpose "augment", place among the random transforms, epoch, number of the sample), so the order
+ * of samples and the threads do not matter. Only one thread at a time may use a chain. */
 #ifndef GM_TRANSFORM_H
 #define GM_TRANSFORM_H
 
