@@ -55,14 +55,15 @@ static int push_samples(lua_State *L, const gm_loader *l, const gm_batch *b, int
 {
     int64_t                   shape[GM_MAX_DIMS];
     const gm_transform_chain *p = gm_loader_transforms(l);
-    const gm_dataset         *d = gm_loader_dataset(l);
     gm_dtype                  dtype = gm_transform_chain_dtype(p);
     size_t                    bytes = (size_t)gm_transform_chain_numel(p) * gm_dtype_size(dtype);
     int                       ndim = gm_transform_chain_shape(p, shape);
     push_rows(L, dtype, count, rows, ndim, shape, b->x ? (const char *)b->x + (size_t)at * bytes : NULL);
     gm_dtype y_dtype = gm_loader_y_dtype(l);
-    size_t   y_bytes = (size_t)gm_dataset_y_numel(d) * gm_dtype_size(y_dtype);
-    push_rows(L, y_dtype, count, rows, d->y_ndim, d->y_shape, b->y ? (const char *)b->y + (size_t)at * y_bytes : NULL);
+    size_t   y_bytes = gm_dtype_size(y_dtype);
+    ndim = gm_loader_y_shape(l, shape);
+    for (int k = 0; k < ndim; k++) y_bytes *= (size_t)shape[k];
+    push_rows(L, y_dtype, count, rows, ndim, shape, b->y ? (const char *)b->y + (size_t)at * y_bytes : NULL);
     return 2;
 }
 

@@ -277,8 +277,8 @@ static int read_numbers(lua_State *L, int at, const char *name, double *to, int 
 /* The transform described by the table on the top of the stack. */
 static void read_transform(lua_State *L, gm_transform *t)
 {
-    static const char *const kinds[] = {"normalize",   "crop",         "flip",   "resize",
-                                        "center_crop", "resized_crop", "jitter", NULL};
+    static const char *const kinds[] = {"normalize",    "crop",   "flip",         "resize", "center_crop",
+                                        "resized_crop", "jitter", "rand_augment", NULL};
     int                      top = lua_gettop(L);
     luaL_checktype(L, top, LUA_TTABLE);
     lua_getfield(L, top, "kind");
@@ -298,11 +298,35 @@ static void read_transform(lua_State *L, gm_transform *t)
     t->width = gm_field_whole(L, top, "width", 0);
     t->padding = gm_field_whole(L, top, "padding", 0);
     t->probability = gm_field_number(L, top, "probability", 0);
+    t->strength = gm_field_number(L, top, "strength", 0);
+    t->ops = (int)gm_field_whole(L, top, "ops", 0);
+    t->among = (uint32_t)gm_field_whole(L, top, "among", 0);
+}
+
+/* The list of { kind = "mixup" or "cutmix", alpha, probability } in field `blends` of the table `arg`. */
+static gm_blends read_blends(lua_State *L, int arg)
+{
+    static const char *const kinds[] = {"mixup", "cutmix", NULL};
+    gm_blends                b = {0};
+    lua_getfield(L, arg, "blends");
+    int list = lua_gettop(L), n = lua_istable(L, list) ? (int)lua_objlen(L, list) : 0;
+    gm_check_argument(L, n <= GM_BLENDS_MAX, arg, "samples are mixed in at most 4 ways");
+    for (b.n = 0; b.n < n; b.n++) {
+        lua_rawgeti(L, list, b.n + 1);
+        int top = lua_gettop(L);
+        lua_getfield(L, top, "kind");
+        b.list[b.n].kind = (gm_blend_kind)gm_check_option(L, top + 1, NULL, kinds);
+        b.list[b.n].alpha = gm_field_number(L, top, "alpha", 1);
+        b.list[b.n].probability = gm_field_number(L, top, "probability", 1);
+        lua_settop(L, list);
+    }
+    return b;
 }
 
 /* ---- loaders ---- */
 
-/* loader_new(dataset, list of transforms, { batch_size, shuffle, drop_last, seed, prefetch, threads = 1, dtype }) */
+/* loader_new(dataset, list of transforms, { batch_size, shuffle, drop_last, seed, prefetch, threads = 1, dtype,
+ * blends }) */
 static int loader_new(lua_State *L)
 {
     gm_transform t[GM_TRANSFORMS_MAX];
@@ -325,6 +349,7 @@ static int loader_new(lua_State *L)
                            .prefetch = (int)gm_field_whole(L, 3, "prefetch", 0),
                            .threads = (int)gm_field_whole(L, 3, "threads", 1),
                            .dtype = dtype,
+                           .blends = read_blends(L, 3),
                            .no_data = !dev->backend->has_data};
     loader_box       *b = push_box(L, sizeof *b, LOADER);
     L_OR_NIL(L, gm_loader_new(d, t, n, &o, &b->loader));
@@ -369,14 +394,13 @@ static int loader_length(lua_State *L)
 /* loader_shapes(l) -> { x_dtype, x_shape, y_shape } of one sample as batches hold it */
 static int loader_shapes(lua_State *L)
 {
-    int64_t           shape[GM_MAX_DIMS];
-    const gm_loader  *l = gm_check_loader(L, 1);
-    const gm_dataset *d = gm_loader_dataset(l);
+    int64_t          shape[GM_MAX_DIMS];
+    const gm_loader *l = gm_check_loader(L, 1);
     lua_createtable(L, 0, 3);
     lua_pushstring(L, gm_dtype_name(gm_transform_chain_dtype(gm_loader_transforms(l))));
     lua_setfield(L, -2, "x_dtype");
     set_shape(L, "x_shape", gm_transform_chain_shape(gm_loader_transforms(l), shape), shape);
-    set_shape(L, "y_shape", d->y_ndim, d->y_shape);
+    set_shape(L, "y_shape", gm_loader_y_shape(l, shape), shape);
     return 1;
 }
 
@@ -423,6 +447,7 @@ int gm_open_data(lua_State *L)
         GM_LAST_FUNCTION};
     gm_open_pictures(L);
     gm_open_table(L);
+    gm_open_clicks(L);
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
     gm_declare(L, fns);

@@ -17,6 +17,7 @@ gm_loader      *gm_check_loader(lua_State *L, int arg);       /* raises for a lo
 int             gm_open_batches(lua_State *L);                /* lua_batches.c; gm_open_data opens it */
 int             gm_open_pictures(lua_State *L);               /* lua_pictures.c; likewise */
 int             gm_open_table(lua_State *L);                  /* lua_table.c; likewise */
+int             gm_open_clicks(lua_State *L);                 /* lua_clicks.c; likewise */
 const char    **gm_push_texts(lua_State *L, int arg, int *n); /* a list of texts as a userdata; the list owns them */
 int             gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t epoch,
                                      int64_t i); /* dataset_get of pictures: x, y */

@@ -162,6 +162,26 @@ gm_column_report gm_table_column(const gm_dataset *d, int k); /* of x, then y; k
 bool             gm_is_missing(const char *field);
 bool             gm_field_is_number(const char *field, double *value);
 
+/* Clicks: x (dense + tables), i64: counts, then for each table a row of it; y is 1 for a click, else 0. click_dataset.c
+ * reads logs as Criteo publishes them: lines of tab-separated fields, the label, `dense` whole numbers, and `tables`
+ * numbers in hexadecimal, of which the remainder by the rows of the table is taken. An empty field is 0. All lines are
+ * read when the dataset is opened: 4 bytes a field. GM_ECORRUPT names file and line. Made-up clicks are functions of
+ * (seed, split) and read no file. */
+typedef struct gm_click_options {
+    int            dense, tables;
+    const int64_t *rows; /* of each table, 1 to 2^31 - 1 */
+    bool           skip_damaged;
+} gm_click_options;
+typedef struct gm_click_report {
+    int64_t refused; /* lines that were left out */
+    char    first[256];
+} gm_click_report;
+gm_status gm_click_log_new(const char *const *paths, int n, const gm_click_options *o, gm_click_report *report,
+                           gm_dataset **out);
+/* signal: the standard deviation of the log-odds of a click. */
+gm_status gm_made_click_new(int64_t length, const gm_click_options *o, double signal, uint64_t seed, uint64_t split,
+                            gm_dataset **out);
+
 /* Samples of n datasets of equal shapes and dtypes, `length` of them in an epoch, shared out by weights (above 0). Each
  * part is walked through in a random order, from where the epoch before has stopped, so that no sample comes again
  * before all have come. GM_ESHAPE: samples differ. */

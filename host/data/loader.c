@@ -62,6 +62,7 @@ int64_t gm_loader_length(const gm_loader *l) { return batches_of(l, epoch_sample
 const gm_transform_chain *gm_loader_transforms(const gm_loader *l) { return gm_readers_transforms(l->readers); }
 const gm_dataset         *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
 gm_dtype                  gm_loader_y_dtype(const gm_loader *l) { return gm_readers_y_dtype(l->readers); }
+int gm_loader_y_shape(const gm_loader *l, int64_t *shape) { return gm_readers_y_shape(l->readers, shape); }
 
 static int64_t count_of(const gm_loader *l, int64_t batch)
 {
@@ -322,7 +323,8 @@ gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, co
     gm_dataset_retain(d);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    gm_status st = gm_readers_new(d, transforms, n, o->dtype, o->seed, o->no_data ? 1 : o->threads, &l->readers);
+    int       threads = o->no_data ? 1 : o->threads;
+    gm_status st = gm_readers_new(d, transforms, n, &o->blends, o->dtype, o->seed, threads, &l->readers);
     if (st == GM_OK && !o->no_data) st = make_slots(l);
     if (st == GM_OK) st = gm_loader_seek(l, 0, 0);
     if (st == GM_OK) *out = l;

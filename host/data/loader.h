@@ -17,6 +17,7 @@
 #define GM_LOADER_H
 
 #include "dataset.h"
+#include "readers.h"
 #include "transform.h"
 
 #define GM_PREFETCH_MAX       16
@@ -26,10 +27,11 @@ typedef struct gm_loader_options {
     int64_t  batch_size; /* samples; the last batch of an epoch is shorter unless drop_last */
     bool     shuffle, drop_last;
     uint64_t seed;
-    int prefetch;   /* batches to assemble ahead, up to GM_PREFETCH_MAX; 0: a batch is assembled when it is asked for */
-    int threads;    /* that read the samples of a batch, from 1 to GM_LOADER_THREADS_MAX */
-    gm_dtype dtype; /* dtype of x: GM_F32 or GM_F64; tokens stay i64 */
-    bool     no_data; /* batches have counts but no buffers: for planning on meta devices */
+    int prefetch; /* batches to assemble ahead, up to GM_PREFETCH_MAX; 0: a batch is assembled when it is asked for */
+    int threads;  /* that read the samples of a batch, from 1 to GM_LOADER_THREADS_MAX */
+    gm_dtype  dtype;   /* dtype of x: GM_F32 or GM_F64; tokens stay i64 */
+    gm_blends blends;  /* how samples are mixed with others, after the transforms */
+    bool      no_data; /* batches have counts but no buffers: for planning on meta devices */
 } gm_loader_options;
 
 typedef struct gm_batch {
@@ -39,7 +41,7 @@ typedef struct gm_batch {
     const int64_t *samples; /* the numbers of its samples: [count] */
     const void
         *x; /* (rows, gm_transform_chain_shape...): the block of each piece, padding included, piece after piece */
-    const void *y; /* (rows, y_shape...) of gm_loader_y_dtype */
+    const void *y; /* (rows, gm_loader_y_shape...) of gm_loader_y_dtype */
 } gm_batch;
 
 /* One cut of a batch: part `part` of `parts`. */
@@ -79,6 +81,7 @@ gm_status gm_loader_next(gm_loader *l, const gm_batch **b);
 int64_t                   gm_loader_length(const gm_loader *l); /* batches of an epoch */
 const gm_transform_chain *gm_loader_transforms(const gm_loader *l);
 const gm_dataset         *gm_loader_dataset(const gm_loader *l);
-gm_dtype                  gm_loader_y_dtype(const gm_loader *l); /* GM_I64, or that of x where y is real */
+gm_dtype gm_loader_y_dtype(const gm_loader *l); /* GM_I64, or that of x where y is real or probabilities */
+int      gm_loader_y_shape(const gm_loader *l, int64_t *shape); /* of one sample; returns ndim */
 
 #endif

@@ -12,11 +12,14 @@ typedef struct reader {
     gm_image            image;
     void               *raw; /* one sample as the dataset gives it, and its targets */
     int64_t            *y;
+    void               *other;  /* where samples are mixed: the partner of one */
     pthread_t           thread; /* none of number 0, the caller */
 } reader;
 
 struct gm_readers {
     const gm_dataset *d;
+    gm_blends         blends;
+    uint64_t          seed;
     gm_dtype          y_dtype;
     size_t            x_bytes, y_bytes;
     int               n, started; /* readers; threads that run */
@@ -54,6 +57,15 @@ int gm_start_quiet_thread(pthread_t *thread, void *(*run)(void *), void *arg)
     return rc;
 }
 
+int gm_readers_y_shape(const gm_readers *r, int64_t *shape)
+{
+    if (r->blends.n) shape[0] = r->d->classes;
+    else memcpy(shape, r->d->y_shape, (size_t)r->d->y_ndim * sizeof *shape);
+    return r->blends.n ? 1 : r->d->y_ndim;
+}
+
+static int64_t y_numel(const gm_readers *r) { return r->blends.n ? r->d->classes : gm_dataset_y_numel(r->d); }
+
 /* ---- a row ---- */
 
 static void put_targets(const gm_readers *r, const int64_t *y, char *to)
@@ -64,19 +76,42 @@ static void put_targets(const gm_readers *r, const int64_t *y, char *to)
         for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)((const double *)y)[i];
 }
 
+/* A transformed sample into x; what belongs to it into me->y. */
+static gm_status read_sample(reader *me, uint64_t epoch, int64_t sample, void *x)
+{
+    const gm_dataset *d = me->all->d;
+    if (!d->image) {
+        GM_TRY(gm_dataset_read(d, epoch, sample, me->raw, me->y));
+        return gm_transform_chain_run(me->chain, me->raw, epoch, sample, x);
+    }
+    gm_window_rule rule = gm_transform_chain_begin(me->chain, epoch, sample);
+    GM_TRY(gm_dataset_image(d, epoch, sample, &rule, &me->image, me->y));
+    return gm_transform_chain_image(me->chain, &me->image, x);
+}
+
+/* Mixes the sample in x with another one, if that is chosen for it. */
+static gm_status blend_row(reader *me, uint64_t epoch, int64_t sample, void *x, void *y)
+{
+    int64_t           shape[GM_MAX_DIMS], label = *me->y;
+    const gm_readers *r = me->all;
+    int               ndim = gm_transform_chain_shape(me->chain, shape);
+    gm_blend_choice c = gm_blend_choose(r->blends.list, r->blends.n, r->seed, epoch, sample, r->d->length, ndim, shape);
+    if (c.blended) {
+        GM_TRY(read_sample(me, epoch, c.partner, me->other));
+        gm_blend_samples(&c, r->y_dtype, gm_transform_chain_numel(me->chain), shape, x, me->other);
+    }
+    gm_blend_labels(&c, r->y_dtype, r->d->classes, label, *me->y, y);
+    return GM_OK;
+}
+
 static gm_status read_row(reader *me, uint64_t epoch, const gm_wanted *w, char *x, char *y)
 {
     const gm_readers *r = me->all;
     x += (size_t)w->row * r->x_bytes;
-    if (r->d->image) {
-        gm_window_rule rule = gm_transform_chain_begin(me->chain, epoch, w->sample);
-        GM_TRY(gm_dataset_image(r->d, epoch, w->sample, &rule, &me->image, me->y));
-        GM_TRY(gm_transform_chain_image(me->chain, &me->image, x));
-    } else {
-        GM_TRY(gm_dataset_read(r->d, epoch, w->sample, me->raw, me->y));
-        GM_TRY(gm_transform_chain_run(me->chain, me->raw, epoch, w->sample, x));
-    }
-    put_targets(r, me->y, y + (size_t)w->row * r->y_bytes);
+    y += (size_t)w->row * r->y_bytes;
+    GM_TRY(read_sample(me, epoch, w->sample, x));
+    if (r->blends.n) return blend_row(me, epoch, w->sample, x, y);
+    put_targets(r, me->y, y);
     return GM_OK;
 }
 
@@ -149,6 +184,22 @@ void gm_readers_stop(gm_readers *r)
 
 /* ---- their life ---- */
 
+static gm_status check_blends(const gm_readers *r)
+{
+    int64_t           shape[GM_MAX_DIMS];
+    const gm_dataset *d = r->d;
+    for (int i = 0; i < r->blends.n; i++) {
+        bool        parts = r->blends.list[i].kind == GM_CUTMIX;
+        const char *name = parts ? "cutmix" : "mixup";
+        if (d->x_dtype == GM_I64) return GM_FAIL(GM_ESHAPE, "%s: samples are tokens, which cannot be mixed", name);
+        if (d->y_ndim || d->y_real || d->classes < 1)
+            return GM_FAIL(GM_ESHAPE, "%s: samples need one label each, to become probabilities of classes", name);
+        if (parts && gm_transform_chain_shape(r->each[0].chain, shape) != 3)
+            return GM_FAIL(GM_ESHAPE, "cutmix: samples are no pictures (channels, height, width)");
+    }
+    return GM_OK;
+}
+
 static gm_status make_reader(gm_readers *r, reader *me, const gm_transform *transforms, int n, gm_dtype dtype,
                              uint64_t seed)
 {
@@ -161,27 +212,36 @@ static gm_status make_reader(gm_readers *r, reader *me, const gm_transform *tran
     return gm_transform_chain_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, dtype, seed, &me->chain);
 }
 
-gm_status gm_readers_new(const gm_dataset *d, const gm_transform *transforms, int n, gm_dtype dtype, uint64_t seed,
-                         int threads, gm_readers **out)
+static gm_status make_rooms_for_partners(gm_readers *r)
+{
+    for (int k = 0; k < r->n && r->blends.n; k++)
+        if (!(r->each[k].other = malloc(r->x_bytes + 1)))
+            return GM_FAIL(GM_ENOMEM, "no memory for a sample of %zu bytes", r->x_bytes);
+    return GM_OK;
+}
+
+gm_status gm_readers_new(const gm_dataset *d, const gm_transform *transforms, int n, const gm_blends *blends,
+                         gm_dtype dtype, uint64_t seed, int threads, gm_readers **out)
 {
     gm_status   st = GM_OK;
     gm_readers *r = calloc(1, sizeof *r);
     if (!r) return GM_FAIL(GM_ENOMEM, "no memory for a loader");
-    r->d = d, r->n = threads;
+    r->d = d, r->n = threads, r->blends = *blends, r->seed = seed;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->changed, NULL);
     if (!(r->each = calloc((size_t)threads, sizeof *r->each))) st = GM_FAIL(GM_ENOMEM, "no memory for a loader");
     for (int k = 0; st == GM_OK && k < threads; k++) st = make_reader(r, &r->each[k], transforms, n, dtype, seed);
-    if (st != GM_OK) {
-        gm_readers_free(r);
-        return st;
+    if (st == GM_OK) st = check_blends(r);
+    if (st == GM_OK) {
+        const gm_transform_chain *chain = r->each[0].chain;
+        r->y_dtype = d->y_real || r->blends.n ? dtype : GM_I64;
+        r->x_bytes = (size_t)gm_transform_chain_numel(chain) * gm_dtype_size(gm_transform_chain_dtype(chain));
+        r->y_bytes = (size_t)y_numel(r) * gm_dtype_size(r->y_dtype);
+        st = make_rooms_for_partners(r);
     }
-    r->y_dtype = d->y_real ? dtype : GM_I64;
-    r->x_bytes = (size_t)gm_transform_chain_numel(r->each[0].chain) *
-                 gm_dtype_size(gm_transform_chain_dtype(r->each[0].chain));
-    r->y_bytes = (size_t)gm_dataset_y_numel(d) * gm_dtype_size(r->y_dtype);
-    *out = r;
-    return GM_OK;
+    if (st == GM_OK) *out = r;
+    else gm_readers_free(r);
+    return st;
 }
 
 void gm_readers_free(gm_readers *r)
@@ -193,6 +253,7 @@ void gm_readers_free(gm_readers *r)
         gm_image_free(&r->each[k].image);
         free(r->each[k].raw);
         free(r->each[k].y);
+        free(r->each[k].other);
     }
     free(r->each);
     pthread_cond_destroy(&r->changed);

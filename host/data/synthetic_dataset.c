@@ -6,6 +6,7 @@
  * (seed, split, number): so training and test data are different draws of the same law. */
 #include "../../kernels/philox.h"
 #include "dataset.h"
+#include "normals.h"
 #include "sampler.h"
 
 #include <math.h>
@@ -22,8 +23,7 @@ typedef struct made_up {
     double    *centres;   /* clusters: (classes, numel of x) */
 } made_up;
 
-/* n numbers of stream (key, step): to[k] = base[k] (NULL: 0) + scale * standard normal (Box-Muller). */
-static void normals(uint64_t key, uint64_t step, int64_t n, double scale, const double *base, double *to)
+void gm_normals(uint64_t key, uint64_t step, int64_t n, double scale, const double *base, double *to)
 {
     for (int64_t k = 0; k < n; k += 2) {
         gm_philox p = gm_philox_at(key, (uint64_t)k / 2, step);
@@ -39,7 +39,7 @@ static gm_status cluster_sample(const gm_dataset *base, uint64_t epoch, int64_t 
     (void)epoch;
     const made_up *d = (const made_up *)base;
     int64_t        n = gm_dataset_x_numel(base), label = i % base->classes;
-    normals(d->draw, (uint64_t)i, n, d->noise, d->centres + label * n, x);
+    gm_normals(d->draw, (uint64_t)i, n, d->noise, d->centres + label * n, x);
     *y = label;
     return GM_OK;
 }
@@ -100,7 +100,7 @@ gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_sh
         made_up_free(&d->base);
         return GM_FAIL(GM_ENOMEM, "no memory for %lld centres of %lld numbers", (long long)classes, (long long)numel);
     }
-    for (int64_t c = 0; c < classes; c++) normals(d->law, (uint64_t)c, numel, 1, NULL, d->centres + c * numel);
+    for (int64_t c = 0; c < classes; c++) gm_normals(d->law, (uint64_t)c, numel, 1, NULL, d->centres + c * numel);
     *out = &d->base;
     return GM_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../../kernels/philox.h"
+#include "../image/augment.h"
 #include "../image/colour.h"
 #include "../image/resample.h"
 #include "window.h"
@@ -57,13 +58,14 @@ static bool is_crop(const gm_transform *t)
 
 static bool is_random(gm_transform_kind kind)
 {
-    return kind == GM_RANDOM_CROP || kind == GM_RANDOM_FLIP || kind == GM_RESIZED_CROP || kind == GM_COLOR_JITTER;
+    return kind == GM_RANDOM_CROP || kind == GM_RANDOM_FLIP || kind == GM_RESIZED_CROP || kind == GM_COLOR_JITTER ||
+           kind == GM_RAND_AUGMENT;
 }
 
 static const char *name_of(gm_transform_kind kind)
 {
-    static const char *const names[] = {"normalize",   "random crop",  "flip",        "resize",
-                                        "center crop", "resized crop", "color jitter"};
+    static const char *const names[] = {"normalize",   "random crop",  "flip",         "resize",
+                                        "center crop", "resized crop", "color jitter", "rand augment"};
     return names[kind];
 }
 
@@ -95,6 +97,11 @@ static gm_status check_numbers(const gm_transform *t)
 {
     if (t->padding < 0 || t->padding > 1 << 20)
         return GM_FAIL(GM_EINVAL, "%s: padding is 0 to %d, not %lld", name_of(t->kind), 1 << 20, (long long)t->padding);
+    if (t->kind == GM_RAND_AUGMENT) {
+        if (t->among && t->strength >= 0 && t->strength <= 1 && t->ops >= 0 && t->ops <= GM_AUGMENT_OPS_MAX)
+            return GM_OK;
+        return GM_FAIL(GM_EINVAL, "rand augment: %d operations of strength %g", t->ops, t->strength);
+    }
     if (t->kind != GM_RANDOM_FLIP && t->kind != GM_COLOR_JITTER) {
         int64_t wide = t->width || t->kind != GM_RESIZE ? t->width : t->height;
         if (t->height < 1 || wide < 1 || t->height > 1 << 20 || wide > 1 << 20)
@@ -122,10 +129,10 @@ static gm_status plan_image(gm_transform_chain *p, step *s)
         return GM_FAIL(GM_ESHAPE, "%s needs images (channels, height, width), samples are %s", name_of(s->t.kind),
                        gm_shape_describe(p->ndim, p->shape, text, sizeof text));
     GM_TRY(check_numbers(&s->t));
-    if (s->t.kind == GM_RESIZE || s->t.kind == GM_RESIZED_CROP || s->t.kind == GM_COLOR_JITTER)
-        GM_TRY(check_bytes(p, s));
-    if (s->t.kind == GM_COLOR_JITTER && p->shape[0] != 1 && p->shape[0] != 3)
-        return GM_FAIL(GM_ESHAPE, "color jitter needs 1 or 3 channels, not %lld", (long long)p->shape[0]);
+    bool colours = s->t.kind == GM_COLOR_JITTER || s->t.kind == GM_RAND_AUGMENT;
+    if (s->t.kind == GM_RESIZE || s->t.kind == GM_RESIZED_CROP || colours) GM_TRY(check_bytes(p, s));
+    if (colours && p->shape[0] != 1 && p->shape[0] != 3)
+        return GM_FAIL(GM_ESHAPE, "%s needs 1 or 3 channels, not %lld", name_of(s->t.kind), (long long)p->shape[0]);
     if (s->t.kind == GM_RESIZE && s->t.width == 0 && any) return GM_OK; /* sizes still differ */
     if (s->t.kind == GM_RESIZE) {
         gm_resized(&s->t, p->shape[1], p->shape[2], &h, &w);
@@ -319,6 +326,24 @@ static void jitter(const step *s, gm_philox factors, uint32_t order, state *now)
     }
 }
 
+/* Some operations one after the other, each any of those that are allowed, with any sign. */
+static gm_status rand_augment(gm_transform_chain *p, const step *s, state *now)
+{
+    int what[GM_AUGMENTS], n = 0;
+    for (int k = 0; k < GM_AUGMENTS; k++)
+        if (s->t.among >> k & 1) what[n++] = k;
+    for (int k = 0; k < s->t.ops; k++) {
+        void     *next = NULL;
+        gm_philox draw = gm_philox_at(s->key, (uint64_t)p->sample | (uint64_t)k << 50, p->epoch);
+        int       op = what[((uint64_t)draw.v[0] * (uint64_t)n) >> 32];
+        GM_TRY(make_room(p, GM_U8, now->count, &next));
+        gm_augment_apply((gm_augment)op, s->t.strength, draw.v[1] >> 31, now->channels, now->height, now->width,
+                         now->data, next);
+        now->data = next;
+    }
+    return GM_OK;
+}
+
 /* The part of the resized picture that the crop behind it keeps, from the part that was decoded for it. */
 static gm_status resize_part(gm_transform_chain *p, state *now)
 {
@@ -344,6 +369,7 @@ static gm_status run_step(gm_transform_chain *p, int i, state *now)
     case GM_CENTER_CROP:
     case GM_RESIZED_CROP: return crop(p, s, i == 0, now);
     case GM_RANDOM_FLIP: mirror(s, choice, now); return GM_OK;
+    case GM_RAND_AUGMENT: return rand_augment(p, s, now);
     case GM_COLOR_JITTER:
         jitter(s, choice, gm_philox_at(s->key, (uint64_t)p->sample | (uint64_t)1 << 56, p->epoch).v[0] % 24, now);
         return GM_OK;

@@ -1,20 +1,21 @@
 /* transform.h - changes a sample between the dataset and the batch.
  *
- * A chain runs its transforms in the given order. Bytes become numbers (value / 255) at the first normalize, or at
- * the end. All others need samples of shape (channels, height, width); resize, resized crop and colour jitter need
- * bytes. For normalize, the channels are the first dimension; a single mean serves all channels. Samples may differ in
- * height and width (GM_ANY_SIZE), if a transform gives all of them one size. Random choices are a pure function of
- * (seed, purpose "augment", place among the random transforms, epoch, number of the sample), so the order of samples
- * and the threads do not matter. Only one thread at a time may use a chain. */
+ * A chain runs its transforms in the given order. Bytes become numbers (value / 255) at the first normalize, or at the
+ * end. All others need samples of shape (channels, height, width); resize, resized crop, colour jitter and rand
+ * augment need bytes. For normalize, the channels are the first dimension; a single mean serves all channels. Samples
+ * may differ in height and width (GM_ANY_SIZE), if a transform gives all of them one size. Random choices are a pure
+ * function of (seed, purpose "augment", place among the random transforms, epoch, number of the sample), so the order
+ * of samples and the threads do not matter. Only one thread at a time may use a chain. */
 #ifndef GM_TRANSFORM_H
 #define GM_TRANSFORM_H
 
 #include "../../kernels/tensor.h"
 #include "../image/image.h"
 
-#define GM_TRANSFORMS_MAX 16
-#define GM_CHANNELS_MAX   16
-#define GM_ANY_SIZE       (-1) /* a height and width that differ from sample to sample */
+#define GM_TRANSFORMS_MAX  16
+#define GM_CHANNELS_MAX    16
+#define GM_AUGMENT_OPS_MAX 64
+#define GM_ANY_SIZE        (-1) /* a height and width that differ from sample to sample */
 
 typedef enum gm_transform_kind {
     GM_NORMALIZE,
@@ -23,7 +24,8 @@ typedef enum gm_transform_kind {
     GM_RESIZE,
     GM_CENTER_CROP,
     GM_RESIZED_CROP,
-    GM_COLOR_JITTER
+    GM_COLOR_JITTER,
+    GM_RAND_AUGMENT
 } gm_transform_kind;
 
 typedef struct gm_transform {
@@ -33,8 +35,11 @@ typedef struct gm_transform {
     int64_t           height, width; /* pixels of the result; resize with width 0: height is that of the shorter side */
     int64_t           padding;       /* random crop: zeros first added on each side */
     double            probability;   /* flip: the probability that left and right are exchanged */
-    double scale[2], ratio[2];       /* resized crop: least and most of the area, as a fraction; of width / height */
-    double amount[4]; /* colour jitter, by gm_colour_change: factors from 1 - a to 1 + a, not below 0; hue -a to a */
+    double   scale[2], ratio[2];     /* resized crop: least and most of the area, as a fraction; of width / height */
+    double   strength;               /* rand augment: magnitude / (bins - 1) */
+    int      ops;                    /* how many operations one after the other, at most GM_AUGMENT_OPS_MAX */
+    uint32_t among;                  /* which of gm_augment, bit by bit */
+    double   amount[4]; /* colour jitter, by gm_colour_change: factors from 1 - a to 1 + a, not below 0; hue -a to a */
 } gm_transform;
 
 typedef struct gm_transform_chain gm_transform_chain;

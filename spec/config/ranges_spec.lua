@@ -40,7 +40,7 @@ end
 
 describe("a number out of range", function()
   for _, kind in ipairs { "layers", "models", "losses", "routers", "optimizers", "lr_schedulers", "datasets",
-                          "transforms", "samplers", "hooks", "gradient_handlers" } do
+                          "transforms", "samplers", "hooks", "metrics", "gradient_handlers" } do
     it("is refused by " .. kind, function()
       local checked = 0
       for _, name in ipairs(registry[kind]:names()) do

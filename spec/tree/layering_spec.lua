@@ -177,9 +177,9 @@ describe("the folders", function()
   -- behind it. colossal.lua, which lies above train/, and init.lua, which lists what is public, are files. The registry
   -- (base/) names modules above it as text: those that register what it is asked for.
   it("of lua/ganymede/ stand on each other in one order", function()
-    local floors = { "base", "cluster", "text", "tensor", "job", "nn", "models", "data", "pipeline", "lr_scheduler",
-      "optim", "schedules", "observe", "config", "checkpoint", "hub", "hooks", "recompute", "train", "generation",
-      "colossal", "plan", "init", "reference", "repl", "cli" }
+    local floors = { "base", "cluster", "text", "tensor", "job", "nn", "metrics", "models", "data", "pipeline",
+      "lr_scheduler", "optim", "schedules", "observe", "config", "checkpoint", "hub", "hooks", "recompute", "train",
+      "generation", "colossal", "plan", "init", "reference", "repl", "cli" }
     local allowed = { -- what may look up, and why
       -- Colossal-AI's gpc.load_config: the context takes up a recipe, which is made of everything
       ["lua/ganymede/job/context.lua"] = { config = true },

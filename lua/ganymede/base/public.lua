@@ -10,7 +10,7 @@ public.modules = {
   config = "ganymede.config", context = "ganymede.job.context", core = "ganymede.core", data = "ganymede.data",
   engine = "ganymede.train.engine", gradient_handlers = "ganymede.train.gradient_handlers",
   energy = "ganymede.observe.energy", hooks = "ganymede.hooks", json = "ganymede.base.json", log = "ganymede.base.log",
-  lr_scheduler = "ganymede.lr_scheduler", metrics = "ganymede.nn.metrics", models = "ganymede.models",
+  lr_scheduler = "ganymede.lr_scheduler", metrics = "ganymede.metrics", models = "ganymede.models",
   nn = "ganymede.nn", optim = "ganymede.optim", precision = "ganymede.tensor.precision",
   profile = "ganymede.observe.profile", registry = "ganymede.base.registry", schedules = "ganymede.schedules",
   trace = "ganymede.observe.trace", trainer = "ganymede.train.trainer", version = "ganymede.base.version",

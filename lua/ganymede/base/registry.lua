@@ -154,7 +154,7 @@ for kind, holders in pairs {
   layers = nn, models = { "ganymede.nn", "ganymede.models", "ganymede.hub.pretrained" }, losses = nn, routers = nn,
   optimizers = { "ganymede.optim" }, lr_schedulers = { "ganymede.lr_scheduler" }, datasets = data, transforms = data,
   samplers = data, gradient_handlers = { "ganymede.train.gradient_handlers" }, schedules = { "ganymede.schedules" },
-  hooks = { "ganymede.hooks" }, group_initializers = {},
+  hooks = { "ganymede.hooks" }, metrics = { "ganymede.metrics" }, group_initializers = {},
 } do
   registry[kind] = new(kind, nil, holders)
 end

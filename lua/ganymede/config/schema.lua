@@ -133,6 +133,8 @@ local fields = {
       .. "can be" },
   hooks = { type = "table", list_of = "hooks", default = {},
     doc = "the list of hooks, each { type = NAME, and its options }" },
+  metrics = { type = "table", list_of = "metrics", optional = true,
+    doc = "the list of metrics of each evaluation, each { type = NAME, and its options }" },
   checkpoint = { type = "table", fields = checkpoint, optional = true,
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
@@ -249,7 +251,7 @@ return {
     "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "init_from",
     "lora", "freeze",
   },
-  trainer = { "hooks", "checkpoint", "test_interval" },
+  trainer = { "hooks", "metrics", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
   total_steps = function(config, steps_per_epoch)
     local by_epochs = config.epochs and steps_per_epoch and config.epochs * steps_per_epoch

@@ -20,7 +20,7 @@ local signature = require "ganymede.base.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
-for _, module in ipairs { "images", "tables", "mix", "chat", "transforms", "samplers" } do
+for _, module in ipairs { "images", "tables", "clicks", "mix", "chat", "transforms", "samplers" } do
   for name, class in pairs(require("ganymede.data." .. module)) do data[name] = class end
 end
 
@@ -58,16 +58,26 @@ local function tell_main_thread(what)
   log.info("data: %s runs on the main thread, between the steps", what)
 end
 
--- Returns the lists of native descriptions and of Lua functions, from configs, classes and functions in order, and
--- whether one of them normalizes.
+-- Returns the lists of native descriptions, of Lua functions, and of ways to mix samples, from configs, classes and
+-- functions in order, and whether one of them normalizes.
 local function split_transforms(list)
-  local native, own, normalized = {}, {}, false
+  local native, own, blends, normalized = {}, {}, {}, false
   for k, given in ipairs(list) do
     local t = type(given) == "function" and given or registry.transforms:build(given)
-    if type(t) == "table" and t.native then
+    if type(t) == "table" and t.blend then
+      if #own > 0 then
+        error(("data.loader: transform %d, %s, mixes samples before functions in Lua see them: put it before those")
+          :format(k, t.name), 0)
+      end
+      blends[#blends + 1] = t.blend
+    elseif type(t) == "table" and t.native then
       if #own > 0 then
         error(("data.loader: transform %d, %s, runs on the prefetch thread: put it before the functions in Lua"):format(
           k, t.name), 0)
+      end
+      if #blends > 0 then
+        error(("data.loader: transform %d, %s, changes samples before they are mixed: put it before %s"):format(k,
+          t.name, blends[1].kind == "mixup" and "MixUp" or "CutMix"), 0)
       end
       native[#native + 1] = t.native
       normalized = normalized or t.native.kind == "normalize"
@@ -75,7 +85,7 @@ local function split_transforms(list)
       own[#own + 1] = t
     end
   end
-  return native, own, normalized
+  return native, own, blends, normalized
 end
 
 local function choose_sampler(opt, given)
@@ -97,11 +107,11 @@ function data.loader(given)
   opt.dataset = data.dataset(opt.dataset)
   opt.seed = opt.seed or core.seed()
   choose_sampler(opt, given)
-  local native, own, normalized = split_transforms(opt.transforms)
+  local native, own, blends, normalized = split_transforms(opt.transforms)
   local norm = opt.dataset.normalization
   if norm and not normalized then native[#native + 1] = { kind = "normalize", mean = norm.mean, std = norm.std } end
   if not opt.dataset.handle then
-    if #native > 0 then
+    if #native + #blends > 0 then
       error("data.loader: built-in transforms need a built-in dataset; a dataset written in Lua must transform its "
         .. "samples itself", 0)
     end
@@ -109,7 +119,7 @@ function data.loader(given)
   elseif #own > 0 then
     tell_main_thread "a transform written in Lua"
   end
-  return Loader.new(opt, native, own)
+  return Loader.new(opt, native, own, blends)
 end
 
 --- Returns the loader of data.train or data.test of a recipe's settings; nil if they have none. which: "train" or

@@ -30,10 +30,10 @@ end
 local Native = {}
 Native.__index = Native
 
-function Native.new(opt, transforms)
+function Native.new(opt, transforms, blends)
   local handle = checked(nil, core.loader_new(opt.dataset.handle, transforms, {
     batch_size = opt.batch_size, shuffle = opt.shuffle, drop_last = opt.drop_last, seed = opt.seed,
-    prefetch = opt.prefetch, threads = opt.threads, dtype = made_in(opt),
+    prefetch = opt.prefetch, threads = opt.threads, dtype = made_in(opt), blends = blends,
   }))
   return setmetatable({ handle = handle, dataset = opt.dataset }, Native)
 end
@@ -240,9 +240,10 @@ function Slow.close() end
 local Loader = {}
 Loader.__index = Loader
 
---- Makes a loader. opt: as data.loader has checked it; native: the list of transforms in C; own: that of Lua functions.
-function Loader.new(opt, native, own)
-  local source = opt.dataset.handle and Native.new(opt, native) or Slow.new(opt)
+--- Makes a loader. opt: as data.loader has checked it; native: the list of transforms in C; own: that of Lua functions;
+-- blends: how samples are mixed with others.
+function Loader.new(opt, native, own, blends)
+  local source = opt.dataset.handle and Native.new(opt, native, blends) or Slow.new(opt)
   local self = setmetatable({ opt = opt, dataset = opt.dataset, batch_size = opt.batch_size, source = source,
                               own = own, epoch = 0, count = 0 }, Loader)
   self:set_epoch(0)

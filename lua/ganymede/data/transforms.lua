@@ -8,12 +8,13 @@ local signature = require "ganymede.base.signature"
 
 local transforms = {}
 
--- Defines a class; native(opt) returns the description that the loader in C takes.
-local function define(name, spec, native)
+-- Defines a class; native(opt) returns the description that the loader in C takes. field: "blend" for those that mix
+-- samples.
+local function define(name, spec, native, field)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
     __call = signature.constructor("options table?", function(_, given)
       local opt = options.check(name, spec, given, 2)
-      return setmetatable({ name = name, native = native(opt) },
+      return setmetatable({ name = name, [field or "native"] = native(opt) },
         { __tostring = function() return name .. options.show(spec, opt) end })
     end),
   })
@@ -105,5 +106,53 @@ end)
 define("RandomHorizontalFlip", {
   p = { type = "number", min = 0, max = 1, default = 0.5, doc = "the probability with which an image is flipped" },
 }, function(opt) return { kind = "flip", probability = opt.p } end)
+
+-- In the order of host/image/augment.h.
+local augments = { "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color",
+  "Contrast", "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize" }
+
+-- The set of operations of a list, bit by bit.
+local function set_of(names)
+  local set, bits = {}, 0
+  for _, name in ipairs(names) do set[name] = true end
+  for i, name in ipairs(augments) do
+    if set[name] then bits, set[name] = bits + 2 ^ (i - 1), nil end
+  end
+  local wrong = next(set)
+  if wrong ~= nil then
+    error(("RandAugment: there is no operation %s%s"):format(options.literal(wrong),
+      type(wrong) == "string" and options.hint(wrong, augments) or ""), 0)
+  end
+  if bits == 0 then error("RandAugment: among is an empty list", 0) end
+  return bits
+end
+
+define("RandAugment", {
+  ops = { type = "integer", min = 0, max = 64, default = 2, doc = "how many operations follow one another" },
+  magnitude = { type = "number", min = 0, default = 9, doc = "how strong they are, from 0 to bins - 1" },
+  bins = { type = "integer", min = 2, max = 1e6, default = 31, doc = "the number of magnitudes" },
+  among = { type = "table", default = augments, doc = "the list of the operations that are drawn from" },
+}, function(opt)
+  if opt.magnitude > opt.bins - 1 then
+    error(("RandAugment: magnitude is %g, and bins is %d: it goes up to %d"):format(opt.magnitude, opt.bins,
+      opt.bins - 1), 0)
+  end
+  return { kind = "rand_augment", ops = opt.ops, strength = opt.magnitude / (opt.bins - 1), among = set_of(opt.among) }
+end)
+
+-- ---------------------------------------------------------------- mixing samples: host/data/blend.h
+
+local function define_blend(name, kind, alpha, doc)
+  define(name, {
+    alpha = { type = "number", above = 0, max = 1e6, default = alpha,
+      doc = "the share of the sample is drawn from Beta(alpha, alpha): small ones give shares near 0 and 1" },
+    p = { type = "number", min = 0, max = 1, default = 1, doc = doc },
+  }, function(opt) return { kind = kind, alpha = opt.alpha, probability = opt.p } end, "blend")
+end
+
+define_blend("MixUp", "mixup", 0.2, "the probability with which a sample is mixed; of MixUp and CutMix the first whose "
+  .. "chance comes is taken")
+define_blend("CutMix", "cutmix", 1, "the probability with which a part of another sample is put in; of MixUp and "
+  .. "CutMix the first whose chance comes is taken")
 
 return transforms

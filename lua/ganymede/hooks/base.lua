@@ -108,9 +108,11 @@ function base.checkpoint_directory(config)
   return config.checkpoint and config.checkpoint.directory
 end
 
---- Returns the hooks of a config. Its `checkpoint = { ... }` becomes a CheckpointHook.
+--- Returns the hooks of a config. Its `metrics = { ... }` become a MetricsHook, its `checkpoint = { ... }` becomes a
+-- CheckpointHook.
 function base.of_config(config)
   local out = { unpack(config.hooks or {}) }
+  if config.metrics then out[#out + 1] = { type = "MetricsHook", metrics = config.metrics } end
   if config.checkpoint and not base.saves(config) then
     local c = config.checkpoint
     out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }

@@ -25,6 +25,9 @@ function EarlyStopHook:after_test(trainer)
     local names = table.concat(require("ganymede.base.options").sorted_keys(trainer.metrics.test), ", ")
     error(("EarlyStopHook: evaluation has no metric '%s'; there are %s"):format(self.opt.metric, names), 0)
   end
+  if type(value) ~= "number" then
+    error(("EarlyStopHook: the metric '%s' is no number"):format(self.opt.metric), 0)
+  end
   if not self.best or self.sign * (value - self.best) > self.opt.min_delta then
     self.best, self.best_step, self.waited = value, trainer.step, 0
   else

@@ -85,8 +85,10 @@ local function metrics_of(self, trainer, running)
   add("gauge", "memory_live_bytes", memory.live, "Bytes of tensors on rank 0.")
   add("gauge", "memory_peak_bytes", memory.peak, "Most bytes of tensors on rank 0 at a time.")
   for _, name in ipairs(options.sorted_keys(trainer.metrics.test or {})) do
-    add("gauge", "evaluation_" .. prometheus.word(name), trainer.metrics.test[name], "Of the last evaluation: " .. name
-      .. ".")
+    local value = trainer.metrics.test[name]
+    if type(value) == "number" then
+      add("gauge", "evaluation_" .. prometheus.word(name), value, "Of the last evaluation: " .. name .. ".")
+    end
   end
   add("gauge", "written_timestamp_seconds", core.wall(), "When this was written, in seconds since 1970.")
   return list

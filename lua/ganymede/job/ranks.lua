@@ -110,6 +110,39 @@ function ranks.share(number)
   return is_counted {} and number or 0
 end
 
+-- A tensor without cuts: itself, or the whole, which ranks that hold blocks of it exchange.
+local function uncut(t)
+  for _, axes in ipairs(core.layout(t).cuts) do
+    if #axes > 0 then return core.gather(t) end
+  end
+  return t
+end
+
+local function numbers_of(t) return t:reshape(t:numel()):totable() end
+
+--- Returns this rank's terms of the elements of a tensor, or of a number, as a list; the terms of all ranks add up to
+-- the elements. Communicates only where the tensor is cut, among the ranks that hold it.
+function ranks.parts(t)
+  if type(t) == "number" then return { ranks.share(t) } end
+  if core.world() == 1 or not core.device().has_data then return numbers_of(t) end
+  t = uncut(t:detach())
+  if is_counted(partial_axes(t)) then return numbers_of(t:local_tensor()) end
+  local none = {}
+  for i = 1, t:numel() do none[i] = 0 end
+  return none
+end
+
+--- Returns whether of a value that several ranks have the copy of this rank counts. Not collective.
+function ranks.holds() return core.world() == 1 or not core.device().has_data or is_counted {} end
+
+--- Returns the elements of a tensor as a list on the rank whose copy counts, nil on the others. Communicates where the
+-- tensor is cut or partial, among the ranks that hold it.
+function ranks.whole_part(t)
+  if core.world() == 1 or not core.device().has_data then return numbers_of(t) end
+  t = core.gather(t:detach())
+  return is_counted {} and numbers_of(t:local_tensor()) or nil
+end
+
 local function gathered(number)
   local group = core.comm_group "pipeline"
   if not core.device().has_data then

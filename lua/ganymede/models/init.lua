@@ -12,4 +12,5 @@ return {
   GPT = require "ganymede.models.gpt",
   Llama = require "ganymede.models.llama",
   BERT = require "ganymede.models.bert",
+  DLRM = require "ganymede.models.dlrm",
 }

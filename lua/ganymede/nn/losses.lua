@@ -59,14 +59,32 @@ local function count_of(target, ignored, read)
   return tensors.scope(counted, target, ignored, read)
 end
 
---- target (...) integers -> the number of targets that are not ignored.
-function CrossEntropyLoss:count(target) return count_of(target, self.opt.ignore_index, item) end
+local is_integer = { i64 = true, i32 = true, u8 = true }
+
+-- Are targets probabilities of classes, (..., classes), and not classes (...)?
+local function is_soft(target) return not is_integer[target:dtype()] end
+
+local function rows_of(target) return target:numel() / target:size(-1) end
+
+local function scalar(number) return tensors.tensor(number, { dtype = "f64" }) end
+
+--- target (...) integers -> the number of targets that are not ignored; (..., classes) of floats -> the number of rows.
+function CrossEntropyLoss:count(target)
+  if is_soft(target) then return rows_of(target) end
+  return count_of(target, self.opt.ignore_index, item)
+end
 
 --- Returns this rank's term of count(target).
-function CrossEntropyLoss:count_part(target) return count_of(target, self.opt.ignore_index, ranks.part) end
+function CrossEntropyLoss:count_part(target)
+  if is_soft(target) then return ranks.share(rows_of(target)) end
+  return count_of(target, self.opt.ignore_index, ranks.part)
+end
 
 --- Returns count(target) as a scalar tensor, partial where target is cut.
-function CrossEntropyLoss:count_tensor(target) return count_of(target, self.opt.ignore_index, unread) end
+function CrossEntropyLoss:count_tensor(target)
+  if is_soft(target) then return scalar(rows_of(target)) end
+  return count_of(target, self.opt.ignore_index, unread)
+end
 
 -- The sum over the rows of logits, or of a Projection.
 local function sum_of_rows(output, target, options)
@@ -74,8 +92,38 @@ local function sum_of_rows(output, target, options)
   return ops.sum(ops.cross_entropy(output, target, options))
 end
 
---- logits (..., classes), a tensor or a Projection, and target (...) i64 or i32 -> a scalar. Backward: dlogits is set.
+local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
+
+local function check_same(name, output, target)
+  if shape_of(output) == shape_of(target) then return end
+  error(("%s: output %s and target %s differ in shape"):format(name, shape_of(output), shape_of(target)), 0)
+end
+
+-- All classes of a row on each rank that has the row.
+local function whole_rows(logits)
+  local layout = core.layout(logits)
+  if #(layout.cuts[logits:dim()] or {}) == 0 then return logits end
+  layout.cuts[logits:dim()] = {}
+  return core.redistribute(logits, layout)
+end
+
+-- The sum over the rows of -sum(target log(softmax(logits))), with targets of which a part is spread evenly.
+local function sum_of_soft(logits, target, smoothing)
+  if projection.is(logits) then logits = logits:logits() end
+  check_same("CrossEntropyLoss", logits, target)
+  local classes, wanted = logits:size(-1), whole_rows(target)
+  logits = precision.wide(whole_rows(logits))
+  wanted = ops.cast(wanted, logits:dtype())
+  if smoothing > 0 then wanted = ops.add(ops.mul(wanted, 1 - smoothing), smoothing / classes) end
+  return ops.neg(ops.sum(ops.mul(wanted, ops.log_softmax(logits, -1))))
+end
+
+--- logits (..., classes), a tensor or a Projection, and target (...) i64 or i32, or the probabilities of the classes,
+-- (..., classes) of floats -> a scalar. Backward: dlogits is set.
 function CrossEntropyLoss:forward(logits, target, count)
+  if is_soft(target) then
+    return over(sum_of_soft(logits, target, self.opt.label_smoothing), count or self:count(target))
+  end
   local sum = sum_of_rows(logits, target, {
     ignore_index = self.opt.ignore_index, label_smoothing = self.opt.label_smoothing,
   })
@@ -146,10 +194,41 @@ function MSELoss:count(target) return target:numel() end -- luacheck: ignore sel
 
 --- output and target of the same shape -> a scalar, the mean of (output - target)^2. Backward: both gradients are set.
 function MSELoss:forward(output, target, count)
-  local a, b = table.concat(output:shape(), ", "), table.concat(target:shape(), ", ")
-  if a ~= b then error(("output (%s) and target (%s) differ in shape"):format(a, b), 0) end
+  check_same("MSELoss", output, target)
   local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is of f32 or f64
   return over(ops.sum(ops.square(off)), count or self:count(target))
 end
 
-return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss }
+local BCEWithLogitsLoss = module.class("BCEWithLogitsLoss", nil, "losses")
+
+BCEWithLogitsLoss.accuracy_names = { "accuracy" }
+BCEWithLogitsLoss.options = {
+  positive_weight = { type = "number", above = 0, default = 1,
+    doc = "by what the losses of targets that are 1 are multiplied" },
+}
+BCEWithLogitsLoss.aliases = { pos_weight = "positive_weight" }
+
+--- Returns the number of elements of target.
+function BCEWithLogitsLoss:count(target) return target:numel() end -- luacheck: ignore self
+
+--- Returns the number of elements whose logit and target are on the same side of one half.
+function BCEWithLogitsLoss:hits(output, target) -- luacheck: ignore self
+  local yes, is = ops.gt(ops.cast(output, "f64"), 0), ops.gt(ops.cast(target, "f64"), 0.5)
+  return { ops.sum(ops.cast(ops.eq(ops.cast(yes, "f64"), ops.cast(is, "f64")), "f64")) }
+end
+
+--- output (...), logits of yes against no, and target (...), probabilities of yes or the integers 0 and 1 -> a scalar,
+-- the mean over the elements. Backward: the gradient of output is set.
+function BCEWithLogitsLoss:forward(output, target, count)
+  check_same("BCEWithLogitsLoss", output, target)
+  local x = precision.wide(output)
+  local is, shape = ops.cast(target, x:dtype()), x:shape()
+  -- the log of the softmax of { 0, x } keeps its digits and its gradient everywhere, at 0 too
+  local logs = ops.log_softmax(ops.stack({ ops.mul(x, 0), x }, -1), -1)
+  local no, yes = ops.select(logs, #shape + 1, 1), ops.select(logs, #shape + 1, 2)
+  local terms = ops.add(ops.mul(ops.mul(is, self.opt.positive_weight), yes), ops.mul(ops.sub(1, is), no))
+  return over(ops.neg(ops.sum(terms)), count or self:count(target))
+end
+
+return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss,
+  BCEWithLogitsLoss = BCEWithLogitsLoss }

@@ -82,10 +82,13 @@ function metrics.over_ranks(sums, counts)
   return all_sums, all_counts
 end
 
+local is_integer = { i64 = true, i32 = true, u8 = true }
+
 --- Returns the number of rows of output (..., classes), a tensor or a Projection, whose largest entry is at label
--- (...), as a scalar tensor.
+-- (...), as a scalar tensor. Labels of floats are probabilities of the classes, (..., classes): the largest counts.
 function metrics.hits(output, label)
   local places = projection.is(output) and output:argmax() or ops.argmax(output, -1)
+  if not is_integer[label:dtype()] and label:dim() == places:dim() + 1 then label = ops.argmax(label, -1) end
   local hits = ops.eq(ops.cast(places, "f64"), ops.cast(label, "f64")) -- comparisons are of floats
   return ops.sum(ops.cast(hits, "f64"))
 end

@@ -13,6 +13,7 @@ local shelves = {
   { "initializers", "initializer", "gm.nn.init." },
   { "optimizers", "optimizer", "gm.optim.", "optimizer" },
   { "lr_schedulers", "lr_scheduler", "gm.lr_scheduler.", "lr_scheduler" }, { "hooks", "hook", "gm.hooks.", "hooks[1]" },
+  { "metrics", "metric", "gm.metrics.", "metrics[1]" },
   { "datasets", "dataset", "gm.data.", "data.train" }, { "samplers", "sampler", "gm.data.", "data.sampler" },
   { "transforms", "transform", "gm.data.", "data.transforms[1]" }, { "routers", "router", "router:" },
   { "schedules", "schedule", "gm.schedules.", "schedule" }, { "pipeline_schedules", "order", "order:" },

@@ -31,7 +31,7 @@ local function objects()
     { "trainer", require("ganymede.train.trainer").Trainer }, { "loader", require "ganymede.data.loader" },
     { "dataset", getmetatable(gm.data.Synthetic {}).__index }, { "optimizer", gm.optim.Optimizer },
     { "scheduler", gm.lr_scheduler.Scheduler }, { "registry", getmetatable(gm.registry.layers).__index },
-    { "gpc", getmetatable(gm.gpc.current()).__index },
+    { "gpc", getmetatable(gm.gpc.current()).__index }, { "metric", gm.metrics.Metric },
   }
 end
 

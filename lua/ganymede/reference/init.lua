@@ -20,7 +20,8 @@ local collectors = { "ganymede.reference.tensors", "ganymede.reference.functions
 reference.kinds = {
   op = "an op", method = "a method of tensors", ["function"] = "a function", object = "a method", layer = "a layer",
   model = "a model", loss = "a loss", optimizer = "an optimizer", lr_scheduler = "a learning-rate schedule",
-  hook = "a hook", dataset = "a dataset", sampler = "a sampler", transform = "a transform", router = "a router",
+  hook = "a hook", metric = "a metric", dataset = "a dataset", sampler = "a sampler", transform = "a transform",
+  router = "a router",
   schedule = "a schedule", order = "an order of a pipeline", gradient_handler = "a gradient handler",
   initializer = "an initializer", tensor_mode = "a mode of tensor parallelism", setting = "a setting of recipes",
   module = "a module", value = "a table",

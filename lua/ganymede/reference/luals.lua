@@ -138,7 +138,7 @@ local function class_of(lines, entry)
 end
 
 local class_kinds = { layer = true, model = true, loss = true, optimizer = true, lr_scheduler = true, hook = true,
-  dataset = true, sampler = true, transform = true, schedule = true, initializer = true }
+  metric = true, dataset = true, sampler = true, transform = true, schedule = true, initializer = true }
 
 local function modules(lines)
   add(lines, "local gm = {}")

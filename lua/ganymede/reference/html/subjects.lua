@@ -27,8 +27,9 @@ subjects.list = {
   { "training", "Training in code", "Engines, trainers, and what they measure.", {
     { "Functions", { group = "gm" } }, { "Methods of engines", { group = "engine" } },
     { "Methods of trainers", { group = "trainer" } }, { "Checkpoints", { group = "checkpoint" } },
-    { "Metrics", { group = "metrics" } }, { "Traces", { group = "trace" } }, { "Profiles", { group = "profile" } },
-    { "Energy", { group = "energy" } }, { "JSON", { group = "json" } } } },
+    { "Metrics", { kind = "metric" } }, { "Functions of metrics", { group = "metrics" } },
+    { "Methods of metrics", { group = "metric" } }, { "Traces", { group = "trace" } },
+    { "Profiles", { group = "profile" } }, { "Energy", { group = "energy" } }, { "JSON", { group = "json" } } } },
   { "hooks", "Hooks", "What happens beside the arithmetic of training.", {
     { "Hooks", { kind = "hook" } }, { "Functions", { group = "hooks" } } } },
   { "schedules", "Schedules and modes", "Orders of a pipeline, tensor parallelism, gradient handlers.", {

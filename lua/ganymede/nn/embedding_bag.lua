@@ -1,0 +1,190 @@
+--- EmbeddingBag: rows of tables, added up or averaged for each bag of indices.
+--
+--     nn.EmbeddingBag { count = 1000, width = 16 }                  index (b, n)              -> (b, width)
+--     nn.EmbeddingBag { counts = { 1000, 50, 7 }, width = 16 }      index (b, 3) or (b, 3, n) -> (b, 3, width)
+--
+-- Several tables are one parameter, one below the other, so that all lookups are one op and ranks get even shares.
+-- Bags have the same number of places; -1 is no index, and a bag without any gives zeros. bags_of(index, offsets) makes
+-- such bags from PyTorch's form, one list of indices and the place where each bag begins.
+--
+-- cut says how the ranks that share the batch share the tables, so that no gradient of a table travels:
+--   none      each rank has them whole; gradients are summed over the ranks like those of other parameters
+--   rows      each rank has some rows. It gets all indices, looks up those that it has, and the sums are scattered
+--   columns   each rank has some columns of all rows. It gets all indices, and the results change ranks (all-to-all)
+-- The numbers are those of one rank, up to the order of additions: a row is on one rank, so with one index in a bag the
+-- bits are the same. In backward the gradients of the results travel back the same ways.
+--
+-- The trap: indices count within their table. One that is outside of it is refused, though the parameter may have such
+-- a row.
+-- @module ganymede.nn.embedding_bag
+local context = require "ganymede.job.context"
+local core = require "ganymede.core"
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.tensor.ops"
+local tensors = require "ganymede.tensor"
+
+local EmbeddingBag = module.class "EmbeddingBag"
+
+EmbeddingBag.matrices = {} -- tables: no matrix of a hidden layer (ganymede.optim.muon)
+EmbeddingBag.aliases = { num_embeddings = "count", embedding_dim = "width" }
+EmbeddingBag.options = {
+  count = { type = "integer", min = 1, optional = true, doc = "the number of rows of the only table" },
+  counts = { type = "table", optional = true, doc = "the list of the numbers of rows of several tables" },
+  width = { type = "integer", min = 1, doc = "the width of a row" },
+  mode = { type = "string", one_of = { "sum", "mean" }, default = "sum", doc = "what becomes of the rows of a bag" },
+  cut = { type = "string", one_of = { "none", "rows", "columns" }, default = "none",
+    doc = "how the ranks that share the batch share the tables" },
+  weight_initializer = init.option "the initializer of the tables; default: normal with standard deviation 1",
+}
+
+-- Axes that share the batch, as far as the mesh has them.
+local batch_axes = { data = true, shard = true, expert = true }
+
+local function axes_here()
+  local list = {}
+  for _, axis in ipairs(context.current().plan.axes) do
+    if batch_axes[axis[1]] and axis[2] > 1 then list[#list + 1] = axis[1] end
+  end
+  return list
+end
+
+function EmbeddingBag:placement()
+  local cut, axes = self.opt.cut, table.concat(axes_here(), ".")
+  if cut == "none" or axes == "" then return nil end
+  return { weight = { store = cut == "rows" and { axes } or { false, axes } } }
+end
+
+local function checked(opt)
+  if (opt.count == nil) == (opt.counts == nil) then error("EmbeddingBag: give either count or counts", 4) end
+  local counts = opt.counts or { opt.count }
+  for i, n in ipairs(counts) do
+    if type(n) ~= "number" or n < 1 or n % 1 ~= 0 then
+      error(("EmbeddingBag: counts[%d] must be a whole number from 1; got %s"):format(i, tostring(n)), 4)
+    end
+  end
+  if #counts == 0 then error("EmbeddingBag: counts is an empty list", 4) end
+  return counts
+end
+
+function EmbeddingBag:build(opt)
+  self.counts, self.firsts, self.rows = checked(opt), {}, 0
+  for i, n in ipairs(self.counts) do self.firsts[i], self.rows = self.rows, self.rows + n end
+  self:param("weight", { self.rows, opt.width }, init.resolve(opt.weight_initializer, init.normal(), opt.width,
+    self.rows))
+end
+
+-- Numbers as an f64 tensor of these many dimensions, along the second one.
+local function beside(list, ndim)
+  local shape = { 1, #list }
+  if ndim == 3 then shape[3] = 1 end
+  return core.tensor(list, "f64", shape)
+end
+
+-- Places in the parameter, i64, and which of them are there, u8. An index that is in no table becomes -1, which the
+-- lookup refuses.
+local function places_of(self, index)
+  local at, ndim = ops.cast(index, "f64"), index:dim()
+  local there = ops.ne(at, -1)
+  local inside = ops.mul(ops.cast(ops.ge(at, 0), "f64"), ops.cast(ops.lt(at, beside(self.counts, ndim)), "f64"))
+  local place = ops.where(ops.gt(inside, 0), ops.add(at, beside(self.firsts, ndim)), -1)
+  return ops.cast(ops.where(there, place, 0), "i64"), there
+end
+
+-- rows (b, t, n, width) and which of them count -> (b, t, width)
+local function added_up(self, rows, there, weights)
+  local shape = there:shape()
+  shape[#shape + 1] = 1
+  local share = ops.reshape(ops.cast(there, rows:dtype()), shape)
+  if weights then share = ops.mul(share, ops.reshape(weights, shape)) end
+  local sum = ops.sum(ops.mul(rows, share), 3)
+  if self.opt.mode == "sum" then return sum end
+  return ops.div(sum, ops.maximum(ops.sum(share, 3), 1))
+end
+
+local function shape_text(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
+
+local function refuse(self, index, wanted)
+  error(("EmbeddingBag: index is %s; %d table%s need %s"):format(shape_text(index), #self.counts,
+    #self.counts > 1 and "s" or "", wanted), 0)
+end
+
+-- index as (b, t, n)
+local function in_bags(self, index)
+  local t = #self.counts
+  if self.opt.count then
+    if index:dim() ~= 2 then refuse(self, index, "(b, n)") end
+    return ops.reshape(index, { index:size(1), 1, index:size(2) })
+  end
+  if index:dim() < 2 or index:dim() > 3 or index:size(2) ~= t then refuse(self, index, ("(b, %d) or (b, %d, n)"):format(
+    t, t)) end
+  return index:dim() == 3 and index or ops.reshape(index, { index:size(1), t, 1 })
+end
+
+local function check_weights(self, index, weights)
+  if not weights then return end
+  if self.opt.mode ~= "sum" then error("EmbeddingBag: weights of indices go with mode = \"sum\" only", 0) end
+  if shape_text(weights) ~= shape_text(index) then
+    error(("EmbeddingBag: weights %s and index %s differ in shape"):format(shape_text(weights), shape_text(index)), 0)
+  end
+end
+
+-- A tensor with whole samples on every rank.
+local function with_all(t)
+  local layout = core.layout(t)
+  layout.cuts[1] = {}
+  return core.redistribute(t, layout)
+end
+
+--- index i64 or i32, and weights of its shape or nil -> (b, width), with counts (b, tables, width). Backward: dW is
+-- added to, row by row; the gradient of weights is set.
+function EmbeddingBag:forward(index, weights)
+  check_weights(self, index, weights)
+  local axes = core.layout(index).cuts[1] or {}
+  local bags = in_bags(self, index)
+  weights = weights and ops.reshape(weights, bags:shape())
+  local shared = self.opt.cut ~= "none" and #axes > 0
+  if shared then bags, weights = with_all(bags), weights and with_all(weights) end
+  local place, there = places_of(self, bags)
+  local rows = ops.embedding(self:use "weight", place)
+  local y
+  if bags:size(3) == 1 and not weights then
+    y = ops.reshape(ops.mul(rows, ops.reshape(ops.cast(there, rows:dtype()), { bags:size(1), #self.counts, 1, 1 })),
+      { bags:size(1), #self.counts, self.opt.width })
+  else
+    y = added_up(self, rows, there, weights)
+  end
+  if shared then y = core.redistribute(y, { cuts = { axes, {}, {} } }) end
+  return self.opt.count and ops.reshape(y, { y:size(1), self.opt.width }) or y
+end
+
+--- Makes bags with the same number of places from index (m), i64, and offsets, the place in it at which each bag
+-- begins, from 0 -> (bags, n), filled up with -1. weights (m) or nil: laid out likewise, zeros where there is no index.
+-- It reads numbers on the host.
+function EmbeddingBag.bags_of(index, offsets, weights)
+  local list, firsts, n = index:totable(), offsets:totable(), 1
+  for i, first in ipairs(firsts) do
+    local last = firsts[i + 1] or #list
+    if first < 0 or last < first or last > #list or i == 1 and first ~= 0 then
+      error(("EmbeddingBag.bags_of: offset %d of bag %d; offsets begin with 0, do not fall, and end by %d"):format(
+        first, i, #list), 2)
+    end
+    n = math.max(n, last - first)
+  end
+  local bags, at = {}, {}
+  for i, first in ipairs(firsts) do
+    bags[i], at[i] = {}, {}
+    for k = 1, n do
+      local has = first + k <= (firsts[i + 1] or #list)
+      bags[i][k], at[i][k] = has and list[first + k] or -1, has and first + k - 1 or #list
+    end
+  end
+  local made = tensors.tensor(bags, { dtype = "i64" })
+  if not weights then return made end
+  local none = tensors.zeros({ 1, 1 }, { dtype = weights:dtype() })
+  local padded = ops.cat({ ops.reshape(weights, { #list, 1 }), none }, 1)
+  local picked = ops.embedding(padded, tensors.tensor(at, { dtype = "i64" }))
+  return made, ops.reshape(picked, { #firsts, n })
+end
+
+return EmbeddingBag
