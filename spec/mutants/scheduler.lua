@@ -1,4 +1,4 @@
--- Real jobs under a policy: `ganymede cluster`.
+-- Real jobs under a policy (`ganymede cluster`), prompts and times of jobs that go on in other ranks.
 return {
   {
     name = "1531-least-for-free", file = "lua/ganymede/cluster/bounded.lua",
@@ -78,5 +78,23 @@ return {
     replace = "    if tag ~= self.tag then found[name]",
     breaks = "a job that was submitted and not written down is submitted again",
     test = "spec/cli/cluster_spec.lua -f 'takes up'",
+  },
+local json = require "ganymede.base.json"
+local f = io.open("/tmp/rows.json", "w")
+for _, r in ipairs(dofile "/work/wt/conv/spec/mutants/convolution.lua") do f:write(json.encode(r), "\n") end
+f:close()
+  {
+    name = "1542-checkpoint-ends-ranks", file = "lua/ganymede/repl/attached.lua",
+    find = "  if not ranks.agreed(said) then",
+    replace = "  do",
+    breaks = "a checkpoint that cannot be saved ends the ranks above 0",
+    test = "spec/repl/attach_spec.lua -f 'job of two ranks'",
+  },
+  {
+    name = "1543-prompt-left-behind", file = "lua/ganymede/job/jobs.lua",
+    find = "if other.supervisor == job.supervisor and other.path ~= job.path then return other end",
+    replace = "if other.supervisor ~= job.supervisor then return other end",
+    breaks = "the prompt does not find the ranks that go on",
+    test = "spec/repl/attach_spec.lua -f 'attaches again'",
   },
 }
