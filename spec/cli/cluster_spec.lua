@@ -158,7 +158,7 @@ describe("ganymede cluster", function()
   end)
 
   it("that is killed has its jobs save and end, and the next one goes on", function()
-    open(two:format("'fifo'", "ranks = 1, steps = 200,", ""))
+    open "return { nodes = { 1 }, policy = 'fifo', jobs = { { name = 'long', recipe = 'recipe.lua', steps = 200 } } }"
     local pid = start("", function() return #losses "out/long" > 5 end)
     os.execute("kill -KILL " .. pid)
     nothing_left()

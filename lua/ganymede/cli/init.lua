@@ -15,8 +15,8 @@ local cli = {}
 
 -- In the order in which the help lists them.
 cli.verbs = { "run", "slurm", "sweep", "cluster", "attach", "top", "resize", "report", "check", "simulate", "plan",
-              "bench", "repl", "spec", "test", "data", "tokenize", "generate", "import", "export", "doctor", "demo", "docs",
-              "version", "help" }
+              "bench", "repl", "spec", "test", "data", "tokenize", "generate", "import", "export", "doctor", "demo",
+              "docs", "version", "help" }
 cli.reserved = {}
 
 local function has(list, name)

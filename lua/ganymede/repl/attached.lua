@@ -21,6 +21,7 @@ local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
+local run_events = require "ganymede.job.run_events"
 
 local SERVED = 8 -- requests at one border: training goes on between more
 local ANSWER = 60000 -- bytes of what ranks say, all together
@@ -218,16 +219,9 @@ local function note(live, request, subject, failed, texts)
   log.info("attach: step %d: %s%s", step, (what:gsub("%s*\n%s*", " ")), failed and " (failed)" or "")
   local folder = live.run_folder()
   if not folder then return end
-  local line = json.encode { time = os.date "!%Y-%m-%dT%H:%M:%SZ", step = step, kind = request.kind,
-    line = request.line, ranks = request.ranks and json.array(request.ranks), failed = failed,
-    said = repl_ranks.folded(texts, core.world())[1] } .. "\n"
-  local ok, why = failure.try(function()
-    local file = core.append_open(folder .. "/requests.jsonl")
-    local written, reason = file:write(line)
-    file:close()
-    if not written then error(reason, 0) end
-  end)
-  if not ok then log.warn("%s/requests.jsonl: %s", folder, failure.text(why)) end
+  run_events.append(folder .. "/requests.jsonl", { step = step, kind = request.kind, line = request.line,
+    ranks = request.ranks and json.array(request.ranks), failed = failed,
+    said = repl_ranks.folded(texts, core.world())[1] })
 end
 
 -- { text of rank 0, ... } -> { [0] = text, ... }
