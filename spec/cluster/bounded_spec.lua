@@ -60,11 +60,11 @@ describe("a measured job", function()
   end)
 
   it("is worth a step a step with any number of ranks, also where they do not divide the batch", function()
-    local app = new()
+    local app = measured.new { name = "a", steps = 100, batch = 6, most = 5, guess = 2 }
     app:observe(1, 1, 1, 1)
-    app:observe(1, 5, 1, 1) -- b is 5, of which 1 is beyond the batch
-    assert.near(24, app:known():best(1, 1), 1.5) -- samples of the batch a second
-    assert.near(24, app:known():best(1, 5), 1.5)
+    app:observe(1, 5, 1, 1) -- 2 on each: 4 of 10 are beyond the batch
+    assert.near(6, app:known():best(1, 1), 0.4) -- samples of the batch a second, by the fit
+    assert.near(6, app:known():best(1, 5), 0.4)
   end)
 
   -- Two steps a second with one rank, four with two. The simulator decides at 10 s first; 100 steps then take 25 s.

@@ -49,7 +49,6 @@ local of_job = {
   step_seconds = { type = "number", above = 0, default = 1,
     doc = "a guess of a step's seconds with one rank, until they were measured" },
 }
-file.options, file.job_options = of_file, of_job
 
 -- ---------------------------------------------------------------- what the table says
 

@@ -28,6 +28,7 @@ local NAP = 0.05    -- seconds between two looks at processes
 local SELDOM = 0.25 -- seconds between two looks at what jobs report
 local WINDOW = 1    -- seconds that a measurement lasts at least
 local REFUSALS = 2  -- changes refused in a row, after which a job is stopped and started instead
+local IDLE = 3      -- stops by others in a row without a step, after which a job has failed
 local TAIL = 8192   -- bytes at the end of metrics.jsonl, which hold a whole line
 
 local stopped = { [75] = true, [143] = true }
@@ -168,11 +169,20 @@ end
 
 -- ---------------------------------------------------------------- what became of what was asked
 
--- stopping: this process ends, and a stop of its own is no failure of the job.
+-- Whether a job has just been stopped, and may go on: by this scheduler, by a signal, or by Slurm. One that is stopped
+-- by others again and again before it has made a step has failed.
+local function was_stopped(job, status)
+  if job.asked == "stop" then return stopped[status] or status > 128 end
+  if not stopped[status] then return false end
+  job.idle = job.epoch > (job.start_step or 0) and 0 or (job.idle or 0) + 1
+  return job.idle < IDLE
+end
+
 local function has_ended(self, job, status, why)
-  local asked, now = job.asked, self.record:now()
+  local now = self.record:now()
   flush(self, job)
   job.epoch = last_step(self.record:of(job.name)) or job.epoch
+  local goes_on = status ~= 0 and was_stopped(job, status)
   job.progress, job.asked, job.ranks, job.handle, job.trains = job.epoch, nil, nil, nil, nil
   give(self, job, nil)
   local about = { status = status, step = job.epoch, attained = job.attained }
@@ -180,7 +190,7 @@ local function has_ended(self, job, status, why)
     job.state, job.ended = "done", now
     self.record:write("done", job.name, about)
     log.info("%s: done after %d steps, %.1f s after it came", job.name, job.epoch, now - job.submitted)
-  elseif stopped[status] or (status > 128 and asked == "stop") then
+  elseif goes_on then
     job.state = "waits"
     self.record:write("stopped", job.name, about)
     log.info("%s: stopped after step %d", job.name, job.epoch)
@@ -287,7 +297,7 @@ local function start(self, job, ranks)
   local ok, began = failure.try(self.driver.start, self.driver, job, ranks)
   if ok and not began then return end
   local now = self.record:now()
-  job.ranks, job.since, job.began = ranks, now, job.began or now
+  job.ranks, job.since, job.began, job.start_step = ranks, now, job.began or now, job.epoch
   if not ok then return has_ended(self, job, failure.code(began), failure.text(began)) end
   job.state, job.starts, job.refusals, job.not_before = "runs", job.starts + 1, 0, nil
   count_restarts(job)
@@ -376,7 +386,7 @@ end
 --- Runs the jobs to their ends -> the jobs, each with state, began, ended, epoch (steps), starts, changes, least_had
 -- and most_had (ranks). A stop ends all that runs, with its checkpoint, and is raised again.
 function Scheduler.run(plan, driver, record)
-  local self = setmetatable({ plan = plan, driver = driver, record = record, jobs = {}, due = false, decided = 0 },
+  local self = setmetatable({ plan = plan, driver = driver, record = record, jobs = {}, due = true, decided = 0 },
     Scheduler)
   local limits = {}
   for i, spec in ipairs(plan.jobs) do -- in the order in which they arrive
