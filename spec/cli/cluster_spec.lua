@@ -126,6 +126,9 @@ describe("ganymede cluster", function()
     nothing_left()
     local again = cluster { "--out", "out" } -- nothing is left to do
     assert.equal(0, again.code, again.err)
+    local starts = 0
+    for _, e in ipairs(events()) do starts = starts + (e.event == "start" and 1 or 0) end
+    assert.equal(2, starts)
     assert.matches("long +1%-2 +300 ", again.out)
     shell.write(home .. "/jobs.lua", two:format("'fifo'", "steps = 30,", ""))
     local other = cluster { "--out", "out" }
@@ -134,7 +137,7 @@ describe("ganymede cluster", function()
   end)
 
   it("stops a job for a shorter one, with a checkpoint; Ctrl-C ends all of them with theirs; it goes on", function()
-    open(two:format("'srtf'", "ranks = 2, steps = 300,", '{ name = "bad", recipe = "bad.lua", arrive = 1 },'), {
+    open(two:format("'srtf'", "ranks = 2, steps = 150,", '{ name = "bad", recipe = "bad.lua", arrive = 1 },'), {
       ["bad.lua"] = "local core = require 'ganymede.core'\n" .. recipe:gsub("local quick", "if trainer.step == 2 then "
         .. "error 'mine' end local quick", 1) })
     local pid = start("", function() return find("stopped", "long") and find("trains", "late") end)
@@ -143,7 +146,7 @@ describe("ganymede cluster", function()
     assert.equal("130\n", shell.read(home .. "/status"), shell.read(home .. "/e"))
     local result = cluster { "--out", "out" }
     assert.equal(1, result.code, result.err) -- because of the bad one
-    assert.matches("long +2 +300 .* done\n", result.out)
+    assert.matches("long +2 +150 .* done\n", result.out)
     assert.matches("late +1 +20 .* done\n", result.out)
     assert.matches("bad +1 .* failed\n", result.out)
     assert.matches("\nbad: bad.lua:%d+: mine", result.out)
@@ -153,7 +156,7 @@ describe("ganymede cluster", function()
       if e.job == "long" and e.event == "start" then began[#began + 1] = e.step end
     end
     assert.same({ 0, unpack(stopped) }, began) -- each start goes on where the one before has stopped
-    like_undisturbed("out/long", 300)
+    like_undisturbed("out/long", 150)
     nothing_left()
   end)
 

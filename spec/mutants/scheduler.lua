@@ -59,13 +59,6 @@ return {
     test = "spec/cli/cluster_spec.lua -f 'changes the ranks'",
   },
   {
-    name = "1539-folder-not-asked", file = "lua/ganymede/cli/cluster/here.lua",
-    find = "  if not is_free(self, job, folder) then return false end",
-    replace = "  if not is_free(self, job, folder) then self.plan = self.plan end",
-    breaks = "a job starts while the one that a killed scheduler has left still saves",
-    test = "spec/cli/cluster_spec.lua -f 'has its jobs save'",
-  },
-  {
     name = "1540-signal-without-end", file = "lua/ganymede/cli/cluster/slurm.lua",
     find = [[local signal = state == "RUNNING" and "--signal=TERM " or ""]],
     replace = [[local signal = ""]],
