@@ -144,6 +144,12 @@ describe("ganymede cluster", function()
     os.execute("kill -INT " .. pid)
     nothing_left()
     assert.equal("130\n", shell.read(home .. "/status"), shell.read(home .. "/e"))
+    local runs = {}
+    for _, e in ipairs(events()) do
+      if e.event == "start" then runs[e.job] = true end
+      if e.event == "stopped" or e.event == "done" or e.event == "failed" then runs[e.job] = nil end
+    end
+    assert.same({}, runs) -- the end of each was waited for
     local result = cluster { "--out", "out" }
     assert.equal(1, result.code, result.err) -- because of the bad one
     assert.matches("long +2 +150 .* done\n", result.out)
