@@ -142,6 +142,13 @@ describe("ganymede report", function()
 {"step":8,"kind":"checkpoint","failed":true,"said":"the disk is full","time":{}}
 {"step":9,"kind":"line","li
 ]])
+    shell.write(home .. "/<b>/events.jsonl", [[
+{"step":4,"time":"2026-11-25T01:02:03Z","event":"checkpoint","seconds":0.25,"background":true}
+{"step":6,"event":"resize","seconds":0.125,"before":2,"ranks":3,"built":1.5}
+{"step":8,"event":"checkpoint","seconds":0.5,"failed":"<b>no room"}
+{"step":8,"event":"restart","seconds":2,"ranks":3,"why":"rank 0: <b>"}
+{"step":9,"event":{},"seconds":[1]}
+]])
     local result = support.run(home, { "report", "<b>", "--no-rehearsal", "--out", "b.html" })
     assert.equal(0, result.code, result.err)
     local page = shell.read(home .. "/b.html")
@@ -152,6 +159,16 @@ describe("ganymede report", function()
     assert.equal(3, #rows)
     assert.same({ "7", "2026-11-25T01:02:03Z", "[0,2]", "f &#39;&lt;b&gt;&#39;", "&lt;b&gt;1&lt;/b&gt;" }, rows[2])
     assert.same({ "8", ":checkpoint", "failed: the disk is full" }, { rows[3][1], rows[3][4], rows[3][5] })
+    local totals, all = {}, {}
+    for _, row in ipairs(rows_of(page, "events")) do
+      if #row == 4 then totals[row[1]] = { row[2], row[3], row[4] } else all[#all + 1] = row end
+    end
+    assert.same({ "2", "0.75", "0.5" }, totals.checkpoint)
+    assert.same({ { "1", "0.125", "0.125" }, { "1", "2", "2" } }, { totals.resize, totals.restart })
+    local said = {}
+    for _, row in ipairs(all) do said[#said + 1] = row[3] .. ": " .. (row[5] or "") end
+    assert.same({ "checkpoint: written beside training", "resize: 2 to 3 ranks; built in 1.5 s beside training",
+      "checkpoint: failed: &lt;b&gt;no room", "restart: 3 ranks; rank 0: &lt;b&gt;" }, { unpack(said, 2, 5) })
     assert.equal(0, shell.run("test ! -e " .. home .. "/ran").code)
   end)
 

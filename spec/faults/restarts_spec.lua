@@ -74,6 +74,19 @@ describe("a job with --max-restarts", function()
     assert.matches("attempt 2 begins in 0.05 s: 2 ranks, from the checkpoint of step [36]\n", result.err)
     assert.matches("resumed from run/checkpoints/step%-0000000[36] at step", result.out)
     assert.same(whole, losses(home))
+    local saved, restarts = 0, {}
+    for line in io.lines(home .. "/run/events.jsonl") do
+      local event = json.decode(line, line)
+      if event.event == "restart" then restarts[#restarts + 1] = event end
+      if event.event == "checkpoint" then saved = saved + 1 end
+      assert.is_true(event.seconds >= 0 and event.seconds < 60)
+    end
+    assert.is_true(saved >= 3) -- the one under way at the death has no end to tell
+    assert.equal(1, #restarts)
+    assert.equal(tonumber(result.err:match "from the checkpoint of step (%d+)"), restarts[1].step)
+    assert.equal(2, restarts[1].ranks)
+    assert.is_true(restarts[1].seconds > 0.05, "the delay is a part of it")
+    assert.matches("^killed by signal 9", restarts[1].why)
     local stats = json.decode(shell.read(home .. "/stats.json"), "stats.json")
     assert.equal(0, stats.exit_code)
   end)

@@ -153,12 +153,13 @@ describe("ganymede resize", function()
       { 3, "--set", "parallel.tensor.size=1" },
       { 6, "--set", "parallel.pipeline.size=2", "--set", "num_microbatches=2", "--set", "zero.level=1" },
     }
-    local before = 4
+    local before, answers = 4, {}
     for _, change in ipairs(changes) do
       local ranks, from = change[1], step_of(job)
       local result = resize(job, "--json", "-n", unpack(change))
       assert.equal(0, result.code, result.err .. job:read "err")
       local answer = json.decode(result.out, "the answer")
+      answers[#answers + 1] = answer
       assert.same({ before, ranks, "memory" }, { answer.before, answer.ranks, answer.place })
       assert.is_true(answer.step > from and answer.paused > 0)
       assert.is_false(core.is_own_folder(state_folder(job)))
@@ -169,6 +170,14 @@ describe("ganymede resize", function()
     assert.equal("[0-5] 6\n", attach(job, "world").out)
     local noted = shell.lines("grep -c '\"kind\":\"resize\"' " .. job.home .. "/run/requests.jsonl")
     assert.equal("3", noted[1])
+    local timed = 0
+    for line in io.lines(job.home .. "/run/events.jsonl") do -- what report shows
+      local event, answer = json.decode(line, line), answers[timed + 1]
+      timed = timed + 1
+      assert.same({ "resize", answer.step, answer.before, answer.ranks, answer.paused, answer.built },
+        { event.event, event.step, event.before, event.ranks, event.seconds, event.built })
+    end
+    assert.equal(3, timed)
     local result, list = stop(job)
     assert.matches("stopped after step", result.err)
     check_losses(list)

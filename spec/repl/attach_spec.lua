@@ -157,6 +157,19 @@ describe("attach to a job of two ranks", function()
   end)
 
   -- The line of the example before may run still, for some seconds.
+  it("goes on where a checkpoint cannot be saved, and says why", function()
+    shell.write(job.home .. "/run/checkpoints", "") -- a file in place of the folder
+    for _ = 1, 2 do -- the second one finds all ranks as the first one did
+      local result = attach(job, "--run", ":checkpoint")
+      assert.equal(1, result.code, result.out .. result.err)
+      assert.matches("^%[0%-1%] .*checkpoints", result.out)
+    end
+    os.remove(job.home .. "/run/checkpoints")
+    local before = step_of(job)
+    repeat until step_of(job) > before
+    says(job, "gm.comm.all_reduce(gm.ones { 2 }):totable()[1]", "[0-1] 2")
+  end)
+
   it("saves a checkpoint that a run resumes from, and stops the job as Ctrl-C does", function()
     local saved = attach(job, "--run", ":checkpoint")
     assert.equal(0, saved.code, saved.err)
@@ -178,6 +191,43 @@ describe("attach to a job of two ranks", function()
     assert.equal(2, nobody.code)
     assert.is_truthy(nobody.err:find("no job of this user runs", 1, true), nobody.err)
     support.check(job:finish(), 130, "stopped by `ganymede attach` after step")
+  end)
+end)
+
+describe("a prompt", function()
+  it("attaches again when the job goes on in other ranks, and ends with it", function()
+    if not shell.run("command -v tmux").out:find "tmux" then pending "tmux: install the Debian package tmux" end
+    local job = support.start(recipe, { "--out", "run", "--set", "epochs=100000", "--set", "checkpoint.interval=5",
+      "--max-restarts", "3", "--restart-delay", "0.05" }, "%s run recipe.lua -n 2")
+    job:file "ready"
+    local terminal = tmux.open(job.home, { GANYMEDE_ROOT = GANYMEDE_ROOT, TMPDIR = job.home, TERM = "xterm",
+      GANYMEDE_HISTORY = "" })
+    finally(function() terminal:close() end)
+    local function line(text, expected)
+      terminal:type(text)
+      terminal:key "Enter"
+      terminal:wait(expected)
+    end
+    line(shell.quote(shell.executable()) .. " attach run", "Ctrl-D leaves.\n> ")
+    line("world", "[0-1] 2\n> ")
+    local resized = run_host({ "resize", "run", "-n", "1" }, { cwd = job.home, env = support.environment(job.home),
+      timeout = 60 })
+    assert.equal(0, resized.code, resized.err)
+    line("world + 10", "(the job goes on with 1 rank; attached again)\n11\n> ") -- the line was not lost
+    job:signal("KILL", job:pids "^%S*ganymede run .*%-%-takes%-over")
+    local shown = terminal:screen()
+    terminal:type "world + 20" -- whether it is lost depends on when they die
+    terminal:key "Enter"
+    terminal:wait_for("attached again)", shown)
+    terminal:wait("> ", shown)
+    line("world + 30", "31\n> ")
+    job:signal("TERM", job:supervisor())
+    job:file "status"
+    shown = terminal:screen()
+    terminal:type "world"
+    terminal:key "Enter"
+    terminal:wait_for("the job has ended", shown)
+    assert.equal(75, job:finish().code)
   end)
 end)
 

@@ -91,7 +91,8 @@ function snapshot.meta(trainer)
   }
 end
 
--- The save of a run that is under way: { saving =, step = } by trainer.
+-- The save of a run that is under way, by trainer: { saving, step, passing, background, seconds (in which training has
+-- stood still for it) }.
 local under_way = setmetatable({}, { __mode = "k" })
 
 --- Waits for the save under way -> its path; or nil, why it failed, the kind of failure, its step. Nothing where none
@@ -99,8 +100,13 @@ local under_way = setmetatable({}, { __mode = "k" })
 function snapshot.finish(trainer)
   local entry = under_way[trainer]
   if not entry then return nil end
+  local began = core.now()
   local path, message, kind = entry.saving:finish()
   under_way[trainer] = nil
+  if trainer.happened and not entry.passing then
+    trainer.happened { event = "checkpoint", step = entry.step, seconds = entry.seconds + core.now() - began,
+      background = entry.background, failed = message }
+  end
   if path then return path end
   if trainer.states.checkpoint_step == entry.step then
     trainer.states.checkpoint, trainer.states.checkpoint_step = nil, nil
@@ -130,7 +136,7 @@ end
 -- must have been finished. opt: keep_last, background, as checkpoint.start has them; passing: whether it is for others,
 -- and no checkpoint that this run could be said to have -> is it written in the background? Collective.
 function snapshot.start(trainer, directory, opt)
-  local checkpoint = require "ganymede.checkpoint"
+  local checkpoint, began = require "ganymede.checkpoint", core.now()
   core.scope_open()
   local ok, result = pcall(function()
     return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) },
@@ -138,7 +144,8 @@ function snapshot.start(trainer, directory, opt)
   end)
   core.scope_close()
   if not ok then error(result, 0) end
-  under_way[trainer] = { saving = result, step = trainer.step, passing = opt.passing }
+  under_way[trainer] = { saving = result, step = trainer.step, passing = opt.passing,
+    background = result.background == true, seconds = core.now() - began }
   if not opt.passing then trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step end
   return result.background == true
 end

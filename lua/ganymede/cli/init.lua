@@ -14,9 +14,9 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "slurm", "sweep", "attach", "top", "resize", "report", "check", "simulate", "plan", "bench",
-              "repl", "spec", "test", "data", "tokenize", "generate", "import", "export", "doctor", "demo", "docs",
-              "version", "help" }
+cli.verbs = { "run", "slurm", "sweep", "cluster", "attach", "top", "resize", "report", "check", "simulate", "plan",
+              "bench", "repl", "spec", "test", "data", "tokenize", "generate", "import", "export", "doctor", "demo",
+              "docs", "version", "help" }
 cli.reserved = {}
 
 local function has(list, name)

@@ -15,6 +15,7 @@
 --     taken_over(closed)               the state of a run was taken over from other ranks (ganymede.train.handover);
 --                                      closed: they have closed its folder, and made no further step
 --     record(event)                    an entry of metrics.jsonl
+--     happened(event)                  an entry of events.jsonl (ganymede.job.run_events)
 --     stats                            table to fill, see ganymede.observe.stats
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
 --
@@ -28,6 +29,7 @@ local launcher = require "ganymede.job.launcher"
 local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local run_events = require "ganymede.job.run_events"
 local session = require "ganymede.job.session"
 
 local verb = { summary = "train a recipe" }
@@ -154,6 +156,7 @@ local function make_context(args, about, run, folder, settings, about_restarts)
     end
   end
   function context.record(event) folder:write(event) end
+  function context.happened(event) run_events.note(folder:open(), event) end
   if not args.quiet then
     function context.progress(event) progress:update(event) end
   end
@@ -237,6 +240,7 @@ local function lender(args, about)
     context.progress = nil
     if not folder then
       context.out, context.begin, context.record, context.stop_requested, context.leave = nil, nil, nil, nil, nil
+      context.happened = nil
     end
     close = done
     return context

@@ -5,12 +5,13 @@ local nodes = require "ganymede.cluster.nodes"
 local forecast = {}
 
 --- Seconds of a step of a fixed batch with k replicas, laid out on as few nodes as they fit on.
--- The batch is cut into gradients of at most max_local samples; a single replica takes two at least.
+-- The batch is cut into gradients of at most max_local samples; a single replica takes two at least, unless the limits
+-- say one_gradient.
 function forecast.step(job, k, places)
   local app = job.application
   local l, own = app.limits, math.ceil(job.batch / k - 1e-8)
   local more = math.ceil(own / l.max_local - 1e-8) - 1
-  if k == 1 then more = math.max(more, 1) end
+  if k == 1 and not l.one_gradient then more = math.max(more, 1) end
   local b = math.min(math.ceil(own / (more + 1) - 1e-8), math.floor(l.max_batch / (k * (more + 1))))
   local step, sync = app:step(nodes.packed(k, places), b)
   return step + (step - sync) * more

@@ -83,8 +83,9 @@ local function give(job, counts, restart)
   job.restarts = job.restarts + 1
 end
 
--- No node may have more replicas than places, and only jobs that wait or run may have any.
-local function check(policy, capacity, waiting, allocations)
+--- Raises an error if a policy gave a node more replicas than it has places, or anything to a job that is not there.
+-- waiting: the jobs that wait or run.
+function simulator.check(policy, capacity, waiting, allocations)
   local names = {}
   for _, job in ipairs(waiting) do names[job.name] = true end
   for name, counts in pairs(allocations) do
@@ -140,7 +141,7 @@ function simulator.run(options)
     now = now + interval
     if #waiting > 0 then
       local allocations = policy:allocate(waiting, capacity, now)
-      check(policy, capacity, waiting, allocations)
+      simulator.check(policy, capacity, waiting, allocations)
       for _, job in ipairs(waiting) do
         give(job, allocations[job.name], options.restart or 30)
         used = used + (job.counts and nodes.total(job.counts) or 0) * interval

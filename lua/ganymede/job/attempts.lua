@@ -17,6 +17,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local restarts = require "ganymede.job.restarts"
+local run_events = require "ganymede.job.run_events"
 
 local attempts = {}
 
@@ -147,6 +148,8 @@ local function described(args, known, status, ended)
     began = told.step, reached = (newest_of(known)) }
 end
 
+local function first_line(text) return (text:match "^[^\n]*") end
+
 -- Lets elastic.run replace ranks that have failed by those that stand by, as often as a job may be started again.
 local function allow_replacing(now, known, history, limits)
   now.standby = true
@@ -156,10 +159,11 @@ local function allow_replacing(now, known, history, limits)
     local plan = restarts.next(with, limits)
     return plan ~= nil and not plan.smaller
   end
-  function now.replaced(status, ended) history[#history + 1] = described(now, known, status, ended) end
+  function now.replaced(status, ended)
+    history[#history + 1] = described(now, known, status, ended)
+    now.failed = { at = core.now(), why = first_line(history[#history].text) }
+  end
 end
-
-local function first_line(text) return (text:match "^[^\n]*") end
 
 -- What happened at each attempt, for the end of a job that was given up.
 local function history_text(history)
@@ -171,6 +175,17 @@ local function history_text(history)
       a.reached > 0 and "step " .. a.reached or "none")
   end
   return table.concat(lines, "\n")
+end
+
+-- Notes a restart when training begins again. now.failed: { at, why } of the ranks before.
+local function note_restart(now)
+  function now.began(told)
+    local failed = now.failed
+    now.failed = nil
+    if not (failed and told.folder) then return end
+    run_events.note(told.folder, { event = "restart", step = told.step, seconds = told.at - failed.at,
+      ranks = now.ranks, why = failed.why })
+  end
 end
 
 local stops = { interrupt = { 130, "stopped by Ctrl-C" }, terminate = { 143, "stopped by SIGTERM" } }
@@ -216,11 +231,13 @@ local function all_attempts(args, now, known)
   local history, began = {}, core.now()
   local limits = { most = args.max_restarts, delay = args.restart_delay or FIRST_DELAY }
   if args.standby then allow_replacing(now, known, history, limits) end
+  note_restart(now)
   while true do
     local status, ended = run_once(now, known)
     if status == 0 then return 0, ended end
     local last = described(now, known, status, ended)
     history[#history + 1], limits.worlds = last, known.worlds
+    now.failed = { at = core.now(), why = first_line(last.text) }
     local plan, why = restarts.next(history, limits)
     if not plan then
       if #history > 1 then log.error("not started again: %s\n%s", why, history_text(history)) end

@@ -30,6 +30,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local run_events = require "ganymede.job.run_events"
 
 local elastic = { CONTROL = "control" }
 
@@ -101,6 +102,7 @@ local function hear(self)
   if not ok or told.id then return end -- an id: what was given for a change
   for key, value in pairs(told) do self.known[key] = value end
   self.told = told
+  if self.args.began then self.args.began(told) end
 end
 
 -- Takes requests in the private folder of the set. Without them the job runs as well.
@@ -315,16 +317,13 @@ local function await_begin(self)
   return self.told and self.told.at
 end
 
--- Appends to the file in which attach notes what was asked, too.
-local function note(self, entry)
-  entry.kind, entry.time = "resize", os.date "!%Y-%m-%dT%H:%M:%SZ"
-  local ok, wrong = failure.try(function()
-    local file = core.append_open(self.known.folder .. "/requests.jsonl")
-    local written, reason = file:write(json.encode(entry) .. "\n")
-    file:close()
-    if not written then error(reason, 0) end
-  end)
-  if not ok then log.warn("%s/requests.jsonl: %s", self.known.folder, failure.text(wrong)) end
+-- Notes a change: what was asked where attach does so, too, and how long it took.
+local function note(self, answer)
+  local folder = self.known.folder
+  run_events.append(folder .. "/requests.jsonl", { kind = "resize", step = answer.step, before = answer.before,
+    ranks = answer.ranks, paused = answer.paused, sets = answer.sets, failed = false })
+  run_events.note(folder, { event = "resize", step = answer.step, seconds = answer.paused, before = answer.before,
+    ranks = answer.ranks, built = answer.built, saved = answer.saved, read = answer.read })
 end
 
 -- The answer to a sound request.
@@ -359,8 +358,7 @@ local function resize(self, request)
   local answer = { step = state.step, before = before, ranks = request.ranks, built = change.built - began,
     paused = trained - state.at, saved = change.saved - state.at, read = change.read - change.saved,
     place = state.place, sets = json.array(sets) }
-  note(self, { step = state.step, before = before, ranks = request.ranks, paused = answer.paused,
-    sets = answer.sets, failed = false })
+  note(self, answer)
   return answer
 end
 
@@ -467,8 +465,9 @@ end
 -- nil) }. args: of launcher.start; base (the command line that the ranks of a change get); keep (a table whose `folder`
 -- is the one in memory, which the caller closes; stays: whether it is wanted after a change); ranks, argv and base
 -- change with the ranks; standby: whether a second set of ranks is kept, which takes the place of one that failed if
--- may_replace(status, what is returned) is true, and then replaced(the same) is called. known: receives what rank 0
--- tells, and has `memory`, the folder of checkpoints in memory. It is called in launcher.supervising.
+-- may_replace(status, what is returned) is true, and then replaced(the same) is called; began(told), or nil, is called
+-- each time training begins. known: receives what rank 0 tells, and has `memory`, the folder of checkpoints in memory.
+-- It is called in launcher.supervising.
 function elastic.run(args, known)
   local self = { args = args, known = known, set = start(args), leaving = {}, began = core.now() - (args.spent or 0) }
   open_control(self)

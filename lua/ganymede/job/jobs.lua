@@ -3,9 +3,9 @@
 --     for _, job in ipairs(jobs.running()) do print(job.name, job.folder, #job.pages()) end
 --     local job = jobs.find "runs/latest"          -- by folder or name; nil: the only one
 --
--- A job is { path (of its private folder), and what its file `job` says: name, recipe, folder, world, pid, host,
--- started }. Nobody else's folder, and nothing that another user listens on, is looked at. What a job that was
--- killed has left is removed.
+-- A job is { path (of its private folder), and what its file `job` says: name, recipe, folder, world, pid, supervisor
+-- (its process, or nil), host, started }. Nobody else's folder, and nothing that another user listens on, is looked at.
+-- What a job that was killed has left is removed.
 -- @module ganymede.job.jobs
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -63,6 +63,22 @@ function jobs.running()
     return a.path < b.path
   end)
   return list
+end
+
+-- Whether a process is there that has not ended.
+local function is_process(pid)
+  local state = (machine.read(("/proc/%d/stat"):format(pid)) or ""):match "^.*%) (%u)"
+  return state ~= nil and state ~= "Z" and state ~= "X"
+end
+
+--- The job that goes on where the ranks of this one are gone (`resize`, --max-restarts) -> it; nil: there is none yet;
+-- false: there will be none, because nobody is left who could start ranks.
+function jobs.successor(job)
+  if not job.supervisor then return false end
+  for _, other in ipairs(jobs.running()) do
+    if other.supervisor == job.supervisor and other.path ~= job.path then return other end
+  end
+  if not is_process(job.supervisor) then return false end
 end
 
 --- The pages of a job's ranks on this machine: { [rank] = as core.page_read gives them }; ranks that have none are

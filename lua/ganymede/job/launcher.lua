@@ -112,7 +112,8 @@ end
 -- hwloc, by which Open MPI examines the machine, must leave out devices. Otherwise mpirun and every rank would read the
 -- registers of all PCI devices, which takes a fifth of the start of 8 ranks, and would open X11 and OpenCL.
 local function environment()
-  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no"), "LD_PRELOAD=" .. preload() }
+  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no"),
+    ("GANYMEDE_SUPERVISOR_PROCESS=%d"):format(core.process().pid), "LD_PRELOAD=" .. preload() }
   if machine.ask "id -u" == "0" then
     list[#list + 1] = "OMPI_ALLOW_RUN_AS_ROOT=1"
     list[#list + 1] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"

@@ -47,6 +47,7 @@ local function make(about)
   open.requests = core.requests_open(path .. "/requests")
   local process = core.process()
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
+    supervisor = core.link_rank() and tonumber(os.getenv "GANYMEDE_SUPERVISOR_PROCESS" or "") or nil,
     host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
   write_about()
   return path

@@ -1,5 +1,6 @@
 --- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/, plan.json of
--- parallel = "auto", and stats.json, which `run` adds at the end (ganymede.observe.stats).
+-- parallel = "auto", events.jsonl of what happens besides steps (ganymede.job.run_events), and stats.json, which `run`
+-- adds at the end (ganymede.observe.stats).
 --
 -- Nothing exists before open(), which is called when everything has been built; so a wrong recipe leaves nothing. From
 -- open() to close() the folder belongs to this run: `.lock` is locked, and another run with that folder is refused
@@ -91,6 +92,7 @@ function Rundir:open()
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   os.remove(self.path .. "/stats.json") -- that of an older run would be taken for this one's
+  if not self.resumes then os.remove(self.path .. "/events.jsonl") end
   if self.plan then core.write_whole(self.path .. "/plan.json", self.plan) end
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
   log.info("run folder %s", self.path)

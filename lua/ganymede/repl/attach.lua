@@ -5,10 +5,12 @@
 --     > :checkpoint                 saved runs/.../step-00000120
 --
 -- One connection to rank 0; an answer comes when the step that runs now has ended. A prompt that waits longer than a
--- second says so. Ctrl-C gives a line up that has not begun; one that runs goes on until its limit. The trap: the job
--- may end at any time, which ends the session.
+-- second says so. Ctrl-C gives a line up that has not begun; one that runs goes on until its limit. Where the job goes
+-- on in other ranks (`resize`, --max-restarts), the prompt attaches to these. A line that had been sent to the ones
+-- before is not sent again, because it may have run. The trap: the job may end at any time, which ends the session.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
@@ -17,6 +19,7 @@ local attach = {}
 
 local COMPLETED = 1 -- seconds that Tab waits for the border of a step
 local PATIENCE = 1 -- seconds until a wait is told
+local AGAIN = 120 -- seconds that other ranks may take to come, back-offs included
 
 local help = [[
 A line runs on all ranks when the step that runs now has ended; engine, model, optimizer, trainer and log are there.
@@ -40,16 +43,49 @@ local function connect(job)
   return connection
 end
 
--- Sends a request and waits for its answer, at most so many seconds (nil: for as long as the job lives) -> the answer;
--- nil and "late" or "interrupted". told(): called once after a second.
-local function ask(self, request, seconds, told)
+-- Waits until the job goes on in other ranks, and attaches to them. Fails where it does not.
+local function attach_again(self)
+  self.connection:close()
+  local began, told = core.now(), false
+  while core.now() - began < AGAIN do
+    local job = jobs.successor(self.job)
+    local connection = job and core.request_connect(job.path .. "/requests")
+    if connection then
+      self.job, self.connection = job, connection
+      self:say("(the job goes on with %d rank%s; attached again)", job.world, job.world == 1 and "" or "s")
+      return
+    end
+    if job == false then break end
+    if not told and core.now() - began >= PATIENCE then
+      told = true
+      self:say("(the ranks are gone; waits for those that follow; Ctrl-C leaves)")
+    end
+    if not pcall(core.sleep, 0.1) or core.signals_take() then break end
+  end
+  failure(1, "%s", GONE)
+end
+
+-- Sends a request, to other ranks if those before are gone.
+local function send(self, request)
+  if self.connection:send(json.encode(request)) then return end
+  attach_again(self)
   if not self.connection:send(json.encode(request)) then failure(1, "%s", GONE) end
+end
+
+-- Sends a request and waits for its answer, at most so many seconds (nil: for as long as the job lives) -> the answer;
+-- nil and "late", "interrupted" or "replaced": by other ranks, before they answered. told(): called once after a
+-- second.
+local function ask(self, request, seconds, told)
+  send(self, request)
   local began, deaf = core.now(), told
   while true do
     local text, why = self.connection:receive(math.min(0.5, seconds or 0.5))
     if text then return json.decode(text, "the answer of the job") end
     local waited = core.now() - began
-    if why == "gone" then failure(1, "%s before it answered", GONE) end
+    if why == "gone" then
+      attach_again(self)
+      return nil, "replaced"
+    end
     if why == "interrupted" or (seconds and waited >= seconds) then
       self.connection:close() -- what has not begun does not begin any more
       self.connection = connect(self.job)
@@ -96,6 +132,9 @@ function Front:run(text)
   local answer, why = ask(self, request, nil, self.terminal and self.terminal:is_interactive() and function()
     self:say("(waits for the end of a step; Ctrl-C gives the line up)")
   end)
+  if why == "replaced" then
+    return nil, self:say("the ranks before these did not answer: the line may have run, or not") or false
+  end
   if not answer then
     core.signals_take()
     return nil, self:say("%s: a line that runs already goes on until its limit", why) or false

@@ -21,6 +21,7 @@ local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
+local run_events = require "ganymede.job.run_events"
 
 local SERVED = 8 -- requests at one border: training goes on between more
 local ANSWER = 60000 -- bytes of what ranks say, all together
@@ -130,11 +131,8 @@ function serve.names(request)
 end
 
 -- Saves what can be resumed -> the path.
-local function save(trainer)
+local function save(trainer, directory)
   local snapshot = require "ganymede.checkpoint.snapshot"
-  local directory = trainer and trainer.checkpoint_directory and trainer.checkpoint_directory()
-  if not trainer then error("a checkpoint needs a trainer, and this loop is the recipe's own", 0) end
-  if not directory then error("the run has no folder for a checkpoint (--out)", 0) end
   if trainer.states.checkpoint_step == trainer.step then
     local path = trainer.states.checkpoint
     return snapshot.finish(trainer) or path
@@ -142,9 +140,24 @@ local function save(trainer)
   return snapshot.save(trainer, directory, {})
 end
 
+-- save(...), whose failure, which all ranks raise together, ends no rank -> the path; or nil and why there is none.
+local function tried(...)
+  local ok, said = pcall(save, ...)
+  if ok then return said end
+  if not ranks.agreed(said) then
+    failure.let_stops_pass(said)
+    if core.world() > 1 then error(said, 0) end -- others may wait for this rank
+  end
+  return nil, failure.text(said)
+end
+
 function serve.checkpoint(_, subject)
-  local ok, said = failure.try(save, subject.trainer)
-  return not ok, ranks.texts(ok and "saved " .. said or failure.text(said))
+  local trainer, path, why = subject.trainer
+  local directory = trainer and trainer.checkpoint_directory and trainer.checkpoint_directory()
+  if not trainer then why = "a checkpoint needs a trainer, and this loop is the recipe's own"
+  elseif not directory then why = "the run has no folder for a checkpoint (--out)"
+  else path, why = tried(trainer, directory) end
+  return not path, ranks.texts(path and "saved " .. path or why)
 end
 
 function serve.stop() return false, ranks.texts "stopped" end
@@ -206,16 +219,9 @@ local function note(live, request, subject, failed, texts)
   log.info("attach: step %d: %s%s", step, (what:gsub("%s*\n%s*", " ")), failed and " (failed)" or "")
   local folder = live.run_folder()
   if not folder then return end
-  local line = json.encode { time = os.date "!%Y-%m-%dT%H:%M:%SZ", step = step, kind = request.kind,
-    line = request.line, ranks = request.ranks and json.array(request.ranks), failed = failed,
-    said = repl_ranks.folded(texts, core.world())[1] } .. "\n"
-  local ok, why = failure.try(function()
-    local file = core.append_open(folder .. "/requests.jsonl")
-    local written, reason = file:write(line)
-    file:close()
-    if not written then error(reason, 0) end
-  end)
-  if not ok then log.warn("%s/requests.jsonl: %s", folder, failure.text(why)) end
+  run_events.append(folder .. "/requests.jsonl", { step = step, kind = request.kind, line = request.line,
+    ranks = request.ranks and json.array(request.ranks), failed = failed,
+    said = repl_ranks.folded(texts, core.world())[1] })
 end
 
 -- { text of rank 0, ... } -> { [0] = text, ... }

@@ -332,6 +332,8 @@ local run_options = {
   memory = { type = "table", hidden = true,
     doc = "folder and interval of checkpoints in memory (ganymede.train.memory_checkpoint)" },
   leave = { type = "function", hidden = true, doc = "a function that gives up what the run has, for other ranks" },
+  happened = { type = "function", hidden = true,
+    doc = "a function that receives what happens besides steps (ganymede.job.run_events)" },
   taken_over = { type = "function", hidden = true,
     doc = "a function that is called when this rank has taken over the state of a run" },
   rehearsal = { type = "boolean", hidden = true, doc = "whether nothing is computed, as in check" },
@@ -347,7 +349,7 @@ function fit.run(trainer, run)
     local out = trainer.run_directory()
     return out and out .. "/checkpoints"
   end
-  trainer.leave = run.leave
+  trainer.leave, trainer.happened = run.leave, ranks.is_first() and run.happened or nil
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)

@@ -2,9 +2,9 @@
 --
 -- Every combination of the values is a run (grid), or --random N draws some; --halving makes short runs of all and
 -- longer ones of the better half, until one has made all steps. Each run is `ganymede run` in a process and a folder of
--- its own (ganymede.cli.sweep.jobs, folder). All settings are resolved before the first run begins, as `run` does, and
--- each value of a list is rehearsed once, as by `check`; so a wrong value starts nothing. The folder's name depends on
--- recipe and arguments: the same command continues a sweep that was stopped or killed.
+-- its own (ganymede.job.programs, ganymede.cli.sweep.folder). All settings are resolved before the first run begins, as
+-- `run` does, and each value of a list is rehearsed once, as by `check`; so a wrong value starts nothing. The folder's
+-- name depends on recipe and arguments: the same command continues a sweep that was stopped or killed.
 -- The trap: --metric, --max, --jobs and --threads are no part of the sweep's identity; they may change when it
 -- continues.
 local columns = require "ganymede.cli.columns"

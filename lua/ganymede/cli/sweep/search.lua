@@ -10,9 +10,9 @@
 -- @module ganymede.cli.sweep.search
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
-local jobs = require "ganymede.cli.sweep.jobs"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
+local programs = require "ganymede.job.programs"
 
 local stopped = { [75] = true, [130] = true, [143] = true }
 local hopeless = { [2] = true, [8] = true }
@@ -112,7 +112,7 @@ local function run_round(self, rows, steps)
     os.remove(self.folder:stats_path(job.row.run, steps))
   end
   self.save()
-  jobs.run(list, self.plan.width, began, function(job, status, _, stopping)
+  programs.run(list, self.plan.width, began, function(job, status, _, stopping)
     ended(self, job.row, steps, status, stopping)
   end)
   local out = {}

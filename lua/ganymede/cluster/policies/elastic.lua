@@ -19,8 +19,8 @@ local POWER = 0.5
 local GROWTH = 4
 local UNKNOWN = 300 -- seconds that a job is taken to last before anything of it was measured
 
---- given: { restart: seconds that a change costs a job, default 30 }
-function elastic.new(given) return setmetatable({ restart = given.restart or 30 }, elastic) end
+--- given: { restart: seconds that a change costs a job }
+function elastic.new(given) return setmetatable({ restart = given.restart }, elastic) end
 
 -- ---------------------------------------------------------------- how many replicas
 

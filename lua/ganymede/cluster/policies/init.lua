@@ -9,13 +9,29 @@
 -- otherwise jobs keep the batch that they asked for.
 -- @module ganymede.cluster.policies
 local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
 
 local policies = { names = { "fifo", "srtf", "tiresias", "optimus", "pollux", "elastic" } }
 
---- A policy by its name; given: its own settings, which its file explains.
+local settings = {
+  tiresias = { threshold = { type = "number", above = 0, default = 16 * 3600,
+    doc = "GPU-seconds that a job may have in the first queue" } },
+  pollux = {
+    seed = { type = "integer", min = 0, default = 1, doc = "the seed of the search" },
+    population = { type = "integer", min = 2, default = 100, doc = "the number of states" },
+    generations = { type = "integer", min = 1, default = 100, doc = "the number of generations of a decision" },
+  },
+  elastic = { restart = { type = "number", min = 0, default = 30, doc = "seconds that a change costs a job" } },
+}
+
+--- A policy by its name; given: its own settings (threshold of tiresias; seed, population and generations of pollux;
+-- restart of elastic).
 function policies.new(name, given)
   for _, known in ipairs(policies.names) do
-    if known == name then return require("ganymede.cluster.policies." .. name).new(given or {}) end
+    if known == name then
+      local opt = options.check("the policy " .. name, settings[name] or {}, given, 2)
+      return require("ganymede.cluster.policies." .. name).new(opt)
+    end
   end
   error(failure.new(2, ("there is no policy '%s'; there are %s"):format(name, table.concat(policies.names, ", "))))
 end

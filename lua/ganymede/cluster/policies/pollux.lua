@@ -16,10 +16,10 @@ pollux.__index = pollux
 local RESTART = 30 -- seconds that a restart is taken to cost
 local GROWTH = 2   -- times the replicas that a job was measured with
 
---- given: { seed = 1, population = 100, generations = 100 }
+--- given: { seed, population, generations }
 function pollux.new(given)
-  return setmetatable({ random = random.new(given.seed or 1), population = given.population or 100,
-    generations = given.generations or 100, last = {} }, pollux)
+  return setmetatable({ random = random.new(given.seed), population = given.population,
+    generations = given.generations, last = {} }, pollux)
 end
 
 -- ---------------------------------------------------------------- what a state is worth

@@ -9,9 +9,9 @@ local nodes = require "ganymede.cluster.nodes"
 local tiresias = { name = "tiresias", adapts_batch = false }
 tiresias.__index = tiresias
 
---- given: { threshold: GPU-seconds in the first queue, default 16 GPU-hours }
+--- given: { threshold: GPU-seconds in the first queue }
 function tiresias.new(given)
-  return setmetatable({ threshold = given.threshold or 16 * 3600, first = {}, second = {}, ran = {}, running = {} },
+  return setmetatable({ threshold = given.threshold, first = {}, second = {}, ran = {}, running = {} },
     tiresias)
 end
 

@@ -252,6 +252,37 @@ function parts.requests(runs)
   end)
 end
 
+-- What an event says besides its seconds.
+local function said_of(e)
+  if e.event == "resize" then
+    return ("%s to %s ranks; built in %s s beside training"):format(shown(e.before), shown(e.ranks), shown(e.built))
+  elseif e.event == "restart" then
+    return ("%s ranks; %s"):format(shown(e.ranks), shown(e.why))
+  end
+  return e.failed and "failed: " .. shown(e.failed) or e.background and "written beside training" or ""
+end
+
+--- What happened besides steps, and how long training stood still for it: sums of each kind, and all in a fold.
+function parts.events(runs)
+  return each(runs, function(run)
+    local sums, kinds, rows = {}, {}, {}
+    for i, e in ipairs(run.events) do
+      local kind, seconds = shown(e.event), type(e.seconds) == "number" and e.seconds or 0
+      if not sums[kind] then sums[kind], kinds[#kinds + 1] = { kind, 0, 0, 0 }, kind end
+      local sum = sums[kind]
+      sum[2], sum[3], sum[4] = sum[2] + 1, sum[3] + seconds, math.max(sum[4], seconds)
+      rows[i] = { e.step, shown(e.time), kind, seconds, said_of(e) }
+    end
+    if #rows == 0 then return none "no checkpoint was saved, and the ranks stayed" end
+    table.sort(kinds)
+    local totals = {}
+    for i, kind in ipairs(kinds) do totals[i] = sums[kind] end
+    return html_table({ "", "how many", "seconds in all", "longest" }, totals)
+      .. ("<details><summary>each of them</summary>%s</details>"):format(html_table({ "step", "time", "what",
+        "seconds", "" }, rows))
+  end)
+end
+
 -- Sums the complete events of a trace by rank and name; counts the messages.
 local function trace_sums(events)
   local ranks, names = {}, {}

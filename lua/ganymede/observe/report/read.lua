@@ -1,7 +1,7 @@
 --- Reads what the folder of a run holds, for a report: settings, environment, metrics, statistics, prediction, trace.
 --
 --     local run = read "runs/first-20261125-120000-ab12c"
---     run.steps, run.tests, run.requests, run.settings, run.env, run.stats, run.plan, run.trace
+--     run.steps, run.tests, run.requests, run.events, run.settings, run.env, run.stats, run.plan, run.trace
 --     run.missing                -- list of { what, why and how to have it }
 --
 -- Files of a run are data: nothing in them is executed. A trace or profile is one that the folder has (trace.json,
@@ -80,6 +80,7 @@ local function read(path)
   run.settings, why = settings_of(run)
   if not run.settings then miss("settings", why) end
   run.requests = MetricsFile.read(path .. "/requests.jsonl")
+  run.events = MetricsFile.read(path .. "/events.jsonl")
   if #run.steps == 0 then miss("metrics", path .. "/metrics.jsonl has no step") end
   add_made(run, "trace", "--trace")
   add_made(run, "profile", "--profile")

@@ -1,19 +1,22 @@
 --- Runs programs beside this one, some at a time, and ends them in order.
 --
---     jobs.run({ { argv = { ... }, log = "x/log.txt" }, ... }, 2, began, ended)
+--     programs.run({ { argv = { ... }, log = "x/log.txt" }, ... }, 2, began, ended)
 --
 -- began(job) is called when a job starts, ended(job, status, seconds, stopping) when it has ended, in the order in
 -- which that happens; with stopping, it must not raise. Each program leads a group of processes, so Ctrl-C on the
--- terminal reaches this one alone. If jobs.run is stopped, or a callback fails, every program gets SIGTERM and its end
--- is waited for: a run saves a checkpoint after its step. Another Ctrl-C or SIGTERM meanwhile sends SIGTERM again, at
--- which a run ends at once; a third one kills. If this process is killed, the system sends its programs SIGTERM
+-- terminal reaches this one alone. If programs.run is stopped, or a callback fails, every program gets SIGTERM and its
+-- end is waited for: a run saves a checkpoint after its step. Another Ctrl-C or SIGTERM meanwhile sends SIGTERM again,
+-- at which a run ends at once; a third one kills. If this process is killed, the system sends its programs SIGTERM
 -- (host/job/process.h).
--- @module ganymede.cli.sweep.jobs
+--
+--     programs.stop(running, ended)      -- ends those that a caller has started itself: list of { program, began }
+--
+-- @module ganymede.job.programs
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 
-local jobs = {}
+local programs = {}
 
 local NAP = 0.03 -- seconds between two looks
 
@@ -39,8 +42,8 @@ local function signal(running, name)
   for _, job in ipairs(running) do job.program:signal(name) end
 end
 
--- Ends all that runs.
-local function stop(running, ended)
+--- Ends all that runs, and waits for it. No stop is raised.
+function programs.stop(running, ended)
   take_ended(running, ended, true)
   if #running == 0 then return end
   log.info("%d run%s saved and ended; another Ctrl-C ends at once", #running, #running == 1 and " is" or "s are")
@@ -56,9 +59,9 @@ local function stop(running, ended)
 end
 
 --- Runs jobs, at most `width` at once.
-function jobs.run(list, width, began, ended)
+function programs.run(list, width, began, ended)
   local running, at = {}, 1
-  failure.protect(function() stop(running, ended) end, function()
+  failure.protect(function() programs.stop(running, ended) end, function()
     while list[at] or #running > 0 do
       while list[at] and #running < width do
         local job = list[at]
@@ -72,4 +75,4 @@ function jobs.run(list, width, began, ended)
   end)
 end
 
-return jobs
+return programs
