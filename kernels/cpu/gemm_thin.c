@@ -4,7 +4,7 @@
  * bf16 and f16 are read as they are and widened in registers: half the bytes are half the time. One row of x reads the
  * rows of w one after the other, as they lie in memory, and fetches nothing ahead: the processor sees what comes.
  * (Measured on a Zen 3, one thread of a busy machine, 269 MB of bf16 and 538 MB of f32: 14 and 18 GB/s where plain
- * reading gave 18 to 21; with four rows side by side 9.7 and 16.) Sums are in f32, by lanes of a vector, in an order
+ * reading gave 18 to 21; before, 9.7 and 16.) Sums are in f32, by lanes of a vector, in an order
  * that depends on k, and on whether there is one row of x or more. Part of gemm.c. */
 
 #define THIN_ROWS     16   /* more rows than that are a product like any other */
