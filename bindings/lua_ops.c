@@ -252,8 +252,7 @@ static int attend(lua_State *L, int arg, gm_value **in)
     return gm_apply_one(L, GM_OP_attention, 6, in, &a);
 }
 
-/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where the sequences
- * are cut */
+/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where s is cut */
 static int attention(lua_State *L)
 {
     gm_value *in[6] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};

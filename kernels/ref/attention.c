@@ -1,7 +1,7 @@
 /* attention.c - scaled dot-product attention and its gradient, one query row at a time.
  *
- * q, o, g (b, s, h, d); k, v (b, t, hk, d): head n of q reads head n / (h / hk) of k and v. bias (n, h, s, t) is added to
- * what a softcap makes of the scores: its gradient is dS, summed over the samples. The gradient
+ * q, o, g (b, s, h, d); k, v (b, t, hk, d): head n of q reads head n / (h / hk) of k and v. bias (n, h, s, t) is
+ * added to what a softcap makes of the scores: its gradient is dS, summed over the samples. The gradient
  * uses the identities of FlashAttention (Dao et al. 2022): with P from the stored lse and
  * D = rowsum(g o), dS = P (dP - D). Dropout works on the probabilities after softmax. */
 #include "../sample.h"

@@ -132,10 +132,10 @@ GM_DEVICE void gm_attention_soften(const gm_attention_args *a, const gm_attentio
     R most = -INFINITY, total = 0;
     GM_UNROLL
     for (int j = 0; j < EACH; j++) {
-        int64_t at = key + GM_COL + GM_ATTENTION_THREADS * j;
-        bool    seen = gm_attention_visible<LIMITED<EACH>>(a, p->batch, i, at);
+        bool seen = gm_attention_visible<LIMITED<EACH>>(a, p->batch, i, key + GM_COL + GM_ATTENTION_THREADS * j);
         s[j] = seen ? gm_attention_capped(a, (R)a->scale * s[j]) : -INFINITY;
-        if (seen) s[j] += gm_attention_bias<T, LIMITED<EACH>>(a, p->batch, p->head, i, at);
+        if (LIMITED<EACH> && seen)
+            s[j] += gm_attention_bias<T>(a, p->batch, p->head, i, key + GM_COL + GM_ATTENTION_THREADS * j);
         most = s[j] > most ? s[j] : most;
     }
     most = gm_row_max(most);
@@ -229,8 +229,9 @@ template <class T, int EACH, class R = gm_real<T>>
 GM_DEVICE R gm_attention_probability(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j,
                                      gm_real<T> score, gm_real<T> lse)
 {
-    const R bias = gm_attention_bias<T, LIMITED<EACH>>(a, batch, head, i, j);
-    return LIMITED<EACH> && bias == -INFINITY ? 0 : exp(score + bias - lse);
+    if (!LIMITED<EACH>) return exp(score - lse);
+    const R bias = gm_attention_bias<T>(a, batch, head, i, j);
+    return bias == -INFINITY ? 0 : exp(score + bias - lse);
 }
 
 /* The sum of g o of a query: its 16 threads get it. */
@@ -286,9 +287,10 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
                 R       ds = 0;
                 if (gm_attention_visible<LIMITED<EACH>>(&a, p.batch, at, k)) {
                     R score = gm_attention_capped(&a, (R)a.scale * s[i][j]);
-                    R weight = gm_attention_probability<T, EACH>(&a, p.batch, p.head, at, k, score, lse[i]);
-                    ds = gm_attention_slope(&a, score, weight, dp[i][j], delta[i],
-                                            (R)gm_attention_kept(&a, p.batch, p.head, at, k));
+                    R bias = LIMITED<EACH> ? gm_attention_bias<T>(&a, p.batch, p.head, at, k) : 0;
+                    if (!LIMITED<EACH> || bias != -INFINITY)
+                        ds = gm_attention_slope(&a, score, exp((LIMITED<EACH> ? score + bias : score) - lse[i]),
+                                                dp[i][j], delta[i], (R)gm_attention_kept(&a, p.batch, p.head, at, k));
                 }
                 ws[(GM_ROW * EACH + i) * CROSS<EACH> + column] = ds;
             }

@@ -51,10 +51,10 @@ GM_DEVICE int64_t gm_attention_bias_at(const gm_attention_args *a, const int64_t
 }
 
 /* What is added to a score; -inf hides the key. */
-template <class T, bool LIMITED>
+template <class T>
 GM_DEVICE gm_real<T> gm_attention_bias(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j)
 {
-    if (!LIMITED || !a->bias) return 0;
+    if (!a->bias) return 0;
     return gm_get(((const T *)a->bias)[gm_attention_bias_at(a, a->bias_stride, batch, head, i, j)]);
 }
 
