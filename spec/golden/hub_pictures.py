@@ -1,6 +1,6 @@
 """hub_pictures.py - as hub_families.py, for models of images: those of timm and torchvision, tiny and random.
 
-    hub/<name>/config.json          the name of the model and what makes it tiny, as ganymede.hub.families.pictures reads
+    hub/<name>/config.json          the name of the model and what makes it tiny (ganymede.hub.families.pictures)
     hub/<name>/model.safetensors    the state dict, batch norms' running numbers included
     hub/<name>/expected.json        pixels and targets; outputs in f32 of evaluation; the loss of training in f64, and of
                                     each array's gradient its norm and its product with cos(1), cos(2), ...

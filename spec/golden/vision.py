@@ -1,6 +1,6 @@
-"""vision.py - golden values of models of images: VGG (a small one, put together here), ConvNeXt and Swin of torchvision,
-MLP-Mixer of timm, a Vision Transformer on volumes; and of attention with a bias. See golden.py for the format and the
-command; needs torchvision and timm besides."""
+"""vision.py - golden values of models of images: VGG (a small one, put together here), ConvNeXt and Swin of
+torchvision, MLP-Mixer of timm, a Vision Transformer on volumes; and of attention with a bias. See golden.py for the
+format and the command; needs torchvision and timm besides."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
