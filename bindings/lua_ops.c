@@ -169,12 +169,12 @@ static gm_value *tensor_field(lua_State *L, int arg, const char *name)
 }
 
 /* Of an attention over probabilities (b, h, s, t): its options at arg into *a; dropout takes
- * the next stream; mask and limits become in[3] and in[4], borrowed from the stack, or NULL. */
+ * the next stream; mask, limits and bias become in[3] to in[5], borrowed from the stack, or NULL. */
 static void attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a,
                               gm_value **in)
 {
     gm_rank *r = gm_lua_rank(L);
-    in[3] = in[4] = NULL;
+    in[3] = in[4] = in[5] = NULL;
     *a = gm_attrs_default();
     if (lua_isnoneornil(L, arg)) return;
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -189,6 +189,7 @@ static void attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64
     }
     in[3] = tensor_field(L, arg, "key_mask");
     in[4] = tensor_field(L, arg, "limits");
+    in[5] = tensor_field(L, arg, "bias");
 }
 
 /* Angles have no gradient, and the dtype of statistics: *v becomes itself without its history, in the dtype that goes
@@ -246,14 +247,15 @@ static int attend(lua_State *L, int arg, gm_value **in)
     attention_options(L, arg, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0, four ? in[0]->shape[1] : 0,
                       four ? in[1]->shape[1] : 0, &a, in);
     a.balance = balance_of(L, arg);
-    return gm_apply_one(L, GM_OP_attention, 5, in, &a);
+    int64_t n = in[5] && in[5]->ndim == 4 ? in[5]->shape[0] : 0, b = four ? in[0]->shape[0] : 0;
+    if (n && b % n) return luaL_error(L, "attention: %d biases do not divide a batch of %d", (int)n, (int)b);
+    return gm_apply_one(L, GM_OP_attention, 6, in, &a);
 }
 
-/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where the sequences
- * are cut */
+/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where s is cut */
 static int attention(lua_State *L)
 {
-    gm_value *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};
+    gm_value *in[6] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};
     return attend(L, 4, in);
 }
 
@@ -261,7 +263,7 @@ static int attention(lua_State *L)
  * scores (b, h, s), by which attention to several sets of keys is put together. Of this rank's blocks; no gradient. */
 static int attention_part(lua_State *L)
 {
-    gm_value  *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)}, *out[2];
+    gm_value  *in[6] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)}, *out[2];
     gm_attrs   a;
     gm_rank   *r = gm_lua_rank(L);
     const bool want[2] = {true, true};
@@ -269,7 +271,7 @@ static int attention_part(lua_State *L)
     attention_options(L, 4, 0, 0, 0, 0, &a, in);
     a.name = gm_declared(L)->name;
     gm_handle *o = gm_push_handle(L), *lse = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_attention, 5, in, &a, 2, want, out));
+    L_TRY(L, gm_apply(r, GM_OP_attention, 6, in, &a, 2, want, out));
     gm_handle_fill(r, o, out[0], a.name);
     gm_handle_fill(r, lse, out[1], a.name);
     return 2;
@@ -278,7 +280,7 @@ static int attention_part(lua_State *L)
 /* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
 static int attention_packed(lua_State *L)
 {
-    gm_value *qkv = gm_check_value(L, 1), *in[5] = {NULL};
+    gm_value *qkv = gm_check_value(L, 1), *in[6] = {NULL};
     char      have[256];
     if (qkv->ndim != 5 || qkv->shape[3] != 3)
         return luaL_error(L, "attention_packed: qkv is (batch, sequence, heads, 3, head size), not %s",
@@ -416,6 +418,7 @@ static const gm_lua_option attention_settings[] = {
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
     {"limits", "tensor", "none", NULL,
      "(b, s, 2) i64: the first key that a query may see, from 0, and the one behind the last"},
+    {"bias", "tensor", "none", NULL, "(n, h, s, t): added to scores, after softcap; sample i takes number i modulo n"},
     {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
     GM_LAST_OPTION};
 static const gm_lua_option rotary_options[] = {

@@ -283,8 +283,22 @@ static gm_status expect_window(const char *op, const gm_attrs *at)
     return GM_OK;
 }
 
-/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2); the attributes. */
-static gm_status expect_attention(const gm_call *call, const gm_tensor *limits)
+/* bias (n, h, s, t), for samples from number `row` on. */
+static gm_status expect_bias(const gm_call *call, const gm_tensor *bias)
+{
+    const gm_tensor *q = call->in[0], *k = call->in[1];
+    const char      *op = gm_op_called(call->op, call->attrs);
+    if (call->attrs->row < 0)
+        return GM_FAIL(GM_EINVAL, "%s: row is %" PRId64 ", should be the place of the first sample, from 0", op,
+                       call->attrs->row);
+    if (!bias) return GM_OK;
+    if (bias->ndim != 4 || bias->shape[0] < 1)
+        return GM_FAIL(GM_ESHAPE, "%s: bias is %s; should be (1 or more, heads, queries, keys)", op, GM_SHOW(bias));
+    return gm_expect_shape(call, "bias", bias, 4, (int64_t[]){bias->shape[0], q->shape[2], q->shape[1], k->shape[1]});
+}
+
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2), bias (n, h, s, t); the attributes. */
+static gm_status expect_attention(const gm_call *call, const gm_tensor *limits, const gm_tensor *bias)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const gm_attrs  *at = call->attrs;
@@ -299,6 +313,7 @@ static gm_status expect_attention(const gm_call *call, const gm_tensor *limits)
         return GM_FAIL(GM_ESHAPE, "%s: %" PRId64 " query heads are no multiple of %" PRId64 " key heads", op, h, hk);
     GM_TRY(gm_expect_shape(call, "key_mask", call->in[3], 2, k->shape));
     GM_TRY(gm_expect_shape(call, "limits", limits, 3, (int64_t[]){q->shape[0], q->shape[1], 2}));
+    GM_TRY(expect_bias(call, bias));
     GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));
     if (!(at->scale >= 0)) return GM_FAIL(GM_EINVAL, "%s: scale is %g, should not be negative", op, at->scale);
     GM_TRY(expect_window(op, at));
@@ -311,7 +326,7 @@ static gm_status expect_attention(const gm_call *call, const gm_tensor *limits)
 gm_status gm_infer_attention(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *q = call->in[0];
-    GM_TRY(expect_attention(call, call->in[4]));
+    GM_TRY(expect_attention(call, call->in[4], call->in[5]));
     spec[0] = gm_spec_like(q);
     spec[1] = gm_spec_of(q->dtype, 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
     return GM_OK;
@@ -320,13 +335,16 @@ gm_status gm_infer_attention(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_attention_grad(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *q = call->in[0];
-    GM_TRY(expect_attention(call, call->in[7]));
+    GM_TRY(expect_attention(call, call->in[7], call->in[8]));
+    if (call->out && call->out[3] && !call->in[8])
+        return GM_FAIL(GM_EINVAL, "%s: dbias is wanted, but there is no bias", gm_op_called(call->op, call->attrs));
     GM_TRY(gm_expect_like(call, "o", call->in[4], q));
     GM_TRY(gm_expect_shape(call, "lse", call->in[5], 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]}));
     GM_TRY(gm_expect_like(call, "g", call->in[6], q));
     GM_TRY(expect_unit_stride(call, "o", call->in[4]));
     GM_TRY(expect_unit_stride(call, "g", call->in[6]));
     for (int i = 0; i < 3; i++) spec[i] = gm_spec_like(call->in[i]);
+    spec[3] = gm_spec_like(call->in[8] ? call->in[8] : q);
     return GM_OK;
 }
 

@@ -101,7 +101,7 @@ typedef struct gm_slot {
 } gm_slot;
 /* Such a string as a list of slots. The first `fixed` names, those before a '|', come once. repeats: the names after
  * them are a group, which a call gives any number of times, one group after the other. */
-#define GM_MAX_SLOTS 8
+#define GM_MAX_SLOTS 9
 typedef struct gm_slots {
     const char *list;
     int         n, fixed;

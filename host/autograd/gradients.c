@@ -245,15 +245,18 @@ static void rotary_rule(gm_backward *b)
 static void attention_rule(gm_backward *b)
 {
     gm_work   *w = gm_backward_work(b);
-    gm_tensor *in[8], *out[3];
+    gm_tensor *in[9], *out[4] = {NULL};
     for (int i = 0; i < 4; i++) in[i] = gm_backward_saved(b, i);
     in[7] = gm_backward_saved(b, 4);
+    in[8] = gm_backward_saved(b, 5);
     in[4] = gm_backward_saved(b, OUT(0));
     in[5] = gm_backward_saved(b, OUT(1));
     in[6] = gm_work_contiguous(w, gm_backward_grad(b, 0));
     for (int i = 0; i < 3; i++) out[i] = gm_backward_place(b, i);
-    gm_work_into(w, GM_OP_attention_grad, 8, in, gm_backward_attrs(b), 3, out);
+    if (in[8] && gm_backward_wants(b, 5)) out[3] = gm_backward_like(b, 5);
+    gm_work_into(w, GM_OP_attention_grad, 9, in, gm_backward_attrs(b), 4, out);
     for (int i = 0; i < 3; i++) gm_backward_give(b, i, out[i]);
+    if (out[3]) gm_backward_give(b, 5, out[3]);
 }
 
 /* pooling */
@@ -359,7 +362,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_avg_pool] = {avg_pool_rule, 0, 0},
     [GM_OP_softmax] = {softmax_rule, 0, 1},
     [GM_OP_log_softmax] = {softmax_rule, 0, 1},
-    [GM_OP_attention] = {attention_rule, 31, 3},
+    [GM_OP_attention] = {attention_rule, 63, 3},
     [GM_OP_documents] = {.stops = true},
     [GM_OP_rotary] = {rotary_rule, 2 | 4, 0},
     [GM_OP_embedding] = {embedding_rule, 2, 0, .splits = true},

@@ -5,7 +5,7 @@
 
 #include "tape.h"
 
-#define GM_SLOT_OUTPUT 5
+#define GM_SLOT_OUTPUT 6
 
 typedef struct gm_gradient {
     gm_rule rule;     /* NULL: see below */

@@ -18,7 +18,7 @@
 #include "value.h"
 #include "work.h"
 
-#define GM_MAX_SAVED 9 /* slots that an op fills; a region has more */
+#define GM_MAX_SAVED 10 /* slots that an op fills; a region has more */
 
 typedef struct gm_tape     gm_tape; /* struct gm_node: value.h */
 typedef struct gm_backward gm_backward;

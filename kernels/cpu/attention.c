@@ -2,7 +2,8 @@
  * FlashAttention-2 (Dao, "FlashAttention-2: Faster attention with better parallelism and work partitioning", 2023) on
  * the register tiles of gemm.c.
  *
- * The unit of work is one key head of one sample. A thread packs its keys and values once. If there are fewer units
+ * The unit of work is one key head of one sample, or, where the gradient of a bias is wanted, of all samples that share
+ * the bias. A thread packs its keys and values once. If there are fewer units
  * than threads, each unit is cut into chunks of blocks. One thread computes each element of an output and adds in the
  * order of blocks, so that the bits depend neither on scheduling nor on the number of threads. Keys that the mask hides
  * are packed as zeros, because their values may be NaN. */
@@ -25,6 +26,10 @@ typedef struct attention_job {
     const gm_tensor *mask;   /* NULL: no key is hidden */
     const gm_tensor *limits; /* NULL: none; they count keys from `first` on */
     int64_t          first;
+    const gm_tensor *bias;  /* (n, heads, queries, keys); NULL: none */
+    gm_tensor       *dbias; /* gradient: like bias, which is added to; NULL: not wanted */
+    int64_t          row;   /* sample b takes bias (row + b) % n */
+    int64_t          rows;  /* a unit has the samples r, r + rows, ..: all that share a bias where dbias is wanted */
     attention_view   q, k, v, o, g, dq, dk, dv;
     char            *lse;
     int64_t          lse_stride[3];
@@ -99,6 +104,14 @@ static inline attention_span attention_span_of(const attention_job *w, int64_t b
     return a;
 }
 
+/* The place of (sample, head, query, key) in a tensor like bias. */
+static inline int64_t attention_bias_at(const attention_job *w, const gm_tensor *t, int64_t b, int64_t head, int64_t i,
+                                        int64_t j)
+{
+    const int64_t *step = t->stride;
+    return (w->row + b) % t->shape[0] * step[0] + head * step[1] + i * step[2] + j * step[3];
+}
+
 static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j)
 {
     if (!w->mask) return false;
@@ -157,6 +170,9 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .mask = call->in[3],
         .limits = call->in[call->op == GM_OP_attention ? 4 : 7],
         .first = at->first,
+        .bias = call->in[call->op == GM_OP_attention ? 5 : 8],
+        .row = at->row,
+        .rows = q->shape[0],
         .q = attention_view_of(q),
         .k = attention_view_of(k),
         .v = attention_view_of(call->in[2]),
@@ -173,14 +189,14 @@ static void attention_lse(attention_job *w, const gm_tensor *lse)
 static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype, int64_t elements, gm_job job)
 {
     gm_block *block;
-    int64_t   units = w->batch * w->key_heads * w->chunks;
-    if (units == 0 || w->heads == 0) return GM_OK;
+    int64_t   units = w->rows * w->key_heads * w->chunks;
+    if (units == 0 || w->heads == 0 || w->batch == 0) return GM_OK;
     int parts = gm_parallel_parts(dev->threads, units, 1);
     w->scratch_step = ((size_t)elements * gm_dtype_size(dtype) + 63) & ~(size_t)63;
     GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)parts, &w->scratch, &block));
     int64_t seen = w->window && w->window < w->keys ? w->window : w->keys;
     double  pairs = (double)w->queries * (double)seen * (double)(w->heads / w->key_heads);
-    double  cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks;
+    double  cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks * (double)w->batch / (double)w->rows;
     gemm_parallel(dev->threads, units, cost < 1e15 ? (int64_t)cost : (int64_t)1e15, job, w);
     gm_pool_release(dev->pool, block);
     return GM_OK;
@@ -214,7 +230,7 @@ static gm_status cpu_attention(gm_device *dev, const gm_call *call)
  * chunks of queries for dq, which costs the scores twice. */
 static gm_status attention_grad_passes(gm_device *dev, attention_job *w, gm_dtype dtype)
 {
-    int64_t units = w->batch * w->key_heads, threads = gm_threads_count(dev->threads);
+    int64_t units = w->rows * w->key_heads, threads = gm_threads_count(dev->threads);
     gm_job  job = dtype == GM_F32 ? attention_grad_part_f32 : attention_grad_part_f64;
     int64_t elements = dtype == GM_F32 ? attention_grad_scratch_f32(w) : attention_grad_scratch_f64(w);
     w->want_keys = w->want_queries = true;
@@ -230,6 +246,16 @@ static gm_status attention_grad_passes(gm_device *dev, attention_job *w, gm_dtyp
     return attention_run(dev, w, dtype, elements, job);
 }
 
+/* The gradient of a bias is added up sample by sample, from zero where it replaces what is there. */
+static gm_status attention_bias_begin(gm_device *dev, const gm_call *call, attention_job *w)
+{
+    gm_attrs at = gm_attrs_default();
+    w->dbias = call->out[3];
+    if (!w->dbias) return GM_OK;
+    w->rows = w->bias->shape[0] < w->batch ? w->bias->shape[0] : w->batch;
+    return w->accumulate ? GM_OK : cpu_fill(dev, &(gm_call){GM_OP_fill, 0, 1, NULL, &call->out[3], &at});
+}
+
 static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
 {
     gm_tensor    *to[3] = {NULL, NULL, NULL};
@@ -242,6 +268,7 @@ static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
     w.dk = attention_view_of(to[1]);
     w.dv = attention_view_of(to[2]);
     attention_lse(&w, call->in[5]);
+    GM_TRY_OR(attention_bias_begin(dev, call, &w), st, done);
     st = attention_grad_passes(dev, &w, call->in[0]->dtype);
 done:
     for (int i = 0; i < 3; i++) st = gemm_home(dev, to[i], call->out[i], st);

@@ -154,6 +154,24 @@ CPU_INLINE void F(gradient_row_cap)(const attention_job *w, T *p, T *slope, int6
     }
 }
 
+/* The bias of one row of queries is added to its scores against the keys from j0 on. */
+CPU_INLINE void F(gradient_row_bias)(const attention_job *w, T *p, int64_t b, int64_t head, int64_t i, int64_t j0,
+                                     int64_t keys)
+{
+    const int64_t step = w->bias->stride[3];
+    const T      *from = (const T *)gm_tensor_data(w->bias) + attention_bias_at(w, w->bias, b, head, i, j0);
+    for (int64_t c = 0; c < keys; c++) p[c] += from[c * step];
+}
+
+/* The slopes of the row's scores are what its bias gets. */
+CPU_INLINE void F(gradient_row_dbias)(const attention_job *w, const T *ds, int64_t b, int64_t head, int64_t i,
+                                      int64_t j0, int64_t keys)
+{
+    const int64_t step = w->dbias->stride[3];
+    T            *to = (T *)gm_tensor_data(w->dbias) + attention_bias_at(w, w->dbias, b, head, i, j0);
+    for (int64_t c = 0; c < keys; c++) to[c * step] += ds[c];
+}
+
 /* p from scores, for one row: exp(s - lse), zero before `from` and from `seen` on. width: whole panels. */
 CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t from, int64_t seen, T lse)
 {
@@ -196,6 +214,7 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
     for (int64_t i = 0; i < queries; i++) {
         T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
         if (w->softcap > 0) F(gradient_row_cap)(w, p, slope, width, room->hide + j0);
+        if (w->bias) F(gradient_row_bias)(w, p, b, head, i0 + i, j0, keys);
         F(gradient_row_p)
         (p, width, attention_from(w, b, i0 + i) - j0, attention_seen(w, b, i0 + i) - j0, room->lse[i]);
         F(gradient_row_ds)
@@ -203,6 +222,7 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
          !w->threshold
              ? NULL
              : philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words));
+        if (w->dbias && w->want_queries) F(gradient_row_dbias)(w, ds, b, head, i0 + i, j0, keys);
         for (int64_t c = 0; w->softcap > 0 && c < width; c += LANES)
             F(store)(ds + c, F(load)(ds + c) * F(load)(slope + c));
     }
@@ -263,13 +283,15 @@ static void F(attention_grad_part)(void *context, int64_t begin, int64_t end, in
     F(gradient_room) room;
     F(gradient_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
-        int64_t unit = u / w->chunks, chunk = u % w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
-        F(gradient_begin)(w, &room, b, head, chunk);
-        for (int64_t n = 0; n < group; n++)
-            for (int64_t i = 0; i < w->queries; i += GRADIENT_QUERIES)
-                if (F(gradient_queries_owned)(w, i, chunk))
-                    F(gradient_row_of_blocks)(w, &room, b, head * group + n, i, chunk);
-        if (w->want_keys) F(gradient_end)(w, &room, b, head, chunk);
+        int64_t unit = u / w->chunks, chunk = u % w->chunks, head = unit % w->key_heads;
+        for (int64_t b = unit / w->key_heads; b < w->batch; b += w->rows) {
+            F(gradient_begin)(w, &room, b, head, chunk);
+            for (int64_t n = 0; n < group; n++)
+                for (int64_t i = 0; i < w->queries; i += GRADIENT_QUERIES)
+                    if (F(gradient_queries_owned)(w, i, chunk))
+                        F(gradient_row_of_blocks)(w, &room, b, head * group + n, i, chunk);
+            if (w->want_keys) F(gradient_end)(w, &room, b, head, chunk);
+        }
     }
 }
 

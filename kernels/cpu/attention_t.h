@@ -10,6 +10,7 @@ typedef struct F(attention_room) {
     T        *k, *v;          /* all keys: slivers of k, k-major; rows of v */
     T        *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
     T        *scores;         /* a block of keys x columns */
+    T        *bias;           /* what is added to them */
     T        *most, *sum;     /* a panel each: running maximum and sum of exp */
     uint32_t *words, *turned; /* dropout: by query; by key */
 } F(attention_room);
@@ -25,6 +26,7 @@ static int64_t F(attention_layout)(const attention_job *w, char *base, F(attenti
     TAKE(q, panels * w->size);
     TAKE(o, panels * w->size);
     TAKE(scores, ATTENTION_KEYS * GEMM_COLUMNS);
+    TAKE(bias, w->bias ? ATTENTION_KEYS * GEMM_COLUMNS : 0);
     TAKE(most, panels);
     TAKE(sum, panels);
     TAKE(words, w->threshold ? GEMM_COLUMNS * ATTENTION_WORDS : 0);
@@ -106,6 +108,17 @@ static void F(attention_cap)(const attention_job *w, T *s, int64_t count)
     for (int64_t e = 0; e < count; e += LANES) F(store)(s + e, F(tanh_v)(F(load)(s + e) * by) * cap);
 }
 
+/* The bias is added to the scores of a block. Keys j0.., queries i0... of the panel. */
+static void F(attention_bias)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
+                              int64_t i0, int64_t queries, int64_t j0, int64_t keys)
+{
+    const int64_t *step = w->bias->stride;
+    const T       *from = (const T *)gm_tensor_data(w->bias) + attention_bias_at(w, w->bias, b, head, i0, j0);
+    T             *s = room->scores;
+    F(pack)(room->bias, GEMM_COLUMNS, from, step[2], step[3], queries, keys);
+    for (int64_t e = 0; e < keys * GEMM_COLUMNS; e += LANES) F(store)(s + e, F(load)(s + e) + F(load)(room->bias + e));
+}
+
 /* Dropout on a block of probabilities [key][query]: zero, or times keep. */
 static void F(attention_drop)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                               int64_t i0, int64_t queries, int64_t j0, int64_t keys)
@@ -181,6 +194,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
     if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
+    if (w->bias) F(attention_bias)(w, room, b, head, i0, queries, j0, keys);
     if (w->mask || is_cut) F(attention_hide)(w, room->scores, b, j0, keys, i0, queries);
     F(attention_soften)(w, room, panel, keys, first);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);

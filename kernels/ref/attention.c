@@ -1,13 +1,14 @@
 /* attention.c - scaled dot-product attention and its gradient, one query row at a time.
  *
- * q, o, g (b, s, h, d); k, v (b, t, hk, d): head n of q reads head n / (h / hk) of k and v. The gradient
+ * q, o, g (b, s, h, d); k, v (b, t, hk, d): head n of q reads head n / (h / hk) of k and v. bias (n, h, s, t) is
+ * added to what a softcap makes of the scores: its gradient is dS, summed over the samples. The gradient
  * uses the identities of FlashAttention (Dao et al. 2022): with P from the stored lse and
  * D = rowsum(g o), dS = P (dP - D). Dropout works on the probabilities after softmax. */
 #include "../sample.h"
 #include "loops.h"
 
 typedef struct problem {
-    const gm_tensor *q, *k, *v, *mask, *limits;
+    const gm_tensor *q, *k, *v, *mask, *limits, *bias;
     const gm_attrs  *attrs;
     int64_t          batch, queries, heads, size, keys, key_heads;
     double           scale;
@@ -25,6 +26,7 @@ static problem problem_of(const gm_device *dev, const gm_call *call)
         .v = call->in[2],
         .mask = call->in[3],
         .limits = call->in[call->op == GM_OP_attention ? 4 : 7],
+        .bias = call->in[call->op == GM_OP_attention ? 5 : 8],
         .attrs = call->attrs,
         .batch = q->shape[0],
         .queries = q->shape[1],
@@ -52,6 +54,18 @@ static double at4(const gm_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d
 static int64_t key_head(const problem *p, int64_t n) { return n / (p->heads / p->key_heads); }
 static int64_t row_index(const problem *p, row r) { return (r.b * p->heads + r.n) * p->queries + r.i; }
 
+/* Which bias sample b takes. */
+static int64_t bias_of(const problem *p, int64_t b) { return (p->attrs->row + b) % p->bias->shape[0]; }
+
+/* What is added to the score of (row, key). */
+static double added(const problem *p, row r, int64_t j)
+{
+    const int64_t *step = p->bias ? p->bias->stride : NULL;
+    if (!step) return 0;
+    return gm_load(p->bias->dtype, gm_tensor_data(p->bias),
+                   bias_of(p, r.b) * step[0] + r.n * step[1] + r.i * step[2] + j * step[3]);
+}
+
 static bool visible(const problem *p, row r, int64_t j)
 {
     int64_t last = r.i + (p->keys - p->queries) + p->attrs->behind;
@@ -61,7 +75,8 @@ static bool visible(const problem *p, row r, int64_t j)
         int64_t at = 2 * (r.b * p->queries + r.i), key = j + p->attrs->first;
         if (key < (int64_t)ref_get(p->limits, at) || key >= (int64_t)ref_get(p->limits, at + 1)) return false;
     }
-    return !p->mask || ref_get(p->mask, r.b * p->keys + j) != 0;
+    if (p->mask && ref_get(p->mask, r.b * p->keys + j) == 0) return false;
+    return added(p, r, j) != -INFINITY;
 }
 
 /* What a score becomes. */
@@ -78,13 +93,18 @@ static double capped_slope(const problem *p, double s)
     return cap > 0 ? 1 - s / cap * (s / cap) : 1;
 }
 
-/* q_i . k_j times the scale, capped; -inf for a hidden key. */
-static double score(const problem *p, row r, int64_t j)
+/* q_i . k_j times the scale, capped, of a key that is visible. */
+static double product(const problem *p, row r, int64_t j)
 {
     double sum = 0;
-    if (!visible(p, r, j)) return -INFINITY;
     for (int64_t d = 0; d < p->size; d++) sum += at4(p->q, r.b, r.i, r.n, d) * at4(p->k, r.b, j, key_head(p, r.n), d);
     return capped(p, p->scale * sum);
+}
+
+/* That and the bias; -inf for a hidden key. */
+static double score(const problem *p, row r, int64_t j)
+{
+    return visible(p, r, j) ? product(p, r, j) + added(p, r, j) : -INFINITY;
 }
 
 /* What dropout multiplies the probability of (row, key) with: 0 or 1 / (1 - p). */
@@ -148,44 +168,52 @@ gm_status gm_ref_attention(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-/* Adds what one (row, key) pair contributes; dq, dk, dv are laid out as q, k, v and contiguous. */
-static void grad_pair(const problem *p, row r, int64_t j, double lse, double delta, const gm_tensor *g, double *dq,
-                      double *dk, double *dv)
+/* The sums of a gradient: laid out as q, k, v and bias, and contiguous; the last may be NULL. */
+typedef struct sums {
+    double *q, *k, *v, *bias;
+} sums;
+
+/* Adds what one (row, key) pair contributes. */
+static void grad_pair(const problem *p, row r, int64_t j, double lse, double delta, const gm_tensor *g, const sums *to)
 {
     int64_t head = key_head(p, r.n), q_at = ((r.b * p->queries + r.i) * p->heads + r.n) * p->size;
     int64_t k_at = ((r.b * p->keys + j) * p->key_heads + head) * p->size;
-    double  s = score(p, r, j), probability = exp(s - lse), keep = kept(p, r, j), dp = 0;
+    double  s = product(p, r, j), probability = exp(s + added(p, r, j) - lse), keep = kept(p, r, j), dp = 0;
     for (int64_t d = 0; d < p->size; d++) dp += keep * at4(g, r.b, r.i, r.n, d) * at4(p->v, r.b, j, head, d);
-    double ds = probability * (dp - delta) * capped_slope(p, s) * p->scale;
+    double ds = probability * (dp - delta);
+    if (to->bias) to->bias[((bias_of(p, r.b) * p->heads + r.n) * p->queries + r.i) * p->keys + j] += ds;
+    ds *= capped_slope(p, s) * p->scale;
     for (int64_t d = 0; d < p->size; d++) {
-        dq[q_at + d] += ds * at4(p->k, r.b, j, head, d);
-        dk[k_at + d] += ds * at4(p->q, r.b, r.i, r.n, d);
-        dv[k_at + d] += probability * keep * at4(g, r.b, r.i, r.n, d);
+        to->q[q_at + d] += ds * at4(p->k, r.b, j, head, d);
+        to->k[k_at + d] += ds * at4(p->q, r.b, r.i, r.n, d);
+        to->v[k_at + d] += probability * keep * at4(g, r.b, r.i, r.n, d);
     }
 }
 
-static void grad_row(const problem *p, row r, const gm_call *call, double *dq, double *dk, double *dv)
+static void grad_row(const problem *p, row r, const gm_call *call, const sums *to)
 {
     const gm_tensor *o = call->in[4], *g = call->in[6];
     double           lse = ref_get(call->in[5], row_index(p, r)), delta = 0;
     for (int64_t d = 0; d < p->size; d++) delta += at4(g, r.b, r.i, r.n, d) * at4(o, r.b, r.i, r.n, d);
     for (int64_t j = 0; j < p->keys; j++)
-        if (visible(p, r, j)) grad_pair(p, r, j, lse, delta, g, dq, dk, dv);
+        if (visible(p, r, j)) grad_pair(p, r, j, lse, delta, g, to);
 }
 
 gm_status gm_ref_attention_grad(gm_device *dev, const gm_call *call)
 {
     gm_status st;
     problem   p = problem_of(dev, call);
-    double   *sum[3] = {NULL, NULL, NULL}; /* dq, dk, dv */
-    for (int k = 0; k < 3; k++) GM_TRY_OR(ref_scratch(gm_tensor_numel(call->in[k]), &sum[k]), st, done);
+    double   *sum[4] = {NULL, NULL, NULL, NULL}; /* dq, dk, dv, dbias */
+    for (int k = 0; k < 4; k++)
+        if (call->out[k]) GM_TRY_OR(ref_scratch(gm_tensor_numel(call->out[k]), &sum[k]), st, done);
+    const sums to = {sum[0], sum[1], sum[2], sum[3]};
     for (int64_t b = 0; b < p.batch; b++)
         for (int64_t n = 0; n < p.heads; n++)
-            for (int64_t i = 0; i < p.queries; i++) grad_row(&p, (row){b, n, i}, call, sum[0], sum[1], sum[2]);
-    for (int k = 0; k < 3; k++)
-        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
+            for (int64_t i = 0; i < p.queries; i++) grad_row(&p, (row){b, n, i}, call, &to);
+    for (int k = 0; k < 4; k++)
+        for (int64_t i = 0, n = call->out[k] ? gm_tensor_numel(call->out[k]) : 0; i < n; i++)
             ref_put(call->out[k], i, sum[k][i], call->attrs->accumulate);
 done:
-    for (int k = 0; k < 3; k++) free(sum[k]);
+    for (int k = 0; k < 4; k++) free(sum[k]);
     return st;
 }

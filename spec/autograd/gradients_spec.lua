@@ -156,6 +156,13 @@ describe("gradients agree with central differences:", function()
     return ops.attention(q, k, v, { causal = true, limits = limits, window = 2 })
   end, function() return any(2, 5, 4, 3), any(2, 5, 2, 3), any(2, 5, 2, 3) end)
 
+  case("attention with a bias that the batch shares", function(q, k, v, bias)
+    return ops.attention(q, k, v, { bias = bias, softcap = 1.5 })
+  end, function() return any(2, 3, 4, 3), any(2, 5, 2, 3), any(2, 5, 2, 3), any(1, 4, 3, 5) end)
+  case("packed attention with the biases of two windows", function(x, bias)
+    return ops.attention_packed(x, { bias = bias })
+  end, function() return any(4, 3, 2, 3, 3), any(2, 2, 3, 3) end)
+
   case("packed attention whose values are read elsewhere too", function(x)
     local q, k, v = ops.unbind(x, 4)
     return ops.attention(q, k, v) + v * v + q

@@ -1,5 +1,5 @@
---- Models of more families, written by transformers (spec/golden/hub_families.py): outputs in f32, loss and gradients
--- in f64, and back to the same bytes.
+--- Models of more families, written by transformers (spec/golden/hub_families.py), torchvision and timm
+-- (spec/golden/hub_pictures.py): outputs in f32, loss and gradients in f64, and back to the same bytes.
 -- ranks: 1 2 4
 local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
@@ -21,6 +21,11 @@ local FOLDERS = {
   { name = "olmo2_odd", heads = 5 }, { name = "phi3_long", heads = 2 }, { name = "phi3_longer", heads = 2 },
   { name = "llama_long", heads = 2 },
 }
+-- Of torchvision and timm (spec/golden/hub_pictures.py): with 2d, layers of theirs have no form.
+for _, name in ipairs { "tv_resnet", "timm_resnet", "tv_vgg", "timm_vgg", "tv_convnext", "timm_convnext", "tv_swin",
+  "timm_swin" } do
+  FOLDERS[#FOLDERS + 1] = { name = name, heads = core.world() <= 2 and 2 or 1, pictures = true }
+end
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.
 local TOLERANCE = 1e-5
@@ -90,7 +95,7 @@ for _, mesh in ipairs(meshes) do
     for _, folder in ipairs(FOLDERS) do
       local name, parts = folder.name, mesh.tensor and 2 or 1 -- that share the heads
       if folder.heads % parts == 0 and not (mesh.expert and not folder.experts) then
-        it(name .. " gives the outputs of transformers", function()
+        it(name .. " gives the outputs of the library that wrote it", function()
           agree(gm.pretrained(place(name)), expected(name), cuts)
         end)
 
@@ -165,9 +170,10 @@ describe("in f64", function()
   end
 
   for _, folder in ipairs(FOLDERS) do
-    it(("%s has the loss and the gradients of transformers"):format(folder.name), function()
+    it(("%s has the loss and the gradients of the library that wrote it"):format(folder.name), function()
       local want = expected(folder.name)
-      local model = gm.pretrained(place(folder.name), { dropout = 0 }):materialize { dtype = "f64" }
+      local dropout = not folder.pictures and 0 or nil
+      local model = gm.pretrained(place(folder.name), { dropout = dropout }):materialize { dtype = "f64" }
       gm.scope(function()
         local loss = loss_of(model, want)
         numeric.agree(loss:detach(), gm.tensor(want.loss, { dtype = "f64" }), EXACT)

@@ -120,7 +120,8 @@ end
 
 return function(op, inputs, attrs)
   local u = unit[inputs[1]:dtype()]
-  if not u or inputs[1]:size(4) > 128 then return nil end -- wider heads are worked on in f32
+  local bias = inputs[op == "attention" and 6 or 9]
+  if not u or bias or inputs[1]:size(4) > 128 then return nil end -- wider heads, and a bias, are worked on in f32
   local p = read(op, inputs, attrs)
   return op == "attention" and forward(p, u) or backward(p, u, inputs)
 end

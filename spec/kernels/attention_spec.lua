@@ -72,7 +72,7 @@ describe("attention agrees with ref:", function()
         each_case(p, dtype, function(layout, mask, attrs)
           local q, k = operand(b, s, h, d, dtype, layout), operand(b, t, hk, d, dtype, layout)
           local v = operand(b, t, hk, d, dtype, layout)
-          agree { op = "attention", inputs = { q, k, v, mask, n = 5 }, outputs = { true, true }, attrs = attrs,
+          agree { op = "attention", inputs = { q, k, v, mask, n = 6 }, outputs = { true, true }, attrs = attrs,
                   label = "attention, " .. layout, within = support.terms(t + d, bound) }
         end)
       end)
@@ -82,11 +82,11 @@ describe("attention agrees with ref:", function()
         each_case(p, dtype, function(layout, mask, attrs)
           local q, k = operand(b, s, h, d, dtype, layout), operand(b, t, hk, d, dtype, layout)
           local v, g = operand(b, t, hk, d, dtype, layout), operand(b, s, h, d, dtype, layout)
-          local inputs = { q, k, v, mask, n = 5 }
+          local inputs = { q, k, v, mask, n = 6 }
           local o, lse = saved_of(inputs, attrs, dtype)
           local width = s * h / hk + t + d
-          agree { op = "attention_grad", inputs = { q, k, v, mask, o, lse, g, n = 8 },
-                  outputs = { true, true, true }, attrs = attrs, label = "attention_grad, " .. layout,
+          agree { op = "attention_grad", inputs = { q, k, v, mask, o, lse, g, n = 9 },
+                  outputs = { true, true, true, n = 4 }, attrs = attrs, label = "attention_grad, " .. layout,
                   within = support.terms(width, 2 * bound) }
         end)
       end)
@@ -99,7 +99,7 @@ describe("attention agrees with ref:", function()
       gm.scope(function()
         local q, k = input({ 1, 9, 2, 16 }, dtype, nil, 5, 15), input({ 1, 70, 2, 16 }, dtype, nil, -15, 15)
         local v = input({ 1, 70, 2, 16 }, dtype)
-        agree { op = "attention", inputs = { q, k, v, nil, n = 5 }, outputs = { true, true },
+        agree { op = "attention", inputs = { q, k, v, nil, n = 6 }, outputs = { true, true },
                 within = support.terms(86, 600) } -- |score| <= 4 * 225 * a share
       end)
     end
@@ -116,16 +116,16 @@ describe("attention agrees with ref:", function()
         for j = 1, 40 do visible[j] = (j == 1 or j == 3 or j == 37) and 0 or 1 end
         local mask = gm.tensor(visible, { dtype = "u8", shape = { 1, 40 } })
         local q = input({ 1, 44, 1, 1 }, dtype)
-        local inputs = { q, k, k, mask, n = 5 }
+        local inputs = { q, k, k, mask, n = 6 }
         local attrs = { causal = true } -- the first five of 44 queries see nothing
         agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
-                within = support.terms(41, 2) }
+                  within = support.terms(41, 2) }
         local o, lse = saved_of(inputs, attrs, dtype)
         assert.equal(0, o:get(1, 5, 1, 1))
         assert.equal(-1 / 0, lse:get(1, 1, 5))
         local g = input({ 1, 44, 1, 1 }, dtype)
-        agree { op = "attention_grad", inputs = { q, k, k, mask, o, lse, g, n = 8 },
-                outputs = { true, true, true }, attrs = attrs, within = support.terms(88, 4) }
+        agree { op = "attention_grad", inputs = { q, k, k, mask, o, lse, g, n = 9 },
+                outputs = { true, true, true, n = 4 }, attrs = attrs, within = support.terms(88, 4) }
       end)
     end
   end)
@@ -154,12 +154,13 @@ describe("attention agrees with ref:", function()
           local mask = view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
           local q, k = operand(b, s, h, d, dtype, "packed"), operand(b, t, hk, d, dtype, "heads first")
           local v, g = operand(b, t, hk, d, dtype, "contiguous"), operand(b, s, h, d, dtype, "contiguous")
-          local inputs = { q, k, v, mask, n = 5 }
+          local inputs = { q, k, v, mask, n = 6 }
           agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
                   within = support.terms(t + d, d) }
           local o, lse = saved_of(inputs, attrs, dtype)
-          agree { op = "attention_grad", inputs = { q, k, v, mask, o, lse, g, n = 8 },
-                  outputs = { true, true, true }, attrs = attrs, within = support.terms(s * h / hk + t + d, 2 * d) }
+          agree { op = "attention_grad", inputs = { q, k, v, mask, o, lse, g, n = 9 },
+                  outputs = { true, true, true, n = 4 }, attrs = attrs,
+                  within = support.terms(s * h / hk + t + d, 2 * d) }
         end)
       end)
     end
@@ -169,9 +170,9 @@ describe("attention agrees with ref:", function()
     gm.scope(function()
       local q, k, v = input({ 1, 1, 2, 4 }, "f64"), input({ 1, 20, 2, 4 }, "f64"), input({ 1, 20, 2, 4 }, "f64")
       for _, n in ipairs { 1, 6, 20 } do
-        local some = core.run_op("ref", "attention", { q, k:narrow(2, 21 - n, n), v:narrow(2, 21 - n, n), nil, n = 5 },
+        local some = core.run_op("ref", "attention", { q, k:narrow(2, 21 - n, n), v:narrow(2, 21 - n, n), nil, n = 6 },
           { true, true, n = 2 }, {})
-        local seen = core.run_op("ref", "attention", { q, k, v, nil, n = 5 }, { true, true, n = 2 },
+        local seen = core.run_op("ref", "attention", { q, k, v, nil, n = 6 }, { true, true, n = 2 },
           { causal = true, window = n })
         for i = 1, 2 do support.compare(seen[i], some[i], support.exact) end
       end
@@ -181,7 +182,7 @@ describe("attention agrees with ref:", function()
   it("what cannot be meant is refused", function()
     local q = input({ 1, 4, 1, 2 }, "f32")
     local function refused(attrs, text)
-      local ok, err = pcall(core.run_op, "ref", "attention", { q, q, q, nil, n = 5 }, { true, true, n = 2 }, attrs)
+      local ok, err = pcall(core.run_op, "ref", "attention", { q, q, q, nil, n = 6 }, { true, true, n = 2 }, attrs)
       assert.is_false(ok)
       assert.matches(text, tostring(err), 1, true)
     end
@@ -205,13 +206,13 @@ describe("attention agrees with ref:", function()
             before:select(3, s):fill_(-1 / 0)
             return before, base
           end
-          agree { op = "attention", inputs = { q, k, v, nil, n = 5 }, attrs = attrs,
+          agree { op = "attention", inputs = { q, k, v, nil, n = 6 }, attrs = attrs,
                   outputs = { support.given({ b, s, h, d }, dtype, "window"), blind },
                   within = support.terms(t + d, 2) }
           local saved = { input({ b, s, h, d }, dtype), input({ b, h, s }, support.wide(dtype), nil, 1, 2) }
-          agree { op = "attention_grad", inputs = { q, k, v, nil, saved[1], saved[2], g, n = 8 }, attrs = attrs,
+          agree { op = "attention_grad", inputs = { q, k, v, nil, saved[1], saved[2], g, n = 9 }, attrs = attrs,
                   outputs = { support.given({ b, s, h, d }, dtype, "window"), support.given({ b, t, hk, d }, dtype),
-                              support.given({ b, t, hk, d }, dtype, "turned") },
+                              support.given({ b, t, hk, d }, dtype, "turned"), n = 4 },
                   within = support.terms(s * h / hk + t + d, 8 * math.sqrt(d)) }
         end)
       end)
@@ -228,7 +229,7 @@ describe("attention agrees with ref:", function()
         local q, k = gm.zeros { 1, s, 1, 1 }, gm.zeros { 1, t, 1, 1 }
         local v, seen = gm.tensor(values):reshape { 1, t, 1, 1 }, {}
         for _, backend in ipairs { "ref", unpack(support.backends) } do
-          local o = core.run_op(backend, "attention", { q, k, v, nil, n = 5 }, { true, true, n = 2 }, { causal = true })
+          local o = core.run_op(backend, "attention", { q, k, v, nil, n = 6 }, { true, true, n = 2 }, { causal = true })
           for i = 1, s do
             local n = math.max(0, math.min(t, i + t - s))
             seen[i] = 2 ^ n - 1
@@ -246,10 +247,10 @@ describe("attention agrees with ref:", function()
   it("keys in two parts, one after the other, are all keys", function()
     gm.scope(function()
       local q, k = input({ 2, 9, 2, 8 }, "f64"), input({ 2, 13, 2, 8 }, "f64")
-      local whole = core.run_op("ref", "attention", { q, k, k, nil, n = 5 }, { true, true, n = 2 }, {})
+      local whole = core.run_op("ref", "attention", { q, k, k, nil, n = 6 }, { true, true, n = 2 }, {})
       local o, lse = input({ 2, 9, 2, 8 }, "f64"), input({ 2, 2, 9 }, "f64")
       for i, part in ipairs { k:narrow(2, 1, 6), k:narrow(2, 7, 7) } do
-        core.run_op("ref", "attention", { q, part, part, nil, n = 5 }, { o, lse }, { accumulate = i == 2 })
+        core.run_op("ref", "attention", { q, part, part, nil, n = 6 }, { o, lse }, { accumulate = i == 2 })
       end
       support.compare(o, whole[1], support.terms(20), "o")
       support.compare(lse, whole[2], support.terms(20), "lse")
@@ -266,12 +267,13 @@ describe("attention agrees with ref:", function()
           local k, v = input({ 2, 47, 2, 8 }, dtype), input({ 2, 47, 2, 8 }, dtype)
           local attrs = { p = 0.5, stream = { key = 7, step = 1 },
                           box = { shape = { 5, 6, 40, 60 }, offset = { 2, 3, 5, first } } }
-          local inputs = { q, k, v, nil, n = 5 }
+          local inputs = { q, k, v, nil, n = 6 }
           agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
                   within = support.terms(55, 4) }
           local o, lse = saved_of(inputs, attrs, dtype)
-          agree { op = "attention_grad", inputs = { q, k, v, nil, o, lse, g, n = 8 }, outputs = { true, true, true },
-                  attrs = attrs, within = support.terms(33 + 47 + 8, 8 * math.sqrt(8)) }
+          agree { op = "attention_grad", inputs = { q, k, v, nil, o, lse, g, n = 9 },
+                  outputs = { true, true, true, n = 4 }, attrs = attrs,
+                  within = support.terms(33 + 47 + 8, 8 * math.sqrt(8)) }
         end)
       end
     end)

@@ -102,15 +102,15 @@ describe("attention with limits agrees with ref:", function()
           local mask = case[5] and support.integers({ b, t }, "u8", 0, 2) or nil
           local q, k, v = input({ b, s, h, d }, dtype), input({ b, t, hk, d }, dtype), input({ b, t, hk, d }, dtype)
           local g, bound = input({ b, s, h, d }, dtype), math.max(2, math.sqrt(d))
-          local inputs = { q, k, v, mask, limits, n = 5 }
+          local inputs = { q, k, v, mask, limits, n = 6 }
           agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
                   within = support.terms(t + d, bound) }
           local function saved(i)
             return support.copy(support.reference("attention", inputs, attrs, i, 2),
               i == 1 and dtype or support.wide(dtype))
           end
-          agree { op = "attention_grad", inputs = { q, k, v, mask, saved(1), saved(2), g, limits, n = 8 },
-                  outputs = { true, true, true }, attrs = attrs,
+          agree { op = "attention_grad", inputs = { q, k, v, mask, saved(1), saved(2), g, limits, n = 9 },
+                  outputs = { true, true, true, n = 4 }, attrs = attrs,
                   within = support.terms(s * h / hk + t + d, 2 * bound) }
         end)
       end)
@@ -149,18 +149,18 @@ describe("attention with limits agrees with ref:", function()
         input({ 1, total, 2, 8 }, "f64")
       local g, attrs = input({ 1, total, 4, 8 }, "f64"), { causal = true }
       for _, backend in ipairs { "ref", unpack(support.backends) } do
-        local all = core.run_op(backend, "attention", { q, k, v, nil, limits, n = 5 }, { true, true, n = 2 }, attrs)
-        local slopes = core.run_op(backend, "attention_grad", { q, k, v, nil, all[1], all[2], g, limits, n = 8 },
-          { true, true, true, n = 3 }, attrs)
+        local all = core.run_op(backend, "attention", { q, k, v, nil, limits, n = 6 }, { true, true, n = 2 }, attrs)
+        local slopes = core.run_op(backend, "attention_grad", { q, k, v, nil, all[1], all[2], g, limits, n = 9 },
+          { true, true, true, n = 4 }, attrs)
         local first = 1
         for _, n in ipairs(lengths) do
           local function part(x) return x:narrow(2, first, n) end
-          local alone = core.run_op(backend, "attention", { part(q), part(k), part(v), nil, nil, n = 5 },
+          local alone = core.run_op(backend, "attention", { part(q), part(k), part(v), nil, nil, n = 6 },
             { true, true, n = 2 }, attrs)
           support.compare(part(all[1]), alone[1], support.absolute(64, 4), backend)
           support.compare(all[2]:narrow(3, first, n), alone[2], support.absolute(64, 8), backend)
           local own = core.run_op(backend, "attention_grad",
-            { part(q), part(k), part(v), nil, alone[1], alone[2], part(g), nil, n = 8 }, { true, true, true, n = 3 },
+            { part(q), part(k), part(v), nil, alone[1], alone[2], part(g), nil, n = 9 }, { true, true, true, n = 4 },
             attrs)
           for i = 1, 3 do support.compare(part(slopes[i]), own[i], support.absolute(256, 8), backend) end
           first = first + n

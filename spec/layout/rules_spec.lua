@@ -108,6 +108,12 @@ describe("rules of layouts", function()
     case("attention", "data,-,-,-", heads, { true, true, true, true }, function(q, k, v, m)
       return ops.attention(q, k, v, { key_mask = mask(m) }), ops.attention(q, k, v, { dropout = 0.3 })
     end)
+    case("attention with a bias", "data,-,-,-",
+      function(n) return { any(n, 4, 4, 3), any(n, 5, 4, 3), any(1, 4, 4, 5) } end, { true, true },
+      function(q, k, bias) return ops.attention(q, k, k, { bias = bias }) end)
+    case("attention with the biases of n windows", "data,-,-,-",
+      function(n) return { any(n, 4, 4, 3), any(n, 4, 4, 4) } end, { true },
+      function(q, bias) return ops.attention(q, q, q, { bias = bias }) end)
     case("attention with whole keys", "data,-,-,-", heads, { true }, function(q, k, v, m)
       return ops.attention(q, k, v, { key_mask = mask(m), causal = true })
     end)

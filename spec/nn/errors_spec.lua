@@ -64,11 +64,17 @@ describe("options of layers", function()
     fails("padding_index 5 is not a row of a table of 5", function()
       nn.Embedding { count = 5, width = 2, padding_index = 5 }
     end)
-    fails("patches of 5 do not tile an image of 28 x 28", function()
+    fails("patches of 5 x 5 do not tile an image of 28 x 28; patch_size must divide each side", function()
       nn.PatchEmbedding { image_size = 28, patch_size = 5, channels = 1, width = 8 }
     end)
-    fails("image_size must be an integer or { height, width }", function()
-      nn.PatchEmbedding { image_size = { 28 }, patch_size = 4, width = 8 }
+    fails("image_size must be an integer or a list of 2, one for each dimension of the image", function()
+      nn.PatchEmbedding { image_size = { 28 }, space = 2, patch_size = 4, width = 8 }
+    end)
+    fails("image_size lists 4 dimensions; an image has one to three", function()
+      nn.PatchEmbedding { image_size = { 8, 8, 8, 8 }, patch_size = 4, width = 8 }
+    end)
+    fails("a window of 4 x 4 has two sides, and shift = 4 is not below them", function()
+      nn.WindowAttention { width = 8, heads = 2, window = 4, shift = 4 }
     end)
     fails("the weight to share has the shape %(7, 4%), and this layer needs %(7, 5%)", function()
       nn.Classifier { inputs = 5, classes = 7, weight = nn.Embedding(7, 4) }

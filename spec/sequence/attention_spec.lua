@@ -111,6 +111,16 @@ for _, mode in ipairs { "ring", "ulysses" } do
       end
     end)
 
+    it("a bias goes with whole sequences, and its heads are cut as those of queries", function()
+      local function run(q, bias) return sequence_parallel.attention(q, q, q, { bias = bias }) end
+      local q, bias = normal(2, 10, 12, 3), normal(1, 12, 10, 10)
+      if mode == "ring" then
+        assert.error_matches(function() run(q:redistribute(rows), bias) end, "a bias needs whole sequences", 1, true)
+      else
+        both.agree { inputs = { q, bias }, cuts = { rows, false }, expect = "-,sequence,-,-", fn = run }
+      end
+    end)
+
     if mode == "ulysses" then
       it("heads that cannot be divided evenly are an error that says which ranks would do, and what has no such limit",
         function()

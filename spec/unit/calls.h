@@ -52,7 +52,7 @@ static inline gm_status call_attention(gm_rank *r, gm_value *q, gm_value *k, gm_
 {
     gm_attrs a = *attrs;
     a.balance = balance;
-    return gm_apply_first(r, GM_OP_attention, 5, (gm_value *[]){q, k, v, mask, NULL}, &a, o);
+    return gm_apply_first(r, GM_OP_attention, 6, (gm_value *[]){q, k, v, mask, NULL, NULL}, &a, o);
 }
 
 /* qkv (b, s, h, 3, d) */

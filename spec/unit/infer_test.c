@@ -229,37 +229,37 @@ void gm_test_infer_attention(void **state)
     (void)state;
     begin();
     gm_tensor *q = F(2, 5, 6, 8), *k = F(2, 7, 3, 8), *v = F(2, 7, 3, 8);
-    OK(infer(GM_OP_attention, IN(q, k, v, U(2, 7), NULL), NONE(2)));
+    OK(infer(GM_OP_attention, IN(q, k, v, U(2, 7), NULL, NULL), NONE(2)));
     expect(0, GM_F32, SHAPE(2, 5, 6, 8));
     expect(1, GM_F32, SHAPE(2, 6, 5));
-    OK(infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 6, 5), F(2, 5, 6, 8), NULL), NONE(3)));
+    OK(infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 6, 5), F(2, 5, 6, 8), NULL, NULL), NONE(4)));
     expect(1, GM_F32, SHAPE(2, 7, 3, 8));
     FAILS(GM_ESHAPE, "6 query heads are no multiple of 4",
-          infer(GM_OP_attention, IN(q, F(2, 7, 4, 8), F(2, 7, 4, 8), NULL, NULL), NONE(2)));
+          infer(GM_OP_attention, IN(q, F(2, 7, 4, 8), F(2, 7, 4, 8), NULL, NULL, NULL), NONE(2)));
     FAILS(GM_ESHAPE, "attention: q (2, 5, 6, 8), k (2, 7, 3, 4)",
-          infer(GM_OP_attention, IN(q, F(2, 7, 3, 4), v, NULL, NULL), NONE(2)));
+          infer(GM_OP_attention, IN(q, F(2, 7, 3, 4), v, NULL, NULL, NULL), NONE(2)));
     FAILS(GM_ESHAPE, "attention: v is (2, 6, 3, 8), should be (2, 7, 3, 8)",
-          infer(GM_OP_attention, IN(q, k, F(2, 6, 3, 8), NULL, NULL), NONE(2)));
+          infer(GM_OP_attention, IN(q, k, F(2, 6, 3, 8), NULL, NULL, NULL), NONE(2)));
     FAILS(GM_ESHAPE, "key_mask is (2, 5), should be (2, 7)",
-          infer(GM_OP_attention, IN(q, k, v, U(2, 5), NULL), NONE(2)));
+          infer(GM_OP_attention, IN(q, k, v, U(2, 5), NULL, NULL), NONE(2)));
     FAILS(GM_ESHAPE, "lse is (2, 5, 6), should be (2, 6, 5)",
-          infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 5, 6), F(2, 5, 6, 8), NULL), NONE(3)));
-    OK(infer(GM_OP_attention, IN(q, k, v, NULL, I(2, 5, 2)), NONE(2)));
+          infer(GM_OP_attention_grad, IN(q, k, v, NULL, q, F(2, 5, 6), q, NULL, NULL), NONE(4)));
+    OK(infer(GM_OP_attention, IN(q, k, v, NULL, I(2, 5, 2), NULL), NONE(2)));
     FAILS(GM_ESHAPE, "limits is (2, 7, 2), should be (2, 5, 2)",
-          infer(GM_OP_attention, IN(q, k, v, NULL, I(2, 7, 2)), NONE(2)));
+          infer(GM_OP_attention, IN(q, k, v, NULL, I(2, 7, 2), NULL), NONE(2)));
     OK(infer(GM_OP_documents, IN(I(2, 5)), NONE(1)));
     FAILS(GM_ESHAPE, "segment is (5), should be (batch, sequence)", infer(GM_OP_documents, IN(I(5)), NONE(1)));
     k->stride[3] = 2;
     FAILS(GM_EINVAL, "last dimension of k (2, 7, 3, 8) has stride 2, should be 1",
-          infer(GM_OP_attention, IN(q, k, v, NULL, NULL), NONE(2)));
+          infer(GM_OP_attention, IN(q, k, v, NULL, NULL, NULL), NONE(2)));
     k->stride[3] = 1;
     at.box = (gm_box){4, {2, 6, 5, 7}, {0}};
-    OK(infer(GM_OP_attention, IN(q, k, v, NULL, NULL), NONE(2)));
+    OK(infer(GM_OP_attention, IN(q, k, v, NULL, NULL, NULL), NONE(2)));
     at.box.ndim = 3;
-    FAILS(GM_EINVAL, "a block (2, 6, 5, 7)", infer(GM_OP_attention, IN(q, k, v, NULL, NULL), NONE(2)));
+    FAILS(GM_EINVAL, "a block (2, 6, 5, 7)", infer(GM_OP_attention, IN(q, k, v, NULL, NULL, NULL), NONE(2)));
     begin();
     at.scale = -1;
-    FAILS(GM_EINVAL, "scale is -1", infer(GM_OP_attention, IN(q, k, v, NULL, NULL), NONE(2)));
+    FAILS(GM_EINVAL, "scale is -1", infer(GM_OP_attention, IN(q, k, v, NULL, NULL, NULL), NONE(2)));
 }
 
 void gm_test_infer_tables(void **state)
@@ -405,7 +405,7 @@ void gm_test_infer_narrow(void **state)
     expect(0, GM_F32, SHAPE(3));
     OK(infer(GM_OP_cross_entropy_grad, IN(H(3, 4), I(3), F(3), F(3), F(3)), NONE(1)));
     expect(0, GM_F16, SHAPE(3, 4));
-    OK(infer(GM_OP_attention, IN(B(1, 5, 2, 8), B(1, 5, 2, 8), B(1, 5, 2, 8), NULL, NULL), NONE(2)));
+    OK(infer(GM_OP_attention, IN(B(1, 5, 2, 8), B(1, 5, 2, 8), B(1, 5, 2, 8), NULL, NULL, NULL), NONE(2)));
     expect(1, GM_F32, SHAPE(1, 2, 5));
     begin();
     OK(infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), F(2), F(2), NULL, F(2), NULL)));
@@ -484,16 +484,16 @@ void gm_test_cost_on_meta(void **state)
     c = run_on_meta(GM_OP_binary, IN(row, F(4, 3)), 1);
     assert_true(c.flops == 12 && c.bytes == 4 * (3 + 12 + 12) && c.products == 0);
     begin();
-    c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL), 2);
+    c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL, NULL), 2);
     assert_true(c.flops == 4.0 * 2 * 6 * 4 * 5 * 8);
     at.causal = true; /* 4 queries, 5 keys: 2 + 3 + 4 + 5 pairs */
-    c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL), 2);
+    c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL, NULL), 2);
     assert_true(c.flops == 4.0 * 2 * 6 * 8 * 14);
-    c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL),
+    c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL, NULL),
                     2); /* 0 + 0 + 1 + 2 */
     assert_true(c.flops == 4.0 * 8 * 3);
     c = run_on_meta(
         GM_OP_attention_grad,
-        IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8), NULL), 3);
+        IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8), NULL, NULL), 4);
     assert_true(c.flops == 2.5 * 4.0 * 8 * 3);
 }

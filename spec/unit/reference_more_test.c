@@ -2,16 +2,18 @@
  * closed forms, hand-made steps and central differences. */
 #include "reference.h"
 
-static void check_attention_gradient(gm_tensor *mask, gm_tensor *limits)
+static void check_attention_gradient(gm_tensor *mask, gm_tensor *limits, gm_tensor *bias)
 {
     gm_tensor *q = UNIT(2, 3, 4, 2), *k = UNIT(2, 5, 2, 2), *v = UNIT(2, 5, 2, 2), *g = UNIT(2, 3, 4, 2);
-    gm_tensor *out[2], *grad[3], *weight[2] = {g, NULL};
-    run(GM_OP_attention, IN(q, k, v, mask, limits), 2, NULL, out);
-    run(GM_OP_attention_grad, IN(q, k, v, mask, out[0], out[1], g, limits), 3, NULL, grad);
-    forward f = {GM_OP_attention, IN(q, k, v, mask, limits), 2, weight};
+    gm_tensor *out[2], *grad[4], *weight[2] = {g, NULL};
+    gm_tensor *want[4] = {NULL, NULL, NULL, bias ? empty(GM_F64, 4, bias->shape) : NULL};
+    run(GM_OP_attention, IN(q, k, v, mask, limits, bias), 2, NULL, out);
+    run(GM_OP_attention_grad, IN(q, k, v, mask, out[0], out[1], g, limits, bias), 4, want, grad);
+    forward f = {GM_OP_attention, IN(q, k, v, mask, limits, bias), 2, weight};
     check_slope(&f, "q", q, grad[0]);
     check_slope(&f, "k", k, grad[1]);
     check_slope(&f, "v", v, grad[2]);
+    if (bias) check_slope(&f, "bias", bias, grad[3]);
 }
 
 void gm_test_ref_attention(void **state)
@@ -21,34 +23,38 @@ void gm_test_ref_attention(void **state)
     begin();
     gm_tensor *one = VALUES(S(1, 2, 1, 1), 0, 0), *v = VALUES(S(1, 3, 1, 1), 1, 2, 6);
     /* Queries of zero weigh all keys they see alike. */
-    run(GM_OP_attention, IN(one, v, v, NULL, NULL), 2, NULL, out);
+    run(GM_OP_attention, IN(one, v, v, NULL, NULL, NULL), 2, NULL, out);
     EXPECT(out[0], 1e-15, 3, 3);
     EXPECT(out[1], 1e-15, log(3), log(3));
     at.causal = true; /* query 0 sees keys 0 and 1 of three */
-    run(GM_OP_attention, IN(one, v, v, NULL, NULL), 2, NULL, out);
+    run(GM_OP_attention, IN(one, v, v, NULL, NULL, NULL), 2, NULL, out);
     EXPECT(out[0], 1e-15, 1.5, 3);
     gm_tensor *mask = values(GM_U8, S(1, 3), (double[]){0, 0, 1});
-    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask, NULL), 2,
-        NULL, out);
+    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask, NULL, NULL),
+        2, NULL, out);
     EXPECT(out[0], 1e-15, 0, 6); /* the first sees no key; hidden NaN do not leak */
     EXPECT(out[1], 1e-15, -INFINITY, 0);
     at.causal = false;
     at.scale = 0.5; /* one key is q k scale = log 3 above the other */
     run(GM_OP_attention,
         IN(VALUES(S(1, 1, 1, 2), 1, 1), VALUES(S(1, 2, 1, 2), log(3), log(3), 0, 0), VALUES(S(1, 2, 1, 2), 4, 8, 0, 4),
-           NULL, NULL),
+           NULL, NULL, NULL),
         2, NULL, out);
     EXPECT(out[0], 1e-14, 3, 7);
     EXPECT(out[1], 1e-15, log(4));
     at = gm_attrs_default();
     /* Four query heads share two key heads: the first two read the first. */
     v = VALUES(S(1, 1, 2, 1), 5, 7);
-    run(GM_OP_attention, IN(VALUES(S(1, 1, 4, 1), 1, 2, 3, 4), v, v, NULL, NULL), 2, NULL, out);
+    run(GM_OP_attention, IN(VALUES(S(1, 1, 4, 1), 1, 2, 3, 4), v, v, NULL, NULL, NULL), 2, NULL, out);
     EXPECT(out[0], 0, 5, 5, 7, 7);
     EXPECT(out[1], 1e-14, 5, 10, 21, 28);
-    check_attention_gradient(NULL, NULL);
+    check_attention_gradient(NULL, NULL, NULL);
+    at.softcap = 0.7, at.row = 1; /* the two samples take biases 1 and 2 of 3, and of 1 the same */
+    check_attention_gradient(NULL, NULL, UNIT(3, 4, 3, 5));
+    check_attention_gradient(NULL, NULL, UNIT(1, 4, 3, 5));
+    at = gm_attrs_default();
     at.causal = true, at.p = 0.4, at.stream = (gm_stream){77, 3};
-    check_attention_gradient(values(GM_U8, S(2, 5), (double[]){1, 0, 1, 1, 1, 0, 1, 1, 0, 1}), NULL);
+    check_attention_gradient(values(GM_U8, S(2, 5), (double[]){1, 0, 1, 1, 1, 0, 1, 1, 0, 1}), NULL, NULL);
     end();
 }
 
@@ -220,11 +226,11 @@ void gm_test_ref_boxes(void **state)
     /* attention: head 1 of two alone drops the same probabilities */
     gm_tensor *q = between(-1, 1, S(1, 3, 2, 2)), *k = between(-1, 1, S(1, 4, 2, 2)), *whole[2], *part[2],
               *one[2] = {0};
-    run(GM_OP_attention, IN(q, k, k, NULL, NULL), 2, NULL, whole);
+    run(GM_OP_attention, IN(q, k, k, NULL, NULL, NULL), 2, NULL, whole);
     OK(gm_tensor_narrow(q, 2, 1, 1, &one[0]));
     OK(gm_tensor_narrow(k, 2, 1, 1, &one[1]));
     at.box = (gm_box){4, {1, 2, 3, 4}, {0, 1, 0, 0}};
-    run(GM_OP_attention, IN(keep(one[0]), keep(one[1]), one[1], NULL, NULL), 2, NULL, part);
+    run(GM_OP_attention, IN(keep(one[0]), keep(one[1]), one[1], NULL, NULL, NULL), 2, NULL, part);
     for (int64_t i = 0; i < 3; i++)
         for (int64_t d = 0; d < 2; d++) assert_true(get(part[0], i * 2 + d) == get(whole[0], (i * 2 + 1) * 2 + d));
     end();

@@ -94,8 +94,8 @@ static void run_whole(gm_rank *r, const ring_job *j, gm_value **in, gm_value **o
 {
     gm_attrs  a = ring_attrs(j);
     gm_value *out[2], *seed = ring_operand(r, j, OF_SEED, false);
-    OK(gm_apply(r, GM_OP_attention, 5, (gm_value *[]){in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK], NULL}, &a, 2, NULL,
-                out));
+    OK(gm_apply(r, GM_OP_attention, 6, (gm_value *[]){in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK], NULL, NULL}, &a, 2,
+                NULL, out));
     OK(gm_tape_backward(out[0], seed, false));
     *o = out[0];
     gm_value_release(out[1]);

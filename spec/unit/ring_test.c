@@ -253,7 +253,7 @@ static void plain(gm_rank *r, void *context)
     gm_comm_reset_traffic(r->comm);
     OK(call_attention(r, q, k, k, NULL, &a, GM_RING_ZIGZAG, &o));
     assert_int_equal(ring_bytes(r->comm), 0);
-    OK(gm_apply(r, GM_OP_attention, 5, (gm_value *[]){q, k, k, NULL, NULL}, &a, 2, NULL, want));
+    OK(gm_apply(r, GM_OP_attention, 6, (gm_value *[]){q, k, k, NULL, NULL, NULL}, &a, 2, NULL, want));
     assert_memory_equal(gm_tensor_data(o->local), gm_tensor_data(want[0]->local),
                         (size_t)gm_tensor_numel(o->local) * sizeof(double));
     gm_value_release(q);

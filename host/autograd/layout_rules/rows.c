@@ -160,14 +160,35 @@ gm_status gm_rule_attention_dims(gm_rule_call *c)
     return check_groups(c, &c->out[0], c->in[0]->shape[2], c->in[1]->shape[2]);
 }
 
-/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2) */
+/* bias (n, h, s, t): of these only the heads may be cut, as those of q are. A block of samples knows its first one. */
+static gm_status attention_bias(gm_rule_call *c)
+{
+    static const char *const why[] = {"the samples of the bias are cut", NULL, "the queries of the bias are cut",
+                                      "the keys of the bias are cut"};
+    for (int d = 0; d < 4; d++)
+        if (why[d]) GM_TRY(gm_rule_whole(c, 5, d, why[d]));
+    return gm_rule_join(c, 5, 1, 2);
+}
+
+static void attention_row(gm_rule_call *c)
+{
+    gm_box  block;
+    int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    if (!c->in[5]) return;
+    gm_layout_block(&c->r->mesh, &c->out[0], c->r->coordinate, 4, c->global[0].shape, &block, local, logical);
+    c->attrs->row = block.offset[0];
+}
+
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t), limits (b, s, 2), bias (n, h, s, t) */
 gm_status gm_layout_rule_attention(gm_rule_call *c)
 {
     if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
     for (int i = 0; i < 5; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
     GM_TRY(gm_rule_attention_dims(c));
+    GM_TRY(attention_bias(c));
     GM_TRY(gm_rule_slices(c));
     c->out[1] = lse_of(&c->out[0]);
+    attention_row(c);
     return attention_box(c, &c->out[0], c->in[1]->shape[1]);
 }
 

@@ -12,7 +12,7 @@
 
 #define GM_RING_PIECES 4 /* of one block's work: messages move only when somebody looks, which is done in between */
 
-enum { Q, K, V, MASK, LIMITS, N_IN };
+enum { Q, K, V, MASK, LIMITS, N_IN, BIAS = N_IN, N_OP }; /* the op has a bias too, which does not go round */
 enum {
     SAVED_Q,
     SAVED_K,
@@ -85,11 +85,12 @@ static void release_call(call *c)
 
 static gm_status run_call(gm_ring *w, call *c)
 {
-    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->limits}, *out[] = {c->o, c->lse};
-    gm_tensor *saved[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->limits}, *grads[] = {c->dq, c->dk, c->dv};
-    gm_call    forward = {.op = GM_OP_attention, .n_in = 5, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
+    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->limits, NULL}, *out[] = {c->o, c->lse};
+    gm_tensor *saved[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->limits, NULL};
+    gm_tensor *grads[] = {c->dq, c->dk, c->dv, NULL};
+    gm_call    forward = {.op = GM_OP_attention, .n_in = 6, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
     gm_call    gradient = {
-           .op = GM_OP_attention_grad, .n_in = 8, .n_out = 3, .in = saved, .out = grads, .attrs = &c->attrs};
+           .op = GM_OP_attention_grad, .n_in = 9, .n_out = 4, .in = saved, .out = grads, .attrs = &c->attrs};
     return gm_run(w->dev, c->g ? &gradient : &forward);
 }
 
@@ -412,6 +413,9 @@ static gm_status check_sequences(const gm_rule_call *c)
     for (int i = K; i <= V; i++)
         if (c->in[i]->layout.n_cuts[1] != q->n_cuts[1] || !gm_layout_dims_agree(&c->in[i]->layout, 1, q, 1))
             return gm_rule_refuse(c, "the sequences of queries, keys and values are cut in different ways");
+    if (c->in[BIAS])
+        return gm_rule_refuse(c,
+                              "a bias needs whole sequences: parallel.sequence.mode = \"ulysses\" cuts heads instead");
     if (c->attrs->causal && c->in[K]->shape[1] != c->in[Q]->shape[1])
         return gm_rule_refuse(c, "a causal attention over a sequence that is cut needs as many keys as queries");
     return GM_OK;
@@ -474,10 +478,10 @@ static bool is_cut(const gm_value *v) { return v->ndim == 4 && v->layout.n_cuts[
 
 gm_status gm_sharded_attention(gm_rank *r, const gm_value_call *c, gm_value **out)
 {
-    gm_value     *in[N_IN], *made[2] = {NULL, NULL}; /* mask and limits, gathered */
+    gm_value     *in[N_OP], *made[2] = {NULL, NULL}; /* mask and limits, gathered */
     gm_value_call call = *c;
     gm_status     st = GM_OK;
-    for (int i = 0; i < N_IN; i++) in[i] = c->in[i];
+    for (int i = 0; i < N_OP; i++) in[i] = c->in[i];
     call.in = in;
     for (int i = 0; i < 2 && st == GM_OK; i++) {
         gm_value *v = in[MASK + i];

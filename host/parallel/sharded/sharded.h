@@ -85,7 +85,8 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
 /* gm_sharded_argmax: place of the largest entry along a dimension that may be cut (negative: from the end); the lowest
  * of equals, the first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
 
-/* gm_sharded_attention: q (b, s, h, d), k and v (b, t, hk, d), key_mask u8 (b, t), limits (b, s, 2). Where the
+/* gm_sharded_attention: q (b, s, h, d), k and v (b, t, hk, d), key_mask u8 (b, t), limits (b, s, 2), and a bias, which
+ * goes with whole sequences only. Where the
  * sequences are cut, alike by one axis or more, keys and values travel round (ring.h, which counts what is sent); batch
  * and heads may be cut by others as the op's layout rule allows, key_mask may be cut along t, limits along
  * s. o is cut as q. Dropped are the same probabilities as on one rank. Collective over the axes of the sequence, in

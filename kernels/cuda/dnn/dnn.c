@@ -40,6 +40,7 @@ static bool has_elements(const gm_call *call)
 }
 
 static const gm_tensor *limits_of(const gm_call *call) { return call->in[call->op == GM_OP_attention ? 4 : 7]; }
+static const gm_tensor *bias_of(const gm_call *call) { return call->in[call->op == GM_OP_attention ? 5 : 8]; }
 
 /* false: something that a problem cannot express. */
 static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_problem *p)
@@ -49,7 +50,7 @@ static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_p
     bool             gradient = call->op == GM_OP_attention_grad;
     memset(p, 0, sizeof *p);
     if (call->in[3] || limits_of(call) || attrs->p > 0 || attrs->accumulate || !has_elements(call)) return false;
-    if (attrs->window || attrs->behind || attrs->softcap > 0) return false;
+    if (bias_of(call) || attrs->window || attrs->behind || attrs->softcap > 0) return false;
     p->b = q->shape[0], p->h = q->shape[2], p->hk = k->shape[2];
     p->s = q->shape[1], p->t = k->shape[1], p->d = q->shape[3];
     p->dtype = q->dtype;
@@ -186,12 +187,12 @@ static void give_numbers(pack *k, const gm_dnn_problem *p, const gm_attrs *attrs
 
 static void give_tensors(pack *k, const gm_call *call)
 {
-    static const gm_dnn_uid inputs[] = {GM_DNN_Q, GM_DNN_K, GM_DNN_V, 0, GM_DNN_O, GM_DNN_LSE, GM_DNN_G, 0};
+    static const gm_dnn_uid inputs[] = {GM_DNN_Q, GM_DNN_K, GM_DNN_V, 0, GM_DNN_O, GM_DNN_LSE, GM_DNN_G, 0, 0};
     static const gm_dnn_uid results[] = {GM_DNN_O, GM_DNN_LSE}, gradients[] = {GM_DNN_DQ, GM_DNN_DK, GM_DNN_DV};
     for (int i = 0; i < call->n_in; i++)
-        if (call->in[i]) give_tensor(k, inputs[i], call->in[i]); /* there is neither a mask nor limits */
+        if (call->in[i]) give_tensor(k, inputs[i], call->in[i]); /* there are neither a mask nor limits nor a bias */
     for (int i = 0; i < call->n_out; i++)
-        give_tensor(k, (call->op == GM_OP_attention ? results : gradients)[i], call->out[i]);
+        if (call->out[i]) give_tensor(k, (call->op == GM_OP_attention ? results : gradients)[i], call->out[i]);
 }
 
 gm_status gm_dnn_execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const gm_dnn_pack *k, void *workspace,
@@ -244,6 +245,7 @@ static const char *what_has_no_problem(const gm_call *call)
 {
     if (call->in[3]) return "a key mask";
     if (limits_of(call)) return "limits of what a query sees";
+    if (bias_of(call)) return "a bias";
     if (call->attrs->p > 0) return "dropout";
     if (call->attrs->accumulate) return "parts that are added up";
     if (call->attrs->window) return "a window";

@@ -66,15 +66,26 @@ local function check_class(class, family)
     tostring(class))
 end
 
--- family, options, list of { parameter, shape } -> config, arrays, entries without tensors
+-- Running numbers are f32, in models of f64 as well as these; counters are f64 (nn.batch_norm).
+local function dtype_of_buffer(entry, dtype) return (entry.wide or dtype == "f64") and "f64" or "f32" end
+
+-- family, options, list of { parameter, shape } -> config, arrays, entries without tensors, but for constants
 local function described(family, opt, declared, dtype)
   local shapes = {}
   for _, p in ipairs(declared) do shapes[p.name] = p.shape end
   local config, own, entries = family.config(opt), family.entries(opt), {}
   for i, entry in ipairs(own) do
-    entries[i] = { parameter = entry.parameter, shape = shapes[entry.parameter], dtype = dtype, pieces = entry.pieces }
+    shapes[entry.parameter] = shapes[entry.parameter] or entry.buffer
+    entries[i] = { parameter = entry.parameter, shape = shapes[entry.parameter], pieces = entry.pieces,
+      buffer = entry.buffer, dtype = entry.buffer and dtype_of_buffer(entry, dtype) or dtype }
   end
-  return config, families.arrays(own, shapes, dtype), entries
+  local list = families.arrays(own, shapes, dtype)
+  for _, constant in ipairs(family.constants and family.constants(opt) or {}) do
+    list[#list + 1] = { name = constant.name, dtype = constant.dtype, shape = constant.shape }
+    entries[#entries + 1] = { shape = constant.shape, dtype = constant.dtype, tensor = constant.make,
+      pieces = { { name = constant.name } } }
+  end
+  return config, list, entries
 end
 
 local function write_arrays(folder, list, entries, max_file_bytes)
@@ -99,7 +110,8 @@ function export.model(model, folder, opt)
     if p.name:find "%.lora%." then failure(2, "export_model: %s is an adapter; call gm.merge_lora first", p.name) end
   end
   local config, list, entries = described(family, model.opt, declared, dtype)
-  for _, entry in ipairs(entries) do entry.tensor = tensors[entry.parameter] end
+  for _, e in ipairs(model:state(true)) do tensors[e.name] = e.tensor end
+  for _, entry in ipairs(entries) do entry.tensor = entry.tensor or tensors[entry.parameter] end
   if ranks.is_first() then core.make_folders(folder) end
   write_arrays(folder, list, entries, opt.max_file_bytes)
   ranks.from_first(function() write_config(folder, config, model.source, dtype) end)
@@ -156,7 +168,10 @@ local function as_model(ck, about, folder, opt)
   end
   local config, list, entries = described(about.family, model.opt, declared, dtype)
   for _, entry in ipairs(entries) do
-    entry.tensor = function() return (whole_tensor(ck, entry.parameter, scales)) end
+    if entry.buffer and not ck:info(entry.parameter) then
+      failure(2, "%s: has no '%s', which a %s has", ck.path, entry.parameter, about.class)
+    end
+    entry.tensor = entry.tensor or function() return (whole_tensor(ck, entry.parameter, scales)) end
   end
   core.make_folders(folder)
   write_arrays(folder, list, entries, opt.max_file_bytes)

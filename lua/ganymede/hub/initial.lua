@@ -77,8 +77,9 @@ end
 local function from_folder(model, path, wanted)
   local place = path .. "/config.json"
   local config = json.of_file(place)
-  local family = families.of_model(model)
-  if not family or not family.types[config.model_type] then
+  local family, there = families.of_model(model), families.of(families.type_of(config))
+  if there and there.model == model.name and not there.takes then family = there end -- of two libraries
+  if not family or not family.types[families.type_of(config)] then
     failure(2, "init_from: %s is a model of type '%s', and the model here is a %s", path, tostring(config.model_type),
       tostring(model.name))
   end

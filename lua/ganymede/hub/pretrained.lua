@@ -9,6 +9,7 @@
 -- does not have is refused. families/ has what is known of each family.
 -- The trap: the folder must stay until all parameters were made (model:materialize, or the first use).
 -- @module ganymede.hub.pretrained
+local core = require "ganymede.core"
 local export = require "ganymede.hub.export"
 local few_bits = require "ganymede.nn.few_bits"
 local options = require "ganymede.base.options"
@@ -44,9 +45,9 @@ local function read_when_made(model, source)
   values.set(model, readers)
 end
 
--- Buffers of a checkpoint. They are there already.
+-- Buffers: those of a checkpoint, and those that a family names. They are there already.
 local function read_buffers(model, source)
-  if not source.checkpoint then return end
+  if core.device().backend == "meta" then return end
   for _, entry in ipairs(model:state(true)) do source:read(entry.name, entry.tensor) end
 end
 

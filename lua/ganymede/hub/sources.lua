@@ -143,10 +143,17 @@ end
 local Source = {}
 Source.__index = Source
 
+-- The number of blocks of a model of images is that of its stages, if these are listed.
+local function layers_of(opt)
+  local all = 0
+  for _, n in ipairs(opt.blocks or {}) do all = all + n end
+  return opt.blocks and all or opt.depth
+end
+
 -- Refuses numbers of layers and experts that the files cannot have, before lists of that length are made.
 local function check_counts(about, file)
   local most, opt = #file:names(), about.options
-  for name, count in pairs { layers = opt.depth, experts = opt.moe and opt.moe.experts } do
+  for name, count in pairs { layers = layers_of(opt), experts = opt.moe and opt.moe.experts } do
     if count > most then
       failure(2, "%s: says that there are %d %s; the files have %d arrays", about.path, count, name, most)
     end
@@ -238,6 +245,9 @@ local function check_shapes(self, model)
     for _, piece in ipairs(entry and not entry.shapes and entry.pieces or {}) do
       seen_as[piece.name] = seen_as[piece.name] or piece.shape ~= nil
     end
+  end
+  for name, entry in pairs(self.entries) do
+    if entry.buffer then shapes[name], list[#list + 1] = entry.buffer, entry end
   end
   for _, array in ipairs(families.arrays(list, shapes)) do
     local there, here = self.file:info(array.name).shape, array.shape

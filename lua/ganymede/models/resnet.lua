@@ -10,6 +10,7 @@
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stages = require "ganymede.models.stages"
 
 local counts = { [18] = { 2, 2, 2, 2 }, [34] = { 3, 4, 6, 3 }, [50] = { 3, 4, 6, 3 }, [101] = { 3, 4, 23, 3 },
   [152] = { 3, 8, 36, 3 } }
@@ -32,22 +33,12 @@ ResNet.options = {
   classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
 }
 
-local function checked(blocks)
-  for i, n in ipairs(blocks) do
-    if type(n) ~= "number" or n < 1 or n % 1 ~= 0 then
-      error(("ResNet: blocks[%d] must be a whole number from 1; got %s"):format(i, tostring(n)), 4)
-    end
-  end
-  if #blocks == 0 then error("ResNet: blocks needs at least one stage", 4) end
-  return blocks
-end
-
 function ResNet:build(opt)
   local bottleneck, at = opt.depth >= 50, opt.width
   self.stem = Block.convolution(opt.channels, opt.width, opt.stem == "cifar" and 3 or 7, opt.stem == "cifar" and 1 or 2)
   self.norm = nn.BatchNorm2d { channels = opt.width }
   self.blocks = nn.ModuleList()
-  for stage, count in ipairs(opt.blocks and checked(opt.blocks) or counts[opt.depth]) do
+  for stage, count in ipairs(opt.blocks and stages.counts("ResNet", opt.blocks) or counts[opt.depth]) do
     local width = opt.width * 2 ^ (stage - 1)
     for i = 1, count do
       self.blocks:append(Block { inputs = at, width = width, bottleneck = bottleneck,

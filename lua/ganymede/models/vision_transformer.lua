@@ -1,4 +1,5 @@
---- A Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier.
+--- A Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier. Images
+-- have one, two or three dimensions; ranks may share their patches (parallel.sequence).
 -- @module ganymede.models.vision_transformer
 local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
@@ -11,9 +12,10 @@ local VisionTransformer = module.class("VisionTransformer", nil, "models")
 VisionTransformer.aliases = { img_size = "image_size", in_chans = "channels", num_classes = "classes" }
 VisionTransformer.options = {
   image_size = { type = { "integer", "table" }, min = 1, default = 224,
-    doc = "the side of the image in pixels, or { height, width }" },
-  patch_size = { type = "integer", min = 1, default = 16,
-    doc = "the side of a patch in pixels, which must divide both sides of the image" },
+    doc = "the side of the image in pixels, or a list: { height, width }, { depth, height, width }, { length }" },
+  patch_size = { type = { "integer", "table" }, min = 1, default = 16,
+    doc = "the side of a patch in pixels, or a list as image_size; patches must tile the image" },
+  space      = nn.PatchEmbedding.options.space,
   channels   = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
   classes    = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
   width      = { type = "integer", min = 1, default = 768, doc = "the width of the residual stream" },
@@ -55,7 +57,8 @@ end
 
 function VisionTransformer:build(opt)
   self.patches = nn.PatchEmbedding {
-    image_size = opt.image_size, patch_size = opt.patch_size, channels = opt.channels, width = opt.width,
+    image_size = opt.image_size, patch_size = opt.patch_size, space = opt.space, channels = opt.channels,
+    width = opt.width,
     class_token = opt.pool == "cls", weight_initializer = init.lecun_normal(), bias_initializer = init.zeros(),
   }
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
@@ -82,7 +85,7 @@ local function classify(self, branch, stream)
   return self.head(ops.mean((self.norm(branch, stream)), 2):settle())
 end
 
---- The forward pass: x (b, channels, height, width) -> logits (b, classes). Sections: the patches, each block, norm and
+--- The forward pass: x (b, channels, sides...) -> logits (b, classes). Sections: the patches, each block, norm and
 -- head.
 function VisionTransformer:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
@@ -96,7 +99,8 @@ end
 -- counts as two.
 function VisionTransformer:flops_per_sample()
   local opt, patches = self.opt, self.patches
-  local total = 2 * patches.rows * patches.columns * opt.channels * opt.patch_size ^ 2 * opt.width
+  local of_patches = patches:tokens() - (opt.pool == "cls" and 1 or 0)
+  local total = 2 * of_patches * patches:pixels() * opt.width
   for _, block in self.blocks:each() do total = total + block:flops(patches:tokens()) end
   return 3 * (total + 2 * opt.width * opt.classes)
 end

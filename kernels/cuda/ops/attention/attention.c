@@ -1,5 +1,6 @@
 /* attention.c - attention and its gradient. cuDNN computes the calls that it takes (dnn.h). Our own kernels compute the
- * others: on tensor cores for 16-bit heads of up to 128 numbers (attention_mma.cu), else in plain tiles (attention.cu).
+ * others: on tensor cores for 16-bit heads of up to 128 numbers without a bias (attention_mma.cu), else in plain tiles
+ * (attention.cu).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -31,6 +32,22 @@ static void read_limits(gm_attention_args *a, const gm_tensor *limits, int64_t f
     a->limits = gm_tensor_data(limits);
     a->first_key = first;
     for (int d = 0; d < 3; d++) a->limits_stride[d] = limits->stride[d];
+}
+
+static void read_bias(gm_attention_args *a, const gm_tensor *bias, int64_t row)
+{
+    if (!bias) return;
+    a->bias = gm_tensor_data(bias);
+    a->biases = bias->shape[0];
+    a->row = row;
+    for (int d = 0; d < 4; d++) a->bias_stride[d] = bias->stride[d];
+}
+
+static void read_dbias(gm_attention_args *a, const gm_tensor *dbias)
+{
+    if (!dbias) return;
+    a->dbias = gm_tensor_data(dbias);
+    for (int d = 0; d < 4; d++) a->dbias_stride[d] = dbias->stride[d];
 }
 
 static void read_lse(gm_attention_args *a, const gm_tensor *lse)
@@ -77,6 +94,7 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
     };
     read_mask(a, call->in[3]);
     read_limits(a, call->in[call->op == GM_OP_attention ? 4 : 7], at->first);
+    read_bias(a, call->in[call->op == GM_OP_attention ? 5 : 8], at->row);
     if (q->shape[3] > GM_ATTENTION_WIDE)
         return GM_FAIL(GM_EINVAL, "%s: heads of %" PRId64 " numbers; the CUDA kernels take up to %d: use more heads",
                        gm_op_name(call->op), q->shape[3], GM_ATTENTION_WIDE);
@@ -85,9 +103,9 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
 
 /* ---- on tensor cores ---- */
 
-static bool is_for_tensor_cores(const gm_tensor *q)
+static bool is_for_tensor_cores(const gm_attention_args *a, const gm_tensor *q)
 {
-    return gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE;
+    return !a->bias && gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE;
 }
 
 static bool has_vectors(const gm_attention_view *x)
@@ -129,29 +147,47 @@ static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_d
 
 /* ---- in plain tiles ---- */
 
+/* The kernels of narrow heads: in f32 they have neither limits nor a bias, and 16 bits have none (attention.cu). */
+static bool takes_narrow(const gm_attention_args *a, gm_dtype dtype)
+{
+    return a->size <= GM_ATTENTION_NARROW && (dtype == GM_F64 || (dtype == GM_F32 && !a->limits && !a->bias));
+}
+
+/* The queries, and the keys, of a tile. */
+static int64_t side_of(const gm_attention_args *a, gm_dtype dtype)
+{
+    int of_narrow = dtype == GM_F64 ? GM_ATTENTION_EACH_narrow_f64 : GM_ATTENTION_EACH_narrow_f32;
+    int of_wide = dtype == GM_F64 ? GM_ATTENTION_EACH_wide_f64 : GM_ATTENTION_EACH_wide_f32;
+    return GM_ATTENTION_THREADS * (takes_narrow(a, dtype) ? of_narrow : of_wide);
+}
+
+static int64_t tiles_of(const gm_attention_args *a, gm_dtype dtype, int64_t rows)
+{
+    return (rows + side_of(a, dtype) - 1) / side_of(a, dtype);
+}
+
 /* tiles: of queries by numbers of a head in shared memory; crosses: of queries by keys. */
 static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_args *a, gm_dtype dtype, int tiles,
-                        int crosses, int64_t rows, int64_t heads)
+                        int crosses, int64_t blocks)
 {
     char    base[GM_CUDA_NAME], name[GM_CUDA_NAME];
-    bool    wide_type = dtype == GM_F64;
-    bool    narrow = a->size <= GM_ATTENTION_NARROW && (wide_type || !a->limits); /* attention.cu: LIMITED */
-    int     of_narrow = wide_type ? GM_ATTENTION_EACH_narrow_f64 : GM_ATTENTION_EACH_narrow_f32;
-    int     of_wide = wide_type ? GM_ATTENTION_EACH_wide_f64 : GM_ATTENTION_EACH_wide_f32;
-    int64_t side = GM_ATTENTION_THREADS * (narrow ? of_narrow : of_wide);
+    int64_t side = side_of(a, dtype);
     size_t  numbers = (size_t)(side * (tiles * (a->size | 1) + crosses * (side + 1)));
-    snprintf(base, sizeof base, "%s_%s", kernel, narrow ? "narrow" : "wide");
+    snprintf(base, sizeof base, "%s_%s", kernel, takes_narrow(a, dtype) ? "narrow" : "wide");
     return GM_LAUNCH(dev, gm_cuda_name(name, base, dtype),
-                     ((gm_cuda_grid){.x = (rows + side - 1) / side * heads * a->batch,
+                     ((gm_cuda_grid){.x = blocks,
                                      .block = GM_ATTENTION_THREADS * GM_ATTENTION_THREADS,
-                                     .shared = numbers * (wide_type ? sizeof(double) : sizeof(float))}),
+                                     .shared = numbers * (dtype == GM_F64 ? sizeof(double) : sizeof(float))}),
                      *a);
 }
 
 static gm_status grad_in_tiles(gm_device *dev, const gm_attention_args *a, gm_dtype dtype)
 {
-    GM_TRY(launch(dev, "gm_attention_dq", a, dtype, 4, 1, a->queries, a->heads));
-    return launch(dev, "gm_attention_dkv", a, dtype, 4, 2, a->keys, a->key_heads);
+    int64_t queries = tiles_of(a, dtype, a->queries), keys = tiles_of(a, dtype, a->keys);
+    GM_TRY(launch(dev, "gm_attention_dq", a, dtype, 4, 1, queries * a->heads * a->batch));
+    GM_TRY(launch(dev, "gm_attention_dkv", a, dtype, 4, 2, keys * a->key_heads * a->batch));
+    if (!a->dbias) return GM_OK;
+    return launch(dev, "gm_attention_dbias", a, dtype, 4, 0, keys * queries * a->heads * a->biases);
 }
 
 /* ---- the ops ---- */
@@ -165,10 +201,11 @@ gm_status cuda_attention(gm_device *dev, const gm_call *call)
     GM_TRY(read_call(dev, call, &a));
     a.o = view_of(call->out[0]);
     read_lse(&a, call->out[1]);
-    if (is_for_tensor_cores(call->in[0]))
+    if (is_for_tensor_cores(&a, call->in[0]))
         return launch_mma(dev, "gm_attention_mma", &a, call->in[0]->dtype, 3, 0, GM_ATTENTION_MMA_TILE, a.queries,
                           a.heads);
-    return launch(dev, "gm_attention", &a, call->in[0]->dtype, 2, 1, a.queries, a.heads);
+    int64_t tiles = tiles_of(&a, call->in[0]->dtype, a.queries);
+    return launch(dev, "gm_attention", &a, call->in[0]->dtype, 2, 1, tiles * a.heads * a.batch);
 }
 
 gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
@@ -186,13 +223,14 @@ gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
     a.dq = view_of(call->out[0]);
     a.dk = view_of(call->out[1]);
     a.dv = view_of(call->out[2]);
+    read_dbias(&a, call->out[3]);
     size_t rows = (size_t)(a.batch * a.heads * a.queries),
            sums = (rows * gm_dtype_size(gm_dtype_wide(dtype)) + 15) & ~15;
     size_t ranges = a.limits ? 2 * sizeof(int64_t) * (size_t)(a.batch * a.queries) : 0;
     GM_TRY(gm_cuda_scratch(dev, sums + ranges + 16, &a.delta, &block));
     a.ranges = (int64_t *)(void *)((char *)a.delta + sums);
-    gm_status st = is_for_tensor_cores(call->in[0]) ? grad_on_tensor_cores(dev, &a, dtype)
-                                                    : grad_in_tiles(dev, &a, dtype);
+    gm_status st = is_for_tensor_cores(&a, call->in[0]) ? grad_on_tensor_cores(dev, &a, dtype)
+                                                        : grad_in_tiles(dev, &a, dtype);
     gm_pool_release(dev->pool, block);
     return st;
 }

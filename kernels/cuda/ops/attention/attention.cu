@@ -2,8 +2,8 @@
  * heads of 16 bits that are too wide for attention_mma.cu. It follows FlashAttention-2 (Dao 2023). A block has a tile
  * of queries and goes over the keys. It keeps the largest score, the sum of exp and the weighted values so far, so
  * scores are never written to memory. One kernel computes the gradient of q, and another one those of k and v. Each
- * sums in one order, and no two blocks add to the same element.
- *     gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
+ * sums in one order, and no two blocks add to the same element. So does a third one with the gradient of a bias.
+ *     gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_.., gm_attention_dbias_... */
 #include "attention.cuh"
 
 #define GM_ROW (gm_thread / GM_ATTENTION_THREADS)
@@ -125,7 +125,7 @@ template <class R> struct gm_attention_row {
 };
 
 /* The scores of query i become weights in w; what was summed up is scaled to the new largest score. */
-template <int EACH, int COLUMNS, class R>
+template <class T, int EACH, int COLUMNS, class R>
 GM_DEVICE void gm_attention_soften(const gm_attention_args *a, const gm_attention_place *p, int64_t i, int64_t key,
                                    R (&s)[EACH], gm_attention_row<R> *row, R (&sum)[COLUMNS], R *w)
 {
@@ -134,6 +134,8 @@ GM_DEVICE void gm_attention_soften(const gm_attention_args *a, const gm_attentio
     for (int j = 0; j < EACH; j++) {
         bool seen = gm_attention_visible<LIMITED<EACH>>(a, p->batch, i, key + GM_COL + GM_ATTENTION_THREADS * j);
         s[j] = seen ? gm_attention_capped(a, (R)a->scale * s[j]) : -INFINITY;
+        if (LIMITED<EACH> && seen)
+            s[j] += gm_attention_bias<T>(a, p->batch, p->head, i, key + GM_COL + GM_ATTENTION_THREADS * j);
         most = s[j] > most ? s[j] : most;
     }
     most = gm_row_max(most);
@@ -199,7 +201,7 @@ template <class T, int EACH, int COLUMNS, class R = gm_real<T>> GM_DEVICE void g
         GM_UNROLL
         for (int i = 0; i < EACH; i++) {
             int r = GM_ROW * EACH + i;
-            gm_attention_soften(&a, &p, p.first + r, key, s[i], &row[i], sum[i], ws + r * CROSS<EACH>);
+            gm_attention_soften<T>(&a, &p, p.first + r, key, s[i], &row[i], sum[i], ws + r * CROSS<EACH>);
         }
         GM_SYNC();
         gm_attention_weigh(sum, ws, false, ks, a.size);
@@ -220,6 +222,16 @@ template <class R>
 GM_DEVICE R gm_attention_slope(const gm_attention_args *a, R score, R probability, R dp, R delta, R keep)
 {
     return probability * (keep * dp - delta) * gm_attention_cap_slope(a, score) * (R)a->scale;
+}
+
+/* The probability, before dropout, of a key that query i sees. */
+template <class T, int EACH, class R = gm_real<T>>
+GM_DEVICE R gm_attention_probability(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j,
+                                     gm_real<T> score, gm_real<T> lse)
+{
+    if (!LIMITED<EACH>) return exp(score - lse);
+    const R bias = gm_attention_bias<T>(a, batch, head, i, j);
+    return bias == -INFINITY ? 0 : exp(score + bias - lse);
 }
 
 /* The sum of g o of a query: its 16 threads get it. */
@@ -275,8 +287,10 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
                 R       ds = 0;
                 if (gm_attention_visible<LIMITED<EACH>>(&a, p.batch, at, k)) {
                     R score = gm_attention_capped(&a, (R)a.scale * s[i][j]);
-                    ds = gm_attention_slope(&a, score, exp(score - lse[i]), dp[i][j], delta[i],
-                                            (R)gm_attention_kept(&a, p.batch, p.head, at, k));
+                    R bias = LIMITED<EACH> ? gm_attention_bias<T>(&a, p.batch, p.head, at, k) : 0;
+                    if (!LIMITED<EACH> || bias != -INFINITY)
+                        ds = gm_attention_slope(&a, score, exp((LIMITED<EACH> ? score + bias : score) - lse[i]),
+                                                dp[i][j], delta[i], (R)gm_attention_kept(&a, p.batch, p.head, at, k));
                 }
                 ws[(GM_ROW * EACH + i) * CROSS<EACH> + column] = ds;
             }
@@ -293,7 +307,7 @@ GM_DEVICE void gm_attention_dq(const gm_attention_args a)
 }
 
 /* The weights of a tile of queries for a tile of keys: ws of g for dv, ds of q for dk; both as queries by keys. */
-template <int EACH, class R>
+template <class T, int EACH, class R>
 GM_DEVICE void gm_attention_weights(const gm_attention_args *a, const gm_attention_place *p, int64_t head,
                                     int64_t query, R (&s)[EACH][EACH], R (&dp)[EACH][EACH], R *ws, R *ds)
 {
@@ -314,7 +328,7 @@ GM_DEVICE void gm_attention_weights(const gm_attention_args *a, const gm_attenti
             if (gm_attention_visible<LIMITED<EACH>>(a, p->batch, at, key)) {
                 R keep = (R)gm_attention_kept(a, p->batch, head, at, key);
                 R score = gm_attention_capped(a, (R)a->scale * s[i][j]);
-                weight = exp(score - lse);
+                weight = gm_attention_probability<T, EACH>(a, p->batch, head, at, key, score, lse);
                 slope = gm_attention_slope(a, score, weight, dp[i][j], delta, keep);
                 weight *= keep;
             }
@@ -345,7 +359,7 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
             GM_SYNC();
             gm_attention_products(s, qs, ks, a.size);
             gm_attention_products(dp, gs, vs, a.size);
-            gm_attention_weights(&a, &p, head, query, s, dp, ws, ds);
+            gm_attention_weights<T>(&a, &p, head, query, s, dp, ws, ds);
             GM_SYNC();
             gm_attention_weigh(dv, ws, true, gs, a.size);
             gm_attention_weigh(dk, ds, true, qs, a.size);
@@ -357,6 +371,64 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
         if (at >= a.keys) continue;
         gm_attention_store<T>(&a, &a.dk, p.batch, p.head, at, dk[i], a.accumulate ? 1 : 0, 1);
         gm_attention_store<T>(&a, &a.dv, p.batch, p.head, at, dv[i], a.accumulate ? 1 : 0, 1);
+    }
+}
+
+/* Adds to the slopes of a tile of queries by keys, which are those of the bias, what one sample gives them. */
+template <class T, int EACH, class R>
+GM_DEVICE void gm_attention_add_slopes(const gm_attention_args *a, const gm_attention_place *q, int64_t first_key,
+                                       const R (&s)[EACH][EACH], const R (&dp)[EACH][EACH], R (&sum)[EACH][EACH])
+{
+    GM_UNROLL
+    for (int i = 0; i < EACH; i++) {
+        int64_t at = q->first + GM_ROW * EACH + i;
+        if (at >= a->queries) continue;
+        R lse = ((const R *)a->lse)[gm_attention_lse_at(a, q->batch, q->head, at)];
+        R delta = ((const R *)a->delta)[(q->batch * a->heads + q->head) * a->queries + at];
+        GM_UNROLL
+        for (int j = 0; j < EACH; j++) {
+            int64_t key = first_key + GM_COL + GM_ATTENTION_THREADS * j;
+            if (!gm_attention_visible<LIMITED<EACH>>(a, q->batch, at, key)) continue;
+            R score = gm_attention_capped(a, (R)a->scale * s[i][j]);
+            R weight = gm_attention_probability<T, EACH>(a, q->batch, q->head, at, key, score, lse);
+            sum[i][j] += weight * ((R)gm_attention_kept(a, q->batch, q->head, at, key) * dp[i][j] - delta);
+        }
+    }
+}
+
+/* A block has a tile of queries by keys of a head, and goes over the samples that share a bias. It runs behind the
+ * kernel of dq, which leaves delta. */
+template <class T, int EACH, class R = gm_real<T>> GM_DEVICE void gm_attention_dbias(const gm_attention_args a)
+{
+    GM_SHARED(R, qs);
+    const int          tile = SIDE<EACH> * (a.size | 1);
+    R                 *gs = qs + tile, *ks = gs + tile, *vs = ks + tile, s[EACH][EACH], dp[EACH][EACH];
+    R                  sum[EACH][EACH] = {{0}};
+    const int64_t      tiles = (a.keys + SIDE<EACH> - 1) / SIDE<EACH>, first_key = gm_block_x % tiles * SIDE<EACH>;
+    const int64_t      rows = (a.queries + SIDE<EACH> - 1) / SIDE<EACH>, block = gm_block_x / tiles;
+    gm_attention_place q = {block / rows / a.heads, block / rows % a.heads, block % rows * SIDE<EACH>};
+    const int64_t      first = q.batch, key_head = q.head / (a.heads / a.key_heads);
+    for (; q.batch < a.batch; q.batch += a.biases) {
+        gm_attention_load<T, EACH>(qs, &a, &a.q, q.batch, q.head, q.first, a.queries, false);
+        gm_attention_load<T, EACH>(gs, &a, &a.g, q.batch, q.head, q.first, a.queries, false);
+        gm_attention_load<T, EACH>(ks, &a, &a.k, q.batch, key_head, first_key, a.keys, true);
+        gm_attention_load<T, EACH>(vs, &a, &a.v, q.batch, key_head, first_key, a.keys, true);
+        GM_SYNC();
+        gm_attention_products(s, qs, ks, a.size);
+        gm_attention_products(dp, gs, vs, a.size);
+        gm_attention_add_slopes<T>(&a, &q, first_key, s, dp, sum);
+        GM_SYNC();
+    }
+    GM_UNROLL
+    for (int i = 0; i < EACH; i++) {
+        int64_t at = q.first + GM_ROW * EACH + i;
+        GM_UNROLL
+        for (int j = 0; j < EACH; j++) {
+            int64_t key = first_key + GM_COL + GM_ATTENTION_THREADS * j;
+            if (at >= a.queries || key >= a.keys) continue;
+            T *to = (T *)a.dbias + gm_attention_bias_at(&a, a.dbias_stride, first, q.head, at, key);
+            *to = gm_put<T>(a.accumulate ? gm_get(*to) + sum[i][j] : sum[i][j]);
+        }
     }
 }
 
@@ -377,9 +449,17 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
         gm_attention_dkv<T, each, head / GM_ATTENTION_THREADS>(a);                  \
     }
 
+#define GM_ATTENTION_OF_BIAS(name, T, each) \
+    GM_KERNEL_BOUND(gm_attention_dbias_##name, gm_attention_args, GM_THREADS, 1) { gm_attention_dbias<T, each>(a); }
+
 GM_ATTENTIONS(narrow_f32, float, GM_ATTENTION_EACH_narrow_f32, GM_ATTENTION_NARROW, 2)
 GM_ATTENTIONS(narrow_f64, double, GM_ATTENTION_EACH_narrow_f64, GM_ATTENTION_NARROW, 2)
 GM_ATTENTIONS(wide_f32, float, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
 GM_ATTENTIONS(wide_bf16, gm_bf16, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
 GM_ATTENTIONS(wide_f16, gm_f16, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
 GM_ATTENTIONS(wide_f64, double, GM_ATTENTION_EACH_wide_f64, GM_ATTENTION_WIDE, 1)
+GM_ATTENTION_OF_BIAS(narrow_f64, double, GM_ATTENTION_EACH_narrow_f64)
+GM_ATTENTION_OF_BIAS(wide_f32, float, GM_ATTENTION_EACH_wide_f32)
+GM_ATTENTION_OF_BIAS(wide_bf16, gm_bf16, GM_ATTENTION_EACH_wide_f32)
+GM_ATTENTION_OF_BIAS(wide_f16, gm_f16, GM_ATTENTION_EACH_wide_f32)
+GM_ATTENTION_OF_BIAS(wide_f64, double, GM_ATTENTION_EACH_wide_f64)

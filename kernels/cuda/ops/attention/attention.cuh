@@ -31,7 +31,7 @@ GM_DEVICE int64_t gm_attention_limit(const gm_attention_args *a, int64_t batch, 
     return a->limits[batch * step[0] + i * step[1] + which * step[2]] - a->first_key;
 }
 
-/* LIMITED, here and below: are there kernels with limits? What they need takes registers. */
+/* LIMITED, here and below: are there kernels with limits, or with a bias? What they need takes registers. */
 template <bool LIMITED = true>
 GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, int64_t i, int64_t j)
 {
@@ -41,6 +41,21 @@ GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, i
     if (LIMITED && a->limits && (j < gm_attention_limit(a, batch, i, 0) || j >= gm_attention_limit(a, batch, i, 1)))
         return false;
     return gm_attention_unmasked(a, batch, j);
+}
+
+/* The place of (sample, head, query, key) among biases of these strides. */
+GM_DEVICE int64_t gm_attention_bias_at(const gm_attention_args *a, const int64_t *step, int64_t batch, int64_t head,
+                                       int64_t i, int64_t j)
+{
+    return (a->row + batch) % a->biases * step[0] + head * step[1] + i * step[2] + j * step[3];
+}
+
+/* What is added to a score; -inf hides the key. */
+template <class T>
+GM_DEVICE gm_real<T> gm_attention_bias(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j)
+{
+    if (!a->bias) return 0;
+    return gm_get(((const T *)a->bias)[gm_attention_bias_at(a, a->bias_stride, batch, head, i, j)]);
 }
 
 /* Some keys, [start, end). */

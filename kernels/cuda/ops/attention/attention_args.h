@@ -37,9 +37,12 @@ typedef struct gm_attention_args {
     void             *lse;
     const uint8_t    *mask;   /* NULL: none */
     const int64_t    *limits; /* of query i: its first key and its end, both less first_key; NULL: none */
+    const void       *bias;   /* (biases, heads, queries, keys), added to scores; NULL: none */
+    void             *dbias;
     void             *delta; /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv */
     int64_t *ranges; /* (batch, tiles of queries of the kernel of dq, 2): what limits leave; that kernel writes them */
     int64_t  lse_stride[3], mask_stride[2], limits_stride[3], first_key;
+    int64_t  bias_stride[4], dbias_stride[4], biases, row; /* sample b takes bias (row + b) % biases */
     int64_t  batch, queries, heads, keys, key_heads;
     int64_t  shift, window; /* causal: query i sees keys up to i + shift; window: the last ones; 0: all */
     int32_t  size, causal, accumulate;

@@ -14,12 +14,15 @@
 --                                                 -- { [name in entries] = the other name }; nil: there are none
 --       in_memory = function(name) ... end,       -- name of an array in files -> what transformers 5 calls it in
 --                                                 -- memory, and so PEFT in its files; nil: the same
---       ignored = function(options) ... end }     -- patterns of arrays of files that carry no numbers of the model
+--       ignored = function(options) ... end,      -- patterns of arrays of files without numbers of the model
+--       constants = function(options) ... end }   -- arrays that options tell: { name, dtype, shape, make() }
 --
+-- A file returns one family, or a list of them (torchvision's and timm's of one class; the first writes new models).
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
 -- the same list. shapes[name]: that of an array in the file, where pieces see it in another one (shape). Arrays are
 -- named by those who made the files; `has(name)` tells whether the file has one. `config` refuses options that the
--- format cannot say (families.refuse).
+-- format cannot say (families.refuse). An entry of a buffer has its shape as `buffer`; wide: it is f64; dtype: of the
+-- array, in place of that of the model.
 -- @module ganymede.hub.families
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
@@ -53,21 +56,36 @@ local function of_type(name, words)
   return { test = function(v) return type(v) == name and v == v and v ~= math.huge and v ~= -math.huge end,
            words = words }
 end
+-- A list of 1 to 16 counts, such as blocks of stages; one side of a window, or two.
+local function counts(v)
+  local one = whole(1, 2 ^ 16).test
+  if type(v) ~= "table" or #v < 1 or #v > 16 then return false end
+  for _, n in ipairs(v) do
+    if not one(n) then return false end
+  end
+  return true
+end
+local list_of_counts = { test = counts, words = "a list of 1 to 16 whole numbers from 1 to 65536" }
+local sides = { test = function(v) return counts(type(v) == "table" and v or { v }) end,
+  words = "a whole number from 1 to 65536, or a list of two" }
 local checks, kinds_of_values = {}, {
   { whole(1, 2 ^ 24), [[vocab_size hidden_size intermediate_size n_embd n_inner n_positions moe_intermediate_size
-    max_position_embeddings shared_expert_intermediate_size head_dim num_channels]] },
+    max_position_embeddings shared_expert_intermediate_size head_dim num_channels num_classes in_chans width hidden
+    pool]] },
   { whole(1, 2 ^ 16), [[num_hidden_layers n_layer num_attention_heads n_head num_key_value_heads num_local_experts
-    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels]] },
+    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels kernel]] },
+  { list_of_counts, "blocks heads" }, { sides, "window" },
   { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings" },
   { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta partial_rotary_factor
     attention_dropout hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop
-    query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping router_aux_loss_coef router_jitter_noise]] },
+    query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping router_aux_loss_coef router_jitter_noise
+    dropout drop_path eps layer_scale mlp_ratio]] },
   { of_type("boolean", "true or false"), [[tie_word_embeddings attention_bias mlp_bias qkv_bias use_sliding_window
     norm_topk_prob output_router_logits scale_attn_weights scale_attn_by_inverse_layer_idx is_decoder
     use_bidirectional_attention]] },
   { of_type("table", "a list or an object"), "layer_types rope_parameters rope_scaling mlp_only_layers" },
   { of_type("string", "a text"), [[model_type hidden_act hidden_activation activation_function
-    position_embedding_type]] },
+    position_embedding_type stem global_pool]] },
 }
 for _, entry in ipairs(kinds_of_values) do
   for key in entry[2]:gmatch "%S+" do checks[key] = entry[1] end
@@ -128,13 +146,22 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit" }
+local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit", "resnet", "vgg", "convnext", "swin" }
+
+-- All of them, in order.
+local function all()
+  local out = {}
+  for _, name in ipairs(list) do
+    local got = require("ganymede.hub.families." .. name)
+    for _, family in ipairs(got.model and { got } or got) do out[#out + 1] = family end
+  end
+  return out
+end
 
 --- The family of a model_type, or nil and the types that there are.
 function families.of(model_type)
   local types = {}
-  for _, name in ipairs(list) do
-    local family = require("ganymede.hub.families." .. name)
+  for _, family in ipairs(all()) do
     if family.types[model_type] then return family end
     for name_of_type in pairs(family.types) do types[#types + 1] = name_of_type end
   end
@@ -165,8 +192,7 @@ end
 
 --- The family that has models of this class with these options, or nil. Families of one class tell by `takes`.
 function families.of_class(class, opt)
-  for _, name in ipairs(list) do
-    local family = require("ganymede.hub.families." .. name)
+  for _, family in ipairs(all()) do
     if family.model == class and (not family.takes or family.takes(opt)) then return family end
   end
 end
@@ -176,11 +202,18 @@ function families.of_model(model)
   return model.source and model.source.family or families.of_class(model.name, model.opt)
 end
 
+--- The model_type that a config.json says; timm writes only the name of its model, as `architecture`.
+function families.type_of(values)
+  local architecture = values.model_type == nil and values.architecture
+  return type(architecture) == "string" and "timm." .. architecture or values.model_type
+end
+
 --- What a config.json says -> family, options of its class. values: its keys; path: for messages; ignore: a list of
 -- keys that are known to change no number.
 function families.read(values, path, ignore)
   local set = {}
   for _, key in ipairs(ignore or {}) do set[key] = true end
+  values.model_type = families.type_of(values)
   local config = setmetatable({ values = values, path = path, asked = {} }, Config)
   local family, types = families.of(config:need "model_type")
   if not family then
@@ -225,7 +258,7 @@ function families.arrays(entries, shapes, dtype)
       local known = at[piece.name]
       if not known then
         local given = entry.shapes and entry.shapes[piece.name]
-        known = { name = piece.name, dtype = dtype, shape = given or {}, given = given ~= nil }
+        known = { name = piece.name, dtype = entry.dtype or dtype, shape = given or {}, given = given ~= nil }
         at[piece.name], out[#out + 1] = known, known
       end
       for d = 1, known.given and 0 or #shape do

@@ -52,6 +52,11 @@ function vit.config(opt)
   if opt.pool ~= "cls" then families.refuse("vit", "pool", opt.pool) end
   if not opt.bias then families.refuse("vit", "bias", opt.bias) end
   if opt.drop_path > 0 then families.refuse("vit", "drop_path", opt.drop_path) end
+  for _, name in ipairs { "image_size", "patch_size", "space" } do
+    if type(opt[name]) == "table" or name == "space" and (opt.space or 2) ~= 2 then
+      families.refuse("vit", name, opt[name])
+    end
+  end
   local names, numbers = labels(opt.classes)
   return {
     model_type = "vit", architectures = { "ViTForImageClassification" }, image_size = opt.image_size,

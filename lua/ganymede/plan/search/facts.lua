@@ -177,7 +177,7 @@ local function blocks_of(values, found)
   if not depth or not width or not heads then return nil end
   local image, patch = values["model.image_size"], values["model.patch_size"]
   local tokens = values["model.sequence_length"] or type(image) == "number" and type(patch) == "number"
-    and (image / patch) ^ 2
+    and (image / patch) ^ (values["model.space"] or 2)
   local keys = values["model.window"] and 0 or (found.kv_heads or heads) / heads
   return tokens and { count = depth, width = width, tokens = tokens, keys = keys, bytes = dtypes.bytes[found.dtype] }
 end

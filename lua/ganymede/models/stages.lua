@@ -1,0 +1,36 @@
+--- Checks of lists that say what stages a model of images has.
+-- @module ganymede.models.stages
+local options = require "ganymede.base.options"
+
+local M = {}
+
+local function check(class, name, list, same)
+  for i, n in ipairs(list) do
+    if type(n) ~= "number" or n < 1 or n % 1 ~= 0 then
+      error(("%s: %s[%d] must be a whole number from 1; got %s"):format(class, name, i, options.brief(n)), 5)
+    end
+  end
+  if #list == 0 then error(("%s: %s needs at least one stage"):format(class, name), 5) end
+  if same and #list ~= #same then
+    error(("%s: %s has %d stages, and blocks has %d"):format(class, name, #list, #same), 5)
+  end
+  return list
+end
+
+--- Returns the list of how many blocks the stages have, if it is one.
+function M.counts(class, blocks) return check(class, "blocks", blocks) end
+
+--- Returns a list with a number for each of these stages, if it is one.
+function M.each(class, name, list, blocks) return check(class, name, list, blocks) end
+
+--- Returns the chance with which a sample skips the branches of block i of all: it grows linearly from 0.
+function M.drop_path(most, i, all) return all > 1 and most * (i - 1) / (all - 1) or most end
+
+--- Returns the number of all blocks.
+function M.sum(blocks)
+  local all = 0
+  for _, n in ipairs(blocks) do all = all + n end
+  return all
+end
+
+return M
