@@ -11,6 +11,7 @@ return {
   ResNet = require "ganymede.models.resnet",
   UNet = require "ganymede.models.unet",
   AutoencoderKL = require "ganymede.models.autoencoder",
+  Diffusion = require "ganymede.models.diffusion",
   DiT = require "ganymede.models.dit",
   GPT = require "ganymede.models.gpt",
   Llama = require "ganymede.models.llama",

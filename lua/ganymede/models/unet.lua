@@ -123,6 +123,9 @@ local function conv(inputs, outputs, zero)
 end
 
 function UNet:build(opt)
+  if opt.context and opt.classes then
+    error("UNet: give context or classes; the condition is one of them", 3)
+  end
   local attends = attending(opt)
   self.time = nn.TimeEmbedding { channels = opt.width, width = 4 * opt.width }
   if opt.classes then self.classes = nn.Embedding(opt.classes, 4 * opt.width) end
