@@ -130,4 +130,25 @@ return {
     breaks = "a section that returns in a table what it was given loses it",
     test = "spec/golden/layers_spec.lua -f diffusion.autoencoder",
   },
+  {
+    name = "1588-own-weights-draw", file = "lua/ganymede/hooks/samples.lua",
+    find = [[{ priority = 9,]],
+    replace = [[{ priority = 11,]],
+    breaks = "samples are drawn when EMA has taken its averages back",
+    test = "spec/train/sample_hook_spec.lua -f averages",
+  },
+  {
+    name = "1589-distance-of-means", file = "lua/ganymede/nn/frechet.lua",
+    find = [[- 2 * trace(both, one)]],
+    replace = [[- 2 * trace(half, one)]],
+    breaks = "the Frechet distance does not compare covariances",
+    test = "spec/train/sample_hook_spec.lua -f 'closed form'",
+  },
+  {
+    name = "1590-nothing-recorded", file = "lua/ganymede/tensor/init.lua",
+    find = [[core.no_grad(-depth)]],
+    replace = [[depth = 0]],
+    breaks = "gm.enable_grad records nothing",
+    test = "spec/docs/reference_spec.lua -f enable_grad",
+  },
 }

@@ -36,6 +36,7 @@ public.from = {
   save_adapter = { "ganymede.hub.adapters", "save_adapter" },
   diffusion_process = { "ganymede.nn.diffusion_process", "process" },
   diffusion_sample = { "ganymede.nn.diffusion_sampler", "sample" },
+  frechet_distance = { "ganymede.nn.frechet", "distance" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
   quantize   = { "ganymede.nn.few_bits", "quantize" },
