@@ -1,4 +1,5 @@
-"""diffusion.py - golden values of layers and models of diffusion: small ones, put together here of torch.nn's layers. See golden.py for the format and the command. Modules have our names, except that lists count from 0."""
+"""diffusion.py - golden values of layers and models of diffusion: small ones, put together here of torch.nn's layers.
+See golden.py for the format and the command. Modules have our names, except that lists count from 0."""
 import math
 
 import torch
