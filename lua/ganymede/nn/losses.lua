@@ -230,5 +230,49 @@ function BCEWithLogitsLoss:forward(output, target, count)
   return over(ops.neg(ops.sum(terms)), count or self:count(target))
 end
 
+-- ---------------------------------------------------------------- diffusion: means over samples
+
+-- (b, ...) -> the sum over samples of the mean over the elements of each, of f32 or f64
+local function of_samples(x) return ops.mul(ops.sum(x), x:size(1) / math.max(x:numel(), 1)) end
+
+local function squares_between(a, b)
+  local left, right = table.concat(a:shape(), ", "), table.concat(b:shape(), ", ")
+  if left ~= right then error(("output (%s) and target (%s) differ in shape"):format(left, right), 0) end
+  return ops.square(ops.sub(precision.wide(a), precision.wide(b)))
+end
+
+local DiffusionLoss = module.class("DiffusionLoss", nil, "losses")
+
+DiffusionLoss.options = {}
+
+--- Returns the number of samples of target, the labels of the batch.
+function DiffusionLoss:count(target) return target:size(1) end -- luacheck: ignore self
+
+--- output { prediction, what it should be }, each (b, ...), of models.Diffusion; the label of the batch, of which only
+-- the number counts -> a scalar: the mean over samples of the mean square of the difference.
+function DiffusionLoss:forward(output, target, count)
+  return over(of_samples(squares_between(output[1], output[2])), count or self:count(target))
+end
+
+local VAELoss = module.class("VAELoss", nil, "losses")
+
+VAELoss.options = {
+  kl = { type = "number", min = 0, default = 1e-6,
+    doc = "the weight of the divergence of the latent distribution from the standard normal one" },
+}
+
+--- Returns the number of samples of target.
+function VAELoss:count(target) return target:size(1) end -- luacheck: ignore self
+
+--- output { image, mean, logarithm of the variance } of models.AutoencoderKL, target (b, ...) of the shape of the image
+-- -> a scalar: the mean over samples of the mean square of the difference, plus kl times the divergence, which is a sum
+-- over the latent numbers of a sample.
+function VAELoss:forward(output, target, count)
+  local mean, log_variance = precision.wide(output[2]), precision.wide(output[3])
+  local divergence = ops.sum(ops.sub(ops.add(ops.square(mean), ops.exp(log_variance)), ops.add(log_variance, 1)))
+  local sum = ops.add(of_samples(squares_between(output[1], target)), ops.mul(divergence, 0.5 * self.opt.kl))
+  return over(sum, count or self:count(target))
+end
+
 return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss,
-  BCEWithLogitsLoss = BCEWithLogitsLoss }
+  BCEWithLogitsLoss = BCEWithLogitsLoss, DiffusionLoss = DiffusionLoss, VAELoss = VAELoss }

@@ -29,11 +29,20 @@ local sections = {}
 
 local function packed(...) return { n = select("#", ...), ... } end
 
+-- Marks a value, and the tensors in a plain table, such as the outputs of a model.
+local function mark(stays, value)
+  if value ~= nil then stays[value] = true end
+  if type(value) ~= "table" or getmetatable(value) then return end
+  for _, entry in pairs(value) do
+    if core.is_tensor(entry) then stays[entry] = true end
+  end
+end
+
 -- Releases the values that the innermost scope holds, but for those that are in one of the other lists.
 local function drop(values, ...)
   local stays = {}
   for _, list in ipairs { ... } do
-    for i = 1, list.n do stays[list[i] ~= nil and list[i] or false] = true end
+    for i = 1, list.n do mark(stays, list[i]) end
   end
   for i = 1, values.n do
     if core.is_tensor(values[i]) and not stays[values[i]] then core.scope_drop(values[i]) end

@@ -35,6 +35,7 @@ local stages = require "ganymede.plan.stages"
 local function note_batch(notes, engine, x, y)
   local list = micro_batches.is_list(x)
   local first_x, first_y = list and x[1] or x, list and y and y[1] or y
+  if not core.is_tensor(first_x) then first_x = first_x[1] end -- several inputs in a list
   notes.batch = { x = modules.placed(first_x), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
     micro_batches = list and #x or nil }
   if notes.wants_chain then notes.chain = borders.chain(first_x, first_y, engine.loss_function) end

@@ -225,6 +225,27 @@ define("no_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
   return leave_no_grad(pcall(fn, ...))
 end)
 
+local function leave_enabled(depth, ok, ...)
+  core.no_grad(depth)
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- Runs fn(...) and records it for gradients, also inside of gm.no_grad. Hooks run there, and may train something.
+-- @param fn the function
+-- @param arguments what it is called with
+-- @return what fn returns
+-- @error what fn raises
+-- @see gm.no_grad
+-- @example
+--   x = gm.ones({ 2 }):requires_grad(true)
+--   gm.no_grad(gm.enable_grad, function() return x * 2 end):requires_grad() --> true
+define("enable_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
+  local depth = core.no_grad(0)
+  core.no_grad(-depth)
+  return leave_enabled(depth, pcall(fn, ...))
+end)
+
 --- Looks for the first number that is not finite: from now on an op, or the backward pass of one, fails if it makes
 -- NaN, or an infinity from finite numbers. The message names the op and its module. Steps take several times as long. A
 -- recipe says detect_anomaly = true.
