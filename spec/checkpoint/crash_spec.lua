@@ -1,4 +1,5 @@
 --- A checkpoint is whole or unseen: killed at any moment, or refused by the system, a save leaves only whole ones.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local checkpoint = require "ganymede.checkpoint"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"

@@ -1,5 +1,6 @@
 --- `ganymede check -n N`: accounts by module that can be worked out by hand, peers, and that a run counts the same.
 -- q = 2 ranks a side here, 4 bytes an element; formulas of every mode: spec/tensor/volume_spec.lua.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local shown = require("ganymede.base.machine").bytes
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"

@@ -1,5 +1,6 @@
 --- `ganymede check` of pipelines: what it says a rank sends is what a run sends, to the byte and by the formula; what a
 -- split costs and loses; what cannot be is refused before anything is started.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

@@ -1,5 +1,6 @@
 --- `ganymede check --roles` and `--largest`: ranks that part ways are found before a run hangs on them; what is said to
 -- fit fits, and one more does not.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

@@ -6,6 +6,7 @@
 -- the stream) for backward. Blocks that run again keep 1 time, and one block all: 13.3 and 13.9 GiB. 1D holds whole
 -- activations between its pairs: 19.2 and 27.3 GiB at 256 tokens (32 heads in place of 40 there, which 16 ranks can
 -- share).
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 

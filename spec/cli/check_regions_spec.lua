@@ -1,5 +1,6 @@
 --- `ganymede check --regions`: what runs again for recompute = { memory = BYTES }. What it says is compared with a
 -- rehearsal and a run of the setting that it names, on one rank, on every stage of a pipeline, and under --largest.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"

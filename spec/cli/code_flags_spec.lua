@@ -1,5 +1,6 @@
 --- Flags of `ganymede run` and recipes that train in code: a trainer takes them up as a recipe's table does, a loop of
 -- the program's own has keys of its own for them, and what nobody takes up is refused.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 

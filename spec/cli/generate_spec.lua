@@ -1,4 +1,5 @@
 --- ganymede generate: a small model in a folder of Hugging Face's format continues texts, alone and on ranks.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"

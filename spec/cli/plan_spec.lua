@@ -1,4 +1,5 @@
 -- ganymede plan and parallel = "auto", from the command line.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

@@ -1,4 +1,5 @@
 --- `ganymede run -n N` when all goes well: what several ranks write and say is what one would, once.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.cli.support"
 local shell = support.shell
 

@@ -1,4 +1,5 @@
 --- `ganymede run` of pipelines: what is said, what the statistics and traces tell of stages, how models are cut.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

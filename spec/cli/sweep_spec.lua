@@ -1,5 +1,6 @@
 -- ganymede sweep: results are those of runs alone, a sweep that is stopped or killed goes on where it was, failures of
 -- one run stay its own, and wrong values start nothing.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.cli.support"
 local shell = support.shell
 

@@ -1,5 +1,6 @@
 --- A head in pieces with --device cuda: the losses of the whole head, without a wait more; dW of 16 bits is added up in
 -- f32 by the products themselves.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 

@@ -1,5 +1,6 @@
 --- Products on CUDA: who makes them (cuBLASLt, or the kernels of gemm.cu), in how many pieces of work, and that both
 -- are right. spec/kernels/contraction_spec.lua has the sizes; the emulated cuBLASLt refuses what the real one refuses.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"

@@ -3,6 +3,7 @@
 -- The reference is one rank on the CPU, whose kernels are others and which sends nothing. The order of sums differs: in
 -- f64 (1e-16 an addition) a few steps agree to 1e-9, in f32 (6e-8) to 1e-5. Under the emulation what is queued runs
 -- when something waits for it, so bytes that are sent before they were computed, or used before they have come, show.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local emulation = require "spec.cuda.emulation"
 local job = require "spec.parallel.job"
 local run_host = require "spec.support.run_host"

@@ -1,5 +1,6 @@
 --- Training with `--device cuda`: the losses of the CPU within rounding, the same bits each time, and steps that take
 -- nothing from the system and all do the same. Without a GPU it is the emulation that runs.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 

@@ -1,5 +1,6 @@
 -- The HTML that `ganymede docs` writes: no broken link, every name in the search, well-formed pages, nothing from a
 -- network; and the Markdown that guides are written in.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local html = require "ganymede.reference.html"
 local json = require "ganymede.base.json"
 local markdown = require "ganymede.reference.html.markdown"

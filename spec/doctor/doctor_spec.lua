@@ -1,4 +1,5 @@
 -- ganymede doctor: each line follows what the machine is made to look like, and only what training needs makes it fail.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"

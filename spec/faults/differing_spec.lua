@@ -1,5 +1,6 @@
 --- Ranks that are not given the same: files of another length or content under one name, another program. They are
 -- refused at the start (status 2), naming what differs on which ranks; such jobs hung, or trained on something else.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local device = require "spec.support.device"
 local shell = require "spec.support.shell"

@@ -1,5 +1,6 @@
 --- What goes wrong on one rank ends the job: within 10 seconds, with the right exit status and one message, leaving
 -- nothing behind.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.faults.support"
 
 local run, check, training = support.run, support.check, support.training

@@ -1,4 +1,5 @@
 --- The first moments of a job: who listens, and what is left of one that is killed or stopped then.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 

@@ -1,6 +1,7 @@
 --- Generation where ranks share a sequence writes what one rank writes, in the ring and by Ulysses. A rank keeps its
 -- part of the keys and values alone.
 -- ranks: 2 4
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local against = require "spec.tensor.against_serial"
 local alone = require "spec.generation.alone"
 local caches = require "ganymede.nn.cache"

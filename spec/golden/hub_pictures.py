@@ -2,8 +2,8 @@
 
     hub/<name>/config.json          the name of the model and what makes it tiny (ganymede.hub.families.pictures)
     hub/<name>/model.safetensors    the state dict, batch norms' running numbers included
-    hub/<name>/expected.json        pixels and targets; outputs in f32 of evaluation; the loss of training in f64, and of
-                                    each array's gradient its norm and its product with cos(1), cos(2), ...
+    hub/<name>/expected.json        pixels and targets; outputs in f32 of evaluation; the loss of training in f64, and
+                                    of each array's gradient its norm and its product with cos(1), cos(2), ...
 
 timm's residual networks have the names of torchvision's, which is asserted here.
 Needs torch, torchvision (0.29), timm (1.0) and safetensors, no network: python3 spec/golden/hub_pictures.py. Seeded."""

@@ -1,6 +1,6 @@
 --- Layers, losses and models against PyTorch: outputs and all gradients, in f64 and f32.
--- The numbers come from layers.py, convolution.py, models.py, llama.py, images.py, resnet.py, vision.py and diffusion.py
--- beside this file.
+-- The numbers come from layers.py, convolution.py, models.py, llama.py, images.py, resnet.py, vision.py and
+-- diffusion.py beside this file.
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"

@@ -1,6 +1,7 @@
 --- Models of more families, written by transformers (spec/golden/hub_families.py), torchvision and timm
 -- (spec/golden/hub_pictures.py): outputs in f32, loss and gradients in f64, and back to the same bytes.
 -- ranks: 1 2 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
 local gm = require "ganymede"

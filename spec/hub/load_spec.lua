@@ -3,6 +3,7 @@
 -- The peak is what the pool of a rank's device has seen from the first line to the end of gm.initialize, which also
 -- makes the gradients. Loss and outputs are those that the same model has on one rank, so the parts
 -- are the right ones.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"

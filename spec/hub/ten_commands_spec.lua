@@ -1,5 +1,6 @@
 --- docs/models.md, "Bring a model, tune it on four ranks, take it away": its lines, run one after the other with a
 -- small model in place of SmolLM2.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local machine = require "ganymede.base.machine"
 local shell = require "spec.support.shell"

@@ -4,6 +4,7 @@
 -- Every op of ops.def that runs on cut values: on whole copies; on uneven blocks; and on blocks with NaN in the padding
 -- of all inputs, of all gradients on their way, and of all results before they are computed. The last two must agree to
 -- the bit, with the first up to the order of sums, and all padding that can be seen must be zero.
+-- sanitizers: at most 3 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

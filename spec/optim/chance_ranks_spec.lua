@@ -1,6 +1,7 @@
 --- What is rounded by chance has the same bits on two ranks as on one, in every ZeRO stage and in tensor parallelism:
 -- parameters of bf16 without masters, and moments in bf16. Gradients are sums of small whole numbers, which bf16 holds
 -- exactly, so that nothing else can differ. The truth is the run on one rank.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

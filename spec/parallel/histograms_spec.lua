@@ -1,5 +1,6 @@
 -- Histograms of parameters and gradients are right in every layout: equal to plain counts of the whole tensors, and the
 -- parameters' first ones are the same on every number of ranks.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local histograms = require "ganymede.observe.histograms"
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"

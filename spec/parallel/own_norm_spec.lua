@@ -1,5 +1,6 @@
 --- A model with a norm of the user's own, y * rsqrt(mean(y^2)), on batches that no number of ranks divides: on padded
 -- rows it is 0 * inf. It must train like one rank, in every mode; sums in another order change f64 losses by 1e-12.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 

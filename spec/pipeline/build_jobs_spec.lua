@@ -1,5 +1,6 @@
 --- Jobs of two stages whose models are written as parts with a tie made by hand, and as a config's list of layers.
 -- Losses are those of one rank: in f64 only the order of sums differs, 1e-9 over 20 steps as everywhere.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 

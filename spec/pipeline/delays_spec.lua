@@ -5,6 +5,7 @@
 -- A schedule fixes the order in which each rank computes and adds up gradients, so times must change nothing. Against
 -- one rank that does everything, micro-batch after micro-batch, gradients are added in another order: 1e-9 after many
 -- steps in f64.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local numeric = require "spec.support.numeric"

@@ -1,5 +1,6 @@
 --- The engine and the trainer on two stages, alone and times two data ranks: what they must do whatever the order is.
 -- ranks: 2 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

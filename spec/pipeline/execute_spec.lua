@@ -1,6 +1,7 @@
 --- Every registered order, on every number of stages and micro-batches: losses, gradients and updated weights are those
 -- of a plain loop on one rank.
 -- ranks: 2 3 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local ranks = require "ganymede.job.ranks"

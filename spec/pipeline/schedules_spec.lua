@@ -1,5 +1,6 @@
 --- Pipeline schedules: bubbles and live micro-batches by closed formulas, times by a clock that ticks, results by an
 --- executor that follows the lists to the letter, sizes that are refused.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local pipeline = require "ganymede.schedules.pipeline"
 local reference = require "spec.pipeline.reference"
 

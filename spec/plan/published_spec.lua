@@ -1,5 +1,6 @@
 -- The bench of published steps (spec/bench/published): small records rewritten, tables that can be read, and the claim
 -- that a step's time is linear in its micro-batches.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 package.path = GANYMEDE_ROOT .. "/spec/bench/published/?.lua;" .. package.path
 local machines = require "ganymede.plan.machine"
 local shell = require "spec.support.shell"

@@ -3,6 +3,7 @@
 -- Two independent truths for short chains. `all_plans` lists every list of nested regions; each is executed operation
 -- by operation, and its bytes are counted. `best_schedule` knows nothing of regions: it searches all states that
 -- operations lead to (what is held, which backward pass is due) for the least time within a limit.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local operations = require "ganymede.recompute.operations"
 local solve = require "ganymede.recompute.solve"
 

@@ -1,5 +1,6 @@
 -- The search for a plan against simulating every setting of small worlds: nothing that it leaves out would have won,
 -- and its lower bounds are none above what a simulation finds. And what cannot be, in words.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local bounds = require "ganymede.plan.search.bounds"
 local keep = require "ganymede.plan.search.keep"
 local search = require "ganymede.plan.search"

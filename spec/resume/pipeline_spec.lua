@@ -3,6 +3,7 @@
 --
 -- In f64 they agree to 1e-9: only the order of sums differs, 1e-16 an addition, over 40 steps. Batches of 22, and one
 -- of 2 an epoch, in four micro-batches.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 

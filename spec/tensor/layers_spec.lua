@@ -1,6 +1,6 @@
 -- Every layer in every tensor mode against the same layer uncut: results, all gradients, initial weights, masks.
 -- ranks: 2 3 4 8 9 12
--- sanitizers: at most 4 ranks, more of them run the same code, and spec/unit has 3D on 8
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 --
 -- On request, a cube of 3: ganymede spec -n 27 spec/tensor/layers_spec.lua (20 seconds on two cores).
 local against = require "spec.tensor.against_serial"

@@ -1,6 +1,6 @@
 -- Every layer in every tensor mode with garbage in all padding: not a bit of results and gradients changes.
 -- ranks: 2 3 4 8
--- sanitizers: at most 4 ranks, more of them run the same code, and spec/unit has 3D on 8
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local all_cases = require "spec.tensor.cases"
 local core = require "ganymede.core"

@@ -9,6 +9,7 @@
 -- the mean. A block has four products M x K x N: qkv h, 3h; output h, h; up h, 4h; down 4h, h; biases 9h, two norms
 -- of 2h each. What backward needs: 2 sums and 2 norm results of Mh, qkv 3Mh, attention's result Mh, pre-activation
 -- and activation of the MLP 4Mh each; mean and rstd 2M a norm; log-sum-exp aM.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 

@@ -1,5 +1,6 @@
 --- recompute = { memory = ... } of gm.initialize: chosen before the second step of a program's own loop. The truth is
 -- the same loop that keeps everything: equal losses to the bit, and a peak within the memory.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.cli.support"
 local shell = support.shell
 

@@ -1,5 +1,6 @@
 -- Objects written as plain tables, as their modules document them, in a recipe: datasets, hooks, handlers, schedules;
 -- metrics of one's own where another stage of a pipeline has the output; layers that mix tokens on a mesh.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

@@ -1,5 +1,6 @@
 --- Training in bf16: what is kept in which dtype, that small updates are not lost, that runs follow those in f32 and
 -- resume with the same bits.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local checkpoint = require "ganymede.checkpoint"
 local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"

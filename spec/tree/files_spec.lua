@@ -1,4 +1,5 @@
 -- What every source file keeps to: a head that says what it is, a length a reader can hold, no traces of a machine.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local tree = require "spec.support.tree"
 
 local sources = tree.files("%.[ch]$", "%.cuh?$", "%.def$", "%.lua$", "%.py$", "%.sh$", "^ganymede$", "^%.ci/%a+$",

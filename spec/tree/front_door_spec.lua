@@ -1,5 +1,6 @@
 -- ./ganymede and .ci/install, in a small tree whose path has spaces, with programs of our own in front on the PATH:
 -- nothing is installed or compiled here.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local shell = require "spec.support.shell"
 
 describe("the front door", function()

@@ -136,7 +136,7 @@ end
 -- The numbers of ranks that a file is run on.
 local function ranks_of(path, args)
   local said, out = args.sanitizers and spec.said(path, "sanitizers"), {}
-  local most = said and (tonumber(said:match "^%s*at most (%d+) ranks,") or 0) or math.huge
+  local most = said and (tonumber(said:match "^%s*at most (%d+) ranks?,") or 0) or math.huge
   for _, ranks in ipairs(spec.ranks_of(path)) do
     if ranks <= most then out[#out + 1] = ranks end
   end

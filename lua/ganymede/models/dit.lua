@@ -54,7 +54,7 @@ end
 
 -- The positions (1, rows columns, width): half of the numbers know the column, the others the row.
 local function positions(self, dtype)
-  local width, rows, columns, list = self.opt.width, self.patches.rows, self.patches.columns, {}
+  local width, rows, columns, list = self.opt.width, self.patches.patches[1], self.patches.patches[2], {}
   for row = 0, rows - 1 do
     for column = 0, columns - 1 do
       waves(list, column, width / 2)
@@ -68,8 +68,9 @@ end
 local function image(self, y)
   local opt, p = self.opt, self.patches
   local n, side, b = opt.outputs or opt.channels, opt.patch_size, y:size(1)
-  y = ops.permute(ops.reshape(y, { b, p.rows, p.columns, side, side, n }), { 1, 6, 2, 4, 3, 5 })
-  return ops.reshape(y, { b, n, p.height, p.width })
+  local rows, columns = unpack(p.patches)
+  y = ops.permute(ops.reshape(y, { b, rows, columns, side, side, n }), { 1, 6, 2, 4, 3, 5 })
+  return ops.reshape(y, { b, n, rows * side, columns * side })
 end
 
 local function begin(self, x, time, classes)
