@@ -15,11 +15,11 @@ end
 return function(x, attrs, limits)
   local saved
   local forward = best(function()
-    saved = core.run_op("cpu", "attention", { x, x, x, nil, limits, n = 5 }, { true, true, n = 2 }, attrs)
+    saved = core.run_op("cpu", "attention", { x, x, x, nil, limits, n = 6 }, { true, true, n = 2 }, attrs)
   end)
   local backward = best(function()
-    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 8 },
-      { true, true, true, n = 3 }, attrs)
+    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 9 },
+      { true, true, true, n = 4 }, attrs)
   end)
   return forward, backward
 end

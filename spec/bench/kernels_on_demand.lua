@@ -41,8 +41,8 @@ local function attention(b, s, h, d, causal, times)
   end)
   local attrs = { causal = causal == 1 }
   return timed(times, function()
-    core.run_op("cpu", "attention", { n = 5, t.q, t.k, t.v }, { n = 2, t.o, t.lse }, attrs)
-    local inputs, outputs = { n = 8, t.q, t.k, t.v, nil, t.o, t.lse, t.g }, { n = 3, t.dq, t.dk, t.dv }
+    core.run_op("cpu", "attention", { n = 6, t.q, t.k, t.v }, { n = 2, t.o, t.lse }, attrs)
+    local inputs, outputs = { n = 9, t.q, t.k, t.v, nil, t.o, t.lse, t.g }, { n = 4, t.dq, t.dk, t.dv }
     core.run_op("cpu", "attention_grad", inputs, outputs, attrs)
   end)
 end

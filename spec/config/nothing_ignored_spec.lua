@@ -62,7 +62,7 @@ end
 
 -- Any number of arguments; what they refuse is below.
 local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"] = true, ["ops.reshape"] = true,
-  ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true,
+  ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true, ["gm.enable_grad"] = true,
   ["gathered.gathered"] = true, ["recompute.recompute"] = true,
   ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
   ["launch.launch"] = true, ["launch.launch_from_torch"] = true, ["launch.launch_from_slurm"] = true,
@@ -248,7 +248,7 @@ describe("modules that users call", function()
           local path = name .. "." .. key
           assert.is_truthy(not is_options(argument) or sig.options_at == i or inside[path] == i or name == "comm"
             or name == "init" or path == "data.dataset" or path == "lr_scheduler.class" or path == "hooks.class"
-            or path == "optim.class" or path == "context.load_config"
+            or path == "optim.class" or path == "metrics.class" or path == "context.load_config"
             or path == "launch.launch", path .. ": " .. argument.name)
         end
       end

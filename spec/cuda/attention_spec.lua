@@ -12,10 +12,10 @@ describe("attention on CUDA:", function()
 
   -- The outputs of attention and of its gradient, on a table.
   local function both(backend, q, k, v, g, wide)
-    local o = core.run_op(backend, "attention", { q, k, v, n = 5 }, { true, true, n = 2 }, { causal = true })
-    local saved = core.run_op("ref", "attention", { q, k, v, n = 5 }, { true, true, n = 2 }, { causal = true })
-    local d = core.run_op(backend, "attention_grad", { q, k, v, nil, saved[1], saved[2], g, n = 8 },
-      { true, true, true, n = 3 }, { causal = true })
+    local o = core.run_op(backend, "attention", { q, k, v, n = 6 }, { true, true, n = 2 }, { causal = true })
+    local saved = core.run_op("ref", "attention", { q, k, v, n = 6 }, { true, true, n = 2 }, { causal = true })
+    local d = core.run_op(backend, "attention_grad", { q, k, v, nil, saved[1], saved[2], g, n = 9 },
+      { true, true, true, n = 4 }, { causal = true })
     assert.equal(wide, o[2]:dtype())
     return { o[1], o[2], d[1], d[2], d[3] }
   end
@@ -38,7 +38,7 @@ describe("attention on CUDA:", function()
 
   it("heads of more than 256 numbers are refused", function()
     local q = input({ 1, 2, 1, 257 }, "f32")
-    local ok, err = pcall(core.run_op, "cuda", "attention", { q, q, q, n = 5 }, { true, true, n = 2 }, {})
+    local ok, err = pcall(core.run_op, "cuda", "attention", { q, q, q, n = 6 }, { true, true, n = 2 }, {})
     assert.is_false(ok)
     assert.is_truthy(tostring(err):find("heads of 257 numbers; the CUDA kernels take up to 256", 1, true), err)
   end)

@@ -12,6 +12,11 @@ require "ganymede.models"
 -- is 8e-7 and the models are some ten layers deep. f64: both sides round in 2^-53, with room for the order of sums.
 local tolerances = { f32 = 1e-5, f64 = 1e-10 }
 
+-- A U-Net has some sixty layers one behind the other, norms of two numbers among them; each adds its rounding.
+local function tolerance_of(case, dtype)
+  return dtype == "f32" and case.layer == "UNet" and 3e-5 or tolerances[dtype]
+end
+
 local function load_parameters(layer, file, case)
   local wanted = file:names(case.name .. "/param.")
   local found = {}
@@ -58,7 +63,7 @@ local function check_state(layer, file, case, tolerance)
 end
 
 local function judge(file, case, dtype)
-  local layer = registry[case.registry or "layers"]:get(case.layer)(case.options)
+  local layer, tolerance = registry[case.registry or "layers"]:get(case.layer)(case.options), tolerance_of(case, dtype)
   load_parameters(layer, file, case)
   local inputs = inputs_of(file, case, dtype)
   if case.eval then layer:eval() end
@@ -68,10 +73,10 @@ local function judge(file, case, dtype)
     output = gm.ops.cat(output, 1)
   end
   assert.equal(dtype, output:dtype())
-  numeric.agree(output, file:tensor(case.name .. "/output"), tolerances[dtype])
+  numeric.agree(output, file:tensor(case.name .. "/output"), tolerance)
   gm.ops.sum(output * file:tensor(case.name .. "/seed", dtype)):backward()
-  check_gradients(layer, inputs, file, case, tolerances[dtype])
-  check_state(layer, file, case, tolerances[dtype])
+  check_gradients(layer, inputs, file, case, tolerance)
+  check_state(layer, file, case, tolerance)
   if case.count then assert.equal(case.count, layer:count(inputs[2])) end
 end
 

@@ -81,7 +81,9 @@ describe("a head in pieces of 16 bits", function()
         local others = 0
         for i, want in ipairs(whole[k]) do
           local off = math.abs(pieces[k][i] - want)
-          assert.is_true(off <= unit * math.abs(want) + 1e-6, ("%g, not %g"):format(pieces[k][i], want))
+          -- a logit of one row, summed in another order, may round another way: it is below 4, and so moves its
+          -- probability by two last places
+          assert.is_true(off <= 4 * unit * math.abs(want) + 1e-6, ("%g, not %g"):format(pieces[k][i], want))
           if off > 0 then others = others + 1 end
         end
         -- sums of f32 in another order round another way now and then; 64 roundings on the way would most of the time

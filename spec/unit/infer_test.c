@@ -492,8 +492,9 @@ void gm_test_cost_on_meta(void **state)
     c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL, NULL),
                     2); /* 0 + 0 + 1 + 2 */
     assert_true(c.flops == 4.0 * 8 * 3);
-    c = run_on_meta(
-        GM_OP_attention_grad,
-        IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8), NULL, NULL), 4);
+    c = run_on_meta(GM_OP_attention_grad,
+                    IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8),
+                       NULL, F(1, 1, 4, 2)),
+                    4);
     assert_true(c.flops == 2.5 * 4.0 * 8 * 3);
 }

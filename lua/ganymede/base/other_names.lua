@@ -122,14 +122,13 @@ local gm = merged {
 
 local nn = merged {
   all("write nn.BatchNorm2d, whose statistics are those of all ranks", "SyncBatchNorm"),
-  all("there are no recurrent layers; TransformerBlock is there", "RNN LSTM GRU"),
-  all("write nn.Lambda(function(x) return gm.ops.interpolate(x, { scale = 2 }) end)", "Upsample"),
+  all("write gm.nn.LSTM or gm.nn.GRU", "RNN"),
   all("write nn.Lambda(function(x) return gm.ops.pad(x, sizes) end)", "ZeroPad2d ConstantPad2d ReflectionPad2d"),
   all("write nn.TransformerBlock", "TransformerEncoderLayer TransformerDecoderLayer"),
   all("write recompute = { PATTERN } among the settings, or gm.recompute(fn, x) in forward", "CheckpointModule"),
   all("write self.name = a tensor for which requires_grad(true) was called", "Parameter"),
   all("write gm.ops, the functions that layers call", "functional"),
-  all("CrossEntropyLoss takes logits", "NLLLoss BCELoss BCEWithLogitsLoss"),
+  all("CrossEntropyLoss takes logits", "NLLLoss"), all("write nn.BCEWithLogitsLoss, which takes logits", "BCELoss"),
 }
 
 local optim = merged {

@@ -20,9 +20,9 @@ local function ours(kind, b, s, h, d)
     for i = 1, 4 do t[i] = gm.normal(shape, { dtype = "bf16", seed = i }) end
     local attrs = { causal = kind ~= "all", p = kind == "dropout" and 0.1 or 0, stream = { key = 1, step = 1 } }
     local function run()
-      local out = core.run_op(common.backend(), "attention", { n = 5, t[1], t[2], t[3] }, { n = 2, true, true }, attrs)
-      core.run_op(common.backend(), "attention_grad", { n = 8, t[1], t[2], t[3], nil, out[1], out[2], t[4] },
-        { n = 3, true, true, true }, attrs)
+      local out = core.run_op(common.backend(), "attention", { n = 6, t[1], t[2], t[3] }, { n = 2, true, true }, attrs)
+      core.run_op(common.backend(), "attention_grad", { n = 9, t[1], t[2], t[3], nil, out[1], out[2], t[4] },
+        { n = 4, true, true, true }, attrs)
     end
     for _ = 1, 2 do gm.scope(run) end
     core.profile_start()

@@ -24,9 +24,9 @@ local function normal(shape, seed, dtype) return gm.normal(shape, { dtype = dtyp
 -- Outputs of attention and of its gradient.
 local function attend(q, k, v, g)
   local attrs = { causal = true }
-  local out = core.run_op(backend, "attention", { n = 5, q, k, v }, { n = 2, true, true }, attrs)
-  local grads = core.run_op(backend, "attention_grad", { n = 8, q, k, v, nil, out[1], out[2], g },
-    { n = 3, true, true, true }, attrs)
+  local out = core.run_op(backend, "attention", { n = 6, q, k, v }, { n = 2, true, true }, attrs)
+  local grads = core.run_op(backend, "attention_grad", { n = 9, q, k, v, nil, out[1], out[2], g },
+    { n = 4, true, true, true }, attrs)
   return { o = out[1], lse = out[2], dq = grads[1], dk = grads[2], dv = grads[3] }
 end
 

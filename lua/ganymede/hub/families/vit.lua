@@ -52,10 +52,10 @@ function vit.config(opt)
   if opt.pool ~= "cls" then families.refuse("vit", "pool", opt.pool) end
   if not opt.bias then families.refuse("vit", "bias", opt.bias) end
   if opt.drop_path > 0 then families.refuse("vit", "drop_path", opt.drop_path) end
-  for _, name in ipairs { "image_size", "patch_size", "space" } do
-    if type(opt[name]) == "table" or name == "space" and (opt.space or 2) ~= 2 then
-      families.refuse("vit", name, opt[name])
-    end
+  if (opt.space or 2) ~= 2 then families.refuse("vit", "space", opt.space) end
+  if type(opt.patch_size) == "table" then families.refuse("vit", "patch_size", opt.patch_size) end
+  if type(opt.image_size) == "table" and #opt.image_size ~= 2 then
+    families.refuse("vit", "image_size", opt.image_size)
   end
   local names, numbers = labels(opt.classes)
   return {
