@@ -489,12 +489,9 @@ void gm_test_cost_on_meta(void **state)
     at.causal = true; /* 4 queries, 5 keys: 2 + 3 + 4 + 5 pairs */
     c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL, NULL, NULL), 2);
     assert_true(c.flops == 4.0 * 2 * 6 * 8 * 14);
-    c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, NULL, NULL),
-                    2); /* 0 + 0 + 1 + 2 */
+    gm_tensor *q = F(1, 4, 1, 8), *k = F(1, 2, 1, 8); /* 0 + 0 + 1 + 2 pairs */
+    c = run_on_meta(GM_OP_attention, IN(q, k, k, NULL, NULL, NULL), 2);
     assert_true(c.flops == 4.0 * 8 * 3);
-    c = run_on_meta(GM_OP_attention_grad,
-                    IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8),
-                       NULL, F(1, 1, 4, 2)),
-                    4);
+    c = run_on_meta(GM_OP_attention_grad, IN(q, k, k, NULL, q, F(1, 1, 4), q, NULL, F(1, 1, 4, 2)), 4);
     assert_true(c.flops == 2.5 * 4.0 * 8 * 3);
 }
