@@ -453,7 +453,7 @@ template <class T, int EACH, class R = gm_real<T>> GM_DEVICE void gm_attention_d
     GM_KERNEL_BOUND(gm_attention_dbias_##name, gm_attention_args, GM_THREADS, 1) { gm_attention_dbias<T, each>(a); }
 
 GM_ATTENTIONS(narrow_f32, float, GM_ATTENTION_EACH_narrow_f32, GM_ATTENTION_NARROW, 2)
-GM_ATTENTIONS(narrow_f64, double, GM_ATTENTION_EACH_narrow_f64, GM_ATTENTION_NARROW, 2)
+GM_ATTENTIONS(narrow_f64, double, GM_ATTENTION_EACH_narrow_f64, GM_ATTENTION_NARROW, 1) /* 2 would spill on sm_80 */
 GM_ATTENTIONS(wide_f32, float, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
 GM_ATTENTIONS(wide_bf16, gm_bf16, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
 GM_ATTENTIONS(wide_f16, gm_f16, GM_ATTENTION_EACH_wide_f32, GM_ATTENTION_WIDE, 1)
