@@ -51,13 +51,11 @@ describe("a job on two hosts", function()
   local function mpirun(ranks, words)
     pair:agent(home .. "/agent")
     shell.write(home .. "/hosts", ("%s slots=2\n%s slots=2\n"):format(hosts.addresses[0], hosts.addresses[1]))
-    local env = {}
-    for name, value in pairs(support.environment(home, { OMPI_ALLOW_RUN_AS_ROOT = 1,
-      OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1 })) do env[#env + 1] = shell.quote(name .. "=" .. value) end
+    local env = support.environment_words(home, { OMPI_ALLOW_RUN_AS_ROOT = 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1 })
     local line = ("cd %s && env %s timeout -k 5 60 %s mpirun --hostfile hosts --map-by node --mca plm_rsh_agent "
       .. "%s/agent --mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 2 "
       .. "-x GANYMEDE_ROOT -x GANYMEDE_SPEC_MARK -x TMPDIR -n %d %s run recipe.lua --threads 1 --device %s %s "
-      .. ">out 2>err; echo $? >status"):format(shell.quote(home), table.concat(env, " "), pair:inside(0), home, ranks,
+      .. ">out 2>err; echo $? >status"):format(shell.quote(home), env, pair:inside(0), home, ranks,
       shell.quote(shell.executable()), device.name(), words)
     shell.write(home .. "/job.sh", line .. "\n")
     assert(os.execute(("setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home)) == 0)

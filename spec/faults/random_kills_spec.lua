@@ -6,7 +6,6 @@
 -- sanitizers: no, numbers of training on several ranks are compared, and a process that is killed tells them nothing
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
-local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
@@ -39,13 +38,13 @@ describe("a job that is killed again and again", function()
   before_each(function() home = support.home(recipe) end)
   after_each(function() shell.remove(home) end)
 
-  local function words(mode, rest)
-    local list = { "--threads", "1", "--no-eval", "--resume", "auto", "--out", mode[1], "-n", tostring(mode[2]), rest }
+  local function words(mode, ...)
+    local list = { "--no-eval", "--resume", "auto", "--out", mode[1], ... }
     for i = 3, #mode do
       list[#list + 1] = "--set"
-      list[#list + 1] = shell.quote(mode[i])
+      list[#list + 1] = mode[i]
     end
-    return table.concat(list, " ")
+    return list
   end
 
   -- Processes of the job -> { kind = list of pids }: its supervisor, whose child is mpirun, whose children are the
@@ -73,10 +72,10 @@ describe("a job that is killed again and again", function()
   -- Starts the job, waits, kills one process of a kind (the supervisor, if there is none yet), waits until the job has
   -- ended, and returns the kind that was killed.
   local function strike(mode, kind, delay, round)
-    local env = {}
-    for name, value in pairs(support.environment(home)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
-    local line = ("cd %s && { env %s setsid %s run recipe.lua %s >out 2>err & echo $!; }"):format(shell.quote(home),
-      table.concat(env, " "), shell.quote(shell.executable()), words(mode, ""))
+    local quoted = {}
+    for i, word in ipairs(words(mode)) do quoted[i] = shell.quote(word) end
+    local line = ("cd %s && { env %s setsid %s recipe.lua -n %d --threads 1 %s >out 2>err & echo $!; }"):format(
+      shell.quote(home), support.environment_words(home), shell.program "run", mode[2], table.concat(quoted, " "))
     local supervisor = shell.run(line).out:match "%d+"
     core.sleep(delay)
     local found = processes(supervisor)
@@ -101,23 +100,11 @@ describe("a job that is killed again and again", function()
     return (list[#list] or { step = 0 }).step
   end
 
-  -- The losses by step; each step is there once, in order.
-  local function losses(out)
-    local list = {}
-    for text in io.lines(home .. "/" .. out .. "/metrics.jsonl") do
-      local event = json.decode(text, out)
-      list[#list + 1] = event.loss
-      assert.equal(#list, event.step)
-    end
-    return list
-  end
-
+  -- Runs to the end of so many steps, of which there may be thousands after many kills -> the losses by step.
   local function finish(mode, steps)
-    local line = ("cd %s && env GANYMEDE_SPEC_MARK=%s TMPDIR=%s %s %s"):format(shell.quote(home), shell.quote(home),
-      shell.quote(home), shell.program "run", "recipe.lua " .. words(mode, "--steps " .. steps))
-    local result = shell.run(line)
+    local result = support.run_in(home, words(mode, "--steps", tostring(steps)), mode[2], 600)
     assert.equal(0, result.code, result.err)
-    return losses(mode[1])
+    return support.losses(home, mode[1])
   end
 
   it("loses nothing, leaves nothing, and gives the losses of one rank #ranks", function()

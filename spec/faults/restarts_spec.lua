@@ -396,11 +396,9 @@ describe("output that nobody reads when an attempt fails", function()
         for i = 1, 4000 do print((first and "first " or "second ") .. i .. (" "):rep(60)) end
         if first then kill(9) end
       end]])
-    local env = {}
-    for name, value in pairs(support.environment(home)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
     local result = shell.run(("cd %s && env %s timeout -k 5 60 %s recipe.lua -n 2 --threads 1 --max-restarts 1 "
-      .. "--restart-delay 0.1 --out run 2>err | (%s; cat)"):format(home, table.concat(env, " "), shell.program "run",
-      shell.wait_until("grep -qs 'attempt 2 begins' err && sleep 1")))
+      .. "--restart-delay 0.1 --out run 2>err | (%s; cat)"):format(home, support.environment_words(home),
+      shell.program "run", shell.wait_until("grep -qs 'attempt 2 begins' err && sleep 1")))
     local err = shell.read(home .. "/err")
     shell.remove(home)
     local second = 0

@@ -84,11 +84,19 @@ end
 
 support.read = shell.read
 
---- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it -> { code, out, err }.
-function support.run_in(home, words, ranks)
+--- The same as words for env, in one line.
+function support.environment_words(home, more)
+  local words = {}
+  for name, value in pairs(support.environment(home, more)) do words[#words + 1] = shell.quote(name .. "=" .. value) end
+  return table.concat(words, " ")
+end
+
+--- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it, for at most `seconds` (default 60)
+-- -> { code, out, err }.
+function support.run_in(home, words, ranks, seconds)
   local line = { "run", "recipe.lua", "-n", tostring(ranks or 3), "--threads", "1" }
   for _, word in ipairs(words) do line[#line + 1] = word end
-  return run_host(line, { cwd = home, env = support.environment(home), timeout = 60 })
+  return run_host(line, { cwd = home, env = support.environment(home), timeout = seconds or 60 })
 end
 
 --- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds from fault() to the end }.
@@ -127,14 +135,12 @@ Job.__index = Job
 function support.start(body, words, command)
   local self = setmetatable({ home = support.home("local function ready() assert(io.open('ready', 'w')):close() end\n"
     .. body) }, Job)
-  local env = {}
-  for name, value in pairs(support.environment(self.home)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
   local line = (command or "%s run recipe.lua -n 3"):format(shell.quote(shell.executable()))
   local program = ("echo $$ >pid; exec %s --threads 1 --device %s %s"):format(line, device.name(),
     table.concat(words or {}, " "))
   local script = ("timeout -k 5 90 sh -c %s >out 2>err; echo $? >status"):format(shell.quote(program))
   assert(os.execute(("cd %s && env %s setsid sh -c %s </dev/null >/dev/null 2>&1 &"):format(shell.quote(self.home),
-    table.concat(env, " "), shell.quote(script))) == 0)
+    support.environment_words(self.home), shell.quote(script))) == 0)
   return self
 end
 
@@ -214,11 +220,11 @@ function support.check(result, code, text)
   if result.late and result.late > 10 then error(("ended %.1f s after the fault"):format(result.late), 2) end
 end
 
---- The losses in metrics.jsonl of the run folder `run` of a home, by step; fails where a step is missing or is there
--- twice.
-function support.losses(home)
+--- The losses in metrics.jsonl of a run folder (default `run`) of a home, by step; fails where a step is missing or is
+-- there twice.
+function support.losses(home, out)
   local list = {}
-  for line in io.lines(home .. "/run/metrics.jsonl") do
+  for line in io.lines(("%s/%s/metrics.jsonl"):format(home, out or "run")) do
     local event = json.decode(line, "metrics.jsonl")
     if event.loss then
       assert.equal(#list + 1, event.step)

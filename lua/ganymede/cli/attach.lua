@@ -10,16 +10,10 @@ local verb = { summary = "run lines in a running job, between its steps" }
 verb.examples = { "ganymede attach", "ganymede attach runs/latest --run optimizer.lr=1e-4",
   "ganymede attach runs/latest --run :checkpoint" }
 
-local function seconds(text)
-  local n = tonumber(text)
-  if n and n > 0 and n <= 3600 then return n end
-  return nil, ("'%s' is no number of seconds up to 3600"):format(text)
-end
-
 function verb.arguments(parser)
   parser:argument("job", "the folder of a run, its name or its process (default: the only one)"):args "?"
   parser:option("--run", "run one line, print what came of it, and end: status 1 if it failed"):argname "LINE"
-  parser:option("--limit", "seconds that a line may take (default 60)"):argname "S":convert(seconds)
+  parser:option("--limit", "seconds that a line may take (default 60)"):argname "S":convert(session.seconds(3600))
 end
 
 function verb.run(args)

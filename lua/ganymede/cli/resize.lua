@@ -15,19 +15,13 @@ local verb = { summary = "change the number of ranks of a running job", prints =
 verb.examples = { "ganymede resize runs/latest -n 8", "ganymede resize -n 2",
   "ganymede resize -n 4 --set parallel.data.size=2 --set parallel.pipeline.size=2" }
 
-local function seconds(text)
-  local n = tonumber(text)
-  if n and n > 0 and n <= 86400 then return n end
-  return nil, ("'%s' is no number of seconds up to 86400"):format(text)
-end
-
 function verb.arguments(parser)
   parser:argument("job", "the folder of a run, its name or its process (default: the only one)"):args "?"
   parser:option("-n --ranks", "number of ranks from the next steps on"):argname "M":convert(session.integer(1))
   parser:option("--set", "how these share the work: a key of parallel or zero, schedule, num_microbatches, recompute; "
     .. "may be repeated (default: the first of parallel.shrink grows, these shrink)"):count "*":argname "KEY=VALUE"
   parser:option("--limit", "give up after S seconds (default 600); the job goes on as it was"):argname "S"
-    :convert(seconds)
+    :convert(session.seconds(86400))
   parser:flag("--json", "print what came of it as one JSON document")
 end
 

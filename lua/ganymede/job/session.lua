@@ -127,6 +127,15 @@ function session.integer(least)
   end
 end
 
+--- Returns a converter for lua-argparse that accepts seconds, above 0 and at most `most`.
+function session.seconds(most)
+  return function(text)
+    local n = tonumber(text)
+    if n and n > 0 and n <= most then return n end
+    return nil, ("'%s' is no number of seconds up to %d"):format(text, most)
+  end
+end
+
 local function run_armed(opt, fn, ...)
   if opt.timeout then core.signals_deadline(opt.timeout) end
   core.signals_arm(true) -- raises a stop that came before

@@ -38,24 +38,17 @@ ConvNeXt.options = {
   classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
 }
 
-local weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
-
-local function halving(inputs, outputs, side)
-  return nn.Conv2d { in_channels = inputs, out_channels = outputs, kernel_size = side, stride = side,
-    partition = "whole", weight_initializer = weights, bias_initializer = init.zeros() }
-end
-
 function ConvNeXt:build(opt)
   local width = opt.width or sizes[opt.size].width
   local blocks = opt.blocks and stages.counts("ConvNeXt", opt.blocks) or sizes[opt.size].blocks
-  self.stem = halving(opt.channels, width, opt.patch_size)
+  self.stem = stages.patches(opt.channels, width, opt.patch_size)
   self.stem_norm = nn.LayerNorm { width = width, eps = opt.eps }
   self.blocks, self.norms, self.reductions = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
   self.first = {} -- block -> the stage that begins with it
   for stage, count in ipairs(blocks) do
     if stage > 1 then
       self.norms:append(nn.LayerNorm { width = width, eps = opt.eps })
-      self.reductions:append(halving(width, 2 * width, 2))
+      self.reductions:append(stages.patches(width, 2 * width, 2))
       width = 2 * width
     end
     self.first[self.blocks:size() + 1] = stage
@@ -65,7 +58,7 @@ function ConvNeXt:build(opt)
     end
   end
   self.norm = nn.LayerNorm { width = width, eps = opt.eps }
-  self.head = nn.Classifier { inputs = width, classes = opt.classes, weight_initializer = weights,
+  self.head = nn.Classifier { inputs = width, classes = opt.classes, weight_initializer = stages.weights,
     bias_initializer = init.zeros() }
 end
 

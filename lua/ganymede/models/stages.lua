@@ -1,8 +1,14 @@
---- Checks of lists that say what stages a model of images has.
+--- What models of images in stages share: checks of the lists that say what stages there are, the chance with which
+-- blocks are skipped, the convolution that makes one position of a square of them.
 -- @module ganymede.models.stages
+local init = require "ganymede.nn.initializers"
+local nn = require "ganymede.nn"
 local options = require "ganymede.base.options"
 
 local M = {}
+
+--- The initializer of weights of ConvNeXt and Swin.
+M.weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
 
 local function check(class, name, list, same)
   for i, n in ipairs(list) do
@@ -25,6 +31,12 @@ function M.each(class, name, list, blocks) return check(class, name, list, block
 
 --- Returns the chance with which a sample skips the branches of block i of all: it grows linearly from 0.
 function M.drop_path(most, i, all) return all > 1 and most * (i - 1) / (all - 1) or most end
+
+--- Returns a convolution whose kernel and stride are `side`, whole on every rank of 1D tensor parallelism.
+function M.patches(inputs, outputs, side)
+  return nn.Conv2d { in_channels = inputs, out_channels = outputs, kernel_size = side, stride = side,
+    partition = "whole", weight_initializer = M.weights, bias_initializer = init.zeros() }
+end
 
 --- Returns the number of all blocks.
 function M.sum(blocks)

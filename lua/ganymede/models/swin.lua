@@ -44,8 +44,6 @@ Swin.options = {
   classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
 }
 
-local weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
-
 -- Half of a window, in each dimension.
 local function half(window)
   if type(window) == "number" then return math.floor(window / 2) end
@@ -64,8 +62,7 @@ function Swin:build(opt)
   local of_size = sizes[opt.size]
   local width, blocks = opt.width or of_size.width, opt.blocks and stages.counts("Swin", opt.blocks) or of_size.blocks
   local heads = stages.each("Swin", "heads", opt.heads or of_size.heads, blocks)
-  self.stem = nn.Conv2d { in_channels = opt.channels, out_channels = width, kernel_size = opt.patch_size,
-    stride = opt.patch_size, partition = "whole", weight_initializer = weights, bias_initializer = init.zeros() }
+  self.stem = stages.patches(opt.channels, width, opt.patch_size)
   self.stem_norm = nn.LayerNorm { width = width, eps = opt.eps }
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
   self.blocks, self.merges, self.first = nn.ModuleList(), nn.ModuleList(), {} -- first: block -> the stage it begins
@@ -81,7 +78,7 @@ function Swin:build(opt)
     end
   end
   self.norm = nn.LayerNorm { width = width, eps = opt.eps }
-  self.head = nn.Classifier { inputs = width, classes = opt.classes, weight_initializer = weights,
+  self.head = nn.Classifier { inputs = width, classes = opt.classes, weight_initializer = stages.weights,
     bias_initializer = init.zeros() }
 end
 

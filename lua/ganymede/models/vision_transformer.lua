@@ -6,6 +6,7 @@ local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stages = require "ganymede.models.stages"
 
 local VisionTransformer = module.class("VisionTransformer", nil, "models")
 
@@ -50,7 +51,7 @@ local function block_options(opt, i)
     qkv_bias = opt.qkv_bias, activation = opt.activation,
     dropout = opt.dropout, attention_dropout = opt.attention_dropout,
     moe = nn.TransformerBlock.moe_of(opt.moe, i),
-    drop_path = opt.depth > 1 and opt.drop_path * (i - 1) / (opt.depth - 1) or opt.drop_path,
+    drop_path = stages.drop_path(opt.drop_path, i, opt.depth),
     weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
   }
 end

@@ -19,8 +19,8 @@ local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local live_jobs = require "ganymede.job.jobs"
-local machine = require "ganymede.base.machine"
 local programs = require "ganymede.job.programs"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local Here = { moves = true }
 Here.__index = Here
@@ -35,9 +35,22 @@ function Here.new(plan, record) return setmetatable({ plan = plan, record = reco
 function Here.why(folder, log, status)
   local stats = document(folder .. "/stats.json")
   if stats and stats.exit_code == status and type(stats.error) == "string" then return stats.error:match "^[^\n]*" end
-  local text = (machine.read(log) or ""):gsub("%s+$", "")
-  return (text:match("([^\n]*)$"):gsub("^ganymede: ", ""))
+  return runs_folder.last_line(log)
 end
+
+--- Adds to the words of `run` or of `slurm` what the file says of a job on so many ranks: settings, seed, steps.
+function Here.add_settings(words, job, ranks)
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  for _, list in ipairs { job.set, job.sets_of[ranks] } do
+    for _, set in ipairs(list) do add("--set", set) end
+  end
+  if job.seed then add("--seed", ("%d"):format(job.seed)) end
+  if job.steps then add("--steps", ("%d"):format(job.steps)) end
+  return words
+end
+
 
 local function why_of(self, job, status)
   local folder = self.record:of(job.name)
@@ -63,15 +76,7 @@ end
 local function words_of(self, job, folder, ranks)
   local words = { core.executable(), "run", job.recipe, "--out", folder, "--resume", "auto", "-n", tostring(ranks),
     "--max-restarts", "1", "--threads", tostring(self.plan.threads), "--quiet" }
-  local function add(...)
-    for _, word in ipairs { ... } do words[#words + 1] = word end
-  end
-  for _, list in ipairs { job.set, job.sets_of[ranks] } do
-    for _, set in ipairs(list) do add("--set", set) end
-  end
-  if job.seed then add("--seed", ("%d"):format(job.seed)) end
-  if job.steps then add("--steps", ("%d"):format(job.steps)) end
-  return words
+  return Here.add_settings(words, job, ranks)
 end
 
 function Here:start(job, ranks)

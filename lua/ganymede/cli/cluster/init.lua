@@ -19,18 +19,13 @@ local verb = { prints = true, summary = "run several jobs under a policy that sh
 verb.examples = { "ganymede cluster jobs.lua", "ganymede cluster jobs.lua --policy tiresias --slots 4",
   "ganymede cluster jobs.lua --slurm --out runs/night" }
 
-local function seconds(text)
-  local n = tonumber(text)
-  if n and n > 0 and n <= 86400 then return n end
-  return nil, ("'%s' is no number of seconds up to 86400"):format(text)
-end
-
 function verb.arguments(parser)
   parser:argument("file", "a Lua file that returns the table of jobs")
   parser:option("--policy", "who gets which ranks (default: the file's, or elastic)"):choices(policies.names)
   parser:option("--slots", "ranks that may run on this machine at a time (default: the file's nodes, or the cores)")
     :argname "N":convert(session.integer(1))
-  parser:option("--interval", "seconds between two decisions, in place of the file's"):argname "S":convert(seconds)
+  parser:option("--interval", "seconds between two decisions, in place of the file's"):argname "S"
+    :convert(session.seconds(86400))
   parser:flag("--slurm", "run the jobs on Slurm, on the nodes that the file names")
   parser:option("--out", "the folder (default: one in runs/ that the file and its jobs name)"):argname "DIR"
   parser:flag("--json", "print one JSON document in place of the table")

@@ -12,21 +12,11 @@ local core = require "ganymede.core"
 local document = require "ganymede.observe.document"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local runs_folder = require "ganymede.job.runs_folder"
 local WaitingFile = require "ganymede.observe.waiting_file"
 
 local Record = {}
 Record.__index = Record
-
-local LOCK_SECONDS = 2
-
-local function lock(path)
-  local process = core.process()
-  local held, why, kind = core.lock_take(path .. "/.lock", ("process %d on %s"):format(process.pid, process.host),
-    LOCK_SECONDS)
-  if held then return held end
-  failure(2, "the folder %s %s; wait for its end, or give another --out", path,
-    kind == "invalid" and "is in use by " .. why or why)
-end
 
 -- The events of a file, without a line that is incomplete.
 local function read(path)
@@ -54,7 +44,7 @@ end
 --- Opens a folder, and makes it if there is none. That of other jobs is refused. about: id, and what `begin` says.
 local function open(_, path, about)
   core.make_folders(path)
-  local held = lock(path)
+  local held = runs_folder.hold(path)
   local ok, self = pcall(function()
     local before = document(path .. "/cluster.json")
     if before and before.id ~= about.id then

@@ -50,12 +50,7 @@ local function words_of(self, job, ranks)
   add(("--sbatch=--comment=%s:%d:%s"):format(self.tag, ranks, job.name))
   for _, option in ipairs(self.plan.sbatch) do add("--sbatch=" .. option) end
   add("--", "--threads", tostring(self.plan.threads))
-  for _, list in ipairs { job.set, job.sets_of[ranks] } do
-    for _, set in ipairs(list) do add("--set", set) end
-  end
-  if job.seed then add("--seed", ("%d"):format(job.seed)) end
-  if job.steps then add("--steps", ("%d"):format(job.steps)) end
-  return words
+  return Here.add_settings(words, job, ranks)
 end
 
 -- Submits a start -> the number of the job of Slurm.

@@ -10,26 +10,18 @@ local read_document = require "ganymede.observe.document"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
-local machine = require "ganymede.base.machine"
 local MetricsFile = require "ganymede.observe.metrics_file"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local Folder = {}
 Folder.__index = Folder
 
-local LOCK_SECONDS, RUN_SECONDS = 2, 60
-
-local function take_lock(path, seconds)
-  local process = core.process()
-  local held, why, kind = core.lock_take(path, ("process %d on %s"):format(process.pid, process.host), seconds)
-  if held then return held end
-  return nil, kind == "invalid" and "is in use by " .. why or why
-end
+local RUN_SECONDS = 60
 
 --- Opens the folder of the sweep with this id, and makes it if there is none. Another sweep's folder is refused.
 local function open(_, path, id)
   core.make_folders(path)
-  local held, why = take_lock(path .. "/.lock", LOCK_SECONDS)
-  if not held then failure(2, "the folder %s %s; wait for its end, or give another --out", path, why) end
+  local held = runs_folder.hold(path)
   local before = read_document(path .. "/sweep.json")
   if before and before.id ~= id then
     held:close()
@@ -62,20 +54,18 @@ function Folder:has_checkpoint(run) return #core.list_folder(self:of(run) .. "/c
 function Folder:wait_for(run)
   local path = self:of(run)
   core.make_folders(path)
-  local held, why = take_lock(path .. "/.lock", 0)
+  local held, why = runs_folder.take(path, 0)
   if not held then
     log.info("%s %s; waiting for its end", path, why)
-    held, why = take_lock(path .. "/.lock", RUN_SECONDS)
+    held, why = runs_folder.take(path, RUN_SECONDS)
   end
   if not held then failure(2, "the run folder %s %s, which did not end within %d s", path, why, RUN_SECONDS) end
   held:close()
 end
 
---- Returns the last lines of what a run has said, without the beginning "ganymede: ".
+--- Returns the last line of what a run has said, without the beginning "ganymede: ".
 function Folder:said(run)
-  local text = (machine.read(self:of(run) .. "/log.txt") or ""):gsub("%s+$", "")
-  local last = text:match "([^\n]*)$"
-  return (last:gsub("^ganymede: ", ""))
+  return runs_folder.last_line(self:of(run) .. "/log.txt")
 end
 
 -- Adds the numbers of a line of metrics.jsonl, up to a step, to what was found.
