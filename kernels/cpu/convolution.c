@@ -7,7 +7,8 @@
  * copies runs: b(channel and place, result) = planes[tap + start of the result]. The gradient of weights is a product
  * over the results, for which the same runs are turned. A transposed convolution is a convolution of stride 1 for each
  * phase of its results, with the places of the kernel that fall on it. Where a group has few channels (depthwise), what
- * is packed would be read once or twice, and rows of results are summed up directly.
+ * is packed would be read once or twice, and rows of results are summed up directly. Kernels of 3 x 3 with stride 1 in
+ * f32 go another way where they have enough channels (winograd.c).
  *
  * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors
  * are copied. How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
@@ -269,15 +270,22 @@ static void conv_groups_part(void *context, int64_t begin, int64_t end, int thre
     }
 }
 
+/* Bytes of scratch for a product of g's columns, or of fewer: the last images that are taken together may be fewer, and
+ * then b may be what is kept packed. */
+static size_t conv_most_scratch(gm_dtype dtype, const gemm *g, int threads)
+{
+    gemm fewer = *g;
+    if (g->n >= g->m && g->m > 1) fewer.n = g->m - 1;
+    size_t all = gemm_scratch_bytes(dtype, g, threads), other = gemm_scratch_bytes(dtype, &fewer, threads);
+    return all > other ? all : other;
+}
+
 /* Bytes of scratch for the products, and of a thread's part. */
 static size_t conv_scratch(gm_device *dev, const conv_groups *all, size_t *each)
 {
     int  threads = gm_threads_count(dev->threads), mine = all->w->groups > 1 ? 1 : threads;
-    gemm g = all->of(all->w, 0), fewer = g;
-    *each = gemm_scratch_bytes(all->w->dtype, &g, mine);
-    if (g.n >= g.m && g.m > 1) fewer.n = g.m - 1; /* the last images may be fewer; then b is what is kept packed */
-    size_t other = gemm_scratch_bytes(all->w->dtype, &fewer, mine);
-    if (other > *each) *each = other;
+    gemm g = all->of(all->w, 0);
+    *each = conv_most_scratch(all->w->dtype, &g, mine);
     return *each * (size_t)(all->w->groups > 1 ? threads : 1);
 }
 

@@ -102,6 +102,8 @@ static gm_status conv_take(conv_call *c, int n, const size_t *bytes, void **out)
     return GM_OK;
 }
 
+#include "winograd.c"
+
 /* ---- convolution ---- */
 
 static gm_status conv_forward(conv_call *c, const gm_attrs *at)
@@ -110,6 +112,7 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
     conv_shape   s = conv_shape_of(at, x, y, w->shape + 2);
     conv_fill    fill = conv_fill_of(&s);
     bool         plain = conv_is_plain(&fill);
+    if (wino_fits(c->dtype, &s, s.t)) return wino_convolution(c, at, &s);
     int64_t      size = (int64_t)gm_dtype_size(c->dtype), channels = s.groups * s.channels, places = conv_volume(s.t);
     int64_t      together = conv_together(s.images, channels * conv_plane_of(&fill) * size, places);
     conv_product p = conv_product_of(&s, &fill, c->dtype, together);
@@ -275,6 +278,7 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
     conv_back  b = {.c = c, .s = conv_shape_of(at, y, x, w->shape + 2), .f = at->function, .n_phases = 1};
+    if (wino_fits(c->dtype, &b.s, b.s.s)) return wino_transposed(c, at, &b.s);
     b.fill = conv_fill_transposed(&b.s);
     bool    plain = conv_is_plain(&b.fill);
     int64_t size = (int64_t)gm_dtype_size(c->dtype), channels = b.s.groups * b.s.outputs;
@@ -376,7 +380,8 @@ static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call
                            .channels = s.groups * s.outputs,
                            .accumulate = call->attrs->accumulate};
         size_t     size = gm_dtype_size(c.dtype);
-        if (rows.images > 0 && rows.n > 0) st = conv_weights(&c, call->attrs, &s);
+        if (wino_fits(c.dtype, &s, s.t)) st = wino_weights(&c, call->attrs, &s);
+        else if (rows.images > 0 && rows.n > 0) st = conv_weights(&c, call->attrs, &s);
         else if (!rows.accumulate) memset(gm_tensor_data(dw), 0, (size_t)gm_tensor_numel(dw) * size);
         if (db)
             cpu_parallel(dev, rows.channels, rows.images * rows.n * (int64_t)size, CONV_JOB(c.dtype, conv_sums_part),

@@ -1,8 +1,13 @@
--- step.lua - whole training steps, timed on demand by step.py, which alternates with PyTorch.
+-- step.lua - whole training steps, timed on demand by step.py and step_images.py, which alternate with PyTorch.
 --
--- Reads lines from standard input: "<case> <steps>" runs that many steps of a case and answers with the
--- seconds of each; the end of input ends it. Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024),
--- vit (width 192, depth 12, 3 heads, batch 32, 49 patches + 1). f32, AdamW, no dropout, random data.
+-- Reads lines from standard input; the end of input ends it.
+--   <case> <steps>   runs that many steps -> the seconds of each
+--   flops <case>     -> the operations of the matrix products and convolutions of one step
+--   products         -> operations a second of a product of 1024 x 1024 x 1024 on all threads, the best of 9
+-- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), vit (width 192, depth 12, 3 heads, batch 32, 49
+-- patches + 1), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224 (ResNet-18, 8 images of
+-- 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32). f32, AdamW, no dropout,
+-- random data.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 
@@ -24,13 +29,32 @@ local make = {
   end,
 }
 
+local function pictures(batch, side, classes)
+  return gm.normal({ batch, 3, side, side }, { seed = 1 }):keep(),
+    gm.uniform({ batch }, { low = 0, high = classes, seed = 2 }):to("i64"):keep()
+end
+
+function make.resnet32()
+  return gm.models.ResNet { depth = 18, stem = "cifar", classes = 10 }, pictures(32, 32, 10)
+end
+
+function make.resnet224() return gm.models.ResNet { depth = 18, classes = 1000 }, pictures(8, 224, 1000) end
+
+function make.unet()
+  local model = gm.models.UNet { channels = 3, width = 64, multipliers = { 1, 2, 2 }, blocks = 1, attention = { 2 },
+    heads = 4 }
+  local times = gm.uniform({ 8 }, { low = 0, high = 1000, seed = 3 }):to("i64"):keep()
+  local x = pictures(8, 32, 1)
+  return model, { x, times }, gm.normal({ 8, 3, 32, 32 }, { seed = 4 }):keep(), gm.nn.MSELoss {}
+end
+
 local cases = {}
 local function case(name)
   if not cases[name] then
-    local model, x, y = make[name]()
+    local model, x, y, loss = make[name]()
     local parameters = model:materialize():parameters()
     cases[name] = {
-      model = model, x = x, y = y, parameters = parameters, loss = gm.nn.CrossEntropyLoss {},
+      model = model, x = x, y = y, parameters = parameters, loss = loss or gm.nn.CrossEntropyLoss {},
       optimizer = core.optimizer("adam", parameters, { eps = 1e-8, weight_decay = 0.01, decoupled = true }),
     }
   end
@@ -46,14 +70,38 @@ local function step(c)
   return loss:item()
 end
 
-for line in io.lines() do
-  local name, steps = line:match "^(%w+) (%d+)$"
+local function seconds(name, steps)
   local c, out = case(name), {}
-  for i = 1, tonumber(steps) do
+  for i = 1, steps do
     local from = core.now()
     gm.scope(step, c)
     out[i] = ("%.6f"):format(core.now() - from)
   end
-  print(table.concat(out, " "))
+  return table.concat(out, " ")
+end
+
+local function flops(name)
+  local before = core.counters().product_flops
+  gm.scope(step, case(name))
+  return ("%.0f"):format(core.counters().product_flops - before)
+end
+
+local function products()
+  local n, best = 1024, math.huge
+  return gm.scope(gm.no_grad, function()
+    local x, w = gm.ones { n, n }, gm.ones { n, n }
+    for _ = 1, 9 do
+      local from = core.now()
+      core.run_op(core.device().name, "linear", { n = 3, x, w }, { n = 2, true })
+      best = math.min(best, core.now() - from)
+    end
+    return ("%.0f"):format(2 * n ^ 3 / best)
+  end)
+end
+
+for line in io.lines() do
+  local name, steps = line:match "^(%w+) (%d+)$"
+  local counted = line:match "^flops (%w+)$"
+  print(name and seconds(name, tonumber(steps)) or counted and flops(counted) or products())
   io.stdout:flush()
 end

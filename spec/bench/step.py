@@ -3,8 +3,10 @@
     python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 vit
 
 Needs a Python with torch and numpy, and a built tree. f32, 2 threads each (THREADS=n for another number).
-Prints for each case the median seconds of both and the median of the paired ratios PyTorch / ours: above
-1 ours is faster. The machine is usually shared: believe the ratios, not the seconds."""
+Prints for each case the median seconds of both, the median of the paired ratios PyTorch / ours (above 1 ours is
+faster), and the floor: the operations of the products of a step at the rate of our product of 1024^3 in the same run,
+with its share of our time. The machine is usually shared: believe the ratios, not the seconds. Cases of images are in
+step_images.py."""
 import os
 import statistics
 import subprocess
@@ -65,12 +67,16 @@ class ViT(nn.Module):
 
 
 def peer(case):
-    torch.manual_seed(0)
+    """-> the model, what it is called with, the loss of its result."""
     if case == "vit":
         model, x, y = ViT(), torch.randn(32, 1, 28, 28), torch.randint(0, 10, (32,))
     else:
         shape = (4, 64) if case == "gpt64" else (1, 1024)
         model, x, y = GPT(), torch.randint(0, 50257, shape), torch.randint(0, 50257, shape)
+    return model, [x], lambda out: F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+
+
+def stepper(model, inputs, loss):
     try:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     except (TypeError, RuntimeError):
@@ -78,31 +84,33 @@ def peer(case):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        out = model(x)
-        F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1)).backward()
+        loss(model(*inputs)).backward()
         optimizer.step()
 
     return step
 
 
-def main():
+def main(peer=peer, rounds=ROUNDS):
+    """rounds: case -> how many rounds of a step each; a round of cases that are quick has three steps."""
     torch.set_num_threads(THREADS)
     ours = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), os.path.join(ROOT, "spec", "bench", "step.lua")],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run_ours(case, steps):
-        ours.stdin.write(f"{case} {steps}\n")
+    def ask(line):
+        ours.stdin.write(line + "\n")
         ours.stdin.flush()
         return [float(v) for v in ours.stdout.readline().split()]
 
     print(f"torch {torch.__version__}, {THREADS} threads")
-    for case in sys.argv[1:] or ["gpt64", "gpt1024", "vit"]:
-        step = peer(case)
+    for case in sys.argv[1:] or rounds:
+        torch.manual_seed(0)
+        step = stepper(*peer(case))
         per_round = 1 if case != "vit" else 3
-        run_ours(case, 2), [step() for _ in range(2)]
-        a, b = [], []
-        for _ in range(ROUNDS[case]):
-            a.append(min(run_ours(case, per_round)))
+        ask(f"{case} 2"), [step() for _ in range(2)]
+        operations, a, b, rate = ask(f"flops {case}")[0], [], [], 0
+        for _ in range(rounds[case]):
+            rate = max(rate, ask("products")[0])
+            a.append(min(ask(f"{case} {per_round}")))
             times = []
             for _ in range(per_round):
                 begin = time.perf_counter()
@@ -110,9 +118,12 @@ def main():
                 times.append(time.perf_counter() - begin)
             b.append(min(times))
         ratios = [p / o for o, p in zip(a, b)]
-        print(f"{case:8s} ours {statistics.median(a):7.3f} s   torch {statistics.median(b):7.3f} s   "
-              f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+        print(f"{case:9s} ours {statistics.median(a):7.3f} s   torch {statistics.median(b):7.3f} s   "
+              f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})   "
+              f"floor of the products {operations / rate:.3f} s: {operations / rate / statistics.median(a):.2f}",
+              flush=True)
     ours.stdin.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

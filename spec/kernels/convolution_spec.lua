@@ -130,6 +130,24 @@ describe("kernels", function()
     end)
   end
 
+  -- 3 x 3 with stride 1 and many channels (kernels/cpu/winograd.c): tiles that reach over edges, padding of one side
+  -- and of more than the kernel reaches, rows of more tiles than are transformed together, images in several turns.
+  -- A result reads sums of its whole tile here, so the bound of its own products alone is not one; the elements of a
+  -- test are of one size, and the count of terms leaves room for that.
+  for _, s in ipairs {
+    { x = { 5, 33, 7, 9 }, w = { 35, 33, 3, 3 }, y = { 5, 35, 8, 8 }, low = { 0, 1 }, high = { 3, 0 } },
+    { x = { 7, 24, 1, 260 }, w = { 26, 24, 3, 3 }, y = { 7, 26, 2, 258 }, low = { 3, 0 }, high = { 0, 0 } },
+  } do
+    s.kernel, s.attrs = { 3, 3 }, { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = s.low, pad_high = s.high,
+      groups = 1 }
+    for _, accumulate in ipairs(s.x[1] == 5 and { false, true } or { false }) do
+      local name = ("tiles of %s by %s%s"):format(support.show(s.x), support.show(s.w), accumulate and ", added" or "")
+      it(name, function()
+        gm.scope(function() try(s, "f32", accumulate and "turned" or "contiguous", accumulate) end)
+      end)
+    end
+  end
+
   it("convolutions refuse what does not fit", function()
     local function refuses(op, shapes, attrs, message)
       local inputs = { n = op == "convolution_weight_grad" and 2 or 3 }
