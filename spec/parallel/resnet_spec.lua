@@ -1,4 +1,4 @@
---- A small residual network on several ranks trains as on one: data, ZeRO, 1D tensor parallelism, stages, and blocks
+--- Small residual networks on several ranks train as on one: data, ZeRO, 1D tensor parallelism, stages, and blocks
 -- that run again. In f64 only the order of sums differs; 4 steps of SGD make 1e-9 of that.
 -- sanitizers: no, numbers of several ranks are compared; spec/golden/layers_spec.lua runs the same code on one
 local gm = require "ganymede"
@@ -17,13 +17,48 @@ return {
 ]]
 local STEPS = 4
 
+-- The eight blocks of ResNet-18, as a config's list of layers.
+local listed = recipe:gsub('{ type = "ResNet".-} },', [[{ type = "ModelFromConfig", layers_cfg = {
+    { type = "Conv2d", in_channels = 1, out_channels = 4, kernel_size = 3, stride = 2, padding = 1, bias = false },
+    { type = "BatchNorm2d", channels = 4 }, { type = "ReLU" },
+    { type = "ResidualBlock", inputs = 4, width = 4 }, { type = "ResidualBlock", inputs = 4, width = 4 },
+    { type = "ResidualBlock", inputs = 4, width = 8, stride = 2 }, { type = "ResidualBlock", inputs = 8, width = 8 },
+    { type = "ResidualBlock", inputs = 8, width = 8, stride = 2 }, { type = "ResidualBlock", inputs = 8, width = 8 },
+    { type = "ResidualBlock", inputs = 8, width = 8, stride = 2 }, { type = "ResidualBlock", inputs = 8, width = 8 },
+    { type = "AdaptiveAvgPool2d", size = 1 }, { type = "Flatten" }, { type = "Classifier", inputs = 8, classes = 10 },
+  } },]])
+
+-- A model whose code asks which stage it is on, and builds that one alone.
+local asked = [[
+local gm = require "ganymede"
+local nn = gm.nn
+local Part = nn.class "ResNetPart"
+function Part:build()
+  self.layers = nn.ModuleList()
+  if gm.context.is_first_rank "PIPELINE" then
+    self.layers:append(nn.Conv2d { in_channels = 1, out_channels = 4, kernel_size = 3, stride = 2, padding = 1 })
+    self.layers:append(nn.ResidualBlock { inputs = 4, width = 4 })
+  end
+  if gm.context.is_last_rank "PIPELINE" then
+    self.layers:append(nn.ResidualBlock { inputs = 4, width = 8, stride = 2 })
+    self.layers:append(nn.AdaptiveAvgPool2d(1))
+    self.layers:append(nn.Flatten())
+    self.layers:append(nn.Classifier { inputs = 8, classes = 10 })
+  end
+end
+function Part:forward(x)
+  for _, layer in self.layers:each() do x = layer(x) end
+  return x
+end
+]] .. recipe:gsub('{ type = "ResNet".-} },', "function() return Part {} end,")
+
 describe("a residual network #ranks", function()
   local home, runs, one
-  local function run(ranks, set)
+  local function run(ranks, set, given)
     runs = runs + 1
     local folder = ("%s/%d"):format(home, runs)
     shell.run("mkdir " .. shell.quote(folder))
-    return job.run_in(folder, recipe, ranks, { steps = STEPS, set = set, flags = { "--no-eval" } })
+    return job.run_in(folder, given or recipe, ranks, { steps = STEPS, set = set, flags = { "--no-eval" } })
   end
   setup(function()
     home, runs = shell.temporary_folder(), 0
@@ -46,6 +81,18 @@ describe("a residual network #ranks", function()
     local alone = run(1, pieces)
     assert.is_true(job.largest_difference(alone, run(2, { "parallel={pipeline=2}", unpack(pieces) }), STEPS) <= 1e-9)
   end)
+
+  for what, given in pairs { ["whose layers a config lists, in 2 and 4 stages"] = { listed, 2, 4 },
+                             ["that asks for its stage"] = { asked, 2 } } do
+    it("trains " .. what .. ", as on one rank with the same micro-batches", function()
+      local alone = run(1, { "num_microbatches=2" }, given[1])
+      for i = 2, #given do
+        local stages = run(given[i], { ("parallel={pipeline=%d}"):format(given[i]), "num_microbatches=2" }, given[1])
+        assert.is_true(job.largest_difference(alone, stages, STEPS) <= 1e-9)
+        assert.is_true(stages.ranks[1].parameter_bytes < alone.ranks[1].parameter_bytes)
+      end
+    end)
+  end
 end)
 
 describe("ResNet", function()
