@@ -124,6 +124,20 @@ function stream.enter(x, rows, sequence)
   return x:redistribute { cuts = cuts }
 end
 
+--- Lays out images x (batch, channels, space...) from the loader: their first dimension of space is cut by the axes
+-- that cut sequences. Convolutions, pooling, norms and interpolation take them so. Nothing is sent.
+function stream.space(x)
+  local mesh = here()
+  if #mesh.sequence == 0 then return x end
+  if x:dim() < 3 then
+    error(("images are (batch, channels, ...); got (%s)"):format(table.concat(x:shape(), ", ")), 0)
+  end
+  local cuts = core.layout(x).cuts
+  for d = 1, x:dim() do cuts[d] = cuts[d] or {} end
+  cuts[3] = mesh.sequence
+  return x:redistribute { cuts = cuts }
+end
+
 --- Runs fn(...) as if no axis cut sequences: what it enters stays whole, and all ranks of these axes do the same.
 function stream.with_whole_sequences(fn, ...)
   local mesh = here()
