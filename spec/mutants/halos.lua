@@ -92,6 +92,6 @@ return {
     find = [[cuts[3] = mesh.sequence]],
     replace = [[cuts[3] = {}]],
     breaks = "each rank computes the whole of a volume",
-    test = "spec/parallel/segmentation_spec.lua -f shares",
+    test = "spec/parallel/segmentation_spec.lua -f '4 ranks'",
   },
 }

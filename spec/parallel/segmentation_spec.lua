@@ -44,6 +44,7 @@ describe("segmentation #ranks", function()
         local one, many = run(1, way[4]), run(way[2], way[3])
         assert.is_true(job.largest_difference(one, many, STEPS) <= LIMIT)
         assert.near(one.metrics.test.mean_iou, many.metrics.test.mean_iou, LIMIT)
+        assert.is_true(job.traffic(many, { op = "send", phase = "forward" }) > 0)
       end)
     end
   end

@@ -1,6 +1,6 @@
 /* pooling.c - layouts of pooling: x (n, c, ...) and its result are cut alike, by images and by channels, and along the
- * first dimension of space where the ranks exchange what they need of it (host/parallel/sharded/pooling.c). An average is
- * linear, so that x may be partial; where the largest element lies only the whole sum says. */
+ * first dimension of space where the ranks exchange what they need of it (host/parallel/sharded/pooling.c). An average
+ * is linear, so that x may be partial; where the largest element lies only the whole sum says. */
 #include "family.h"
 
 gm_status gm_layout_rule_pooling(gm_rule_call *c)
