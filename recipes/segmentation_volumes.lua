@@ -71,7 +71,7 @@ return gm.recipe {
     train = { type = "Balls", length = 64 }, test = { type = "Balls", length = 8, seed = 2 }, batch_size = 2,
   },
   loss      = { type = "CrossEntropyLoss" },
-  optimizer = { type = "AdamW", lr = 3e-3 },
+  optimizer = { type = "AdamW", lr = 0.01 },
   epochs    = 2,
   metrics   = { { type = "IoU", average = "none" }, { type = "IoU", name = "mean_iou" } },
   hooks     = { { type = "LossHook", interval = 8 }, { type = "ThroughputHook", ignored_steps = 1 } },

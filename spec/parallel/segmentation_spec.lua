@@ -1,5 +1,5 @@
 --- Segmentation U-Nets whose volumes ranks share train as on one rank: 2 to 4 ranks, uneven depths, data ranks beside,
--- ZeRO 3, levels that run again in backward; IoU is that of whole volumes.
+-- ZeRO 3, levels that run again in backward, stages; IoU is that of whole volumes, and check knows what is sent.
 --
 -- In f64 only the order of sums differs; 3 steps of SGD make 1e-9 of that. A depth of 12 has 3 rows on the third level:
 -- of 4 ranks one has none there. Batch norms take the whole batch.
@@ -7,6 +7,9 @@
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
 local full = require "spec.support.full"
+local json = require "ganymede.base.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
 
 local recipe = [[
 local gm = require "ganymede"
@@ -25,11 +28,15 @@ return {
 local STEPS, LIMIT = 3, 1e-9
 
 local ways = {
-  { "2 ranks", 2, { "parallel.sequence=2" } },
+  { "2 ranks", 2, { "parallel.sequence=2" }, full = true },
   { "4 ranks", 4, { "parallel.sequence=4" } },
   { "3 ranks, norms of each image", 3, { "parallel.sequence=3", "model.norm=instance" }, { "model.norm=instance" } },
   { "2 ranks beside 2 of data, ZeRO 3, levels that run again", 4,
     { "parallel={sequence=2,data=2}", "zero={stage=3,whole_below=0}", "recompute={sections='1-2, 4'}" } },
+  { "2 stages of 2 ranks", 4,
+    { "parallel={sequence=2,pipeline=2}", "num_microbatches=3", "model.norm=instance",
+      "schedule={type='PipelineSchedule',order='1f1b'}" }, { "model.norm=instance" }, full = true },
+  { "2 ranks of 1D, which share sequences", 2, { "parallel={tensor={size=2,mode='1d',sequence=true}}" }, full = true },
 }
 
 describe("segmentation #ranks", function()
@@ -37,9 +44,9 @@ describe("segmentation #ranks", function()
     return job.run(recipe, ranks, { steps = STEPS, set = set })
   end
 
-  for i, way in ipairs(ways) do
+  for _, way in ipairs(ways) do
     local name = "of volumes that ranks share is that of one rank: " .. way[1]
-    if full or i > 1 then
+    if full or not way.full then
       it(name, function()
         local one, many = run(1, way[4]), run(way[2], way[3])
         assert.is_true(job.largest_difference(one, many, STEPS) <= LIMIT)
@@ -48,6 +55,40 @@ describe("segmentation #ranks", function()
       end)
     end
   end
+end)
+
+-- What one rank sent of halos in a phase: a sum of the entries of a list.
+local function halos(entries, phase, field)
+  local sum = 0
+  for _, entry in ipairs(entries) do
+    if entry.op == "send" and entry.phase == phase then sum = sum + entry[field] end
+  end
+  return sum
+end
+
+describe("check and simulate #ranks", function()
+  local home
+  setup(function() home = shell.temporary_folder() end)
+  teardown(function() shell.remove(home) end)
+
+  it("know what each rank sends of volumes that ranks share", function()
+    local set = { "--set", "parallel.sequence=3", "-n", "3" }
+    local stats = job.run_in(home, recipe, 3, { steps = 1, set = { "parallel.sequence=3" }, flags = { "--no-eval" } })
+    for rank = 0, 2 do
+      local words = { "check", "recipe.lua", "--json", "--rank", tostring(rank), unpack(set) }
+      local result = run_host(words, { cwd = home })
+      assert.equal(0, result.code, result.err)
+      local checked = json.decode(result.out)
+      for _, phase in ipairs { "forward", "backward" } do
+        local counted = halos(stats.ranks[rank + 1].comm, phase, "bytes_logical")
+        assert.is_true(counted > 0)
+        assert.equal(counted, halos(checked.sent, phase, "bytes"), phase .. " of rank " .. rank)
+      end
+    end
+    local result = run_host({ "simulate", "recipe.lua", "--set", "dtype=f32", "--machine", "dgx_h100", unpack(set) },
+      { cwd = home })
+    assert.equal(0, result.code, result.err)
+  end)
 end)
 
 describe("SegmentationUNet", function()
