@@ -32,7 +32,7 @@ end
 -- Sizes of x without the batch, of w, options.
 local convolutions = {
   { "one dimension, places that are too few for all", { 2, 5 }, { 3, 2, 3 }, { padding = 1 } },
-  { "a kernel over several ranks", { 2, 6 }, { 3, 2, 5 }, { padding = 2 } },
+  { "a kernel over several ranks", { 2, 6 }, { 3, 2, 9 }, { padding = 4 } },
   { "a kernel as long as the image, unevenly padded", { 1, 7 }, { 2, 1, 7 }, { padding = { { 4, 2 } } } },
   { "a stride that leaves places out", { 2, 11 }, { 3, 2, 2 }, { stride = 3 } },
   { "a stride and a dilation", { 2, 13 }, { 3, 2, 3 }, { stride = 2, dilation = 2, padding = { { 1, 3 } } } },
