@@ -47,7 +47,7 @@ static gm_status open_rows(gm_rank *r, gm_op op, const gm_attrs *attrs, const gm
                          .dilation = attrs->dilation.at[0],
                          .before = attrs->pad_low.at[0]};
     *local = *attrs;
-    GM_TRY(gm_halo_open(r, gm_op_called(op, attrs), x, shape, SPACE, &axis,
+    GM_TRY(gm_halo_open(r, gm_op_called(op, attrs), x, SPACE, &axis,
                         transposed ? gm_halo_of_kernels : gm_halo_of_windows, h));
     if (gm_halo_here(h)->makes.count) (transposed ? pad_kernels : pad_windows)(&axis, gm_halo_here(h), local);
     return GM_OK;

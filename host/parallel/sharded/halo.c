@@ -90,11 +90,10 @@ static gm_status plan(gm_rank *r, const char *op, const gm_layout *layout, int d
     return GM_OK;
 }
 
-gm_status gm_halo_open(gm_rank *r, const char *op, const gm_layout *layout, const int64_t *shape, int dim,
-                       const gm_halo_axis *axis, gm_halo_reads reads, gm_halo *h)
+gm_status gm_halo_open(gm_rank *r, const char *op, const gm_layout *layout, int dim, const gm_halo_axis *axis,
+                       gm_halo_reads reads, gm_halo *h)
 {
-    gm_comm     *comm;
-    gm_halo_axis whole = *axis;
+    gm_comm *comm;
     *h = (gm_halo){.dim = dim};
     GM_TRY(gm_rank_comm(r, &comm));
     GM_TRY(gm_comm_group(comm, gm_layout_dim_axes(layout, dim), &h->group));
@@ -103,8 +102,7 @@ gm_status gm_halo_open(gm_rank *r, const char *op, const gm_layout *layout, cons
     h->place = calloc((size_t)h->p, sizeof *h->place);
     h->flight = calloc(2 * (size_t)h->p, sizeof *h->flight);
     if (!h->place || !h->flight) return GM_FAIL(GM_ENOMEM, "%s: no memory for a plan of %d ranks", op, h->p);
-    whole.n = shape[dim];
-    return plan(r, op, layout, dim, &whole, reads, h);
+    return plan(r, op, layout, dim, axis, reads, h);
 }
 
 void gm_halo_close(gm_work *w, gm_halo *h)

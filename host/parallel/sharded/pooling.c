@@ -55,7 +55,7 @@ static gm_status open_rows(gm_rank *r, gm_op op, const gm_attrs *attrs, const gm
                          .before = attrs->pad_low.at[0]};
     *local = *attrs;
     local->accumulate = false;
-    GM_TRY(gm_halo_open(r, gm_op_called(op, attrs), x, shape, SPACE, &axis, gm_halo_of_windows, h));
+    GM_TRY(gm_halo_open(r, gm_op_called(op, attrs), x, SPACE, &axis, gm_halo_of_windows, h));
     GM_TRY(expect_company(gm_op_called(op, attrs), h, &axis, attrs->pad_high.at[0]));
     if (gm_halo_here(h)->makes.count) pad(&axis, gm_halo_here(h), local);
     return GM_OK;

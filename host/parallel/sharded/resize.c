@@ -64,7 +64,7 @@ static void resized_rule(gm_backward *b)
     gm_halo_axis     axis = axis_of(b, shape);
     gm_halo          h = {0};
     gm_tensor       *dx = NULL;
-    GM_STEP(w, gm_halo_open(w->rank, "interpolate", layout, shape, dim, &axis, gm_halo_of_sizes, &h));
+    GM_STEP(w, gm_halo_open(w->rank, "interpolate", layout, dim, &axis, gm_halo_of_sizes, &h));
     if (w->st == GM_OK && gm_halo_here(&h)->makes.count) {
         gm_tensor *g = gm_work_narrow(w, gm_backward_grad(b, 0), dim, 0, gm_halo_here(&h)->makes.count);
         gm_tensor *in[2] = {places_of(w, &h, &axis), as_rows(w, g, dim)};
@@ -89,7 +89,7 @@ static gm_status forward(gm_rank *r, gm_value *x, int dim, const gm_halo_axis *a
     memcpy(shape, x->shape, sizeof shape);
     shape[dim] = axis->out;
     gm_work_begin(&w, r, "interpolate");
-    GM_STEP(&w, gm_halo_open(r, "interpolate", &x->layout, x->shape, dim, axis, gm_halo_of_sizes, &h));
+    GM_STEP(&w, gm_halo_open(r, "interpolate", &x->layout, dim, axis, gm_halo_of_sizes, &h));
     GM_STEP(&w, gm_value_new_block(r, "interpolate", x->local->dtype, &layout, x->ndim, shape, y));
     gm_tensor *rows = gm_halo_fetch(&w, &h, x->local);
     if (rows) {

@@ -6,6 +6,7 @@
 -- ganymede.job.tensor_modes). The first is what embeddings and pairs of Linears return; the last is the one inside a
 -- pair. Embeddings lay out ids and patches (`enter`) and bring their results to the first form (`join`). Layers that a
 -- mode cuts move their input (`to`) only if it does not lie as they need it.
+-- Images enter by `space`: of (batch, channels, ...) these axes cut dimension 3, and layers of images keep it so.
 -- The trap: dimension 2 of what enters is taken for the sequence, as in ids (batch, sequence).
 -- @module ganymede.nn.stream
 local context = require "ganymede.job.context"
