@@ -60,8 +60,8 @@ typedef struct gm_halo {
     gm_halo_flight *flight; /* [2 p]: what comes from each, then what goes to each */
 } gm_halo;
 
-/* Plans for dimension dim, of axis->n rows, of an x that is laid out so. No communication. GM_ESHAPE, on all ranks alike: a
- * row of the result reads no row of x. GM_ENOMEM. h is to be closed also after a failure. */
+/* Plans for dimension dim, of axis->n rows, of an x that is laid out so. No communication. GM_ESHAPE, on all ranks
+ * alike: a row of the result reads no row of x. GM_ENOMEM. h is to be closed also after a failure. */
 gm_status gm_halo_open(gm_rank *r, const char *op, const gm_layout *layout, int dim, const gm_halo_axis *axis,
                        gm_halo_reads reads, gm_halo *h);
 void      gm_halo_close(gm_work *w, gm_halo *h); /* leaves messages under way to the comm */
