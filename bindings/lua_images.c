@@ -1,6 +1,7 @@
 /* lua_images.c - ops on tensors (n, c, ...) of images: batch norm and pooling. They are in core.ops, as those of
- * lua_ops.c. */
+ * lua_ops.c; core.resized_rows is what ganymede.tensor.composed makes interpolation of where ranks share images. */
 #include "../host/parallel/sharded/batch_norm.h"
+#include "../host/parallel/sharded/resize.h"
 #include "docs/docs.h"
 #include "docs/images.def"
 #include "lua_ops.h"
@@ -127,6 +128,22 @@ static int adaptive_avg_pool(lua_State *L)
     return gm_apply_one(L, GM_OP_avg_pool, 1, &x, &a);
 }
 
+/* resized_rows(x, dim, size, places, scale, next) -> the rows along dim that `size` rows of an image of another size
+ * read; places: "nearest", "linear" or "corners"; scale: rows of x for each of them; next: those behind */
+static int resized_rows(lua_State *L)
+{
+    static const char *const places[] = {"nearest", "linear", "corners", NULL};
+    gm_value                *x = gm_check_value(L, 1);
+    int64_t                  dim = gm_check_integer(L, 2) - 1;
+    L_TRY(L, gm_check_dim("interpolate", x->ndim, &dim));
+    gm_halo_axis axis = {.n = x->shape[dim],
+                         .out = gm_check_integer(L, 3),
+                         .scale = luaL_checknumber(L, 5),
+                         .places = luaL_checkoption(L, 4, NULL, places),
+                         .next = lua_toboolean(L, 6)};
+    PUSH(L, "interpolate", gm_resized_rows(gm_lua_rank(L), x, (int)dim, &axis, &y));
+}
+
 #define CEIL_MODE                                                                                                \
     {                                                                                                            \
         "ceil_mode", "boolean", "false", NULL, "a last window may reach beyond the padding, if it begins before" \
@@ -164,6 +181,11 @@ int gm_open_images(lua_State *L)
         {"adaptive_max_pool", adaptive_max_pool, "x tensor, size integer|table, options options?", places_options, NULL,
          0, 0, doc_adaptive_max_pool},
         GM_LAST_FUNCTION};
+    static const gm_declaration parts[] = {
+        GM_FUNCTION("resized_rows", resized_rows,
+                    "x tensor, dim integer, size integer, places string, scale number, next boolean"),
+        GM_LAST_FUNCTION};
+    gm_declare(L, parts);
     lua_getfield(L, -1, "ops");
     gm_declare(L, functions);
     lua_pop(L, 1);

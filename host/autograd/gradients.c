@@ -352,7 +352,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
     [GM_OP_linear] = {gm_linear_rule, 3, 2, .splits = true},
     [GM_OP_convolution] = {gm_convolution_rule, 3, 2, .splits = true},
-    [GM_OP_transposed_convolution] = {gm_transposed_convolution_rule, 3, 2, .splits = true},
+    [GM_OP_transposed_convolution] = {gm_convolution_rule, 3, 2, .splits = true},
     [GM_OP_quantize] = {.stops = true},
     [GM_OP_dequantize] = {.stops = true},
     [GM_OP_linear_quantized] = {gm_linear_quantized_rule, 2, 2},

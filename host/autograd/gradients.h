@@ -29,9 +29,15 @@ void gm_part_rule(gm_backward *b);
 /* linear.c: the rule of `linear`, and its parts. */
 void gm_linear_rule(gm_backward *b);
 void gm_linear_quantized_rule(gm_backward *b);
-/* convolution.c */
+/* convolution.c: the rule of both convolutions, and its parts, which blocks of images have in common with it
+ * (host/parallel/sharded/convolution.c). attrs: of the call on the rows at hand. */
 void gm_convolution_rule(gm_backward *b);
-void gm_transposed_convolution_rule(gm_backward *b);
+/* dpre = g f'(pre), with pre in this slot: g itself where the slot is empty. */
+gm_tensor *gm_convolution_rule_pre(gm_backward *b, gm_tensor *g, int slot);
+/* The gradient of x, into dx; reads slot 1, the weight. */
+void gm_convolution_rule_input(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *dx);
+/* Gives the gradients of the weight and of the bias, where they are wanted. dpre NULL: of no rows. */
+void gm_convolution_rule_weight(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *x);
 /* For a node that keeps the same slots as `linear`: returns dpre = g f'(pre), and adds the column sums of dpre to db if
  * input 2 wants a gradient. dpre is g itself if there is no activation, or if its derivative has been applied already:
  * in the first half of a pass, or by the node that read this one's result (gm_backward_activated). g is contiguous. */

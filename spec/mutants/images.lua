@@ -87,8 +87,8 @@ return {
   },
   {
     name = "1432-windows-over-borders", file = "host/autograd/layout_rules/pooling.c",
-    find = [[for (int d = 2; d < x->ndim; d++)]],
-    replace = [[for (int d = 3; d < x->ndim; d++)]],
+    find = [[for (int d = first; d < x->ndim; d++)]],
+    replace = [[for (int d = first + 2; d < x->ndim; d++)]],
     breaks = "windows of a dimension that is cut end at the borders of blocks",
     test = "-n 4 spec/layout/images_spec.lua -f 'are refused'",
   },

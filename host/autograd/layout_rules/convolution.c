@@ -1,12 +1,13 @@
 /* convolution.c - layouts of convolutions. Cuts of samples and of output channels pass through. Input channels may be
  * cut alike in x and w, and then each rank has a term. With groups, each rank that shares channels has whole groups:
- * those channels of x, w and y that belong together. Space and kernels are whole. */
+ * those channels of x, w and y that belong together. Kernels are whole, and so is space, but for its first dimension
+ * where the ranks exchange what they need of it (host/parallel/sharded/convolution.c). */
 #include "family.h"
 
-static gm_status whole_space(gm_rule_call *c)
+static gm_status whole_space(gm_rule_call *c, int first)
 {
     for (int d = 2; d < c->in[0]->ndim; d++) {
-        GM_TRY(gm_rule_whole(c, 0, d, "the space that the kernel goes over is cut"));
+        if (d >= first) GM_TRY(gm_rule_whole(c, 0, d, "the space that the kernel goes over is cut"));
         GM_TRY(gm_rule_whole(c, 1, d, "the kernel is cut"));
     }
     return GM_OK;
@@ -38,12 +39,17 @@ static gm_status groups(gm_rule_call *c)
     return GM_OK;
 }
 
-/* x (n, c, ...), w (out, c / groups, ...) or, transposed, (c, out / groups, ...), b (out) */
 gm_status gm_layout_rule_convolution(gm_rule_call *c)
 {
     if (c->op == GM_OP_convolution_weight_grad) return gm_layout_rule_optimizer(c);
+    return gm_rule_convolution(c, 2);
+}
+
+/* x (n, c, ...), w (out, c / groups, ...) or, transposed, (c, out / groups, ...), b (out) */
+gm_status gm_rule_convolution(gm_rule_call *c, int first)
+{
     int of_input = c->op == GM_OP_convolution ? 1 : 0; /* the dimension of w that is channels of x */
-    GM_TRY(whole_space(c));
+    GM_TRY(whole_space(c, first));
     GM_TRY(gm_rule_join(c, 0, 0, 0));
     if (c->attrs->groups > 1) {
         GM_TRY(groups(c));

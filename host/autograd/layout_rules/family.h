@@ -52,6 +52,10 @@ gm_status gm_rule_bias(gm_rule_call *c);
 /* dequantize: cuts dimension `to` of the result as the rows of codes are, and makes attrs->columns those of this rank's
  * block. GM_ESHAPE: a block of numbers would be cut. */
 gm_status gm_rule_few_columns(gm_rule_call *c, int to);
+/* The rules of convolutions and of pooling where dimensions of space from `first` on are whole; 2: all. What cuts those
+ * before `first`, the caller has put into c->out[0]. */
+gm_status gm_rule_convolution(gm_rule_call *c, int first);
+gm_status gm_rule_pooling(gm_rule_call *c, int first);
 /* Sets attrs->box to this rank's block of a tensor of this global shape and layout. */
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
 

@@ -11,7 +11,8 @@
  *     contraction   cuts of rows and columns pass through; if both operands are cut in the same way along the inner
  *                   dimension, the result is partial
  *     convolution   samples may be cut, and channels as the rows and columns of a contraction; with groups only into
- *                   whole groups. Space and kernels must be whole
+ *                   whole groups. Space and kernels must be whole (its first dimension may be cut in
+ *                   host/parallel/sharded/convolution.c; so with pooling)
  *     few_bits      as contraction and embedding; blocks of weights of few bits are never cut
  *     reduction     if a reduced dimension is cut, a sum gives a partial result, without padding; other ops refuse
  *     pooling       batch and channels may be cut; dimensions along which windows move must be whole

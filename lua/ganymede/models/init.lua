@@ -14,6 +14,7 @@ return {
   MLPMixer = require "ganymede.models.mlp_mixer",
   Swin = require "ganymede.models.swin",
   UNet = require "ganymede.models.unet",
+  SegmentationUNet = require "ganymede.models.segmentation_unet",
   AutoencoderKL = require "ganymede.models.autoencoder",
   Diffusion = require "ganymede.models.diffusion",
   DiT = require "ganymede.models.dit",

@@ -1,10 +1,11 @@
 --- Norms of each sample (n, channels, ...) by itself: of groups of channels (Wu and He 2018), and of each channel
 -- (Ulyanov, Vedaldi and Lempitsky 2016). A group is a row to layer norm, so that they need no numbers of other samples,
--- and of other ranks only where a group is cut.
+-- and of other ranks only where a group is cut: then it is a channel to batch norm, which merges what ranks have of it.
 -- @module ganymede.nn.group_norm
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local space = require "ganymede.tensor.space"
 
 local layers = {}
 
@@ -24,9 +25,22 @@ local function beside(parameter, x)
   return ops.reshape(parameter, shape)
 end
 
+-- (n, channels, space...) as one sample (1, n groups, channels / groups, space...).
+local function as_one(x, groups)
+  local shape = x:shape()
+  local out = { 1, shape[1] * groups, shape[2] / groups }
+  for d = 3, #shape do out[d + 1] = shape[d] end
+  return ops.reshape(x, out)
+end
+
 -- x (n, channels, ...), its channels in so many groups.
 local function normalised(self, x, groups)
-  local y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, -1 }), false, false, self.opt.eps)
+  local y
+  if space.is_cut(x) then
+    y = ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps })
+  else
+    y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, -1 }), false, false, self.opt.eps)
+  end
   y = ops.reshape(y, x:shape())
   local weight, bias = self:use "weight", self:use "bias"
   if not weight then return y end

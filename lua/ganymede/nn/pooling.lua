@@ -1,6 +1,6 @@
 --- Pooling of images (n, channels, ...) with one, two or three dimensions behind the channels: the largest element or
--- the mean of windows, of a given size, or as many as the result shall have (adaptive). Ranks may share the batch and
--- the channels.
+-- the mean of windows, of a given size, or as many as the result shall have (adaptive). Ranks may share the batch, the
+-- channels, and the first dimension behind them.
 -- @module ganymede.nn.pooling
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"

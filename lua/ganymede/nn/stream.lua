@@ -6,6 +6,7 @@
 -- ganymede.job.tensor_modes). The first is what embeddings and pairs of Linears return; the last is the one inside a
 -- pair. Embeddings lay out ids and patches (`enter`) and bring their results to the first form (`join`). Layers that a
 -- mode cuts move their input (`to`) only if it does not lie as they need it.
+-- Images enter by `space`: of (batch, channels, ...) these axes cut dimension 3, and layers of images keep it so.
 -- The trap: dimension 2 of what enters is taken for the sequence, as in ids (batch, sequence).
 -- @module ganymede.nn.stream
 local context = require "ganymede.job.context"
@@ -121,6 +122,20 @@ function stream.enter(x, rows, sequence)
   for d = 1, x:dim() do cuts[d] = layout.cuts[d] end
   cuts[1] = joined(cuts[1], mesh.is_tensor, rows and present(mesh.sizes, rows) or mesh.forms[1].rows)
   if x:dim() > 1 then cuts[2] = sequence and present(mesh.sizes, sequence) or mesh.sequence end
+  return x:redistribute { cuts = cuts }
+end
+
+--- Lays out images x (batch, channels, space...) from the loader: their first dimension of space is cut by the axes
+-- that cut sequences. Convolutions, pooling, norms and interpolation take them so. Nothing is sent.
+function stream.space(x)
+  local mesh = here()
+  if #mesh.sequence == 0 then return x end
+  if x:dim() < 3 then
+    error(("images are (batch, channels, ...); got (%s)"):format(table.concat(x:shape(), ", ")), 0)
+  end
+  local cuts = core.layout(x).cuts
+  for d = 1, x:dim() do cuts[d] = cuts[d] or {} end
+  cuts[3] = mesh.sequence
   return x:redistribute { cuts = cuts }
 end
 

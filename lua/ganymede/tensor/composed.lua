@@ -4,11 +4,12 @@
 -- They have the gradients, the layouts and the devices of the ops that they call (sort has one of its own, for the
 -- last dimension). Dimensions count from 1, or from -1 at the end. The trap: what takes places along a dimension by a
 -- list (interpolate, pad with mode = "reflect") puts that dimension first and makes one of the others, so that of those
--- ranks may share only the first.
+-- ranks may share only the first. Where ranks share space, interpolate fetches what each needs.
 -- @module ganymede.tensor.composed
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
 local signature = require "ganymede.base.signature"
+local space = require "ganymede.tensor.space"
 
 local ops = core.ops
 local M = {}
@@ -244,9 +245,25 @@ local function source_of(i, n, out, scale, opt)
   return place, math.min(at - place, 1)
 end
 
+-- The same where ranks share images: each fetches the rows that its own read (host/parallel/sharded/resize.h).
+local function resized_on_ranks(x, dim, out, scale, opt)
+  local n, part, shape = x:size(dim), {}, { out }
+  local places = opt.mode == "nearest" and "nearest" or opt.align_corners and "corners" or "linear"
+  local a = core.resized_rows(x, dim, out, places, scale, false)
+  if opt.mode == "nearest" then return a end
+  for i = 0, out - 1 do
+    local _, rest = source_of(i, n, out, scale, opt)
+    part[i + 1] = rest
+  end
+  for d = dim + 1, x:dim() do shape[d - dim + 1] = 1 end
+  local b = core.resized_rows(x, dim, out, places, scale, true)
+  return ops.add(a, ops.mul(ops.sub(b, a), core.tensor(part, x:dtype(), shape)))
+end
+
 local function resized(x, dim, out, scale, opt)
   local n, low, high, part = x:size(dim), {}, {}, {}
   if n == 0 or out < 1 then refuse("interpolate", "dimension %d goes from %d to %d elements", dim, n, out) end
+  if space.is_cut(x) then return resized_on_ranks(x, dim, out, scale, opt) end
   for i = 0, out - 1 do
     local place, rest = source_of(i, n, out, scale, opt)
     low[i + 1], high[i + 1], part[i + 1] = place, math.min(place + 1, n - 1), rest
@@ -281,6 +298,7 @@ end
 -- @shape x (n, c, ...) with one to three dimensions d behind the channels -> (n, c, size...), size = floor(scale d)
 -- @dtype f32 f64 bf16 f16
 -- @gradient x
+-- @layout a dimension behind the channels may be cut: ranks then send each other the rows that they need of it
 -- @formula nearest: y[i] = x[floor(i / scale)]; linear: x between its places at (i + 0.5) / scale - 0.5, with
 --   align_corners at i (d - 1) / (size - 1); scale is size / d unless it is given
 -- @error both size and scale are given, or neither; align_corners in mode nearest
