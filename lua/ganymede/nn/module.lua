@@ -230,6 +230,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
       if p.initializer.finish then p.initializer.finish(t) end
       if p.entry.few then t = p.entry.few:make(t) elseif p.entry.frozen then t:requires_grad(false) end
       p.entry.tensor = t:keep()
+      if p.entry.sparse and not p.entry.frozen and not p.entry.few then core.sparse_gradient(t, true) end
       if M.made_parameter then M.made_parameter(t) end
     end
   end
