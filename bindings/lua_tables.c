@@ -1,4 +1,4 @@
-/* lua_tables.c - bags of rows of tables, gradients of tables as the rows that were touched, and sums along a dimension. */
+/* lua_tables.c - bags of rows of tables, gradients of tables as the rows that were touched, and cumsum. */
 #include "lua_ops.h"
 
 #include "../host/autograd/sparse.h"

@@ -101,7 +101,7 @@ def main(rounds):
         theirs, sparse, update, dense = (statistics.median(column) for column in zip(*rows))
         ratio = statistics.median(row[0] / row[1] for row in rows)
         before = statistics.median(row[3] / row[1] for row in rows)
-        print(f"{kind:10s} PyTorch {theirs * 1e3:8.2f} ms, ours sparse {sparse * 1e3:8.2f} ms (update {update * 1e3:.2f}), "
+        print(f"{kind:10s} PyTorch {theirs * 1e3:8.2f} ms, ours {sparse * 1e3:8.2f} ms (update {update * 1e3:.2f}), "
               f"dense {dense * 1e3:8.2f} ms; PyTorch / ours {ratio:.2f}, dense / sparse {before:.1f}", flush=True)
         del peer
 

@@ -41,7 +41,8 @@ def shape_of(operand, one):
 for number in range(100):
     text = FIXED[number] if number < len(FIXED) else equation()
     operands = text.replace(" ", "").split("->")[0].split(",")
-    inputs = [torch.randn(shape_of(op, random.choice(["", "", "b"])), generator=gen).requires_grad_() for op in operands]
+    shapes = [shape_of(op, random.choice(["", "", "b"])) for op in operands]
+    inputs = [torch.randn(shape, generator=gen).requires_grad_() for shape in shapes]
     y = torch.einsum(text, *inputs)
     seed = torch.randn(y.shape, generator=gen)
     y.backward(seed)

@@ -1,7 +1,7 @@
 /* embedding_bag.c - bags of rows of tables whose rows are cut.
  *
- * Each rank adds up the rows that it holds, so the result is partial over the axes of the rows. Nothing is sent, forward
- * or backward: the gradient of the result is whole on every rank, and each rank uses the part for its rows. */
+ * Each rank adds up the rows that it holds, so the result is partial over the axes of the rows. Nothing is sent,
+ * forward or backward: the gradient of the result is whole on every rank, and each rank uses the part for its rows. */
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/gradients.h"
 #include "../../autograd/padding.h"

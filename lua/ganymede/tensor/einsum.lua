@@ -2,13 +2,14 @@
 --
 --     ops.einsum("bij,bjk->bik", a, b)
 --
--- It takes two operands at a time, from left to right, and sums over a dimension as soon as no later operand and not the
--- result wants it. Dimensions of a pair are of three kinds: in both and wanted later (the batch of a product), in both
--- and not wanted (the product sums over them), in one. So a pair is one batched product, or a product of elements where
--- nothing is summed over. Gradients and layouts are those of the ops that it calls.
+-- It takes two operands at a time, from left to right, and sums over a dimension as soon as no later operand and not
+-- the result wants it. Dimensions of a pair are of three kinds: in both and wanted later (the batch of a product), in
+-- both and not wanted (the product sums over them), in one. So a pair is one batched product, or a product of elements
+-- where nothing is summed over. Gradients and layouts are those of the ops that it calls.
 --
 -- A label is a letter, or a number for a dimension of an ellipsis, counted from the last: "..." of operands with
--- different numbers of dimensions are aligned there. The trap: a dimension of one element counts for any size of its label.
+-- different numbers of dimensions are aligned there. The trap: a dimension of one element counts for any size of its
+-- label.
 -- @module ganymede.tensor.einsum
 local core = require "ganymede.core"
 local signature = require "ganymede.base.signature"
