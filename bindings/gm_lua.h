@@ -128,6 +128,7 @@ int gm_open_views(lua_State *L);       /* after gm_open_ops: adds to core.ops */
 int gm_open_few_bits(lua_State *L);    /* after gm_open_ops: adds to core.ops */
 int gm_open_images(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_convolution(lua_State *L); /* after gm_open_ops: adds to core.ops */
+int gm_open_tables(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_region(lua_State *L);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../host/autograd/padding.h"
+#include "../host/autograd/sparse.h"
 #include "../host/parallel/redistribute.h"
 #include "docs/docs.h"
 #include "docs/autograd.def"
@@ -59,8 +60,11 @@ static gm_status read_grad(gm_value *v, gm_value **out)
     gm_value  *g = NULL;
     gm_layout  layout;
     gm_tensor *t = gm_value_final_grad(v, &layout);
-    gm_tensor_retain(t);
-    gm_padding_show_gradient(v);
+    if (!t) GM_TRY(gm_sparse_whole(v, &t));
+    else {
+        gm_tensor_retain(t);
+        gm_padding_show_gradient(v);
+    }
     GM_TRY(gm_value_take_block(v->rank, t, &layout, v->ndim, v->shape, &g));
     if (!layout.partial) {
         *out = g;
@@ -87,14 +91,13 @@ static int retain_grad(lua_State *L)
 static int grad(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1), *g;
-    gm_layout layout;
     if (v->node && !v->keeps_grad)
         return luaL_error(
             L,
             "grad: this tensor was computed by '%s', and gradients of computed tensors are not kept; call "
             "t:retain_grad() before backward",
             gm_node_name(v->node));
-    if (!gm_value_final_grad(v, &layout)) return 0;
+    if (!gm_value_has_grad(v)) return 0;
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, read_grad(v, &g));
     gm_handle_fill(v->rank, h, g, "grad");

@@ -119,6 +119,7 @@ static double flops_max_pool(const gm_call *c) { return places(c, c->in[0], c->o
 static double flops_max_pool_grad(const gm_call *c) { return numel(c->in[1]); }
 static double flops_avg_pool(const gm_call *c) { return places(c, c->in[0], c->out[0]) + first_out(c); }
 static double flops_avg_pool_grad(const gm_call *c) { return places(c, c->out[0], c->in[0]) + first_in(c); }
+static double flops_cumsum(const gm_call *c) { return first_in(c); }
 static double flops_softmax(const gm_call *c) { return 5 * first_in(c); }
 static double flops_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_log_softmax(const gm_call *c) { return 5 * first_in(c); }
@@ -188,6 +189,12 @@ static double flops_embedding(const gm_call *c)
     return 0;
 }
 static double flops_embedding_grad(const gm_call *c) { return numel(c->in[1]); }
+static double of_places(const gm_call *c) { return numel(c->in[1]) * (double)c->in[0]->shape[1]; }
+static double flops_embedding_bag(const gm_call *c) { return (c->in[3] ? 2 : 1) * of_places(c); }
+static double flops_embedding_bag_weight_grad(const gm_call *c) { return 2 * of_places(c); }
+static double flops_embedding_rows(const gm_call *c) { return (c->in[2] ? 2 : 1) * numel(c->out[1]); }
+static double flops_rows_take(const gm_call *c) { return flops_embedding(c); }
+static double flops_rows_put(const gm_call *c) { return flops_embedding(c); }
 static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_experts_count(const gm_call *c) { return flops_fill(c); }

@@ -5,7 +5,7 @@
  * u8, integers such as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one
  * call have one dtype; if this is bf16 or f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The
  * multi-tensor ops check each group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_convolution.c,
- * infer_few_bits.c, infer_experts.c, infer_pages.c, infer_pooling.c and infer_rest.c. */
+ * infer_few_bits.c, infer_experts.c, infer_pages.c, infer_pooling.c, infer_bags.c and infer_rest.c. */
 #include "infer.h"
 
 #include <inttypes.h>

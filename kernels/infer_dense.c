@@ -259,6 +259,7 @@ static gm_status along_dim(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
+gm_status gm_infer_cumsum(const gm_call *call, gm_spec *spec) { return along_dim(call, spec); }
 gm_status gm_infer_softmax(const gm_call *call, gm_spec *spec) { return along_dim(call, spec); }
 gm_status gm_infer_softmax_grad(const gm_call *call, gm_spec *spec) { return along_dim(call, spec); }
 gm_status gm_infer_log_softmax(const gm_call *call, gm_spec *spec) { return along_dim(call, spec); }

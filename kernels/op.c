@@ -106,7 +106,8 @@ static gm_content content_of(const char *name)
     } names[] = {{"index", GM_HOLDS_INDICES},  {"target", GM_HOLDS_INDICES}, {"condition", GM_HOLDS_FLAGS},
                  {"key_mask", GM_HOLDS_FLAGS}, {"count", GM_HOLDS_WHOLE},    {"order", GM_HOLDS_WHOLE},
                  {"before", GM_HOLDS_WHOLE},   {"choice", GM_HOLDS_WHOLE},   {"row", GM_HOLDS_WHOLE},
-                 {"codes", GM_HOLDS_FLAGS},    {"limits", GM_HOLDS_WHOLE},   {"segment", GM_HOLDS_INDICES}};
+                 {"codes", GM_HOLDS_FLAGS},    {"limits", GM_HOLDS_WHOLE},   {"segment", GM_HOLDS_INDICES},
+                 {"bounds", GM_HOLDS_WHOLE}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i].name)) return names[i].content;
     return GM_HOLDS_FLOATS;

@@ -279,15 +279,15 @@ static void avg_pool_rule(gm_backward *b)
     gm_backward_give(b, 0, dx);
 }
 
-/* tables and losses */
-
-static void embedding_rule(gm_backward *b)
+static void cumsum_rule(gm_backward *b)
 {
-    gm_tensor *in[2] = {gm_backward_saved(b, 1), gm_backward_grad(b, 0)};
     gm_attrs   a = *gm_backward_attrs(b);
-    gm_tensor *dw = gm_backward_target(b, 0, &a.accumulate);
-    gm_work_into(gm_backward_work(b), GM_OP_embedding_grad, 2, in, &a, 1, &dw);
+    gm_tensor *g = gm_backward_grad(b, 0);
+    a.inverse = !a.inverse;
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_cumsum, 1, &g, &a));
 }
+
+/* losses; tables.c has tables */
 
 static void cross_entropy_rule(gm_backward *b)
 {
@@ -365,7 +365,9 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_attention] = {attention_rule, 63, 3},
     [GM_OP_documents] = {.stops = true},
     [GM_OP_rotary] = {rotary_rule, 2 | 4, 0},
-    [GM_OP_embedding] = {embedding_rule, 2, 0, .splits = true},
+    [GM_OP_embedding] = {gm_embedding_rule, 2, 0, .splits = true},
+    [GM_OP_embedding_bag] = {gm_embedding_bag_rule, 1 | 8, 2},
+    [GM_OP_cumsum] = {cumsum_rule, 0, 0},
     [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2 | 4},
     [GM_OP_sum] = {sum_rule, 0, 0},
     [GM_OP_max] = {extreme_rule, 0, 2},
@@ -388,7 +390,7 @@ uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs)
 {
     bool product = op == GM_OP_linear || op == GM_OP_linear_quantized || op == GM_OP_convolution ||
                    op == GM_OP_transposed_convolution;
-    if (op == GM_OP_max_pool) return 2;
+    if (op == GM_OP_max_pool || op == GM_OP_embedding_bag) return 2;
     return product && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
 }
 

@@ -29,6 +29,14 @@ void gm_part_rule(gm_backward *b);
 /* linear.c: the rule of `linear`, and its parts. */
 void gm_linear_rule(gm_backward *b);
 void gm_linear_quantized_rule(gm_backward *b);
+/* tables.c: the rules of lookups, and the parts of that of bags: the gradient of the table into dw, which may be the
+ * first rows of a block; that of weights, from the rows at hand; and that of a table whose gradient is sparse. row: of
+ * the places, -1 where there is none. */
+void gm_embedding_rule(gm_backward *b);
+void gm_embedding_bag_rule(gm_backward *b);
+void gm_bag_rule_table(gm_backward *b, gm_tensor *row, gm_tensor *weight, gm_tensor *dw, bool accumulate);
+void gm_bag_rule_weight(gm_backward *b, gm_tensor *table, gm_tensor *row);
+void gm_bag_rule_sparse(gm_backward *b, gm_tensor *row, gm_tensor *weight);
 /* convolution.c: the rule of both convolutions, and its parts, which blocks of images have in common with it
  * (host/parallel/sharded/convolution.c). attrs: of the call on the rows at hand. */
 void gm_convolution_rule(gm_backward *b);

@@ -179,6 +179,10 @@ uint32_t gm_backward_partial(gm_backward *b);
 /* Declares that gradients given for input i from now on are partial over these axes, in place of gm_layout_gradient.
  * For rules that communicate or change a layout. */
 void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes);
+/* Is input i a table whose gradient is wanted as the rows that were touched (sparse.h)? And such rows, which op
+ * embedding_rows describes: row is a tensor of the work, of any shape. */
+bool gm_backward_is_sparse(gm_backward *b, int i);
+void gm_backward_give_rows(gm_backward *b, int i, gm_tensor *row, gm_tensor *g, gm_tensor *weight, int64_t padding);
 /* A tensor to write the gradient of input i into, contiguous: the buffer of a leaf, or a new one.
  * *accumulate: it already holds a gradient, and the rule must add to it. The gradient counts as given. */
 gm_tensor *gm_backward_target(gm_backward *b, int i, bool *accumulate);

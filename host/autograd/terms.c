@@ -2,6 +2,7 @@
  * node's output. Terms are blocks that are replicated or partial over axes; two terms of different state are converted
  * to one state first. See tape.h. */
 #include "padding.h"
+#include "sparse.h"
 #include "layout_rules/rules.h"
 #include "tape_nodes.h"
 
@@ -170,7 +171,7 @@ gm_tensor *gm_backward_target(gm_backward *b, int i, bool *accumulate)
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
 {
     bool rests = b->rank->rests.gradients && !leaf->param->own; /* then its buffer comes from the tier */
-    if (!leaf->param->grad && exclusive(g) && !leaf->param->wide_grad && !rests) {
+    if (!leaf->param->sparse && !leaf->param->grad && exclusive(g) && !leaf->param->wide_grad && !rests) {
         leaf->param->grad = g;
         leaf->param->grad_set = true;
         leaf->param->grad_partial = term;
@@ -186,6 +187,25 @@ gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32
     if (st == GM_OK) leaf->param->grad_set = true;
     gm_tensor_release(g);
     return st;
+}
+
+bool gm_backward_is_sparse(gm_backward *b, int i)
+{
+    const edge *e = &b->node->in[i];
+    return e->leaf && e->leaf->param->sparse && gm_backward_wants(b, i);
+}
+
+void gm_backward_give_rows(gm_backward *b, int i, gm_tensor *row, gm_tensor *g, gm_tensor *weight, int64_t padding)
+{
+    const edge   *e = &b->node->in[i];
+    gm_parameter *p = e->leaf->param;
+    uint32_t      term = partial_of(b, e);
+    bool          held = p->row != NULL, counts = true;
+    if (!held) p->grad_partial = term;
+    if (p->grad_partial != term) join(b->rank, &p->grad_partial, term, &held, &counts);
+    if (p->row && !held) gm_work_fill(&b->work, p->row, -1);
+    if (!counts) gm_work_fill(&b->work, row, -1);
+    gm_sparse_add(&b->work, e->leaf, row, g, weight, padding);
 }
 
 /* Adds g to what a node's output holds; takes g. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "../tier/tier.h"
 #include "padding.h"
+#include "sparse.h"
 #include "tape.h"
 
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
@@ -105,6 +106,7 @@ void gm_value_release(gm_value *v)
     gm_node_release(v->node);
     gm_tensor_release(v->local);
     if (v->param) {
+        gm_sparse_drop(v);
         gm_tensor_release(v->param->grad);
         gm_tensor_release(v->param->own);
         gm_tensor_release(v->param->stored);
@@ -159,6 +161,7 @@ gm_status gm_value_require_grad(gm_value *v, bool on)
     if (on) GM_TRY(gm_value_parameter(v, &made));
     v->requires_grad = on;
     if (!on && v->param) {
+        gm_sparse_drop(v);
         gm_tensor_release(v->param->grad);
         v->param->grad = NULL;
         v->param->grad_set = false;
@@ -248,6 +251,7 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
         return GM_FAIL(GM_EINVAL, "the gradient of a parameter changes while it is being reduced: a second backward in "
                                   "one step. Add the losses and go backward once, arm for the last backward only, or "
                                   "reduce without overlap");
+    GM_TRY(gm_sparse_refuse_dense(v));
     if (!v->param->grad) {
         gm_rank_place(v->rank, "gradient");
         GM_TRY(new_grad(v, &v->param->grad));
@@ -275,6 +279,7 @@ gm_status gm_value_clear_grad(gm_value *v)
 {
     gm_attrs   zero = gm_attrs_default();
     gm_tensor *g = v->param->own;
+    if (v->param->sparse) return gm_sparse_clear(v);
     if (!g) GM_TRY(gm_value_grad_buffer(v, &g));
     GM_TRY(gm_run_one(v->rank->device, GM_OP_fill, &zero, NULL, g));
     if (v->param->own) v->param->own_set = true;
@@ -285,6 +290,7 @@ gm_status gm_value_clear_grad(gm_value *v)
 void gm_value_zero_grad(gm_value *v)
 {
     if (!v->param) return;
+    gm_sparse_drop(v);
     v->param->grad_set = v->param->own_set = false;
     gm_tensor *g = v->param->grad;
     if (!g || g->storage->bytes != (size_t)gm_tensor_numel(g) * gm_dtype_size(g->dtype)) return; /* others share it */

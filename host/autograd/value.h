@@ -27,6 +27,10 @@ typedef struct gm_parameter {
     gm_tensor *stored;  /* its part of the numbers, where these rest in parts, and the value's block is absent; */
     gm_layout  owned;   /* how these parts are laid out: as the value, cut further */
 
+    bool       sparse; /* lookups alone read the numbers, and the gradient is the rows that they touched (sparse.h): */
+    gm_tensor *row;    /* i64 (n): which, in order, then -1; NULL: there is no gradient. grad_partial is of these */
+    gm_tensor *sum;    /* (n, width): their gradients, then zeros */
+
     uint64_t used_on; /* number of the last tape that listed it, */
     int      used_at; /* and its place in that list */
     int      awaited; /* tapes that have yet to add to the gradient before it is final: gm_tape_await */
@@ -91,7 +95,7 @@ gm_dtype gm_value_grad_dtype(const gm_value *v);
 /* A new tensor for gradients or their sums, which rests in the rank's tier if gradients of its size do. */
 gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
 /* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
- * GM_EINVAL: the reducer is summing it over the ranks. */
+ * GM_EINVAL: the reducer is summing it over the ranks, or it is sparse. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
 /* What backward has added up so far, borrowed; NULL: nothing. */
 gm_tensor *gm_value_grad(const gm_value *v);

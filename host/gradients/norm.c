@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../autograd/sparse.h"
 #include "../autograd/work.h"
 #include "../comm/comm.h"
 #include "../parallel/redistribute.h"
@@ -26,8 +27,9 @@ int gm_norm_gradients(gm_value *const *parameters, int n, gm_norm_item *items)
     int k = 0;
     for (int i = 0; i < n; i++) {
         gm_layout  layout;
-        gm_tensor *g = gm_value_final_grad(parameters[i], &layout);
-        if (g) items[k++] = (gm_norm_item){g, layout};
+        gm_tensor *g = gm_value_final_grad(parameters[i], &layout), *row;
+        bool       rows = !g && gm_value_sparse_grad(parameters[i], &row, &g);
+        if (g) items[k++] = (gm_norm_item){g, layout, rows};
     }
     return k;
 }
@@ -160,6 +162,8 @@ static gm_status reduce_partial(norm *m)
         gm_layout     from = gm_layout_replicated(), to = from;
         from.partial = it->layout.partial;
         if (!from.partial) continue;
+        if (it->rows)
+            return GM_FAIL(GM_EINVAL, "norm: a sparse gradient is still to be summed over ranks; sum gradients first");
         m->work.sent = true;
         GM_TRY(gm_redistribute_block(m->work.rank, it->block, &from, &to, it->block->ndim, it->block->shape,
                                      &m->owned[i]));

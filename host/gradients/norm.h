@@ -8,6 +8,7 @@
 typedef struct gm_norm_item {
     gm_tensor *block; /* f32 or f64 */
     gm_layout  layout;
+    bool       rows; /* a sparse gradient's: its places say nothing, so that terms of a sum cannot be added up */
 } gm_norm_item;
 
 /* Lists the gradients that these parameters have as items; returns their number. items has room for n. */

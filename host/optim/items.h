@@ -61,6 +61,15 @@ static inline gm_tensor *gm_item_gradient(const gm_optimizer *o, const item *it)
     return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
 
+/* Is its gradient the rows that were touched (touched.c)? */
+static inline bool gm_item_is_sparse(const item *it) { return it->parameter->param->row != NULL; }
+
+/* Is there something to update it with? */
+static inline bool gm_item_is_used(const gm_optimizer *o, const item *it)
+{
+    return gm_item_gradient(o, it) || (!o->takes_updates && gm_item_is_sparse(it));
+}
+
 /* Among an item's states the place of the k-th that parameter i has; MAX_STATES: there are no more. */
 int gm_optimizer_place(const gm_optimizer *o, int i, int k);
 /* A tensor of the layout's block in which an item's states are. */
@@ -79,6 +88,11 @@ void      gm_units_free(gm_optimizer *o);
 /* Every parameter that shares item `first`'s settings, missed updates and dtype, and is due. measure: for their
  * squares, else for their updates. */
 gm_status gm_units_step(gm_optimizer *o, int first, bool measure, gm_tensor *control);
+
+/* ---- touched.c ---- */
+
+/* Updates the rows of item i that were touched. */
+gm_status gm_touched_step(gm_optimizer *o, int i, gm_tensor *control);
 
 /* ---- resting.c ---- */
 

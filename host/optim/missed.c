@@ -47,13 +47,13 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
     gm_tensor *old = o->items[first].missed, *missed = old;
     bool       all = old != NULL;
     for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && gm_item_gradient(o, &o->items[i])) all = false;
+        if (o->items[i].missed == old && gm_item_is_used(o, &o->items[i])) all = false;
     if (all) gm_tensor_retain(missed);
     else GM_TRY(new_missed(o->rank, old, 0, &missed));
     gm_status st = count_missed(o->rank->device, control, missed);
     for (int i = first; i < o->n && st == GM_OK; i++) {
         item *it = &o->items[i];
-        if (it->missed != old || gm_item_gradient(o, it) || it->done) continue;
+        if (it->missed != old || gm_item_is_used(o, it) || it->done) continue;
         it->done = true;
         share_missed(it, missed);
     }
@@ -65,7 +65,7 @@ gm_status gm_optimizer_miss(gm_optimizer *o, gm_tensor *control, bool counts)
 {
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || gm_item_gradient(o, it)) continue;
+        if (it->done || gm_item_is_used(o, it)) continue;
         if (counts) GM_TRY(miss_group(o, i, control));
         it->done = true;
     }

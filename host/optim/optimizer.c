@@ -209,6 +209,8 @@ static gm_status make_states(gm_optimizer *o, item *it)
 static gm_status step_all(gm_optimizer *o, bool measure, gm_tensor *control)
 {
     bool go = true;
+    for (int i = 0; i < o->n && !measure; i++)
+        if (!o->items[i].done && gm_item_is_sparse(&o->items[i])) GM_TRY(gm_touched_step(o, i, control));
     for (int i = 0; i < o->n; i++)
         if (!(measure ? o->items[i].measured : o->items[i].done) && !gm_item_on_host(o, &o->items[i]))
             GM_TRY(gm_units_step(o, i, measure, control));
@@ -238,7 +240,7 @@ static gm_status measure_all(gm_optimizer *o, gm_tensor *control)
     if (o->host) GM_TRY(gm_run_one(o->host->device, GM_OP_fill, &zero, NULL, o->host->trust));
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
-        it->measured = it->done || !it->set.trust || !gm_trust_counts(o, i, axes);
+        it->measured = it->done || gm_item_is_sparse(it) || !it->set.trust || !gm_trust_counts(o, i, axes);
     }
     GM_TRY(step_all(o, true, control));
     if (o->host) GM_TRY(gm_on_host_add(o->host, o->host->trust, o->trust));
@@ -264,7 +266,7 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     o->rank->device->step.loss_scale = loss_scale;
     for (int i = 0; i < o->n; i++) {
         o->items[i].done = false;
-        if (gm_item_gradient(o, &o->items[i]))
+        if (gm_item_is_used(o, &o->items[i]))
             GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
     }
     for (int k = 0; k < o->n_attrs; k++) moments_there |= moments_of(o->op, &o->attrs[k]);

@@ -3,8 +3,8 @@
  * It casts inputs, and outputs that are read, to f32 in scratch of the pool, runs the kernel of f32, and rounds what
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
- * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c) and
- * pages (pages.c) handle 16 bits themselves. If there is an error, all outputs keep their values. */
+ * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c),
+ * pages (pages.c) and bags (bags.c) handle 16 bits themselves. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {
@@ -13,6 +13,9 @@ static bool is_native(gm_op op)
     case GM_OP_copy:
     case GM_OP_embedding:   /* moves rows */
     case GM_OP_pages_write: /* moves rows */
+    case GM_OP_rows_take:   /* moves rows */
+    case GM_OP_rows_put:    /* moves rows */
+    case GM_OP_embedding_bag:
     case GM_OP_attention_paged:
     case GM_OP_linear_quantized:
 #define GM_OPTIMIZER(name, ...) case GM_OP_##name:

@@ -389,7 +389,7 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     j->b2 = at->beta2;
     j->first = at->bias_correction ? 1 / (1 - pow(j->b1, control.t)) : 1;
     j->root = at->bias_correction ? 1 / sqrt(1 - pow(at->beta2, control.t)) : 1;
-    j->eps = at->eps;
+    j->eps = at->early_eps ? at->eps * j->root : at->eps;
     j->amsgrad = at->amsgrad;
     j->trust = (gm_trust_rule){at->trust,        at->trust_coefficient, at->eps,
                                at->weight_decay, at->trust_min,         at->trust_max};

@@ -13,7 +13,9 @@
 #include "gate.c" /* gradients of gates */
 #include "rotary.c"
 #include "documents.c"
-#include "loss.c"    /* embedding and cross entropy */
+#include "loss.c" /* embedding and cross entropy */
+#include "bags.c" /* bags of rows, and rows that a list names */
+#include "cumsum.c"
 #include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"
 #include "order.c" /* sort */

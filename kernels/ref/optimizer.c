@@ -92,8 +92,9 @@ static double adam_direction(const update *u, const gm_attrs *at, double g, doub
     m[1] = at->beta2 * m[1] + (1 - at->beta2) * g * g;
     if (at->amsgrad && !(m[2] >= m[1])) m[2] = m[1];
     double first = m[0], second = at->amsgrad ? m[2] : m[1];
-    if (at->bias_correction) first /= 1 - pow(beta1, t), second /= 1 - pow(at->beta2, t);
-    return first / (sqrt(second) + at->eps);
+    double corrected = at->bias_correction ? 1 - pow(at->beta2, t) : 1;
+    if (at->bias_correction) first /= 1 - pow(beta1, t);
+    return first / (sqrt(second / corrected) + (at->early_eps ? at->eps / sqrt(corrected) : at->eps));
 }
 
 /* Chen et al. 2023, arXiv:2302.06675 */

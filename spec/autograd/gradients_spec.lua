@@ -75,6 +75,15 @@ describe("gradients agree with central differences:", function()
     case(f, ops[f], function() return any(3, 4), any(3, 4) end)
     case(f .. ", broadcast", ops[f], function() return any(4), any(3, 1) end)
   end
+  case("cumsum", function(x) return ops.cumsum(x, 2) end, function() return any(2, 5, 3) end)
+  case("cumsum from the end", function(x) return ops.cumsum(x, 1, true) end, function() return any(4, 3) end)
+  case("einsum", function(a, b, c) return ops.einsum("...ij,jk,kk->...ik", a, b, c) end,
+    function() return any(2, 3, 4), any(4, 5), any(5, 5) end)
+  case("embedding_bag", function(w, weights)
+    local index = gm.tensor({ { { 0, 2 }, { 1, -1 } }, { { 2, 2 }, { 0, 1 } } }, { dtype = "i64" })
+    return ops.embedding_bag(w, index, gm.tensor({ 0, 3, 5 }, { dtype = "i64" }), weights)
+  end, function() return any(5, 3), any(2, 2, 2) end)
+
   case("rotary", function(x)
     return ops.rotary(x, gm.tensor({ 1, 0.1 }, { dtype = x:dtype() }), { rotated = 2, offset = 3, scale = 1.5 })
   end, function() return any(2, 3, 2, 3, 5) end)

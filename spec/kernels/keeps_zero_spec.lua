@@ -17,6 +17,7 @@ local calls = {
   where = { inputs = { "u8", "f", "f" } },
   dropout = { inputs = { "f" }, attrs = { p = 0.5 } },
   sum = { inputs = { "f" }, attrs = { dims = 2 } },
+  cumsum = { inputs = { "f" }, attrs = { dim = 1 } },
   max = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   min = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   argmax = { inputs = { "f" }, attrs = { dim = 1 } },

@@ -196,7 +196,7 @@ sizeof *p->shape) &&
   },
   {
     name = "560-missed-of-all", file = "host/optim/missed.c",
-    find = [[if (it->missed != old || gm_item_gradient(o, it) || it->done) continue;]],
+    find = [[if (it->missed != old || gm_item_is_used(o, it) || it->done) continue;]],
     replace = [[if (it->missed != old || it->done) continue;]],
     breaks = "who has a gradient misses an update with those that have none",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",

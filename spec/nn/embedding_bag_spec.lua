@@ -99,8 +99,9 @@ describe("EmbeddingBag", function()
 
   it("refuses indices of another table, shapes and options that do not fit", function()
     local layer = nn.EmbeddingBag { counts = COUNTS, width = 2 }
-    for _, row in ipairs { { 0, 2, 0 }, { 5, 0, 0 }, { 0, 0, -2 } } do
-      assert.error_matches(function() layer(i64 { row }) end, "outside a table of 11 rows")
+    for _, row in ipairs { { 2, 0, 2, 0 }, { 5, 5, 0, 0 }, { 4, 0, 0, -2 } } do
+      assert.error_matches(function() layer(i64 { { unpack(row, 2) } }) end,
+        ("outside a table of %d rows"):format(row[1]))
     end
     assert.error_matches(function() layer(i64 { { 0, 1 } }) end,
       "index is %(1, 2%); 3 tables need %(b, 3%) or %(b, 3, n%)")

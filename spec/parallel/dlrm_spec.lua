@@ -57,6 +57,19 @@ describe("DLRM #ranks", function()
     assert.is_true(share <= LIMIT, ("%s differs by %g"):format(tostring(name), share))
   end
 
+  for _, about in ipairs { { 1, "none" }, { 3, "none" }, { 2, "rows" } } do
+    it(("on %d ranks, tables cut by %s, with sparse gradients equals dense ones"):format(about[1], about[2]),
+      function() agree(run(about[1], { "model.cut=" .. about[2], "model.sparse=true" })) end)
+  end
+
+  it("with sparse gradients and SparseAdam equals one rank", function()
+    local set = { "model.sparse=true", "optimizer={type='SparseAdam',lr=0.01}" }
+    local alone, mine = run(1, set), run(3, { "model.cut=none", unpack(set) })
+    assert.is_true(job.largest_difference(alone, mine, STEPS) <= LIMIT)
+    local share, name = stored.difference(mine.weights, alone.weights)
+    assert.is_true(share <= LIMIT, ("%s differs by %g"):format(tostring(name), share))
+  end)
+
   local rows
   for _, about in ipairs {
     { 3, "none" }, { 2, "rows" }, { 3, "rows" }, { 4, "columns" },

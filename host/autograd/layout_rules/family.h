@@ -63,6 +63,9 @@ gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int 
  * cut. */
 gm_status gm_rule_attention_dims(gm_rule_call *c);
 
+/* For bags: joins the dimensions of w, index, bounds and weight. GM_ESHAPE: tables, places or bounds are cut. */
+gm_status gm_rule_bags(gm_rule_call *c);
+
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);
 gm_status gm_layout_rule_random(gm_rule_call *c);
 gm_status gm_layout_rule_contraction(gm_rule_call *c);

@@ -31,6 +31,14 @@ static gm_status softmax(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+static gm_status cumsum(gm_rule_call *c)
+{
+    int dim = (int)(c->attrs->dim < 0 ? c->attrs->dim + c->in[0]->ndim : c->attrs->dim);
+    GM_TRY(gm_rule_whole(c, 0, dim, "the dimension that is summed along is cut"));
+    GM_TRY(join_others(c, 0, dim));
+    return gm_rule_slices(c);
+}
+
 static gm_status top_k(gm_rule_call *c)
 {
     int last = c->in[0]->ndim - 1;
@@ -76,6 +84,7 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     switch (c->op) {
     case GM_OP_layer_norm:
     case GM_OP_rms_norm: return layer_or_rms_norm(c);
+    case GM_OP_cumsum: return cumsum(c);
     case GM_OP_softmax:
     case GM_OP_softmax_grad:
     case GM_OP_log_softmax:
@@ -100,9 +109,34 @@ gm_status gm_layout_rule_loss(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+/* index, row and weight (b, t, n) are cut alike by bags, y (b, t, width) by these and by columns of w (rows, width). */
+gm_status gm_rule_bags(gm_rule_call *c)
+{
+    GM_TRY(gm_rule_whole(c, 2, 0, "the bounds of the tables are cut"));
+    for (int i = 1; i <= 3; i += 2) {
+        GM_TRY(gm_rule_whole(c, i, 1, "the tables are cut"));
+        GM_TRY(gm_rule_whole(c, i, 2, "the places of a bag are cut"));
+        GM_TRY(gm_rule_join(c, i, 0, 0));
+    }
+    return gm_rule_join(c, 0, 1, 2);
+}
+
+static gm_status embedding_bag(gm_rule_call *c)
+{
+    GM_TRY(gm_rule_no_partial(c));
+    GM_TRY(gm_rule_whole(c, 0, 0, "the rows of the table are cut"));
+    GM_TRY(gm_rule_bags(c));
+    GM_TRY(gm_rule_slices(c));
+    if (c->n_out < 2) return GM_OK;
+    c->out[1] = gm_layout_replicated();
+    gm_layout_copy_dim(&c->out[1], 0, &c->out[0], 0);
+    return GM_OK;
+}
+
 /* w (rows, width), index (...) -> (..., width) */
 gm_status gm_layout_rule_embedding(gm_rule_call *c)
 {
+    if (c->op == GM_OP_embedding_bag) return embedding_bag(c);
     if (c->op != GM_OP_embedding) return gm_layout_rule_optimizer(c);
     GM_TRY(gm_rule_whole(c, 0, 0, "the rows of the table are cut"));
     GM_TRY(join_others(c, 1, -1));

@@ -23,6 +23,22 @@ static gm_tensor *local_rows(gm_work *w, const gm_rows *k, gm_tensor *index)
 /* The rows of t, a block of the table or of its gradient, that are not padding. */
 static gm_tensor *held_rows(gm_work *w, const gm_rows *k, gm_tensor *t) { return gm_work_narrow(w, t, 0, 0, k->count); }
 
+/* Of a table whose gradient is sparse: the rows that this rank holds, -1 elsewhere. */
+static void sparse_rule(gm_backward *b, const gm_rows *k, int64_t padding)
+{
+    gm_work         *w = gm_backward_work(b);
+    const int64_t   *shape;
+    const gm_layout *layout = gm_backward_input_layout(b, INDEX, &shape);
+    gm_tensor       *index = gm_backward_saved(b, 0);
+    gm_rows_places   p = gm_rows_locate(w, k, index, NULL, "index", "rows");
+    gm_tensor       *here = gm_work_affine(w, p.global, 1, -(double)k->first);
+    gm_tensor       *at = gm_work_cast(w, gm_work_where(w, p.owned, here, gm_work_scalar(w, GM_F64, -1)), GM_I64);
+    if (w->st != GM_OK) return;
+    at = gm_work_shaped(w, at, index->ndim, index->shape);
+    GM_STEP(w, gm_padding_fill(w->rank, layout, index->ndim, shape, at, -1));
+    if (w->st == GM_OK) gm_backward_give_rows(b, W, at, gm_backward_grad(b, 0), NULL, padding);
+}
+
 static void embedding_rule(gm_backward *b)
 {
     gm_work         *w = gm_backward_work(b);
@@ -31,8 +47,12 @@ static void embedding_rule(gm_backward *b)
     gm_attrs         a = gm_attrs_default();
     gm_rows          k = gm_rows_here(w->rank, layout, 2, shape, 0);
     int64_t          padding = gm_backward_attrs(b)->padding_index;
-    gm_tensor       *index = gm_backward_saved(b, 0), *dw = gm_backward_target(b, W, &a.accumulate);
     if (padding >= k.first && padding < k.first + k.count) a.padding_index = padding - k.first;
+    if (gm_backward_is_sparse(b, W)) {
+        sparse_rule(b, &k, a.padding_index);
+        return;
+    }
+    gm_tensor *index = gm_backward_saved(b, 0), *dw = gm_backward_target(b, W, &a.accumulate);
     a.part = true;
     if (!a.accumulate && k.count < k.room) gm_work_fill(w, dw, 0);
     gm_tensor *in[2] = {local_rows(w, &k, index), gm_backward_grad(b, 0)}, *rows = held_rows(w, &k, dw);

@@ -53,7 +53,6 @@ local tensor = {
   clamp_min = "write t:maximum(low)", clamp_max = "write t:minimum(high)",
   mm = "write t:matmul(other)", bmm = "write t:matmul(other)", dot = "write (t * other):sum()",
   mv = "write t:matmul(v:reshape(-1, 1))", addmm = "write gm.ops.linear(x, w, b), where w is (outputs, inputs)",
-  einsum = "write t:permute(...), t:reshape(...) and t:matmul(other)",
   log1p = "write (t + 1):log()", expm1 = "write t:exp() - 1", log2 = "write t:log() / math.log(2)",
   log10 = "write t:log() / math.log(10)", softplus = "write (t:exp() + 1):log()",
   leaky_relu = "write t:maximum(t * 0.01)", true_divide = "write t:div(other)",
@@ -132,8 +131,8 @@ local nn = merged {
 }
 
 local optim = merged {
-  all("there are SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor, Lion, LAMB and LARS; optim.class makes your own",
-    "Adadelta Adamax NAdam RAdam LBFGS CAME GaLore"),
+  all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, Lion, LAMB and LARS; optim.class makes "
+    .. "your own", "Adadelta Adamax NAdam RAdam LBFGS CAME GaLore"),
   { RMSProp = "write optim.RMSprop" },
 }
 

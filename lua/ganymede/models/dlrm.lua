@@ -27,6 +27,8 @@ DLRM.options = {
     doc = "the list of the widths of the layers of the top MLP; one of width 1 follows" },
   cut    = { type = "string", one_of = { "none", "rows", "columns" }, default = "rows",
     doc = "how the ranks that share the batch share the tables" },
+  sparse = { type = "boolean", default = false,
+    doc = "whether gradients of the tables are the rows that a batch touched (nn.EmbeddingBag)" },
 }
 
 local function layers(name, widths, inputs)
@@ -55,7 +57,7 @@ function DLRM:build(opt)
   local rows = 0
   for _, count in ipairs(opt.counts) do rows = rows + (tonumber(count) or 0) end
   local range = math.sqrt(#opt.counts / math.max(rows, 1))
-  self.tables = nn.EmbeddingBag { counts = opt.counts, width = opt.width, cut = opt.cut,
+  self.tables = nn.EmbeddingBag { counts = opt.counts, width = opt.width, cut = opt.cut, sparse = opt.sparse,
     weight_initializer = init.uniform { low = -range, high = range } }
   local inputs
   self.top, inputs = layers("top", opt.top, opt.width + n * (n - 1) / 2)

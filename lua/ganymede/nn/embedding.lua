@@ -21,6 +21,8 @@ Embedding.options = {
                     doc = "the index, from 0, of a row that starts as zeros and receives no gradient" },
   vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
                            doc = "the number of rows above which a mesh that cuts layers also cuts the rows" },
+  sparse = { type = "boolean", default = false,
+             doc = "whether the gradient is the rows that lookups touched, for SGD, Adagrad and SparseAdam" },
   weight_initializer = init.option "the initializer of the table; default: normal with standard deviation 1",
 }
 
@@ -34,6 +36,7 @@ function Embedding:build(opt)
     function initializer.finish(weight) core.zero_row(weight, opt.padding_index + 1) end
   end
   self:param("weight", { opt.count, opt.width }, initializer)
+  self._module.parameters.weight.sparse = opt.sparse
 end
 
 --- Returns the indices in the layout that the lookup needs: on a mesh, batch and sequence are cut as in activations.

@@ -14,6 +14,8 @@
 -- The numbers are those of one rank, up to the order of additions: a row is on one rank, so with one index in a bag the
 -- bits are the same. In backward the gradients of the results travel back the same ways.
 --
+-- With `sparse` the gradient has the rows that were touched, and no more: see docs/recommendation.md.
+--
 -- The trap: indices count within their table. One that is outside of it is refused, though the parameter may have such
 -- a row.
 -- @module ganymede.nn.embedding_bag
@@ -35,6 +37,8 @@ EmbeddingBag.options = {
   mode = { type = "string", one_of = { "sum", "mean" }, default = "sum", doc = "what becomes of the rows of a bag" },
   cut = { type = "string", one_of = { "none", "rows", "columns" }, default = "none",
     doc = "how the ranks that share the batch share the tables" },
+  sparse = { type = "boolean", default = false,
+    doc = "whether the gradient is the rows that bags touched, for SGD, Adagrad and SparseAdam" },
   weight_initializer = init.option "the initializer of the tables; default: normal with standard deviation 1",
 }
 
@@ -72,34 +76,20 @@ function EmbeddingBag:build(opt)
   for i, n in ipairs(self.counts) do self.firsts[i], self.rows = self.rows, self.rows + n end
   self:param("weight", { self.rows, opt.width }, init.resolve(opt.weight_initializer, init.normal(), opt.width,
     self.rows))
+  self._module.parameters.weight.sparse = opt.sparse
 end
 
--- Numbers as an f64 tensor of these many dimensions, along the second one.
-local function beside(list, ndim)
-  local shape = { 1, #list }
-  if ndim == 3 then shape[3] = 1 end
-  return core.tensor(list, "f64", shape)
+-- Where each table begins in the parameter, and the end of the last.
+local function bounds_of(self)
+  local list = { unpack(self.firsts) }
+  list[#list + 1] = self.rows
+  return core.tensor(list, "i64", { #list })
 end
 
--- Places in the parameter, i64, and which of them are there, u8. An index that is in no table becomes -1, which the
--- lookup refuses.
-local function places_of(self, index)
-  local at, ndim = ops.cast(index, "f64"), index:dim()
-  local there = ops.ne(at, -1)
-  local inside = ops.mul(ops.cast(ops.ge(at, 0), "f64"), ops.cast(ops.lt(at, beside(self.counts, ndim)), "f64"))
-  local place = ops.where(ops.gt(inside, 0), ops.add(at, beside(self.firsts, ndim)), -1)
-  return ops.cast(ops.where(there, place, 0), "i64"), there
-end
-
--- rows (b, t, n, width) and which of them count -> (b, t, width)
-local function added_up(self, rows, there, weights)
-  local shape = there:shape()
-  shape[#shape + 1] = 1
-  local share = ops.reshape(ops.cast(there, rows:dtype()), shape)
-  if weights then share = ops.mul(share, ops.reshape(weights, shape)) end
-  local sum = ops.sum(ops.mul(rows, share), 3)
-  if self.opt.mode == "sum" then return sum end
-  return ops.div(sum, ops.maximum(ops.sum(share, 3), 1))
+-- How many indices each bag has, at least 1: (b, t, 1) in the dtype of y.
+local function filled(bags, y)
+  local there = ops.cast(ops.ne(ops.cast(bags, "f64"), -1), y:dtype())
+  return ops.maximum(ops.sum(there, 3, true), 1)
 end
 
 local function shape_text(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
@@ -145,15 +135,8 @@ function EmbeddingBag:forward(index, weights)
   weights = weights and ops.reshape(weights, bags:shape())
   local shared = self.opt.cut ~= "none" and #axes > 0
   if shared then bags, weights = with_all(bags), weights and with_all(weights) end
-  local place, there = places_of(self, bags)
-  local rows = ops.embedding(self:use "weight", place)
-  local y
-  if bags:size(3) == 1 and not weights then
-    y = ops.reshape(ops.mul(rows, ops.reshape(ops.cast(there, rows:dtype()), { bags:size(1), #self.counts, 1, 1 })),
-      { bags:size(1), #self.counts, self.opt.width })
-  else
-    y = added_up(self, rows, there, weights)
-  end
+  local y = ops.embedding_bag(self:use "weight", bags, bounds_of(self), weights)
+  if self.opt.mode == "mean" then y = ops.div(y, filled(bags, y)) end
   if shared then y = core.redistribute(y, { cuts = { axes, {}, {} } }) end
   return self.opt.count and ops.reshape(y, { y:size(1), self.opt.width }) or y
 end

@@ -216,8 +216,7 @@ function M.freeze(entry, frozen)
   if entry.tensor then entry.tensor:requires_grad(not frozen) end
 end
 
---- A function(tensor) that is called with each new parameter. ganymede.train.initialize sets it.
-M.made_parameter = nil
+M.made_parameter = nil --- A function(tensor), called with each new parameter; ganymede.train.initialize sets it.
 
 -- Allocates and initialises the parameters that are present and not allocated yet. The random numbers of a parameter
 -- depend on its path from the root of the tree.
@@ -228,6 +227,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
     if not p.entry.tensor then
       local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer, p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
+      if p.entry.sparse and not p.entry.few then core.sparse_gradient(t, true) end
       if p.entry.few then t = p.entry.few:make(t) elseif p.entry.frozen then t:requires_grad(false) end
       p.entry.tensor = t:keep()
       if M.made_parameter then M.made_parameter(t) end

@@ -3,6 +3,8 @@
 -- Called with the optim module, the parent of optimizers whose update is a C kernel, and what options they share.
 -- @module ganymede.optim.families
 
+local touched = require "ganymede.optim.touched"
+
 -- The decays of two moments, checked.
 local function betas_of(name, opt)
   for i = 1, 2 do
@@ -75,7 +77,17 @@ local function define(optim, Fused, shared)
     return { lr_decay = opt.lr_decay, value = opt.initial_accumulator_value, eps = opt.eps,
              weight_decay = opt.weight_decay }
   end)
-  Adagrad.set_momentum = optim.Optimizer.set_momentum
+  Adagrad.set_momentum, Adagrad.takes_rows = optim.Optimizer.set_momentum, touched.reason
+
+  --- Adam for tables with sparse = true, with the options and numbers of PyTorch's SparseAdam: only rows with a
+  -- gradient move, and only their moments decay. Parameters with a dense gradient are updated whole, by the same
+  -- formula.
+  local SparseAdam = class("SparseAdam", "adam", { betas = shared.betas, eps = shared.eps }, function(opt)
+    local b1, b2 = betas_of("SparseAdam", opt)
+    if opt.weight_decay ~= 0 then error("SparseAdam has no weight decay; write weight_decay = 0", 0) end
+    return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = 0, early_eps = true }
+  end)
+  SparseAdam.takes_rows = touched.reason
 
   --- Chen et al. 2023 (arXiv:2302.06675): every element moves by the rate, up or down; weights decay as in AdamW. The
   -- paper uses a rate 3 to 10 times smaller than AdamW's, and a weight decay so many times larger.

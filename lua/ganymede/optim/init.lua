@@ -19,6 +19,7 @@ local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
 local sites = require "ganymede.optim.sites"
+local touched = require "ganymede.optim.touched"
 
 local optim = {}
 
@@ -199,6 +200,7 @@ local construct = signature.constructor("options table?, parameters any?", funct
   if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
   local items = is_group_list(params) and from_group_list(class, params, opt)
     or with_settings(class, params, opt)
+  touched.check(class, opt, items)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
     given = params }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
@@ -412,6 +414,10 @@ function SGD.attrs(opt)
   end
   return { momentum = opt.momentum, dampening = opt.dampening, nesterov = opt.nesterov,
            weight_decay = opt.weight_decay }
+end
+
+function SGD.takes_rows(opt, tensor)
+  return opt.momentum ~= 0 and "momentum moves all rows" or touched.reason(opt, tensor)
 end
 
 function SGD:set_momentum(value)

@@ -1,4 +1,4 @@
---- Ops that are made of others: shapes (stack, chunk, flatten, roll, pad), numbers (clamp, cumsum, var, std, sort,
+--- Ops that are made of others: shapes (stack, chunk, flatten, roll, pad), numbers (clamp, var, std, sort,
 -- one_hot) and images of another size (interpolate).
 --
 -- They have the gradients, the layouts and the devices of the ops that they call (sort has one of its own, for the
@@ -353,28 +353,6 @@ define("clamp", "x tensor, low number?, high number?", nil, function(x, low, hig
   local y = x
   if low then y = ops.where(ops.le(x, low), low, y) end
   if high then y = ops.where(ops.ge(x, high), high, y) end
-  return y
-end)
-
---- Adds up along a dimension: each element becomes the sum of those up to its place.
--- @param x any shape
--- @param dim the dimension; left out: 1
--- @return a new tensor of the shape and dtype of x
--- @shape x (...) -> (...), the same
--- @dtype f32 f64 bf16 f16
--- @gradient x
--- @formula y[i] = x[1] + ... + x[i], added in pairs, so that rounding grows with the logarithm of the number of terms
--- @error there is no such dimension, or it is cut over ranks
--- @see ops.sum
--- @example
---   gm.tensor({ 1, 2, 3 }):cumsum() --> { 1, 3, 6 }
-define("cumsum", "x tensor, dim integer?", nil, function(x, dim)
-  dim = dimension("ops.cumsum", x, dim or 1)
-  local n, step, y = x:size(dim), 1, ops.mul(x, 1)
-  while step < n do -- y[i] has the sum of the last `step` elements up to i (Hillis and Steele 1986)
-    y = ops.add(y, ops.cat({ filled(0, with_size(x, dim, step), x), ops.narrow(y, dim, 1, n - step) }, dim))
-    step = 2 * step
-  end
   return y
 end)
 

@@ -156,7 +156,10 @@ end
 local function finish_gradients(self, last)
   if self.reducer and (last or self.sums_each_pass) then core.reducer_finish(self.reducer) end
   if not last then return end
-  if self.reducer then report_unused(self) end
+  if self.reducer then
+    core.sparse_sum(self.tables)
+    report_unused(self)
+  end
   if #self.gradient_handlers == 0 then stage_gradients.sum(self.shared) end
 end
 

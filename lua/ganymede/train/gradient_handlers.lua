@@ -20,23 +20,26 @@ local tensors = require "ganymede.tensor"
 
 local handlers = {}
 
--- The parameters of a model that require a gradient, and their names.
+-- The parameters of a model that require a gradient, and their names; and the tables with sparse gradients.
 local function trained(model)
-  local list, names = {}, {}
+  local list, names, tables = {}, {}, {}
   for _, entry in ipairs(model:named_parameters()) do
-    if entry.tensor:requires_grad() then
+    if core.sparse_gradient(entry.tensor) then
+      tables[#tables + 1] = entry.tensor
+    elseif entry.tensor:requires_grad() then
       list[#list + 1], names[#names + 1] = entry.tensor, entry.name
     end
   end
-  return list, names
+  return list, names, tables
 end
 
---- Returns a reducer of a model's gradients (host/gradients/reducer.h), and the names of its parameters.
+--- Returns a reducer of a model's gradients (host/gradients/reducer.h), the names of its parameters, and the list of
+-- the tables with sparse gradients, which core.sparse_sum sums.
 function handlers.reducer(model, settings)
-  local list, names = trained(model)
+  local list, names, tables = trained(model)
   local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil
   return core.reducer_new(list, { bucket_bytes = bucket_bytes, overlap = settings.overlap, owners = settings.owners }),
-    names
+    names, tables
 end
 
 --- Returns this rank's term of the gradient of p, which shares its memory; nil if there is none. (p:grad() is the sum.)
@@ -51,6 +54,10 @@ function handlers.sum(parameters, mode)
   if core.world() == 1 then return end
   local group = context.get_group(mode or "DATA")
   for _, p in ipairs(parameters) do
+    if core.sparse_gradient(p) then
+      error("gradient_handlers.sum: a table with sparse = true has no gradient of all rows; "
+        .. "DataParallelGradientHandler sums its touched rows", 2)
+    end
     tensors.scope(function()
       local gradient = handlers.part(p)
       if gradient then core.comm_all_reduce(gradient, group, "sum") end
@@ -70,7 +77,7 @@ local function define(name, doc_options, alone)
       local opt = options.check(name, doc_options, given, 2)
       local self = setmetatable({ opt = opt }, class)
       if core.world() > 1 and not alone then
-        self.reducer = handlers.reducer(model, { bucket_mb = opt.bucket_mb, overlap = false })
+        self.reducer, self.names, self.tables = handlers.reducer(model, { bucket_mb = opt.bucket_mb, overlap = false })
       end
       return self
     end),
@@ -84,7 +91,9 @@ local bucket = { bucket_mb = { type = "number", above = 0, optional = true,
 local DataParallel = define("DataParallelGradientHandler", bucket)
 
 function DataParallel:handle_gradient()
-  if self.reducer then core.reducer_finish(self.reducer) end
+  if not self.reducer then return end
+  core.reducer_finish(self.reducer)
+  core.sparse_sum(self.tables)
 end
 
 --- Sums the gradients of all parameters over SEQUENCE_DP: over DATA, and over the ranks that share a sequence. A

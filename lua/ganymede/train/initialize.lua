@@ -252,6 +252,25 @@ local function refuse_handlers(list)
     .. "leave one of them out", 0)
 end
 
+-- Tables with sparse gradients are not shared out by ZeRO, and belong to one stage. A table that is cut over the data
+-- ranks is divided already.
+local function check_tables(engine, divided)
+  local shared = {}
+  for _, message in ipairs(engine.shared) do
+    for _, t in ipairs(message.tensors) do shared[t] = true end
+  end
+  for _, p in ipairs(engine.parameters) do
+    local cut = false
+    for _, axes in ipairs(core.sparse_gradient(p) and core.layout(p).cuts or {}) do cut = cut or #axes > 0 end
+    if core.sparse_gradient(p) and shared[p] then
+      error("gm.initialize: stages of the pipeline share a table with sparse = true; leave sparse away", 0)
+    elseif core.sparse_gradient(p) and divided.stage > 0 and core.world() > 1 and (not cut or divided.stage == 3) then
+      error(("gm.initialize: zero = %d does not divide a table with sparse = true; give nn.EmbeddingBag cut = \"rows\" "
+        .. "and zero = 2 at most, or leave sparse or zero away"):format(divided.stage), 0)
+    end
+  end
+end
+
 -- Decides who sums gradients over the ranks of a stage: the handlers that were given, otherwise the reducer. One rank
 -- needs neither.
 local function share_gradients(engine, list, divided)
@@ -260,13 +279,14 @@ local function share_gradients(engine, list, divided)
     for _, name in ipairs(message.names) do engine.shared_names[name] = true end
   end
   engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
+  check_tables(engine, divided)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
   if divided.stage > 0 then refuse_handlers(list) end
   local alone = core.world() == engine.stage.stages -- a stage is one rank, so its gradients are complete
   if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
   local chosen = context.current().plan.reducer
-  engine.reducer, engine.names = handlers.reducer(engine.model,
+  engine.reducer, engine.names, engine.tables = handlers.reducer(engine.model,
     { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false,
       owners = divided.stage > 0 and zero.owners() or nil })
   engine.sums_each_pass, engine.gathers = divided.stage >= 2, divided.stage > 0

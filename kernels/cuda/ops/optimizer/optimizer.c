@@ -122,6 +122,7 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
          .amsgrad = at->amsgrad,
          .stochastic = at->stochastic,
          .corrects = call->op == GM_OP_adam && at->bias_correction,
+         .early_eps = at->early_eps,
          .there = there,
          .squares = squares,
          .states = at->states};

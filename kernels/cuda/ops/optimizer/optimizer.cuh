@@ -111,6 +111,7 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, const gm_entry *t, gm_
         s->keep = first ? 0 : momentum; /* at step 1 the buffer becomes the gradient */
         s->fresh = first ? 1 : 1 - a->dampening;
         s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, n)) : 1;
+        s->eps = a->early_eps ? a->eps * s->root : a->eps;
         s->first = a->corrects ? 1 / (1 - pow(momentum, n)) : 1;
     }
     GM_SYNC();
@@ -120,7 +121,7 @@ template <class R> GM_DEVICE gm_update_numbers<R> gm_numbers_of(const gm_update_
 {
     gm_update_numbers<R> c = {
         (R)s->scale,          (R)s->l2,    (R)s->before,      (R)s->outside, (R)s->after, (R)s->decay, (R)s->momentum,
-        (R)(1 - s->momentum), (R)a->beta2, (R)(1 - a->beta2), (R)s->root,    (R)s->first, (R)a->eps,   (R)s->keep,
+        (R)(1 - s->momentum), (R)a->beta2, (R)(1 - a->beta2), (R)s->root,    (R)s->first, (R)s->eps,   (R)s->keep,
         (R)s->fresh,          a->nesterov, a->amsgrad,        a->there};
     return c;
 }

@@ -42,10 +42,10 @@ typedef struct gm_update_args {
     int64_t              whole[GM_MAX_DIMS]; /* strides these are; */
     int32_t              boxed;              /* 0: a tensor is whole */
     int32_t              nesterov, decoupled, maximize, amsgrad, stochastic;
-    int32_t              corrects; /* Adam's moments are divided by 1 - beta^t */
-    uint32_t             there;    /* moments, bit k for moment k */
-    uint32_t             squares;  /* those that are never below 0 */
-    int64_t              states;   /* GM_STATES_* */
+    int32_t              corrects, early_eps; /* Adam: moments are divided by 1 - beta^t; eps joins the root before */
+    uint32_t             there;               /* moments, bit k for moment k */
+    uint32_t             squares;             /* those that are never below 0 */
+    int64_t              states;              /* GM_STATES_* */
 } gm_update_args;
 
 /* The step's constants, worked out by one thread of each block: g = (scale g + l2 w) before,
@@ -53,7 +53,7 @@ typedef struct gm_update_args {
 typedef struct gm_update_step {
     double   scale, l2, before, outside, after, decay; /* after: times the learning rate */
     double   momentum, keep, fresh;                    /* SGD: buffer = keep buffer + fresh g */
-    double   root, first;                              /* Adam: first m / (root sqrt(v) + eps) */
+    double   root, first, eps;                         /* Adam: first m / (root sqrt(v) + eps) */
     uint64_t step;
     int      go; /* 0: change nothing */
 } gm_update_step;

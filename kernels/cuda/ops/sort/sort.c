@@ -27,7 +27,7 @@ gm_status gm_sort_begin(gm_device *dev, const char *op, gm_sort_args *a, gm_bloc
     return GM_OK;
 }
 
-gm_status gm_sort(gm_device *dev, gm_sort_args *a)
+gm_status gm_sort_entries(gm_device *dev, gm_sort_args *a)
 {
     gm_cuda_grid blocks = {.x = a->blocks, .block = GM_SORT_THREADS, .shared = GM_SORT_SHARED};
     gm_cuda_grid one = {.x = 1, .block = GM_SCAN_THREADS, .shared = GM_SCAN_THREADS * sizeof(int32_t)};
@@ -38,5 +38,11 @@ gm_status gm_sort(gm_device *dev, gm_sort_args *a)
         exchange(&a->key, &a->key_out);
         exchange(&a->position, &a->position_out);
     }
+    return GM_OK;
+}
+
+gm_status gm_sort(gm_device *dev, gm_sort_args *a)
+{
+    GM_TRY(gm_sort_entries(dev, a));
     return GM_LAUNCH(dev, "gm_sort_starts", gm_cuda_over(dev, a->n + 1, 1, 256), *a);
 }

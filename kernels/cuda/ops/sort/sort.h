@@ -32,6 +32,8 @@ typedef struct gm_sort_args {
 gm_status gm_sort_begin(gm_device *dev, const char *op, gm_sort_args *a, gm_block **block);
 /* Sorts key and position by key, and fills start. */
 gm_status gm_sort(gm_device *dev, gm_sort_args *a);
+/* Sorts key and position by key, and no more. */
+gm_status gm_sort_entries(gm_device *dev, gm_sort_args *a);
 #endif
 
 #endif
