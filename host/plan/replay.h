@@ -149,8 +149,8 @@ gm_status gm_classes_meet(const gm_channels *c, gm_classes *k, const int *class,
 /* ---- events ---- */
 
 /* What happens at a time: a rank goes on, a transfer takes its next stage, an op ends on a node of shared cores, or a
- * rank that was woken there runs. Equal times: the smaller kind first, then the smaller number, so that a simulation has
- * one order. */
+ * rank that was woken there runs. Equal times: the smaller kind first, then the smaller number, so that a simulation
+ * has one order. */
 typedef enum gm_happening {
     GM_HAPPENS_STARTED,
     GM_HAPPENS_ENDED,
@@ -163,7 +163,7 @@ typedef struct gm_moment {
     double       time;
     gm_happening kind;
     int          at;    /* transfer, class of ranks or node */
-    uint64_t     stamp; /* of an end: the pace at which it was reckoned; of a waking: its number; old ones: skipped */
+    uint64_t     stamp; /* of an end: of the pace at which it was reckoned; of a waking; old ones are skipped */
 } gm_moment;
 
 typedef struct gm_moments {
