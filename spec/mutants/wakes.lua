@@ -1,4 +1,4 @@
--- Mutants of waking on shared cores, in replays of steps. What a row says: spec/mutants/table.lua.
+-- Mutants of waking on shared cores, in replays of steps, and of what settings of a search share. What a row says: spec/mutants/table.lua.
 local spec = "spec/plan/wake_spec.lua"
 
 return {
@@ -59,5 +59,19 @@ return {
     failure(2, "%s: wake is of]],
     breaks = "a wake is taken and ignored where ranks have cores of their own",
     test = spec .. " -f 'is refused'",
+  },
+  {
+    name = "1699-kinds-uneven", file = "lua/ganymede/plan/search/relatives.lua",
+    find = [[% setting.batch_ways(s) ~= 0 then return nil end]],
+    replace = [[% 1 ~= 0 then return nil end]],
+    breaks = "settings whose ranks have unequal samples take the answer of others which ranks are alike",
+    test = "spec/plan/records_spec.lua -f 'asked once'",
+  },
+  {
+    name = "1700-kinds-zero", file = "lua/ganymede/plan/search/relatives.lua",
+    find = [[p.size, p.schedule, p.chunks, s.zero, s.acc]],
+    replace = [[p.size, p.schedule, p.chunks, s.acc]],
+    breaks = "settings of other stages of ZeRO take the answer of others which ranks are alike",
+    test = "spec/plan/records_spec.lua -f 'asked once'",
   },
 }
