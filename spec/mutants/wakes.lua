@@ -1,4 +1,5 @@
--- Mutants of waking on shared cores, in replays of steps, and of what settings of a search share. What a row says: spec/mutants/table.lua.
+-- Mutants of waking on shared cores in replays of steps, and of what settings of a search share. What a row says:
+-- spec/mutants/table.lua.
 local spec = "spec/plan/wake_spec.lua"
 
 return {
@@ -73,5 +74,12 @@ return {
     replace = [[p.size, p.schedule, p.chunks, s.acc]],
     breaks = "settings of other stages of ZeRO take the answer of others which ranks are alike",
     test = "spec/plan/records_spec.lua -f 'asked once'",
+  },
+  {
+    name = "1701-unet-hole", file = "lua/ganymede/models/unet.lua",
+    find = [[modules = { self.time, self.enter, self.classes }]],
+    replace = [[modules = { self.time, self.classes, self.enter }]],
+    breaks = "a U-Net without classes has a parameter in no section, and no pipeline can cut it",
+    test = "spec/nn/diffusion_spec.lua -f 'can be cut'",
   },
 }
