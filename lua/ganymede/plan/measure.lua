@@ -265,8 +265,8 @@ local function shares(op, world)
 end
 
 -- part: of a core that a rank has. Where it is below 1, latency and bandwidth are those of work on a core, and the
--- latency is that of one message, without waking anybody (wake).
-local function measure_links(part, wake)
+-- latency is that of one message, without waking anybody (wake). message: what it takes at least.
+local function measure_links(part, wake, message)
   local world, fits, names = core.world(), {}, {}
   if world == 1 then return nil, {} end
   local times = time_links()
@@ -275,7 +275,8 @@ local function measure_links(part, wake)
     local rounds_of, share, messages = shares(name, world)
     local a, b = measure.fit(times[name])
     if part < 1 then
-      a = wakes.of_messages(a, { ranks = world, cores = part * world, messages = messages, wake = wake })
+      a = wakes.of_messages(a, { ranks = world, cores = part * world, messages = messages, wake = wake,
+        message = message * rounds_of })
       b = b * part
     end
     fits[name], names[#names + 1] = { latency = a / rounds_of, bandwidth = share / math.max(b, 1e-15) }, name
@@ -297,8 +298,9 @@ function measure.machine(given)
   local threads, cores = core.device().threads or 1, shared_cores()
   local part = cores and cores / (world * threads) or 1
   local ops = measure_ops()
-  local wake = cores and wakes.measure(part * world) or nil
-  local link, efficiency = measure_links(part, wake)
+  local wake, message
+  if cores then wake, message = wakes.measure(part * world) end
+  local link, efficiency = measure_links(part, wake, message)
   local memory = machine.memory()
   memory = memory.limit or memory.total
   local write = given.disk and machine.write_speed(given.disk, 2 ^ 26) or nil

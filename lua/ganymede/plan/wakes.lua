@@ -1,6 +1,6 @@
 --- What it costs to wake ranks that share cores, measured between the ranks of a job (ganymede.plan.measure).
 --
---     local wake = wakes.measure(2)                  -- on 2 cores -> { work, late } of a machine's file; COLLECTIVE
+--     local wake, message = wakes.measure(2)         -- on 2 cores -> { work, late } of a machine's file; COLLECTIVE
 --     local seconds = wakes.of_messages(a, { ... })  -- what is left of a collective's fixed time for its messages
 --
 -- A rank whose cores are shared sleeps as soon as it waits, until another rank rings for it (host/comm/window.c). Then
@@ -11,7 +11,7 @@
 --          and their median counts. Where all are busy, the rank sometimes runs at once and sometimes behind a slice of
 --          another one: the mean counts, without the longest tenth, which other programs may have made.
 --   work   Bursts of 1 and of 9 messages, for each of which the receiver wakes once: CPU seconds of its process, the
---          least of some rounds.
+--          least of some rounds. What 8 more messages take is the work of a message, which no collective is below.
 -- The trap: what else runs on the machine meanwhile is measured, too.
 -- @module ganymede.plan.wakes
 local comm = require "ganymede.job.comm"
@@ -128,24 +128,27 @@ function wakes.work(one, many, n) return math.max(0, one - 2 * (many - one) / (n
 
 -- ---------------------------------------------------------------- the whole
 
---- Measures. The ranks share cores, of which so many can compute at once. Returns { work, late } on all ranks.
+--- Measures. The ranks share cores, of which so many can compute at once. Returns { work, late } on all ranks, and the
+-- seconds of a core that a small message takes of its receiver.
 function wakes.measure(cores)
   local found, last, one, many = {}, core.world() - 1, math.huge, math.huge
   for others = 0, math.min(last, MOST - 1) do found[#found + 1] = lateness(others, others < cores) or 0 end
   for _ = 1, ROUNDS do one, many = math.min(one, burst(1) or 0), math.min(many, burst(LONG) or 0) end
-  found[#found + 1] = wakes.work(one, many, LONG)
+  found[#found + 1], found[#found + 2] = wakes.work(one, many, LONG), math.max(0, (many - one) / (LONG - 1))
   local all = tensors.scope(function() return comm.broadcast(f64(found), nil, last):totable() end)
-  return { work = table.remove(all), late = all }
+  local message = table.remove(all)
+  return { work = table.remove(all), late = all }, message
 end
 
 --- Returns the core's seconds of a message of a collective that takes `seconds` with no bytes, where all ranks enter it
 -- at once: what a simulation adds for waking (host/plan/cores.c) is taken off. All but the last rank to come are woken;
 -- the first of them on each idle core runs late, and the others when a core is free. about: ranks, cores (as many ranks
--- compute at once), messages that a rank sends, wake.
+-- compute at once), messages that a rank sends, wake, message (as measured: a busy machine may make wake-ups so late
+-- that nothing else is left).
 function wakes.of_messages(seconds, about)
   local idle = about.wake.late[2] or about.wake.late[1]
   local left = about.cores * seconds - (about.ranks - 1) * about.wake.work - (about.cores - 1) * idle
-  return math.max(0, left) / (about.ranks * about.messages)
+  return math.max(about.message, left / (about.ranks * about.messages))
 end
 
 return wakes
