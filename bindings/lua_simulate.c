@@ -106,6 +106,22 @@ static double number_in(lua_State *L, const char *table, const char *name)
     return v;
 }
 
+static void read_wakes(lua_State *L, gm_wakes *w)
+{
+    lua_getfield(L, -1, "wake");
+    if (lua_istable(L, -1)) {
+        w->work = number_of(L, "work");
+        w->n = open_list(L, "late", GM_MACHINE_WAKES);
+        for (int i = 0; i < w->n; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            w->late[i] = lua_tonumber(L, -1);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
 static void read_machine(lua_State *L, int arg, gm_machine *m)
 {
     static const char *const algorithms[] = {"ring", "tree", "direct", "auto"};
@@ -126,6 +142,7 @@ static void read_machine(lua_State *L, int arg, gm_machine *m)
     m->ranks_per_node = (int)number_of(L, "ranks_per_node");
     m->cores_per_rank = (int)number_of(L, "cores_per_rank");
     m->cores = (int)number_of(L, "cores");
+    read_wakes(L, &m->wake);
     m->below = (gm_below){number_in(L, "disk", "read"), number_in(L, "disk", "write"), number_in(L, "disk", "latency"),
                           number_in(L, "host", "bandwidth"), number_in(L, "host", "latency")};
     m->host = (gm_launches){number_in(L, "host_launch", "op"), number_in(L, "host_launch", "between"),

@@ -20,6 +20,7 @@
 #define GM_MACHINE_RATES  64
 #define GM_MACHINE_POINTS 16
 #define GM_MACHINE_LEVELS 4
+#define GM_MACHINE_WAKES  16
 
 typedef struct gm_rate {
     char op[24], dtype[8]; /* "*": any */
@@ -64,6 +65,13 @@ typedef struct gm_launches {
     double op, between, recorded;
 } gm_launches;
 
+/* What it costs a rank to be woken, where ranks share cores: seconds of a core, and the seconds until it runs, by the
+ * number of other ranks of its node that compute then or are about to (from 0; the last one for all more). */
+typedef struct gm_wakes {
+    double work, late[GM_MACHINE_WAKES];
+    int    n; /* 0: waking costs nothing */
+} gm_wakes;
+
 typedef struct gm_efficiency {
     char   op[24]; /* "all_reduce" */
     double factor; /* of the bandwidth */
@@ -84,6 +92,7 @@ typedef struct gm_machine {
     gm_launches   host;
     int           ranks_per_node, cores_per_rank;
     int           cores; /* of a node, which its ranks share; 0: each rank has cores of its own */
+    gm_wakes      wake;
 } gm_machine;
 
 /* The seconds of an op of a record. GM_EINVAL: the machine has no rate for it; the message names op and dtype. */

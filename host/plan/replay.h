@@ -148,15 +148,22 @@ gm_status gm_classes_meet(const gm_channels *c, gm_classes *k, const int *class,
 
 /* ---- events ---- */
 
-/* What happens at a time: a rank goes on, a transfer takes its next stage, or an op ends on a node of shared cores.
- * Equal times: the smaller kind first, then the smaller number, so that a simulation has one order. */
-typedef enum gm_happening { GM_HAPPENS_STARTED, GM_HAPPENS_ENDED, GM_HAPPENS_RANK, GM_HAPPENS_COMPUTED } gm_happening;
+/* What happens at a time: a rank goes on, a transfer takes its next stage, an op ends on a node of shared cores, or a
+ * rank that was woken there runs. Equal times: the smaller kind first, then the smaller number, so that a simulation
+ * has one order. */
+typedef enum gm_happening {
+    GM_HAPPENS_STARTED,
+    GM_HAPPENS_ENDED,
+    GM_HAPPENS_RANK,
+    GM_HAPPENS_COMPUTED,
+    GM_HAPPENS_WOKEN
+} gm_happening;
 
 typedef struct gm_moment {
     double       time;
     gm_happening kind;
     int          at;    /* transfer, class of ranks or node */
-    uint64_t     stamp; /* of an end: the pace at which it was reckoned; old ones are skipped */
+    uint64_t     stamp; /* of an end: of the pace at which it was reckoned; of a waking; old ones are skipped */
 } gm_moment;
 
 typedef struct gm_moments {
@@ -177,8 +184,13 @@ gm_status gm_cores_new(const gm_machine *m, int world, gm_moments *moments, gm_c
 void      gm_cores_free(gm_cores *c);
 /* A rank computes from now on; seconds: what it takes on cores of its own. */
 void gm_cores_begin(gm_cores *c, int rank, double seconds, double now);
-/* The rank whose op has ended; -1: none. */
+/* The rank whose op has ended, or that runs now; -1: none. */
 int gm_cores_happen(gm_cores *c, const gm_moment *m);
+/* A rank that slept is woken: it is late (gm_machine.wake). */
+void gm_cores_wake(gm_cores *c, int rank, double now);
+/* Has a core of this rank's node become free for one that was woken while all were busy? The rank that was woken first
+ * and runs now; -1: none. */
+int gm_cores_take_woken(gm_cores *c, int rank);
 
 /* ---- transfers.c ---- */
 

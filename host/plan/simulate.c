@@ -16,6 +16,7 @@ typedef struct state {
     double            asked;    /* since when it waits, or computes on shared cores */
     int               waits;    /* for this transfer; -1: it does not */
     bool              moves;    /* it moves bytes on shared cores, at its wait */
+    bool              slept;    /* it has waited for the transfer, and was woken */
     bool              shown;    /* its spans are wanted */
     bool              launched; /* the operation of the next line */
     int              *begun;    /* by id: its transfer */
@@ -114,20 +115,14 @@ static gm_status go_on(replay *x, int class, double time)
     return GM_OK;
 }
 
-/* What a wait for a transfer that is over costs where the host moves bytes: once, the time it takes. */
-static double moving(const replay *x, int class, const gm_step_line *line)
-{
-    state *s = &x->ranks[class];
-    int    at = s->begun[line->event->id];
-    return gm_transfer_cost(x->transfers, at);
-}
-
-/* It moves the bytes of an operation that is over, and then goes on. */
+/* It moves the bytes of an operation that is over (where the host does: once, the time that they take), and goes on. */
 static gm_status move(replay *x, int class, const gm_step_line *line, double now)
 {
     state *s = &x->ranks[class];
-    double cost = moving(x, class, line);
+    double cost = gm_transfer_cost(x->transfers, s->begun[line->event->id]);
+    if (s->slept) cost += x->given->machine->wake.work;
     s->begun[line->event->id] = -1;
+    s->slept = false;
     if (!x->cores || cost <= 0) return go_on(x, class, now + cost);
     s->moves = true;
     gm_cores_begin(x->cores, class, cost, now);
@@ -216,6 +211,19 @@ static void run_ops(replay *x, int class, const gm_step_line *line)
     x->out->classes[class].busy += seconds;
 }
 
+static const gm_step_line *line_of(const replay *x, int class)
+{
+    return &x->ranks[class].program->lines[x->ranks[class].line];
+}
+
+/* This rank leaves its core: ranks that were woken while all were busy take it. */
+static gm_status run_woken(replay *x, int class, double now)
+{
+    for (int next; x->cores && (next = gm_cores_take_woken(x->cores, class)) >= 0;)
+        GM_TRY(move(x, next, line_of(x, next), now));
+    return GM_OK;
+}
+
 /* Runs a rank from a moment at which it may begin or wait, up to the end of the ops that follow. */
 static gm_status run_rank(replay *x, int class)
 {
@@ -249,7 +257,8 @@ static gm_status run_rank(replay *x, int class)
         }
     }
     if (s->clock > out->end) out->end = s->clock;
-    return GM_OK;
+    bool ended = s->line >= s->program->n && !stopped; /* elsewhere it waits, computes, or goes on at its clock */
+    return ended || s->waits >= 0 ? run_woken(x, class, s->clock) : GM_OK;
 }
 
 /* An op on shared cores is over, or the moving of bytes. */
@@ -271,10 +280,12 @@ static gm_status end_work(replay *x, int class, double now)
 static gm_status end_transfer(replay *x, int at, double now)
 {
     for (int class; (class = gm_transfer_next_waiter(x->transfers, at)) >= 0;) {
-        const gm_step_line *line = &x->ranks[class].program->lines[x->ranks[class].line];
+        const gm_step_line *line = line_of(x, class);
         if (!x->given->machine->host_moves)
             GM_TRY(add_span(x, class, GM_SPAN_TRANSFER, line->event, gm_transfer_ready(x->transfers, at), now));
-        GM_TRY(move(x, class, line, now));
+        x->ranks[class].slept = x->cores && x->given->machine->wake.n;
+        if (x->ranks[class].slept) gm_cores_wake(x->cores, class, now);
+        else GM_TRY(move(x, class, line, now));
     }
     return GM_OK;
 }
@@ -283,8 +294,9 @@ static gm_status happen(replay *x, const gm_moment *m)
 {
     bool over = false;
     if (m->kind == GM_HAPPENS_RANK) return run_rank(x, m->at);
-    if (m->kind == GM_HAPPENS_COMPUTED) {
+    if (m->kind == GM_HAPPENS_COMPUTED || m->kind == GM_HAPPENS_WOKEN) {
         int rank = gm_cores_happen(x->cores, m);
+        if (rank >= 0 && m->kind == GM_HAPPENS_WOKEN) return move(x, rank, line_of(x, rank), m->time);
         return rank < 0 ? GM_OK : end_work(x, rank, m->time);
     }
     GM_TRY(gm_transfers_happen(x->transfers, m, &over));

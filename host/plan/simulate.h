@@ -11,7 +11,8 @@
  *
  * Where the ranks of a node use more cores than it has (gm_machine.cores), those that compute at the same time share
  * them evenly. Moving bytes is such work, too (host_moves), and each message of a rank takes its latency. A rank that
- * waits for another uses no core.
+ * waits for another uses no core. It sleeps, and when its operation has come so far that it can go on, it runs a while
+ * later and spends some time on waking (gm_machine.wake; cores.c says when).
  *
  * All ranks begin at 0. The step ends when the last rank ends. The result is a function of the arguments alone.
  *

@@ -2,6 +2,7 @@
 -- deviation s, the best prediction is known, and so is what samplers must draw.
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
+local sections = require "ganymede.nn.sections"
 
 local MEAN, DEVIATION = 0.7, 0.3
 
@@ -140,6 +141,14 @@ describe("models of diffusion", function()
 
   local small = { type = "UNet", channels = 2, width = 4, multipliers = { 1, 2 }, blocks = 1, groups = 2, heads = 2,
     context = 3 }
+
+  it("can be cut, with classes, with a context and with neither: each parameter is in a section", function()
+    for _, condition in ipairs { {}, { classes = 2 }, { context = 4 } } do
+      local list, why = sections.of(gm.models.UNet { channels = 1, width = 4, multipliers = { 1, 2 }, groups = 2,
+        heads = 2, classes = condition.classes, context = condition.context })
+      assert.is_truthy(list, why)
+    end
+  end)
 
   it("refuse what they cannot take", function()
     local unet = gm.models.UNet { channels = 1, width = 4, multipliers = { 1, 2 }, groups = 2, heads = 2 }

@@ -2,6 +2,7 @@
 -- one that rehearses all ranks itself.
 local bounds = require "ganymede.plan.search.bounds"
 local records = require "ganymede.plan.records"
+local relatives = require "ganymede.plan.search.relatives"
 local simulate = require "ganymede.plan.simulate"
 local support = require "spec.cli.support"
 local shell = support.shell
@@ -50,5 +51,36 @@ describe("records of another order of the axes", function()
     store:close()
     assert.is_nil(io.open(path))
     assert.is_nil(store:take(mesh_of(orders[1]), 0))
+  end)
+
+  it("need no comparison of ranks where it is known which of them do the same", function()
+    local first, again = records.new(), records.new()
+    local own = simulated(orders[1], first)
+    again.kinds = first.kinds
+    assert.equal(own.seconds, simulated(orders[1], again).seconds)
+    assert.is_true(again.count < first.count, again.count .. " rehearsals, not fewer than " .. first.count)
+    first:close()
+    again:close()
+  end)
+end)
+
+describe("which ranks do the same", function()
+  local function key(fields, samples)
+    local s = { data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1, mode = "ring" }, micro = 1,
+      pipeline = { size = 1, schedule = "none", chunks = 1, split = "parameters" }, zero = 1, accumulation = 2,
+      recompute = "none" }
+    for name, value in pairs(fields) do s[name] = value end
+    return relatives.kinds(s, samples)
+  end
+
+  it("is asked once for settings of other pieces, and for each where ranks have unequal samples", function()
+    assert.equal(key({}, 32), key({ accumulation = 8, recompute = "block" }, 32))
+    assert.equal(key({ accumulation = 1 }, 32), key({ accumulation = 1, micro = 4 }, 32))
+    local others = { { zero = 3 }, { data = 8 }, { accumulation = 1 }, { tensor = { size = 2, mode = "1d" } } }
+    for _, other in ipairs(others) do
+      assert.not_equal(key({}, 32), key(other, 32))
+    end
+    assert.is_nil(key({ accumulation = 16 }, 32)) -- 2 samples of a piece for 4 ranks
+    assert.is_nil(key({}, 20)) -- 10 samples
   end)
 end)

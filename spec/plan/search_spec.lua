@@ -68,7 +68,8 @@ describe("the search for a plan", function()
   end)
 
   it("has bounds below what is simulated where 2 ranks share a core", function()
-    local on = machine("crowded", true, "direct", [["cores": 1, "cores_per_rank": 1,]])
+    local on = machine("crowded", true, "direct", [["cores": 1, "cores_per_rank": 1,
+      "wake": { "work": 1e-6, "late": [1e-5, 1e-4] },]])
     local kept = { "recompute=none", "gradient_accumulation=1", "parallel.pipeline=1", "zero=0" }
     check_bounds(plan { ranks = 2, machine = on, keep = kept, all = true }, on, 2)
   end)

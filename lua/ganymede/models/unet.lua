@@ -203,7 +203,7 @@ end
 -- (b) i64 -> (b, outputs, h, w). All of them may come as one list. Height and width are multiples of 2^(levels - 1).
 -- Sections: the embeddings, each block, Downsample and Upsample, the head.
 function UNet:sections()
-  local list = { { modules = { self.time, self.classes, self.enter },
+  local list = { { modules = { self.time, self.enter, self.classes }, -- classes: none, or the last
                    forward = function(...) return begin(self, ...) end } }
   for _, step in self.down:each() do list[#list + 1] = section(step, keeping) end
   for _, step in self.middle:each() do list[#list + 1] = whole_step(step) end

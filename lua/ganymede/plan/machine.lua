@@ -27,6 +27,8 @@ machine.schema = {
   cores_per_rank = { type = "integer", min = 1, optional = true, doc = "the cores of a rank" },
   cores = { type = "integer", min = 1, optional = true,
     doc = "the cores of a node, for ranks that share them; default: each rank has cores of its own" },
+  wake = { type = "table", optional = true,
+    doc = "what it costs a rank that waits to be woken, where ranks share cores" },
   launch = seconds "the seconds that an op takes beside its work",
   begin = seconds "the seconds that a rank takes to start an operation between ranks",
   host_launch = { type = "table", optional = true,
@@ -60,6 +62,13 @@ machine.host_launch_schema = {
   between = { type = "number", min = 0, doc = "the seconds of an operation between ranks" },
   recorded = { type = "number", min = 0, default = 0,
     doc = "the seconds of a recorded step, which is launched at once" },
+  source = { type = "string", default = "", doc = "where these numbers come from" },
+}
+
+machine.wake_schema = {
+  work = seconds "the seconds of a core that falling asleep and waking take",
+  late = { type = "table", doc = "a list of the seconds until a woken rank runs, by the number of other ranks of its "
+    .. "node that compute: first with none, then with one; the last for all more" },
   source = { type = "string", default = "", doc = "where these numbers come from" },
 }
 
@@ -177,6 +186,22 @@ local function check_numbers(where, list, above, most)
   end
 end
 
+-- A machine's `wake` with what belongs to it.
+local function check_wake(name, out)
+  if not out.wake then return end
+  if not out.cores then
+    failure(2, "%s: wake is of ranks that share the cores of their node; say cores and cores_per_rank, too", name)
+  end
+  out.wake = checked(name .. ": wake", machine.wake_schema, out.wake)
+  local late = out.wake.late
+  if #late < 1 or #late > 16 then failure(2, "%s: wake.late: a list of 1 to 16 numbers was expected", name) end
+  for i, value in ipairs(late) do
+    if type(value) ~= "number" or value < 0 then
+      failure(2, "%s: wake.late[%d]: seconds were expected, at least 0", name, i)
+    end
+  end
+end
+
 local function efficiency_of(given)
   local out = {}
   for op, factor in pairs(given) do out[#out + 1] = { op = op, factor = factor } end
@@ -196,6 +221,7 @@ function machine.check(given, name)
   if out.cores and out.host_launch then
     failure(2, "%s: cores is of ranks that compute on a CPU, host_launch of ranks that compute on a GPU; say one", name)
   end
+  check_wake(name, out)
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)

@@ -8,7 +8,9 @@
 -- step takes beside its ops, divided by their number, is `launch` (of the best quarter of steps). Where a rank has one
 -- thread, the times are those of its CPU clock, so that other programs do not count.
 -- Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to their times (LogGP's latency and gap per byte, Alexandrov
--- et al. 1995), relative errors weighed equally. The ranks move the bytes themselves (host_moves).
+-- et al. 1995), relative errors weighed equally. The ranks move the bytes themselves (host_moves). They go as messages
+-- of runs do: through memory that ranks share, unless GANYMEDE_SHARED_MEMORY says otherwise. Where ranks share cores,
+-- ganymede.plan.wakes measures what it costs to wake one, which is then taken off the time of a collective.
 -- The trap: the figures are those of so many ranks at once on this machine, as it was.
 -- @module ganymede.plan.measure
 local comm = require "ganymede.job.comm"
@@ -17,6 +19,7 @@ local engine_module = require "ganymede.train.engine"
 local models = require "ganymede.models"
 local machine = require "ganymede.base.machine"
 local tensors = require "ganymede.tensor"
+local wakes = require "ganymede.plan.wakes"
 
 local measure = {}
 
@@ -262,8 +265,8 @@ local function shares(op, world)
 end
 
 -- part: of a core that a rank has. Where it is below 1, latency and bandwidth are those of work on a core, and the
--- latency is that of one message.
-local function measure_links(part)
+-- latency is that of one message, without waking anybody (wake). message: what it takes at least.
+local function measure_links(part, wake, message)
   local world, fits, names = core.world(), {}, {}
   if world == 1 then return nil, {} end
   local times = time_links()
@@ -271,7 +274,11 @@ local function measure_links(part)
     local name = operation[1]
     local rounds_of, share, messages = shares(name, world)
     local a, b = measure.fit(times[name])
-    if part < 1 then a, b = a * part / messages, b * part end
+    if part < 1 then
+      a = wakes.of_messages(a, { ranks = world, cores = part * world, messages = messages, wake = wake,
+        message = message * rounds_of })
+      b = b * part
+    end
     fits[name], names[#names + 1] = { latency = a / rounds_of, bandwidth = share / math.max(b, 1e-15) }, name
   end
   local latency, bandwidth, efficiency = {}, 0, {}
@@ -291,13 +298,15 @@ function measure.machine(given)
   local threads, cores = core.device().threads or 1, shared_cores()
   local part = cores and cores / (world * threads) or 1
   local ops = measure_ops()
-  local link, efficiency = measure_links(part)
+  local wake, message
+  if cores then wake, message = wakes.measure(part * world) end
+  local link, efficiency = measure_links(part, wake, message)
   local memory = machine.memory()
   memory = memory.limit or memory.total
   local write = given.disk and machine.write_speed(given.disk, 2 ^ 26) or nil
   return {
     version = 1, name = given.name, device = "cpu", ranks_per_node = world, cores_per_rank = threads,
-    cores = cores,
+    cores = cores, wake = wake,
     description = ("measured by `ganymede bench machine`: %s, %d rank%s of %d thread%s"):format(
       core.device().description or "a CPU", world, world == 1 and "" or "s", threads, threads == 1 and "" or "s"),
     sources = { all = "ganymede bench machine" },

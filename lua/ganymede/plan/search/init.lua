@@ -120,12 +120,23 @@ local function row_of(search, s, found)
     bubble = found.bubble, mesh = found.mesh }
 end
 
+-- Which ranks do the same is found out once for settings of a kind: that needs more rehearsals than they do. Where all
+-- settings are simulated, each finds out by itself.
+local function sharing_kinds(search, s, store, fn, ...)
+  local key = not search.given.all and relatives.kinds(s, search.facts.samples)
+  store.kinds = store.kinds or key and search.kinds[key] or nil
+  local ok, found = failure.try(fn, ...)
+  if key then search.kinds[key] = search.kinds[key] or store.kinds end
+  return ok, found
+end
+
 -- Simulates -> its row; nil: it is left out.
 local function measure(search, s)
-  local given = search.given
+  local given, store = search.given, store_of(search, s)
   search.simulated = search.simulated + 1
-  local ok, found = failure.try(simulate, { recipe = given.recipe, ranks = given.ranks, set = sets_of(search, s),
-    seed = given.seed, machine = given.machine, store = store_of(search, s), mesh = bounds.mesh(s, given.ranks) })
+  local ok, found = sharing_kinds(search, s, store, simulate, { recipe = given.recipe, ranks = given.ranks,
+    set = sets_of(search, s), seed = given.seed, machine = given.machine, store = store,
+    mesh = bounds.mesh(s, given.ranks) })
   if not ok then
     local code = failure.code(found)
     if code == 130 or code == 143 then error(found, 0) end
@@ -365,7 +376,7 @@ local function prepare(given)
   given.keep, given.top = given.keep or {}, given.top or 5
   local about = machines.read(given.machine)
   local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
-    passes = {}, totals = {}, relatives = {}, stores = {}, rehearsed = 0, simulated = 0 }
+    passes = {}, totals = {}, relatives = {}, stores = {}, kinds = {}, rehearsed = 0, simulated = 0 }
   search.facts = facts_module.of(given, about, given.keep)
   search.facts.told = given.keep.sets ~= nil and #given.keep.sets > 0
   search.cells = cells.open(given, search.facts, about)

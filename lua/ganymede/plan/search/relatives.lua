@@ -1,8 +1,10 @@
 --- What settings have in common, as keys: equal keys, equal passes, ops or records of ranks.
 --
---     relatives.passes(s), relatives.ops(s), relatives.records(s)
+--     relatives.passes(s), relatives.ops(s), relatives.records(s), relatives.kinds(s, samples)
 --
 -- @module ganymede.plan.search.relatives
+local setting = require "ganymede.plan.search.setting"
+
 local relatives = {}
 
 -- Orders of one backward pass have the ops and operations of a rank in common, and so have those that split it.
@@ -24,5 +26,15 @@ function relatives.ops(s) return table.concat({ relatives.passes(s), s.zero, s.r
 
 --- Equal records of ranks: settings that differ in the order of the axes alone.
 function relatives.records(s) return table.concat({ share_of(s), s.pipeline.schedule, s.zero, s.recompute }, " ") end
+
+--- Equal answers to the question which ranks do the same (ganymede.plan.stand_ins): settings that differ in the number
+-- of pieces and in what runs again, as far as all ranks have equally many samples of a piece. nil: they have not, and
+-- the answer is this setting's own. samples: of a step.
+function relatives.kinds(s, samples)
+  if samples / (s.accumulation * s.micro) % setting.batch_ways(s) ~= 0 then return nil end
+  local t, q, p = s.tensor, s.sequence, s.pipeline
+  return table.concat({ s.data, s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
+    p.size, p.schedule, p.chunks, s.zero, s.accumulation > 1 and "several" or "one" }, " ")
+end
 
 return relatives
