@@ -17,7 +17,8 @@ local machine = require "ganymede.base.machine"
 local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
   "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "search",
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
-  "images", "convolution", "elastic", "data", "windows", "recommendation", "scheduler", "vision", "diffusion" }
+  "images", "convolution", "elastic", "data", "windows", "recommendation", "scheduler", "vision", "diffusion",
+  "job" }
 
 local mutants = {}
 

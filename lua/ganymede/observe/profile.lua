@@ -1,13 +1,13 @@
 --- Profiles measure what each op of a training step costs on this device, as a table or as JSON.
 --
---     local profiler = profile.attach(trainer, { skip = 3, steps = 20 })   -- times steps 4 to 23
+--     local profiler = profile.attach(trainer, { skip = 3, steps = 20 })   -- times steps 4 to 23; or attach(engine)
 --     ... train ...
---     profiler:write "profile.txt"           -- a table; "profile.json": the numbers
+--     profiler:write "profile.txt"           -- tables; "profile.json": the numbers
 --
 -- Every call of an op is timed, on a GPU by events on its stream, so that the host does not wait (kernels/profile.h). A
--- line of the table is an op with the dtype and shapes of its first inputs. `bytes` is the least that it must move and
--- `flops` what it must compute (kernels/cost.c); compare GB/s and TFLOP/s with those of the device. Only rank 0 is
--- timed.
+-- line of the first table is an op with the dtype and shapes of its first inputs, one of the second a module, with
+-- what is inside it and without. `bytes` is the least that it must move and `flops` what it must compute
+-- (kernels/cost.c); compare GB/s and TFLOP/s with those of the device. Only rank 0 is timed.
 -- The traps: collectives and copies to and from the host are not ops; the part of a step in no op (`other`) belongs to
 -- them or to the host. Each op is timed with a gap before it, so small ops look slower than they are.
 -- @module ganymede.observe.profile
@@ -23,14 +23,92 @@ local function fit(text, width)
   return #text <= width and text .. (" "):rep(width - #text) or text:sub(1, width - 3) .. "..."
 end
 
---- Returns a document as the lines of a table. document: { device, dtype, steps, seconds (of all steps), lines }.
+local amounts = { "calls", "seconds", "flops", "bytes" }
+
+local function add_to(line, more)
+  for _, name in ipairs(amounts) do line[name] = (line[name] or 0) + more[name] end
+end
+
+-- Joins lines that key(line) names alike, the longest first. make(line) -> the new one, without amounts.
+local function joined(lines, key, make)
+  local out, by = {}, {}
+  for _, line in ipairs(lines) do
+    local name = key(line)
+    if not by[name] then
+      by[name] = make(line, name)
+      out[#out + 1] = by[name]
+    end
+    add_to(by[name], line)
+  end
+  table.sort(out, function(a, b)
+    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
+    return key(a) < key(b)
+  end)
+  return out
+end
+
+--- Joins the lines of core.profile_stop over modules -> list of { op, about, calls, seconds, flops, bytes }.
+function profile.by_op(lines)
+  return joined(lines, function(line) return line.op .. "\0" .. line.about end,
+    function(line) return { op = line.op, about = line.about } end)
+end
+
+-- "blocks.1.mlp" -> "blocks.1"; nil: nothing is around it.
+local function around(path) return path:match "^(.*)%.[^.]+$" end
+
+--- Joins them over ops -> list of { module, calls, seconds, flops, bytes, own (seconds outside of its parts) }; the
+-- amounts have those of the module's parts in them. "" stands for what is in no module. The own seconds of all add up
+-- to those of all ops.
+function profile.by_module(lines)
+  local by, out = {}, {}
+  local function at(path)
+    if not by[path] then
+      by[path] = { module = path, own = 0 }
+      for _, name in ipairs(amounts) do by[path][name] = 0 end
+      out[#out + 1] = by[path]
+    end
+    return by[path]
+  end
+  for _, line in ipairs(lines) do
+    local own, path = at(line.path), line.path
+    own.own = own.own + line.seconds
+    while path do
+      add_to(at(path), line)
+      path = around(path)
+    end
+  end
+  table.sort(out, function(a, b)
+    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
+    return a.module < b.module
+  end)
+  return out
+end
+
+local function header(add, document, total)
+  local steps = math.max(1, document.steps)
+  add("%s, %s, %d steps of %.3f ms; %.3f ms of each in ops, %.3f ms other", document.device, document.dtype,
+    document.steps, 1e3 * document.seconds / steps, 1e3 * total / steps, 1e3 * (document.seconds - total) / steps)
+  add("%9s %6s %8s %9s %9s  %s", "ms/step", "share", "calls", "GB/s", "TFLOP/s", "op")
+end
+
+local function add_modules(add, document, total)
+  local steps = math.max(1, document.steps)
+  add ""
+  add("%9s %6s %9s %8s %9s  %s", "ms/step", "share", "own", "calls", "TFLOP/s", "module, with its parts")
+  for _, m in ipairs(document.modules) do
+    add("%9.4f %5.1f%% %9.4f %8.1f %9s  %s", 1e3 * m.seconds / steps, total > 0 and 100 * m.seconds / total or 0,
+      1e3 * m.own / steps, m.calls / steps,
+      m.seconds > 0 and ("%.3f"):format(m.flops / m.seconds / 1e12) or "-", m.module == "" and "(none)" or m.module)
+  end
+end
+
+--- Returns a document as the lines of its tables. document: { device, dtype, steps, seconds (of all steps), lines,
+-- modules (or nil) }.
 function profile.table(document)
   local steps, total, out = math.max(1, document.steps), 0, {}
   for _, line in ipairs(document.lines) do total = total + line.seconds end
   local function add(fmt, ...) out[#out + 1] = fmt:format(...) end
-  add("%s, %s, %d steps of %.3f ms; %.3f ms of each in ops, %.3f ms other", document.device, document.dtype,
-    document.steps, 1e3 * document.seconds / steps, 1e3 * total / steps, 1e3 * (document.seconds - total) / steps)
-  add("%9s %6s %8s %9s %9s  %s", "ms/step", "share", "calls", "GB/s", "TFLOP/s", "op")
+  header(add, document, total)
   for _, line in ipairs(document.lines) do
     local seconds = line.seconds > 0 and line.seconds or nil
     add("%9.4f %5.1f%% %8.1f %9s %9s  %s %s", 1e3 * line.seconds / steps,
@@ -38,6 +116,7 @@ function profile.table(document)
       seconds and ("%.1f"):format(line.bytes / seconds / 1e9) or "-",
       seconds and ("%.3f"):format(line.flops / seconds / 1e12) or "-", fit(line.op, 22), line.about)
   end
+  if document.modules then add_modules(add, document, total) end
   return out
 end
 
@@ -66,18 +145,22 @@ function Profiler:stop()
   if not self.running then return end
   self.running = false
   core.synchronize()
+  local seconds, lines = core.now() - self.began, core.profile_stop()
   self.document = { version = 1, device = core.device().description, dtype = core.default_dtype(),
-    steps = self.seen - self.opt.skip, seconds = core.now() - self.began, lines = json.array(core.profile_stop()) }
+    steps = self.seen - self.opt.skip, seconds = seconds, lines = json.array(profile.by_op(lines)),
+    modules = json.array(profile.by_module(lines)) }
 end
 
---- Begins to time the trainer's steps: opt.steps of them, after opt.skip others.
-function profile.attach(trainer, opt)
+--- Begins to time the steps of a trainer, or of an engine in a loop of one's own: opt.steps of them, after opt.skip
+-- others.
+function profile.attach(subject, opt)
   opt = options.check("profile.attach", attach_options, opt, 2)
   local self = setmetatable({ opt = opt, seen = 0 }, Profiler)
   if not ranks.is_first() then return self end
-  local before = trainer.on_step
-  trainer.on_step = function(t, step)
-    if before then before(t, step) end
+  local point = subject.engine and "on_step" or "on_update" -- a trainer has an engine
+  local before = subject[point]
+  subject[point] = function(...)
+    if before then before(...) end
     self:step()
   end
   if opt.skip == 0 then start(self) end
