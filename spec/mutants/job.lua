@@ -85,7 +85,7 @@ return {
     test = "spec/comm/clocks_spec.lua -n 3 -f 'within the error'",
   },
   {
-    name = "1723-parts-not-in-modules", file = "lua/ganymede/observe/profile.lua",
+    name = "1723-parts-not-in-modules", file = "lua/ganymede/observe/profile_lines.lua",
     find = "      path = around(path)",
     replace = "      path = nil",
     breaks = "a module's amounts leave out its parts",

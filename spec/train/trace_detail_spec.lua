@@ -4,7 +4,7 @@
 local detail = require "ganymede.observe.trace_detail"
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
-local profile = require "ganymede.observe.profile"
+local profile_lines = require "ganymede.observe.profile_lines"
 local shell = require "spec.support.shell"
 local trace = require "ganymede.observe.trace"
 
@@ -157,9 +157,9 @@ describe("lines of a profile", function()
 
   it("are joined by op and by module", function()
     assert.same({ { op = "linear", about = "a", calls = 3, seconds = 5, flops = 2, bytes = 4 },
-      { op = "add", about = "a", calls = 3, seconds = 2, flops = 1, bytes = 2 } }, profile.by_op(lines))
+      { op = "add", about = "a", calls = 3, seconds = 2, flops = 1, bytes = 2 } }, profile_lines.by_op(lines))
     local said = {}
-    for i, m in ipairs(profile.by_module(lines)) do
+    for i, m in ipairs(profile_lines.by_module(lines)) do
       said[i] = ("%s %d %g %g"):format(m.module, m.calls, m.seconds, m.own)
     end
     assert.same({ "x 3 5 1", "x.y 1 4 4", " 3 2 2" }, said)

@@ -14,6 +14,7 @@
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local options = require "ganymede.base.options"
+local profile_lines = require "ganymede.observe.profile_lines"
 local ranks = require "ganymede.job.ranks"
 local signature = require "ganymede.base.signature"
 
@@ -21,67 +22,6 @@ local profile = {}
 
 local function fit(text, width)
   return #text <= width and text .. (" "):rep(width - #text) or text:sub(1, width - 3) .. "..."
-end
-
-local amounts = { "calls", "seconds", "flops", "bytes" }
-
-local function add_to(line, more)
-  for _, name in ipairs(amounts) do line[name] = (line[name] or 0) + more[name] end
-end
-
--- Joins lines that key(line) names alike, the longest first. make(line) -> the new one, without amounts.
-local function joined(lines, key, make)
-  local out, by = {}, {}
-  for _, line in ipairs(lines) do
-    local name = key(line)
-    if not by[name] then
-      by[name] = make(line, name)
-      out[#out + 1] = by[name]
-    end
-    add_to(by[name], line)
-  end
-  table.sort(out, function(a, b)
-    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
-    return key(a) < key(b)
-  end)
-  return out
-end
-
---- Joins the lines of core.profile_stop over modules -> list of { op, about, calls, seconds, flops, bytes }.
-function profile.by_op(lines)
-  return joined(lines, function(line) return line.op .. "\0" .. line.about end,
-    function(line) return { op = line.op, about = line.about } end)
-end
-
--- "blocks.1.mlp" -> "blocks.1"; nil: nothing is around it.
-local function around(path) return path:match "^(.*)%.[^.]+$" end
-
---- Joins them over ops -> list of { module, calls, seconds, flops, bytes, own (seconds outside of its parts) }; the
--- amounts have those of the module's parts in them. "" stands for what is in no module. The own seconds of all add up
--- to those of all ops.
-function profile.by_module(lines)
-  local by, out = {}, {}
-  local function at(path)
-    if not by[path] then
-      by[path] = { module = path, own = 0 }
-      for _, name in ipairs(amounts) do by[path][name] = 0 end
-      out[#out + 1] = by[path]
-    end
-    return by[path]
-  end
-  for _, line in ipairs(lines) do
-    local own, path = at(line.path), line.path
-    own.own = own.own + line.seconds
-    while path do
-      add_to(at(path), line)
-      path = around(path)
-    end
-  end
-  table.sort(out, function(a, b)
-    if a.seconds ~= b.seconds then return a.seconds > b.seconds end
-    return a.module < b.module
-  end)
-  return out
 end
 
 local function header(add, document, total)
@@ -147,19 +87,19 @@ function Profiler:stop()
   core.synchronize()
   local seconds, lines = core.now() - self.began, core.profile_stop()
   self.document = { version = 1, device = core.device().description, dtype = core.default_dtype(),
-    steps = self.seen - self.opt.skip, seconds = seconds, lines = json.array(profile.by_op(lines)),
-    modules = json.array(profile.by_module(lines)) }
+    steps = self.seen - self.opt.skip, seconds = seconds, lines = json.array(profile_lines.by_op(lines)),
+    modules = json.array(profile_lines.by_module(lines)) }
 end
 
 --- Begins to time the steps of a trainer, or of an engine in a loop of one's own: opt.steps of them, after opt.skip
 -- others.
-function profile.attach(subject, opt)
+function profile.attach(trainer, opt)
   opt = options.check("profile.attach", attach_options, opt, 2)
   local self = setmetatable({ opt = opt, seen = 0 }, Profiler)
   if not ranks.is_first() then return self end
-  local point = subject.engine and "on_step" or "on_update" -- a trainer has an engine
-  local before = subject[point]
-  subject[point] = function(...)
+  local point = trainer.engine and "on_step" or "on_update" -- an engine has none
+  local before = trainer[point]
+  trainer[point] = function(...)
     if before then before(...) end
     self:step()
   end
