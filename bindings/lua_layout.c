@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../host/autograd/padding.h"
 #include "../host/gradients/norm.h"
 #include "../host/parallel/redistribute.h"
 #include "../host/gradients/reducer.h"
@@ -177,6 +178,23 @@ static int held_axes(lua_State *L)
     return 2;
 }
 
+/* own_gradient(t) -> this rank's gradient as backward has made it, before any sum over ranks: its block, sharing
+ * memory; the axes that cut it, and those over which it is a term of a sum; nil: there is none. No communication. */
+static int own_gradient(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1), *g;
+    gm_tensor *t = gm_value_grad(v);
+    if (!t) return 0;
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(t);
+    gm_padding_show_gradient(v);
+    L_TRY(L, gm_value_take(v->rank, t, &g));
+    gm_handle_fill(v->rank, h, g, "own_gradient");
+    push_axis_set(L, &v->rank->mesh, gm_layout_cut_axes(&v->layout));
+    push_axis_set(L, &v->rank->mesh, v->param->grad_partial);
+    return 3;
+}
+
 /* gather(t) -> the whole value on every rank */
 static int gather(lua_State *L)
 {
@@ -305,6 +323,7 @@ int gm_open_layout(lua_State *L)
          "it makes t whole on every rank; rows of a table by index are ops.embedding(table, index)", 0, 0, doc_gather},
         GM_FUNCTION("grad_norm", grad_norm, "parameters table, p number?"),
         GM_FUNCTION("held_axes", held_axes, "t tensor, gradient boolean"),
+        GM_FUNCTION("own_gradient", own_gradient, "t tensor"),
         GM_FUNCTION("reducer_new", reducer_new, "parameters table, about table?"),
         GM_FUNCTION("reducer_arm", reducer_arm, "reducer object, on boolean?"),
         GM_FUNCTION("reducer_info", reducer_info, "reducer object"),

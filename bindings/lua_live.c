@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../host/comm/page.h"
+#include "../host/comm/page_copy.h"
 #include "../host/job/folder.h"
 #include "../host/job/link.h"
 #include "../host/job/requests.h"
@@ -76,16 +76,17 @@ static int real_path(lua_State *L)
 /* ---- the page of a rank ---- */
 
 typedef struct page_box {
-    gm_page *page;
+    gm_page      *page;
+    gm_page_copy *copy; /* NULL: none */
 } page_box;
 
-/* page_make(path) -> page: what this rank does is written into it from now on */
+/* page_make(path = nil: without a file) -> page: what this rank does is written into it from now on */
 static int page_make(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = luaL_optstring(L, 1, NULL);
     page_box   *b = lua_newuserdata(L, sizeof *b);
     gm_rank    *r = gm_lua_rank(L);
-    b->page = NULL;
+    *b = (page_box){0};
     luaL_getmetatable(L, PAGE);
     lua_setmetatable(L, -2);
     L_TRY(L, gm_page_make(path, r->rank, r->world, &b->page));
@@ -108,24 +109,33 @@ static int page_step(lua_State *L)
     return 0;
 }
 
+/* page:copy(path): other machines see it there from now on (page_copy.h) */
+static int page_copy(lua_State *L)
+{
+    page_box *b = gm_check_object(L, 1, PAGE);
+    if (!b->page || b->copy) return luaL_error(L, "a page is copied to one place while it is open");
+    L_TRY(L, gm_page_copy_start(b->page, luaL_checkstring(L, 2), &b->copy));
+    return 0;
+}
+
 static int page_close(lua_State *L)
 {
     page_box *b = gm_check_object(L, 1, PAGE);
     gm_rank  *r = gm_lua_rank(L);
     if (b->page && r && r->comm) gm_comm_set_page(r->comm, NULL);
-    gm_page_free(b->page);
-    b->page = NULL;
+    if (gm_page_copy_stop(b->copy)) gm_page_free(b->page); /* else a thread still reads it */
+    *b = (page_box){0};
     return 0;
 }
 
 /* Adds a call to the table at the top of the stack: { text, seconds, peer, group, epoch, number, members }. */
-static void set_call(lua_State *L, const char *name, const gm_page_call *call)
+static void set_call(lua_State *L, const char *name, const gm_page_call *call, double now)
 {
     char text[640], key[64];
     if (call->record.call < 0) return;
     lua_createtable(L, 0, 7);
     gm_set_text(L, "text", gm_page_describe(call, text, sizeof text));
-    gm_set_number(L, "seconds", gm_now() - call->since);
+    gm_set_number(L, "seconds", now - call->since);
     snprintf(key, sizeof key, "%016llx.%llu", (unsigned long long)call->record.group,
              (unsigned long long)call->record.epoch);
     gm_set_text(L, "group", key);
@@ -141,13 +151,13 @@ static void set_call(lua_State *L, const char *name, const gm_page_call *call)
 }
 
 /* Adds the rates of the steps that the page has: { steps, samples, tokens, seconds between the first and the last }. */
-static void set_rate(lua_State *L, const gm_page *p)
+static void set_rate(lua_State *L, const gm_page *p, double now)
 {
     uint64_t held = p->n_steps < GM_PAGE_STEPS ? p->n_steps : GM_PAGE_STEPS;
     if (!held) return;
     gm_page_step last = p->steps[(p->n_steps - 1) % GM_PAGE_STEPS];
     gm_page_step first = p->steps[(p->n_steps - held) % GM_PAGE_STEPS];
-    gm_set_number(L, "since_step", gm_now() - last.ended);
+    gm_set_number(L, "since_step", now - last.ended);
     if (held < 2) return;
     lua_createtable(L, 0, 4);
     gm_set_number(L, "steps", (double)(held - 1));
@@ -157,25 +167,30 @@ static void set_rate(lua_State *L, const gm_page *p)
     lua_setfield(L, -2, "lately");
 }
 
-/* page_read(path) -> { rank, world, pid, phase, age, step, since_step, lately, live, peak, reserved, waiting, last };
- * or nil, why, kind */
+/* page_read(path) -> { rank, world, pid, phase, age, step, since_step, lately, live, peak, reserved, waiting, last,
+ * host }; of a copy from another machine also `silent`, the seconds since it was made; or nil, why, kind */
 static int page_read(lua_State *L)
 {
     gm_page *p = lua_newuserdata(L, sizeof *p);
     L_OR_NIL(L, gm_page_read(luaL_checkstring(L, 1), p));
-    lua_createtable(L, 0, 12);
+    double silent = p->copied ? gm_clock(CLOCK_REALTIME) - p->copied_wall : 0;
+    if (silent < 0) silent = 0; /* clocks of the wall differ a little */
+    double now = p->copied ? p->copied + silent : gm_now();
+    lua_createtable(L, 0, 14);
+    gm_set_text(L, "host", p->host);
+    if (p->copied) gm_set_number(L, "silent", silent);
     gm_set_number(L, "rank", p->rank);
     gm_set_number(L, "world", p->world);
     gm_set_number(L, "pid", p->pid);
     gm_set_text(L, "phase", gm_phase_name((gm_phase)p->phase));
-    gm_set_number(L, "age", gm_now() - p->opened);
+    gm_set_number(L, "age", now - p->opened);
     if (p->step >= 0) gm_set_number(L, "step", (double)p->step);
     gm_set_number(L, "live", (double)p->live);
     gm_set_number(L, "peak", (double)p->peak);
     gm_set_number(L, "reserved", (double)p->reserved);
-    set_rate(L, p);
-    set_call(L, "waiting", &p->waiting);
-    set_call(L, "last", &p->last);
+    set_rate(L, p, now);
+    set_call(L, "waiting", &p->waiting, now);
+    set_call(L, "last", &p->last, now);
     return 1;
 }
 
@@ -353,7 +368,8 @@ int gm_open_live(lua_State *L)
                                             GM_FUNCTION("close", folder_close, "folder object"), GM_LAST_FUNCTION};
     static const gm_declaration page[] = {
         GM_FUNCTION("step", page_step, "page object, step integer, samples number, tokens number"),
-        GM_FUNCTION("close", page_close, "page object"), GM_LAST_FUNCTION};
+        GM_FUNCTION("copy", page_copy, "page object, path string"), GM_FUNCTION("close", page_close, "page object"),
+        GM_LAST_FUNCTION};
     static const gm_declaration requests[] = {
         GM_FUNCTION("look", requests_look, "requests object"), GM_FUNCTION("take", requests_take, "requests object"),
         GM_FUNCTION("answer", requests_answer, "requests object, id integer, text string"),
@@ -370,7 +386,7 @@ int gm_open_live(lua_State *L)
         GM_FUNCTION("folder_make", folder_make, "swept boolean, in_memory boolean?"),
         GM_FUNCTION("is_own_folder", is_own_folder, "path string"),
         GM_FUNCTION("real_path", real_path, "path string"),
-        GM_FUNCTION("page_make", page_make, "path string"),
+        GM_FUNCTION("page_make", page_make, "path string?"),
         GM_FUNCTION("page_read", page_read, "path string"),
         GM_FUNCTION("process_is", process_is, "pid integer"),
         GM_FUNCTION("requests_open", requests_open, "path string"),

@@ -70,6 +70,7 @@ static void push_event(lua_State *L, const gm_journal *r, const gm_event *e)
         lua_setfield(L, -2, "again");
     }
     if (e->kind == GM_EVENT_BEGIN) gm_set_number(L, "sent", e->sent);
+    if (e->kind == GM_EVENT_OP || e->kind == GM_EVENT_WAIT) gm_set_number(L, "took", e->took);
     if (e->kind != GM_EVENT_WAIT) gm_set_number(L, "bytes", e->bytes);
     gm_set_number(L, "seconds", e->seconds);
 }
@@ -94,6 +95,25 @@ static void push_step(lua_State *L, const gm_step *s)
         lua_rawseti(L, -2, (int)i + 1);
     }
     lua_setfield(L, -2, "events");
+}
+
+/* record_take() -> what was recorded since record_start, as step_read gives it, and `begin`, when that was, in seconds
+ * of executor_clock; it ends the record. nil: nothing is recorded, because another record ended it. */
+static int record_take(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(r, &dev));
+    if (!dev->journal) return 0;
+    if (dev->journal->failed) {
+        forget_journal(r, dev);
+        return luaL_error(L, "no memory for the record of a step: it is not complete");
+    }
+    gm_step step = {r->comm ? gm_comm_rank(r->comm) : 0, r->mesh, dev->journal};
+    push_step(L, &step);
+    gm_set_number(L, "begin", dev->journal->start);
+    forget_journal(r, dev);
+    return 1;
 }
 
 /* step_read(path, copy) -> { rank, mesh, live, peak, events }; copy: a file to which the step is written again */
@@ -138,6 +158,7 @@ int gm_open_plan(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("record_start", record_start, "clock string?"),
         GM_FUNCTION("record_stop", record_stop, "path string?"),
+        GM_FUNCTION("record_take", record_take, ""),
         GM_FUNCTION("step_read", step_read, "path string, copy string?"),
         GM_FUNCTION("steps_alike", steps_alike, "path string, other string"),
         GM_FUNCTION("step_has_places", step_has_places, "path string, axis string"),

@@ -312,7 +312,8 @@ static int profile_start(lua_State *L)
     return 0;
 }
 
-/* profile_stop() -> list of { op, about, calls, seconds, flops, bytes }, those that took longest first; waits */
+/* profile_stop() -> list of { op, about, path (of the module), calls, seconds, flops, bytes }, those that took longest
+ * first; waits */
 static int profile_stop(lua_State *L)
 {
     gm_device             *dev;
@@ -328,6 +329,7 @@ static int profile_stop(lua_State *L)
         lua_setfield(L, -2, "op");
         lua_pushstring(L, line[i].about);
         lua_setfield(L, -2, "about");
+        gm_set_text(L, "path", line[i].path);
         gm_set_number(L, "calls", (double)line[i].calls);
         gm_set_number(L, "seconds", line[i].seconds);
         gm_set_number(L, "flops", line[i].flops);

@@ -111,6 +111,12 @@ gm_event *gm_journal_add(gm_journal *r, gm_event_kind kind)
     return e;
 }
 
+void gm_journal_took(gm_journal *r, int64_t at)
+{
+    if (r->clock == GM_JOURNAL_NONE || r->failed || at < 0) return;
+    r->events[at].took = clock_now(r->clock) - r->start - r->events[at].seconds;
+}
+
 bool gm_journal_memory(gm_journal *r, gm_event_kind kind, double bytes)
 {
     gm_event *e = r && !r->inside ? gm_journal_add(r, kind) : NULL;

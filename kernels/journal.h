@@ -47,6 +47,7 @@ typedef struct gm_event {
     double        bytes;    /* of an OP: the least it moves; of BEGIN: n of comm.h; of ALLOC and FREE */
     double        sent;     /* of BEGIN: what this rank sends */
     double        seconds;  /* since the record began; 0 in a rehearsal */
+    double        took;     /* of an OP: seconds of the host, on a GPU those of queueing it; of a WAIT. Not in files */
     bool          again;    /* of an OP: recomputation, which forward has done before */
 } gm_event;
 
@@ -79,6 +80,8 @@ gm_event *gm_journal_add(gm_journal *r, gm_event_kind kind);
 /* Adds an OP: a call of gm_run with its cost (cost.c). The module path is that of the device's pool. */
 void gm_journal_call(gm_journal *r, const struct gm_device *dev, const struct gm_call *call, double flops,
                      double bytes);
+/* Says that the OP or WAIT that was added at place `at` of the events is done. */
+void gm_journal_took(gm_journal *r, int64_t at);
 /* Adds an ALLOC or a FREE and returns true, unless a kernel is running. r NULL: does nothing. */
 bool gm_journal_memory(gm_journal *r, gm_event_kind kind, double bytes);
 

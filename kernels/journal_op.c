@@ -58,13 +58,9 @@ void gm_journal_call(gm_journal *r, const gm_device *dev, const gm_call *call, d
     char             about[152], path[200];
     const gm_tensor *first = first_tensor(call);
     gm_event        *e = gm_journal_add(r, GM_EVENT_OP);
-    const char      *place = gm_pool_place(dev->pool), *end = strrchr(place, ':');
     if (!e) return;
     gm_profile_describe(call, about, sizeof about);
-    size_t n = end ? (size_t)(end - place) : strlen(place);
-    n = n < sizeof path ? n : sizeof path - 1;
-    memcpy(path, place, n);
-    path[n] = 0;
+    gm_profile_path(dev, path, sizeof path);
     e->name = gm_journal_text(r, name_of(call));
     e->about = gm_journal_text(r, about);
     e->dtype = first ? gm_journal_text(r, gm_dtype_name(first->dtype)) : -1;

@@ -213,9 +213,11 @@ static gm_status run_recorded(gm_device *dev, const gm_backend *backend, const g
 {
     gm_journal *journal = dev->journal;
     gm_journal_call(journal, dev, call, flops, bytes);
+    int64_t at = journal->n - 1;
     journal->inside++;
     gm_status st = compute(dev, backend, call, flops, bytes);
     journal->inside--;
+    gm_journal_took(journal, at);
     return st;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "clock.h"
+#include "philox.h"
 
 /* A moment: an event of the device, made once and recorded again and again, or the clock. */
 typedef struct moment {
@@ -103,12 +104,25 @@ void gm_profile_describe(const gm_call *call, char *buf, size_t size)
     if (call->attrs->causal) add(&t, call->attrs->window ? " causal window" : " causal");
 }
 
-static gm_status line_of(struct gm_profile *p, const gm_call *call, int *out)
+void gm_profile_path(const gm_device *dev, char *buf, size_t size)
 {
-    char about[sizeof p->lines->about];
+    const char *place = gm_pool_place(dev->pool), *end = strrchr(place, ':');
+    size_t      n = end ? (size_t)(end - place) : strlen(place);
+    n = n < size ? n : size - 1;
+    memcpy(buf, place, n);
+    buf[n] = 0;
+}
+
+static gm_status line_of(gm_device *dev, struct gm_profile *p, const gm_call *call, int *out)
+{
+    char about[sizeof p->lines->about], path[sizeof p->lines->path];
     gm_profile_describe(call, about, sizeof about);
-    for (*out = 0; *out < p->n; ++*out)
-        if (p->lines[*out].op == call->op && !strcmp(p->lines[*out].about, about)) return GM_OK;
+    gm_profile_path(dev, path, sizeof path);
+    uint64_t hash = gm_hash_text(gm_hash_text(GM_HASH_START + (uint64_t)call->op, about), path);
+    for (*out = 0; *out < p->n; ++*out) {
+        const gm_profile_line *l = &p->lines[*out];
+        if (l->hash == hash && l->op == call->op && !strcmp(l->about, about) && !strcmp(l->path, path)) return GM_OK;
+    }
     if (p->n == p->room) {
         int              room = p->room ? 2 * p->room : 64;
         gm_profile_line *lines = realloc(p->lines, (size_t)room * sizeof *lines);
@@ -117,8 +131,9 @@ static gm_status line_of(struct gm_profile *p, const gm_call *call, int *out)
         p->room = room;
     }
     gm_profile_line *line = &p->lines[p->n++];
-    *line = (gm_profile_line){.op = call->op};
+    *line = (gm_profile_line){.op = call->op, .hash = hash};
     memcpy(line->about, about, sizeof about);
+    memcpy(line->path, path, sizeof path);
     return GM_OK;
 }
 
@@ -138,7 +153,9 @@ static int by_seconds(const void *a, const void *b)
 {
     const gm_profile_line *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
-    return x->op != y->op ? (int)x->op - (int)y->op : strcmp(x->about, y->about);
+    if (x->op != y->op) return (int)x->op - (int)y->op;
+    int about = strcmp(x->about, y->about);
+    return about ? about : strcmp(x->path, y->path);
 }
 
 gm_status gm_profile_stop(gm_device *dev)
@@ -176,7 +193,7 @@ gm_status gm_profile_call(gm_device *dev, const gm_call *call, double flops, dou
     span              *s = &p->spans[p->next++ % GM_PROFILE_SPANS];
     int                line;
     GM_TRY(settle(dev, p, s));
-    GM_TRY(line_of(p, call, &line));
+    GM_TRY(line_of(dev, p, call, &line));
     GM_TRY(note(dev, &s->from));
     GM_TRY(compute(dev, p, call));
     GM_TRY(note(dev, &s->to));

@@ -271,6 +271,8 @@ void gm_comm_set_journal(gm_comm *c, struct gm_journal *journal);
  * gm_comm_journal_wait, at the moment at which its result is needed, and as often as the caller likes. */
 int32_t gm_comm_take_id(gm_pending *p);
 void    gm_comm_journal_wait(gm_comm *c, int32_t id); /* id 0: does nothing */
+/* The last wait for this operation is over. */
+void gm_comm_journal_waited(gm_comm *c, int32_t id);
 
 /* The flight recorder as text: a line for each operation, the newest last, at most `lines`. The caller frees it. NULL:
  * no memory. */

@@ -109,3 +109,13 @@ void gm_comm_journal_wait(gm_comm *c, int32_t id)
     gm_event *e = id && c->journal ? gm_journal_add(c->journal, GM_EVENT_WAIT) : NULL;
     if (e) e->id = id;
 }
+
+void gm_comm_journal_waited(gm_comm *c, int32_t id)
+{
+    gm_journal *r = id ? c->journal : NULL;
+    for (int64_t i = r ? r->n - 1 : -1; i >= 0; i--) {
+        if (r->events[i].kind != GM_EVENT_WAIT || r->events[i].id != id) continue;
+        gm_journal_took(r, i);
+        return;
+    }
+}

@@ -429,6 +429,7 @@ static gm_status settle(gm_pending *p)
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
+    int32_t id = p->call == GM_CALL_send ? 0 : p->recorded;
     gm_comm_journal_end(p);
     if (p->done) return settle(p);
     double         began = gm_now();
@@ -441,6 +442,7 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     if (c->page) gm_page_waits(c->page, p, began);
     gm_status st = gm_pending_wait_until(p, is_done);
     if (c->page) gm_page_waits(c->page, NULL, 0);
+    gm_comm_journal_waited(c, id);
     c->charged = charged;
     c->waiting = outer;
     c->waiting_group = outer_group;

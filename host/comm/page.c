@@ -16,8 +16,27 @@
 #define MAGIC 0x676d7067u
 #define TRIES 1000 /* copies until a reader takes one that the rank changed meanwhile */
 
+static gm_status begin_page(gm_page *page, int rank, int world, gm_page **out)
+{
+    *page = (gm_page){.size = sizeof *page, .rank = rank, .world = world, .pid = (int32_t)getpid(), .step = -1};
+    page->opened = gm_now();
+    page->waiting.record.call = page->last.record.call = -1;
+    if (gethostname(page->host, sizeof page->host - 1)) page->host[0] = 0;
+    page->magic = MAGIC;
+    *out = page;
+    return GM_OK;
+}
+
+static gm_status make_without_file(int rank, int world, gm_page **out)
+{
+    gm_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return GM_FAIL(GM_EIO, "no memory for the page of a rank: %s", strerror(errno));
+    return begin_page(page, rank, world, out);
+}
+
 gm_status gm_page_make(const char *path, int rank, int world, gm_page **out)
 {
+    if (!path) return make_without_file(rank, world, out);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return GM_FAIL(GM_EIO, "cannot make %s: %s", path, strerror(errno));
     int      full = posix_fallocate(fd, 0, sizeof(gm_page)); /* or a store may end the process later */
@@ -28,12 +47,7 @@ gm_status gm_page_make(const char *path, int rank, int world, gm_page **out)
         unlink(path);
         return GM_FAIL(GM_EIO, "no room for %s: %s", path, strerror(error));
     }
-    *page = (gm_page){.size = sizeof *page, .rank = rank, .world = world, .pid = (int32_t)getpid(), .step = -1};
-    page->opened = gm_now();
-    page->waiting.record.call = page->last.record.call = -1;
-    page->magic = MAGIC;
-    *out = page;
-    return GM_OK;
+    return begin_page(page, rank, world, out);
 }
 
 void gm_page_free(gm_page *page)
@@ -113,6 +127,13 @@ static void copy_settled(const volatile gm_page *from, gm_page *copy)
     }
 }
 
+void gm_page_snapshot(const gm_page *page, gm_page *copy)
+{
+    copy_settled(page, copy);
+    copy->copied = gm_now();
+    copy->copied_wall = gm_clock(CLOCK_REALTIME);
+}
+
 /* Makes a call safe to describe. */
 static bool is_sound(gm_page_call *call)
 {
@@ -141,6 +162,7 @@ gm_status gm_page_read(const char *path, gm_page *copy)
     if (copy->magic != MAGIC || copy->size != sizeof *copy || !is_sound(&copy->waiting) || !is_sound(&copy->last) ||
         copy->phase < 0 || copy->phase >= GM_PHASE_COUNT)
         return GM_FAIL(GM_ECORRUPT, "%s is no page of a rank of this build", path);
+    copy->host[sizeof copy->host - 1] = 0;
     return GM_OK;
 }
 

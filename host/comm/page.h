@@ -50,9 +50,13 @@ typedef struct gm_page {
     gm_page_step steps[GM_PAGE_STEPS];
     uint64_t     live, peak, reserved; /* bytes of tensors after the last step */
     gm_page_call waiting, last;
+    char         host[64];
+    double       copied;      /* gm_now() of that machine when this copy was made (page_copy.h); 0: the page itself */
+    double       copied_wall; /* the same on the clock of the wall */
 } gm_page;
 
-/* Makes the file, which must not exist, and maps it. GM_EIO: also where there is no room for it. */
+/* Makes the file, which must not exist, and maps it. path NULL: a page without a file. GM_EIO: also where there is no
+ * room for it. */
 gm_status gm_page_make(const char *path, int rank, int world, gm_page **out);
 void      gm_page_free(gm_page *page); /* the file stays; NULL is allowed */
 
@@ -63,6 +67,8 @@ void gm_page_waits(gm_page *page, const struct gm_pending *p, double since); /* 
 void gm_page_stepped(gm_page *page, int64_t step, gm_page_step totals);
 void gm_page_memory(gm_page *page, uint64_t live, uint64_t peak, uint64_t reserved);
 
+/* A copy for other machines, of the page of this process. */
+void gm_page_snapshot(const gm_page *page, gm_page *copy);
 /* Copies the page of a rank. GM_EIO: there is no such file of ours. GM_ECORRUPT: it is no page of this build. */
 gm_status gm_page_read(const char *path, gm_page *copy);
 /* "all_reduce f32 (4, 8) sum (call 17 of data), at blocks.3"; returns buf. The call is there (record.call >= 0). */

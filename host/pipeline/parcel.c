@@ -283,6 +283,7 @@ gm_status gm_parcel_wait(const gm_route *route, gm_parcel *p)
 {
     for (int i = 0; i < p->n_ids; i++) gm_comm_journal_wait(route->comm, p->ids[i]);
     for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(route->comm, &p->pending[i]));
+    for (int i = 0; i < p->n_ids; i++) gm_comm_journal_waited(route->comm, p->ids[i]);
     p->n_pending = p->n_ids = 0;
     return GM_OK;
 }

@@ -39,7 +39,7 @@ for name in config.policies:gmatch "[^,]+" do
     local jobs = table_file.read(("%s/workloads/workload-%s.csv"):format(config.folder, text),
       { "name", "time", "application", "num_replicas", "batch_size" })
     local r = simulator.run { jobs = jobs, profiles = profiles, nodes = cluster,
-      policy = policies.new(name, name == "pollux" and { seed = config.seed } or {}) }
+      policy = policies.new(name, (name == "pollux" or name == "ones") and { seed = config.seed } or {}) }
     local theirs, pollux = published[name] and published[name][tonumber(text)], published.pollux[tonumber(text)]
     print(("%-9s %8s %8.0f %10s %6s %12.3f %8.0f %8.0f %9.0f %9.2f %6.3f"):format(name, text, r.mean,
       theirs and ("%.0f"):format(theirs) or "-", theirs and ("%.3f"):format(r.mean / theirs) or "-", r.mean / pollux,

@@ -132,13 +132,23 @@ describe("a loop in code", function()
 
   it("refuses flags that it has no key for, at its first step", function()
     home = support.home(own_loop:format "")
-    for _, flag in ipairs { "resume", "out", "trace", "profile" } do
+    for _, flag in ipairs { "resume", "out", "step-file" } do
       local result = run("--" .. flag, "x")
       assert.equal(2, result.code, flag)
       has(result.err, "--" .. flag .. " works with recipes that return a table and with trainers")
       assert.is_nil(result.out:find("nil", 1, true)) -- it did not go on
     end
     assert.equal("recipe.lua", support.names(home))
+  end)
+
+  it("is traced and profiled as a trainer is", function()
+    home = support.home((own_loop:format "":gsub("gm%.scope%(function%(%)", "for _ = 1, 5 do gm.scope(function()", 1)
+      :gsub("end%)\nprint%(c[^\n]*", "end) end", 1)))
+    local result = run("--trace", "t.json", "--profile", "p.txt")
+    assert.equal(0, result.code, result.err)
+    has(shell.read(home .. "/t.json"), '"cat":"op"')
+    has(shell.read(home .. "/p.txt"), ", 2 steps of ")
+    has(shell.read(home .. "/p.txt"), "module, with its parts")
   end)
 
   it("gets them in keys of its own", function()

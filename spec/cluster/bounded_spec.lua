@@ -67,6 +67,25 @@ describe("a measured job", function()
     assert.near(6, app:known():best(1, 5), 0.4)
   end)
 
+  -- 24 samples a batch: of their gradient the variance is 240 / 24, of twice as many half of that.
+  it("computes with the noise that a run reports", function()
+    local app = new()
+    app:observe(1, 1, 1, 1)
+    assert.is_nil(app:noise())
+    app:learn(5, 240)
+    assert.same({ 5, 10 }, { app:known().sqr, app:known().var })
+    assert.same({ 48, 1.5 }, { app:noise() }) -- (10 + 5) / (5 + 5)
+    app:learn(-1, 240) -- the square is not known yet
+    assert.same({ math.huge, 2 }, { app:noise() })
+  end)
+
+  it("is worth a step a step with noise, too", function()
+    local app = measured.new { name = "a", steps = 100, batch = 6, most = 5, guess = 2 }
+    app:observe(1, 5, 1, 1) -- 2 on each: 4 of 10 are beyond the batch
+    app:learn(1, 600)
+    assert.near(6, app:known():best(1, 5), 0.4)
+  end)
+
   -- Two steps a second with one rank, four with two. The simulator decides at 10 s first; 100 steps then take 25 s.
   it("is simulated with what was measured", function()
     local app = new()

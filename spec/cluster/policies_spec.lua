@@ -64,7 +64,8 @@ describe("every policy", function()
   for _, name in ipairs(policies.names) do
     it(name .. " ends all jobs and repeats itself", function()
       local function run()
-        local settings = name == "pollux" and { population = 16, generations = 8 } or {}
+        local searches = name == "pollux" or name == "ones"
+        local settings = searches and { population = 16, generations = 8 } or {}
         local r = simulator.run { jobs = jobs, profiles = apps, policy = policies.new(name, settings),
           nodes = { 4, 4 } }
         local ends = {}
@@ -100,6 +101,61 @@ describe("optimus", function()
     local a, b = support.job("a", 1, short, 200), support.job("b", 2, long, 900)
     local got = policies.new("optimus"):allocate({ a, b }, { 4 }, 60)
     assert.same({ { 1 }, { 3 } }, { got.a, got.b })
+  end)
+end)
+
+describe("ones", function()
+  local app = support.application { seconds = 1, name = "one" }
+  local function new() return policies.new("ones", { population = 16, generations = 10, restart = 0 }) end
+
+  it("begins with the first batch, and doubles its limit with each epoch", function()
+    local policy, job, got = new(), support.job("a", 1, app, 800), {}
+    for epoch = 0, 6 do
+      job.epoch = epoch
+      local counts, batches = policy:allocate({ job }, { 16 }, 60 * epoch)
+      got[epoch + 1] = { nodes.total(counts.a), batches.a }
+      job.counts = counts.a
+    end
+    assert.same({ { 8, 8 }, { 16, 16 } }, { got[1], got[2] }) -- a sample for each GPU at least
+    assert.equal(16, got[7][1])
+    assert.is_true(got[7][2] > 16 and got[7][2] <= 256)
+  end)
+
+  it("gives the GPUs to jobs of which little remains", function()
+    local policy = new()
+    local short, long = support.job("short", 1, app, 10), support.job("long", 2, app, 10)
+    -- Jobs of this application have had 20 epochs: it is told by one that ends.
+    local before = support.job("before", 3, app, 10)
+    policy:allocate({ before }, { 2 }, 0)
+    before.epoch, short.epoch, long.epoch = 20, 19, 1
+    local more = 0
+    for i = 1, 20 do
+      local got = policy:allocate({ short, long }, { 8 }, 60 * i)
+      more = more + nodes.total(got.short or { 0 }) - nodes.total(got.long or { 0 })
+    end
+    assert.is_true(more > 40, more) -- of 160
+  end)
+
+  it("stays on its GPUs where a change costs more than it gains", function()
+    local policy = policies.new("ones", { population = 16, generations = 10, restart = 1e9 })
+    local a, b = support.job("a", 1, app, 800, { 4, 0 }), support.job("b", 2, app, 800, { 0, 4 })
+    assert.same({ a = { 4, 0 }, b = { 0, 4 } }, (policy:allocate({ a, b }, { 4, 4 }, 60)))
+  end)
+end)
+
+describe("a batch that a policy chooses", function()
+  -- 8 samples take 1 s on a replica, and the sum between two nodes 1 s. A batch of 16 is one gradient of 8 on each, in
+  -- 2 s, worth 2 of 200 steps; 32 are two gradients in 3 s, worth 4.
+  it("is what a simulated job trains with", function()
+    local apps = { app = support.application { seconds = 1 / 8, sync = 1 } }
+    local function run(batch)
+      local policy = { name = "given", adapts_batch = true,
+        allocate = function() return { a = { 1, 1 } }, { a = batch } end }
+      return simulator.run { jobs = { row("a", 0, "app", 2, 8) }, profiles = apps, policy = policy,
+        nodes = { 1, 1 } }.mean
+    end
+    assert.near(60 + 30 + 200, run(16), 1e-6)
+    assert.near(60 + 30 + 150, run(32), 1e-6)
   end)
 end)
 

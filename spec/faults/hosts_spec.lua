@@ -128,6 +128,26 @@ describe("a job on two hosts", function()
     as_one "two.json"
   end)
 
+  it("over TCP is shown by top with the rank of the other host", function()
+    local job = plain { "--out", "run" }
+    job:wait_for "ready"
+    local deadline, found = core.now() + 30
+    repeat
+      os.execute "sleep 0.2"
+      local result = shell.run(("cd %s && env %s %s %s top --json"):format(shell.quote(home),
+        support.environment_words(home, {}), pair:inside(0), shell.quote(shell.executable())))
+      assert.equal(0, result.code, result.err)
+      found = json.decode(result.out, "top").ranks
+    until found[2].pid or core.now() > deadline
+    go()
+    assert.is_nil(found[1].host)
+    assert.equal(pair.name .. 1, found[2].host)
+    assert.is_true(found[2].alive)
+    assert.is_true(found[2].step >= 19)
+    job:finish()
+    assert.equal("", shell.run("ls -d " .. home .. "/run/pages 2>/dev/null").out)
+  end)
+
   it("over TCP ends soon after its link was cut", function()
     local job = plain { "--comm-timeout", "3" }
     job:wait_for "ready"

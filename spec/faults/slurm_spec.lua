@@ -80,6 +80,23 @@ describe("a run on Slurm", function()
     like_undisturbed()
   end)
 
+  it("cannot be resized while it runs, and is told how; it then goes on with the ranks of other machines", function()
+    local job = submit "-N 2 --requeue"
+    ready()
+    local result = c:run(("cd %s && %s resize -n 3"):format(shell.quote(home), shell.quote(shell.executable())))
+    assert.equal(1, result.code, result.out)
+    assert.is_truthy(result.err:find("JobId=" .. job .. " NumNodes=MACHINES", 1, true), result.err)
+    assert.equal(0, c:run("scancel --signal=TERM " .. job).code)
+    go()
+    c:wait_until("the end of the first start", function() return log(job):find "stopped after step" end)
+    c:wait_until("the queue", function() return c:ask("scontrol -o show job " .. job):find "JobState=PENDING" end)
+    assert.equal(0, c:run(("scontrol update JobId=%s NumNodes=3"):format(job)).code)
+    c:begin(job)
+    c:wait(job, "^COMPLETED")
+    assert.is_truthy(log(job):find "3 ranks, started by srun", log(job))
+    like_undisturbed()
+  end)
+
   it("that is warned before its time is over puts itself back", function()
     local job = submit "-N 3 --requeue"
     ready()

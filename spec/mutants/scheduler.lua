@@ -22,11 +22,11 @@ return {
     test = "spec/cluster/bounded_spec.lua -f 'the mean after it'",
   },
   {
-    name = "1534-padding-is-work", file = "lua/ganymede/cluster/measured.lua",
-    find = "cell.seconds / cell.steps, 0, 1, 0)",
-    replace = "cell.seconds / cell.steps, 0, 0, 1)",
+    name = "1534-padding-is-work", file = "lua/ganymede/cluster/goodput.lua",
+    find = "local worth = l.fixed and",
+    replace = "local worth = false and",
     breaks = "samples beyond the batch are worth something",
-    test = "spec/cluster/bounded_spec.lua -f 'do not divide'",
+    test = "spec/cluster/bounded_spec.lua -f 'with noise, too'",
   },
   {
     name = "1535-places-taken-early", file = "lua/ganymede/cli/cluster/scheduler.lua",

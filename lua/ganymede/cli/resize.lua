@@ -25,13 +25,26 @@ function verb.arguments(parser)
   parser:flag("--json", "print what came of it as one JSON document")
 end
 
+-- Refuses a job without a supervisor: says who has started its ranks, and what can be done.
+local function refuse(job, ranks)
+  local launched = type(job.launched) == "table" and job.launched or {}
+  local id = launched.by == "srun" and tostring(launched.job or ""):match "^%d+$"
+  if id then
+    failure(1, "%s: srun started its ranks, in job %s of Slurm, and a step of srun cannot start others. Have it save "
+      .. "and wait, and give it other machines before it begins again:\n  scancel --signal=TERM %s\n  scontrol update "
+      .. "JobId=%s NumNodes=MACHINES\nif it was submitted with --requeue; or submit `ganymede slurm %s -N MACHINES "
+      .. "--out %s` when it has ended, which goes on from its checkpoint with %d ranks", job.name, id, id, id,
+      job.recipe or "RECIPE", job.folder or "RUN", ranks)
+  end
+  failure(1, "%s: nobody can start ranks for this job: %s", job.name, launched.by and launched.by ~= "nobody"
+    and launched.by .. " started its ranks; stop it with SIGTERM and start it with the new number and --resume auto"
+    or "it is one process without --max-restarts")
+end
+
 -- The answer of the supervisor.
 local function ask(job, request)
   local connection = core.request_connect(job.path .. "/" .. elastic.CONTROL)
-  if not connection then
-    failure(1, "%s: nobody can start ranks for this job: it is one process without --max-restarts, or mpirun, srun or "
-      .. "torchrun started its ranks", job.name)
-  end
+  if not connection then refuse(job, request.ranks) end
   return failure.protect(function() connection:close() end, function()
     if not connection:send(json.encode(request)) then failure(1, "the job has ended") end
     while true do

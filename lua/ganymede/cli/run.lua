@@ -208,6 +208,7 @@ local function train(args, source, given, about)
     resumes = args.resume ~= nil or args.takes_over == true,
     plan = plan and require("ganymede.base.json").encode(plan, { indent = true }) }
   about.folder = folder
+  live.share(folder.path)
   local context, close = make_context(args, about, about.run, folder, settings, prepare_restarts(args, settings,
     folder, plan ~= nil))
   if plan then
@@ -235,6 +236,7 @@ local function lender(args, about)
       text = resolved:text(), argv = args.argv,
       resumes = flags.resume ~= nil or args.takes_over == true }
     about.folder = folder
+    if folder then live.share(folder.path) end
     local context, done = make_context(args, about, nil, folder, settings, prepare_restarts(args, settings,
       folder))
     context.progress = nil

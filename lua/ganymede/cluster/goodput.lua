@@ -20,7 +20,8 @@ function goodput.gain(sqr, var, scale)
   return rest > 0 and (var + sqr) / rest or 1
 end
 
---- What is known of a job: limits = { first_batch, max_batch, min_local, max_local }, in samples.
+--- What is known of a job: limits = { first_batch, max_batch, min_local, max_local }, in samples; fixed: samples beyond
+-- max_batch, where replicas do not divide it, are worth nothing.
 function goodput.new(limits)
   return setmetatable({ limits = limits, seen = {}, list = {}, most = 0, best_of = {} }, goodput)
 end
@@ -80,7 +81,8 @@ local function search(self, nodes, replicas)
     local b, more = goodput.cut(l, least * (l.max_batch / least) ^ (i / (TRIED - 1)), replicas)
     if b >= l.min_local and b <= l.max_local then
       local scale = replicas * b * (more + 1) / l.first_batch
-      local value = self:throughput(nodes, replicas, b, more) * goodput.gain(self.sqr, self.var, scale) / scale
+      local worth = l.fixed and math.min(scale, l.max_batch / l.first_batch) or scale
+      local value = self:throughput(nodes, replicas, b, more) * goodput.gain(self.sqr, self.var, worth) / scale
       if value > best then best, best_b, best_more = value, b, more end
     end
   end

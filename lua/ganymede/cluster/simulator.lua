@@ -30,7 +30,7 @@ end
 -- Samples a replica and gradient, and gradients more than one, for the places that a job has.
 local function set_batch(job)
   local app, replicas = job.application, nodes.total(job.used)
-  local l, batch = app.limits, job.batch
+  local l, batch = app.limits, job.batch or job.chosen
   if not batch and not job.known:is_known() then batch = math.max(l.first_batch, l.min_local * replicas) end
   if batch then
     job.b, job.more = goodput.cut(l, batch, replicas)
@@ -73,8 +73,14 @@ local function advance(job, now, seconds)
   end
 end
 
-local function give(job, counts, restart)
-  if nodes.same(job.counts, counts) then return end
+-- chosen: samples of the job's batch, where the policy chooses it. A batch alone changes without a stop.
+local function give(job, counts, restart, chosen)
+  local another = chosen ~= job.chosen
+  job.chosen = chosen
+  if nodes.same(job.counts, counts) then
+    if another and job.used then set_batch(job) end
+    return
+  end
   job.counts = counts and nodes.total(counts) > 0 and counts or nil
   job.used = job.counts and nodes.used(job.counts)
   if not job.used then return end
@@ -140,10 +146,10 @@ function simulator.run(options)
     end
     now = now + interval
     if #waiting > 0 then
-      local allocations = policy:allocate(waiting, capacity, now)
+      local allocations, batches = policy:allocate(waiting, capacity, now)
       simulator.check(policy, capacity, waiting, allocations)
       for _, job in ipairs(waiting) do
-        give(job, allocations[job.name], options.restart or 30)
+        give(job, allocations[job.name], options.restart or 30, batches and batches[job.name])
         used = used + (job.counts and nodes.total(job.counts) or 0) * interval
       end
       if options.watch then options.watch(now, waiting) end

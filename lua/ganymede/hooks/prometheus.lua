@@ -82,6 +82,7 @@ local function metrics_of(self, trainer, running)
   add("gauge", "loss", last.loss, "Loss of the last step, before its update.")
   add("gauge", "learning_rate", last.lr, "Learning rate of the last step.")
   add("gauge", "gradient_norm", last.gradient_norm, "Norm of all gradients of the last step, before clipping.")
+  add("gauge", "gradient_noise", trainer.states.gradient_noise, "Noise scale of the gradient, in samples.")
   add("gauge", "memory_live_bytes", memory.live, "Bytes of tensors on rank 0.")
   add("gauge", "memory_peak_bytes", memory.peak, "Most bytes of tensors on rank 0 at a time.")
   for _, name in ipairs(options.sorted_keys(trainer.metrics.test or {})) do

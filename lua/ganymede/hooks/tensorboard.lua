@@ -55,15 +55,17 @@ function TensorBoardHook:after_train_iter(trainer) -- on all ranks
 end
 
 local of_step = { { "loss", "loss" }, { "gradient_norm", "gradient_norm" }, { "lr", "lr" } }
+local of_noise = { "gradient_noise", "gradient_variance", "gradient_square" } -- in steps that measure it
 local of_states = { "samples_per_second", "tokens_per_second", "mfu", "memory_live", "memory_peak" }
 
 function TensorBoardHook:after_train_loss(trainer, step)
-  if not self.events or step.step % self.opt.interval ~= 0 then return end
+  if not self.events or step.step % self.opt.interval ~= 0 and not step.gradient_variance then return end
   local list = {}
   local function add(tag, value)
     if type(value) == "number" then list[#list + 1] = { tag, value } end
   end
   for _, pair in ipairs(of_step) do add("train/" .. pair[1], step[pair[2]]) end
+  for _, name in ipairs(of_noise) do add("train/" .. name, step[name]) end
   for _, name in ipairs(of_states) do add("run/" .. name, trainer.states[name]) end
   add("run/epoch", step.epoch)
   self.events:scalars(step.step, list)

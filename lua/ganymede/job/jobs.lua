@@ -81,11 +81,20 @@ function jobs.successor(job)
   if not is_process(job.supervisor) then return false end
 end
 
---- The pages of a job's ranks on this machine: { [rank] = as core.page_read gives them }; ranks that have none are
--- missing.
+-- The copy of a page in the run's folder, of a rank on another machine; nil: there is none, or an older job of the
+-- folder has left it.
+local function copied(job, rank)
+  local page = job.folder and core.page_read(require("ganymede.job.live").copy_path(job.folder, rank))
+  return page and page.silent and page.rank == rank and page.world == job.world and page or nil
+end
+
+--- The pages of a job's ranks: { [rank] = as core.page_read gives them }; ranks that have none are missing. Those of
+-- other machines are copies in the run's folder, a second old or more.
 function jobs.pages(job)
   local pages = {}
-  for rank = 0, job.world - 1 do pages[rank] = core.page_read(("%s/rank-%d"):format(job.path, rank)) end
+  for rank = 0, job.world - 1 do
+    pages[rank] = core.page_read(("%s/rank-%d"):format(job.path, rank)) or copied(job, rank)
+  end
   return pages
 end
 

@@ -220,6 +220,9 @@ function launcher.share_memory(on)
   if said ~= "" and core.rank() == 0 then log.warn("%s", said) end
 end
 
+--- Who has started this process as one of several ranks: { by ("srun"), job (of Slurm) }; nil: it is alone.
+launcher.started = nil
+
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
 -- args: checked, comm_timeout (seconds), interface (of this machine, to reach others)
 function launcher.connect(args)
@@ -233,6 +236,7 @@ function launcher.connect(args)
   end
   joined = threads_when_joining(found) -- the environment does not tell later
   place = found.place
+  launcher.started = { by = found.by, job = found.by == "srun" and os.getenv "SLURM_JOB_ID" or nil }
   local rank, why = core.connect { interface = args.interface, seconds = args.comm_timeout,
     silence = args.comm_timeout and math.min(30, args.comm_timeout) }
   if not rank then failure(2, "%s", why) end

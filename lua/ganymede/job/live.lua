@@ -5,7 +5,8 @@
 --     live.serve { engine = e, trainer = t }  -- at the border of two steps, where all ranks know of a request
 --
 -- The job's private folder (host/job/folder.h) holds `job`, a JSON that says what runs here; `requests`, the socket of
--- rank 0 (host/job/requests.h); and `rank-N`, the page of each rank of this machine (host/comm/page.h). A job of a
+-- rank 0 (host/job/requests.h); and `rank-N`, the page of each rank of this machine (host/comm/page.h). Ranks of other
+-- machines copy theirs each second into pages/ of the run's folder (host/comm/page_copy.h). A job of a
 -- supervisor has such a folder; any other makes one. Training never depends on it: where it cannot be made, one line
 -- says so. What requests mean is the business of live.handle, which the command line sets. What the supervisor asks
 -- comes over its own connection (host/job/link.h), with the id live.SUPERVISOR.
@@ -14,6 +15,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
 
@@ -48,7 +50,8 @@ local function make(about)
   local process = core.process()
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
     supervisor = core.link_rank() and tonumber(os.getenv "GANYMEDE_SUPERVISOR_PROCESS" or "") or nil,
-    host = process.host, started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
+    launched = not core.link_rank() and launcher.started or nil, host = process.host,
+    started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
   write_about()
   return path
 end
@@ -64,26 +67,46 @@ local function try_make(about)
   live.close()
 end
 
--- The path of the folder on every rank. Under a supervisor all know it; otherwise rank 0 tells it.
+-- The path of the folder on every rank, and whether it is on this machine. Under a supervisor all know it; otherwise
+-- rank 0 tells it, and its machine.
 local function path_for(about)
   if core.job_folder() then
-    if core.rank() > 0 then return core.job_folder() end
-    return try_make(about)
+    if core.rank() > 0 then return core.job_folder(), true end
+    return try_make(about), true
   end
-  return ranks.from_first(function() return try_make(about) end)
+  local host = core.process().host
+  local told = ranks.from_first(function()
+    local path = try_make(about)
+    return path and host .. "\n" .. path
+  end)
+  if not told then return nil end
+  local first, path = told:match "^(.-)\n(.*)$"
+  return path, first == host
 end
 
 --- Lets others see this job. about: recipe. Collective.
 function live.open(about)
   open = {}
-  local path = path_for(about)
+  local path, here = path_for(about)
   if not path then
     open = nil
-  elseif core.is_own_folder(path) then -- on other machines there is none
-    local ok, page = failure.try(core.page_make, page_path(path, core.rank()))
-    open.path, open.page = path, ok and page or nil
+  else
+    here = here and core.is_own_folder(path) -- otherwise live.share shows the page
+    local ok, page = failure.try(core.page_make, here and page_path(path, core.rank()) or nil)
+    open.path, open.here, open.page = path, here, ok and page or nil
     if not ok then log.warn("`ganymede top` will not show this rank: %s", said(page)) end
   end
+end
+
+--- The name of the copy of a page in the folder of a run.
+function live.copy_path(folder, rank) return ("%s/pages/rank-%d"):format(folder, rank) end
+
+--- Shows the page of this rank in the folder of the run, if it is on another machine than rank 0. Not collective.
+function live.share(folder)
+  if not (open and open.page) or open.here or open.shared then return end
+  open.shared = true
+  local ok, why = failure.try(open.page.copy, open.page, live.copy_path(folder, core.rank()))
+  if not ok then log.warn("`ganymede top` will not show this rank: %s", said(why)) end
 end
 
 --- Says more about the job: name, folder. Rank 0 alone.
@@ -153,7 +176,7 @@ function live.close()
   if was.requests then was.requests:close() end
   if was.page then
     was.page:close()
-    os.remove(page_path(was.path, core.rank()))
+    if was.here then os.remove(page_path(was.path, core.rank())) end
   end
   if was.folder then
     was.folder:close()

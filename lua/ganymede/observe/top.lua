@@ -14,6 +14,7 @@ local machine = require "ganymede.base.machine"
 local top = {}
 
 local LONG = 2 -- seconds of a step after which its process is looked at
+local SILENT = 10 -- seconds without a copy of its page, after which a rank of another machine is taken to be gone
 
 -- Whether a rank has come to a call of another one.
 local function has_come(page, call)
@@ -47,20 +48,22 @@ end
 local function row_of(rank, page, pages)
   if not page then return { rank = rank } end
   local row = { rank = rank, pid = page.pid, step = page.step, since_step = page.since_step, live = page.live,
-    peak = page.peak, phase = page.world > 1 and page.phase or nil, alive = is_alive(page.pid) }
+    peak = page.peak, phase = page.world > 1 and page.phase or nil, host = page.silent and page.host or nil,
+    silent = page.silent }
+  if page.silent then row.alive = page.silent < SILENT else row.alive = is_alive(page.pid) end
   row.samples_per_second, row.tokens_per_second = rates(page)
   local call = page.waiting
   if call and row.alive then
     row.waiting = { call = call.text, seconds = call.seconds, ranks = json.array(missing(rank, call, pages)) }
-  elseif row.alive and (page.since_step or page.age) > LONG then
+  elseif row.alive and not page.silent and (page.since_step or page.age) > LONG then
     row.process = core.process_is(page.pid)
   end
   return row
 end
 
---- One row for each rank of a job: rank and, where it has a page on this machine, pid, alive, step, since_step
--- (seconds), samples_per_second, tokens_per_second, live, peak (bytes), phase (of several ranks), and waiting { call,
--- seconds, ranks } or process (a text).
+--- One row for each rank of a job: rank and, where it has a page, pid, alive, step, since_step (seconds),
+-- samples_per_second, tokens_per_second, live, peak (bytes), phase (of several ranks), and waiting { call, seconds,
+-- ranks } or process (a text); of a rank on another machine host and silent, the seconds since its page was copied.
 function top.rows(job, pages)
   local rows = {}
   for rank = 0, job.world - 1 do rows[rank + 1] = row_of(rank, pages[rank], pages) end
@@ -69,15 +72,22 @@ end
 
 local function seconds(s) return s == nil and "-" or ("%.1f s"):format(s) end
 
-local function does(row)
-  if not row.pid then return "runs on another machine, or has not begun" end
-  if not row.alive then return "has ended" end
+local function does_here(row)
   if row.waiting then
     local list = row.waiting.ranks
     local whom = #list == 0 and "" or (" for rank%s %s"):format(#list > 1 and "s" or "", table.concat(list, ", "))
     return ("waits %.1f s%s in %s"):format(row.waiting.seconds, whom, row.waiting.call)
   end
   return (row.phase or "runs") .. (row.process and ", " .. row.process or "")
+end
+
+local function does(row)
+  if not row.pid then return "runs on another machine and has no page in the run's folder, or has not begun" end
+  if row.host and not row.alive then
+    return ("on %s: has told nothing for %.0f s, so it or its machine is gone"):format(row.host, row.silent)
+  end
+  if not row.alive then return "has ended" end
+  return (row.host and "on " .. row.host .. ": " or "") .. does_here(row)
 end
 
 local function count(n) return n and ("%.0f"):format(n) or "-" end

@@ -9,11 +9,15 @@
 -- stage (arguments: micro_batch, chunk, and how long it waited before), thread 1 the phases. Thread 2 shows when the
 -- rank did nothing but wait for its disk (offload). Asynchronous events are messages and transfers of the disk: a send
 -- from its begin until it is done, a receive from the time when it was posted until it arrived, a read or a write
--- until the program noticed its end. Times are in microseconds on the clock of the machine. The trap: ranks on several
--- machines have several clocks, so compare only times of one machine.
+-- until the program noticed its end. The third step is there in full: ops, modules, operations between ranks, memory
+-- (ganymede.observe.trace_detail). Times are in microseconds on the clock of rank 0. Clocks of other machines are
+-- compared with it when the file is written (ganymede.observe.clocks); how far they were apart, and how wrong that can
+-- be, is in the labels of the ranks.
 -- @module ganymede.observe.trace
 local account = require "ganymede.schedules.account"
+local clocks = require "ganymede.observe.clocks"
 local core = require "ganymede.core"
+local detail = require "ganymede.observe.trace_detail"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
@@ -103,6 +107,7 @@ local function earliest(records)
   local first = math.huge
   for _, record in ipairs(records) do
     for _, phase in ipairs(record.phases) do first = math.min(first, phase.begin) end
+    for _, op in ipairs(record.detail and record.detail.ops or {}) do first = math.min(first, op.begin) end
     for _, events in ipairs(record.runs) do
       for _, event in ipairs(events) do first = math.min(first, event.begin) end
     end
@@ -110,14 +115,35 @@ local function earliest(records)
   return first
 end
 
+-- Moves the times of a rank to the clock of rank 0.
+local function correct(record)
+  local by = -(record.clock and record.clock.offset or 0)
+  if by == 0 then return end
+  local function move(list)
+    for _, e in ipairs(list or {}) do e.begin, e.finish = e.begin + by, e.finish + by end
+  end
+  move(record.phases)
+  for _, events in ipairs(record.runs) do move(events) end
+  move(record.disk)
+  if record.detail then detail.move(record.detail, by) end
+end
+
+local function said_clock(clock)
+  if not clock or clock.error == 0 then return "" end
+  return (", clock %+.6f s to %.1f us"):format(clock.offset, 1e6 * clock.error)
+end
+
 --- Returns the text of a trace file. records: a list of { rank, stage, phases = list of { name, begin, finish }, runs =
--- list of lists of events of core.executor_events, disk = what tier:recorded returns, or nil }, with times in seconds.
+-- list of lists of events of core.executor_events, disk = what tier:recorded returns, or nil, detail = what
+-- trace_detail.take returns, or nil, clock = { offset, error } of ganymede.observe.clocks, or nil }, with times in
+-- seconds on the clocks of the ranks.
 function trace.chrome(records)
+  for _, record in ipairs(records) do correct(record) end
   local lines, first = {}, earliest(records)
   local function add(line) lines[#lines + 1] = line end
   for _, record in ipairs(records) do
     local rank, id = record.rank, 0
-    add(named(rank, 0, "process_name", ("rank %d, stage %d"):format(rank, record.stage)))
+    add(named(rank, 0, "process_name", ("rank %d, stage %d%s"):format(rank, record.stage, said_clock(record.clock))))
     add(named(rank, 0, "thread_name", "stage"))
     if #record.phases > 0 then add(named(rank, 1, "thread_name", "phases")) end
     for _, phase in ipairs(record.phases) do
@@ -134,6 +160,7 @@ function trace.chrome(records)
       id = id + 1
       if span.begin >= first then add(disk_line(rank, id, span, first)) end
     end
+    for _, line in ipairs(record.detail and detail.lines(record.detail, rank, first) or {}) do add(line) end
   end
   return "[\n" .. table.concat(lines, ",\n") .. "\n]\n"
 end
@@ -147,13 +174,29 @@ local attach_options = {
   steps = { type = "integer", min = 1, default = 20, doc = "the number of updates that are recorded" },
 }
 
+local IN_FULL = 3 -- the step that is recorded in full: the second one may be that of --step-file
+
+-- Begins or ends the record of the step that is there in full.
+local function record_in_full(self)
+  if self.in_full then
+    self.detail, self.in_full = detail.take(), nil
+    if not self.detail then log.info "trace: no step is there in full, because another record was made meanwhile" end
+  elseif self.updates == math.min(IN_FULL, self.steps) - 1 and not self.detail then
+    detail.begin()
+    self.in_full = true
+  end
+end
+
 -- Notes the change from one phase to the next. An update ends when the loop leaves that phase.
 function Recorder:enter(name)
   local now, phase = core.executor_clock(), self.phase
   if phase then
     phase.finish = now
     self.phases[#self.phases + 1] = phase
-    if phase.name == "update" and name ~= "update" then self.updates = self.updates + 1 end
+    if phase.name == "update" and name ~= "update" then
+      self.updates = self.updates + 1
+      record_in_full(self)
+    end
   end
   self.phase = { name = name, begin = now }
   if self.updates >= self.steps then self:stop() end
@@ -184,6 +227,7 @@ function trace.attach(engine, opt)
   }, { __index = inner })
   ranks.on_phase = function(name) self:enter(name) end
   if engine.tier then engine.tier:record(true) end
+  if opt.steps == 1 then record_in_full(self) end
   return self
 end
 
@@ -191,6 +235,7 @@ end
 function Recorder:stop()
   if not self.recording then return end
   self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
+  if self.in_full then record_in_full(self) end
   local tier = self.engine.tier
   if not tier then return end
   tier:record(false)
@@ -210,7 +255,7 @@ end
 local function all_records(self)
   local own = { rank = core.rank(), stage = (ranks.stage()), first = stands_for_stage(),
     phases = json.array(self.phases), runs = json.array(self.runs),
-    disk = json.array(self.disk) }
+    disk = json.array(self.disk), detail = self.detail, clock = clocks.offsets(core.executor_clock)[core.rank() + 1] }
   for _, events in ipairs(self.runs) do json.array(events) end
   local records = {}
   for i, text in ipairs(ranks.texts(json.encode(own))) do

@@ -25,6 +25,7 @@ local help = [[
 A line runs on all ranks when the step that runs now has ended; engine, model, optimizer, trainer and log are there.
   @2 CODE        run a line on rank 2 alone, @0,2-3 CODE on these
   ?name          the reference of a name
+  :load FILE     run a file of Lua on the ranks, as a line
   :mem           memory of tensors, and where most of it was made
   :time CODE     run a line and say how long it took
   :checkpoint    save a checkpoint now
@@ -104,6 +105,12 @@ local function request_of(self, text)
   if command == "checkpoint" or command == "stop" then return { kind = command } end
   local line, ranks = repl_ranks.chosen(text, self.job.world)
   if not line then return nil, ranks end
+  local file = line:match "^%s*:load%s+(%S+)%s*$"
+  if file then -- the job has another folder than this prompt
+    local path = core.real_path(file)
+    if not path then return nil, ("cannot read %s"):format(file) end
+    line = (":load '%s'"):format(path)
+  end
   return { kind = "line", line = line, ranks = ranks and json.array(ranks), limit = self.limit }
 end
 

@@ -45,6 +45,7 @@ local function make_session()
     local chunk, why, incomplete = repl_class.compile(text)
     return chunk and setfenv(chunk, env), why, incomplete
   end
+  repl.in_job = true
   return { repl = repl, env = env, out = out }
 end
 

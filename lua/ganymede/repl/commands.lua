@@ -1,9 +1,10 @@
---- What the REPL understands beside Lua: ?name, :help, :mem, :forget, :time, :quit.
+--- What the REPL understands beside Lua: ?name, :help, :load, :run, :mem, :forget, :time, :quit.
 --
 -- command(repl, text) returns true if it is done, "leave" if the session ends, or a chunk to run. It returns nil, nil
 -- if the text is Lua, and nil and a message if the command is wrong.
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
 local reference = require "ganymede.reference"
 local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
@@ -11,6 +12,8 @@ local text = require "ganymede.reference.text"
 local help = [[
 An expression is printed, and `_` is its value; an input that is not complete goes on in the next line.
   ?name          the reference of a name: ?ops.linear, ?AdamW, ?x:sum, ?parallel.tensor.mode
+  :load FILE     run a file of Lua in this session
+  :run RECIPE    train a recipe here; settings follow: steps=20 optimizer.lr=1e-3
   :mem           memory of tensors, and where most of it was made
   :forget        drop what is recorded for backward passes
   :time CODE     run a line and say how long it took
@@ -23,7 +26,10 @@ local function about_function(name, fn)
   local info = debug.getinfo(fn, "S")
   local path = source.path(info)
   local place = info.what ~= "C" and (" [%s:%d]"):format(info.short_src, info.linedefined) or ""
-  return table.concat({ name .. ": a function" .. place, path and text.above(path, info.linedefined) }, "\n")
+  local sig, lines = signature.of(fn), { name .. ": a function" .. place }
+  if sig then lines[#lines + 1] = signature.show(sig) end
+  lines[#lines + 1] = path and text.above(path, info.linedefined)
+  return table.concat(lines, "\n")
 end
 
 local function about(name, value)
@@ -54,11 +60,12 @@ local public = { gm = true, nn = true, ops = true, GANYMEDE_ROOT = true }
 local function look_up(repl, name)
   if name == "" then return help end
   if not name:match "^[%w_.:%- ]+$" then return nil, "?name takes a name such as ?nn.Linear" end
-  local said, why = reference.explain(name)
-  if said and public[name:match "^[^.:]+"] then return said end
+  local is_public = public[name:match "^[^.:]+"]
+  local said = is_public and #reference.find(name) > 0 and reference.explain(name)
+  if said then return said end
   local value = value_of(repl.globals, name)
   if value ~= nil then return about(name, value) end
-  return said, why
+  return reference.explain(name) -- which takes its time to find what was meant
 end
 
 local function memory(repl)
@@ -100,8 +107,9 @@ return function(repl, given)
   if command == "mem" then return memory(repl) end
   if command == "forget" then return core.tape_drop() or true end
   if command == "time" then return timed(repl, rest) end
+  if command == "load" or command == "run" then return require("ganymede.repl.files")[command](repl, rest) end
   if command == "quit" or command == "q" then return "leave" end
-  local near = options.nearest(command, { "forget", "help", "mem", "time", "quit" })
+  local near = options.nearest(command, { "forget", "help", "load", "mem", "run", "time", "quit" })
   local hint = near and (" (did you mean ':%s'?)"):format(near) or ""
   return nil, ("there is no command ':%s'%s; see :help"):format(command, hint)
 end

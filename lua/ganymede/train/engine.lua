@@ -29,6 +29,9 @@
 -- backward pass of a step runs (host/gradients/reducer.h). If gradient handlers were given, they alone sum them. The
 -- loss, the gradient norm and what follows from them are the same numbers on every rank.
 --
+-- engine.gradient_watch sees what each backward pass has made before it is summed over ranks
+-- (ganymede.observe.gradient_noise).
+--
 -- The update is in engine_update.lua. On a GPU the numbers of a step are known when the next step has been queued.
 -- engine.last_loss, engine.grad_norm and engine.not_finite belong to the last step; reading one of them waits for that
 -- step, as engine:settle() does.
@@ -163,7 +166,14 @@ local function finish_gradients(self, last)
   if #self.gradient_handlers == 0 then stage_gradients.sum(self.shared) end
 end
 
--- Runs backward(last) of one batch of so many samples; last: it is the last batch of the step.
+-- The observer of gradients (Engine.gradient_watch), if it wants the step that is made now; else nil.
+local function watch_of(self)
+  local watch = self.training and self.gradient_watch
+  return watch and watch:wants(self.steps_done + 1) and watch or nil
+end
+
+-- Runs backward(last) of one batch of so many samples; last: it is the last batch of the step. Where gradients are
+-- watched, no sum over the ranks begins before the watcher has seen them.
 local function one_backward(self, samples, backward)
   local last = self.batch + 1 >= self:batches_wanted()
   if self.reducer and self.batch >= self:batches_wanted() then
@@ -172,8 +182,11 @@ local function one_backward(self, samples, backward)
   end
   phase "backward"
   self.control:scale_losses(self.loss_scaling ~= nil) -- another engine of this program may have changed it
-  if self.reducer then core.reducer_arm(self.reducer, last or self.sums_each_pass) end
+  local watch = watch_of(self)
+  if self.reducer then core.reducer_arm(self.reducer, not watch and (last or self.sums_each_pass) or false) end
+  if watch then watch:begin_pass(self) end
   backward(last)
+  if watch then watch:end_pass(self, samples) end
   self.batch, self.samples, self.fresh = self.batch + 1, self.samples + samples, true
   finish_gradients(self, last)
 end
@@ -262,7 +275,7 @@ end
 -- and update, or replays their graph (ganymede.train.graph). Returns outputs and labels as forward_backward does.
 -- told: that of Engine:step.
 function Engine:train_step(step, keep_output, told)
-  if self.graph then return self.graph:run(step, keep_output, told) end
+  if self.graph and not watch_of(self) then return self.graph:run(step, keep_output, told) end
   StepLoader.announce(self, step)
   local outputs, labels = self:forward_backward(step, keep_output)
   self:step(told)

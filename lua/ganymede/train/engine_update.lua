@@ -222,7 +222,7 @@ end
 -- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
 function Engine:step(told)
   if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
-  if self.launched and not self.has_trainer then lent.refuse_untaken(self.launched) end
+  if self.launched and not self.has_trainer then lent.refuse_untaken(self.launched, self) end
   self.updated = self.batch >= self:batches_wanted()
   if not self.updated then return false end
   phase "update"

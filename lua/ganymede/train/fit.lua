@@ -181,7 +181,8 @@ local function connect(trainer, run, meter)
     stats.steps, stats.metrics, stats.global_batch = step.step, t.metrics, stats.global_batch or step.samples
     local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
                     samples = step.total_samples, gradient_norm = step.gradient_norm,
-                    accuracy = t.metrics.train.accuracy }
+                    accuracy = t.metrics.train.accuracy, gradient_noise = step.gradient_noise,
+                    gradient_variance = step.gradient_variance, gradient_square = step.gradient_square }
     if run.record and first then run.record(event) end
     event.steps = t:total_steps() -- of the display alone
     if run.progress and first then run.progress(event) end

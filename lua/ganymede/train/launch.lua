@@ -64,7 +64,9 @@ end
 
 --- Waits for the last step after the recipe's code has run to its end.
 function launch.settle()
-  if lent.program then lent.program.settle() end
+  if not lent.program then return end
+  lent.program.settle()
+  lent.write_observed()
 end
 
 --- Takes the flags back after the recipe has ended.

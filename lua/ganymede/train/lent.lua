@@ -5,7 +5,7 @@
 --
 -- gm.launch (ganymede.train.launch) leaves here the flags that it does not take itself. The program's first trainer
 -- takes them, or its first gm.fit, which also takes them if gm.launch was not called. Flags that are still here when a
--- loop of the program's own makes a step are refused.
+-- loop of the program's own makes a step are refused, but for trace and profile, which need its engine alone.
 -- @module ganymede.train.lent
 local failure = require "ganymede.base.failure"
 local schema = require "ganymede.config.schema"
@@ -17,8 +17,8 @@ local instead = {
   resume = "give gm.launch a key resume = false of your own, which it fills with the checkpoint's path",
   out = "give gm.launch a key out = \"runs/mine\" of your own, which it replaces",
   no_eval = "give gm.launch a key no_eval = false of your own, which it sets",
-  trace = "use gm.trace.attach(engine)",
-  profile = "use gm.profile.attach(trainer)",
+  trace = "it made no update that could be recorded",
+  profile = "it made no update that could be timed",
   step_file = "train with gm.fit, or with the first trainer of the program",
 }
 
@@ -82,11 +82,42 @@ local function refuse_settings(launched)
   end
 end
 
+-- Begins what --trace and --profile write at the end of the program.
+local function observe(pending, engine)
+  local left, ends = pending.left, pending.ends or {}
+  pending.ends = ends
+  local function begin(flag, attach)
+    local path = left[flag]
+    left[flag] = nil
+    local found = path and attach(path)
+    if found then ends[#ends + 1] = function() return found:write(path) end end
+  end
+  begin("trace", function(path)
+    if path:match "%.svg$" and not engine.executor then
+      failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this program runs none; name it .json",
+        path)
+    end
+    engine.graph = nil
+    return require("ganymede.observe.trace").attach(engine)
+  end)
+  begin("profile", function() return require("ganymede.observe.profile").attach(engine) end)
+end
+
+--- Writes the files of --trace and --profile of a loop of its own. Collective; the program has come to its end.
+function lent.write_observed()
+  local pending = lent.program
+  for _, write in ipairs(pending and pending.ends or {}) do
+    local _, why = write()
+    if why then require("ganymede.base.log").warn("--profile: %s", why) end
+  end
+end
+
 --- Raises an error if settings or flags were given that nobody has used, because the loop is the program's own.
--- launched: the settings, if a step is about to be made.
-function lent.refuse_untaken(launched)
+-- launched: the settings, if a step is about to be made; engine: that of the loop.
+function lent.refuse_untaken(launched, engine)
   local pending = lent.program
   if launched then refuse_settings(launched) end
+  if engine and pending and pending.left then observe(pending, engine) end
   for _, flag in ipairs(lent.flags) do
     if pending and pending.left and pending.left[flag] then
       failure(2, "--%s works with recipes that return a table and with trainers (gm.trainer(engine):fit { ... }); "

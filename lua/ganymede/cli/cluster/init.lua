@@ -59,10 +59,13 @@ local function document(plan, args, jobs, predicted, pause)
     for k, cell in ipairs(job.application:cells()) do
       rates[k] = { nodes = cell.nodes, ranks = cell.replicas, seconds = rounded(cell.seconds / cell.steps) }
     end
+    local noise, worth = job.application:noise()
     out.jobs[i] = { name = job.name, recipe = job.recipe, state = job.state, why = job.why, steps = job.epoch,
       of = job.total, arrived = job.submitted, waited = job.began and rounded(job.began - job.submitted),
       seconds = rounded(taken), predicted = rounded(predicted[job.name]), starts = job.starts, changes = job.changes,
-      least = job.least_had, most = job.most_had, rank_seconds = rounded(job.attained), step_seconds = rates }
+      least = job.least_had, most = job.most_had, rank_seconds = rounded(job.attained), step_seconds = rates,
+      batch = job.batch, noise_scale = noise and noise < math.huge and rounded(noise) or nil,
+      twice_the_batch = rounded(worth) }
   end
   out.mean = count > 0 and rounded(sum / count) or nil
   return out
@@ -82,6 +85,12 @@ local function print_table(found)
   end
   for _, line in ipairs(columns.lines(rows, columns.numbers)) do print(line) end
   print(("\n%s: mean seconds from arrival to end: %s"):format(found.policy, cell("%.1f", found.mean)))
+  for _, job in ipairs(found.jobs) do
+    if job.twice_the_batch then
+      print(("%s: noise scale %s samples, batch %d: a step of twice the batch is worth %.2f steps"):format(job.name,
+        job.noise_scale and ("%.4g"):format(job.noise_scale) or "beyond measure", job.batch, job.twice_the_batch))
+    end
+  end
   for _, job in ipairs(found.jobs) do
     if job.why then print(("%s: %s"):format(job.name, job.why)) end
   end

@@ -29,7 +29,7 @@ local SELDOM = 0.25 -- seconds between two looks at what jobs report
 local WINDOW = 1    -- seconds that a measurement lasts at least
 local REFUSALS = 2  -- changes refused in a row, after which a job is stopped and started instead
 local IDLE = 3      -- stops by others in a row without a step, after which a job has failed
-local TAIL = 8192   -- bytes at the end of metrics.jsonl, which hold a whole line
+local TAIL = 65536  -- bytes at the end of metrics.jsonl, which hold some hundred lines
 
 local stopped = { [75] = true, [143] = true }
 
@@ -47,7 +47,7 @@ local function new_job(spec, index)
   return job
 end
 
--- The last step in a run's metrics.jsonl; nil: none yet.
+-- The last step in a run's metrics.jsonl, and the last { square, variance } of its gradient; nil: none yet.
 local function last_step(folder)
   local file = io.open(folder .. "/metrics.jsonl", "rb")
   if not file then return nil end
@@ -55,9 +55,13 @@ local function last_step(folder)
   file:seek("set", math.max(0, size - TAIL))
   local text = file:read "*a" or ""
   file:close()
-  local last
-  for line in text:gmatch "([^\n]*)\n" do last = tonumber(line:match '"step":(%d+)') or last end
-  return last
+  local last, noise
+  for line in text:gmatch "([^\n]*)\n" do
+    last = tonumber(line:match '"step":(%d+)') or last
+    local square, variance = line:match '"gradient_square":([^,}]+)', line:match '"gradient_variance":([^,}]+)'
+    if tonumber(square) and tonumber(variance) then noise = { tonumber(square), tonumber(variance) } end
+  end
+  return last, noise
 end
 
 local function note_ranks(job)
@@ -124,8 +128,10 @@ local function take_up(self)
   for _, job in ipairs(self.jobs) do
     job.ranks = nil
     count_restarts(job)
-    job.epoch = last_step(self.record:of(job.name)) or 0
+    local step, noise = last_step(self.record:of(job.name))
+    job.epoch = step or 0
     job.progress = job.epoch
+    if noise then job.application:learn(unpack(noise)) end
     if self.record.continues and job.state == "waits" then adopt(self, job) end
   end
 end
@@ -143,8 +149,9 @@ local function flush(self, job)
 end
 
 local function measure(self, job, now)
-  local step = last_step(self.record:of(job.name))
+  local step, noise = last_step(self.record:of(job.name))
   if not step then return end
+  if noise then job.application:learn(unpack(noise)) end
   local grew = step - job.epoch
   if grew > 0 and not job.trains then
     job.trains = true

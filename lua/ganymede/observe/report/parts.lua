@@ -287,7 +287,7 @@ end
 local function trace_sums(events)
   local ranks, names = {}, {}
   for _, e in ipairs(events) do
-    if e.ph == "X" or e.ph == "b" then
+    if (e.ph == "X" or e.ph == "b") and e.tid < 3 then -- others show one step in full
       local rank = ranks[e.pid] or { sums = {}, messages = 0, from = math.huge, to = -math.huge }
       ranks[e.pid] = rank
       if e.ph == "b" then
