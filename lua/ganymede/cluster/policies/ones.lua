@@ -10,7 +10,7 @@
 -- one are refreshed (ended jobs leave, new ones come in, free GPUs are filled), crossed GPU by GPU, mutated (jobs lose
 -- their GPUs, batches change), and reordered, so that the GPUs of a job lie together. The best ones live on.
 --
--- What we know of the paper does not say everything. Ours are: how Beta's second number is found, the sizes of
+-- Only the paper's abstract was at hand; the rest is from notes about it. Ours are: when limits move, how Beta's second number is found, the sizes of
 -- population and mutation, and a price for a change, which the paper's changes of a second do not need.
 -- @module ganymede.cluster.policies.ones
 local goodput = require "ganymede.cluster.goodput"
