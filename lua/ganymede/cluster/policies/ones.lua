@@ -5,13 +5,13 @@
 -- need, of which the least is best (smallest remaining utilization first): the sum over jobs of GPUs x what remains /
 -- throughput. What remains is not known. The part of a job that is done is drawn from a Beta distribution, of the
 -- epochs that it has made and of those that jobs of its application still had at that point. A batch has a limit. It
--- begins at the job's first batch, doubles with each epoch that the job ends, and is halved, for those that had more
+-- begins at the job's first batch and doubles with each epoch that the job ends, or is halved, for those that had more
 -- than the mean so far, while others wait; so no job takes the cluster at once. At each decision the states of the last
 -- one are refreshed (ended jobs leave, new ones come in, free GPUs are filled), crossed GPU by GPU, mutated (jobs lose
 -- their GPUs, batches change), and reordered, so that the GPUs of a job lie together. The best ones live on.
 --
--- What we know of the paper does not say everything. Ours are: how Beta's second number is found, the sizes of
--- population and mutation, and a price for a change, which the paper's changes of a second do not need.
+-- Only the paper's abstract was at hand; the rest is from notes about it. Ours are: when limits move, how Beta's second
+-- number is found, the sizes of population and mutation, and a price for a change.
 -- @module ganymede.cluster.policies.ones
 local goodput = require "ganymede.cluster.goodput"
 local nodes = require "ganymede.cluster.nodes"
