@@ -63,7 +63,7 @@ end
 -- Any number of arguments; what they refuse is below.
 local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"] = true, ["ops.reshape"] = true,
   ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true, ["gm.enable_grad"] = true,
-  ["gathered.gathered"] = true, ["recompute.recompute"] = true,
+  ["ops.einsum"] = true, ["gathered.gathered"] = true, ["recompute.recompute"] = true,
   ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
   ["launch.launch"] = true, ["launch.launch_from_torch"] = true, ["launch.launch_from_slurm"] = true,
   ["launch.launch_from_openmpi"] = true }
@@ -90,6 +90,9 @@ describe("functions of C", function()
       fails("'" .. name .. "'", gm.ops[name], x, { 3, 2 }, 1)
       fails(WORD, gm.ops[name], x, 2, WORD)
     end
+    fails(WORD, gm.ops.einsum, "ij->" .. WORD, x)
+    fails(WORD, gm.ops.einsum, "ij,ij->i", x, { [WORD] = 1 })
+    fails("1 operand", gm.ops.einsum, "ij->i", x, x)
     fails(WORD, core.get, x, 1, WORD)
     fails(WORD, core.set, x, 1, 1, WORD)
   end)
@@ -274,7 +277,8 @@ describe("objects", function()
   -- what classes below override with more arguments, or is called with what the user's own code takes
   local overridden = { ["registry:build"] = true, ["module:build"] = true, ["module:forward"] = true,
     ["list:build"] = true, ["list:forward"] = true, ["list:sections"] = true, ["scheduler:build"] = true,
-    ["scheduler:momentum_at"] = true, ["trainer:call"] = true, ["SGD:attrs"] = true, ["SGD:set_momentum"] = true }
+    ["scheduler:momentum_at"] = true, ["trainer:call"] = true, ["SGD:attrs"] = true, ["SGD:set_momentum"] = true,
+    ["SGD:takes_rows"] = true }
 
   for name, class in pairs(classes) do
     it("have methods that are declared and refuse an argument too many, " .. name, function()

@@ -130,6 +130,12 @@ for _, name in ipairs { "max", "min", "argmax" } do
 end
 case("argmax", { "mn" }, "mn", function(x) return ops.argmax(1 / x, 2) end)
 case("sort", { "mn" }, "m", function(x) return ops.sort(1 / x, 2) end)
+case("cumsum", { "mn" }, "m", function(x) return ops.cumsum(1 / x, 2) end)
+case("cumsum", { "mn" }, "n", function(x) return ops.cumsum(1 / x, 1, true) end, "from the end")
+local one_table = gm.tensor({ 0, size.v }, { dtype = "i64" })
+case("embedding_bag", { "vn", "m1k:v", "m1k" }, "vnm", function(w, index, weight)
+  return ops.embedding_bag(1 / w, index, one_table, 1 / weight):settle()
+end)
 case("top_k", { "mn" }, "m", function(x) return ops.top_k(1 / x, 2) end)
 case("reshape", { "bmn" }, "b", function(x) return ops.reshape(1 / x, { size.b, size.m * size.n }) end)
 case("reshape", { "bmn" }, "b", function(x) return 1 / ops.reshape(1 / x, { size.b * size.m, size.n }) end, "of rows")
@@ -170,6 +176,7 @@ for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activati
   convolution_weight_grad
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
+  embedding_bag_weight_grad embedding_rows rows_take rows_put
   softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count
   experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter
   sum_squares sgd adam rmsprop adagrad lion step_control]]):gmatch "%S+" do
