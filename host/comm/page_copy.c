@@ -25,10 +25,10 @@ struct gm_page_copy {
     char           *path, *part; /* part: what is being written */
 };
 
-static struct timespec after(clockid_t clock, int seconds)
+static struct timespec after(int seconds)
 {
     struct timespec t;
-    clock_gettime(clock, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_sec += seconds;
     return t;
 }
@@ -80,7 +80,7 @@ static void *run(void *arg)
         pthread_mutex_unlock(&c->lock);
         copy_once(c);
         pthread_mutex_lock(&c->lock);
-        struct timespec until = after(CLOCK_MONOTONIC, PAUSE);
+        struct timespec until = after(PAUSE);
         while (!c->leave && pthread_cond_timedwait(&c->wake, &c->lock, &until) == 0) {
         }
     }
@@ -145,8 +145,8 @@ bool gm_page_copy_stop(gm_page_copy *c)
     c->leave = true;
     pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->lock);
-    struct timespec until = after(CLOCK_REALTIME, LIMIT);
-    if (pthread_timedjoin_np(c->thread, NULL, &until)) {
+    struct timespec until = after(LIMIT);
+    if (pthread_clockjoin_np(c->thread, NULL, CLOCK_MONOTONIC, &until)) {
         pthread_detach(c->thread);
         return false;
     }

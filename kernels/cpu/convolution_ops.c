@@ -108,10 +108,10 @@ static gm_status conv_take(conv_call *c, int n, const size_t *bytes, void **out)
 
 static gm_status conv_forward(conv_call *c, const gm_attrs *at)
 {
-    gm_tensor   *x = c->in[0], *w = c->in[1], *y = c->out[0];
-    conv_shape   s = conv_shape_of(at, x, y, w->shape + 2);
-    conv_fill    fill = conv_fill_of(&s);
-    bool         plain = conv_is_plain(&fill);
+    gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
+    conv_shape s = conv_shape_of(at, x, y, w->shape + 2);
+    conv_fill  fill = conv_fill_of(&s);
+    bool       plain = conv_is_plain(&fill);
     if (wino_fits(c->dtype, &s, s.t)) return wino_convolution(c, at, &s);
     int64_t      size = (int64_t)gm_dtype_size(c->dtype), channels = s.groups * s.channels, places = conv_volume(s.t);
     int64_t      together = conv_together(s.images, channels * conv_plane_of(&fill) * size, places);

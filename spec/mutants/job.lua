@@ -109,8 +109,8 @@ return {
     name = "1727-srun-unnamed", file = "lua/ganymede/job/launcher.lua",
     find = [[job = found.by == "srun" and os.getenv "SLURM_JOB_ID" or nil }]],
     replace = "}",
-    breaks = "resize of a job of srun does not name scontrol",
-    test = "spec/job/launched_jobs_spec.lua -f scontrol",
+    breaks = "resize of a job of srun does not name its job",
+    test = "spec/job/launched_jobs_spec.lua -f scancel",
   },
   {
     name = "1724-profile-without-modules", file = "kernels/profile.c",

@@ -213,7 +213,7 @@ void gm_test_reducer_on_meta(void **state)
     OK(gm_value_new_block(r, "test", GM_F64, &cut, 1, (int64_t[]){10}, &x));
     OK(gm_gather_value(r, x, &y));
     assert_int_equal(y->local->shape[0], 10);
-    OK(gm_layout_norm(r, &(gm_norm_item){x->local, cut}, 1, 3, &norm));
+    OK(gm_layout_norm(r, &(gm_norm_item){x->local, cut, false}, 1, 3, &norm));
     gm_reducer_free(d);
     gm_value_release(y);
     gm_value_release(x);

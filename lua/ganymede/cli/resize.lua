@@ -31,10 +31,9 @@ local function refuse(job, ranks)
   local id = launched.by == "srun" and tostring(launched.job or ""):match "^%d+$"
   if id then
     failure(1, "%s: srun started its ranks, in job %s of Slurm, and a step of srun cannot start others. Have it save "
-      .. "and wait, and give it other machines before it begins again:\n  scancel --signal=TERM %s\n  scontrol update "
-      .. "JobId=%s NumNodes=MACHINES\nif it was submitted with --requeue; or submit `ganymede slurm %s -N MACHINES "
-      .. "--out %s` when it has ended, which goes on from its checkpoint with %d ranks", job.name, id, id, id,
-      job.recipe or "RECIPE", job.folder or "RUN", ranks)
+      .. "and end (where it was submitted with --requeue, it then waits in the queue: scancel %s takes it out):\n  "
+      .. "scancel --signal=TERM %s\nand submit `ganymede slurm %s -N MACHINES --out %s`, which goes on from its "
+      .. "checkpoint with %d ranks", job.name, id, id, id, job.recipe or "RECIPE", job.folder or "RUN", ranks)
   end
   failure(1, "%s: nobody can start ranks for this job: %s", job.name, launched.by and launched.by ~= "nobody"
     and launched.by .. " started its ranks; stop it with SIGTERM and start it with the new number and --resume auto"
