@@ -25,7 +25,7 @@ typedef struct lists {
 static void measure(gm_rank *r, void *context)
 {
     lists       *l = context;
-    gm_norm_item items[ITEMS];
+    gm_norm_item items[ITEMS] = {0};
     for (int i = 0; i < ITEMS; i++) {
         items[i].layout = l->layout[i];
         items[i].block = block_of(r, &l->layout[i], l->ndim[i], l->shape[i], l->which + (uint64_t)i, 0);
