@@ -172,7 +172,7 @@ return {
   {
     name = "1735-winograd-accumulate", file = "kernels/cpu/winograd.c",
     find = [[w.accumulate = at->accumulate;]],
-    replace = [[w.accumulate = false;]],
+    replace = [[w.accumulate = false, (void)at;]],
     breaks = "the gradient of weights forgets what it should be added to",
     test = "spec/kernels/convolution_spec.lua -f tiles",
   },
