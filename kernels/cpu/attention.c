@@ -206,7 +206,7 @@ static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype,
 static gm_status attention_output(gm_device *dev, gm_tensor *t, bool accumulate, gm_tensor **to)
 {
     *to = NULL;
-    if (t->shape[3] > 1 && t->stride[3] != 1) return gemm_compact(dev, t, accumulate, to);
+    if (t->shape[3] > 1 && t->stride[3] != 1) return cpu_compact(dev, t->dtype, t, accumulate, to);
     gm_tensor_retain(*to = t);
     return GM_OK;
 }
@@ -223,7 +223,7 @@ static gm_status cpu_attention(gm_device *dev, const gm_call *call)
     w.chunks = units % threads && units < 8 * threads ? threads : 1;
     gm_status st = dtype == GM_F32 ? attention_run(dev, &w, dtype, attention_scratch_f32(&w), attention_part_f32)
                                    : attention_run(dev, &w, dtype, attention_scratch_f64(&w), attention_part_f64);
-    return gemm_home(dev, o, call->out[0], st);
+    return cpu_home(dev, o, call->out[0], st);
 }
 
 /* One pass where every thread has a unit of its own; else one over chunks of keys for dk and dv and one over
@@ -271,6 +271,6 @@ static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
     GM_TRY_OR(attention_bias_begin(dev, call, &w), st, done);
     st = attention_grad_passes(dev, &w, call->in[0]->dtype);
 done:
-    for (int i = 0; i < 3; i++) st = gemm_home(dev, to[i], call->out[i], st);
+    for (int i = 0; i < 3; i++) st = cpu_home(dev, to[i], call->out[i], st);
     return st;
 }

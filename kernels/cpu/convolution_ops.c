@@ -9,21 +9,12 @@ typedef struct conv_call {
     gm_block  *block; /* scratch */
 } conv_call;
 
-static gm_status conv_plain(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **view)
-{
-    *view = NULL;
-    if (!t) return GM_OK;
-    if (!gm_tensor_is_contiguous(t)) return gemm_compact(dev, t, fill, view);
-    gm_tensor_retain(*view = t);
-    return GM_OK;
-}
-
 static gm_status conv_open(gm_device *dev, const gm_call *call, conv_call *c)
 {
     bool fill = call->attrs->accumulate;
     *c = (conv_call){.dev = dev, .dtype = call->in[0]->dtype};
-    for (int i = 0; i < call->n_in; i++) GM_TRY(conv_plain(dev, cpu_in(call, i), true, &c->in[i]));
-    for (int i = 0; i < call->n_out; i++) GM_TRY(conv_plain(dev, cpu_out(call, i), fill, &c->out[i]));
+    for (int i = 0; i < call->n_in; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_in(call, i), true, &c->in[i]));
+    for (int i = 0; i < call->n_out; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_out(call, i), fill, &c->out[i]));
     return GM_OK;
 }
 
@@ -31,7 +22,7 @@ static gm_status conv_close(const gm_call *call, conv_call *c, gm_status st)
 {
     if (c->block) gm_pool_release(c->dev->pool, c->block);
     for (int i = 0; i < 3; i++) gm_tensor_release(c->in[i]);
-    for (int i = 0; i < call->n_out; i++) st = gemm_home(c->dev, c->out[i], cpu_out(call, i), st);
+    for (int i = 0; i < call->n_out; i++) st = cpu_home(c->dev, c->out[i], cpu_out(call, i), st);
     return st;
 }
 
@@ -110,9 +101,9 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
     conv_shape s = conv_shape_of(at, x, y, w->shape + 2);
-    conv_fill  fill = conv_fill_of(&s);
-    bool       plain = conv_is_plain(&fill);
-    if (wino_fits(c->dtype, &s, s.t)) return wino_convolution(c, at, &s);
+    if (wino_fits(c->dtype, &s, false)) return wino_convolution(c, at, &s, false);
+    conv_fill    fill = conv_fill_of(&s);
+    bool         plain = conv_is_plain(&fill);
     int64_t      size = (int64_t)gm_dtype_size(c->dtype), channels = s.groups * s.channels, places = conv_volume(s.t);
     int64_t      together = conv_together(s.images, channels * conv_plane_of(&fill) * size, places);
     conv_product p = conv_product_of(&s, &fill, c->dtype, together);
@@ -278,7 +269,7 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
     conv_back  b = {.c = c, .s = conv_shape_of(at, y, x, w->shape + 2), .f = at->function, .n_phases = 1};
-    if (wino_fits(c->dtype, &b.s, b.s.s)) return wino_transposed(c, at, &b.s);
+    if (wino_fits(c->dtype, &b.s, true)) return wino_convolution(c, at, &b.s, true);
     b.fill = conv_fill_transposed(&b.s);
     bool    plain = conv_is_plain(&b.fill);
     int64_t size = (int64_t)gm_dtype_size(c->dtype), channels = b.s.groups * b.s.outputs;
@@ -380,7 +371,7 @@ static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call
                            .channels = s.groups * s.outputs,
                            .accumulate = call->attrs->accumulate};
         size_t     size = gm_dtype_size(c.dtype);
-        if (wino_fits(c.dtype, &s, s.t)) st = wino_weights(&c, call->attrs, &s);
+        if (wino_fits(c.dtype, &s, false)) st = wino_weights(&c, call->attrs, &s);
         else if (rows.images > 0 && rows.n > 0) st = conv_weights(&c, call->attrs, &s);
         else if (!rows.accumulate) memset(gm_tensor_data(dw), 0, (size_t)gm_tensor_numel(dw) * size);
         if (db)

@@ -268,6 +268,37 @@ static gm_status copy_tensor(gm_device *dev, gm_tensor *y, gm_tensor *x)
     return cpu_copy(dev, &(gm_call){GM_OP_copy, 1, 1, (gm_tensor *[]){x}, (gm_tensor *[]){y}, &at});
 }
 
+/* ---- kernels that work on contiguous tensors ---- */
+
+/* *out: a contiguous tensor like t in this dtype, with the values of t if `read`. The caller releases it. */
+static gm_status cpu_compact(gm_device *dev, gm_dtype dtype, gm_tensor *t, bool read, gm_tensor **out)
+{
+    *out = NULL;
+    GM_TRY(gm_tensor_new(dev, dtype, t->ndim, t->shape, out));
+    gm_status st = read ? copy_tensor(dev, *out, t) : GM_OK;
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*out);
+    *out = NULL;
+    return st;
+}
+
+/* The same, or t itself (a new reference) if it is such a tensor. NULL stays NULL. */
+static gm_status cpu_plain(gm_device *dev, gm_dtype dtype, gm_tensor *t, bool read, gm_tensor **out)
+{
+    *out = NULL;
+    if (t && (t->dtype != dtype || !gm_tensor_is_contiguous(t))) return cpu_compact(dev, dtype, t, read, out);
+    if (t) gm_tensor_retain(*out = t);
+    return GM_OK;
+}
+
+/* What was computed in a copy of t goes where it belongs, if all went well; the copy is released in any case. */
+static gm_status cpu_home(gm_device *dev, gm_tensor *plain, gm_tensor *t, gm_status st)
+{
+    if (st == GM_OK && plain && plain != t) st = copy_tensor(dev, t, plain);
+    gm_tensor_release(plain);
+    return st;
+}
+
 /* ---- kernels that work on rows with a last stride of 1 ---- */
 
 #define CPU_TENSORS 16 /* of a call that works on rows */

@@ -22,18 +22,6 @@ typedef struct cumsum_job {
 #define AS 0
 #include "as.h"
 
-/* x, or a contiguous copy of it, which the caller releases. */
-static gm_status without_gaps(gm_device *dev, gm_tensor *x, bool read, gm_tensor **out)
-{
-    *out = x;
-    gm_tensor_retain(x);
-    if (gm_tensor_is_contiguous(x)) return GM_OK;
-    gm_tensor_release(x);
-    *out = NULL;
-    GM_TRY(gm_tensor_new(dev, x->dtype, x->ndim, x->shape, out));
-    return read ? copy_tensor(dev, *out, x) : GM_OK;
-}
-
 static gm_status cpu_cumsum(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = NULL, *y = NULL;
@@ -41,8 +29,8 @@ static gm_status cpu_cumsum(gm_device *dev, const gm_call *call)
     int64_t    outer = 1, inner = 1, n = call->in[0]->shape[dim], size = (int64_t)gm_dtype_size(call->in[0]->dtype);
     gm_status  st;
     for (int d = 0; d < ndim; d++) *(d < dim ? &outer : &inner) *= d == dim ? 1 : call->in[0]->shape[d];
-    GM_TRY_OR(without_gaps(dev, call->in[0], true, &x), st, done);
-    GM_TRY_OR(without_gaps(dev, call->out[0], false, &y), st, done);
+    GM_TRY_OR(cpu_plain(dev, call->in[0]->dtype, call->in[0], true, &x), st, done);
+    GM_TRY_OR(cpu_plain(dev, call->out[0]->dtype, call->out[0], false, &y), st, done);
     cumsum_job j = {.x = gm_tensor_data(x),
                     .y = gm_tensor_data(y),
                     .n = n,
@@ -51,9 +39,7 @@ static gm_status cpu_cumsum(gm_device *dev, const gm_call *call)
                     .inverse = call->attrs->inverse};
     int64_t    lines = inner < CUMSUM_LINES ? inner : CUMSUM_LINES;
     cpu_parallel(dev, n ? outer * j.panels : 0, 2 * n * lines * size, BY_TYPE(x, cumsum_part), &j);
-    if (y != call->out[0]) st = copy_tensor(dev, call->out[0], y);
 done:
     gm_tensor_release(x);
-    gm_tensor_release(y);
-    return st;
+    return cpu_home(dev, y, call->out[0], st);
 }

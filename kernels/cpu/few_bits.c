@@ -111,7 +111,7 @@ static gm_status cpu_quantize(gm_device *dev, const gm_call *call)
 {
     gm_tensor *codes = call->out[0], *w = NULL;
     few_job    j = {.w = few_of(codes, call->attrs, call->in[0]->shape[1])};
-    GM_TRY(thin_plain(dev, call->in[0], true, &w));
+    GM_TRY(cpu_plain(dev, GM_F32, call->in[0], true, &w));
     j.y = cpu_rows_of(w);
     cpu_parallel(dev, j.w.columns ? j.w.rows : 0, 8 * j.w.columns, few_quantize_part, &j);
     gm_tensor_release(w);

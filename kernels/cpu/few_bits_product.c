@@ -294,10 +294,10 @@ static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
     gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL;
     gm_status   st;
     few_product p = {.g = {.m = rows, .n = call->in[1]->shape[0], .f = call->attrs->function}};
-    GM_TRY_OR(thin_plain(dev, call->in[0], true, &x), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &b), st, done);
-    GM_TRY_OR(thin_plain(dev, call->out[0], false, &y), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &pre), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &x), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &b), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &y), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &pre), st, done);
     p.g.k = x->shape[x->ndim - 1];
     p.w = few_of(call->in[1], call->attrs, p.g.k);
     p.units = (p.g.k + FEW_UNIT - 1) / FEW_UNIT;
@@ -309,8 +309,8 @@ static gm_status few_thin(gm_device *dev, const gm_call *call, int64_t rows)
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
-    st = thin_home(dev, y, call->out[0], st);
-    return thin_home(dev, pre, cpu_out(call, 1), st);
+    st = cpu_home(dev, y, call->out[0], st);
+    return cpu_home(dev, pre, cpu_out(call, 1), st);
 }
 
 /* For products of many rows: columns of b are rows of codes. */

@@ -28,21 +28,6 @@ static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
 
 /* ---- tensors without a usable stride are copied ---- */
 
-static gm_status gemm_copy(gm_device *dev, gm_tensor *x, gm_tensor *y)
-{
-    gm_attrs attrs = gm_attrs_default();
-    return cpu_copy(dev, &(gm_call){.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x, .out = &y, .attrs = &attrs});
-}
-
-/* A contiguous tensor like t, with its values where `fill`. The caller releases it. */
-static gm_status gemm_compact(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **out)
-{
-    GM_TRY(gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out));
-    gm_status st = fill ? gemm_copy(dev, t, *out) : GM_OK;
-    if (st != GM_OK) gm_tensor_release(*out);
-    return st;
-}
-
 /* t as rows of unit stride: *view is t itself (a new reference) or a compact copy. NULL stays NULL. */
 static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **view, int64_t *step)
 {
@@ -56,15 +41,7 @@ static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **
         return GM_OK;
     }
     *step = r.width;
-    return gemm_compact(dev, t, fill, view);
-}
-
-/* An output that was computed elsewhere goes home; the reference is dropped in any case. */
-static gm_status gemm_home(gm_device *dev, gm_tensor *view, gm_tensor *t, gm_status st)
-{
-    if (st == GM_OK && view && view != t) st = gemm_copy(dev, view, t);
-    gm_tensor_release(view);
-    return st;
+    return cpu_compact(dev, t->dtype, t, fill, view);
 }
 
 /* ---- matmul ---- */
@@ -196,7 +173,7 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
     int64_t    m = y->shape[i], n = y->shape[j];
     bool       by_row = n == 1 || y->stride[j] == 1, by_column = m == 1 || y->stride[i] == 1;
     if (by_row || by_column) gm_tensor_retain(to);
-    else GM_TRY(gemm_compact(dev, y, accumulate, &to));
+    else GM_TRY(cpu_compact(dev, y->dtype, y, accumulate, &to));
     const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
     gemm_batch     w = {.dtype = y->dtype};
     w.g = (gemm){.m = m,
@@ -218,7 +195,7 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
         gemm_swap(&w);
     }
     gemm_fold(&w);
-    return gemm_home(dev, to, y, gemm_batch_run(dev, &w));
+    return cpu_home(dev, to, y, gemm_batch_run(dev, &w));
 }
 
 /* ---- linear ---- */
@@ -256,8 +233,8 @@ static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
-    st = gemm_home(dev, y, call->out[0], st);
-    return gemm_home(dev, pre, cpu_out(call, 1), st);
+    st = cpu_home(dev, y, call->out[0], st);
+    return cpu_home(dev, pre, cpu_out(call, 1), st);
 }
 
 /* The same where x, the bias and the results may have 16 bits: in f32, rounded once. */
@@ -266,16 +243,16 @@ static gm_status linear_in_f32(gm_device *dev, const gm_call *call, gemm g)
     gm_tensor *in[3] = {NULL, call->in[1], NULL}, *out[2] = {NULL, NULL};
     gm_call    c = {call->op, 3, 2, in, out, call->attrs};
     gm_status  st;
-    GM_TRY_OR(thin_plain(dev, call->in[0], true, &in[0]), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &in[2]), st, done);
-    GM_TRY_OR(thin_plain(dev, call->out[0], false, &out[0]), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &out[1]), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &in[0]), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &in[2]), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &out[0]), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &out[1]), st, done);
     st = linear_product(dev, &c, g);
 done:
     gm_tensor_release(in[0]);
     gm_tensor_release(in[2]);
-    st = thin_home(dev, out[0], call->out[0], st);
-    return thin_home(dev, out[1], cpu_out(call, 1), st);
+    st = cpu_home(dev, out[0], call->out[0], st);
+    return cpu_home(dev, out[1], cpu_out(call, 1), st);
 }
 
 static void widen_bf16(const gemm *g, int64_t j, int64_t p, int64_t k, void *to)
@@ -356,7 +333,7 @@ static gm_status cpu_bias_activation_grad(gm_device *dev, const gm_call *call)
 done:
     gm_tensor_release(g);
     gm_tensor_release(pre);
-    return gemm_home(dev, dpre, cpu_out(call, 0), st);
+    return cpu_home(dev, dpre, cpu_out(call, 0), st);
 }
 
 /* ---- linear_weight_grad, linear_input_grad ---- */
@@ -398,5 +375,5 @@ static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
     st = gemm_whole(dev, w->dtype, &g);
 done:
     gm_tensor_release(pre);
-    return gemm_home(dev, y, call->out[0], st);
+    return cpu_home(dev, y, call->out[0], st);
 }

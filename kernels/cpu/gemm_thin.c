@@ -127,27 +127,6 @@ static bool gemm_is_thin(const gm_call *call)
            (w->stride[1] == 1 || w->shape[1] == 1);
 }
 
-/* t as contiguous f32: itself (a new reference) or a copy; NULL stays NULL. read: with its values. */
-static gm_status thin_plain(gm_device *dev, gm_tensor *t, bool read, gm_tensor **out)
-{
-    *out = NULL;
-    if (!t) return GM_OK;
-    if (t->dtype == GM_F32 && gm_tensor_is_contiguous(t)) {
-        gm_tensor_retain(*out = t);
-        return GM_OK;
-    }
-    GM_TRY(gm_tensor_new(dev, GM_F32, t->ndim, t->shape, out));
-    return read ? copy_tensor(dev, *out, t) : GM_OK;
-}
-
-/* What was computed in a copy goes where it belongs. */
-static gm_status thin_home(gm_device *dev, gm_tensor *plain, gm_tensor *t, gm_status st)
-{
-    if (st == GM_OK && plain && plain != t) st = copy_tensor(dev, t, plain);
-    gm_tensor_release(plain);
-    return st;
-}
-
 static gm_status thin_run(gm_device *dev, const gm_tensor *w, gemm_thin *g)
 {
     gm_block *block = NULL;
@@ -171,10 +150,10 @@ static gm_status thin_linear(gm_device *dev, const gm_call *call)
     gm_tensor *x = NULL, *b = NULL, *y = NULL, *pre = NULL, *w = call->in[1];
     gm_status  st;
     gemm_thin  g = {.m = 1, .n = w->shape[0], .k = w->shape[1], .f = call->attrs->function};
-    GM_TRY_OR(thin_plain(dev, call->in[0], true, &x), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &b), st, done);
-    GM_TRY_OR(thin_plain(dev, call->out[0], false, &y), st, done);
-    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &pre), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &x), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &b), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &y), st, done);
+    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &pre), st, done);
     for (int d = 0; d < x->ndim - 1; d++) g.m *= x->shape[d];
     g.x = gm_tensor_data(x);
     g.bias = b ? gm_tensor_data(b) : NULL;
@@ -184,6 +163,6 @@ static gm_status thin_linear(gm_device *dev, const gm_call *call)
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
-    st = thin_home(dev, y, call->out[0], st);
-    return thin_home(dev, pre, cpu_out(call, 1), st);
+    st = cpu_home(dev, y, call->out[0], st);
+    return cpu_home(dev, pre, cpu_out(call, 1), st);
 }

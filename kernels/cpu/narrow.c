@@ -38,13 +38,6 @@ static bool has_narrow(const gm_call *call)
     return found && !is_native(call->op) && !reads;
 }
 
-/* *out: t in f32, its values if `read`. */
-static gm_status widened(gm_device *dev, gm_tensor *t, bool read, gm_tensor **out)
-{
-    GM_TRY(gm_tensor_new(dev, GM_F32, t->ndim, t->shape, out));
-    return read ? copy_tensor(dev, *out, t) : GM_OK;
-}
-
 /* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient
  * will see. */
 static gm_status add_residual(gm_device *dev, gm_dtype dtype, gm_tensor **in)
@@ -68,7 +61,7 @@ static gm_status widen_call(gm_device *dev, const gm_call *call, gm_tensor **wid
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         gm_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
         bool       read = i < call->n_in || (gives->slot[i - call->n_in].inout && !replaces);
-        if (is_narrow(t)) GM_TRY(widened(dev, t, read, &wide[i]));
+        if (is_narrow(t)) GM_TRY(cpu_compact(dev, GM_F32, t, read, &wide[i]));
         else if (t) gm_tensor_retain(wide[i] = t);
     }
     bool residual = call->n_in > 1 && !strcmp(takes->slot[1].name, "residual") && wide[1];

@@ -222,5 +222,5 @@ static gm_status cpu_attention_paged(gm_device *dev, const gm_call *call)
     if (gm_tensor_numel(call->in[0]) == 0) return GM_OK;
     GM_TRY(attention_output(dev, call->out[0], false, &o));
     w.o = attention_view_of(o);
-    return gemm_home(dev, o, call->out[0], pages_whole(dev, &w));
+    return cpu_home(dev, o, call->out[0], pages_whole(dev, &w));
 }

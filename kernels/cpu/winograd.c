@@ -115,13 +115,14 @@ static void wino_multiply(gm_device *dev, wino_products *p)
     }
 }
 
-/* Is this way open, and the faster one? s: the convolution, or the one whose gradient this is. size: that of the images
- * that are cut into tiles. Tiles that reach over the edge of small images make 16 products where 9 places would do. */
-static bool wino_fits(gm_dtype dtype, const conv_shape *s, const int64_t *size)
+/* Is this way open, and the faster one? turned: for the transposed one, whose result is the side of s. Tiles that reach
+ * over the edge of small images make 16 products where 9 places would do. */
+static bool wino_fits(gm_dtype dtype, const conv_shape *s, bool turned)
 {
-    int64_t tiles = (size[1] + 1) / 2 * ((size[2] + 1) / 2);
-    int64_t least = s->channels < s->outputs ? s->channels : s->outputs;
-    bool    plain = dtype == GM_F32 && s->groups == 1 && s->s[0] == 1 && s->t[0] == 1 && s->kernel[0] == 1;
+    const int64_t *size = turned ? s->s : s->t;
+    int64_t        tiles = (size[1] + 1) / 2 * ((size[2] + 1) / 2);
+    int64_t        least = s->channels < s->outputs ? s->channels : s->outputs;
+    bool           plain = dtype == GM_F32 && s->groups == 1 && s->s[0] == 1 && s->t[0] == 1 && s->kernel[0] == 1;
     for (int d = 1; d < 3; d++) plain = plain && s->kernel[d] == 3 && s->stride[d] == 1 && s->dilation[d] == 1;
     return plain && least >= WINO_FEW && s->images * tiles >= WINO_LEAST && 5 * size[1] * size[2] >= 12 * tiles;
 }
@@ -189,37 +190,22 @@ static gm_status wino_run(conv_call *c, wino *w, int64_t images, const int64_t *
     return GM_OK;
 }
 
-static gm_status wino_convolution(conv_call *c, const gm_attrs *at, const conv_shape *s)
+/* turned: the transposed one, whose x is the side of t. */
+static gm_status wino_convolution(conv_call *c, const gm_attrs *at, const conv_shape *s, bool turned)
 {
-    gm_tensor *y = c->out[0];
-    wino       w = {.channels = s->channels,
-                    .outputs = s->outputs,
-                    .columns = s->channels,
-                    .low = {s->low[1], s->low[2]},
-                    .x = gm_tensor_data(c->in[0]),
-                    .w = gm_tensor_data(c->in[1]),
-                    .bias = conv_data(c->in[2]),
-                    .y = gm_tensor_data(y),
-                    .c = c->out[1] ? gm_tensor_data(c->out[1]) : gm_tensor_data(y),
-                    .f = at->function};
-    return wino_run(c, &w, s->images, s->s, s->t);
-}
-
-static gm_status wino_transposed(conv_call *c, const gm_attrs *at, const conv_shape *s)
-{
-    gm_tensor *y = c->out[0];
-    wino       w = {.channels = s->outputs,
-                    .outputs = s->channels,
-                    .columns = s->channels,
-                    .turned = true,
-                    .low = {2 - s->low[1], 2 - s->low[2]},
-                    .x = gm_tensor_data(c->in[0]),
-                    .w = gm_tensor_data(c->in[1]),
-                    .bias = conv_data(c->in[2]),
-                    .y = gm_tensor_data(y),
-                    .c = c->out[1] ? gm_tensor_data(c->out[1]) : gm_tensor_data(y),
-                    .f = at->function};
-    return wino_run(c, &w, s->images, s->t, s->s);
+    void *y = gm_tensor_data(c->out[0]);
+    wino  w = {.channels = turned ? s->outputs : s->channels,
+               .outputs = turned ? s->channels : s->outputs,
+               .columns = s->channels,
+               .turned = turned,
+               .x = gm_tensor_data(c->in[0]),
+               .w = gm_tensor_data(c->in[1]),
+               .bias = conv_data(c->in[2]),
+               .y = y,
+               .c = c->out[1] ? gm_tensor_data(c->out[1]) : y,
+               .f = at->function};
+    for (int d = 0; d < 2; d++) w.low[d] = turned ? 2 - s->low[d + 1] : s->low[d + 1];
+    return wino_run(c, &w, s->images, turned ? s->t : s->s, turned ? s->s : s->t);
 }
 
 /* dw, from g and x. */

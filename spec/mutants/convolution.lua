@@ -150,8 +150,8 @@ return {
   },
   {
     name = "1732-winograd-turned", file = "kernels/cpu/winograd.c",
-    find = [[.low = {2 - s->low[1], 2 - s->low[2]},]],
-    replace = [[.low = {s->low[1], s->low[2]},]],
+    find = [[w.low[d] = turned ? 2 - s->low[d + 1] : s->low[d + 1];]],
+    replace = [[w.low[d] = s->low[d + 1];]],
     breaks = "the gradient of x counts the padding from the wrong side of the kernel",
     test = "spec/kernels/convolution_spec.lua -f tiles",
   },
