@@ -2,7 +2,6 @@
  * result from the rows of x that these read, its own and those of others (halo.h). The zeros around an image stand at
  * its ends alone. Backward fetches the rows again, for the gradient of the weight, rather than keep them beside the
  * block; the gradient of the rows goes back to the ranks that have them. */
-#include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/gradients.h"
 #include "../../autograd/padding.h"
@@ -59,11 +58,9 @@ static gm_status open_rows(gm_rank *r, gm_op op, const gm_attrs *attrs, const gm
 static gm_tensor *rows_gradient(gm_backward *b, const gm_halo *h, const gm_attrs *a, gm_tensor *dpre)
 {
     const gm_spec *block = gm_backward_input(b, X);
-    int64_t        size[GM_MAX_DIMS];
     if (!dpre) return NULL;
-    memcpy(size, block->shape, sizeof size);
-    size[SPACE] = gm_halo_here(h)->reads.count;
-    gm_tensor *dx = gm_work_new(gm_backward_work(b), block->dtype, block->ndim, size);
+    gm_tensor *dx = gm_halo_rows(gm_backward_work(b), h, block->dtype, block->ndim, block->shape,
+                                 gm_halo_here(h)->reads.count);
     gm_convolution_rule_input(b, a, dpre, dx);
     return dx;
 }
@@ -102,17 +99,14 @@ typedef struct made {
 } made;
 
 /* The op on the rows; *pre: what its activation was given, if that is wanted. */
-static void run_rows(gm_work *w, gm_op op, const gm_attrs *a, gm_value *const *in, gm_tensor *rows, int64_t count,
+static void run_rows(gm_work *w, const gm_halo *h, gm_op op, const gm_attrs *a, gm_value *const *in, gm_tensor *rows,
                      gm_tensor *block, bool keep, gm_tensor **pre)
 {
-    gm_tensor *all[N_IN] = {rows, in[W]->local, in[B] ? in[B]->local : NULL}, *out[2] = {block, NULL};
-    int64_t    shape[GM_MAX_DIMS];
-    memcpy(shape, block->shape, sizeof shape);
-    shape[SPACE] = count;
-    if (count < block->shape[SPACE]) out[0] = gm_work_new(w, block->dtype, block->ndim, shape);
-    if (keep) out[1] = *pre = gm_work_new(w, block->dtype, block->ndim, shape);
+    gm_tensor *all[N_IN] = {rows, in[W]->local, in[B] ? in[B]->local : NULL};
+    gm_tensor *out[2] = {gm_halo_made(w, h, block), NULL};
+    if (keep) *pre = out[1] = gm_halo_rows(w, h, block->dtype, block->ndim, block->shape, gm_halo_here(h)->makes.count);
     gm_work_into(w, op, N_IN, all, a, 2, out);
-    if (out[0] != block) gm_work_copy(w, out[0], gm_work_narrow(w, block, SPACE, 0, count));
+    gm_halo_put(w, h, out[0], block);
 }
 
 static gm_status forward(gm_rank *r, gm_op op, const gm_attrs *attrs, gm_value *const *in, const gm_layout *layout,
@@ -129,7 +123,7 @@ static gm_status forward(gm_rank *r, gm_op op, const gm_attrs *attrs, gm_value *
             open_rows(r, op, attrs, &in[X]->layout, in[X]->shape, in[W]->shape[SPACE], global->shape[SPACE], &h, &a));
     GM_STEP(&w, gm_value_new_block(r, name, global->dtype, layout, global->ndim, global->shape, &out->y));
     gm_tensor *rows = gm_halo_fetch(&w, &h, in[X]->local);
-    if (rows) run_rows(&w, op, &a, in, rows, gm_halo_here(&h)->makes.count, out->y->local, keep, &pre);
+    if (rows) run_rows(&w, &h, op, &a, in, rows, out->y->local, keep, &pre);
     GM_STEP(&w, gm_padding_finish(out->y));
     if (pre) GM_STEP(&w, gm_value_take(r, gm_work_keep(&w, pre), &out->pre));
     gm_halo_close(&w, &h);

@@ -136,13 +136,23 @@ static gm_tensor *part(gm_work *w, const gm_halo *h, gm_tensor *t, int64_t first
     return gm_work_narrow(w, t, h->dim, rows.first - first, rows.count);
 }
 
-/* Like t with so many rows. */
-static gm_tensor *new_rows(gm_work *w, const gm_halo *h, gm_dtype dtype, int ndim, const int64_t *like, int64_t rows)
+gm_tensor *gm_halo_rows(gm_work *w, const gm_halo *h, gm_dtype dtype, int ndim, const int64_t *like, int64_t rows)
 {
     int64_t shape[GM_MAX_DIMS];
     memcpy(shape, like, (size_t)ndim * sizeof *shape);
     shape[h->dim] = rows;
     return gm_work_new(w, dtype, ndim, shape);
+}
+
+gm_tensor *gm_halo_made(gm_work *w, const gm_halo *h, gm_tensor *block)
+{
+    int64_t count = gm_halo_here(h)->makes.count;
+    return count < block->shape[h->dim] ? gm_halo_rows(w, h, block->dtype, block->ndim, block->shape, count) : block;
+}
+
+void gm_halo_put(gm_work *w, const gm_halo *h, gm_tensor *made, gm_tensor *block)
+{
+    if (made != block) gm_work_copy(w, made, gm_work_narrow(w, block, h->dim, 0, gm_halo_here(h)->makes.count));
 }
 
 /* Starts all messages: rows of `from`, whose first row is `first`, go out, back: as gradients to where they come from.
@@ -157,7 +167,7 @@ static void start(gm_work *w, gm_halo *h, gm_tensor *from, int64_t first, bool b
         gm_halo_run     in = back ? crossing(h, h->here, j) : crossing(h, j, h->here);
         gm_halo_flight *f = &h->flight[j];
         if (j == h->here || !in.count) continue;
-        f->t = gm_work_keep(w, new_rows(w, h, like->dtype, like->ndim, like->shape, in.count));
+        f->t = gm_work_keep(w, gm_halo_rows(w, h, like->dtype, like->ndim, like->shape, in.count));
         GM_STEP(w, gm_comm_receive(comm, h->group, f->t, j, &f->pending));
     }
     for (int j = 0; j < h->p; j++) {
@@ -203,7 +213,7 @@ gm_tensor *gm_halo_end_fetch(gm_work *w, gm_halo *h, gm_tensor *block)
     if (own.count == here->reads.count) {
         if (own.count) rows = gm_work_contiguous(w, part(w, h, block, here->has.first, own));
     } else {
-        rows = new_rows(w, h, block->dtype, block->ndim, block->shape, here->reads.count);
+        rows = gm_halo_rows(w, h, block->dtype, block->ndim, block->shape, here->reads.count);
         int mark = w->n_held;
         if (own.count)
             gm_work_copy(w, part(w, h, block, here->has.first, own), part(w, h, rows, here->reads.first, own));

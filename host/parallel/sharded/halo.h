@@ -68,6 +68,13 @@ void      gm_halo_close(gm_work *w, gm_halo *h); /* leaves messages under way to
 
 static inline const gm_halo_place *gm_halo_here(const gm_halo *h) { return &h->place[h->here]; }
 
+/* A new tensor like one of this shape, with so many rows. */
+gm_tensor *gm_halo_rows(gm_work *w, const gm_halo *h, gm_dtype dtype, int ndim, const int64_t *like, int64_t rows);
+/* Where the rows that this rank makes are computed: the block of the result itself, or a new tensor where the block has
+ * padding. gm_halo_put brings them home. */
+gm_tensor *gm_halo_made(gm_work *w, const gm_halo *h, gm_tensor *block);
+void       gm_halo_put(gm_work *w, const gm_halo *h, gm_tensor *made, gm_tensor *block);
+
 /* The rows that this rank reads, contiguous, of its block of x; NULL: it reads none. In two steps, so that work that
  * needs no other's rows goes on while they travel; one thing travels at a time. Collective over the group. */
 void       gm_halo_start_fetch(gm_work *w, gm_halo *h, gm_tensor *block);

@@ -4,7 +4,6 @@
  * Windows of adaptive pooling are of one size where the size of the result divides that of the image, and are pooled as
  * such. A mean over the whole of the dimension is a sum of the ranks' terms, which stays partial. */
 #include <inttypes.h>
-#include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/padding.h"
 #include "halo.h"
@@ -73,16 +72,13 @@ static void pooling_rule(gm_backward *b)
     gm_halo          h = {0};
     gm_attrs         a;
     gm_tensor       *dx = NULL;
-    int64_t          size[GM_MAX_DIMS];
     gm_backward_output_layout(b, 0, &made);
     GM_STEP(w, open_rows(w->rank, gm_backward_op(b), gm_backward_attrs(b), layout, shape, made[SPACE], &h, &a));
-    memcpy(size, block->shape, sizeof size);
     if (w->st == GM_OK && gm_halo_here(&h)->makes.count) {
         gm_tensor *g = gm_work_narrow(w, gm_backward_grad(b, 0), SPACE, 0, gm_halo_here(&h)->makes.count), *in[2];
         in[0] = largest ? gm_backward_saved(b, SAVED_INDEX) : NULL;
         in[largest] = gm_work_contiguous(w, g);
-        size[SPACE] = gm_halo_here(&h)->reads.count;
-        dx = gm_work_new(w, block->dtype, block->ndim, size);
+        dx = gm_halo_rows(w, &h, block->dtype, block->ndim, block->shape, gm_halo_here(&h)->reads.count);
         gm_work_into(w, largest ? GM_OP_max_pool_grad : GM_OP_avg_pool_grad, 1 + largest, in, &a, 1, &dx);
     }
     gm_backward_give(b, 0, gm_halo_return(w, &h, dx, block));
@@ -92,17 +88,13 @@ static void pooling_rule(gm_backward *b)
 /* ---- forward ---- */
 
 /* The op on the rows; *index: where the largest elements are among them, if a gradient asks for it. */
-static void run_rows(gm_work *w, gm_op op, const gm_attrs *a, gm_tensor *rows, int64_t count, gm_tensor *block,
+static void run_rows(gm_work *w, const gm_halo *h, gm_op op, const gm_attrs *a, gm_tensor *rows, gm_tensor *block,
                      bool keep, gm_tensor **index)
 {
-    gm_tensor *out[2] = {block, NULL};
-    int64_t    shape[GM_MAX_DIMS];
-    memcpy(shape, block->shape, sizeof shape);
-    shape[SPACE] = count;
-    if (count < block->shape[SPACE]) out[0] = gm_work_new(w, block->dtype, block->ndim, shape);
-    if (keep) out[1] = *index = gm_work_new(w, GM_I64, block->ndim, shape);
+    gm_tensor *out[2] = {gm_halo_made(w, h, block), NULL};
+    if (keep) *index = out[1] = gm_halo_rows(w, h, GM_I64, block->ndim, block->shape, gm_halo_here(h)->makes.count);
     gm_work_into(w, op, 1, &rows, a, op == GM_OP_max_pool ? 2 : 1, out);
-    if (out[0] != block) gm_work_copy(w, out[0], gm_work_narrow(w, block, SPACE, 0, count));
+    gm_halo_put(w, h, out[0], block);
 }
 
 static gm_status forward(gm_rank *r, gm_op op, const gm_attrs *attrs, gm_value *x, const gm_layout *layout,
@@ -118,7 +110,7 @@ static gm_status forward(gm_rank *r, gm_op op, const gm_attrs *attrs, gm_value *
     GM_STEP(&w, open_rows(r, op, attrs, &x->layout, x->shape, global->shape[SPACE], &h, &a));
     GM_STEP(&w, gm_value_new_block(r, name, global->dtype, layout, global->ndim, global->shape, y));
     gm_tensor *rows = gm_halo_fetch(&w, &h, x->local);
-    if (rows) run_rows(&w, op, &a, rows, gm_halo_here(&h)->makes.count, (*y)->local, keep, &places);
+    if (rows) run_rows(&w, &h, op, &a, rows, (*y)->local, keep, &places);
     GM_STEP(&w, gm_padding_finish(*y));
     if (places) GM_STEP(&w, gm_value_take(r, gm_work_keep(&w, places), index));
     gm_halo_close(&w, &h);
