@@ -216,8 +216,7 @@ function M.freeze(entry, frozen)
   if entry.tensor then entry.tensor:requires_grad(not frozen) end
 end
 
---- A function(tensor) that is called with each new parameter. ganymede.train.initialize sets it.
-M.made_parameter = nil
+M.made_parameter = nil --- A function(tensor), called with each new parameter; ganymede.train.initialize sets it.
 
 -- Allocates and initialises the parameters that are present and not allocated yet. The random numbers of a parameter
 -- depend on its path from the root of the tree.
