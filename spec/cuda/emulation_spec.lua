@@ -4,7 +4,7 @@ local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local ffi = require "ffi"
 
-if emulation.lacks(pending) then return end
+if emulation.lacks(pending, "emulated") then return end
 local path = core.executable():match "^(.*)/" .. "/emulation/libgm_fake_cuda.so"
 
 ffi.cdef [[

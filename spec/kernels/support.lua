@@ -6,6 +6,7 @@
 --   attrs    as in kernels/attrs.def
 --   within   for each output (or one for all) what support.exact, .relative, .terms or .absolute give; integers
 --            are always compared exactly
+--   on       by backend: what takes the place of `within` there
 --   rounding by backend, for each output: an array of what else its elements may be off by; nil: nothing
 -- New outputs are tried three times: contiguous, and as windows of larger tensors, whose other elements must stay, with
 -- the order of dimensions kept and reversed (kept only, with dense_rows = true: ops that ask for a last stride of 1).
@@ -294,7 +295,8 @@ local function run_tables(case, backends, pass, want, bases, windows, turned)
     local got = blot(core.run_op(backend, case.op, case.inputs, mine, case.attrs), mine_bases, n)
     for i = 1, n do
       local label = ("%s on %s, output %d (%s)"):format(case.label or case.op, backend, i, pass)
-      local within = case.within.k and case.within or case.within[i]
+      local within = case.on and case.on[backend] or case.within
+      within = within.k and within or within[i]
       local more = case.rounding and case.rounding[backend] and case.rounding[backend][i]
       if want[i] then support.compare(got[i], want[i], within, label, more) end
       if mine_bases[i] then support.compare(mine_bases[i], bases[i], support.exact, label .. ", outside of it") end

@@ -60,14 +60,17 @@ else gm=$top/build/ganymede
 fi
 [ -x "$gm" ] || { printf 'run.sh: there is no %s; build it, or name it in GANYMEDE_BIN\n' "$gm" >&2; exit 2; }
 
-# The folders of the driver, cuBLASLt, cuDNN and NCCL, where the loader does not find them by itself: a container's, the
-# toolkit's, or those that came with PyTorch.
+# The folders of the driver, cuBLASLt, cuDNN and NCCL. Those that came with PyTorch are the first, so that ours and the
+# peer use the same; then those that the loader finds by itself, a container's and the toolkit's.
 find_libraries() {
     ask='import site; print("\n".join(place + "/nvidia" for place in site.getsitepackages()))'
     places=$({ [ -z "$python" ] || "$python" -c "$ask"; } 2>/dev/null)
     for name in libcuda.so.1 libnvidia-ml.so.1 libcublasLt.so.13 libcudnn_graph.so.9 libnccl.so.2; do
-        ldconfig -p 2>/dev/null | grep -q "$name" && continue
-        for place in /usr/local/nvidia /usr/local/cuda/lib64 $places; do
+        for place in $places loader /usr/local/nvidia /usr/local/cuda/lib64; do
+            if [ $place = loader ]; then
+                ldconfig -p 2>/dev/null | grep -q "$name" && break
+                continue
+            fi
             found=$(find -L "$place" -name "$name" 2>/dev/null | head -n 1)
             [ -z "$found" ] || { printf '%s:' "$(dirname -- "$found")"; break; }
         done
@@ -155,16 +158,17 @@ stage_curves() {
 }
 
 # Specs on the device, a process a file, so many at once: after an illegal address nothing of its process works.
-# Failures come first. apart STAGE PROCESSES FILE...
+# Failures come first. apart STAGE DEVICE PROCESSES FILE...   (the device of the specs' tensors)
 apart() {
-    export GANYMEDE_CUDA_SUITE=only gm work name="$1"
-    processes=$2 bad=0
-    shift 2
+    export GANYMEDE_CUDA_SUITE=only gm work name="$1" device="$2"
+    processes=$3 bad=0
+    shift 3
     printf '%s\n' "$@" | xargs -n 1 -P "$processes" sh -c '
-        "$gm" spec "$1" >"$work/log/$name-${1##*/}" 2>&1
-        printf "%s %s\n" $? "$1" >>"$work/$name"' sh
-    while read -r status file; do
-        [ "$status" = 0 ] || { bad=1; echo "== $file ended with status $status"; cat "$work/log/$name-${file##*/}"; }
+        log=$work/log/$name-$(printf %s "${1#spec/}" | tr / -)
+        "$gm" spec --device "$device" --threads 1 "$1" >"$log" 2>&1
+        printf "%s %s %s\n" $? "$1" "$log" >>"$work/$name"' sh
+    while read -r status file log; do
+        [ "$status" = 0 ] || { bad=1; echo "== $file ended with status $status"; cat "$log"; }
     done <"$work/$name"
     cat "$work/log/$name-"*_spec.lua | awk '/^[0-9]+ passed, [0-9]+ failed/ {
         split($0, n, /[^0-9]+/); p += n[1]; f += n[2]; s += n[3] }
@@ -176,25 +180,25 @@ apart() {
 stage_smoke() {
     bits=0
     CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE="$work/log/cublaslt" "$gm" run "$here/smoke.lua" --device cuda || bits=1
-    apart smoke "$(size 12 1)" \
+    apart smoke cpu "$(size 12 1)" \
         $(size "$(cd "$top" && ls spec/kernels/*_spec.lua)" spec/kernels/loss_spec.lua) || bits=1
     return $bits
 }
 
+# What smoke has run already is not run again.
 stage_suite() {
-    apart suite "$(size 6 1)" \
-        $(size "$(cd "$top" && ls spec/kernels/*_spec.lua spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua)
+    files=$(size "$(cd "$top" && ls spec/kernels/*_spec.lua spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua)
+    if [ -e "$work/smoke" ]; then files=$(size "$(cd "$top" && ls spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua); fi
+    apart suite cpu "$(size 12 1)" $files
 }
 
-# Folder by folder, so that a time limit leaves what was found before; on as many ranks as each file says.
+# On as many ranks as each file says.
 stage_layers() {
-    bad=0
-    all='spec/golden spec/nn spec/autograd spec/optim spec/train spec/resume spec/checkpoint spec/models spec/parallel
-        spec/sequence spec/comm/collectives_spec.lua spec/layout spec/tensor'
-    for part in $(size "$all" spec/nn/containers_spec.lua); do
-        "$gm" spec --device cuda "$part" || bad=1
-    done
-    return $bad
+    all=$(cd "$top" && ls spec/golden/*_spec.lua spec/nn/*_spec.lua spec/autograd/*_spec.lua spec/optim/*_spec.lua \
+        spec/train/*_spec.lua spec/resume/*_spec.lua spec/checkpoint/*_spec.lua spec/models/*_spec.lua \
+        spec/parallel/*_spec.lua spec/sequence/*_spec.lua spec/comm/collectives_spec.lua spec/layout/*_spec.lua \
+        spec/tensor/*_spec.lua)
+    apart layers cuda "$(size 6 1)" $(size "$all" spec/nn/containers_spec.lua)
 }
 
 # One file after the other, so that a time limit leaves what was found before. Lines: tool file verdict.

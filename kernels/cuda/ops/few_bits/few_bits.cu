@@ -10,6 +10,16 @@ constexpr int ROWS = GM_FEW_BITS_ROWS;
 
 GM_DEVICE float gm_size_of(float x) { return x < 0 ? -x : x; }
 
+/* Bits as a word of their own. Without it, the ptxas of CUDA 13.0 takes the low byte of an f16 that is stored for the
+ * number as a whole one: it makes F2I.U8.F16 of cvt.rn.f16.f32 and st.u8 (seen on an H200). */
+GM_DEVICE uint32_t gm_word(uint32_t bits)
+{
+#ifndef GM_EMULATED
+    asm("" : "+r"(bits));
+#endif
+    return bits;
+}
+
 /* A thread makes a block. */
 template <class T> GM_DEVICE void gm_few_encode(const gm_few_bits_args a)
 {
@@ -27,7 +37,7 @@ template <class T> GM_DEVICE void gm_few_encode(const gm_few_bits_args a)
         }
         const float scale = strange == 0 ? gm_few_scale_of(a.bits, largest) : strange,
                     inverse = scale != 0 ? 1.0f / scale : 0;
-        const uint16_t half = gm_to_f16(scale).bits;
+        const uint32_t half = gm_word(gm_to_f16(scale).bits);
         block[0] = (uint8_t)half;
         block[1] = (uint8_t)(half >> 8);
         for (int64_t j = 0; j < a.group; j++) {
