@@ -42,7 +42,13 @@ static cudnnStatus_t refuse(cudnnStatus_t s, const char *why)
     return s;
 }
 
-size_t      cudnnGetVersion(void) { return CUDNN_VERSION; }
+/* GM_FAKE_DNN_VERSION: another version than that of the header. */
+size_t cudnnGetVersion(void)
+{
+    const char *other = getenv("GM_FAKE_DNN_VERSION");
+    return other ? strtoul(other, NULL, 10) : CUDNN_VERSION;
+}
+
 const char *cudnnGetErrorString(cudnnStatus_t s) { return s == CUDNN_STATUS_SUCCESS ? "success" : "refused"; }
 void        cudnnGetLastErrorString(char *message, size_t size) { snprintf(message, size, "%s", words); }
 
@@ -385,11 +391,11 @@ static bool convolve(const bag *pack, const bag *how, bag *t[3], int made, float
     return finish(pack, t[made], out);
 }
 
-#define CONVOLVE(way, a, b, c, made)                                                                                 \
-    convolve(pack, part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_CONV_DESC),                                     \
-             (bag *[]){part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##a),                                       \
-                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##b),                                       \
-                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##c)},                                      \
+#define CONVOLVE(way, a, b, c, made)                                             \
+    convolve(pack, part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_CONV_DESC), \
+             (bag *[]){part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##a),   \
+                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##b),   \
+                       part(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_##c)},  \
              made, *(float *)find(op, CUDNN_ATTR_OPERATION_CONVOLUTION_##way##_BETA)->data)
 
 static bool run(const bag *pack, const bag *op)

@@ -213,6 +213,13 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     test = "spec/kernels/attention_spec.lua -f 'a cap'",
   },
   {
+    name = "1742-dnn-any-version", file = "kernels/cuda/dnn/library.c",
+    find = [[if (out->cudnnGetVersion() < GM_DNN_OLDEST)]],
+    replace = [[if (out->cudnnGetVersion() < 1)]],
+    breaks = "a cuDNN that is too old is taken, or doctor calls it well",
+    test = "spec/cuda/device_spec.lua -f 'too old'",
+  },
+  {
     name = "847-dnn-window", file = "kernels/cuda/dnn/dnn.c",
     find = [[attrs->window || attrs->behind || attrs->softcap > 0]],
     replace = [[attrs->behind || attrs->softcap > 0]],

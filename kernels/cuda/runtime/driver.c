@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../dnn/library.h"
 #include "counts.h"
 
 #define OLDEST 13000 /* CUDA 13.0: the toolkit that kernels are compiled with */
@@ -170,6 +171,22 @@ static void add_library(gm_device_fact *out, int n, int *found, const char *name
     if (library) dlclose(library);
 }
 
+/* cuDNN: one that is too old is there, but of no use. */
+static void add_dnn(gm_device_fact *out, int n, int *found)
+{
+    gm_dnn_library dnn;
+    char           text[sizeof out->text];
+    size_t         v;
+    if (!strcmp(driver.dnn, "none") || gm_dnn_load(driver.dnn, &dnn) != GM_OK) {
+        const bool off = !strcmp(driver.dnn, "none");
+        add_fact(out, n, found, "cudnn", false, off ? "turned off: the environment names none" : gm_last_error());
+        return;
+    }
+    v = dnn.cudnnGetVersion();
+    snprintf(text, sizeof text, "%.120s, cuDNN %zu.%zu.%zu", driver.dnn, v / 10000, v / 100 % 100, v % 100);
+    add_fact(out, n, found, "cudnn", true, text);
+}
+
 int gm_cuda_facts(gm_device_fact *out, int n)
 {
     int              found = 0, devices = 0, version = 0;
@@ -188,6 +205,6 @@ int gm_cuda_facts(gm_device_fact *out, int n)
             add_fact(out, n, &found, "device", known, known ? text : gm_last_error());
         }
     add_library(out, n, &found, "cublaslt", driver.blas);
-    add_library(out, n, &found, "cudnn", driver.dnn);
+    add_dnn(out, n, &found);
     return found;
 }
