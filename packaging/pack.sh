@@ -66,7 +66,7 @@ pack_specs() {
     mkdir -p "$out/kernels" "$out/lua-modules"
     cp -R -- "$top/spec" "$out/"
     rm -rf "$out/spec/mutants" "$out/spec/unit"
-    cp -- "$top/kernels/ops.def" "$out/kernels/"
+    cp -- "$top"/kernels/*.def "$out/kernels/"
     for module in busted.lua busted luassert say term system mediator.lua cliargs.lua cliargs pl; do
         cp -RL -- "$(find_in "$module" /usr/share/lua/5.1 /usr/local/share/lua/5.1)" "$out/lua/"
     done

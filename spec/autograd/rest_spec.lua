@@ -1,6 +1,7 @@
 --- What forward keeps for backward in a tier on a disk: which bytes go, that each goes once, and that they come back.
 -- The truth is the same graph in memory.
 local core = require "ganymede.core"
+local device = require "spec.support.device"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"
 local ops = gm.ops
@@ -12,6 +13,7 @@ local BYTES = ROWS * COLUMNS * 8
 local function number(seed) return gm.normal({ ROWS, COLUMNS }, { seed = seed, dtype = "f64" }) end
 
 describe("what a tape keeps on a disk", function()
+  if not device.is_cpu() then return pending "a tier below a GPU: spec/cuda/offload_spec.lua" end
   local folder, tier, x, w
   before_each(function()
     folder = shell.temporary_folder()

@@ -130,6 +130,13 @@ describe("attention agrees with ref:", function()
     end
   end)
 
+  -- The mask of samples with so many keys each.
+  local function ends(lengths, keys)
+    local mask = gm.zeros({ #lengths, keys }, { dtype = "u8" })
+    for i, n in ipairs(lengths) do mask:select(1, i):narrow(1, 1, n):fill_(1) end
+    return mask
+  end
+
   -- Windows that end within blocks of keys and of queries, that hide whole blocks, and that hide all keys from a query;
   -- keys that end before the last query. A slope of tanh is at most 1: capped scores have no larger errors.
   local views = {
@@ -142,6 +149,8 @@ describe("attention agrees with ref:", function()
     { "a window behind all keys", { 1, 5, 9, 2, 2, 4 }, { window = 3, behind = 4 } },
     { "a cap", { 2, 33, 47, 4, 2, 16 }, { softcap = 0.5, p = 0.2 }, true },
     { "a cap of causal attention", { 1, 70, 70, 2, 2, 16 }, { softcap = 1.5, causal = true } },
+    { "a window of whole tiles", { 1, 200, 200, 2, 1, 16 }, { window = 130 } },
+    { "rows that end early", { 2, 150, 200, 2, 1, 16 }, {}, "ends" },
     { "one query of a long cache", { 2, 1, 257, 4, 2, 16 }, { window = 100, softcap = 2 } },
   }
   for _, view in ipairs(views) do
@@ -151,7 +160,8 @@ describe("attention agrees with ref:", function()
           local b, s, t, h, hk, d = unpack(view[2])
           local attrs = { scale = 1, stream = { key = 99, step = 5 }, causal = view[3].window and true or nil }
           for key, value in pairs(view[3]) do attrs[key] = value end
-          local mask = view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
+          local mask = view[4] == "ends" and ends({ 150, 70 }, t)
+            or view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
           local q, k = operand(b, s, h, d, dtype, "packed"), operand(b, t, hk, d, dtype, "heads first")
           local v, g = operand(b, t, hk, d, dtype, "contiguous"), operand(b, s, h, d, dtype, "contiguous")
           local inputs = { q, k, v, mask, n = 6 }

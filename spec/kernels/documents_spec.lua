@@ -81,6 +81,7 @@ local cases = {
   { "documents", { 2, 150, 150, 2, 1, 16 }, { causal = true }, { 70, 1, 9, 64, 6 } },
   { "documents that see all of themselves", { 1, 130, 130, 2, 2, 64 }, {}, { 3, 64, 63 } },
   { "documents with a window", { 1, 200, 200, 2, 1, 8 }, { causal = true, window = 20, p = 0.2 }, { 90, 110 }, true },
+  { "long documents", { 1, 240, 240, 2, 1, 16 }, {}, { 110, 130 } },
   { "documents of heads of 128", { 1, 100, 100, 1, 1, 128 }, { causal = true }, { 33, 67 } },
 }
 

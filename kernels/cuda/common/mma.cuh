@@ -7,7 +7,12 @@
  *     a[0]: row g, columns 2 t, 2 t + 1    a[1]: row g + 8    a[2]: row g, columns + 8    a[3]: row g + 8, columns + 8
  *     b[0]: rows 2 t, 2 t + 1, column g     b[1]: rows + 8
  *     c[0], c[1]: row g, columns 2 t, 2 t + 1                   c[2], c[3]: row g + 8
- * So two neighbouring results of a row, packed into a word, are a factor of the next product. */
+ * So two neighbouring results of a row, packed into a word, are a factor of the next product.
+ *
+ *     gm_matrices(r, row)          four matrices of 8 by 8 words of 16 bits from shared memory, one for each register
+ *                                  (PTX ISA, ldmatrix): lane l names row l % 8 of matrix l / 8, 16 bytes that are aligned.
+ *                                  r[m]: row g of matrix m, columns 2 t and 2 t + 1
+ *     gm_matrices_turned(r, row)   r[m]: column g of matrix m, rows 2 t and 2 t + 1 */
 #ifndef GM_CUDA_MMA_CUH
 #define GM_CUDA_MMA_CUH
 
@@ -16,7 +21,38 @@
 /* Two numbers as a word of factors. */
 template <class T> GM_DEVICE uint32_t gm_pair(float low, float high)
 {
+#ifdef GM_EMULATED
     return gm_put<T>(low).bits | (uint32_t)gm_put<T>(high).bits << 16;
+#else
+    uint32_t pair; /* one instruction rounds both */
+    if constexpr (std::is_same_v<T, gm_bf16>) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#endif
+}
+
+/* 1 / x within a unit of the last place. */
+GM_DEVICE float gm_reciprocal(float x)
+{
+#ifdef GM_EMULATED
+    return 1 / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* 2 to the power of x, within 2 units of the last place; 0 where that is below the smallest normal number. */
+GM_DEVICE float gm_exp2(float x)
+{
+#ifdef GM_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
 }
 
 #ifdef GM_EMULATED
@@ -60,6 +96,31 @@ GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint32_t *b, const char
     gm_mma_emulated(c, &mine, file, line);
 }
 
+GM_DEVICE const uint16_t *gm_row_of(const unsigned char *all, int lane)
+{
+    return *(const uint16_t *const *)(const void *)(all + lane * GM_EMULATED_SLOT);
+}
+
+GM_DEVICE void gm_matrices(uint32_t *r, const uint16_t *row, const char *file = __builtin_FILE(),
+                           int line = __builtin_LINE())
+{
+    const unsigned char *all = gm_emulated_gather(&row, sizeof row, file, line);
+    int                  g = gm_thread % 32 / 4, t = gm_thread % 4;
+    for (int m = 0; m < 4; m++) {
+        const uint16_t *of = gm_row_of(all, 8 * m + g);
+        r[m] = of[2 * t] | (uint32_t)of[2 * t + 1] << 16;
+    }
+}
+
+GM_DEVICE void gm_matrices_turned(uint32_t *r, const uint16_t *row, const char *file = __builtin_FILE(),
+                                  int line = __builtin_LINE())
+{
+    const unsigned char *all = gm_emulated_gather(&row, sizeof row, file, line);
+    int                  g = gm_thread % 32 / 4, t = gm_thread % 4;
+    for (int m = 0; m < 4; m++)
+        r[m] = gm_row_of(all, 8 * m + 2 * t)[g] | (uint32_t)gm_row_of(all, 8 * m + 2 * t + 1)[g] << 16;
+}
+
 #else
 
 #define GM_MMA(type)                                                                                \
@@ -73,6 +134,14 @@ template <class T> GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint
     if constexpr (std::is_same_v<T, gm_bf16>) GM_MMA(bf16);
     else GM_MMA(f16);
 }
+
+#define GM_MATRICES(r, row, turned)                                                           \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                             \
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)))
+
+GM_DEVICE void gm_matrices(uint32_t *r, const uint16_t *row) { GM_MATRICES(r, row, ""); }
+GM_DEVICE void gm_matrices_turned(uint32_t *r, const uint16_t *row) { GM_MATRICES(r, row, ".trans"); }
 
 #endif
 

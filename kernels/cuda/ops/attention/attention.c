@@ -1,5 +1,5 @@
 /* attention.c - attention and its gradient. cuDNN computes the calls that it takes (dnn.h). Our own kernels compute the
- * others: on tensor cores for 16-bit heads of up to 128 numbers without a bias (attention_mma.cu), else in plain tiles
+ * others: on tensor cores for 16-bit heads of up to 128 numbers without a bias (attention_mma*.cu), else in plain tiles
  * (attention.cu).
  */
 #include <inttypes.h>
@@ -86,7 +86,8 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
         .key_heads = k->shape[2],
         .size = (int32_t)q->shape[3],
         .shift = k->shape[1] - q->shape[1] + at->behind,
-        .window = at->window,
+        .window = at->window < k->shape[1] + at->behind ? at->window
+                                                        : 0, /* query i sees keys up to i + shift at most */
         .causal = at->causal,
         .accumulate = at->accumulate,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
@@ -121,28 +122,42 @@ static bool may_read_vectors(const gm_attention_args *a)
            has_vectors(&a->g) && has_vectors(&a->dq) && has_vectors(&a->dk) && has_vectors(&a->dv);
 }
 
-/* tiles, queries: tiles, and rows of the narrower ones, in shared memory; bytes: what lies behind them. */
-static gm_status launch_mma(gm_device *dev, const char *kernel, gm_attention_args *a, gm_dtype dtype, int tiles,
-                            int queries, size_t bytes, int64_t rows, int64_t heads)
+/* A kernel of blocks for `side` of `rows` rows of each head. kept: the rows that a block has in shared memory all the
+ * time; tile: those of one of the two factors that pass, twice; bytes: what lies behind them. */
+static gm_status launch_mma(gm_device *dev, const char *kernel, gm_attention_args *a, gm_dtype dtype, int side,
+                            int kept, int tile, size_t bytes, int64_t rows, int64_t heads)
 {
     char base[GM_CUDA_NAME], name[GM_CUDA_NAME];
     int  width = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_NARROW : GM_ATTENTION_MMA_WIDE;
     a->vectors = may_read_vectors(a);
     snprintf(base, sizeof base, "%s_%d", kernel, width);
-    return GM_LAUNCH(
-        dev, gm_cuda_name(name, base, dtype),
-        ((gm_cuda_grid){.x = (rows + GM_ATTENTION_MMA_TILE - 1) / GM_ATTENTION_MMA_TILE * heads * a->batch,
-                        .block = GM_ATTENTION_MMA_THREADS,
-                        .shared = (size_t)((tiles * GM_ATTENTION_MMA_TILE + queries) * (width + 8)) * 2 + bytes}),
-        *a);
+    return GM_LAUNCH(dev, gm_cuda_name(name, base, dtype),
+                     ((gm_cuda_grid){.x = (rows + side - 1) / side * heads * a->batch,
+                                     .block = 2 * side,
+                                     .shared = (size_t)((kept + 4 * tile) * (width + 8)) * 2 + bytes}),
+                     *a);
+}
+
+static int keys_of_tile(const gm_attention_args *a)
+{
+    return a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_KEYS_64 : GM_ATTENTION_MMA_KEYS_128;
+}
+
+static gm_status on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
+{
+    const int keys = keys_of_tile(a);
+    const int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
+    return launch_mma(dev, "gm_attention_mma", a, dtype, queries, queries, keys, 2 * (size_t)keys, a->queries,
+                      a->heads);
 }
 
 static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
 {
-    int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
-    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, 4, 0, GM_ATTENTION_MMA_TILE, a->queries, a->heads));
-    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, 2, 2 * queries, 2 * (size_t)queries * sizeof(float),
-                      a->keys, a->key_heads);
+    const int keys = keys_of_tile(a), rows = GM_ATTENTION_MMA_ROWS, queries = GM_ATTENTION_MMA_GRAD_QUERIES;
+    GM_TRY(
+        launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys, a->queries, a->heads));
+    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, rows, 2 * rows, queries,
+                      2 * (size_t)queries * 2 * sizeof(float), a->keys, a->key_heads);
 }
 
 /* ---- in plain tiles ---- */
@@ -201,9 +216,7 @@ gm_status cuda_attention(gm_device *dev, const gm_call *call)
     GM_TRY(read_call(dev, call, &a));
     a.o = view_of(call->out[0]);
     read_lse(&a, call->out[1]);
-    if (is_for_tensor_cores(&a, call->in[0]))
-        return launch_mma(dev, "gm_attention_mma", &a, call->in[0]->dtype, 3, 0, GM_ATTENTION_MMA_TILE, a.queries,
-                          a.heads);
+    if (is_for_tensor_cores(&a, call->in[0])) return on_tensor_cores(dev, &a, call->in[0]->dtype);
     int64_t tiles = tiles_of(&a, call->in[0]->dtype, a.queries);
     return launch(dev, "gm_attention", &a, call->in[0]->dtype, 2, 1, tiles * a.heads * a.batch);
 }
@@ -225,7 +238,7 @@ gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
     a.dv = view_of(call->out[2]);
     read_dbias(&a, call->out[3]);
     size_t rows = (size_t)(a.batch * a.heads * a.queries),
-           sums = (rows * gm_dtype_size(gm_dtype_wide(dtype)) + 15) & ~15;
+           sums = (2 * rows * gm_dtype_size(gm_dtype_wide(dtype)) + 15) & ~15;
     size_t ranges = a.limits ? 2 * sizeof(int64_t) * (size_t)(a.batch * a.queries) : 0;
     GM_TRY(gm_cuda_scratch(dev, sums + ranges + 16, &a.delta, &block));
     a.ranges = (int64_t *)(void *)((char *)a.delta + sums);

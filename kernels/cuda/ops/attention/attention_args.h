@@ -17,15 +17,18 @@
 #define GM_ATTENTION_EACH_narrow_f64 2
 #define GM_ATTENTION_EACH_wide_f64   1
 
-/* attention_mma.cu: the threads of a block; the queries or keys of a tile; and, for the gradient of keys and values,
- * the queries of a tile for heads of up to 64 and of up to 128 numbers (as many as registers allow). Rows of tiles have
- * 8 more numbers. */
-#define GM_ATTENTION_MMA_THREADS     128
-#define GM_ATTENTION_MMA_TILE        64
-#define GM_ATTENTION_MMA_NARROW      64
-#define GM_ATTENTION_MMA_WIDE        128
-#define GM_ATTENTION_MMA_QUERIES_64  64
-#define GM_ATTENTION_MMA_QUERIES_128 32
+/* attention_mma.cu and attention_mma_grad.cu: the queries of a block of attention; the rows (queries or keys) of a block
+ * of its gradient; the keys of a tile, for heads of up to 64 and of up to 128 numbers; the queries of a tile. A block
+ * has two threads a row. Rows of tiles have 8 more numbers. All tiles of a block fit into the 99 KiB of shared memory of
+ * the smallest GPUs. */
+#define GM_ATTENTION_MMA_QUERIES_64   128
+#define GM_ATTENTION_MMA_QUERIES_128  64
+#define GM_ATTENTION_MMA_ROWS         64
+#define GM_ATTENTION_MMA_NARROW       64
+#define GM_ATTENTION_MMA_WIDE         128
+#define GM_ATTENTION_MMA_KEYS_64      64
+#define GM_ATTENTION_MMA_KEYS_128     32
+#define GM_ATTENTION_MMA_GRAD_QUERIES 32
 
 typedef struct gm_attention_view {
     void   *data;
@@ -39,7 +42,8 @@ typedef struct gm_attention_args {
     const int64_t    *limits; /* of query i: its first key and its end, both less first_key; NULL: none */
     const void       *bias;   /* (biases, heads, queries, keys), added to scores; NULL: none */
     void             *dbias;
-    void             *delta; /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv */
+    void    *delta;  /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv. On tensor
+                    cores lse log2 e is before each */
     int64_t *ranges; /* (batch, tiles of queries of the kernel of dq, 2): what limits leave; that kernel writes them */
     int64_t  lse_stride[3], mask_stride[2], limits_stride[3], first_key;
     int64_t  bias_stride[4], dbias_stride[4], biases, row; /* sample b takes bias (row + b) % biases */

@@ -1,0 +1,46 @@
+/* async.cuh - copies from memory into shared memory that go on while the thread does other work (PTX ISA, cp.async). A
+ * thread sends copies, closes them as a group, and waits until only so many of its groups are under way. What other
+ * threads copied is there after they have waited and all have met at GM_SYNC. */
+#ifndef GM_CUDA_ASYNC_CUH
+#define GM_CUDA_ASYNC_CUH
+
+#include "kernel.cuh"
+
+#ifdef GM_EMULATED
+
+GM_DEVICE void gm_send_16(void *to, const void *from, bool there)
+{
+    memset(to, 0, 16);
+    if (there) memcpy(to, from, 16);
+}
+GM_DEVICE void gm_send_8(void *to, const void *from, bool there)
+{
+    memset(to, 0, 8);
+    if (there) memcpy(to, from, 8);
+}
+GM_DEVICE void                  gm_close_sends(void) {}
+template <int n> GM_DEVICE void gm_wait_sends(void) {}
+
+#else
+
+/* 16 bytes, both addresses aligned; zeros where there is nothing. `from` is an address in any case. */
+GM_DEVICE void gm_send_16(void *to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+GM_DEVICE void gm_send_8(void *to, const void *from, bool there)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 8 : 0)
+                 : "memory");
+}
+
+GM_DEVICE void                  gm_close_sends(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int n> GM_DEVICE void gm_wait_sends(void) { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
+
+#endif
+
+#endif
