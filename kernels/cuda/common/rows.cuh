@@ -156,6 +156,13 @@ GM_DEVICE void gm_even_hold(const gm_vector *p, int team, int lane, int packs, g
                                                                                : rest;
 }
 
+/* The team's next row comes nearer while it works on this one. */
+GM_DEVICE void gm_even_prefetch(const gm_vector *p, int team, int lane, int packs)
+{
+    constexpr int line = GM_LINE / sizeof(gm_vector);
+    for (int i = lane * line; i < packs; i += team * line) gm_prefetch(p + i);
+}
+
 /* Sums over the team of N numbers at once. A team of more than a warp is a block, and meets once. For that, `turn` must
  * be 0 and 1 alternately from call to call. scratch: 2 N numbers for each warp. */
 template <int N, class R> GM_DEVICE void gm_even_sums(R (&v)[N], int team, int turn, R *scratch)

@@ -13,10 +13,10 @@ static gm_cuda_grid grid_of(const gm_tensor *x, int64_t rows, int32_t *team)
     return gm_rows_grid(rows, x->shape[x->ndim - 1], x->dtype, GM_NORM_PACKS(gm_dtype_size(x->dtype)), team);
 }
 
-/* The warps that hold a row of norm_held.cu, GM_NORM_HELD packs a thread. */
-static int held_warps(int64_t width, gm_dtype t)
+/* The warps that hold a row of norm_held.cu, `packs` a thread. */
+static int held_warps(int64_t width, gm_dtype t, int packs)
 {
-    int64_t each = GM_NORM_HELD * 32 * (16 / (int64_t)gm_dtype_size(t));
+    int64_t each = packs * 32 * (16 / (int64_t)gm_dtype_size(t));
     return (int)((width + each - 1) / each);
 }
 
@@ -41,7 +41,7 @@ static bool forward_held(const gm_norm_args *a, gm_dtype t)
         if (!gm_rows_even(rows[i], a->width, t)) return false;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!gm_rows_even(numbers[i], 0, t)) return false;
-    return a->width > 0 && a->rows > 0 && held_warps(a->width, t) <= GM_NORM_WARPS;
+    return a->width > 0 && a->rows > 0 && held_warps(a->width, t, GM_NORM_HELD) <= GM_NORM_WARPS;
 }
 
 static bool backward_held(const gm_norm_grad_args *a, gm_dtype t)
@@ -52,7 +52,7 @@ static bool backward_held(const gm_norm_grad_args *a, gm_dtype t)
         if (!gm_rows_even(rows[i], a->width, t)) return false;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!gm_rows_even(numbers[i], 0, t)) return false;
-    return a->width > 0 && a->rows > 0 && held_warps(a->width, t) <= GM_NORM_GRAD_WARPS;
+    return a->width > 0 && a->rows > 0 && held_warps(a->width, t, GM_NORM_GRAD_HELD) <= GM_NORM_GRAD_WARPS;
 }
 
 static gm_status forward(gm_device *dev, const gm_tensor *x, gm_norm_args *a)
@@ -62,7 +62,8 @@ static gm_status forward(gm_device *dev, const gm_tensor *x, gm_norm_args *a)
     a->rows = gm_rows_count(x, x->ndim - 1);
     a->width = x->shape[x->ndim - 1];
     bool         held = forward_held(a, x->dtype);
-    gm_cuda_grid grid = held ? held_grid(dev, a->rows, held_warps(a->width, x->dtype), GM_NORM_WARPS, &a->team)
+    gm_cuda_grid grid = held ? held_grid(dev, a->rows, held_warps(a->width, x->dtype, GM_NORM_HELD), GM_NORM_WARPS,
+                                         &a->team)
                              : grid_of(x, a->rows, &a->team);
     return GM_LAUNCH(dev, gm_cuda_name(name, held ? "gm_norm_held" : "gm_norm", x->dtype), grid, *a);
 }
@@ -150,7 +151,7 @@ static gm_status backward(gm_device *dev, const gm_tensor *x, gm_norm_grad_args 
     bool         held = a->width <= a->team * GM_NORM_PACKS(size) * (16 / size), sums = dw || db;
     bool         even = backward_held(a, t);
     if (even) {
-        grid = held_grid(dev, a->rows, held_warps(a->width, t), GM_NORM_GRAD_WARPS, &a->team);
+        grid = held_grid(dev, a->rows, held_warps(a->width, t, GM_NORM_GRAD_HELD), GM_NORM_GRAD_WARPS, &a->team);
         partial = grid.x;
     } else if (sums && held) {
         keep_resident(dev, &grid);

@@ -1,5 +1,5 @@
-/* norm_args.h - arguments of the kernels of norm.cu and norm_held.cu. Rows without data stand for optional operands that are not given.
- */
+/* norm_args.h - arguments of the kernels of norm.cu and norm_held.cu. Rows without data stand for optional operands
+ * that are not given. */
 #ifndef GM_CUDA_NORM_ARGS_H
 #define GM_CUDA_NORM_ARGS_H
 
@@ -10,8 +10,9 @@
 
 /* Of norm_held.cu: packs of a row that a thread holds, and the most warps of a block (and so of a row). */
 #define GM_NORM_HELD       4
-#define GM_NORM_WARPS      16 /* forward: 128 registers a thread */
-#define GM_NORM_GRAD_WARPS 12 /* gradient: 168 */
+#define GM_NORM_WARPS      16 /* 128 registers a thread */
+#define GM_NORM_GRAD_HELD  3  /* of three operands, and sums for each element */
+#define GM_NORM_GRAD_WARPS 12 /* 168 registers a thread */
 #define GM_NORM_ROOM       32 /* bytes of shared memory a thread: the sums of a pack of 8 numbers, in f32 */
 
 typedef struct gm_norm_args {

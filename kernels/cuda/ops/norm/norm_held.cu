@@ -9,8 +9,6 @@
 #include "../../common/rows.cuh"
 #include "norm_args.h"
 
-constexpr int HELD = GM_NORM_HELD;
-
 /* Where this thread stands: its place in its team, the team's first row, and the distance to the next one. */
 #define GM_HELD_TEAM                                                                   \
     const int     team = a.team, single = team == GM_WARP, packs = (int)(a.width / V); \
@@ -21,14 +19,15 @@ constexpr int HELD = GM_NORM_HELD;
 GM_DEVICE gm_vector gm_zeros() { return {{0, 0, 0, 0}}; }
 
 /* The packs of a weight, or nothing. */
-template <class T>
+template <class T, int HELD>
 GM_DEVICE void gm_held_weight(const gm_row_view *w, int team, int lane, int packs, gm_vector (&held)[HELD])
 {
     if (w->data) gm_even_hold(gm_even_row<T>(w, 0), team, lane, packs, gm_zeros(), held);
     else GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = gm_zeros();
 }
 
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_norm_held(const gm_norm_args a)
+template <class T, int HELD, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_norm_held(const gm_norm_args a)
 {
     GM_SHARED(R, scratch);
     GM_HELD_TEAM;
@@ -36,12 +35,15 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
     int       turn = 0;
     gm_held_weight<T>(&a.w, team, lane, packs, w);
     gm_held_weight<T>(&a.b, team, lane, packs, b);
-    for (int64_t row = first; row < a.rows; row += apart) {
+    for (int64_t row = first, next; row < a.rows; row = next) {
+        next = row + apart;
         gm_vector held[HELD], more[HELD];
         R         x[V], y[V], mean[1] = {0}, squares[1] = {0}, rstd;
         gm_even_hold(gm_even_row<T>(&a.x, row), team, lane, packs, gm_zeros(), held);
+        if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.x, next), team, lane, packs);
         if (a.residual.data) {
             gm_even_hold(gm_even_row<T>(&a.residual, row), team, lane, packs, gm_zeros(), more);
+            if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.residual, next), team, lane, packs);
             GM_UNROLL for (int k = 0; k < HELD; k++)
             {
                 gm_unpack<T>(held[k], x);
@@ -128,7 +130,7 @@ template <class R, int V> GM_DEVICE void gm_held_partial(void *to, const R (&sum
     GM_UNROLL for (int j = 0; j < V; j++) p[j] = sum[j];
 }
 
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+template <class T, int HELD, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
 {
     GM_SHARED(R, scratch);
@@ -138,12 +140,18 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
     int       turn = 0;
     GM_UNROLL for (int k = 0; k < HELD; k++) GM_UNROLL for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0;
     gm_held_weight<T>(&a.w, team, lane, packs, w);
-    for (int64_t row = first; row < a.rows; row += apart, turn ^= 1) {
+    for (int64_t row = first, next; row < a.rows; row = next, turn ^= 1) {
+        next = row + apart;
         gm_vector g[HELD], x[HELD], more[HELD];
         R         h[V], hat[V], s[V], sums[2] = {0, 0};
         gm_even_hold(gm_even_row<T>(&a.g, row), team, lane, packs, gm_zeros(), g);
         gm_even_hold(gm_even_row<T>(&a.x, row), team, lane, packs, gm_zeros(), x);
         if (a.gsum.data) gm_even_hold(gm_even_row<T>(&a.gsum, row), team, lane, packs, gm_zeros(), more);
+        if (next < a.rows) {
+            gm_even_prefetch(gm_even_row<T>(&a.g, next), team, lane, packs);
+            gm_even_prefetch(gm_even_row<T>(&a.x, next), team, lane, packs);
+            if (a.gsum.data) gm_even_prefetch(gm_even_row<T>(&a.gsum, next), team, lane, packs);
+        }
         const R mean = a.mean.data ? gm_even_number<R>(&a.mean, row) : 0, rstd = gm_even_number<R>(&a.rstd, row);
         GM_EACH_HELD(k, i) {
             R part = 0, part_hat = 0;
@@ -206,9 +214,12 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
     }
 }
 
-#define GM_HELD_KERNELS(t, T)                                                                      \
-    GM_KERNEL_BOUND(gm_norm_held_##t, gm_norm_args, 32 * GM_NORM_WARPS, 1) { gm_norm_held<T>(a); } \
-    GM_KERNEL_BOUND(gm_norm_grad_held_##t, gm_norm_grad_args, 32 * GM_NORM_GRAD_WARPS, 1) { gm_norm_grad_held<T>(a); }
+#define GM_HELD_KERNELS(t, T)                                                                                    \
+    GM_KERNEL_BOUND(gm_norm_held_##t, gm_norm_args, 32 * GM_NORM_WARPS, 1) { gm_norm_held<T, GM_NORM_HELD>(a); } \
+    GM_KERNEL_BOUND(gm_norm_grad_held_##t, gm_norm_grad_args, 32 * GM_NORM_GRAD_WARPS, 1)                        \
+    {                                                                                                            \
+        gm_norm_grad_held<T, GM_NORM_GRAD_HELD>(a);                                                              \
+    }
 GM_HELD_KERNELS(f32, float)
 GM_HELD_KERNELS(bf16, gm_bf16)
 GM_HELD_KERNELS(f16, gm_f16)
