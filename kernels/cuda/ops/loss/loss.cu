@@ -63,23 +63,20 @@ GM_DEVICE void gm_loss_hold(const gm_row_view *rows, int64_t start, int64_t c, i
     gm_real<T> low[V];
     GM_UNROLL for (int j = 0; j < V; j++) low[j] = -INFINITY;
     const gm_vector rest = gm_pack<T>(low);
-    if constexpr (EVEN) {
-        const int packs = (int)(n / V), at = (int)(c / V);
-        gm_even_hold((const gm_vector *)((const T *)rows->data + start) + at, team, lane, packs - at, rest, held);
-    } else {
-        const T *p = (const T *)rows->data + start;
-        GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = rest;
-        GM_ROLLED for (int k = 0; k < HELD; k++)
-        {
-            const int64_t i = GM_PACK_PLACE(c, k);
-            gm_pack_of<T> u;
-            u.v = rest;
-            if (rows->vectors && i + V <= n) u.v = gm_load_vector(p + i);
-            else
-                GM_ROLLED for (int j = 0; j < V; j++)
-                    gm_push<V>(u.x, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(-INFINITY));
-            gm_push<HELD>(held, u.v);
-        }
+    const T        *p = (const T *)rows->data + start;
+    if (EVEN || (rows->vectors && n % V == 0)) {
+        gm_even_hold((const gm_vector *)(p + c), team, lane, (int)((n - c) / V), rest, held);
+        return;
+    }
+    GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = rest;
+    GM_ROLLED for (int k = 0; k < HELD; k++)
+    {
+        const int64_t i = GM_PACK_PLACE(c, k);
+        gm_pack_of<T> u;
+        u.v = rest;
+        GM_ROLLED for (int j = 0; j < V; j++)
+            gm_push<V>(u.x, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(-INFINITY));
+        gm_push<HELD>(held, u.v);
     }
 }
 
@@ -94,7 +91,10 @@ GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t at = gm_loss_start<T, EVEN>(&a.x, row);
+    const int64_t at = gm_loss_start<T, EVEN>(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const int     reads = lane == 0 && !ignored && !wrong;
+    const R       wanted = reads ? gm_get(((const T *)a.x.data)[at + target * a.x.step]) : 0;
     gm_running<R> r = {-INFINITY, 0, 0, 0};
     gm_vector     held[HELD];
     if (a.smoothing > 0) {
@@ -118,13 +118,11 @@ GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
     const R sum = gm_team_sum(r.sum, team, scratch);
     if (a.smoothing > 0) r.total = gm_team_sum(r.total, team, scratch);
     if (lane != 0) return;
-    const int64_t target = gm_row_index(&a.target, a.narrow, row);
-    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
-    const R       rest = log(sum), e = (R)a.smoothing;
-    R             loss = ignored ? 0 : NAN;
+    const R rest = log(sum), e = (R)a.smoothing;
+    R       loss = ignored ? 0 : NAN;
     if (wrong) gm_refuse(a.refusal, a.op, target, row, a.width);
     if (!wrong && !ignored) {
-        loss = (1 - e) * (rest + (most - gm_get(((const T *)a.x.data)[at + target * a.x.step])));
+        loss = (1 - e) * (rest + (most - wanted));
         if (e > 0) loss += e * (rest - r.total / (R)a.width);
     }
     gm_row_set_number(&a.loss, row, loss);
