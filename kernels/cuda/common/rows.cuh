@@ -163,14 +163,9 @@ GM_DEVICE void gm_even_prefetch(const gm_vector *p, int lane, int packs)
     if (i < packs) gm_prefetch(p + i);
 }
 
-/* Sums over the team of N numbers at once. A team of more than a warp is a block, and meets once. For that, `turn` must
- * be 0 and 1 alternately from call to call. scratch: 2 N numbers for each warp. */
-template <int N, class R> GM_DEVICE void gm_even_sums(R (&v)[N], int team, int turn, R *scratch)
+/* Of N numbers, which the lanes of a warp have in common, the sums over the block's warps. */
+template <int N, class R> GM_DEVICE void gm_even_join(R (&v)[N], int warps, R *room)
 {
-    GM_UNROLL for (int n = 0; n < N; n++) v[n] = gm_warp_sum(v[n]);
-    if (team == GM_WARP) return;
-    const int warps = team / GM_WARP;
-    R        *room = scratch + turn * N * warps;
     if (gm_thread % GM_WARP == 0) {
         GM_UNROLL for (int n = 0; n < N; n++) room[n * warps + gm_thread / GM_WARP] = v[n];
     }
@@ -179,6 +174,20 @@ template <int N, class R> GM_DEVICE void gm_even_sums(R (&v)[N], int team, int t
     {
         v[n] = room[n * warps];
         for (int w = 1; w < warps; w++) v[n] += room[n * warps + w];
+    }
+}
+
+/* Sums over the team of N numbers at once. A team of more than a warp is a block, and meets once. For that, `turn` must
+ * be 0 and 1 alternately from call to call. scratch: 2 N numbers for each warp. PART: a team is a part of a warp, of 1,
+ * 2, 4 ... threads, and all teams of the warp are here. */
+template <bool PART, int N, class R> GM_DEVICE void gm_even_sums(R (&v)[N], int team, int turn, R *scratch)
+{
+    if constexpr (PART) {
+        for (int lanes = team / 2; lanes; lanes /= 2)
+            GM_UNROLL for (int n = 0; n < N; n++) v[n] += gm_shuffle_xor(v[n], lanes);
+    } else {
+        GM_UNROLL for (int n = 0; n < N; n++) v[n] = gm_warp_sum(v[n]);
+        if (team > GM_WARP) gm_even_join(v, team / GM_WARP, scratch + turn * N * (team / GM_WARP));
     }
 }
 

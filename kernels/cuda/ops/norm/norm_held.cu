@@ -9,12 +9,19 @@
 #include "../../common/rows.cuh"
 #include "norm_args.h"
 
-/* Where this thread stands: its place in its team, the team's first row, and the distance to the next one. */
-#define GM_HELD_TEAM                                                                   \
-    const int     team = a.team, single = team == GM_WARP, packs = (int)(a.width / V); \
-    const int     lane = single ? gm_thread % GM_WARP : gm_thread;                     \
-    const int64_t apart = single ? gm_grid_x * (gm_block_size / GM_WARP) : gm_grid_x;  \
-    const int64_t first = single ? gm_block_x * (gm_block_size / GM_WARP) + gm_thread / GM_WARP : gm_block_x
+/* Where this thread stands: its place in its team, the team's first row, and the distance to the next one. Teams that
+ * share a warp (HELD is 1) go on together until none of them has a row, `before` being the rows of the warp before
+ * this one's. A team without a row computes beside the last one with zeros, and writes nothing. */
+#define GM_HELD_TEAM                                                                      \
+    const int     team = a.team, wide = team > GM_WARP, part = HELD > 1 ? GM_WARP : team; \
+    const int     lane = wide ? gm_thread : gm_thread % part;                             \
+    const int     before = HELD > 1 ? 0 : gm_thread % GM_WARP / part;                     \
+    const int64_t apart = wide ? gm_grid_x : gm_grid_x * (gm_block_size / part);          \
+    const int64_t first = wide ? gm_block_x : gm_block_x * (gm_block_size / part) + gm_thread / part
+#define GM_HELD_ROW                                                \
+    const int     here = HELD > 1 || at < a.rows;                  \
+    const int64_t row = here ? at : a.rows - 1, next = at + apart; \
+    const int     packs = here ? (int)(a.width / V) : 0
 
 GM_DEVICE gm_vector gm_zeros() { return {{0, 0, 0, 0}}; }
 
@@ -36,10 +43,10 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
     GM_HELD_TEAM;
     gm_vector w[HELD], b[HELD];
     int       turn = 0;
-    gm_held_weight<T>(&a.w, (R)1, team, lane, packs, w);
-    gm_held_weight<T>(&a.b, (R)0, team, lane, packs, b);
-    for (int64_t row = first, next; row < a.rows; row = next) {
-        next = row + apart;
+    gm_held_weight<T>(&a.w, (R)1, team, lane, (int)(a.width / V), w);
+    gm_held_weight<T>(&a.b, (R)0, team, lane, (int)(a.width / V), b);
+    for (int64_t at = first; at - before < a.rows; at += apart) {
+        GM_HELD_ROW;
         gm_vector held[HELD], more[HELD];
         R         x[V], y[V], z[V], mean[1] = {0}, squares[1] = {0}, rstd;
         gm_even_hold(gm_even_row<T>(&a.x, row), team, lane, packs, gm_zeros(), held);
@@ -71,7 +78,7 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
                     GM_UNROLL for (int j = 0; j < V; j++) part += x[j];
                     mean[0] += part;
                 }
-                gm_even_sums(mean, team, turn, scratch);
+                gm_even_sums<HELD == 1>(mean, team, turn, scratch);
                 turn ^= 1;
                 mean[0] /= (R)a.width;
             }
@@ -81,11 +88,11 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
                 GM_UNROLL for (int j = 0; j < V; j++) part += (x[j] - mean[0]) * (x[j] - mean[0]);
                 squares[0] += part;
             }
-            gm_even_sums(squares, team, turn, scratch);
+            gm_even_sums<HELD == 1>(squares, team, turn, scratch);
             turn ^= 1;
             rstd = 1 / sqrt(squares[0] / (R)a.width + (R)a.eps);
         }
-        if (lane == 0) {
+        if (lane == 0 && here) {
             gm_even_set_number(&a.mean, row, mean[0]);
             gm_even_set_number(&a.rstd, row, rstd);
             gm_even_set_number(&a.m2, row, squares[0]);
@@ -104,20 +111,20 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
 
 /* ---- the gradient (norm.cu has the formula) ---- */
 
-/* The sums that a block's warps have of the columns of their pack k, in order, to the block's row of `to`. room: V
+/* The sums that a block's teams have of the columns of their pack k, in order, to the block's row of `to`. room: V
  * numbers a thread. */
 template <class R, int V>
-GM_DEVICE void gm_held_join(void *to, const R (&sum)[V], R *room, int k, int packs, int64_t width)
+GM_DEVICE void gm_held_join(void *to, const R (&sum)[V], R *room, int k, int team, int64_t width)
 {
     R *p = (R *)to + gm_block_x * width;
     GM_SYNC();
     GM_UNROLL for (int j = 0; j < V; j++) room[j * gm_block_size + gm_thread] = sum[j];
     GM_SYNC();
-    for (int c = gm_thread; c < GM_WARP * V; c += gm_block_size) {
-        const int lane = c % GM_WARP, j = c / GM_WARP, i = k * GM_WARP + lane;
+    for (int c = gm_thread; c < team * V; c += gm_block_size) {
+        const int lane = c % team, j = c / team, i = (k * team + lane) * V + j;
         R         all = 0;
-        for (int at = lane; at < gm_block_size; at += GM_WARP) all += room[j * gm_block_size + at];
-        if (i < packs) p[i * V + j] = all;
+        for (int at = lane; at < gm_block_size; at += team) all += room[j * gm_block_size + at];
+        if (i < width) p[i] = all;
     }
 }
 
@@ -137,9 +144,9 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
     gm_vector w[HELD];
     int       turn = 0;
     GM_UNROLL for (int k = 0; k < HELD; k++) GM_UNROLL for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0;
-    gm_held_weight<T>(&a.w, (R)1, team, lane, packs, w);
-    for (int64_t row = first, next; row < a.rows; row = next, turn ^= 1) {
-        next = row + apart;
+    gm_held_weight<T>(&a.w, (R)1, team, lane, (int)(a.width / V), w);
+    for (int64_t at = first; at - before < a.rows; at += apart, turn ^= 1) {
+        GM_HELD_ROW;
         gm_vector g[HELD], x[HELD], more[HELD];
         R         h[V], hat[V], s[V], sums[2] = {0, 0};
         gm_even_hold(gm_even_row<T>(&a.g, row), team, lane, packs, gm_zeros(), g);
@@ -173,12 +180,12 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
             mean_h = a.given_h.data ? gm_even_number<R>(&a.given_h, row) : 0;
             mean_h_hat = gm_even_number<R>(&a.given_h_hat, row);
         } else {
-            gm_even_sums(sums, team, turn, scratch);
+            gm_even_sums<HELD == 1>(sums, team, turn, scratch);
             mean_h = a.centered ? sums[0] * each : 0;
             mean_h_hat = sums[1] * each;
         }
         const R fall = rstd * rstd * mean_h_hat;
-        if (lane == 0) {
+        if (lane == 0 && here) {
             gm_even_set_number(&a.h, row, sums[0]);
             gm_even_set_number(&a.h_hat, row, sums[1]);
         }
@@ -198,11 +205,10 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
     }
     GM_UNROLL for (int k = 0; k < HELD; k++)
     {
-        const int i = k * team + lane;
-        if (single) {
-            if (a.dw) gm_held_join(a.dw, dw[k], scratch, k, packs, a.width);
-            if (a.db) gm_held_join(a.db, db[k], scratch, k, packs, a.width);
-        } else if (i < packs) {
+        if (!wide) {
+            if (a.dw) gm_held_join(a.dw, dw[k], scratch, k, part, a.width);
+            if (a.db) gm_held_join(a.db, db[k], scratch, k, part, a.width);
+        } else if (const int i = k * team + lane; i < a.width / V) {
             if (a.dw) gm_held_partial(a.dw, dw[k], i, a.width);
             if (a.db) gm_held_partial(a.db, db[k], i, a.width);
         }
@@ -210,7 +216,12 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
 }
 
 #define GM_HELD_KERNELS(t, T)                                                                                    \
+    GM_KERNEL_BOUND(gm_norm_small_##t, gm_norm_args, GM_TEAM_MOST, 2) { gm_norm_held<T, 1>(a); }                 \
     GM_KERNEL_BOUND(gm_norm_held_##t, gm_norm_args, 32 * GM_NORM_WARPS, 1) { gm_norm_held<T, GM_NORM_HELD>(a); } \
+    GM_KERNEL_BOUND(gm_norm_grad_small_##t, gm_norm_grad_args, 32 * GM_NORM_GRAD_WARPS, 2)                       \
+    {                                                                                                            \
+        gm_norm_grad_held<T, 1>(a);                                                                              \
+    }                                                                                                            \
     GM_KERNEL_BOUND(gm_norm_grad_held_##t, gm_norm_grad_args, 32 * GM_NORM_GRAD_WARPS, 1)                        \
     {                                                                                                            \
         gm_norm_grad_held<T, GM_NORM_GRAD_HELD>(a);                                                              \
