@@ -3,7 +3,7 @@
  * computed.
  *
  * A team is a warp where that holds the row (1,024 numbers of 16 bits, in gradients 768), which needs no barrier; else
- * a block, which meets once for each reduction. Small rows, of 512 bytes or less, have a part of a warp: a pack for each
+ * a block, which meets once for each reduction. Small rows, of 512 bytes or less, have a part of a warp, one pack a
  * thread (HELD is 1). Teams go on from row to row and keep the weights, as they are in memory, in registers.
  *
  * In the gradient the sums over rows (dw, db) stay in registers until the end, where the warps of a block join theirs:
