@@ -6,7 +6,10 @@ local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
 local input, agree, terms = support.input, support.agree, support.terms
-local shapes = { { 1 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 64 }, { 0, 3 }, { 300, 2 } }
+-- What the kernels of CUDA for rows in registers need: several rows for each team, blocks of several teams, teams that
+-- share a warp, are one, and are several.
+local shapes = { { 1 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 64 }, { 0, 3 }, { 300, 2 }, { 110, 64 },
+                 { 83, 300 }, { 21, 1024 } }
 
 local function rows_of(shape)
   local rows = 1

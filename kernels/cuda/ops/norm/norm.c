@@ -1,4 +1,5 @@
-/* norm.c - layer_norm, rms_norm and their gradients, whole and in steps (norm.cu, columns.cu). */
+/* norm.c - layer_norm, rms_norm and their gradients, whole and in steps: even rows that a team can hold by
+ * norm_held.cu, all others by norm.cu and columns.cu. */
 #include "../columns/columns_args.h"
 #include "../../runtime/cuda.h"
 #include "norm_args.h"
@@ -12,14 +13,73 @@ static gm_cuda_grid grid_of(const gm_tensor *x, int64_t rows, int32_t *team)
     return gm_rows_grid(rows, x->shape[x->ndim - 1], x->dtype, GM_NORM_PACKS(gm_dtype_size(x->dtype)), team);
 }
 
+/* Rows of norm_held.cu of which a thread has one pack at most. */
+static bool is_small(int64_t width, gm_dtype t) { return width * (int64_t)gm_dtype_size(t) <= 32 * 16; }
+
+/* The threads of a team of norm_held.cu, each with up to `packs` packs of its row: as many warps as hold the row; of a
+ * small one, as many threads of a warp, in powers of two. */
+static int64_t held_team(int64_t width, gm_dtype t, int packs)
+{
+    int64_t n = width / (16 / (int64_t)gm_dtype_size(t)), part = 1;
+    if (n > 32) return (n + 32 * packs - 1) / (32 * packs) * 32;
+    while (part < n) part *= 2;
+    return part;
+}
+
+/* A grid for norm_held.cu: no more teams than run at once, each of `least` rows or more. A multiprocessor runs `most`
+ * warps; of small rows, where a thread has one pack, twice as many. Teams of more than a warp are blocks, others are
+ * together in one. */
+static gm_cuda_grid held_grid(const gm_device *dev, int64_t rows, int64_t team, bool small, int64_t most, int64_t least)
+{
+    int64_t many = gm_cuda_multiprocessors(dev), teams = (rows + least - 1) / least, warps = team / 32, blocks = teams;
+    if (team > 32) {
+        many *= most / warps;
+    } else {
+        int64_t all = (teams * team + 31) / 32;
+        warps = (all + many - 1) / many < most ? (all + many - 1) / many : most;
+        blocks = (all + warps - 1) / warps;
+        many *= small ? 2 : 1;
+    }
+    return (gm_cuda_grid){
+        .x = blocks < many ? blocks : many, .block = (int)(32 * warps), .shared = (size_t)(32 * warps) * GM_NORM_ROOM};
+}
+
+static bool forward_held(const gm_norm_args *a, gm_dtype t)
+{
+    const gm_row_view *rows[] = {&a->x, &a->residual, &a->w, &a->b, &a->y, &a->sum};
+    const gm_row_view *numbers[] = {&a->given_mean, &a->given_rstd, &a->mean, &a->rstd, &a->m2};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!gm_rows_even(rows[i], a->width, t)) return false;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!gm_rows_even(numbers[i], 0, t)) return false;
+    return a->width > 0 && a->rows > 0 && held_team(a->width, t, GM_NORM_HELD) <= 32 * GM_NORM_WARPS;
+}
+
+static bool backward_held(const gm_norm_grad_args *a, gm_dtype t)
+{
+    const gm_row_view *rows[] = {&a->g, &a->gsum, &a->x, &a->w, &a->dx};
+    const gm_row_view *numbers[] = {&a->mean, &a->rstd, &a->given_h, &a->given_h_hat, &a->h, &a->h_hat};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!gm_rows_even(rows[i], a->width, t)) return false;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!gm_rows_even(numbers[i], 0, t)) return false;
+    return a->width > 0 && a->rows > 0 && held_team(a->width, t, GM_NORM_GRAD_HELD) <= 32 * GM_NORM_GRAD_WARPS;
+}
+
 static gm_status forward(gm_device *dev, const gm_tensor *x, gm_norm_args *a)
 {
     char name[GM_CUDA_NAME];
     a->x = gm_rows_last(x);
     a->rows = gm_rows_count(x, x->ndim - 1);
     a->width = x->shape[x->ndim - 1];
-    gm_cuda_grid grid = grid_of(x, a->rows, &a->team);
-    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_norm", x->dtype), grid, *a);
+    if (!forward_held(a, x->dtype)) {
+        gm_cuda_grid grid = grid_of(x, a->rows, &a->team);
+        return GM_LAUNCH(dev, gm_cuda_name(name, "gm_norm", x->dtype), grid, *a);
+    }
+    a->team = (int32_t)held_team(a->width, x->dtype, GM_NORM_HELD);
+    bool         small = is_small(a->width, x->dtype);
+    gm_cuda_grid grid = held_grid(dev, a->rows, a->team, small, GM_NORM_WARPS, 1);
+    return GM_LAUNCH(dev, gm_cuda_name(name, small ? "gm_norm_small" : "gm_norm_held", x->dtype), grid, *a);
 }
 
 gm_status cuda_layer_norm(gm_device *dev, const gm_call *call)
@@ -99,18 +159,27 @@ static gm_status backward(gm_device *dev, const gm_tensor *x, gm_norm_grad_args 
     a->x = gm_rows_last(x);
     a->rows = gm_rows_count(x, x->ndim - 1);
     a->width = x->shape[x->ndim - 1];
+    gm_dtype     t = x->dtype;
     gm_cuda_grid grid = grid_of(x, a->rows, &a->team);
-    int64_t      size = (int64_t)gm_dtype_size(x->dtype), teams = 0;
+    int64_t      size = (int64_t)gm_dtype_size(t), partial = 0; /* rows of partial sums */
     bool         held = a->width <= a->team * GM_NORM_PACKS(size) * (16 / size), sums = dw || db;
-    if (sums && held) {
+    const char  *kernel = "gm_norm_grad";
+    if (backward_held(a, t)) {
+        bool small = is_small(a->width, t);
+        kernel = small ? "gm_norm_grad_small" : "gm_norm_grad_held";
+        a->team = (int32_t)held_team(a->width, t, GM_NORM_GRAD_HELD);
+        grid = held_grid(dev, a->rows, a->team, small, GM_NORM_GRAD_WARPS, LEAST_ROWS);
+        partial = grid.x;
+        held = true;
+    } else if (sums && held) {
         keep_resident(dev, &grid);
-        teams = grid.x * (grid.block / a->team);
-        GM_TRY(gm_columns_scratch(dev, teams, dw, db, &a->dw, &a->db, &block));
+        partial = grid.x * (grid.block / a->team);
     }
-    GM_TRY_OR(GM_LAUNCH(dev, gm_cuda_name(name, "gm_norm_grad", x->dtype), grid, *a), st, done);
+    if (sums && held) GM_TRY(gm_columns_scratch(dev, partial, dw, db, &a->dw, &a->db, &block));
+    GM_TRY_OR(GM_LAUNCH(dev, gm_cuda_name(name, kernel, t), grid, *a), st, done);
     if (sums)
-        st = held ? gm_columns_sum(dev, teams, dw, db, a->dw, a->db, accumulate)
-                  : columns(dev, a, x->dtype, dw, db, accumulate);
+        st = held ? gm_columns_sum(dev, partial, dw, db, a->dw, a->db, accumulate)
+                  : columns(dev, a, t, dw, db, accumulate);
 done:
     if (block) gm_pool_release(dev->pool, block);
     return st;
