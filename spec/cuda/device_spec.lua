@@ -115,12 +115,12 @@ describe("--device cuda", function()
 
   it("says in doctor that a cuDNN is too old", function()
     local dnn = emulation.environment().GANYMEDE_CUDA_BLAS:gsub("cublas", "cudnn")
-    local env = { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_DNN = dnn, GM_FAKE_DNN_VERSION = "91400" }
+    local env = { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_DNN = dnn, FAKE_DNN = "91400" }
     local result = support.run(home, { "doctor" }, { env = env })
-    assert.matches("warn +cudnn +[^\n]+ is cuDNN 91400; install cuDNN 9%.19 or newer", result.out)
-    env.GM_FAKE_DNN_VERSION = "91903"
+    assert.matches("warn +cudnn +[^\n]+ is cuDNN 9%.14%.0, which is too old", result.out)
+    env.FAKE_DNN = "91903"
     result = support.run(home, { "doctor" }, { env = env })
-    assert.matches("ok +cudnn +[^\n]+, cuDNN 9%.19%.3\n", result.out)
+    assert.matches("ok +cudnn +[^\n]+ is cuDNN 9%.19%.3\n", result.out)
   end)
 
   it("names the device and the driver, where it is not the usual one, in doctor", function()

@@ -1,7 +1,7 @@
--- Random ops: every table draws the bits of the reference, whole or as a block of a larger tensor. The functions log, sin
--- and cos of a GPU are not those of the host in f64, within 2 units of the last place each (CUDA C++ Programming Guide,
--- "Mathematical Functions"): there a normal number may be a few units of the last place off. In the other dtypes it is
--- rounded once from f64.
+-- Random ops: every table draws the bits of the reference, whole or as a block of a larger tensor. The functions log,
+-- sin and cos of a GPU are not those of the host in f64, within 2 units of the last place each (CUDA C++ Programming
+-- Guide, "Mathematical Functions"): there a normal number may be a few units of the last place off. In the other dtypes
+-- it is rounded once from f64.
 local gm = require "ganymede"
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.kernels.support"

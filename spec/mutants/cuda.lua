@@ -213,10 +213,10 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     test = "spec/kernels/attention_spec.lua -f 'a cap'",
   },
   {
-    name = "1742-dnn-any-version", file = "kernels/cuda/dnn/library.c",
-    find = [[if (out->cudnnGetVersion() < GM_DNN_OLDEST)]],
-    replace = [[if (out->cudnnGetVersion() < 1)]],
-    breaks = "a cuDNN that is too old is taken, or doctor calls it well",
+    name = "1742-dnn-any-version", file = "kernels/cuda/runtime/driver.c",
+    find = [[f->found = v >= GM_DNN_OLDEST;]],
+    replace = [[f->found = v >= 1;]],
+    breaks = "doctor calls a cuDNN well that is too old",
     test = "spec/cuda/device_spec.lua -f 'too old'",
   },
   {

@@ -86,7 +86,7 @@ return {
     test = "spec/kernels/documents_spec.lua -f 'documents in f32'",
   },
   {
-    name = "983-cuda-limits-queries", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    name = "983-cuda-limits-queries", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = "|| key >= gm_attention_limit(a, batch, i, 1);",
     replace = "|| key > gm_attention_limit(a, batch, i, 1);",
     breaks = "on tensor cores queries see the first key of the document behind theirs",

@@ -10,7 +10,7 @@
  * So two neighbouring results of a row, packed into a word, are a factor of the next product.
  *
  *     gm_matrices(r, row)          four matrices of 8 by 8 words of 16 bits from shared memory, one for each register
- *                                  (PTX ISA, ldmatrix): lane l names row l % 8 of matrix l / 8, 16 bytes that are aligned.
+ *                                  (PTX ISA, ldmatrix): lane l names row l % 8 of matrix l / 8, 16 bytes, aligned.
  *                                  r[m]: row g of matrix m, columns 2 t and 2 t + 1
  *     gm_matrices_turned(r, row)   r[m]: column g of matrix m, rows 2 t and 2 t + 1 */
 #ifndef GM_CUDA_MMA_CUH

@@ -6,8 +6,7 @@
 #include <cudnn_graph.h>
 
 #include "../../status.h"
-
-#define GM_DNN_OLDEST 91900 /* 9.19: the oldest version that was tried; older ones take other graphs */
+#include "../runtime/driver.h"
 
 typedef struct gm_dnn_library {
 #define GM_DNN(name) __typeof__(name) *name;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../dnn/library.h"
 #include "counts.h"
 
 #define OLDEST 13000 /* CUDA 13.0: the toolkit that kernels are compiled with */
@@ -158,6 +157,19 @@ static void add_fact(gm_device_fact *out, int n, int *found, const char *name, b
     f->found = there;
 }
 
+/* Says which cuDNN it is. One that is too old is there, but of no use. */
+static void add_version(gm_device_fact *f, void *library)
+{
+    size_t (*version)(void);
+    void *symbol = dlsym(library, "cudnnGetVersion");
+    if (!symbol) return;
+    memcpy(&version, &symbol, sizeof version);
+    const size_t v = version(), n = strlen(f->text);
+    f->found = v >= GM_DNN_OLDEST;
+    snprintf(f->text + n, sizeof f->text - n, " is cuDNN %zu.%zu.%zu%s", v / 10000, v / 100 % 100, v % 100,
+             f->found ? "" : ", which is too old: attention runs on our own kernel, slower");
+}
+
 /* A library that ops load when they need it: can it be loaded? It stays: what it took at its start it never gives
  * back, so that closing it would lose memory. */
 static void add_library(gm_device_fact *out, int n, int *found, const char *name, const char *file)
@@ -168,23 +180,8 @@ static void add_library(gm_device_fact *out, int n, int *found, const char *name
     }
     void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     add_fact(out, n, found, name, library != NULL, library ? file : dlerror());
+    if (library && !strcmp(name, "cudnn")) add_version(&out[*found - 1], library);
     if (library) dlclose(library);
-}
-
-/* cuDNN: one that is too old is there, but of no use. */
-static void add_dnn(gm_device_fact *out, int n, int *found)
-{
-    gm_dnn_library dnn;
-    char           text[sizeof out->text];
-    size_t         v;
-    if (!strcmp(driver.dnn, "none") || gm_dnn_load(driver.dnn, &dnn) != GM_OK) {
-        const bool off = !strcmp(driver.dnn, "none");
-        add_fact(out, n, found, "cudnn", false, off ? "turned off: the environment names none" : gm_last_error());
-        return;
-    }
-    v = dnn.cudnnGetVersion();
-    snprintf(text, sizeof text, "%.120s, cuDNN %zu.%zu.%zu", driver.dnn, v / 10000, v / 100 % 100, v % 100);
-    add_fact(out, n, found, "cudnn", true, text);
 }
 
 int gm_cuda_facts(gm_device_fact *out, int n)
@@ -205,6 +202,6 @@ int gm_cuda_facts(gm_device_fact *out, int n)
             add_fact(out, n, &found, "device", known, known ? text : gm_last_error());
         }
     add_library(out, n, &found, "cublaslt", driver.blas);
-    add_dnn(out, n, &found);
+    add_library(out, n, &found, "cudnn", driver.dnn);
     return found;
 }

@@ -112,6 +112,9 @@ typedef struct gm_cuda_image {
 extern const gm_cuda_image gm_cuda_images[];
 extern const int           gm_cuda_image_count;
 
+/* 9.19: the oldest cuDNN that was tried. Older ones take other graphs (dnn/). */
+#define GM_DNN_OLDEST 91900
+
 /* The entries of the backend's table (module.c). */
 gm_status gm_cuda_start(gm_device *dev, int ordinal);
 void      gm_cuda_stop(gm_device *dev);

@@ -247,7 +247,8 @@ local function check_library(name, fix)
 end
 
 check_library("cublaslt", "apt-get install libcublas-13-0, or put the toolkit's lib64 on LD_LIBRARY_PATH")
-check_library("cudnn", "apt-get install libcudnn9-cuda-13")
+check_library("cudnn",
+  "apt-get install libcudnn9-cuda-13 (9.19 or newer), or name its libcudnn_graph.so.9 in GANYMEDE_CUDA_DNN")
 check_library("nccl", "apt-get install libnccl2, or put it on LD_LIBRARY_PATH; without, GPUs talk through host memory")
 
 --- Makes all checks in order -> a list of { name, status, text, fix, facts }. A check that raises an error has failed.

@@ -104,9 +104,16 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
 
 /* ---- on tensor cores ---- */
 
+/* Those kernels have places of 32 bits: of rows with what lies behind and before them, and of heads of a batch. */
+static bool has_short_places(const gm_attention_args *a)
+{
+    const int64_t most = INT32_MAX / 4;
+    return a->queries < most && a->keys < most && a->shift < most && a->shift > -most && a->batch * a->heads < most;
+}
+
 static bool is_for_tensor_cores(const gm_attention_args *a, const gm_tensor *q)
 {
-    return !a->bias && gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE;
+    return !a->bias && gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE && has_short_places(a);
 }
 
 static bool has_vectors(const gm_attention_view *x)

@@ -17,10 +17,10 @@
 #define GM_ATTENTION_EACH_narrow_f64 2
 #define GM_ATTENTION_EACH_wide_f64   1
 
-/* attention_mma.cu and attention_mma_grad.cu: the queries of a block of attention; the rows (queries or keys) of a block
- * of its gradient; the keys of a tile, for heads of up to 64 and of up to 128 numbers; the queries of a tile. A block
- * has two threads a row. Rows of tiles have 8 more numbers. All tiles of a block fit into the 99 KiB of shared memory of
- * the smallest GPUs. */
+/* attention_mma.cu and attention_mma_grad.cu: the queries of a block of attention, for heads of up to 64 and up to 128
+ * numbers; the rows (queries or keys) of a block of its gradient; the keys of a tile; the queries of a tile. A block
+ * has two threads a row. Rows of tiles have 8 more numbers. All tiles of a block fit into the 99 KiB of shared memory
+ * of the smallest GPUs. */
 #define GM_ATTENTION_MMA_QUERIES_64   128
 #define GM_ATTENTION_MMA_QUERIES_128  64
 #define GM_ATTENTION_MMA_ROWS         64

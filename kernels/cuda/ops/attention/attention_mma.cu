@@ -1,9 +1,10 @@
 /* attention_mma.cu - attention on the tensor cores, for 16-bit heads of up to 128 numbers that cuDNN does not take
- * (dnn.h): with masks of keys, limits, windows, capped scores, dropout, or parts of the keys. It follows FlashAttention-2
- * (Dao 2023) as attention.cu does. A block has 128 queries, 16 a warp, and goes through the keys tile by tile; the next
- * tile is on its way while one is multiplied. Scores and weights stay in registers, where the result of one product is a
- * factor of the next one (mma.cuh). Weights are rounded to the dtype before they are multiplied with v, as cuDNN rounds
- * them. Sums are in f32, in one order. Its gradient: attention_mma_grad.cu.
+ * (dnn.h): with masks of keys, limits, windows, capped scores, dropout, or parts of the keys. It follows
+ * FlashAttention-2 (Dao 2023) as attention.cu does. A block has 128 queries (64 of heads above 64 numbers), 16 a warp,
+ * and goes through the keys tile by tile; the next tile is on its way while one is multiplied. Scores and weights stay
+ * in registers, where the result of one product is a factor of the next one (mma.cuh). Weights are rounded to the dtype
+ * before they are multiplied with v, as cuDNN rounds them. Sums are in f32, in one order. Its gradient:
+ * attention_mma_grad.cu.
  *     gm_attention_mma_<64 or 128>_<dtype> */
 #include "attention_mma.cuh"
 

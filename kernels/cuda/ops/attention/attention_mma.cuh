@@ -25,13 +25,13 @@ template <int HEAD> constexpr int KEYS = HEAD == 64 ? GM_ATTENTION_MMA_KEYS_64 :
 #define GM_WARP_FIRST  (gm_thread / GM_WARP * 16)
 #define GM_WARP_ROW    (GM_WARP_FIRST + GM_LANE_ROW)
 
-/* Where a block works, as gm_attention_place, but in 32 bits: they take fewer registers, and places fit (attention.c). */
+/* Where a block works, as gm_attention_place, but in 32 bits, which take fewer registers. Places fit (attention.c). */
 typedef struct gm_mma_place {
     int batch, head, first; /* first: query or key */
 } gm_mma_place;
 
-/* Tile number gm_block_x of those of `side` rows of each head. backwards: the last tile of a head comes first. Of queries
- * it sees the most keys where these are causal, and blocks that work for long shall not be the last to begin. */
+/* Tile number gm_block_x of those of `side` rows of each head. backwards: the last tile of a head comes first. Of
+ * queries it sees the most keys where these are causal, and blocks that work for long shall not begin last. */
 GM_DEVICE gm_mma_place gm_mma_place_of(int64_t rows, int64_t heads, int side, bool backwards)
 {
     const int    tiles = (int)((rows + side - 1) / side), tile = (int)(gm_block_x % tiles);
@@ -249,8 +249,7 @@ GM_DEVICE int gm_mma_last(const gm_attention_args *a, int i, int key)
 }
 
 /* Of a lane's keys, key + 8 j + its column + e, N in all, those that limits or a mask hide from query i: bit
- * 16 + 2 j + e. As what is dropped, they are worked out before there are scores: with them it would take more registers.
- */
+ * 16 + 2 j + e. As what is dropped, they are worked out before there are scores, which take registers. */
 template <int N>
 GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int i, int key, const uint8_t *seen)
 {

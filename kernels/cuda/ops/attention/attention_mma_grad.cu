@@ -1,6 +1,6 @@
 /* attention_mma_grad.cu - the gradient of attention on the tensor cores, for what attention_mma.cu computes
  * (FlashAttention-2, Dao 2023). One kernel has a block for 64 queries and goes through the keys, for the gradient of q;
- * the other has a block for 64 keys and goes through the queries, for those of k and v. So no two blocks add to the same
+ * the other has a block for 64 keys and goes through the queries, for those of k and v. So no two blocks add to one
  * number, and sums have one order. Weights and the gradients of scores are rounded to the dtype before they are
  * multiplied with k, q and g.
  *     gm_attention_mma_dq_<64 or 128>_<dtype>, gm_attention_mma_dkv_... */
