@@ -87,8 +87,8 @@ return {
   },
   {
     name = "983-cuda-limits-queries", file = "kernels/cuda/ops/attention/attention_mma.cuh",
-    find = "|| key >= gm_attention_limit(a, batch, i, 1);",
-    replace = "|| key > gm_attention_limit(a, batch, i, 1);",
+    find = "|| key >= gm_mma_limit(a, batch, i, 1);",
+    replace = "|| key > gm_mma_limit(a, batch, i, 1);",
     breaks = "on tensor cores queries see the first key of the document behind theirs",
     test = "spec/kernels/documents_spec.lua -f 'all of themselves in bf16'",
   },

@@ -160,11 +160,12 @@ static gm_status on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype 
 
 static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
 {
-    const int keys = keys_of_tile(a), rows = GM_ATTENTION_MMA_ROWS, queries = GM_ATTENTION_MMA_GRAD_QUERIES;
-    GM_TRY(
-        launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys, a->queries, a->heads));
-    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, rows, 2 * rows, queries,
-                      2 * (size_t)queries * 2 * sizeof(float), a->keys, a->key_heads);
+    const int    keys = keys_of_tile(a), rows = GM_ATTENTION_MMA_ROWS, queries = GM_ATTENTION_MMA_GRAD_QUERIES;
+    const size_t told = 2 * sizeof(float); /* of a query */
+    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys + rows * told,
+                      a->queries, a->heads));
+    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, rows, 2 * rows, queries, 2 * queries * told, a->keys,
+                      a->key_heads);
 }
 
 /* ---- in plain tiles ---- */

@@ -11,8 +11,8 @@
 template <int HEAD> constexpr int QUERIES = HEAD == 64 ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
 template <int HEAD> constexpr int THREADS = QUERIES<HEAD> * 2;
 
-/* Products of a row of queries become scores in units of log2 e, -inf where they do not count. bits: which of the row's
- * keys are dropped, and from bit 16 on which of them are hidden. */
+/* Products of a row of queries become scores in units of log2 e, -inf where they do not count. bits: from bit 16 on which
+ * of the row's keys are hidden. */
 template <int N>
 GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4])
 {
@@ -26,6 +26,13 @@ GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int 
             *v = out ? -INFINITY : gm_mma_score(a, *v);
         }
     }
+}
+
+/* Products become capped scores in units of log2 e. */
+template <int N> GM_DEVICE void gm_mma_cap(const gm_attention_args *a, float (*s)[4])
+{
+    GM_UNROLL
+    for (int k = 0; k < N / 2; k++) s[k / 4][k % 4] = gm_mma_score(a, s[k / 4][k % 4]);
 }
 
 /* Scores, times unit, become weights; what was summed up is scaled to the new largest score. */
@@ -54,13 +61,6 @@ GM_DEVICE void gm_mma_soften(float unit, int half, float (*s)[4], float *largest
         sum[c][2 * half] *= before;
         sum[c][2 * half + 1] *= before;
     }
-}
-
-/* Weights that are dropped become 0. */
-template <int N> GM_DEVICE void gm_mma_drop(uint32_t bits, int half, float (*s)[4])
-{
-    GM_UNROLL
-    for (int k = 0; k < N / 4; k++) s[k / 2][2 * half + k % 2] = bits >> k & 1 ? 0 : s[k / 2][2 * half + k % 2];
 }
 
 /* o and lse of query i. before: what lse held, where that counts. */
@@ -95,31 +95,25 @@ GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p
                                gm_mma_state<HEAD> &state)
 {
     constexpr int N = STEP;
-    const bool    plain = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen));
+    const bool    all = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen)); /* do all count? */
     float         s[N / 8][4] = {{0}};
-    uint32_t      bits[2] = {0, 0};
-    if (!plain) {
-        if (gm_mma_is_hidden(a, i, 16, key, N)) return;
-        const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const int row = i + GM_LANE_ROW + 8 * half;
-            bits[half] = gm_attention_drop_keys<N>(&drops, row, key) |
-                         gm_mma_hidden_keys<N>(a, p->batch, row, key, seen);
-        }
-    }
+    uint32_t      bits[2];
+    if (!all && gm_mma_is_hidden(a, i, 16, key, N)) return;
+    gm_mma_bits_of_keys<N>(a, p, i, key, all, seen, bits);
     gm_mma_scores<T, HEAD, N>(s, qs, ks);
-    if (!plain) {
+    if (!all) {
         GM_UNROLL
         for (int half = 0; half < 2; half++) gm_mma_ask<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s);
+    } else if (a->softcap > 0) {
+        gm_mma_cap<N>(a, s);
     }
     GM_UNROLL
     for (int half = 0; half < 2; half++)
-        gm_mma_soften<HEAD, N>(plain ? gm_mma_unit(a) : 1, half, s, &state.largest[half], &state.total[half],
-                               state.sum);
+        gm_mma_soften<HEAD, N>(all && a->softcap <= 0 ? gm_mma_unit(a) : 1, half, s, &state.largest[half],
+                               &state.total[half], state.sum);
     if (a->threshold) {
-        gm_mma_drop<N>(bits[0], 0, s);
-        gm_mma_drop<N>(bits[1], 1, s);
+        GM_UNROLL
+        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], 1, half, s);
     }
     gm_mma_weigh<T, HEAD, N>(state.sum, s, vs);
 }

@@ -176,7 +176,7 @@ GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
     return 1 - t * t;
 }
 
-/* A range of keys, or of queries, of which all scores of a warp count and are products alone: [lo, hi). Places fit into
+/* A range of keys, or of queries, of which all scores of a warp count: [lo, hi). Places fit into
  * 32 bits (attention.c). */
 typedef struct gm_mma_span {
     int lo, hi;
@@ -184,19 +184,23 @@ typedef struct gm_mma_span {
 
 GM_DEVICE bool gm_mma_is_within(gm_mma_span s, int first, int n) { return first >= s.lo && first + n <= s.hi; }
 
-/* Are there scores that more is asked of than their place? */
-GM_DEVICE bool gm_mma_asks(const gm_attention_args *a) { return a->threshold || a->softcap > 0; }
+/* gm_attention_limit, as a place among the keys. */
+GM_DEVICE int gm_mma_limit(const gm_attention_args *a, int batch, int i, int which)
+{
+    const int64_t limit = gm_attention_limit(a, batch, i, which);
+    return limit < 0 ? 0 : limit > a->keys ? (int)a->keys : (int)limit;
+}
 
 /* The keys that a warp's 16 queries from i on all see, a mask aside. */
 GM_DEVICE gm_mma_span gm_mma_keys_of(const gm_attention_args *a, int batch, int i)
 {
     const int   shift = (int)a->shift, keys = (int)a->keys;
     gm_mma_span s = {a->window ? i + 15 + shift - (int)a->window + 1 : 0, a->causal ? i + shift + 1 : keys};
-    s.hi = gm_mma_asks(a) ? 0 : s.hi < keys ? s.hi : keys;
+    s.hi = s.hi < keys ? s.hi : keys;
     if (!a->limits) return s;
     const int row = i + GM_LANE % 16;
     if (row < a->queries) {
-        const int from = (int)gm_attention_limit(a, batch, row, 0), end = (int)gm_attention_limit(a, batch, row, 1);
+        const int from = gm_mma_limit(a, batch, row, 0), end = gm_mma_limit(a, batch, row, 1);
         s.lo = from > s.lo ? from : s.lo;
         s.hi = end < s.hi ? end : s.hi;
     }
@@ -214,7 +218,7 @@ GM_DEVICE gm_mma_span gm_mma_queries_of(const gm_attention_args *a, int j, bool 
     const int   shift = (int)a->shift;
     gm_mma_span s = {a->causal ? j + 15 - shift : 0,
                      a->window ? j - shift + (int)a->window : (int)a->queries + GM_WARP};
-    if (gm_mma_asks(a) || a->limits || !seen) s.hi = s.lo;
+    if (a->limits || !seen) s.hi = s.lo;
     return s;
 }
 
@@ -255,7 +259,7 @@ GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int
 {
     uint32_t bits = 0;
     if (a->limits && i < a->queries) {
-        const int64_t from = gm_attention_limit(a, batch, i, 0) - key, end = gm_attention_limit(a, batch, i, 1) - key;
+        const int from = gm_mma_limit(a, batch, i, 0) - key, end = gm_mma_limit(a, batch, i, 1) - key;
         GM_ROLLED
         for (int k = 0; k < N / 4; k++) {
             int column = k / 2 * 8 + GM_LANE_COLUMN + k % 2;
@@ -279,7 +283,7 @@ template <int N> GM_DEVICE uint32_t gm_mma_hidden_queries(const gm_attention_arg
     for (int k = 0; k < N / 4; k++) {
         int i = query + k / 2 * 8 + GM_LANE_COLUMN + k % 2;
         if (i >= a->queries) break;
-        bool out = key < gm_attention_limit(a, batch, i, 0) || key >= gm_attention_limit(a, batch, i, 1);
+        bool out = key < gm_mma_limit(a, batch, i, 0) || key >= gm_mma_limit(a, batch, i, 1);
         bits |= (uint32_t)out << k;
     }
     return bits << 16;
@@ -345,6 +349,35 @@ template <int N> GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention
         }
     }
     return bits;
+}
+
+/* Of a lane's two queries of a warp's from i on, which of N keys are dropped, and from bit 16 on which are hidden. all:
+ * none is. */
+template <int N>
+GM_DEVICE void gm_mma_bits_of_keys(const gm_attention_args *a, const gm_mma_place *p, int i, int key, bool all,
+                                   const uint8_t *seen, uint32_t *bits)
+{
+    bits[0] = bits[1] = 0;
+    if (a->threshold) {
+        const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            bits[half] = gm_attention_drop_keys<N>(&drops, i + GM_LANE_ROW + 8 * half, key);
+    }
+    if (all) return;
+    GM_UNROLL
+    for (int half = 0; half < 2; half++)
+        bits[half] |= gm_mma_hidden_keys<N>(a, p->batch, i + GM_LANE_ROW + 8 * half, key, seen);
+}
+
+/* Of a row, what is dropped becomes 0, and the rest is multiplied with keep. */
+template <int N> GM_DEVICE void gm_mma_drop(uint32_t bits, float keep, int half, float (*x)[4])
+{
+    GM_UNROLL
+    for (int k = 0; k < N / 4; k++) {
+        float *v = &x[k / 2][2 * half + k % 2];
+        *v = bits >> k & 1 ? 0 : keep * *v;
+    }
 }
 
 /* ---- the four lanes of a row, and the rows of a warp ---- */

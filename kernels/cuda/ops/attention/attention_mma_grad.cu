@@ -45,26 +45,26 @@ template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, cons
 
 /* ---- the gradient of q ---- */
 
-/* Products q k of query i become the gradients of its scores, over the scale, from those of the weights in dp. */
+/* Products q k of query i become the gradients of its scores, over the scale, from those of the weights in dp. bits: from
+ * bit 16 on which keys are hidden. */
 template <int N>
 GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4],
                              const float (*dp)[4], gm_mma_told told)
 {
-    const float keep = (float)a->keep;
-    const int   from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
+    const int from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             bool   out = j * 8 + e < from || j * 8 + e > last || bits >> (16 + 2 * j + e) & 1;
             float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
-            float  by = (bits >> (2 * j + e) & 1 ? 0 : keep * dp[j][2 * half + e]) - told.delta;
-            *v = out ? 0 : gm_exp2(score - told.lse) * by * gm_mma_score_slope(a, score);
+            float  by = (dp[j][2 * half + e] - told.delta) * gm_mma_score_slope(a, score);
+            *v = out ? 0 : gm_exp2(score - told.lse) * by;
         }
     }
 }
 
-/* The same where all keys count and nothing is dropped or capped. */
+/* The same where all keys count and nothing is capped. */
 template <int N>
 GM_DEVICE void gm_mma_slopes_plain(float unit, int half, float (*s)[4], const float (*dp)[4], gm_mma_told told)
 {
@@ -85,25 +85,18 @@ GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, 
                              const uint8_t *seen, const gm_mma_told *told, float (*sum)[4])
 {
     constexpr int N = STEP;
-    const bool    plain = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen));
+    const bool    all = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen)); /* do all count? */
     float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t      bits[2] = {0, 0};
-    if (!plain) {
-        if (gm_mma_is_hidden(a, i, 16, key, N)) return;
-        const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const int row = i + GM_LANE_ROW + 8 * half;
-            bits[half] = gm_attention_drop_keys<N>(&drops, row, key) |
-                         gm_mma_hidden_keys<N>(a, p->batch, row, key, seen);
-        }
-    }
+    uint32_t      bits[2];
+    if (!all && gm_mma_is_hidden(a, i, 16, key, N)) return;
+    gm_mma_bits_of_keys<N>(a, p, i, key, all, seen, bits);
     gm_mma_scores<T, HEAD, N>(s, qs, ks);
     gm_mma_scores<T, HEAD, N>(dp, gs, vs);
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
-        if (plain) gm_mma_slopes_plain<N>(gm_mma_unit(a), half, s, dp, told[half]);
-        else gm_mma_slopes<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s, dp, told[half]);
+        if (a->threshold) gm_mma_drop<N>(bits[half], (float)a->keep, half, dp);
+        if (all && a->softcap <= 0) gm_mma_slopes_plain<N>(gm_mma_unit(a), half, s, dp, told[8 * half]);
+        else gm_mma_slopes<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s, dp, told[8 * half]);
     }
     gm_mma_weigh<T, HEAD, N>(sum, s, ks);
 }
@@ -120,7 +113,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_mma_span        span = gm_mma_keys_of(&a, p.batch, mine);
     float                    sum[NUMBERS<HEAD>][4] = {{0}};
-    gm_mma_told              told[2];
+    gm_mma_told             *told = (gm_mma_told *)(seen + 2 * N) + GM_WARP_ROW; /* registers are short */
     int                      turn = 0;
     gm_mma_send<THREADS, HEAD, ROWS>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
     gm_mma_send<THREADS, HEAD, ROWS>(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false);
@@ -128,12 +121,14 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     gm_close_sends();
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
-        const int at = mine + GM_LANE_ROW + 8 * half;
-        told[half].lse = 0;
-        told[half].delta = gm_mma_delta<T>(&a, &p, at);
-        if (at >= a.queries) continue;
-        told[half].lse = LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
-        if (GM_LANE_COLUMN == 0) *gm_mma_told_at(&a, p.batch, p.head, at) = told[half];
+        const int   at = mine + GM_LANE_ROW + 8 * half;
+        gm_mma_told of = {0, gm_mma_delta<T>(&a, &p, at)};
+        if (GM_LANE_COLUMN != 0) continue;
+        if (at < a.queries) {
+            of.lse = LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
+            *gm_mma_told_at(&a, p.batch, p.head, at) = of;
+        }
+        told[8 * half] = of;
     }
     gm_attention_tell(&a, p.batch, p.head, p.first, ROWS);
     for (int key = start; key < end; key += N, turn ^= 1) {
@@ -161,31 +156,27 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
 
 /* ---- the gradients of k and v ---- */
 
-/* Of a tile of keys by queries: products become weights for dv (without the factor of what is kept), dp slopes for dk,
- * over the scale. bits: which queries drop the key, and from bit 16 on from which of them limits hide it. */
+/* Of a tile of keys by queries: products become weights for dv, dp slopes for dk, over the scale. bits: from bit 16 on
+ * from which queries limits hide the key. */
 GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t bits, int key, bool seen, int query, int half,
                               float (*s)[4], float (*dp)[4], const gm_mma_told *told)
 {
-    const float keep = (float)a->keep;
-    const int   from = a->causal ? key - (int)a->shift - query : 0; /* the first that sees the key */
-    const int   end = (int)gm_attention_end_query(a, key) - query;  /* and the first that does not */
+    const int from = a->causal ? key - (int)a->shift - query : 0; /* the first that sees the key */
+    const int end = (int)gm_attention_end_query(a, key) - query;  /* and the first that does not */
     GM_UNROLL
     for (int j = 0; j < SOME / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             const int column = j * 8 + GM_LANE_COLUMN + e;
             bool      out = !seen || column < from || column >= end || bits >> (16 + 2 * j + e) & 1;
-            bool      dropped = bits >> (2 * j + e) & 1;
             float    *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e], score = gm_mma_score(a, *v);
-            float     probability = out ? 0 : gm_exp2(score - told[column].lse);
-            *slope = probability * ((dropped ? 0 : keep * *slope) - told[column].delta) * gm_mma_score_slope(a, score);
-            *slope = out ? 0 : *slope;
-            *v = dropped ? 0 : probability;
+            *v = out ? 0 : gm_exp2(score - told[column].lse);
+            *slope = out ? 0 : *v * (*slope - told[column].delta) * gm_mma_score_slope(a, score);
         }
     }
 }
 
-/* The same where all count and nothing is dropped or capped, of both halves. */
+/* The same where all count and nothing is capped, of both halves. */
 GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], const gm_mma_told *told)
 {
     GM_UNROLL
@@ -203,6 +194,25 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
     }
 }
 
+/* Of a lane's two keys of a warp's from `key` on, which of N queries drop it, and from bit 16 on which do not see it. all:
+ * all do. */
+template <int N>
+GM_DEVICE void gm_mma_bits_of_queries(const gm_attention_args *a, int batch, int head, int query, int key, bool all,
+                                      uint32_t *bits)
+{
+    bits[0] = bits[1] = 0;
+    if (a->threshold) {
+        const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            bits[half] = gm_attention_drop_queries<N>(&drops, query, key + GM_LANE_ROW + 8 * half);
+    }
+    if (all) return;
+    GM_UNROLL
+    for (int half = 0; half < 2; half++)
+        bits[half] |= gm_mma_hidden_queries<N>(a, batch, query, key + GM_LANE_ROW + 8 * half);
+}
+
 /* A tile of queries from `query` on, for a warp's keys from `key` on. */
 template <class T, int HEAD>
 GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, gm_mma_span span, int query, int key,
@@ -210,27 +220,27 @@ GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, g
                               const uint16_t *gs, const gm_mma_told *told, float (*dk)[4], float (*dv)[4])
 {
     constexpr int N = SOME;
-    const bool    plain = gm_mma_is_within(span, query, N);
+    const bool    all = gm_mma_is_within(span, query, N); /* do all count? */
     float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t      bits[2] = {0, 0};
-    if (!plain) {
-        if (gm_mma_is_hidden(a, query, N, key, 16)) return;
-        const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const int row = key + GM_LANE_ROW + 8 * half;
-            bits[half] = gm_attention_drop_queries<N>(&drops, query, row) |
-                         gm_mma_hidden_queries<N>(a, batch, query, row);
-        }
-    }
+    uint32_t      bits[2];
+    if (!all && gm_mma_is_hidden(a, query, N, key, 16)) return;
+    gm_mma_bits_of_queries<N>(a, batch, head, query, key, all, bits);
     gm_mma_scores<T, HEAD, N>(s, ks, qs);
     gm_mma_scores<T, HEAD, N>(dp, vs, gs);
-    if (plain) {
+    if (a->threshold) {
+        GM_UNROLL
+        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], (float)a->keep, half, dp);
+    }
+    if (all && a->softcap <= 0) {
         gm_mma_weights_plain(gm_mma_unit(a), s, dp, told);
     } else {
         GM_UNROLL
         for (int half = 0; half < 2; half++)
             gm_mma_weights(a, bits[half], key + GM_LANE_ROW + 8 * half, seen[half], query, half, s, dp, told);
+    }
+    if (a->threshold) { /* dv has the factor of what is kept at its end */
+        GM_UNROLL
+        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], 1, half, s);
     }
     gm_mma_weigh<T, HEAD, N>(dv, s, gs);
     gm_mma_weigh<T, HEAD, N>(dk, dp, qs);
