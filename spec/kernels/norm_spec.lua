@@ -6,7 +6,8 @@ local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
 local input, agree, terms = support.input, support.agree, support.terms
-local shapes = { { 1 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 64 }, { 0, 3 }, { 300, 2 } }
+-- { 110, 64 } has rows for several blocks of several warps each.
+local shapes = { { 1 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 64 }, { 0, 3 }, { 300, 2 }, { 110, 64 } }
 
 local function rows_of(shape)
   local rows = 1

@@ -126,4 +126,46 @@ template <class T> GM_DEVICE gm_vector gm_pack(const gm_real<T> *x)
     return u.v;
 }
 
+/* ---- exp of differences to a maximum ---- */
+
+#ifdef GM_EMULATED
+GM_DEVICE float gm_exp2_near(float x) { return exp2f(x); }
+#else
+GM_DEVICE float   gm_exp2_near(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
+
+/* exp(x) of x <= 0. For elements T of 16 bits, two instructions: off by up to 2 + 1.2 |x| units in the last place of
+ * f32, and 0 below 2^-126. For others, the function of the CUDA library, which takes some ten. */
+template <class T> GM_DEVICE gm_real<T> gm_exp_below(gm_real<T> x)
+{
+    if constexpr (gm_is_short<T>) return gm_exp2_near(x * 1.44269504088896340736f);
+    else return exp(x);
+}
+
+/* ---- the elementwise maximum of two packs; NaN where both are ---- */
+
+template <class T> GM_DEVICE gm_vector gm_pack_max(gm_vector u, gm_vector v)
+{
+#ifndef GM_EMULATED
+    if constexpr (gm_is_short<T>) {
+        for (int i = 0; i < 4; i++) {
+            if constexpr (std::is_same_v<T, gm_bf16>)
+                asm("max.bf16x2 %0, %1, %2;" : "=r"(u.word[i]) : "r"(u.word[i]), "r"(v.word[i]));
+            else asm("max.f16x2 %0, %1, %2;" : "=r"(u.word[i]) : "r"(u.word[i]), "r"(v.word[i]));
+        }
+        return u;
+    }
+#endif
+    gm_real<T> x[gm_lanes<T>], y[gm_lanes<T>];
+    gm_unpack<T>(u, x);
+    gm_unpack<T>(v, y);
+    GM_UNROLL for (int j = 0; j < gm_lanes<T>; j++) x[j] = fmax(x[j], y[j]);
+    return gm_pack<T>(x);
+}
+
 #endif

@@ -106,6 +106,14 @@ typedef struct GM_ALIGNED(16) gm_vector {
 GM_DEVICE gm_vector gm_load_vector(const void *p) { return *(const gm_vector *)p; }
 GM_DEVICE void      gm_store_vector(void *p, gm_vector v) { *(gm_vector *)p = v; }
 
+/* The 128 bytes around p come into the L2 cache, for a load that follows later. */
+#define GM_LINE 128
+#ifdef GM_EMULATED
+GM_DEVICE void gm_prefetch(const void *p) { (void)p; }
+#else
+GM_DEVICE void    gm_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+#endif
+
 /* ---- sums and maxima of a warp and of a block, in one fixed order; R: float or double ---- */
 
 #define GM_WARP 32

@@ -47,10 +47,26 @@ int64_t gm_rows_count(const gm_tensor *t, int dim)
     return n;
 }
 
+bool gm_rows_even(const gm_row_view *r, int64_t n, gm_dtype t)
+{
+    int64_t lanes = 16 / (int64_t)gm_dtype_size(t);
+    if (!r->data) return true;
+    return r->ndim <= 1 && (n == 0 || (r->vectors && n % lanes == 0 && n / lanes < INT32_MAX / 2));
+}
+
+/* Of the teams from half of GM_TEAM_MOST on: the one whose last turn leaves the fewest threads of `threads` idle. */
+static int64_t team_for_turns(int64_t threads)
+{
+    int64_t best = GM_TEAM_MOST;
+    for (int64_t team = GM_TEAM_MOST; team >= GM_TEAM_MOST / 2; team -= 32)
+        if ((threads + team - 1) / team * team < (threads + best - 1) / best * best) best = team;
+    return best;
+}
+
 gm_cuda_grid gm_rows_grid(int64_t rows, int64_t n, gm_dtype t, int packs, int32_t *team)
 {
     int64_t each = packs * (16 / (int64_t)gm_dtype_size(t)), threads = (n + each - 1) / each;
-    threads = threads > GM_TEAM_MOST ? GM_TEAM_MOST : (threads + 31) / 32 * 32;
+    threads = threads > GM_TEAM_MOST ? team_for_turns(threads) : (threads + 31) / 32 * 32;
     *team = threads < 32 ? 32 : (int32_t)threads;
     int     block = *team == 32 ? 32 * GM_TEAM_ROWS : *team;
     int64_t together = block / *team;

@@ -127,4 +127,59 @@ GM_DEVICE void gm_row_hold(const gm_row_view *rows, int64_t start, int64_t c, in
     }
 }
 
+/* ---- even rows (gm_rows_even in rows.h): whole packs, counted in 32 bits. The paths that are to reach the bandwidth
+ * of memory have these alone, since every test of an element's place costs what an addition does. ---- */
+
+template <class T> GM_DEVICE const gm_vector *gm_even_row(const gm_row_view *rows, int64_t r)
+{
+    return (const gm_vector *)((const T *)rows->data + r * rows->stride[0]);
+}
+
+template <class R> GM_DEVICE R gm_even_number(const gm_row_view *rows, int64_t r)
+{
+    return ((const R *)rows->data)[r * rows->stride[0]];
+}
+
+template <class R> GM_DEVICE void gm_even_set_number(const gm_row_view *rows, int64_t r, R v)
+{
+    if (rows->data) ((R *)rows->data)[r * rows->stride[0]] = v;
+}
+
+/* The thread's packs of a row of `packs`, all under way together: pack i is k * team + lane. The macros take team,
+ * lane, packs and HELD from where they stand. */
+#define GM_EACH_HELD(k, i) GM_UNROLL for (int k = 0; k < HELD; k++) if (const int i = k * team + lane; i < packs)
+
+template <int HELD>
+GM_DEVICE void gm_even_hold(const gm_vector *p, int team, int lane, int packs, gm_vector rest, gm_vector (&held)[HELD])
+{
+    GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = k * team + lane < packs ? gm_load_vector(p + k * team + lane)
+                                                                               : rest;
+}
+
+/* The team's next row comes nearer while it works on this one. */
+GM_DEVICE void gm_even_prefetch(const gm_vector *p, int team, int lane, int packs)
+{
+    constexpr int line = GM_LINE / sizeof(gm_vector);
+    for (int i = lane * line; i < packs; i += team * line) gm_prefetch(p + i);
+}
+
+/* Sums over the team of N numbers at once. A team of more than a warp is a block, and meets once. For that, `turn` must
+ * be 0 and 1 alternately from call to call. scratch: 2 N numbers for each warp. */
+template <int N, class R> GM_DEVICE void gm_even_sums(R (&v)[N], int team, int turn, R *scratch)
+{
+    GM_UNROLL for (int n = 0; n < N; n++) v[n] = gm_warp_sum(v[n]);
+    if (team == GM_WARP) return;
+    const int warps = team / GM_WARP;
+    R        *room = scratch + turn * N * warps;
+    if (gm_thread % GM_WARP == 0) {
+        GM_UNROLL for (int n = 0; n < N; n++) room[n * warps + gm_thread / GM_WARP] = v[n];
+    }
+    GM_SYNC();
+    GM_UNROLL for (int n = 0; n < N; n++)
+    {
+        v[n] = room[n * warps];
+        for (int w = 1; w < warps; w++) v[n] += room[n * warps + w];
+    }
+}
+
 #endif

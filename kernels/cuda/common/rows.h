@@ -30,6 +30,10 @@ gm_row_view gm_rows_last(const gm_tensor *t);   /* along the last dimension */
 gm_row_view gm_rows_single(const gm_tensor *t); /* t has one dimension, such as a weight; every row is this one */
 int64_t     gm_rows_count(const gm_tensor *t, int dim);
 
+/* Rows of n elements of dtype t are whole packs of 16 bytes, and all of them lie one distance apart; or there are none.
+ * Such rows are called even. Rows of one number (gm_rows_of with dim -1) need only the distance: n is 0. */
+bool gm_rows_even(const gm_row_view *r, int64_t n, gm_dtype t);
+
 /* A grid with a team for each of `rows` rows of n elements of dtype t. A thread works on `packs` pieces of 16 bytes of
  * its row at a time. *team: the number of threads of a row. */
 gm_cuda_grid gm_rows_grid(int64_t rows, int64_t n, gm_dtype t, int packs, int32_t *team);

@@ -1,7 +1,11 @@
 /* loss.cu - cross entropy and its gradient. The loss reads the logits once: each thread keeps its largest logit so far
  * and the sum of exp(logit - largest), and these are joined at the end (Milakov, Gimelshein 2018). The gradient reads
  * the logits once; the loss gives it the largest logit and the sum of the row. A target that is not a class is refused
- * (refusal.h), and its row gets NaN. */
+ * (refusal.h), and its row gets NaN.
+ *
+ * Both are made for rows of a vocabulary, where they have to spend no more than some 14 instructions an element (in 16
+ * bits, at the bandwidth of an H200): the maximum is raised once for HELD packs, and what lies behind a row's end is
+ * -inf, which adds nothing and needs no test. EVEN: rows are even (rows.cuh). */
 #include "../../common/rows.cuh"
 #include "loss_args.h"
 
@@ -11,58 +15,113 @@ template <class R> struct gm_running {
     R most, sum, total, count; /* sum: of exp(x - most); total: of x - most, -inf where an x is; count: of x */
 };
 
-/* The same elements below another largest one, which is not -inf. */
-template <class R> GM_DEVICE void gm_running_raise(gm_running<R> *r, R most)
+/* What elements are measured from; where all are -inf so far, they need a number. NaN is no maximum: the sum is NaN. */
+template <class R> GM_DEVICE R gm_running_base(R most) { return most == -INFINITY ? 0 : most; }
+
+/* The same elements below a maximum that is no smaller. */
+template <class T, class R> GM_DEVICE void gm_running_raise(gm_running<R> *r, R most)
 {
     const R fall = r->most == -INFINITY ? 0 : r->most - most;
-    r->sum *= exp(fall); /* of nothing: 0 */
+    r->sum *= gm_exp_below<T>(fall); /* of nothing: 0 */
     r->total += r->count * fall;
     r->most = most;
 }
 
-/* n elements of x more. Elements of -inf add nothing, also before there is a maximum. */
-template <int V, class R> GM_DEVICE void gm_running_add(gm_running<R> *r, const R *x, int64_t n)
+/* HELD packs more. */
+template <class T, class R, int V = gm_lanes<T>>
+GM_DEVICE void gm_running_add(gm_running<R> *r, const gm_vector (&held)[HELD])
 {
-    R most = r->most;
-    GM_UNROLL for (int j = 0; j < V; j++) most = j < n && !(x[j] <= most) ? x[j] : most;
-    if (most == -INFINITY) {
-        r->total = -INFINITY;
-        r->count += n < V ? n : V;
-        return;
-    }
-    gm_running_raise(r, most);
-    GM_UNROLL for (int j = 0; j < V; j++)
+    gm_vector top = held[0];
+    R         x[V], most = r->most;
+    GM_UNROLL for (int k = 1; k < HELD; k++) top = gm_pack_max<T>(top, held[k]);
+    gm_unpack<T>(top, x);
+    GM_UNROLL for (int j = 0; j < V; j++) most = fmax(most, x[j]);
+    gm_running_raise<T>(r, most);
+    const R base = gm_running_base(most);
+    GM_UNROLL for (int k = 0; k < HELD; k++)
     {
-        r->sum += j < n ? exp(x[j] - most) : 0;
-        r->total += j < n ? x[j] - most : 0;
+        R sum = 0;
+        gm_unpack<T>(held[k], x);
+        GM_UNROLL for (int j = 0; j < V; j++) sum += gm_exp_below<T>(x[j] - base);
+        r->sum += sum;
     }
+}
+
+/* n elements of a pack for the mean of all logits, after gm_running_add has seen them. */
+template <int V, class R> GM_DEVICE void gm_running_total(gm_running<R> *r, const R *x, int64_t n)
+{
+    const R base = gm_running_base(r->most);
+    GM_UNROLL for (int j = 0; j < V; j++) r->total += j < n ? x[j] - base : 0;
     r->count += n < V ? n : V;
 }
 
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
+/* The packs from c on of a row that begins at `start`, -inf behind its end. */
+template <class T, bool EVEN, int V = gm_lanes<T>>
+GM_DEVICE void gm_loss_hold(const gm_row_view *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
+                            gm_vector (&held)[HELD])
+{
+    gm_real<T> low[V];
+    GM_UNROLL for (int j = 0; j < V; j++) low[j] = -INFINITY;
+    const gm_vector rest = gm_pack<T>(low);
+    if constexpr (EVEN) {
+        const int packs = (int)(n / V), at = (int)(c / V);
+        gm_even_hold((const gm_vector *)((const T *)rows->data + start) + at, team, lane, packs - at, rest, held);
+    } else {
+        const T *p = (const T *)rows->data + start;
+        GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = rest;
+        GM_ROLLED for (int k = 0; k < HELD; k++)
+        {
+            const int64_t i = GM_PACK_PLACE(c, k);
+            gm_pack_of<T> u;
+            u.v = rest;
+            if (rows->vectors && i + V <= n) u.v = gm_load_vector(p + i);
+            else
+                GM_ROLLED for (int j = 0; j < V; j++)
+                    gm_push<V>(u.x, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(-INFINITY));
+            gm_push<HELD>(held, u.v);
+        }
+    }
+}
+
+template <class T, bool EVEN> GM_DEVICE int64_t gm_loss_start(const gm_row_view *rows, int64_t row)
+{
+    return EVEN ? row * rows->stride[0] : gm_row_start(rows, row);
+}
+
+template <class T, bool EVEN, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t at = gm_row_start(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
-    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const int64_t at = gm_loss_start<T, EVEN>(&a.x, row);
     gm_running<R> r = {-INFINITY, 0, 0, 0};
-    GM_EACH_PART(c) {
-        gm_vector held[HELD];
-        R         x[V];
-        gm_row_hold<T>(&a.x, at, c, team, lane, a.width, held);
-        GM_EACH_PACK(c, k, i) {
-            gm_unpack<T>(held[k], x);
-            gm_running_add<V>(&r, x, a.width - i);
+    gm_vector     held[HELD];
+    if (a.smoothing > 0) {
+        GM_EACH_PART(c) {
+            gm_loss_hold<T, EVEN>(&a.x, at, c, team, lane, a.width, held);
+            gm_running_add<T>(&r, held);
+            GM_EACH_PACK(c, k, i) {
+                R x[V];
+                gm_unpack<T>(held[k], x);
+                gm_running_total<V>(&r, x, a.width - i);
+            }
+        }
+    } else {
+        GM_EACH_PART(c) {
+            gm_loss_hold<T, EVEN>(&a.x, at, c, team, lane, a.width, held);
+            gm_running_add<T>(&r, held);
         }
     }
     const R most = gm_team_max(r.most, team, scratch);
-    if (most != -INFINITY) gm_running_raise(&r, most);
+    gm_running_raise<T>(&r, most);
     const R sum = gm_team_sum(r.sum, team, scratch);
     if (a.smoothing > 0) r.total = gm_team_sum(r.total, team, scratch);
     if (lane != 0) return;
-    const R rest = log(sum), e = (R)a.smoothing;
-    R       loss = ignored ? 0 : NAN;
+    const int64_t target = gm_row_index(&a.target, a.narrow, row);
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const R       rest = log(sum), e = (R)a.smoothing;
+    R             loss = ignored ? 0 : NAN;
     if (wrong) gm_refuse(a.refusal, a.op, target, row, a.width);
     if (!wrong && !ignored) {
         loss = (1 - e) * (rest + (most - gm_get(((const T *)a.x.data)[at + target * a.x.step])));
@@ -73,34 +132,48 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
     gm_row_set_number(&a.sum, row, sum);
 }
 
-/* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes) */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
+/* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes): all classes first, then the target
+ * once more, by the thread that has it. */
+template <class T, bool EVEN, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t from = gm_row_start(&a.x, row), to = gm_row_start(&a.dx, row);
+    const int64_t from = gm_loss_start<T, EVEN>(&a.x, row), to = gm_loss_start<T, EVEN>(&a.dx, row);
     const int64_t target = gm_row_index(&a.target, a.narrow, row);
     const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const int     mine = !ignored && !wrong && target / V % team == lane;
     const R       e = (R)a.smoothing, each = e / (R)a.width;
     const R       largest = gm_row_number<R>(&a.largest, row), by = 1 / gm_row_number<R>(&a.sum, row);
-    const R       g = gm_row_number<R>(&a.g, row);
+    const R       g = wrong ? NAN : gm_row_number<R>(&a.g, row), by_g = by * g, less = each * g;
+    const R       wanted = mine ? gm_get(((const T *)a.x.data)[from + target * a.x.step]) : 0;
     if (wrong && lane == 0) gm_refuse(a.refusal, a.op, target, row, a.width);
     GM_EACH_PART(c) {
         gm_vector held[HELD];
         R         x[V];
-        if (!ignored) gm_row_hold<T>(&a.x, from, c, team, lane, a.width, held);
+        if (!ignored) gm_loss_hold<T, EVEN>(&a.x, from, c, team, lane, a.width, held);
         GM_EACH_PACK(c, k, i) {
             if (ignored) {
                 GM_UNROLL for (int j = 0; j < V; j++) x[j] = 0;
             } else {
                 gm_unpack<T>(held[k], x);
-                GM_UNROLL for (int j = 0; j < V; j++)
-                    x[j] = wrong ? NAN : g * (exp(x[j] - largest) * by - ((i + j == target ? 1 - e : 0) + each));
+                GM_UNROLL for (int j = 0; j < V; j++) x[j] = gm_exp_below<T>(x[j] - largest) * by_g - less;
             }
-            gm_row_give<T>(&a.dx, to, i, a.width, x);
+            if constexpr (EVEN) gm_store_vector((T *)a.dx.data + to + i, gm_pack<T>(x));
+            else gm_row_give<T>(&a.dx, to, i, a.width, x);
         }
     }
+    if (mine)
+        ((T *)a.dx.data)[to + target * a.dx.step] = gm_put<T>(
+            g * (gm_exp_below<T>(wanted - largest) * by - ((1 - e) + each)));
 }
 
-GM_KERNELS(gm_cross_entropy, gm_loss_args)
-GM_KERNELS(gm_cross_entropy_grad, gm_loss_args)
+#define GM_LOSS_KERNELS(t, T)                                                                  \
+    GM_KERNEL(gm_cross_entropy_##t, gm_loss_args) { gm_cross_entropy<T, false>(a); }           \
+    GM_KERNEL(gm_cross_entropy_even_##t, gm_loss_args) { gm_cross_entropy<T, true>(a); }       \
+    GM_KERNEL(gm_cross_entropy_grad_##t, gm_loss_args) { gm_cross_entropy_grad<T, false>(a); } \
+    GM_KERNEL(gm_cross_entropy_grad_even_##t, gm_loss_args) { gm_cross_entropy_grad<T, true>(a); }
+GM_LOSS_KERNELS(f32, float)
+GM_LOSS_KERNELS(bf16, gm_bf16)
+GM_LOSS_KERNELS(f16, gm_f16)
+GM_LOSS_KERNELS(f64, double)

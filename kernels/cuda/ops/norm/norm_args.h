@@ -1,5 +1,5 @@
-/* norm_args.h - arguments of the kernels of norm.cu. Rows without data stand for optional operands that are not given.
- */
+/* norm_args.h - arguments of the kernels of norm.cu and norm_held.cu. Rows without data stand for optional operands
+ * that are not given. */
 #ifndef GM_CUDA_NORM_ARGS_H
 #define GM_CUDA_NORM_ARGS_H
 
@@ -7,6 +7,13 @@
 
 /* Packs of 16 bytes of a row that a thread holds (HELD), by size of an element. */
 #define GM_NORM_PACKS(size) ((size) == 4 ? 4 : 2)
+
+/* Of norm_held.cu: packs of a row that a thread holds, and the most warps of a block (and so of a row). */
+#define GM_NORM_HELD       4
+#define GM_NORM_WARPS      16 /* 128 registers a thread */
+#define GM_NORM_GRAD_HELD  3  /* of three operands, and sums for each element */
+#define GM_NORM_GRAD_WARPS 12 /* 168 registers a thread */
+#define GM_NORM_ROOM       32 /* bytes of shared memory a thread: the sums of a pack of 8 numbers, in f32 */
 
 typedef struct gm_norm_args {
     gm_row_view x, residual, w, b;
