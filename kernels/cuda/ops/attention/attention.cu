@@ -406,8 +406,7 @@ template <class T, int EACH, class R = gm_real<T>> GM_DEVICE void gm_attention_d
     R                  sum[EACH][EACH] = {{0}};
     const int64_t      tiles = (a.keys + SIDE<EACH> - 1) / SIDE<EACH>, first_key = gm_block_x % tiles * SIDE<EACH>;
     const int64_t      rows = (a.queries + SIDE<EACH> - 1) / SIDE<EACH>, block = gm_block_x / tiles;
-    const int          of = (int)(block / rows), heads = (int)a.heads;
-    gm_attention_place q = {of / heads, of % heads, (int)(block % rows) * SIDE<EACH>};
+    gm_attention_place q = {block / rows / a.heads, block / rows % a.heads, block % rows * SIDE<EACH>};
     const int64_t      first = q.batch, key_head = q.head / (a.heads / a.key_heads);
     for (; q.batch < a.batch; q.batch += a.biases) {
         gm_attention_load<T, EACH>(qs, &a, &a.q, q.batch, q.head, q.first, a.queries, false);

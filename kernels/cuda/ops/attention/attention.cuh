@@ -9,16 +9,13 @@
 
 /* Where a block works: tile number gm_block_x of `tiles` for each head of `heads`. */
 typedef struct gm_attention_place {
-    int batch, head, first; /* first: query or key */
+    int64_t batch, head, first; /* first: query or key */
 } gm_attention_place;
 
-/* backwards: the last tile of a head comes first. Of queries it sees the most keys where these are causal, and blocks
- * that work for long shall not be the last to begin. */
-GM_DEVICE gm_attention_place gm_attention_place_of(int64_t rows, int64_t heads, int side, bool backwards = false)
+GM_DEVICE gm_attention_place gm_attention_place_of(int64_t rows, int64_t heads, int side)
 {
-    const int          tiles = (int)((rows + side - 1) / side), tile = (int)(gm_block_x % tiles);
-    const int          of = (int)(gm_block_x / tiles);
-    gm_attention_place p = {of / (int)heads, of % (int)heads, (backwards ? tiles - 1 - tile : tile) * side};
+    int64_t            tiles = (rows + side - 1) / side;
+    gm_attention_place p = {gm_block_x / tiles / heads, gm_block_x / tiles % heads, gm_block_x % tiles * side};
     return p;
 }
 

@@ -65,7 +65,7 @@ template <int N> GM_DEVICE void gm_mma_drop(uint32_t bits, int half, float (*s)[
 
 /* o and lse of query i. before: what lse held, where that counts. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_end_row(const gm_attention_args *a, const gm_attention_place *p, int i, int half, float largest,
+GM_DEVICE void gm_mma_end_row(const gm_attention_args *a, const gm_mma_place *p, int i, int half, float largest,
                               float total, const float (*sum)[4], float before)
 {
     float lse = total == 0 ? -INFINITY : largest * LN_2 + logf(total), both = lse, old = 0;
@@ -90,7 +90,7 @@ template <int HEAD> struct gm_mma_state {
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_attention_place *p,
+GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p,
                                int i, int key, const uint16_t *qs, const uint16_t *ks, const uint16_t *vs,
                                const uint8_t *seen, gm_mma_state<HEAD> &state)
 {
@@ -131,7 +131,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     GM_SHARED(uint16_t, qs);
     uint16_t                *tiles = qs + QUERIES<HEAD> * PITCH<HEAD>; /* keys, values; those of the next tile */
     uint8_t                 *seen = (uint8_t *)(tiles + 4 * SIDE);
-    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, QUERIES<HEAD>, true);
+    const gm_mma_place       p = gm_mma_place_of(a.queries, a.heads, QUERIES<HEAD>, true);
     const int                key_head = p.head / (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, QUERIES<HEAD>);
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */

@@ -25,6 +25,21 @@ template <int HEAD> constexpr int KEYS = HEAD == 64 ? GM_ATTENTION_MMA_KEYS_64 :
 #define GM_WARP_FIRST  (gm_thread / GM_WARP * 16)
 #define GM_WARP_ROW    (GM_WARP_FIRST + GM_LANE_ROW)
 
+/* Where a block works, as gm_attention_place, but in 32 bits: they take fewer registers, and places fit (attention.c). */
+typedef struct gm_mma_place {
+    int batch, head, first; /* first: query or key */
+} gm_mma_place;
+
+/* Tile number gm_block_x of those of `side` rows of each head. backwards: the last tile of a head comes first. Of queries
+ * it sees the most keys where these are causal, and blocks that work for long shall not be the last to begin. */
+GM_DEVICE gm_mma_place gm_mma_place_of(int64_t rows, int64_t heads, int side, bool backwards)
+{
+    const int    tiles = (int)((rows + side - 1) / side), tile = (int)(gm_block_x % tiles);
+    const int    of = (int)(gm_block_x / tiles);
+    gm_mma_place p = {of / (int)heads, of % (int)heads, (backwards ? tiles - 1 - tile : tile) * side};
+    return p;
+}
+
 typedef struct GM_ALIGNED(4) gm_mma_word {
     uint32_t word;
 } gm_mma_word;

@@ -20,7 +20,7 @@ GM_DEVICE gm_mma_told *gm_mma_told_at(const gm_attention_args *a, int batch, int
 }
 
 /* The sum of g o of a query: its four lanes get it. */
-template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_attention_place *p, int i)
+template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_mma_place *p, int i)
 {
     float sum = 0;
     if (i < a->queries) {
@@ -81,7 +81,7 @@ GM_DEVICE void gm_mma_slopes_plain(float unit, int half, float (*s)[4], const fl
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_attention_place *p, int i, int key,
+GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, int i, int key,
                              const uint16_t *qs, const uint16_t *gs, const uint16_t *ks, const uint16_t *vs,
                              const uint8_t *seen, const gm_mma_told *told, float (*sum)[4])
 {
@@ -115,7 +115,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     GM_SHARED(uint16_t, qs);
     uint16_t                *gs = qs + ROWS * PITCH<HEAD>, *tiles = gs + ROWS * PITCH<HEAD>; /* keys, values; the next */
     uint8_t                 *seen = (uint8_t *)(tiles + 4 * SIDE);
-    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, ROWS, true);
+    const gm_mma_place       p = gm_mma_place_of(a.queries, a.heads, ROWS, true);
     const int                key_head = p.head / (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, ROWS);
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
@@ -252,7 +252,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     GM_SHARED(uint16_t, ks);
     uint16_t                *vs = ks + ROWS * PITCH<HEAD>, *tiles = vs + ROWS * PITCH<HEAD>; /* queries, gradients; the next */
     gm_mma_told             *told = (gm_mma_told *)(tiles + 4 * SIDE);
-    const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, ROWS, false);
+    const gm_mma_place       p = gm_mma_place_of(a.keys, a.key_heads, ROWS, false);
     const int                group = (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range queries = gm_attention_queries_of(&a, p.batch, p.first, ROWS, QUERIES, ROWS);
     const int start = (int)queries.start, each = (int)((queries.end - start + QUERIES - 1) / QUERIES); /* tiles a head */
