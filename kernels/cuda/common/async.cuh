@@ -18,7 +18,7 @@ GM_DEVICE void gm_send_8(void *to, const void *from, bool there)
     memset(to, 0, 8);
     if (there) memcpy(to, from, 8);
 }
-GM_DEVICE void                 gm_close_sends(void) {}
+GM_DEVICE void                  gm_close_sends(void) {}
 template <int n> GM_DEVICE void gm_wait_sends(void) {}
 
 #else
@@ -38,7 +38,7 @@ GM_DEVICE void gm_send_8(void *to, const void *from, bool there)
                  : "memory");
 }
 
-GM_DEVICE void                 gm_close_sends(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+GM_DEVICE void                  gm_close_sends(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int n> GM_DEVICE void gm_wait_sends(void) { asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); }
 
 #endif

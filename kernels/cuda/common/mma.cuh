@@ -31,6 +31,18 @@ template <class T> GM_DEVICE uint32_t gm_pair(float low, float high)
 #endif
 }
 
+/* 1 / x within a unit of the last place. */
+GM_DEVICE float gm_reciprocal(float x)
+{
+#ifdef GM_EMULATED
+    return 1 / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 /* 2 to the power of x, within 2 units of the last place; 0 where that is below the smallest normal number. */
 GM_DEVICE float gm_exp2(float x)
 {
@@ -123,7 +135,7 @@ template <class T> GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint
     else GM_MMA(f16);
 }
 
-#define GM_MATRICES(r, row, turned)                                                        \
+#define GM_MATRICES(r, row, turned)                                                           \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" turned ".shared.b16 {%0, %1, %2, %3}, [%4];" \
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                             \
                  : "r"((uint32_t)__cvta_generic_to_shared(row)))

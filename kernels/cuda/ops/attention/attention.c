@@ -86,7 +86,8 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
         .key_heads = k->shape[2],
         .size = (int32_t)q->shape[3],
         .shift = k->shape[1] - q->shape[1] + at->behind,
-        .window = at->window,
+        .window = at->window < k->shape[1] + at->behind ? at->window
+                                                        : 0, /* query i sees keys up to i + shift at most */
         .causal = at->causal,
         .accumulate = at->accumulate,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
@@ -145,8 +146,7 @@ static int keys_of_tile(const gm_attention_args *a)
 static gm_status on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
 {
     const int keys = keys_of_tile(a);
-    const int queries =
-        a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
+    const int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
     return launch_mma(dev, "gm_attention_mma", a, dtype, queries, queries, keys, 2 * (size_t)keys, a->queries,
                       a->heads);
 }
@@ -154,8 +154,8 @@ static gm_status on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype 
 static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
 {
     const int keys = keys_of_tile(a), rows = GM_ATTENTION_MMA_ROWS, queries = GM_ATTENTION_MMA_GRAD_QUERIES;
-    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys, a->queries,
-                      a->heads));
+    GM_TRY(
+        launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys, a->queries, a->heads));
     return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, rows, 2 * rows, queries,
                       2 * (size_t)queries * 2 * sizeof(float), a->keys, a->key_heads);
 }

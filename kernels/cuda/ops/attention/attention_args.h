@@ -42,7 +42,7 @@ typedef struct gm_attention_args {
     const int64_t    *limits; /* of query i: its first key and its end, both less first_key; NULL: none */
     const void       *bias;   /* (biases, heads, queries, keys), added to scores; NULL: none */
     void             *dbias;
-    void *delta; /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv. On tensor
+    void    *delta;  /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv. On tensor
                     cores lse log2 e is before each */
     int64_t *ranges; /* (batch, tiles of queries of the kernel of dq, 2): what limits leave; that kernel writes them */
     int64_t  lse_stride[3], mask_stride[2], limits_stride[3], first_key;

@@ -15,14 +15,13 @@ template <int HEAD> constexpr int THREADS = QUERIES<HEAD> * 2;
 template <int N>
 GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4])
 {
-    const int from = gm_mma_from(a, i, key), last = gm_mma_last(a, i, key);
+    const int from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            const int column = j * 8 + GM_LANE_COLUMN + e;
-            bool      out = column < from || column > last || bits >> (16 + 2 * j + e) & 1;
-            float    *v = &s[j][2 * half + e];
+            bool   out = j * 8 + e < from || j * 8 + e > last || bits >> (16 + 2 * j + e) & 1;
+            float *v = &s[j][2 * half + e];
             *v = out ? -INFINITY : gm_mma_score(a, *v);
         }
     }
@@ -90,16 +89,16 @@ template <int HEAD> struct gm_mma_state {
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p,
-                               int i, int key, const uint16_t *qs, const uint16_t *ks, const uint16_t *vs,
-                               const uint8_t *seen, gm_mma_state<HEAD> &state)
+GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p, gm_mma_span span, int i, int key,
+                               const uint16_t *qs, const uint16_t *ks, const uint16_t *vs, const uint8_t *seen,
+                               gm_mma_state<HEAD> &state)
 {
-    constexpr int     N = STEP;
-    const gm_mma_work work = gm_mma_work_of(a, i, 16, key, N);
-    float             s[N / 8][4] = {{0}};
-    uint32_t          bits[2] = {0, 0};
-    if (work == GM_MMA_NOTHING) return;
-    if (work == GM_MMA_ASK) {
+    constexpr int N = STEP;
+    const bool    plain = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen));
+    float         s[N / 8][4] = {{0}};
+    uint32_t      bits[2] = {0, 0};
+    if (!plain) {
+        if (gm_mma_is_hidden(a, i, 16, key, N)) return;
         const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
         GM_UNROLL
         for (int half = 0; half < 2; half++) {
@@ -109,15 +108,14 @@ GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p
         }
     }
     gm_mma_scores<T, HEAD, N>(s, qs, ks);
-    if (work == GM_MMA_ASK) {
+    if (!plain) {
         GM_UNROLL
-        for (int half = 0; half < 2; half++)
-            gm_mma_ask<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s);
+        for (int half = 0; half < 2; half++) gm_mma_ask<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s);
     }
     GM_UNROLL
     for (int half = 0; half < 2; half++)
-        gm_mma_soften<HEAD, N>(work == GM_MMA_ASK ? 1 : gm_mma_unit(a), half, s, &state.largest[half],
-                               &state.total[half], state.sum);
+        gm_mma_soften<HEAD, N>(plain ? gm_mma_unit(a) : 1, half, s, &state.largest[half], &state.total[half],
+                               state.sum);
     if (a->threshold) {
         gm_mma_drop<N>(bits[0], 0, s);
         gm_mma_drop<N>(bits[1], 1, s);
@@ -135,6 +133,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     const int                key_head = p.head / (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, QUERIES<HEAD>);
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
+    const gm_mma_span        span = gm_mma_keys_of(&a, p.batch, mine);
     gm_mma_state<HEAD>       state = {{{0}}, {-INFINITY, -INFINITY}, {0, 0}};
     int                      turn = 0;
     gm_mma_send<THREADS<HEAD>, HEAD, QUERIES<HEAD>>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
@@ -145,13 +144,14 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
         GM_SYNC(); /* all have their tile, and are done with the one before */
         if (key + N < end) {
             uint16_t *next = tiles + (turn ^ 1) * 2 * SIDE;
-            gm_mma_send_keys<THREADS<HEAD>, HEAD>(next, next + SIDE, seen + (turn ^ 1) * N, &a, p.batch, key_head, key + N);
+            gm_mma_send_keys<THREADS<HEAD>, HEAD>(next, next + SIDE, seen + (turn ^ 1) * N, &a, p.batch, key_head,
+                                                  key + N);
             gm_close_sends();
         }
         const uint16_t *ks = tiles + turn * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < N; k += STEP)
-            gm_mma_add_keys<T, HEAD>(&a, &p, mine, key + k, qs, ks + k * PITCH<HEAD>, ks + SIDE + k * PITCH<HEAD>,
+            gm_mma_add_keys<T, HEAD>(&a, &p, span, mine, key + k, qs, ks + k * PITCH<HEAD>, ks + SIDE + k * PITCH<HEAD>,
                                      seen + turn * N + k, state);
     }
     gm_wait_sends<0>();
@@ -171,10 +171,10 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     }
 }
 
-#define GM_ATTENTIONS(head, dtype, T, blocks)                                             \
+#define GM_ATTENTIONS(head, dtype, T, blocks)                                                    \
     GM_KERNEL_BOUND(gm_attention_mma_##head##_##dtype, gm_attention_args, THREADS<head>, blocks) \
-    {                                                                             \
-        gm_attention_mma<T, head>(a);                                             \
+    {                                                                                            \
+        gm_attention_mma<T, head>(a);                                                            \
     }
 
 GM_ATTENTIONS(64, bf16, gm_bf16, 2)

@@ -15,7 +15,7 @@ constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 template <int HEAD> constexpr int PITCH = HEAD + 8;
 template <int HEAD> constexpr int NUMBERS = HEAD / 8; /* pieces of a head, of 8 numbers */
-constexpr int STEP = 32;                              /* the keys of a tile that are multiplied at once */
+constexpr int                     STEP = 32;          /* the keys of a tile that are multiplied at once */
 template <int HEAD> constexpr int KEYS = HEAD == 64 ? GM_ATTENTION_MMA_KEYS_64 : GM_ATTENTION_MMA_KEYS_128;
 
 /* The lane's row of results and pair of columns (mma.cuh), and its row in the block's. */
@@ -61,20 +61,28 @@ GM_DEVICE gm_vector gm_mma_load_some(const uint16_t *from, int n)
 /* Sends ROWS rows of a head from `first` on; zeros behind its last row and number, and for keys that are masked, which
  * may be NaN. The THREADS of a block do it together. */
 template <int THREADS, int HEAD, int ROWS>
-GM_DEVICE void gm_mma_send(uint16_t *tile, const gm_attention_args *a, const gm_attention_view *x, int batch,
-                           int head, int first, int64_t rows, bool keys)
+GM_DEVICE void gm_mma_send(uint16_t *tile, const gm_attention_args *a, const gm_attention_view *x, int batch, int head,
+                           int first, int64_t rows, bool keys)
 {
     constexpr int   PACKS = HEAD / 8, DOWN = THREADS / PACKS;
     const int       r = gm_thread / PACKS, column = gm_thread % PACKS * 8;
-    const uint16_t *from = (const uint16_t *)x->data + batch * x->stride[0] + head * x->stride[2] + column;
-    GM_UNROLL
-    for (int k = 0; k < ROWS / DOWN; k++) {
-        const int64_t   row = first + r + k * DOWN;
+    const uint16_t *from = (const uint16_t *)x->data + batch * x->stride[0] + head * x->stride[2] +
+                           (first + r) * x->stride[1] + column;
+    uint16_t *to = tile + r * PITCH<HEAD> + column;
+    if (a->vectors && !(keys && a->mask) && first + ROWS <= (int)rows) { /* all rows are there */
+        const bool there = column < a->size;
+        GM_UNROLL
+        for (int k = 0; k < ROWS / DOWN; k++)
+            gm_send_16(to + k * DOWN * PITCH<HEAD>, from + k * DOWN * x->stride[1], there);
+        return;
+    }
+    GM_ROLLED
+    for (int k = 0; k < ROWS; k += DOWN) {
+        const int       row = first + r + k;
         const bool      there = column < a->size && row < rows && (!keys || gm_attention_unmasked(a, batch, row));
-        uint16_t       *to = tile + (r + k * DOWN) * PITCH<HEAD> + column;
-        const uint16_t *p = there ? from + row * x->stride[1] : (const uint16_t *)x->data;
-        if (a->vectors) gm_send_16(to, p, there);
-        else gm_store_vector(to, gm_mma_load_some(p, there ? a->size - column : 0));
+        const uint16_t *p = there ? from + k * x->stride[1] : (const uint16_t *)x->data;
+        if (a->vectors) gm_send_16(to + k * PITCH<HEAD>, p, there);
+        else gm_store_vector(to + k * PITCH<HEAD>, gm_mma_load_some(p, there ? a->size - column : 0));
     }
 }
 
@@ -108,8 +116,7 @@ template <class T, int HEAD, int N> GM_DEVICE void gm_mma_scores(float (*s)[4], 
 }
 
 /* sum += the weights w, of N rows of x for each of the warp's rows, times these. */
-template <class T, int HEAD, int N>
-GM_DEVICE void gm_mma_weigh(float (*sum)[4], const float (*w)[4], const uint16_t *x)
+template <class T, int HEAD, int N> GM_DEVICE void gm_mma_weigh(float (*sum)[4], const float (*w)[4], const uint16_t *x)
 {
     const uint16_t *row = x + GM_LANE % 16 * PITCH<HEAD> + GM_LANE / 16 * 8;
     GM_UNROLL
@@ -129,8 +136,8 @@ GM_DEVICE void gm_mma_weigh(float (*sum)[4], const float (*w)[4], const uint16_t
 
 /* y = old times what is there (where old is not 0) + by times the row `half` of sum, for row `row` of a head. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view *y, int batch, int head,
-                            int64_t row, const float (*sum)[4], int half, float old, float by)
+GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view *y, int batch, int head, int64_t row,
+                            const float (*sum)[4], int half, float old, float by)
 {
     T *to = (T *)y->data + batch * y->stride[0] + row * y->stride[1] + head * y->stride[2];
     GM_UNROLL
@@ -152,36 +159,82 @@ GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view 
 
 /* ---- scores ---- */
 
-/* Is a score in units of log2 e more than this times the product of q and k? Then it is capped. */
+/* What a product of q and k is multiplied with to be a score in units of log2 e. */
 GM_DEVICE float gm_mma_unit(const gm_attention_args *a) { return (float)a->scale * LOG2_E; }
 
-/* A product q k as a score in units of log2 e: capped, where it is. tanh(x) = 1 - 2 / (1 + exp(2 x)), within 1e-7. */
+/* A product q k as a score in units of log2 e: capped, where it is. tanh(x) = 1 - 2 / (1 + exp(2 x)), within 4e-7. */
 GM_DEVICE float gm_mma_score(const gm_attention_args *a, float product)
 {
     const float cap = (float)a->softcap, x = gm_mma_unit(a) * product;
-    return cap > 0 ? cap * LOG2_E * (1 - 2 / (1 + gm_exp2(2 / cap * x))) : x;
+    return cap > 0 ? cap * LOG2_E * (1 - 2 * gm_reciprocal(1 + gm_exp2(2 * gm_reciprocal(cap) * x))) : x;
 }
 
 /* The slope of that by the product, over the unit, from what came of it. */
 GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
 {
-    const float t = a->softcap > 0 ? score * LN_2 / (float)a->softcap : 0;
+    const float t = a->softcap > 0 ? score * LN_2 * gm_reciprocal((float)a->softcap) : 0;
     return 1 - t * t;
 }
 
-/* What a warp has to do with a tile of scores: nothing, products alone, or to ask of each score whether it counts. */
-typedef enum gm_mma_work { GM_MMA_NOTHING, GM_MMA_PLAIN, GM_MMA_ASK } gm_mma_work;
+/* A range of keys, or of queries, of which all scores of a warp count and are products alone: [lo, hi). Places fit into
+ * 32 bits (attention.c). */
+typedef struct gm_mma_span {
+    int lo, hi;
+} gm_mma_span;
 
-/* Of `queries` queries from i on and `keys` keys from j on. Places fit into 32 bits (attention.c). */
-GM_DEVICE gm_mma_work gm_mma_work_of(const gm_attention_args *a, int i, int queries, int j, int keys)
+GM_DEVICE bool gm_mma_is_within(gm_mma_span s, int first, int n) { return first >= s.lo && first + n <= s.hi; }
+
+/* Are there scores that more is asked of than their place? */
+GM_DEVICE bool gm_mma_asks(const gm_attention_args *a) { return a->threshold || a->softcap > 0; }
+
+/* The keys that a warp's 16 queries from i on all see, a mask aside. */
+GM_DEVICE gm_mma_span gm_mma_keys_of(const gm_attention_args *a, int batch, int i)
 {
-    const int window = (int)a->window, first = i + (int)a->shift;
-    const int last = first + queries - 1; /* first, last: the last keys that the queries see, where causal */
-    if (a->causal && j > last) return GM_MMA_NOTHING;
-    if (window && j + keys - 1 <= first - window) return GM_MMA_NOTHING;
-    if (a->mask || a->limits || a->threshold || a->softcap > 0 || j + keys > (int)a->keys) return GM_MMA_ASK;
-    if (a->causal && j + keys - 1 > first) return GM_MMA_ASK;
-    return window && j <= last - window ? GM_MMA_ASK : GM_MMA_PLAIN;
+    const int   shift = (int)a->shift, keys = (int)a->keys;
+    gm_mma_span s = {a->window ? i + 15 + shift - (int)a->window + 1 : 0, a->causal ? i + shift + 1 : keys};
+    s.hi = gm_mma_asks(a) ? 0 : s.hi < keys ? s.hi : keys;
+    if (!a->limits) return s;
+    const int row = i + GM_LANE % 16;
+    if (row < a->queries) {
+        const int from = (int)gm_attention_limit(a, batch, row, 0), end = (int)gm_attention_limit(a, batch, row, 1);
+        s.lo = from > s.lo ? from : s.lo;
+        s.hi = end < s.hi ? end : s.hi;
+    }
+    for (int lanes = 8; lanes; lanes /= 2) {
+        const int lo = gm_shuffle_xor(s.lo, lanes), hi = gm_shuffle_xor(s.hi, lanes);
+        s.lo = lo > s.lo ? lo : s.lo;
+        s.hi = hi < s.hi ? hi : s.hi;
+    }
+    return s;
+}
+
+/* The queries that all see a warp's 16 keys from j on; seen: does a mask leave these? */
+GM_DEVICE gm_mma_span gm_mma_queries_of(const gm_attention_args *a, int j, bool seen)
+{
+    const int   shift = (int)a->shift;
+    gm_mma_span s = {a->causal ? j + 15 - shift : 0,
+                     a->window ? j - shift + (int)a->window : (int)a->queries + GM_WARP};
+    if (gm_mma_asks(a) || a->limits || !seen) s.hi = s.lo;
+    return s;
+}
+
+/* Is there no score that counts, of `queries` queries from i on and `keys` keys from j on? */
+GM_DEVICE bool gm_mma_is_hidden(const gm_attention_args *a, int i, int queries, int j, int keys)
+{
+    const int first = i + (int)a->shift; /* the last key that query i sees, where causal */
+    return (a->causal && j > first + queries - 1) || (a->window && j + keys - 1 <= first - (int)a->window);
+}
+
+/* Does a mask leave all N keys of which `seen` tells? */
+template <int N> GM_DEVICE bool gm_mma_all_seen(const uint8_t *seen)
+{
+    uint32_t all = 0x01010101u;
+    GM_UNROLL
+    for (int k = 0; k < N; k += 16) {
+        const gm_vector v = gm_load_vector(seen + k);
+        all &= v.word[0] & v.word[1] & v.word[2] & v.word[3];
+    }
+    return all == 0x01010101u;
 }
 
 /* Of the keys from `key` on, the first and the last that query i sees, masks and limits aside. */
@@ -199,8 +252,7 @@ GM_DEVICE int gm_mma_last(const gm_attention_args *a, int i, int key)
  * 16 + 2 j + e. As what is dropped, they are worked out before there are scores: with them it would take more registers.
  */
 template <int N>
-GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int i, int key,
-                                      const uint8_t *seen)
+GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int i, int key, const uint8_t *seen)
 {
     uint32_t bits = 0;
     if (a->limits && i < a->queries) {
@@ -220,8 +272,7 @@ GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int
 
 /* Of a lane's queries, query + 8 j + its column + e, N in all, those from which limits hide the key: bit 16 + 2 j + e.
  */
-template <int N>
-GM_DEVICE uint32_t gm_mma_hidden_queries(const gm_attention_args *a, int batch, int query, int key)
+template <int N> GM_DEVICE uint32_t gm_mma_hidden_queries(const gm_attention_args *a, int batch, int query, int key)
 {
     uint32_t bits = 0;
     if (!a->limits) return 0;
@@ -261,7 +312,7 @@ template <int N> GM_DEVICE uint32_t gm_attention_drop_keys(const gm_attention_dr
             bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;
         return bits;
     }
-    GM_UNROLLED(2)
+    GM_ROLLED
     for (int j = 0; j < N / 8; j += 2) {
         uint32_t mine = gm_attention_drop_block(d, i, key + (j + odd) * 8 + gm_thread % 4 / 2 * 4);
         uint32_t other = gm_shuffle_xor(mine, 1);
@@ -297,7 +348,15 @@ template <int N> GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention
     return bits;
 }
 
-/* ---- the four lanes of a row ---- */
+/* ---- the four lanes of a row, and the rows of a warp ---- */
+
+/* Is it so for all rows of the warp, of which each lane knows two? */
+GM_DEVICE bool gm_mma_all_rows(bool is)
+{
+    int all = is;
+    for (int lanes = 4; lanes < GM_WARP; lanes *= 2) all &= gm_shuffle_xor(all, lanes);
+    return all;
+}
 
 GM_DEVICE float gm_mma_row_sum(float v)
 {

@@ -51,15 +51,14 @@ GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t bits, int i, i
                              const float (*dp)[4], gm_mma_told told)
 {
     const float keep = (float)a->keep;
-    const int   from = gm_mma_from(a, i, key), last = gm_mma_last(a, i, key);
+    const int   from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            const int column = j * 8 + GM_LANE_COLUMN + e;
-            bool      out = column < from || column > last || bits >> (16 + 2 * j + e) & 1;
-            float    *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
-            float     by = (bits >> (2 * j + e) & 1 ? 0 : keep * dp[j][2 * half + e]) - told.delta;
+            bool   out = j * 8 + e < from || j * 8 + e > last || bits >> (16 + 2 * j + e) & 1;
+            float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
+            float  by = (bits >> (2 * j + e) & 1 ? 0 : keep * dp[j][2 * half + e]) - told.delta;
             *v = out ? 0 : gm_exp2(score - told.lse) * by * gm_mma_score_slope(a, score);
         }
     }
@@ -81,16 +80,16 @@ GM_DEVICE void gm_mma_slopes_plain(float unit, int half, float (*s)[4], const fl
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, int i, int key,
+GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, gm_mma_span span, int i, int key,
                              const uint16_t *qs, const uint16_t *gs, const uint16_t *ks, const uint16_t *vs,
                              const uint8_t *seen, const gm_mma_told *told, float (*sum)[4])
 {
-    constexpr int     N = STEP;
-    const gm_mma_work work = gm_mma_work_of(a, i, 16, key, N);
-    float             s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t          bits[2] = {0, 0};
-    if (work == GM_MMA_NOTHING) return;
-    if (work == GM_MMA_ASK) {
+    constexpr int N = STEP;
+    const bool    plain = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen));
+    float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
+    uint32_t      bits[2] = {0, 0};
+    if (!plain) {
+        if (gm_mma_is_hidden(a, i, 16, key, N)) return;
         const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
         GM_UNROLL
         for (int half = 0; half < 2; half++) {
@@ -103,7 +102,7 @@ GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, 
     gm_mma_scores<T, HEAD, N>(dp, gs, vs);
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
-        if (work == GM_MMA_PLAIN) gm_mma_slopes_plain<N>(gm_mma_unit(a), half, s, dp, told[half]);
+        if (plain) gm_mma_slopes_plain<N>(gm_mma_unit(a), half, s, dp, told[half]);
         else gm_mma_slopes<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s, dp, told[half]);
     }
     gm_mma_weigh<T, HEAD, N>(sum, s, ks);
@@ -113,12 +112,13 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
 {
     constexpr int N = KEYS<HEAD>, SIDE = N * PITCH<HEAD>;
     GM_SHARED(uint16_t, qs);
-    uint16_t                *gs = qs + ROWS * PITCH<HEAD>, *tiles = gs + ROWS * PITCH<HEAD>; /* keys, values; the next */
-    uint8_t                 *seen = (uint8_t *)(tiles + 4 * SIDE);
-    const gm_mma_place       p = gm_mma_place_of(a.queries, a.heads, ROWS, true);
-    const int                key_head = p.head / (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
+    uint16_t          *gs = qs + ROWS * PITCH<HEAD>, *tiles = gs + ROWS * PITCH<HEAD>; /* keys, values; the next */
+    uint8_t           *seen = (uint8_t *)(tiles + 4 * SIDE);
+    const gm_mma_place p = gm_mma_place_of(a.queries, a.heads, ROWS, true);
+    const int          key_head = p.head / (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, ROWS);
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
+    const gm_mma_span        span = gm_mma_keys_of(&a, p.batch, mine);
     float                    sum[NUMBERS<HEAD>][4] = {{0}};
     gm_mma_told              told[2];
     int                      turn = 0;
@@ -147,8 +147,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
         const uint16_t *ks = tiles + turn * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < N; k += STEP)
-            gm_mma_add_dq<T, HEAD>(&a, &p, mine, key + k, qs, gs, ks + k * PITCH<HEAD>, ks + SIDE + k * PITCH<HEAD>,
-                                   seen + turn * N + k, told, sum);
+            gm_mma_add_dq<T, HEAD>(&a, &p, span, mine, key + k, qs, gs, ks + k * PITCH<HEAD>,
+                                   ks + SIDE + k * PITCH<HEAD>, seen + turn * N + k, told, sum);
     }
     gm_wait_sends<0>();
     GM_UNROLL
@@ -163,8 +163,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
 
 /* Of a tile of keys by queries: products become weights for dv (without the factor of what is kept), dp slopes for dk,
  * over the scale. bits: which queries drop the key, and from bit 16 on from which of them limits hide it. */
-GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t bits, int key, bool seen, int query,
-                              int half, float (*s)[4], float (*dp)[4], const gm_mma_told *told)
+GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t bits, int key, bool seen, int query, int half,
+                              float (*s)[4], float (*dp)[4], const gm_mma_told *told)
 {
     const float keep = (float)a->keep;
     const int   from = a->causal ? key - (int)a->shift - query : 0; /* the first that sees the key */
@@ -205,25 +205,27 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
 
 /* A tile of queries from `query` on, for a warp's keys from `key` on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, int query, int key, const bool *seen, const uint16_t *ks, const uint16_t *vs, const uint16_t *qs,
+GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, gm_mma_span span, int query, int key,
+                              const bool *seen, const uint16_t *ks, const uint16_t *vs, const uint16_t *qs,
                               const uint16_t *gs, const gm_mma_told *told, float (*dk)[4], float (*dv)[4])
 {
-    constexpr int     N = SOME;
-    const gm_mma_work work = gm_mma_work_of(a, query, N, key, 16);
-    float             s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t          bits[2] = {0, 0};
-    if (work == GM_MMA_NOTHING) return;
-    if (work == GM_MMA_ASK) {
+    constexpr int N = SOME;
+    const bool    plain = gm_mma_is_within(span, query, N);
+    float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
+    uint32_t      bits[2] = {0, 0};
+    if (!plain) {
+        if (gm_mma_is_hidden(a, query, N, key, 16)) return;
         const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
         GM_UNROLL
         for (int half = 0; half < 2; half++) {
             const int row = key + GM_LANE_ROW + 8 * half;
-            bits[half] = gm_attention_drop_queries<N>(&drops, query, row) | gm_mma_hidden_queries<N>(a, batch, query, row);
+            bits[half] = gm_attention_drop_queries<N>(&drops, query, row) |
+                         gm_mma_hidden_queries<N>(a, batch, query, row);
         }
     }
     gm_mma_scores<T, HEAD, N>(s, ks, qs);
     gm_mma_scores<T, HEAD, N>(dp, vs, gs);
-    if (work == GM_MMA_PLAIN) {
+    if (plain) {
         gm_mma_weights_plain(gm_mma_unit(a), s, dp, told);
     } else {
         GM_UNROLL
@@ -236,8 +238,8 @@ GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, i
 
 /* A tile of queries, their gradients and what is told of them. */
 template <int HEAD>
-GM_DEVICE void gm_mma_send_queries(uint16_t *qs, uint16_t *gs, gm_mma_told *told, const gm_attention_args *a,
-                                   int batch, int head, int query)
+GM_DEVICE void gm_mma_send_queries(uint16_t *qs, uint16_t *gs, gm_mma_told *told, const gm_attention_args *a, int batch,
+                                   int head, int query)
 {
     gm_mma_send<THREADS, HEAD, QUERIES>(qs, a, &a->q, batch, head, query, a->queries, false);
     gm_mma_send<THREADS, HEAD, QUERIES>(gs, a, &a->g, batch, head, query, a->queries, false);
@@ -250,12 +252,13 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
 {
     constexpr int SIDE = QUERIES * PITCH<HEAD>;
     GM_SHARED(uint16_t, ks);
-    uint16_t                *vs = ks + ROWS * PITCH<HEAD>, *tiles = vs + ROWS * PITCH<HEAD>; /* queries, gradients; the next */
-    gm_mma_told             *told = (gm_mma_told *)(tiles + 4 * SIDE);
+    uint16_t    *vs = ks + ROWS * PITCH<HEAD>, *tiles = vs + ROWS * PITCH<HEAD>; /* queries, gradients; the next */
+    gm_mma_told *told = (gm_mma_told *)(tiles + 4 * SIDE);
     const gm_mma_place       p = gm_mma_place_of(a.keys, a.key_heads, ROWS, false);
     const int                group = (int)(a.heads / a.key_heads), mine = p.first + GM_WARP_FIRST;
     const gm_attention_range queries = gm_attention_queries_of(&a, p.batch, p.first, ROWS, QUERIES, ROWS);
-    const int start = (int)queries.start, each = (int)((queries.end - start + QUERIES - 1) / QUERIES); /* tiles a head */
+    const int                start = (int)queries.start,
+              each = (int)((queries.end - start + QUERIES - 1) / QUERIES); /* tiles a head */
     const int all = queries.end > queries.start ? each * group : 0;
     float     dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
     bool      seen[2];
@@ -264,6 +267,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
         const int at = mine + GM_LANE_ROW + 8 * half;
         seen[half] = at < a.keys && gm_attention_unmasked(&a, p.batch, at);
     }
+    const gm_mma_span span = gm_mma_queries_of(&a, mine, gm_mma_all_rows(seen[0] && seen[1]));
     gm_mma_send<THREADS, HEAD, ROWS>(ks, &a, &a.k, p.batch, p.head, p.first, a.keys, true);
     gm_mma_send<THREADS, HEAD, ROWS>(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true);
     if (all) gm_mma_send_queries<HEAD>(tiles, tiles + SIDE, told, &a, p.batch, p.head * group, start);
@@ -277,18 +281,18 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
                                       p.batch, p.head * group + (n + 1) / each, start + (n + 1) % each * QUERIES);
             gm_close_sends();
         }
-        const uint16_t          *qs = tiles + n % 2 * 2 * SIDE;
+        const uint16_t *qs = tiles + n % 2 * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < QUERIES; k += SOME)
-            gm_mma_add_dkv<T, HEAD>(&a, p.batch, p.head * group + n / each, start + n % each * QUERIES + k, mine, seen, ks,
-                                    vs, qs + k * PITCH<HEAD>, qs + SIDE + k * PITCH<HEAD>, told + n % 2 * QUERIES + k, dk,
-                                    dv);
+            gm_mma_add_dkv<T, HEAD>(&a, p.batch, p.head * group + n / each, span, start + n % each * QUERIES + k, mine,
+                                    seen, ks, vs, qs + k * PITCH<HEAD>, qs + SIDE + k * PITCH<HEAD>,
+                                    told + n % 2 * QUERIES + k, dk, dv);
     }
     gm_wait_sends<0>();
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
-        const int at = mine + GM_LANE_ROW + 8 * half;
-        const float   old = a.accumulate ? 1 : 0;
+        const int   at = mine + GM_LANE_ROW + 8 * half;
+        const float old = a.accumulate ? 1 : 0;
         if (at >= a.keys) continue;
         gm_mma_store<T, HEAD>(&a, &a.dk, p.batch, p.head, at, dk, half, old, (float)a.scale);
         gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, old, (float)a.keep);
@@ -297,17 +301,24 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
 
 /* ---- the kernels ---- */
 
-#define GM_ATTENTION_GRADS(head, dtype, T, of_q, of_k)                                               \
+/* Blocks of the kernel of dq on a multiprocessor: on other GPUs a few registers are missing for a fourth. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ == 900
+#define GM_DQ_BLOCKS_64 4
+#else
+#define GM_DQ_BLOCKS_64 3
+#endif
+
+#define GM_ATTENTION_GRADS(head, dtype, T, of_q, of_k)                                       \
     GM_KERNEL_BOUND(gm_attention_mma_dq_##head##_##dtype, gm_attention_args, THREADS, of_q)  \
-    {                                                                                          \
-        gm_attention_mma_dq<T, head>(a);                                                       \
-    }                                                                                          \
+    {                                                                                        \
+        gm_attention_mma_dq<T, head>(a);                                                     \
+    }                                                                                        \
     GM_KERNEL_BOUND(gm_attention_mma_dkv_##head##_##dtype, gm_attention_args, THREADS, of_k) \
-    {                                                                                          \
-        gm_attention_mma_dkv<T, head>(a);                                                      \
+    {                                                                                        \
+        gm_attention_mma_dkv<T, head>(a);                                                    \
     }
 
-GM_ATTENTION_GRADS(64, bf16, gm_bf16, 4, 3)
-GM_ATTENTION_GRADS(64, f16, gm_f16, 4, 3)
+GM_ATTENTION_GRADS(64, bf16, gm_bf16, GM_DQ_BLOCKS_64, 3)
+GM_ATTENTION_GRADS(64, f16, gm_f16, GM_DQ_BLOCKS_64, 3)
 GM_ATTENTION_GRADS(128, bf16, gm_bf16, 2, 2)
 GM_ATTENTION_GRADS(128, f16, gm_f16, 2, 2)
