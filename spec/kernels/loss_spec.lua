@@ -80,8 +80,8 @@ end)
 
 describe("cross entropy agrees with ref:", function()
   -- Logits in [-8, 8): differences of up to 16 + log(classes) are rounded. Smoothing adds a mean over the classes.
-  local shapes = { { 1 }, { 1, 2 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 10 }, { 0, 3 }, { 300, 2 },
-                   { 2, 16400 } }
+  local shapes = { { 1 }, { 1, 2 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 10 }, { 2, 3, 64 }, { 0, 3 },
+                   { 300, 2 }, { 2, 16400 } }
   for _, smoothing in ipairs { 0, 0.1 } do
     support.each(it, "cross_entropy and cross_entropy_grad with smoothing " .. smoothing, shapes, support.layouts,
       function(dtype, shape, layout)

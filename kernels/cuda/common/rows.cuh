@@ -156,11 +156,11 @@ GM_DEVICE void gm_even_hold(const gm_vector *p, int team, int lane, int packs, g
                                                                                : rest;
 }
 
-/* The team's next row comes nearer while it works on this one. */
-GM_DEVICE void gm_even_prefetch(const gm_vector *p, int team, int lane, int packs)
+/* The team's next row comes nearer while it works on this one: of HELD <= 8 packs, a thread has a line or none. */
+GM_DEVICE void gm_even_prefetch(const gm_vector *p, int lane, int packs)
 {
-    constexpr int line = GM_LINE / sizeof(gm_vector);
-    for (int i = lane * line; i < packs; i += team * line) gm_prefetch(p + i);
+    const int i = lane * (GM_LINE / (int)sizeof(gm_vector));
+    if (i < packs) gm_prefetch(p + i);
 }
 
 /* Sums over the team of N numbers at once. A team of more than a warp is a block, and meets once. For that, `turn` must

@@ -2,7 +2,7 @@
 #include "../../runtime/cuda.h"
 #include "loss_args.h"
 
-/* kernel: its name for any rows; even: for even ones. */
+/* kernel: its name for any rows; even: for even ones, where a loss is without smoothing. */
 static gm_status launch(gm_device *dev, const gm_call *call, const char *kernel, const char *even, gm_loss_args *a)
 {
     char             name[GM_CUDA_NAME];
@@ -17,7 +17,8 @@ static gm_status launch(gm_device *dev, const gm_call *call, const char *kernel,
     a->op = (int32_t)call->op;
     GM_TRY(gm_cuda_refusal(dev, &a->refusal));
     gm_cuda_grid grid = gm_rows_grid(a->rows, a->width, x->dtype, GM_LOSS_PACKS, &a->team);
-    if (gm_rows_even(&a->x, a->width, x->dtype) && gm_rows_even(&a->dx, a->width, x->dtype)) kernel = even;
+    bool         plain = a->dx.data || !(a->smoothing > 0);
+    if (plain && gm_rows_even(&a->x, a->width, x->dtype) && gm_rows_even(&a->dx, a->width, x->dtype)) kernel = even;
     return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), grid, *a);
 }
 

@@ -11,11 +11,13 @@
 
 constexpr int HELD = GM_LOSS_PACKS;
 
+/* Of the elements seen so far. sum: of exp(x - most); total: of x - most, -inf where an x is; count: of x. total and
+ * count are for smoothing alone. */
 template <class R> struct gm_running {
-    R most, sum, total, count; /* sum: of exp(x - most); total: of x - most, -inf where an x is; count: of x */
+    R most, sum, total, count;
 };
 
-/* What elements are measured from; where all are -inf so far, they need a number. NaN is no maximum: the sum is NaN. */
+/* What elements are measured from: where all are -inf so far, they need a number. NaN is no maximum; the sum is NaN. */
 template <class R> GM_DEVICE R gm_running_base(R most) { return most == -INFINITY ? 0 : most; }
 
 /* The same elements below a maximum that is no smaller. */
@@ -27,9 +29,10 @@ template <class T, class R> GM_DEVICE void gm_running_raise(gm_running<R> *r, R 
     r->most = most;
 }
 
-/* HELD packs more. */
-template <class T, class R, int V = gm_lanes<T>>
-GM_DEVICE void gm_running_add(gm_running<R> *r, const gm_vector (&held)[HELD])
+/* HELD packs more. SMOOTH: n elements from the first on are in the row, and the packs lie `apart` elements from each
+ * other. */
+template <class T, bool SMOOTH, class R, int V = gm_lanes<T>>
+GM_DEVICE void gm_running_add(gm_running<R> *r, const gm_vector (&held)[HELD], int64_t n, int64_t apart)
 {
     gm_vector top = held[0];
     R         x[V], most = r->most;
@@ -44,43 +47,44 @@ GM_DEVICE void gm_running_add(gm_running<R> *r, const gm_vector (&held)[HELD])
         gm_unpack<T>(held[k], x);
         GM_UNROLL for (int j = 0; j < V; j++) sum += gm_exp_below<T>(x[j] - base);
         r->sum += sum;
+        if constexpr (SMOOTH) {
+            const int64_t left = n - k * apart;
+            const int     in = left < 0 ? 0 : left < V ? (int)left : V;
+            GM_UNROLL for (int j = 0; j < V; j++) r->total += j < in ? x[j] - base : 0;
+            r->count += in;
+        }
     }
 }
 
-/* n elements of a pack for the mean of all logits, after gm_running_add has seen them. */
-template <int V, class R> GM_DEVICE void gm_running_total(gm_running<R> *r, const R *x, int64_t n)
+/* The packs from c on of a row that begins at p, element by element; `rest` behind its end. */
+template <class T, int V = gm_lanes<T>>
+GM_DEVICE void gm_loss_gather(const T *p, int64_t step, int64_t c, int team, int lane, int64_t n, gm_vector rest,
+                              gm_vector (&held)[HELD])
 {
-    const R base = gm_running_base(r->most);
-    GM_UNROLL for (int j = 0; j < V; j++) r->total += j < n ? x[j] - base : 0;
-    r->count += n < V ? n : V;
+    GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = rest;
+    GM_ROLLED for (int k = 0; k < HELD; k++)
+    {
+        const int64_t i = GM_PACK_PLACE(c, k);
+        gm_pack_of<T> u;
+        u.v = rest;
+        GM_ROLLED for (int j = 0; j < V; j++) gm_push<V>(u.x, i + j < n ? p[(i + j) * step] : gm_put<T>(-INFINITY));
+        gm_push<HELD>(held, u.v);
+    }
 }
 
-/* The packs from c on of a row that begins at `start`, -inf behind its end. */
+/* The packs from c on of a row that begins at `start`; -inf behind its end. */
 template <class T, bool EVEN, int V = gm_lanes<T>>
 GM_DEVICE void gm_loss_hold(const gm_row_view *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
                             gm_vector (&held)[HELD])
 {
+    const T   *p = (const T *)rows->data + start;
     gm_real<T> low[V];
     GM_UNROLL for (int j = 0; j < V; j++) low[j] = -INFINITY;
     const gm_vector rest = gm_pack<T>(low);
-    if constexpr (EVEN) {
-        const int packs = (int)(n / V), at = (int)(c / V);
-        gm_even_hold((const gm_vector *)((const T *)rows->data + start) + at, team, lane, packs - at, rest, held);
-    } else {
-        const T *p = (const T *)rows->data + start;
-        GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = rest;
-        GM_ROLLED for (int k = 0; k < HELD; k++)
-        {
-            const int64_t i = GM_PACK_PLACE(c, k);
-            gm_pack_of<T> u;
-            u.v = rest;
-            if (rows->vectors && i + V <= n) u.v = gm_load_vector(p + i);
-            else
-                GM_ROLLED for (int j = 0; j < V; j++)
-                    gm_push<V>(u.x, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(-INFINITY));
-            gm_push<HELD>(held, u.v);
-        }
-    }
+    const int       packs = (int)((n - c) / V);
+    if constexpr (EVEN) gm_even_hold((const gm_vector *)(p + c), team, lane, packs, rest, held);
+    else if (rows->vectors && n % V == 0) gm_even_hold((const gm_vector *)(p + c), team, lane, packs, rest, held);
+    else gm_loss_gather(p, rows->step, c, team, lane, n, rest, held);
 }
 
 template <class T, bool EVEN> GM_DEVICE int64_t gm_loss_start(const gm_row_view *rows, int64_t row)
@@ -88,44 +92,53 @@ template <class T, bool EVEN> GM_DEVICE int64_t gm_loss_start(const gm_row_view 
     return EVEN ? row * rows->stride[0] : gm_row_start(rows, row);
 }
 
+/* What the thread sees of the row that begins at `start`. */
+template <class T, bool EVEN, bool SMOOTH, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE gm_running<R> gm_loss_walk(const gm_row_view *rows, int64_t start, int team, int lane, int64_t width)
+{
+    const int64_t all = (int64_t)HELD * team * V, apart = (int64_t)team * V;
+    gm_running<R> r = {-INFINITY, 0, 0, 0};
+    gm_vector     held[HELD];
+    int64_t       c = 0;
+    if constexpr (EVEN) { /* no pack asks whether it is in the row, but those of the last turn */
+        const gm_vector *p = (const gm_vector *)((const T *)rows->data + start) + lane;
+        for (; c + all <= width; c += all, p += HELD * team) {
+            GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = gm_load_vector(p + k * team);
+            gm_running_add<T, SMOOTH>(&r, held, all, apart);
+        }
+    }
+    for (; c < width; c += all) {
+        gm_loss_hold<T, EVEN>(rows, start, c, team, lane, width, held);
+        gm_running_add<T, SMOOTH>(&r, held, width - c - (int64_t)lane * V, apart);
+    }
+    return r;
+}
+
+/* EVEN: and without smoothing. */
 template <class T, bool EVEN, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t at = gm_loss_start<T, EVEN>(&a.x, row);
-    gm_running<R> r = {-INFINITY, 0, 0, 0};
-    gm_vector     held[HELD];
-    if (a.smoothing > 0) {
-        GM_EACH_PART(c) {
-            gm_loss_hold<T, EVEN>(&a.x, at, c, team, lane, a.width, held);
-            gm_running_add<T>(&r, held);
-            GM_EACH_PACK(c, k, i) {
-                R x[V];
-                gm_unpack<T>(held[k], x);
-                gm_running_total<V>(&r, x, a.width - i);
-            }
-        }
-    } else {
-        GM_EACH_PART(c) {
-            gm_loss_hold<T, EVEN>(&a.x, at, c, team, lane, a.width, held);
-            gm_running_add<T>(&r, held);
-        }
-    }
+    const int64_t at = gm_loss_start<T, EVEN>(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const int     reads = lane == 0 && !ignored && !wrong;
+    const R       wanted = reads ? gm_get(((const T *)a.x.data)[at + target * a.x.step]) : 0;
+    gm_running<R> r;
+    if (!EVEN && a.smoothing > 0) r = gm_loss_walk<T, EVEN, !EVEN>(&a.x, at, team, lane, a.width);
+    else r = gm_loss_walk<T, EVEN, false>(&a.x, at, team, lane, a.width);
     const R most = gm_team_max(r.most, team, scratch);
     gm_running_raise<T>(&r, most);
     const R sum = gm_team_sum(r.sum, team, scratch);
-    if (a.smoothing > 0) r.total = gm_team_sum(r.total, team, scratch);
+    if (!EVEN && a.smoothing > 0) r.total = gm_team_sum(r.total, team, scratch);
     if (lane != 0) return;
-    const int64_t target = gm_row_index(&a.target, a.narrow, row);
-    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
-    const R       rest = log(sum), e = (R)a.smoothing;
-    R             loss = ignored ? 0 : NAN;
+    const R rest = log(sum), e = (R)a.smoothing;
+    R       loss = ignored ? 0 : NAN;
     if (wrong) gm_refuse(a.refusal, a.op, target, row, a.width);
     if (!wrong && !ignored) {
-        loss = (1 - e) * (rest + (most - gm_get(((const T *)a.x.data)[at + target * a.x.step])));
-        if (e > 0) loss += e * (rest - r.total / (R)a.width);
+        loss = (1 - e) * (rest + (most - wanted));
+        if (!EVEN && e > 0) loss += e * (rest - r.total / (R)a.width);
     }
     gm_row_set_number(&a.loss, row, loss);
     gm_row_set_number(&a.largest, row, most);
@@ -168,12 +181,17 @@ GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
             g * (gm_exp_below<T>(wanted - largest) * by - ((1 - e) + each)));
 }
 
-#define GM_LOSS_KERNELS(t, T)                                                                  \
-    GM_KERNEL(gm_cross_entropy_##t, gm_loss_args) { gm_cross_entropy<T, false>(a); }           \
-    GM_KERNEL(gm_cross_entropy_even_##t, gm_loss_args) { gm_cross_entropy<T, true>(a); }       \
-    GM_KERNEL(gm_cross_entropy_grad_##t, gm_loss_args) { gm_cross_entropy_grad<T, false>(a); } \
-    GM_KERNEL(gm_cross_entropy_grad_even_##t, gm_loss_args) { gm_cross_entropy_grad<T, true>(a); }
-GM_LOSS_KERNELS(f32, float)
-GM_LOSS_KERNELS(bf16, gm_bf16)
-GM_LOSS_KERNELS(f16, gm_f16)
-GM_LOSS_KERNELS(f64, double)
+/* Bounds for even rows: with 64 registers three blocks of the 320 threads that 50,304 classes of 16 bits get run on a
+ * multiprocessor at once, and have 60 KB under way. */
+#define GM_LOSS_KERNELS(t, T, blocks)                                                                                \
+    GM_KERNEL(gm_cross_entropy_##t, gm_loss_args) { gm_cross_entropy<T, false>(a); }                                 \
+    GM_KERNEL(gm_cross_entropy_grad_##t, gm_loss_args) { gm_cross_entropy_grad<T, false>(a); }                       \
+    GM_KERNEL_BOUND(gm_cross_entropy_even_##t, gm_loss_args, GM_TEAM_MOST, blocks) { gm_cross_entropy<T, true>(a); } \
+    GM_KERNEL_BOUND(gm_cross_entropy_grad_even_##t, gm_loss_args, GM_TEAM_MOST, blocks)                              \
+    {                                                                                                                \
+        gm_cross_entropy_grad<T, true>(a);                                                                           \
+    }
+GM_LOSS_KERNELS(f32, float, 2)
+GM_LOSS_KERNELS(bf16, gm_bf16, 2)
+GM_LOSS_KERNELS(f16, gm_f16, 2)
+GM_LOSS_KERNELS(f64, double, 1)

@@ -18,12 +18,15 @@
 
 GM_DEVICE gm_vector gm_zeros() { return {{0, 0, 0, 0}}; }
 
-/* The packs of a weight, or nothing. */
-template <class T, int HELD>
-GM_DEVICE void gm_held_weight(const gm_row_view *w, int team, int lane, int packs, gm_vector (&held)[HELD])
+/* The packs of a weight; where there is none, numbers that change nothing, so that no element asks. */
+template <class T, int HELD, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_held_weight(const gm_row_view *w, R without, int team, int lane, int packs, gm_vector (&held)[HELD])
 {
-    if (w->data) gm_even_hold(gm_even_row<T>(w, 0), team, lane, packs, gm_zeros(), held);
-    else GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = gm_zeros();
+    R x[V];
+    GM_UNROLL for (int j = 0; j < V; j++) x[j] = without;
+    const gm_vector none = gm_pack<T>(x);
+    GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = none;
+    if (w->data) gm_even_hold(gm_even_row<T>(w, 0), team, lane, packs, none, held);
 }
 
 template <class T, int HELD, class R = gm_real<T>, int V = gm_lanes<T>>
@@ -33,17 +36,17 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
     GM_HELD_TEAM;
     gm_vector w[HELD], b[HELD];
     int       turn = 0;
-    gm_held_weight<T>(&a.w, team, lane, packs, w);
-    gm_held_weight<T>(&a.b, team, lane, packs, b);
+    gm_held_weight<T>(&a.w, (R)1, team, lane, packs, w);
+    gm_held_weight<T>(&a.b, (R)0, team, lane, packs, b);
     for (int64_t row = first, next; row < a.rows; row = next) {
         next = row + apart;
         gm_vector held[HELD], more[HELD];
-        R         x[V], y[V], mean[1] = {0}, squares[1] = {0}, rstd;
+        R         x[V], y[V], z[V], mean[1] = {0}, squares[1] = {0}, rstd;
         gm_even_hold(gm_even_row<T>(&a.x, row), team, lane, packs, gm_zeros(), held);
-        if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.x, next), team, lane, packs);
+        if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.x, next), lane, packs);
         if (a.residual.data) {
             gm_even_hold(gm_even_row<T>(&a.residual, row), team, lane, packs, gm_zeros(), more);
-            if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.residual, next), team, lane, packs);
+            if (next < a.rows) gm_even_prefetch(gm_even_row<T>(&a.residual, next), lane, packs);
             GM_UNROLL for (int k = 0; k < HELD; k++)
             {
                 gm_unpack<T>(held[k], x);
@@ -91,15 +94,9 @@ GM_DEVICE void gm_norm_held(const gm_norm_args a)
         gm_vector *to = (gm_vector *)gm_even_row<T>(&a.y, row);
         GM_EACH_HELD(k, i) {
             gm_unpack<T>(held[k], x);
-            GM_UNROLL for (int j = 0; j < V; j++) x[j] = (x[j] - mean[0]) * rstd;
-            if (a.w.data) {
-                gm_unpack<T>(w[k], y);
-                GM_UNROLL for (int j = 0; j < V; j++) x[j] *= y[j];
-            }
-            if (a.b.data) {
-                gm_unpack<T>(b[k], y);
-                GM_UNROLL for (int j = 0; j < V; j++) x[j] += y[j];
-            }
+            gm_unpack<T>(w[k], y);
+            gm_unpack<T>(b[k], z);
+            GM_UNROLL for (int j = 0; j < V; j++) x[j] = (x[j] - mean[0]) * rstd * y[j] + z[j];
             gm_store_vector(to + i, gm_pack<T>(x));
         }
     }
@@ -135,11 +132,12 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
 {
     GM_SHARED(R, scratch);
     GM_HELD_TEAM;
+    const R   each = 1 / (R)a.width;
     R         dw[HELD][V], db[HELD][V];
     gm_vector w[HELD];
     int       turn = 0;
     GM_UNROLL for (int k = 0; k < HELD; k++) GM_UNROLL for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0;
-    gm_held_weight<T>(&a.w, team, lane, packs, w);
+    gm_held_weight<T>(&a.w, (R)1, team, lane, packs, w);
     for (int64_t row = first, next; row < a.rows; row = next, turn ^= 1) {
         next = row + apart;
         gm_vector g[HELD], x[HELD], more[HELD];
@@ -148,9 +146,9 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
         gm_even_hold(gm_even_row<T>(&a.x, row), team, lane, packs, gm_zeros(), x);
         if (a.gsum.data) gm_even_hold(gm_even_row<T>(&a.gsum, row), team, lane, packs, gm_zeros(), more);
         if (next < a.rows) {
-            gm_even_prefetch(gm_even_row<T>(&a.g, next), team, lane, packs);
-            gm_even_prefetch(gm_even_row<T>(&a.x, next), team, lane, packs);
-            if (a.gsum.data) gm_even_prefetch(gm_even_row<T>(&a.gsum, next), team, lane, packs);
+            gm_even_prefetch(gm_even_row<T>(&a.g, next), lane, packs);
+            gm_even_prefetch(gm_even_row<T>(&a.x, next), lane, packs);
+            if (a.gsum.data) gm_even_prefetch(gm_even_row<T>(&a.gsum, next), lane, packs);
         }
         const R mean = a.mean.data ? gm_even_number<R>(&a.mean, row) : 0, rstd = gm_even_number<R>(&a.rstd, row);
         GM_EACH_HELD(k, i) {
@@ -163,7 +161,7 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
                 hat[j] = (hat[j] - mean) * rstd;
                 db[k][j] += h[j];
                 dw[k][j] += h[j] * hat[j];
-                if (a.w.data) h[j] *= s[j];
+                h[j] *= s[j];
                 part += h[j];
                 part_hat += h[j] * hat[j];
             }
@@ -176,9 +174,10 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
             mean_h_hat = gm_even_number<R>(&a.given_h_hat, row);
         } else {
             gm_even_sums(sums, team, turn, scratch);
-            mean_h = a.centered ? sums[0] / (R)a.width : 0;
-            mean_h_hat = sums[1] / (R)a.width;
+            mean_h = a.centered ? sums[0] * each : 0;
+            mean_h_hat = sums[1] * each;
         }
+        const R fall = rstd * rstd * mean_h_hat;
         if (lane == 0) {
             gm_even_set_number(&a.h, row, sums[0]);
             gm_even_set_number(&a.h_hat, row, sums[1]);
@@ -189,11 +188,7 @@ GM_DEVICE void gm_norm_grad_held(const gm_norm_grad_args a)
             gm_unpack<T>(g[k], h);
             gm_unpack<T>(x[k], hat);
             gm_unpack<T>(w[k], s);
-            GM_UNROLL for (int j = 0; j < V; j++)
-            {
-                if (a.w.data) h[j] *= s[j];
-                h[j] = rstd * (h[j] - mean_h - (hat[j] - mean) * rstd * mean_h_hat);
-            }
+            GM_UNROLL for (int j = 0; j < V; j++) { h[j] = rstd * (h[j] * s[j] - mean_h) - (hat[j] - mean) * fall; }
             if (a.gsum.data) {
                 gm_unpack<T>(more[k], s);
                 GM_UNROLL for (int j = 0; j < V; j++) h[j] += s[j];

@@ -2,7 +2,7 @@
 #include "../../runtime/cuda.h"
 #include "softmax_args.h"
 
-static gm_status launch(gm_device *dev, const gm_call *call, const char *kernel, bool grad, bool logarithm)
+static gm_status launch(gm_device *dev, const gm_call *call, bool grad, bool logarithm)
 {
     char             name[GM_CUDA_NAME];
     const gm_tensor *x = call->in[0];
@@ -14,19 +14,18 @@ static gm_status launch(gm_device *dev, const gm_call *call, const char *kernel,
                           .width = x->shape[dim],
                           .logarithm = logarithm};
     gm_cuda_grid     grid = gm_rows_grid(a.width ? a.rows : 0, a.width, x->dtype, GM_SOFTMAX_PACKS, &a.team);
+    bool             even = gm_rows_even(&a.x, a.width, x->dtype) && gm_rows_even(&a.g, a.width, x->dtype) &&
+                gm_rows_even(&a.y, a.width, x->dtype);
+    const char *kernel = grad   ? even ? "gm_softmax_grad_even" : "gm_softmax_grad"
+                         : even ? "gm_softmax_even"
+                                : "gm_softmax";
     return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), grid, a);
 }
 
-gm_status cuda_softmax(gm_device *dev, const gm_call *call) { return launch(dev, call, "gm_softmax", false, false); }
+gm_status cuda_softmax(gm_device *dev, const gm_call *call) { return launch(dev, call, false, false); }
 
-gm_status cuda_log_softmax(gm_device *dev, const gm_call *call) { return launch(dev, call, "gm_softmax", false, true); }
+gm_status cuda_log_softmax(gm_device *dev, const gm_call *call) { return launch(dev, call, false, true); }
 
-gm_status cuda_softmax_grad(gm_device *dev, const gm_call *call)
-{
-    return launch(dev, call, "gm_softmax_grad", true, false);
-}
+gm_status cuda_softmax_grad(gm_device *dev, const gm_call *call) { return launch(dev, call, true, false); }
 
-gm_status cuda_log_softmax_grad(gm_device *dev, const gm_call *call)
-{
-    return launch(dev, call, "gm_softmax_grad", true, true);
-}
+gm_status cuda_log_softmax_grad(gm_device *dev, const gm_call *call) { return launch(dev, call, true, true); }
