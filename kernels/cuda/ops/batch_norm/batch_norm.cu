@@ -105,8 +105,7 @@ GM_DEVICE void gm_channel_load(const gm_batch_norm_sums_args *a, const T *x, con
             const uint32_t j = (uint32_t)(i + n * BY);
             const int32_t  image = (int32_t)((uint32_t)(((uint64_t)j * a->by.multiply >> 32) + j) >> a->by.shift);
             const int32_t  k = (int32_t)j - image * a->items;
-            for (int o = 0; o < operands; o++)
-                at[o] = (int64_t)image * a->image_step[o] + (int64_t)k * a->item_step[o];
+            for (int o = 0; o < operands; o++) at[o] = (int64_t)image * a->image_step[o] + (int64_t)k * a->item_step[o];
         }
         held[0][n] = *(const gm_channel_item<T, L> *)(x + at[0]);
         if constexpr (operands > 1) held[1][n] = *(const gm_channel_item<T, L> *)(g + at[1]);
@@ -114,19 +113,19 @@ GM_DEVICE void gm_channel_load(const gm_batch_norm_sums_args *a, const T *x, con
 }
 
 /* turn, a call with N and i, for the items of this thread: GM_BATCH_NORM_ITEMS at once, and what is left one by one. */
-#define GM_CHANNEL_EACH(turn)                                                                                  \
-    const int64_t first = gm_block_y * a->chunk, last = first + a->chunk;                                      \
-    const int64_t end = last < a->rest.n ? last : a->rest.n;                                                   \
-    int64_t       i = first + gm_thread;                                                                       \
-    GM_ROLLED for (; i + (ITEMS - 1) * BY < end; i += ITEMS * BY)                                              \
-    {                                                                                                          \
-        constexpr int N = ITEMS;                                                                               \
-        turn;                                                                                                  \
-    }                                                                                                          \
-    GM_ROLLED for (; i < end; i += BY)                                                                         \
-    {                                                                                                          \
-        constexpr int N = 1;                                                                                   \
-        turn;                                                                                                  \
+#define GM_CHANNEL_EACH(turn)                                             \
+    const int64_t first = gm_block_y * a->chunk, last = first + a->chunk; \
+    const int64_t end = last < a->rest.n ? last : a->rest.n;              \
+    int64_t       i = first + gm_thread;                                  \
+    GM_ROLLED for (; i + (ITEMS - 1) * BY < end; i += ITEMS * BY)         \
+    {                                                                     \
+        constexpr int N = ITEMS;                                          \
+        turn;                                                             \
+    }                                                                     \
+    GM_ROLLED for (; i < end; i += BY)                                    \
+    {                                                                     \
+        constexpr int N = 1;                                              \
+        turn;                                                             \
     }
 
 /* ---- mean and squares around it: numbers are joined as Chan, Golub and LeVeque (1979) do ---- */
@@ -146,8 +145,8 @@ template <class R> GM_DEVICE void gm_moments_join(gm_moments<R> &a, const gm_mom
 template <class R> GM_DEVICE void gm_moments_warp(gm_moments<R> &a)
 {
     for (int lanes = GM_WARP / 2; lanes; lanes /= 2)
-        gm_moments_join(
-            a, {gm_shuffle_xor(a.count, lanes), gm_shuffle_xor(a.mean, lanes), gm_shuffle_xor(a.m2, lanes)});
+        gm_moments_join(a,
+                        {gm_shuffle_xor(a.count, lanes), gm_shuffle_xor(a.mean, lanes), gm_shuffle_xor(a.m2, lanes)});
 }
 
 /* Numbers are taken less `pivot`, one of the channel. */
@@ -191,10 +190,10 @@ template <class T, class R = gm_real<T>> GM_DEVICE R gm_batch_norm_pivot(const g
     return first - first == 0 ? first : 0;
 }
 
-#define GM_CHANNEL_ITEMS(share)                     \
-    if (a.lanes == V) share(V);                     \
+#define GM_CHANNEL_ITEMS(share)                       \
+    if (a.lanes == V) share(V);                       \
     else if (V > 2 && a.lanes == V / 2) share(V / 2); \
-    else if (a.lanes) share(1);                     \
+    else if (a.lanes) share(1);                       \
     else share(0)
 
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>

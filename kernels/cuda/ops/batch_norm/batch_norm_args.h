@@ -29,8 +29,8 @@ typedef struct gm_batch_norm_sums_args {
     gm_channel_view first, second;  /* mean and m2; of gradients h and h_hat */
     void           *partial; /* NULL, or two numbers of each chunk, in the type of arithmetic: [channel][chunk][2] */
     int64_t         channels, chunk; /* items of a chunk */
-    int32_t         lanes; /* elements of an item: those of 16 bytes, of 8 bytes, or 1; 0: of any places */
-    gm_divider      by;    /* item i is item i % items of image i / items: */
+    int32_t         lanes;           /* elements of an item: those of 16 bytes, of 8 bytes, or 1; 0: of any places */
+    gm_divider      by;              /* item i is item i % items of image i / items: */
     int32_t         items, image_step[2], item_step[2]; /* steps in elements of x and of g */
     int32_t         chunks;
     int32_t         gradient;

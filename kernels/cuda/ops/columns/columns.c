@@ -76,5 +76,6 @@ gm_status cuda_bias_activation_grad(gm_device *dev, const gm_call *call)
     if (!call->out[0] && !call->out[1]) return GM_OK;
     bool even = gm_rows_even(&a.g, a.width, g->dtype) && gm_rows_even(&a.pre, a.width, g->dtype) &&
                 gm_rows_even(&a.dpre, a.width, g->dtype);
-    return gm_columns(dev, even ? "gm_columns_even" : "gm_columns_activation", g->dtype, &a, NULL, call->out[1], call->attrs->accumulate);
+    return gm_columns(dev, even ? "gm_columns_even" : "gm_columns_activation", g->dtype, &a, NULL, call->out[1],
+                      call->attrs->accumulate);
 }

@@ -31,10 +31,7 @@ GM_DEVICE float gm_reciprocal_near(float x)
 }
 #endif
 
-GM_DEVICE float gm_sigmoid_near(float x)
-{
-    return gm_reciprocal_near(1 + gm_exp2_near(x * -1.44269504088896340736f));
-}
+GM_DEVICE float gm_sigmoid_near(float x) { return gm_reciprocal_near(1 + gm_exp2_near(x * -1.44269504088896340736f)); }
 
 template <class T, int function, class R = gm_real<T>> GM_DEVICE R gm_slope_near(R x)
 {

@@ -24,19 +24,19 @@ typedef struct gm_pool_share {
 /* Planes (h, w) without gaps, one distance apart, as `rows` rows of items: pairs of windows; in gradients packs of 16
  * bytes of dx. */
 typedef struct gm_pool_plane {
-    int64_t    n; /* items, below 2^31 */
-    gm_divider by_items, by_rows;
-    int32_t    items, rows;                   /* items of a row, rows of a plane */
-    int32_t    x_image, y_image, index_image; /* elements from plane to plane */
-    gm_pool_share share[2];                   /* of averages: of h, with the divisor if there is one; of w */
+    int64_t       n; /* items, below 2^31 */
+    gm_divider    by_items, by_rows;
+    int32_t       items, rows;                   /* items of a row, rows of a plane */
+    int32_t       x_image, y_image, index_image; /* elements from plane to plane */
+    gm_pool_share share[2];                      /* of averages: of h, with the divisor if there is one; of w */
 } gm_pool_plane;
 
 typedef struct gm_pool_args {
-    gm_pool_axis axis[3];
-    gm_pool_view x, y, index;        /* x: or dx; y: or g */
-    int64_t      channels, elements; /* elements: of y; of dx in gradients */
-    int64_t      divisor;
-    int32_t      with_padding, accumulate, wide; /* wide: index is i64; else i32 */
+    gm_pool_axis  axis[3];
+    gm_pool_view  x, y, index;        /* x: or dx; y: or g */
+    int64_t       channels, elements; /* elements: of y; of dx in gradients */
+    int64_t       divisor;
+    int32_t       with_padding, accumulate, wide; /* wide: index is i64; else i32 */
     gm_pool_plane plane;
 } gm_pool_args;
 

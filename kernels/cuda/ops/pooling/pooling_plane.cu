@@ -68,13 +68,13 @@ template <class T, int K, bool is_max, class R = gm_real<T>> GM_DEVICE void gm_p
                     }
                 }
                 gm_set<T>(a->y.data, y_at + e, best);
-                if (a->index.data)
-                    ((int64_t *)a->index.data)[(int64_t)p.image * a->plane.index_image + y + e] = at;
+                if (a->index.data) ((int64_t *)a->index.data)[(int64_t)p.image * a->plane.index_image + y + e] = at;
             } else {
                 R sum = 0;
-                GM_UNROLL for (int u = 0; u < K; u++)
-                    GM_UNROLL for (int k = 0; k < K; k++) sum += gm_get(held[u][e * S + k]);
-                sum *= gm_plane_share<R>(&a->plane, 0, p.row, a->plane.rows) * gm_plane_share<R>(&a->plane, 1, o + e, out);
+                GM_UNROLL for (int u = 0; u < K; u++) GM_UNROLL for (int k = 0; k < K; k++)
+                    sum += gm_get(held[u][e * S + k]);
+                sum *= gm_plane_share<R>(&a->plane, 0, p.row, a->plane.rows) *
+                       gm_plane_share<R>(&a->plane, 1, o + e, out);
                 gm_set<T>(a->y.data, y_at + e, sum);
             }
         }
@@ -107,11 +107,11 @@ GM_DEVICE void gm_plane_backward(const gm_pool_args *a)
         const int32_t        w = p.item * V, reach = p.row + before_h, first = (w + before_w) / S + low;
         const int32_t        place = p.row * width + w;
         const T             *g = (const T *)a->y.data + (int64_t)p.image * a->plane.y_image;
-        const int32_t       *index = (const int32_t *)a->index.data + ((int64_t)p.image * a->plane.index_image << a->wide);
-        T                   *dx = (T *)a->x.data + (int64_t)p.image * a->plane.x_image + place;
-        T                    held[rows][count];
-        int32_t              at[rows][count];
-        R                    sum[V], share[count];
+        const int32_t *index = (const int32_t *)a->index.data + ((int64_t)p.image * a->plane.index_image << a->wide);
+        T             *dx = (T *)a->x.data + (int64_t)p.image * a->plane.x_image + place;
+        T              held[rows][count];
+        int32_t        at[rows][count];
+        R              sum[V], share[count];
         GM_UNROLL for (int r = 0; r < rows; r++) GM_UNROLL for (int q = 0; q < count; q++)
         {
             const int32_t o_h = reach / S - (rows - 1) + r, k = o_h * out_w + first + q;
@@ -122,7 +122,8 @@ GM_DEVICE void gm_plane_backward(const gm_pool_args *a)
             if (is_max) at[r][q] = index[k << a->wide]; /* of i64 the lower half */
         }
         GM_UNROLL for (int j = 0; j < V; j++) sum[j] = 0;
-        if (!is_max) GM_UNROLL for (int q = 0; q < count; q++) share[q] = gm_plane_share<R>(&a->plane, 1, first + q, out_w);
+        if (!is_max)
+            GM_UNROLL for (int q = 0; q < count; q++) share[q] = gm_plane_share<R>(&a->plane, 1, first + q, out_w);
         GM_UNROLL for (int r = 0; r < rows; r++)
         {
             const R row_share = is_max ? (R)1 : gm_plane_share<R>(&a->plane, 0, reach / S - (rows - 1) + r, out_h);
