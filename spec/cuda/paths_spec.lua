@@ -104,6 +104,7 @@ describe("paths of CUDA kernels:", function()
         for _, case in ipairs {
           { { 70003 }, 0 }, { { 70003 }, 1 }, { { 3, 40000 }, 2 }, { { 30000, 5 }, 1 }, { { 4000, 3, 8 }, 5 },
           { { 3, 4000, 8 }, 2 }, { { 40, 1500 }, 2 }, { { 2, 64, 2, 512 }, 10 }, { { 500, 3 }, 2 },
+          { { 2100, 272 }, 1 }, { { 5, 3, 7, 16 }, 5 },
         } do
           local x = most > 0 and whole(case[1], dtype, most) or gm.full(case[1], 1, { dtype = dtype })
           agrees("sum", { x }, { dims = case[2] }, support.relative(1))
@@ -115,7 +116,7 @@ describe("paths of CUDA kernels:", function()
   it("extremes of long lines, across and down", function()
     for _, dtype in ipairs(floats) do
       gm.scope(function()
-        for _, shape in ipairs { { 3, 5000 }, { 5000, 3 }, { 50, 300 } } do
+        for _, shape in ipairs { { 3, 5000 }, { 5000, 3 }, { 50, 300 }, { 170, 272 }, { 3, 5008 } } do
           local x = whole(shape, dtype, 100)
           for dim = 0, 1 do
             agrees("max", { x }, { dim = dim }, nil, { true, true })

@@ -16,7 +16,8 @@ end
 -- ---------------------------------------------------------------- batch norm
 
 local shapes = { { 4, 3 }, { 1, 1 }, { 2, 3, 5 }, { 3, 2, 4, 7 }, { 2, 3, 2, 3, 3 }, { 0, 3, 2 }, { 5, 2, 64, 65 },
-                 { 300, 40 }, { 2, 5, 8 } }
+                 { 300, 40 }, { 2, 5, 8 },
+                 { 3, 2, 6, 6 }, { 40, 2, 14, 14 }, { 90, 1, 7, 7 }, { 9, 3, 32, 32 } }
 
 -- Elements of a channel, and those of all images.
 local function count(shape)
@@ -141,6 +142,20 @@ describe("pooling agrees with ref:", function()
         end)
       end)
     end
+  end
+
+  -- Planes without gaps and windows of 2 or 3 places, two apart, go through kernels of their own on GPUs: rows of whole
+  -- and of odd numbers of packs, windows that reach past each edge, a place before them or none.
+  for i, case in ipairs { { 3, 1, 1, 16, 16 }, { 3, 0, 0, 9, 24 }, { 3, 0, 1, 8, 8 }, { 2, 0, 0, 6, 16 },
+                          { 2, 1, 1, 7, 8 }, { 3, 1, 0, 10, 40 }, { 3, 1, 1, 5, 7 } } do
+    support.each(it, ("windows of %d, %d before, %d behind,"):format(case[1], case[2], case[3]),
+      { { 2, 3, case[4], case[5] } }, support.layouts, function(dtype, shape, layout)
+        local k, low, high = case[1], case[2], case[3]
+        local attrs = { kernel = { k, k }, stride = { 2, 2 }, pad_low = { low, low }, pad_high = { high, high } }
+        compare("max_pool", shape, dtype, layout, attrs, 4)
+        attrs.count_include_pad, attrs.divisor = i % 2 == 0, i % 3 == 0 and 5 or nil
+        compare("avg_pool", shape, dtype, layout, attrs, 9)
+      end)
   end
 
   it("NaN wins, and the first of equals; a window of padding alone has no place", function()

@@ -3,7 +3,7 @@
 #include "batch_norm_args.h"
 
 #define BLOCKS_EACH 4    /* a multiprocessor should get, before chunks are not worth a second pass */
-#define CHUNK_LEAST 2048 /* places that a chunk has at least */
+#define CHUNK_LEAST 1024 /* items that a chunk has at least */
 
 static int64_t divide_up(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
@@ -62,6 +62,35 @@ gm_status cuda_batch_norm_grad_apply(gm_device *dev, const gm_call *call)
     return apply(dev, "gm_batch_norm_grad_apply", call->out[0], in[1], in[0], &a);
 }
 
+/* Elements of an item: those of 16 or 8 bytes if each channel of x and g consists of such items; else 1. */
+static int sums_in_items(gm_batch_norm_sums_args *a, gm_dtype t)
+{
+    size_t size = gm_dtype_size(t);
+    for (int lanes = (int)(16 / size), inner = a->rest.ndim - 1; lanes > 1 && lanes >= (int)(8 / size); lanes /= 2) {
+        if (a->rest.stride[0][inner] != 1 || a->rest.stride[1][inner] != 1 || a->rest.shape[inner] % lanes) continue;
+        if (a->channels > 1 && (a->x_step % lanes || a->g_step % lanes)) continue;
+        if (gm_map_vectors(&a->rest, 2, lanes, (const void *[]){a->x, a->g}, (size_t[]){size, size})) return lanes;
+    }
+    return 1;
+}
+
+/* The places as images and items in them. False: there are more dimensions, or larger numbers. */
+static bool sums_in_images(gm_batch_norm_sums_args *a)
+{
+    const gm_map *m = &a->rest;
+    int           inner = m->ndim - 1;
+    if (inner > 1 || m->wide || m->shape[inner] > INT32_MAX) return false;
+    a->by = m->by[inner];
+    a->items = (int32_t)m->shape[inner];
+    for (int o = 0; o < 2; o++) {
+        int64_t step = inner ? m->stride[o][0] : 0;
+        if (step > INT32_MAX || m->stride[o][inner] > INT32_MAX) return false;
+        a->image_step[o] = (int32_t)step;
+        a->item_step[o] = (int32_t)m->stride[o][inner];
+    }
+    return true;
+}
+
 static gm_status sums(gm_device *dev, const char *kernel, const gm_tensor *x, const gm_tensor *g,
                       gm_batch_norm_sums_args *a)
 {
@@ -84,6 +113,8 @@ static gm_status sums(gm_device *dev, const char *kernel, const gm_tensor *x, co
     a->g_step = g->stride[1];
     a->channels = x->shape[1];
     if (!a->channels) return GM_OK;
+    a->lanes = sums_in_images(a) ? sums_in_items(a, x->dtype) : 0;
+    if (a->lanes > 1) sums_in_images(a);
     int64_t wanted = gm_cuda_multiprocessors(dev) * BLOCKS_EACH / a->channels, most = divide_up(a->rest.n, CHUNK_LEAST);
     int64_t chunks = wanted < most ? wanted : most;
     if (chunks < 1) chunks = 1;
@@ -94,7 +125,8 @@ static gm_status sums(gm_device *dev, const char *kernel, const gm_tensor *x, co
     size_t bytes = (size_t)(a->channels * chunks) * 2 * gm_dtype_size(gm_dtype_wide(x->dtype));
     GM_TRY(gm_cuda_scratch(dev, bytes, &a->partial, &block));
     GM_TRY_OR(GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), grid, *a), st, done);
-    st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_batch_norm_join", x->dtype), gm_cuda_over(dev, a->channels, 1, 64), *a);
+    grid = (gm_cuda_grid){.x = a->channels, .block = 32};
+    st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_batch_norm_join", x->dtype), grid, *a);
 done:
     gm_pool_release(dev->pool, block);
     return st;

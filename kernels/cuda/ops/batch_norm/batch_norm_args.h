@@ -5,6 +5,7 @@
 #include "../../common/map.h"
 
 #define GM_BATCH_NORM_THREADS 256 /* of a block that sums */
+#define GM_BATCH_NORM_ITEMS   4   /* that such a thread loads before it waits */
 
 /* A number for each channel. */
 typedef struct gm_channel_view {
@@ -21,13 +22,16 @@ typedef struct gm_batch_norm_args {
 } gm_batch_norm_args;
 
 typedef struct gm_batch_norm_sums_args {
-    gm_map          rest; /* the places of a channel; operands: x, g (or x again) */
+    gm_map          rest; /* the places of a channel, in items; operands: x, g (or x again) */
     const void     *x, *g;
     int64_t         x_step, g_step; /* between channels */
     gm_channel_view mean, rstd;     /* of gradients */
     gm_channel_view first, second;  /* mean and m2; of gradients h and h_hat */
     void           *partial; /* NULL, or two numbers of each chunk, in the type of arithmetic: [channel][chunk][2] */
-    int64_t         channels, chunk; /* places of a chunk */
+    int64_t         channels, chunk; /* items of a chunk */
+    int32_t         lanes;           /* elements of an item: those of 16 bytes, of 8 bytes, or 1; 0: of any places */
+    gm_divider      by;              /* item i is item i % items of image i / items: */
+    int32_t         items, image_step[2], item_step[2]; /* steps in elements of x and of g */
     int32_t         chunks;
     int32_t         gradient;
 } gm_batch_norm_sums_args;

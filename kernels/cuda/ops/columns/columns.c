@@ -74,5 +74,8 @@ gm_status cuda_bias_activation_grad(gm_device *dev, const gm_call *call)
                           .width = g->shape[g->ndim - 1],
                           .function = call->attrs->function};
     if (!call->out[0] && !call->out[1]) return GM_OK;
-    return gm_columns(dev, "gm_columns_activation", g->dtype, &a, NULL, call->out[1], call->attrs->accumulate);
+    bool even = gm_rows_even(&a.g, a.width, g->dtype) && gm_rows_even(&a.pre, a.width, g->dtype) &&
+                gm_rows_even(&a.dpre, a.width, g->dtype);
+    return gm_columns(dev, even ? "gm_columns_even" : "gm_columns_activation", g->dtype, &a, NULL, call->out[1],
+                      call->attrs->accumulate);
 }

@@ -39,6 +39,20 @@ static bool in_vectors(gm_sum_args *a, gm_dtype t)
            gm_map_vectors(&a->reduced, 1, lanes, (const void *[]){a->x}, (size_t[]){gm_dtype_size(t)});
 }
 
+/* Are the outputs whole packs of neighbours in x, each of which begins at 16 bytes wherever its sum goes? */
+static bool beside_packs(const gm_sum_args *a, gm_dtype t)
+{
+    const gm_map *kept = &a->kept;
+    int64_t       lanes = 16 / (int64_t)gm_dtype_size(t);
+    int           inner = kept->ndim - 1;
+    if (kept->stride[1][inner] != 1 || kept->shape[inner] % lanes || (uintptr_t)a->x % 16) return false;
+    for (int d = 0; d < inner; d++)
+        if (kept->stride[1][d] % lanes) return false;
+    for (int d = 0; d < a->reduced.ndim; d++)
+        if (a->reduced.n > 1 && a->reduced.stride[0][d] % lanes) return false;
+    return true;
+}
+
 /* Blocks of so many threads, each for so many outputs, and of chunks as many as fill the GPU. */
 static gm_status launch(gm_device *dev, gm_sum_args *a, const char *kernel, gm_dtype t, int threads,
                         int64_t outputs_a_block)
@@ -73,7 +87,9 @@ gm_status cuda_sum(gm_device *dev, const gm_call *call)
     if (a.kept.n == 0) return GM_OK;
     int64_t near = a.reduced.stride[0][a.reduced.ndim - 1], beside = a.kept.stride[1][a.kept.ndim - 1];
     if (a.kept.n > 1 && (a.reduced.n < FEW_TERMS || beside < near))
-        return launch(dev, &a, "gm_sum_down", x->dtype, GM_REDUCE_THREADS, 32);
+        return beside_packs(&a, x->dtype) ? launch(dev, &a, "gm_sum_beside", x->dtype, GM_REDUCE_THREADS,
+                                                   32 * (16 / (int64_t)gm_dtype_size(x->dtype)))
+                                          : launch(dev, &a, "gm_sum_down", x->dtype, GM_REDUCE_THREADS, 32);
     a.vectors = in_vectors(&a, x->dtype);
     a.whole = a.reduced.n > WARP_TERMS;
     int threads = a.whole ? GM_REDUCE_THREADS : gm_reduce_warps(a.kept.n);

@@ -88,6 +88,57 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_sum_down(const gm_sum
     gm_sum_put<T>(&a, k, at[0], sum);
 }
 
+/* s += N packs of 16 bytes of each of V outputs: items i, i + GM_REDUCE_LINES, ... of one dimension. */
+template <class T, int N, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_sum_packs(const T *x, int64_t i, int64_t step, R (&s)[V])
+{
+    gm_vector held[N];
+    GM_UNROLL for (int n = 0; n < N; n++) held[n] = gm_load_vector(x + (i + n * GM_REDUCE_LINES) * step);
+    GM_UNROLL for (int n = 0; n < N; n++)
+    {
+        R v[V];
+        gm_unpack<T>(held[n], v);
+        GM_UNROLL for (int k = 0; k < V; k++) s[k] += v[k];
+    }
+}
+
+/* gm_sum_down where V outputs at a time have neighbours of 16 bytes: these V columns a thread. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_sum_beside(const gm_sum_args a)
+{
+    GM_SHARED(R, sums);
+    constexpr int N = 4, by = GM_REDUCE_LINES;
+    const int     lane = gm_thread % GM_WARP, line = gm_thread / GM_WARP;
+    const int64_t k = (gm_block_x * GM_WARP + lane) * V, first = gm_block_y * a.chunk;
+    const int64_t end = first + a.chunk < a.reduced.n ? first + a.chunk : a.reduced.n;
+    int64_t       at[2] = {0, 0}, i = k < a.kept.n ? first + line : end;
+    R             s[V];
+    GM_UNROLL for (int j = 0; j < V; j++) s[j] = 0;
+    if (k < a.kept.n) gm_map_place(&a.kept, 2, k, at);
+    const T *x = (const T *)a.x + at[1];
+    if (a.reduced.ndim == 1) {
+        const int64_t step = a.reduced.stride[0][0];
+        GM_ROLLED for (; i + (N - 1) * by < end; i += N * by) gm_sum_packs<T, N>(x, i, step, s);
+        GM_ROLLED for (; i < end; i += by) gm_sum_packs<T, 1>(x, i, step, s);
+    } else {
+        GM_ROLLED for (; i < end; i += by)
+        {
+            int64_t from[1];
+            gm_map_place(&a.reduced, 1, i, from);
+            gm_sum_packs<T, 1>(x + from[0], 0, 0, s);
+        }
+    }
+    GM_UNROLL for (int j = 0; j < V; j++)
+    {
+        GM_SYNC();
+        sums[gm_thread] = s[j];
+        GM_SYNC();
+        if (line > 0 || k >= a.kept.n) continue;
+        for (int t = 1; t < by; t++) s[j] += sums[t * GM_WARP + lane];
+        if (!a.partial) gm_map_place(&a.kept, 2, k + j, at);
+        gm_sum_put<T>(&a, k + j, at[0], s[j]);
+    }
+}
+
 /* The chunks of an output, a warp each. */
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_sum_finish(const gm_sum_args a)
 {
@@ -122,5 +173,6 @@ template <class T> GM_DEVICE void gm_scatter(const gm_scatter_args a)
 
 GM_KERNELS(gm_sum_across, gm_sum_args)
 GM_KERNELS(gm_sum_down, gm_sum_args)
+GM_KERNELS(gm_sum_beside, gm_sum_args)
 GM_KERNELS(gm_sum_finish, gm_sum_args)
 GM_KERNELS(gm_scatter, gm_scatter_args)

@@ -1,4 +1,4 @@
-/* reduce_args.h - arguments of the kernels of reduce.cu and reduce_pick.cu. A map (map.h) goes over the dimensions that
+/* reduce_args.h - arguments of the kernels of reduce.cu, reduce_pick.cu and reduce_pick_even.cu. A map (map.h) goes over the dimensions that
  * are kept. Another map, or a single dimension, goes over those that are reduced. */
 #ifndef GM_CUDA_REDUCE_ARGS_H
 #define GM_CUDA_REDUCE_ARGS_H
@@ -37,6 +37,10 @@ typedef struct gm_pick_args {
     int64_t     k, y_step, index_step; /* top_k */
     int32_t     sign;                  /* 1: the largest, -1: the smallest */
     int32_t     whole;                 /* 1: a block works on a line; 0: a warp does */
+    void       *partial;               /* of lines side by side in packs: NULL, or values of chunks: [line][chunk] */
+    int32_t    *partial_place;         /* and their places */
+    int64_t     chunk;                 /* places of a chunk */
+    int32_t     chunks;
 } gm_pick_args;
 
 typedef struct gm_scatter_args {
