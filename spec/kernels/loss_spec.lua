@@ -36,6 +36,18 @@ describe("embedding agrees with ref:", function()
               attrs = { padding_index = 256 }, within = support.terms(400, 400) }
     end)
 
+  -- Rows of whole packs: some rows with many positions beside some with few, and with none.
+  support.each(it, "embedding_grad of even rows", { { 400 } }, { "contiguous" }, function(dtype, shape)
+    local index, g = integers(shape, index_types[dtype], 0, 40), input({ shape[1], 272 }, dtype)
+    local many = integers(shape, index_types[dtype], 0, 9)
+    for _, accumulate in ipairs { false, true } do
+      for _, i in ipairs { index, many } do
+        agree { op = "embedding_grad", inputs = { i, g }, outputs = { support.given({ 43, 272 }, dtype) },
+                attrs = { accumulate = accumulate }, within = support.terms(60, 80) }
+      end
+    end
+  end)
+
   -- A part of a table: indices into the whole, counted from the part's first row, most of them outside.
   for _, rows in ipairs { 0, 1, 4 } do
     support.each(it, ("a part of %d rows"):format(rows), { { 3, 5 }, { 40 }, { 0 } }, support.layouts,

@@ -18,8 +18,8 @@ template <class R> GM_DEVICE R gm_activation_slope(int function, R x)
     return 1;
 }
 
-/* The same for elements T of 16 bits: sigmoids, off by some units in the last place of f32, take five instructions. With
- * s = sigmoid(2 z), tanh(z) = 2 s - 1. Others are the functions of the CUDA library. */
+/* The same for elements T of 16 bits: sigmoids, off by some units in the last place of f32, take five instructions.
+ * With s = sigmoid(2 z), tanh(z) = 2 s - 1. Others are the functions of the CUDA library. */
 #ifdef GM_EMULATED
 GM_DEVICE float gm_reciprocal_near(float x) { return 1 / x; }
 #else

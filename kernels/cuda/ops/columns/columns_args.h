@@ -26,9 +26,9 @@ typedef struct gm_columns_sum_args {
 #define GM_COLUMNS_SUM_WARPS 16
 
 #ifndef GM_KERNEL
-/* Both passes. The kernel of the first one is "gm_columns_norm", "gm_columns_activation" or "gm_columns_even" of columns.cu. The function
- * sets a->tile. a->dw and a->db must not be NULL for wanted sums; it replaces them by scratch. The results go into dw
- * and db (NULL: not wanted). */
+/* Both passes. The kernel of the first one is "gm_columns_norm", "gm_columns_activation" or "gm_columns_even" of
+ * columns.cu. The function sets a->tile. a->dw and a->db must not be NULL for wanted sums; it replaces them by scratch.
+ * The results go into dw and db (NULL: not wanted). */
 gm_status gm_columns(gm_device *dev, const char *kernel, gm_dtype t, gm_columns_args *a, const gm_tensor *dw,
                      const gm_tensor *db, bool accumulate);
 /* Gives scratch for `tiles` sums of dw and of db; a pointer is NULL if its tensor is. The caller releases *block. */

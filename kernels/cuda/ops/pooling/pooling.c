@@ -48,7 +48,7 @@ static double share_of(const gm_pool_args *a, const gm_pool_axis *axis, int64_t 
     return 1.0 / (double)(a->with_padding ? w.padded : w.end - w.begin);
 }
 
-/* A window has two or three places of which the image has one, so that only the first and the last may reach past it. */
+/* Windows of two or three places, of which the image has one: only the first and the last may reach past it. */
 static gm_pool_share shares_of(const gm_pool_args *a, const gm_pool_axis *axis)
 {
     double first = share_of(a, axis, 0), last = share_of(a, axis, axis->out - 1), other = first;
@@ -56,7 +56,7 @@ static gm_pool_share shares_of(const gm_pool_args *a, const gm_pool_axis *axis)
     return (gm_pool_share){first, last, other, (float)first, (float)last, (float)other};
 }
 
-/* Fills in a->plane, if pooling_plane.cu has kernels for this. gradient: items are packs of x, else pairs of windows. */
+/* Fills in a->plane, if pooling_plane.cu has kernels for this. gradient: items are packs of x; else windows. */
 static bool in_planes(gm_pool_args *a, const gm_tensor *x, const gm_tensor *y, const gm_tensor *index, bool gradient)
 {
     gm_pool_plane *p = &a->plane;

@@ -1,5 +1,5 @@
-/* reduce_args.h - arguments of the kernels of reduce.cu, reduce_pick.cu and reduce_pick_even.cu. A map (map.h) goes over the dimensions that
- * are kept. Another map, or a single dimension, goes over those that are reduced. */
+/* reduce_args.h - arguments of the kernels of reduce.cu, reduce_pick.cu and reduce_pick_even.cu. A map (map.h) goes
+ * over the dimensions that are kept. Another map, or a single dimension, goes over those that are reduced. */
 #ifndef GM_CUDA_REDUCE_ARGS_H
 #define GM_CUDA_REDUCE_ARGS_H
 

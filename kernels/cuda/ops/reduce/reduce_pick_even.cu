@@ -6,8 +6,8 @@
 
 constexpr int N = 4; /* packs that a thread loads before it waits */
 
-/* ---- candidates: a value and its place, in the order "NaN, then by size, then by place"; sign: 1, the largest; -1, the
- * smallest ---- */
+/* ---- candidates: a value and its place, in the order "NaN, then by size, then by place"; sign: 1, the largest; -1,
+ * the smallest ---- */
 
 template <int sign, class R> GM_DEVICE bool gm_is_beyond(R u, R v) { return sign > 0 ? u > v : u < v; }
 

@@ -30,13 +30,15 @@ static gm_status sum_rows(gm_device *dev, const gm_call *call, const gm_sort_arg
                             .dw = gm_rows_last(dw),
                             .position = s->position,
                             .start = s->start,
+                            .rows = s->rows,
                             .width = width,
                             .accumulate = call->attrs->accumulate};
-    gm_cuda_grid       grid = {.x = width ? s->rows : 0,
+    gm_cuda_grid       grid = {.x = width ? (s->rows + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS : 0,
                                .y = (int)((width + 32 * lanes - 1) / (32 * lanes)),
                                .block = threads,
                                .shared = (size_t)(threads * lanes) * gm_dtype_size(gm_dtype_wide(dw->dtype))};
-    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_table_grad", dw->dtype), grid, a);
+    bool even = gm_rows_even(&a.g, width, dw->dtype) && gm_rows_even(&a.dw, width, dw->dtype) && s->n < INT32_MAX / 2;
+    return GM_LAUNCH(dev, gm_cuda_name(name, even ? "gm_table_grad_even" : "gm_table_grad", dw->dtype), grid, a);
 }
 
 gm_status cuda_embedding_grad(gm_device *dev, const gm_call *call)

@@ -1,5 +1,5 @@
 /* table.cu - lookups in a table, and their gradient, which has no races and one order of additions: positions are
- * sorted by row of the table (sort.h), and one block sums each row in order of position.
+ * sorted by row of the table (sort.h), and one warp sums each row in order of position; or a block, a row of many.
  *
  * An index outside of the table is refused (refusal.h). Its row of y is zeros, and it adds to no row of dw. */
 #include "../../common/rows.cuh"
@@ -34,7 +34,8 @@ GM_DEVICE void gm_table_add(const gm_table_grad_args *a, int64_t k, int64_t end,
     R         g[V];
     GM_UNROLL for (int j = 0; j < AHEAD; j++) at[j] = gm_row_start(&a->g, a->position[k + j < end ? k + j : k]);
     if (a->g.vectors && i + V <= a->width) {
-        GM_UNROLL for (int j = 0; j < AHEAD; j++) held[j] = gm_load_vector((const T *)a->g.data + at[j] + i);
+        GM_UNROLL for (int j = 0; j < AHEAD; j++) if (k + j < end)
+            held[j] = gm_load_vector((const T *)a->g.data + at[j] + i);
     } else {
         GM_ROLLED for (int j = 0; j < AHEAD; j++)
         {
@@ -50,30 +51,103 @@ GM_DEVICE void gm_table_add(const gm_table_grad_args *a, int64_t k, int64_t end,
     }
 }
 
-/* dw[row] (+)= the sum of g at the row's positions. A block has a row and 32 packs of its columns; its warps have a
- * part of the positions each, and their sums are added in order. */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_table_grad(const gm_table_grad_args a)
+/* The same of even rows (gm_rows_even), with less to work out for each. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_table_add_even(const gm_table_grad_args *a, int32_t k, int32_t end, int64_t i, R *sum)
 {
-    GM_SHARED(R, room);
-    const int     warp = gm_thread / GM_WARP;
-    const int64_t row = gm_block_x, i = (gm_block_y * GM_WARP + gm_thread % GM_WARP) * V;
-    const int64_t first = a.start[row], n = a.start[row + 1] - first, each = (n + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS;
-    const int64_t begin = first + warp * each, end = begin + each < first + n ? begin + each : first + n;
-    R             sum[V], g[V];
-    if (n == 0 && a.accumulate) return;
-    GM_UNROLL for (int j = 0; j < V; j++) sum[j] = 0;
-    for (int64_t k = begin; k < end && i < a.width; k += AHEAD) gm_table_add<T>(&a, k, end, i, sum);
-    GM_UNROLL for (int j = 0; j < V; j++) room[j * gm_block_size + gm_thread] = sum[j];
-    GM_SYNC();
-    if (warp || i >= a.width) return;
-    for (int k = gm_thread + GM_WARP; k < gm_block_size; k += GM_WARP)
-        GM_UNROLL for (int j = 0; j < V; j++) sum[j] += room[j * gm_block_size + k];
-    if (a.accumulate) {
-        gm_row_take<T>(&a.dw, gm_row_start(&a.dw, row), i, a.width, g);
-        GM_UNROLL for (int j = 0; j < V; j++) sum[j] += g[j];
+    const T  *g = (const T *)a->g.data + i;
+    gm_vector held[AHEAD];
+    R         v[V];
+    GM_UNROLL for (int j = 0; j < AHEAD; j++) if (k + j < end)
+        held[j] = gm_load_vector(g + a->position[k + j] * a->g.stride[0]);
+    GM_UNROLL for (int j = 0; j < AHEAD; j++)
+    {
+        if (k + j >= end) break;
+        gm_unpack<T>(held[j], v);
+        GM_UNROLL for (int e = 0; e < V; e++) sum[e] += v[e];
     }
-    gm_row_give<T>(&a.dw, gm_row_start(&a.dw, row), i, a.width, sum);
+}
+
+template <class T, bool even, class R = gm_real<T>>
+GM_DEVICE void gm_table_sum(const gm_table_grad_args *a, int64_t k, int64_t end, int64_t i, R *sum)
+{
+    GM_UNROLL for (int j = 0; j < gm_lanes<T>; j++) sum[j] = 0;
+    GM_ROLLED for (; k < end && i < a->width; k += AHEAD)
+    {
+        if constexpr (even) gm_table_add_even<T>(a, (int32_t)k, (int32_t)end, i, sum);
+        else gm_table_add<T>(a, k, end, i, sum);
+    }
+}
+
+/* dw[row] (+)= sum, pack i */
+template <class T, bool even, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_table_put(const gm_table_grad_args *a, int64_t row, int64_t i, R *sum)
+{
+    if constexpr (even) {
+        T *to = (T *)a->dw.data + row * a->dw.stride[0] + i;
+        if (a->accumulate) {
+            R old[V];
+            gm_unpack<T>(gm_load_vector(to), old);
+            GM_UNROLL for (int j = 0; j < V; j++) sum[j] += old[j];
+        }
+        gm_store_vector(to, gm_pack<T>(sum));
+        return;
+    }
+    const int64_t at = gm_row_start(&a->dw, row);
+    R             old[V];
+    if (a->accumulate) {
+        gm_row_take<T>(&a->dw, at, i, a->width, old);
+        GM_UNROLL for (int j = 0; j < V; j++) sum[j] += old[j];
+    }
+    gm_row_give<T>(&a->dw, at, i, a->width, sum);
+}
+
+/* dw[row] (+)= the sum of g at the row's positions. A block has GM_TABLE_WARPS rows and 32 packs of their columns, and
+ * each of its warps a row. On a row of more than GM_TABLE_ALONE positions all of them work: each has a part of the
+ * positions, and their sums are added in order. */
+template <class T, bool even, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_table_rows(const gm_table_grad_args *a, R *room)
+{
+    const int     warp = gm_thread / GM_WARP;
+    const int64_t rows = gm_block_x * GM_TABLE_WARPS, i = (gm_block_y * GM_WARP + gm_thread % GM_WARP) * V;
+    const int64_t past = rows + GM_TABLE_WARPS < a->rows ? rows + GM_TABLE_WARPS : a->rows, own = rows + warp;
+    R             sum[V];
+    if (own < past && i < a->width) {
+        const int64_t first = a->start[own], end = a->start[own + 1], n = end - first;
+        if (n <= GM_TABLE_ALONE && (n > 0 || !a->accumulate)) {
+            gm_table_sum<T, even>(a, first, end, i, sum);
+            gm_table_put<T, even>(a, own, i, sum);
+        }
+    }
+    GM_ROLLED for (int64_t row = rows; row < past; row++)
+    {
+        const int64_t first = a->start[row], n = a->start[row + 1] - first,
+                      each = (n + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS;
+        const int64_t begin = first + warp * each, end = begin + each < first + n ? begin + each : first + n;
+        if (n <= GM_TABLE_ALONE) continue;
+        gm_table_sum<T, even>(a, begin, end, i, sum);
+        GM_SYNC();
+        GM_UNROLL for (int j = 0; j < V; j++) room[j * gm_block_size + gm_thread] = sum[j];
+        GM_SYNC();
+        if (warp || i >= a->width) continue;
+        for (int k = gm_thread + GM_WARP; k < gm_block_size; k += GM_WARP)
+            GM_UNROLL for (int j = 0; j < V; j++) sum[j] += room[j * gm_block_size + k];
+        gm_table_put<T, even>(a, row, i, sum);
+    }
+}
+
+template <class T> GM_DEVICE void gm_table_grad(const gm_table_grad_args a)
+{
+    GM_SHARED(gm_real<T>, room);
+    gm_table_rows<T, false>(&a, room);
+}
+
+template <class T> GM_DEVICE void gm_table_grad_even(const gm_table_grad_args a)
+{
+    GM_SHARED(gm_real<T>, room);
+    gm_table_rows<T, true>(&a, room);
 }
 
 GM_KERNELS(gm_lookup, gm_lookup_args)
 GM_KERNELS(gm_table_grad, gm_table_grad_args)
+GM_KERNELS(gm_table_grad_even, gm_table_grad_args)

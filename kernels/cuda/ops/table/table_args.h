@@ -4,8 +4,9 @@
 
 #include "../sort/sort.h"
 
-#define GM_TABLE_PACKS 2 /* of 16 bytes of a row that a thread has under way */
-#define GM_TABLE_WARPS 4 /* of the block that sums up a row of the table */
+#define GM_TABLE_PACKS 2  /* of 16 bytes of a row that a thread has under way */
+#define GM_TABLE_WARPS 4  /* of a block that sums up as many rows of the table */
+#define GM_TABLE_ALONE 32 /* positions of a row that a warp sums up by itself */
 
 typedef struct gm_lookup_args {
     gm_row_view w, index, y;
@@ -17,7 +18,7 @@ typedef struct gm_lookup_args {
 typedef struct gm_table_grad_args {
     gm_row_view g, dw;
     int32_t    *position, *start;
-    int64_t     width;
+    int64_t     rows, width;
     int32_t     accumulate;
 } gm_table_grad_args;
 
