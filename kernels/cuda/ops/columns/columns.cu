@@ -153,7 +153,7 @@ GM_DEVICE void gm_columns_turn(const gm_columns_args *a, int64_t r, int64_t i, R
 template <class T, int function, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_columns_rows(const gm_columns_args *a, R (&db)[V])
 {
-    constexpr int N = function ? 2 : 4, by = GM_COLUMNS_WARPS;
+    constexpr int N = !function ? 4 : sizeof(T) == 8 ? 1 : 2, by = GM_COLUMNS_WARPS; /* f64: for registers */
     const int64_t i = (gm_block_x * GM_WARP + gm_thread % GM_WARP) * V, last = (gm_block_y + 1) * a->tile;
     const int64_t end = last < a->rows ? last : a->rows;
     int64_t       r = gm_block_y * a->tile + gm_thread / GM_WARP;
