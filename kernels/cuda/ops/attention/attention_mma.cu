@@ -11,8 +11,8 @@
 template <int HEAD> constexpr int QUERIES = HEAD == 64 ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
 template <int HEAD> constexpr int THREADS = QUERIES<HEAD> * 2;
 
-/* Products of a row of queries become scores in units of log2 e, -inf where they do not count. bits: from bit 16 on which
- * of the row's keys are hidden. */
+/* Products of a row of queries become scores in units of log2 e, -inf where they do not count. bits: from bit 16 on
+ * which of the row's keys are hidden. */
 template <int N>
 GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4])
 {

@@ -45,8 +45,8 @@ template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, cons
 
 /* ---- the gradient of q ---- */
 
-/* Products q k of query i become the gradients of its scores, over the scale, from those of the weights in dp. bits: from
- * bit 16 on which keys are hidden. */
+/* Products q k of query i become the gradients of its scores, over the scale, from those of the weights in dp. bits:
+ * from bit 16 on which keys are hidden. */
 template <int N>
 GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4],
                              const float (*dp)[4], gm_mma_told told)
