@@ -194,8 +194,8 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
     }
 }
 
-/* Of a lane's two keys of a warp's from `key` on, which of N queries drop it, and from bit 16 on which do not see it. all:
- * all do. */
+/* Of a lane's two keys of a warp's from `key` on, which of N queries drop it, and from bit 16 on which do not see it.
+ * all: all do. */
 template <int N>
 GM_DEVICE void gm_mma_bits_of_queries(const gm_attention_args *a, int batch, int head, int query, int key, bool all,
                                       uint32_t *bits)
