@@ -310,6 +310,6 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     find = [[GM_ROLLED for (; r < end; r += by) gm_columns_turn<T, function, 1>]],
     replace = [[GM_ROLLED for (; r < end - by; r += by) gm_columns_turn<T, function, 1>]],
     breaks = "the gradient of a bias lacks the last rows",
-    test = "spec/kernels/elementwise_spec.lua -f bias_activation_grad",
+    test = "spec/kernels/contraction_spec.lua -f bias_activation_grad",
   },
 }
