@@ -96,7 +96,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
   },
   {
     name = "377-tensor-rescale", file = "kernels/cuda/ops/attention/attention_mma.cu",
-    find = [[before = gm_exp2(*largest - offset);]],
+    find = [[before = gm_exp2_near(*largest - offset);]],
     replace = [[before = 1;]],
     breaks = "on tensor cores what was summed up is not scaled to a new largest score",
     test = "spec/kernels/attention_spec.lua -f 'attention f16 b 1, 7 queries'",

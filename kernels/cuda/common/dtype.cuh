@@ -126,15 +126,24 @@ template <class T> GM_DEVICE gm_vector gm_pack(const gm_real<T> *x)
     return u.v;
 }
 
-/* ---- exp of differences to a maximum ---- */
+/* ---- the GPU's own functions: 2 to the power of x, within 2 units of the last place, and 0 where that is below the
+ * smallest normal number; 1 / x within a unit ---- */
 
 #ifdef GM_EMULATED
 GM_DEVICE float gm_exp2_near(float x) { return exp2f(x); }
+GM_DEVICE float gm_reciprocal_near(float x) { return 1 / x; }
 #else
 GM_DEVICE float   gm_exp2_near(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+GM_DEVICE float gm_reciprocal_near(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 #endif

@@ -31,30 +31,6 @@ template <class T> GM_DEVICE uint32_t gm_pair(float low, float high)
 #endif
 }
 
-/* 1 / x within a unit of the last place. */
-GM_DEVICE float gm_reciprocal(float x)
-{
-#ifdef GM_EMULATED
-    return 1 / x;
-#else
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
-/* 2 to the power of x, within 2 units of the last place; 0 where that is below the smallest normal number. */
-GM_DEVICE float gm_exp2(float x)
-{
-#ifdef GM_EMULATED
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 #ifdef GM_EMULATED
 
 typedef struct gm_factors { /* of a lane */

@@ -16,14 +16,13 @@ template <int HEAD> constexpr int THREADS = QUERIES<HEAD> * 2;
 template <int N>
 GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4])
 {
-    const int from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
+    const gm_mma_sight sight = gm_mma_sight_of(a, i, key, bits);
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            bool   out = j * 8 + e < from || j * 8 + e > last || bits >> (16 + 2 * j + e) & 1;
             float *v = &s[j][2 * half + e];
-            *v = out ? -INFINITY : gm_mma_score(a, *v);
+            *v = gm_mma_is_out(sight, j, e) ? -INFINITY : gm_mma_score(a, *v);
         }
     }
 }
@@ -43,13 +42,13 @@ GM_DEVICE void gm_mma_soften(float unit, int half, float (*s)[4], float *largest
     GM_UNROLL
     for (int j = 1; j < N / 8; j++) most = fmaxf(most, fmaxf(s[j][2 * half], s[j][2 * half + 1]));
     most = fmaxf(*largest, unit * gm_mma_row_max(most));
-    const float offset = most == -INFINITY ? 0 : most, before = gm_exp2(*largest - offset);
+    const float offset = most == -INFINITY ? 0 : most, before = gm_exp2_near(*largest - offset);
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e];
-            *v = gm_exp2(unit * *v - offset);
+            *v = gm_exp2_near(unit * *v - offset);
             part += *v;
         }
     }

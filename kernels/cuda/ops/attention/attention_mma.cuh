@@ -166,13 +166,13 @@ GM_DEVICE float gm_mma_unit(const gm_attention_args *a) { return (float)a->scale
 GM_DEVICE float gm_mma_score(const gm_attention_args *a, float product)
 {
     const float cap = (float)a->softcap, x = gm_mma_unit(a) * product;
-    return cap > 0 ? cap * LOG2_E * (1 - 2 * gm_reciprocal(1 + gm_exp2(2 * gm_reciprocal(cap) * x))) : x;
+    return cap > 0 ? cap * LOG2_E * (1 - 2 * gm_reciprocal_near(1 + gm_exp2_near(2 * gm_reciprocal_near(cap) * x))) : x;
 }
 
 /* The slope of that by the product, over the unit, from what came of it. */
 GM_DEVICE float gm_mma_score_slope(const gm_attention_args *a, float score)
 {
-    const float t = a->softcap > 0 ? score * LN_2 * gm_reciprocal((float)a->softcap) : 0;
+    const float t = a->softcap > 0 ? score * LN_2 * gm_reciprocal_near((float)a->softcap) : 0;
     return 1 - t * t;
 }
 
@@ -250,6 +250,23 @@ GM_DEVICE int gm_mma_last(const gm_attention_args *a, int i, int key)
 {
     const int last = (int)a->keys - 1, seen = i + (int)a->shift;
     return (a->causal && seen < last ? seen : last) - key;
+}
+
+/* Which of a lane's keys from `key` on query i sees; bits: from bit 16 on which of them are hidden. */
+typedef struct gm_mma_sight {
+    int      from, last; /* less the lane's column */
+    uint32_t bits;
+} gm_mma_sight;
+
+GM_DEVICE gm_mma_sight gm_mma_sight_of(const gm_attention_args *a, int i, int key, uint32_t bits)
+{
+    return {gm_mma_from(a, i, key) - GM_LANE_COLUMN, gm_mma_last(a, i, key) - GM_LANE_COLUMN, bits};
+}
+
+/* Is key 8 j + e, from the lane's column on, out of sight? */
+GM_DEVICE bool gm_mma_is_out(gm_mma_sight s, int j, int e)
+{
+    return j * 8 + e < s.from || j * 8 + e > s.last || s.bits >> (16 + 2 * j + e) & 1;
 }
 
 /* Of a lane's keys, key + 8 j + its column + e, N in all, those that limits or a mask hide from query i: bit

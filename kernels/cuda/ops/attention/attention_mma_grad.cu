@@ -51,15 +51,14 @@ template <int N>
 GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t bits, int i, int key, int half, float (*s)[4],
                              const float (*dp)[4], gm_mma_told told)
 {
-    const int from = gm_mma_from(a, i, key) - GM_LANE_COLUMN, last = gm_mma_last(a, i, key) - GM_LANE_COLUMN;
+    const gm_mma_sight sight = gm_mma_sight_of(a, i, key, bits);
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
-            bool   out = j * 8 + e < from || j * 8 + e > last || bits >> (16 + 2 * j + e) & 1;
             float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
             float  by = (dp[j][2 * half + e] - told.delta) * gm_mma_score_slope(a, score);
-            *v = out ? 0 : gm_exp2(score - told.lse) * by;
+            *v = gm_mma_is_out(sight, j, e) ? 0 : gm_exp2_near(score - told.lse) * by;
         }
     }
 }
@@ -73,7 +72,7 @@ GM_DEVICE void gm_mma_slopes_plain(float unit, int half, float (*s)[4], const fl
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e];
-            *v = gm_exp2(unit * *v - told.lse) * (dp[j][2 * half + e] - told.delta);
+            *v = gm_exp2_near(unit * *v - told.lse) * (dp[j][2 * half + e] - told.delta);
         }
     }
 }
@@ -170,7 +169,7 @@ GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t bits, int key
             const int column = j * 8 + GM_LANE_COLUMN + e;
             bool      out = !seen || column < from || column >= end || bits >> (16 + 2 * j + e) & 1;
             float    *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e], score = gm_mma_score(a, *v);
-            *v = out ? 0 : gm_exp2(score - told[column].lse);
+            *v = out ? 0 : gm_exp2_near(score - told[column].lse);
             *slope = out ? 0 : *v * (*slope - told[column].delta) * gm_mma_score_slope(a, score);
         }
     }
@@ -187,7 +186,7 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
             GM_UNROLL
             for (int half = 0; half < 2; half++) {
                 float *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
-                *v = gm_exp2(unit * *v - of.lse);
+                *v = gm_exp2_near(unit * *v - of.lse);
                 *slope = *v * (*slope - of.delta);
             }
         }

@@ -20,17 +20,6 @@ template <class R> GM_DEVICE R gm_activation_slope(int function, R x)
 
 /* The same for elements T of 16 bits: sigmoids, off by some units in the last place of f32, take five instructions.
  * With s = sigmoid(2 z), tanh(z) = 2 s - 1. Others are the functions of the CUDA library. */
-#ifdef GM_EMULATED
-GM_DEVICE float gm_reciprocal_near(float x) { return 1 / x; }
-#else
-GM_DEVICE float gm_reciprocal_near(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-#endif
-
 GM_DEVICE float gm_sigmoid_near(float x) { return gm_reciprocal_near(1 + gm_exp2_near(x * -1.44269504088896340736f)); }
 
 template <class T, int function, class R = gm_real<T>> GM_DEVICE R gm_slope_near(R x)
