@@ -42,6 +42,8 @@ static void read_rates(lua_State *L, const char *name, gm_rate *list, int *n)
         lua_rawgeti(L, -1, i + 1);
         text_of(L, "op", list[i].op, sizeof list[i].op);
         text_of(L, "dtype", list[i].dtype, sizeof list[i].dtype);
+        list[i].start = number_of(L, "start");
+        list[i].bandwidth = number_of(L, "bandwidth");
         list[i].n = open_list(L, "points", GM_MACHINE_POINTS);
         for (int k = 0; k < list[i].n; k++) {
             lua_rawgeti(L, -1, k + 1);

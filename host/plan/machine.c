@@ -35,7 +35,7 @@ static const gm_rate *find(const gm_rate *list, int n, const char *op, const cha
 }
 
 static gm_status part(const gm_rate *list, int n, const char *what, const char *op, const char *dtype, double amount,
-                      double size, double *seconds)
+                      double size, double bytes, double *seconds)
 {
     const gm_rate *r = find(list, n, op, dtype);
     *seconds = 0;
@@ -43,7 +43,7 @@ static gm_status part(const gm_rate *list, int n, const char *what, const char *
     if (!r)
         return GM_FAIL(GM_EINVAL, "the machine has no rate of %s for %s of %s: add one, or one for every op (\"*\")",
                        what, op, *dtype ? dtype : "no dtype");
-    *seconds = amount / at_size(r, size);
+    *seconds = amount / at_size(r, size) + r->start + (r->bandwidth > 0 ? bytes / r->bandwidth : 0);
     return GM_OK;
 }
 
@@ -51,8 +51,8 @@ gm_status gm_machine_op(const gm_machine *m, const gm_journal *r, const gm_event
 {
     const char *op = gm_journal_text_of(r, e->name), *dtype = gm_journal_text_of(r, e->dtype);
     double      computing, moving;
-    GM_TRY(part(m->products, m->n_products, "products", op, dtype, e->products, (double)e->size, &computing));
-    GM_TRY(part(m->moves, m->n_moves, "moves", op, dtype, e->bytes, e->bytes, &moving));
+    GM_TRY(part(m->products, m->n_products, "products", op, dtype, e->products, (double)e->size, e->bytes, &computing));
+    GM_TRY(part(m->moves, m->n_moves, "moves", op, dtype, e->bytes, e->bytes, 0, &moving));
     *seconds = m->launch + (computing > moving ? computing : moving);
     return GM_OK;
 }

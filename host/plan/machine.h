@@ -3,9 +3,10 @@
  * lua/ganymede/plan/machine.lua reads and checks the file of a machine, and fills this struct. docs/planning.md
  * describes the file. Units: seconds, bytes, bytes per second, floating-point operations per second.
  *
- * An op takes  launch + max(products / rate of products, bytes / rate of moves).  The rate of products belongs to the
- * op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*"), the dtype
- * and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays.
+ * An op takes  launch + max(start + bytes / bandwidth + products / rate of products, bytes / rate of moves).  `start`
+ * and `bandwidth` belong to the rate of products, and take no time where it says nothing. The rate of products belongs
+ * to the op (or "*"), the dtype and the least of the product's three dimensions; that of moves to the op (or "*"), the
+ * dtype and the bytes. Between two points a rate is linear in the logarithm of the size; beyond the ends it stays.
  *
  * Where a thread of the host launches what a device does (gm_launches), `launch` is what an op takes on the device
  * beside its work, and an op begins no sooner than the host has launched it, one after the other. */
@@ -23,8 +24,9 @@
 #define GM_MACHINE_WAKES  16
 
 typedef struct gm_rate {
-    char op[24], dtype[8]; /* "*": any */
-    int  n;
+    char   op[24], dtype[8]; /* "*": any */
+    double start, bandwidth; /* of products, beside them; 0: nothing */
+    int    n;
     struct {
         double size, rate;
     } point[GM_MACHINE_POINTS]; /* sizes ascend */

@@ -1,7 +1,7 @@
 -- Files of machines: what ships is complete and has sources; what is wrong is refused at its place; measuring.
 local json = require "ganymede.base.json"
+local fits = require "ganymede.plan.fits"
 local machine = require "ganymede.plan.machine"
-local measure = require "ganymede.plan.measure"
 local support = require "spec.cli.support"
 local shell = support.shell
 
@@ -45,6 +45,8 @@ describe("the file of a machine", function()
     { "a missing one", { launch = json.null }, "launch" },
     { "a rate without points", { moves = { { points = {} } } }, "moves%[1%].points: a rate has 1 to 16" },
     { "sizes that do not ascend", { moves = { { points = { { 2, 1 }, { 2, 1 } } } } }, "point 2 must be" },
+    { "a start below 0", { products = { { start = -1, points = { { 1, 1 } } } } }, "start" },
+    { "a bandwidth of 0", { products = { { bandwidth = 0, points = { { 1, 1 } } } } }, "bandwidth" },
     { "no rates", { products = {} }, "products: a machine has 1 to 64" },
     { "a link of an unknown kind", { links = { level { kind = "string" } } }, "links%[1%]" },
     { "units that do not fit", { links = { level { ranks = 4 }, level { ranks = 6 } } }, "links%[2%].ranks: each" },
@@ -70,29 +72,70 @@ describe("measuring", function()
   it("finds latency and bandwidth in times that have them", function()
     local points = {}
     for power = 10, 22, 2 do points[#points + 1] = { 2 ^ power, 3e-6 + 2 ^ power / 4e9 } end
-    local a, b = measure.fit(points)
+    local a, b = fits.line(points)
     assert.near(3e-6, a, 1e-15) -- of exact times the fit is exact but for rounding
     assert.near(1 / 4e9, b, 1e-19)
-    a = measure.fit { { 10, 1 }, { 20, 2.5 } } -- a line that begins below 0
+    a = fits.line { { 10, 1 }, { 20, 2.5 } } -- a line that begins below 0
     assert.equal(0, a)
   end)
 
-  it("takes the best quarter of calls near a size", function()
+  it("takes the mean of the calls near a size, without the slowest tenth", function()
     local calls = {}
-    for i = 1, 8 do calls[i] = { op = "add", dtype = "f32", bytes = 1000 + i, seconds = i } end
-    calls[9] = { op = "add", dtype = "f32", bytes = 1e6, seconds = 1 }
-    calls[10] = { op = "copy", dtype = "u8", bytes = 10, seconds = 5 }
-    local rates = measure.rates(calls, "bytes", "bytes", function(call) return call.op == "add" end)
+    for i = 1, 10 do calls[i] = { op = "add", dtype = "f32", bytes = 1000, seconds = i < 10 and i or 1e3 } end
+    calls[11] = { op = "add", dtype = "f32", bytes = 1e6, seconds = 1 }
+    calls[12] = { op = "copy", dtype = "u8", bytes = 10, seconds = 5 }
+    calls[13] = { op = "add", dtype = "f32", bytes = 0, seconds = 5 } -- says nothing of bytes
+    local rates = fits.rates(calls, "bytes", "bytes", function(call) return call.op == "add" end)
     assert.equal(1, #rates)
     assert.equal("add", rates[1].op)
-    assert.same({ { 1004.5, 1003 / 3 }, { 1e6, 1e6 } }, rates[1].points)
+    assert.same({ 1000, 1e6 }, { rates[1].points[1][1], rates[1].points[2][1] })
+    assert.near(1000 / 5, rates[1].points[1][2], 1e-10) -- 5: the mean of 1 to 9
+    assert.near(1e6, rates[1].points[2][2], 1e-6)
+  end)
+
+  it("finds what products take beside their rates, in times that have it", function()
+    local calls, rates = {}, { [16] = 2e10, [64] = 5e10, [256] = 8e10 }
+    for i, size in ipairs { 16, 64, 256 } do
+      for _, times in ipairs { 1, 7, 60 } do
+        for _, more in ipairs { 1, 3 } do
+          local products, bytes = 1e4 * size * times, 900 * size * more
+          calls[#calls + 1] = { op = "linear", dtype = "f32", size = size, products = products, bytes = bytes,
+            seconds = 6e-6 + bytes / 4e9 + products / rates[size] }
+        end
+      end
+      calls[#calls + 1] = { op = "add", dtype = "f32", size = 0, products = 0, bytes = i, seconds = 1 }
+    end
+    local found = fits.products(calls)
+    assert.equal(1, #found)
+    assert.equal("linear", found[1].op)
+    assert.near(6e-6, found[1].start, 6e-9) -- the descent stops before the last digits
+    assert.near(4e9, found[1].bandwidth, 4e6)
+    for i, size in ipairs { 16, 64, 256 } do
+      assert.equal(size, found[1].points[i][1])
+      assert.near(rates[size], found[1].points[i][2], 1e-3 * rates[size])
+    end
+  end)
+
+  it("takes no product to be much faster than the fastest, and no time to be below 0", function()
+    local calls = {}
+    for i, seconds in ipairs { 4e-6, 2e-6 } do -- more products in less time
+      calls[i] = { op = "matmul", dtype = "f32", size = 64, products = 1e5 * i, bytes = 1e4 * i, seconds = seconds }
+    end
+    local rate = fits.products(calls)[1]
+    assert.near(1.25 * 2e5 / 2e-6, rate.points[1][2], 1) -- a quarter above the rate of the second
+    assert.is_true(rate.start > 0)
+    assert.is_nil(rate.bandwidth)
+    assert.near(1e11, fits.largest(calls), 1)
+    local x = fits.least_squares({ { 1, 1 }, { 1, 2 } }, { 0, 0.25 }) -- 1, 0 would fit
+    assert.near(0.625, x[1], 1e-12)
+    assert.equal(0.25, x[2])
   end)
 
   it("takes the rates of all ops beyond the sizes at which an op was measured", function()
     local function rate(op, points) return { op = op, dtype = "f32", points = points } end
     local any = rate("*", { { 10, 1e6 }, { 1000, 1e8 }, { 1e6, 1e10 } })
     local rates = { rate("fill", { { 4, 5e5 } }), rate("copy", { { 1000, 3e8 }, { 6e5, 2e10 } }) }
-    measure.extend(rates, any)
+    fits.extend(rates, any)
     assert.same({ { 4, 5e5 }, { 10, 1e6 }, { 1000, 1e8 }, { 1e6, 1e10 } }, rates[1].points)
     assert.same({ { 1000, 3e8 }, { 6e5, 2e10 } }, rates[2].points) -- faster already, and nearly as large
   end)

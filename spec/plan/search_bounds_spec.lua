@@ -109,6 +109,17 @@ describe("the bound of a rank", function()
     assert.equal(0, passes) -- no op makes products
   end)
 
+  it("has what products take beside their rates", function()
+    local own = support.machine({ switch() }, { launch = 0.25, begin = 0.5, host_moves = true, algorithm = "direct",
+      moves = { { points = { { 1, 1000 } } } },
+      products = { { start = 0.5, bandwidth = 4, points = { { 16, 10 }, { 256, 30 } } } } })
+    local path = support.step(0, axes, { { "op", 8, 100, 64 }, { "op", 3 } })
+    local total = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, own)
+    assert.near(0.25 + 0.5 + 8 / 4 + 100 / 20 + 0.25 + 3 / 1000, total, 1e-12 * total)
+    local found = support.simulate(own, { path }, 2).seconds
+    assert.near(found, total, 1e-12 * found)
+  end)
+
   it("is the same from a record in few, and for every mesh", function()
     local events = { { "alloc", 8 }, { "op", 1 }, { "op", 20 }, { "free", 8 }, { "begin", "all_reduce", "data", 80 },
       { "op", 1000 }, { "op", 30 }, { "wait", 1 }, { "op", 7 }, { "begin", "send", "data", 8, 1 } }

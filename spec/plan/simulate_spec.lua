@@ -36,6 +36,16 @@ describe("a simulated step", function()
     near(8 / 4, support.simulate(m, { support.step(0, {}, { { "op", 8 } }) }, 1).seconds)
   end)
 
+  it("takes what a product takes beside its rate, and no more of other ops", function()
+    local m = support.machine({}, { moves = { { points = { { 1, 1000 } } } },
+      products = { { start = 0.5, bandwidth = 4, points = { { 16, 10 }, { 256, 30 } } } } })
+    -- 64 lies in the middle between 16 and 256 in log size
+    near(0.5 + 8 / 4 + 100 / 20, support.simulate(m, { support.step(0, {}, { { "op", 8, 100, 64 } }) }, 1).seconds)
+    near(8 / 1000, support.simulate(m, { support.step(0, {}, { { "op", 8 } }) }, 1).seconds)
+    m = support.machine({}, { products = { { points = { { 1, 50 } } } }, moves = { { points = { { 1, 1000 } } } } })
+    near(100 / 50, support.simulate(m, { support.step(0, {}, { { "op", 8, 100, 64 } }) }, 1).seconds)
+  end)
+
   for _, p in ipairs { 2, 3, 8 } do
     it(("of a ring of %d takes its latencies and bytes"):format(p), function()
       local n, b, l = 1200, 50, 0.125

@@ -7,8 +7,9 @@ local support = {}
 
 local folder, files = nil, 0
 
---- Writes a step -> its path. events: a list of { "op", bytes }, { "begin", op, group, bytes, peer }, { "wait", id },
--- { "alloc", bytes }, { "free", bytes }. An op is an `add` that moves so many bytes. axes: a list of { name, size }.
+--- Writes a step -> its path. events: a list of { "op", bytes, products, size }, { "begin", op, group, bytes, peer },
+-- { "wait", id }, { "alloc", bytes }, { "free", bytes }. An op is an `add` that moves so many bytes; products and size
+-- are 0 if they are not given. axes: a list of { name, size }.
 function support.step(rank, axes, events)
   if not folder or not os.rename(folder, folder) then folder = shell.temporary_folder() end -- that of a file is removed
   files = files + 1
@@ -19,7 +20,8 @@ function support.step(rank, axes, events)
   end
   for _, e in ipairs(events) do
     if e[1] == "op" then
-      lines[#lines + 1] = ("o %d -1 %d -1 0 0 0 %.17g 0"):format(text "add", text "f32", e[2])
+      lines[#lines + 1] = ("o %d -1 %d -1 %d 0 %.17g %.17g 0"):format(text "add", text "f32", e[4] or 0, e[3] or 0,
+        e[2])
     elseif e[1] == "begin" then
       id = id + 1
       lines[#lines + 1] = ("b %d %d -1 -1 -1 -1 %d %d %.17g 0 0"):format(id, text(e[2]), text(e[3]), e[5] or -1, e[4])

@@ -91,6 +91,9 @@ machine.failures_schema = {
 machine.rate_schema = {
   op = { type = "string", default = "*", doc = "the op; *: every op without a rate of its own" },
   dtype = { type = "string", default = "*", doc = "the dtype; *: every dtype" },
+  start = { type = "number", min = 0, default = 0, doc = "the seconds that a call takes beside its products" },
+  bandwidth = { type = "number", above = 0, optional = true,
+    doc = "the bytes per second that a call moves beside its products; default: they take nothing" },
   points = { type = "table", doc = "a list of [size, rate]; between two it is linear in log size" },
 }
 

@@ -7,14 +7,15 @@
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
 -- behind it, on the clock on the wall. One thread a rank. The machine must be idle.
 --
--- Virtual machines change their speed by a quarter from one minute to the next. So a reference (the GPT, two ranks of
--- data where there are two cores) runs before and after each measured run. Its time divided by its least time around
--- the measurement of the machine is the pace of the machine at that moment, and `measured` is what the clock said,
--- divided by the pace. The pace comes from measured times alone: no prediction takes part in it. Where the reference
--- changed by more than a tenth meanwhile, something else was busy, and the setting is measured again, three times at
--- most.
+-- Virtual machines change their speed by a quarter from one minute to the next. So a reference (the GPT on data ranks,
+-- as many as the setting has, and no more than there are cores) runs before and after each measured run. Its time
+-- divided by its median time around the measurement of the machine is the pace of the machine at that moment, and
+-- `measured` is what the clock said, divided by the pace. The pace comes from measured times alone: no prediction takes
+-- part in it. Where the reference changed by more than a tenth meanwhile, something else was busy, and the setting is
+-- measured again, three times at most.
 local core = require "ganymede.core"
 local facts_module = require "ganymede.plan.search.facts"
+local fits = require "ganymede.plan.fits"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
@@ -63,7 +64,7 @@ Steps.__index = Steps
 
 local function new(given)
   core.make_folders(given.out)
-  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, machines = {} }, Steps)
+  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, last = {} }, Steps)
 end
 
 function Steps:ask(words)
@@ -97,8 +98,10 @@ function Steps:run(name, ranks, sets)
   return seconds, seconds and "" or told:sub(-300)
 end
 
-function Steps:reference()
-  local ranks = math.min(2, machine.cores() or 1)
+-- Seconds of the reference of settings on so many ranks. One rank has a core that may be as fast as ever while two
+-- cores together are slower.
+function Steps:reference(ranks)
+  ranks = math.min(ranks, machine.cores() or 1)
   local seconds, why = self:run("gpt", ranks, { "data.batch_size=4" })
   return seconds or error("the reference did not run: " .. why, 0)
 end
@@ -108,16 +111,16 @@ function Steps:machine(ranks)
   if self.platform then return self.platform end
   local path = ("%s/machine-%d.json"):format(self.out, ranks)
   if not core.is_file(path) then
-    local list = { self:reference(), self:reference() }
+    local list = { self:reference(ranks), self:reference(ranks) }
     print((self:ask(("bench machine -n %d --threads 1 --out %s"):format(ranks, machine.quote(path))):gsub("\n$", "")))
-    for _ = 1, 3 do list[#list + 1] = self:reference() end
-    core.write_whole(path .. ".reference", ("%.9f"):format(math.min(unpack(list))))
+    for _ = 1, 3 do list[#list + 1] = self:reference(ranks) end
+    core.write_whole(path .. ".reference", ("%.9f"):format(fits.median(list)))
   end
   return path
 end
 
--- The reference's least time around the measurement of the machine. Of a platform's file: the least of all seen.
-function Steps:least(path)
+-- The reference's median time around the measurement of the machine, whose rates are means, too.
+function Steps:usual(path)
   local seconds = tonumber(machine.read(path .. ".reference") or "")
   if not seconds then error(path .. ".reference is missing: remove " .. path .. ", so that both are measured", 0) end
   return seconds
@@ -145,13 +148,14 @@ function Steps:measure(name, ranks, sets)
   end
   row.predicted = json.decode(document, "simulate").seconds
   for _ = 1, 3 do
-    local before = self.last or self:reference()
+    local before = self.last[ranks] or self:reference(ranks)
     row.clock, row.why = self:run(name, ranks, sets)
-    self.last = self:reference()
+    local after = self:reference(ranks)
+    self.last[ranks] = after
     if not row.clock then return row end
-    row.why, row.pace = nil, (before + self.last) / 2 / self:least(path)
+    row.why, row.pace = nil, (before + after) / 2 / self:usual(path)
     row.measured = row.clock / row.pace
-    if math.abs(self.last / before - 1) < 0.1 then break end
+    if math.abs(after / before - 1) < 0.1 then break end
   end
   return row
 end

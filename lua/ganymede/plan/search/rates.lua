@@ -42,15 +42,16 @@ local function at_size(row, size)
   return points[#points][2]
 end
 
-local function part(list, op, dtype, amount, size)
+local function part(list, op, dtype, amount, size, bytes)
   if not amount or amount <= 0 then return 0 end
   local row = row_of(list, op, dtype)
-  return row and amount / at_size(row, size) or 0
+  if not row then return 0 end
+  return amount / at_size(row, size) + row.start + (row.bandwidth and (bytes or 0) / row.bandwidth or 0)
 end
 
 --- Returns the seconds of an op of a record; what the machine has no rate for counts nothing here.
 function rates.op(m, e)
-  local computing = part(m.products, e.name, e.dtype or "", e.products, e.size)
+  local computing = part(m.products, e.name, e.dtype or "", e.products, e.size, e.bytes)
   return m.launch + math.max(computing, part(m.moves, e.name, e.dtype or "", e.bytes, e.bytes))
 end
 
