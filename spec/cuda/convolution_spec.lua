@@ -109,6 +109,19 @@ describe("convolutions by cuDNN agree with ref:", function()
       attrs = { stride = { 2, 1 }, dilation = { 1, 1 }, pad_low = { 1, 0 }, pad_high = { 1, 0 }, groups = 1 } },
     { x = { 2, 16, 11 }, w = { 16, 8, 2 }, y = { 2, 16, 5 }, kernel = { 2 }, over = { 1 },
       attrs = { stride = { 2 }, dilation = { 2 }, pad_low = { 0 }, pad_high = { 0 }, groups = 2 } },
+    -- cuDNN is given wider copies of these: of channels (whole packs of space, and not), of padding, of both
+    { x = { 2, 3, 8, 4 }, w = { 8, 3, 3, 3 }, y = { 2, 8, 8, 4 }, kernel = { 3, 3 }, over = { 0, 0 },
+      attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 1, 1 }, pad_high = { 1, 1 }, groups = 1 } },
+    { x = { 2, 9, 7, 5 }, w = { 5, 9, 3, 1 }, y = { 2, 5, 4, 5 }, kernel = { 3, 1 }, over = { 0, 0 },
+      attrs = { stride = { 2, 1 }, dilation = { 1, 1 }, pad_low = { 1, 0 }, pad_high = { 1, 0 }, groups = 1 } },
+    { x = { 2, 8, 6, 8 }, w = { 16, 8, 3, 3 }, y = { 2, 16, 3, 4 }, kernel = { 3, 3 }, over = { 0, 0 },
+      attrs = { stride = { 2, 2 }, dilation = { 1, 1 }, pad_low = { 0, 0 }, pad_high = { 1, 1 }, groups = 1 } },
+    { x = { 2, 3, 4, 8 }, w = { 8, 3, 2, 4 }, y = { 2, 8, 3, 5 }, kernel = { 2, 4 }, over = { 0, 0 },
+      attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 0, 0 }, pad_high = { 0, 0 }, groups = 1 } },
+    { x = { 2, 1, 9 }, w = { 3, 1, 4 }, y = { 2, 3, 8 }, kernel = { 4 }, over = { 0 },
+      attrs = { stride = { 1 }, dilation = { 1 }, pad_low = { 2 }, pad_high = { 0 }, groups = 1 } },
+    { x = { 2, 16, 5, 8 }, w = { 16, 8, 2, 2 }, y = { 2, 16, 5, 8 }, kernel = { 2, 2 }, over = { 0, 0 },
+      attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 0, 1 }, pad_high = { 1, 0 }, groups = 2 } },
   }
   for i, c in ipairs(cases) do
     for _, dtype in ipairs { "bf16", "f16" } do
@@ -140,14 +153,23 @@ describe("convolutions by cuDNN agree with ref:", function()
   it("what cuDNN is not claimed to take is not asked of it", function()
     gm.scope(function()
       local function asked(dtype, channels, attrs, layout)
-        local x, w = support.input({ 1, channels, 5, 5 }, dtype, layout), support.input({ 8, channels, 3, 3 }, dtype)
+        local x = support.input({ 1, channels, 5, 5 }, dtype, layout)
+        local w = support.input({ 8, channels / (attrs.groups or 1), 3, 3 }, dtype)
         return served(function() core.run_op("cuda", "convolution", { x, w, n = 3 }, { true, false, n = 2 }, attrs) end)
       end
       assert.equal(1, asked("bf16", 8, {}))
       assert.equal(0, asked("f32", 8, {}))
-      assert.equal(0, asked("bf16", 6, {}))
-      assert.equal(0, asked("bf16", 8, { pad_low = { 1, 0 } }))
-      assert.equal(0, asked("bf16", 8, {}, "window"))
+      assert.equal(0, asked("bf16", 6, { groups = 2 }))
+      assert.equal(0, asked("bf16", 8, { groups = 8, pad_low = { 1, 0 } }))
+    end)
+  end)
+
+  it("a tensor with gaps is copied for cuDNN", function()
+    gm.scope(function()
+      for _, dtype in ipairs { "bf16", "f16" } do
+        local x = support.input({ 2, 6, 5, 8 }, dtype, "window")
+        agree("convolution", { x, support.input({ 8, 6, 3, 3 }, dtype), nil, n = 3 }, { true, false, n = 2 }, {}, dtype)
+      end
     end)
   end)
 end)

@@ -121,6 +121,27 @@ return {
     test = "spec/parallel/convolution_spec.lua -f 1d",
   },
   {
+    name = "1668-widened-shift", file = "kernels/cuda/ops/convolution/widened.c",
+    find = [[into[2] = {-c->low[0], -c->low[1]};]],
+    replace = [[into[2] = {0, -c->low[1]};]],
+    breaks = "padding that differs between the sides lies on the wrong one",
+    test = "spec/cuda/convolution_spec.lua",
+  },
+  {
+    name = "1669-widened-sum", file = "kernels/cuda/ops/convolution/widened.c",
+    find = [[role == X ? c->low : none, accumulate));]],
+    replace = [[role == X ? c->low : none, 0 * accumulate));]],
+    breaks = "the gradient of a weight with few channels is not added to what is there",
+    test = "spec/cuda/convolution_spec.lua",
+  },
+  {
+    name = "1670-widened-zeros", file = "kernels/cuda/ops/convolution/convolution.cu",
+    find = [[gm_vector  v = {{0, 0, 0, 0}};]],
+    replace = [[gm_vector  v = {{0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00}};]],
+    breaks = "channels that a tensor lacks are not 0",
+    test = "spec/cuda/convolution_spec.lua",
+  },
+  {
     name = "1417-convolution-cuda", file = "kernels/cuda/ops/convolution/convolution.cu",
     find = [[const int64_t along = p[d + 2] + a.low[d] - k[d + 2] * a.dilation[d];]],
     replace = [[const int64_t along = p[d + 2] + a.low[d] - k[d + 2];]],

@@ -21,18 +21,26 @@ static void read_sizes(const gm_tensor *t, int64_t *out)
     out[3] = t->shape[t->ndim - 1];
 }
 
-/* x, w, y of the convolution that the call is one of, of which `side` is computed; false: it is none that a problem can
- * express. */
-static bool read_problem(const struct gm_dnn *dnn, const gm_call *call, gm_dnn_side side, const gm_tensor *x,
-                         const gm_tensor *w, const gm_tensor *y, gm_dnn_convolution *p)
+gm_dnn_roles gm_dnn_roles_of(gm_op op)
 {
-    const gm_attrs *at = call->attrs;
-    int             lack = 2 - (x->ndim - 2);
+    if (op == GM_OP_transposed_convolution) return (gm_dnn_roles){.place = {GM_DNN_OUT, 1, 0}, .side = GM_DNN_OF_INPUT};
+    if (op == GM_OP_convolution_weight_grad)
+        return (gm_dnn_roles){.place = {1, GM_DNN_OUT, 0}, .side = GM_DNN_OF_WEIGHT};
+    return (gm_dnn_roles){.place = {0, 1, GM_DNN_OUT}, .side = GM_DNN_OF_RESULT};
+}
+
+/* The problem that the call is, and its tensors x, w and y; false: no problem can express it. */
+static bool read_problem(const struct gm_dnn *dnn, const gm_call *call, gm_tensor **t, gm_dnn_convolution *p)
+{
+    const gm_attrs    *at = call->attrs;
+    const gm_dnn_roles roles = gm_dnn_roles_of(call->op);
+    for (int i = 0; i < 3; i++) t[i] = roles.place[i] == GM_DNN_OUT ? call->out[0] : call->in[roles.place[i]];
+    int lack = 2 - (t[0]->ndim - 2);
     memset(p, 0, sizeof *p);
-    if (lack < 0 || !is_plain(x) || !is_plain(w) || !is_plain(y)) return false;
-    read_sizes(x, p->x);
-    read_sizes(w, p->w);
-    read_sizes(y, p->y);
+    if (lack < 0 || !is_plain(t[0]) || !is_plain(t[1]) || !is_plain(t[2])) return false;
+    read_sizes(t[0], p->x);
+    read_sizes(t[1], p->w);
+    read_sizes(t[2], p->y);
     for (int d = 0; d < 2; d++) {
         bool there = d >= lack;
         int  from = there ? d - lack : 0;
@@ -43,9 +51,19 @@ static bool read_problem(const struct gm_dnn *dnn, const gm_call *call, gm_dnn_s
     }
     p->dtype = call->in[0]->dtype;
     p->arch = dnn->arch;
-    p->side = side;
+    p->side = roles.side;
     p->accumulate = at->accumulate;
     return true;
+}
+
+/* The problem of a call that cuDNN takes, and its tensors; *dnn becomes NULL where it does not. */
+static gm_status take(gm_device *dev, const gm_call *call, struct gm_dnn **dnn, gm_tensor **t, gm_dnn_convolution *p)
+{
+    *dnn = NULL;
+    if (!gm_dtype_is_narrow(call->in[0]->dtype)) return GM_OK; /* without asking for the library */
+    GM_TRY(gm_dnn_enter(dev, dnn));
+    if (!(*dnn)->there || !read_problem(*dnn, call, t, p) || !gm_dnn_takes_convolution(p, NULL)) *dnn = NULL;
+    return GM_OK;
 }
 
 static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_convolution *p, void *x, void *w, void *y,
@@ -70,17 +88,21 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_convolutio
 
 gm_status gm_dnn_convolve_call(gm_device *dev, const gm_call *call, bool *served)
 {
-    struct gm_dnn     *dnn = NULL;
+    struct gm_dnn     *dnn;
     gm_dnn_convolution p;
-    gm_tensor         *first = call->in[0], *second = call->in[1], *out = call->out[0];
-    gm_tensor         *x = first, *w = second, *y = out;
-    gm_dnn_side        side = GM_DNN_OF_RESULT;
+    gm_tensor         *t[3];
     *served = false;
-    if (!gm_dtype_is_narrow(first->dtype)) return GM_OK; /* without asking for the library */
-    if (call->op == GM_OP_transposed_convolution) side = GM_DNN_OF_INPUT, x = out, y = first;
-    if (call->op == GM_OP_convolution_weight_grad) side = GM_DNN_OF_WEIGHT, x = second, w = out, y = first;
-    GM_TRY(gm_dnn_enter(dev, &dnn));
-    if (!dnn->there || !read_problem(dnn, call, side, x, w, y, &p)) return GM_OK;
-    if (!gm_dnn_takes_convolution(&p, NULL)) return GM_OK;
-    return run(dev, dnn, &p, gm_tensor_data(x), gm_tensor_data(w), gm_tensor_data(y), served);
+    GM_TRY(take(dev, call, &dnn, t, &p));
+    if (!dnn) return GM_OK;
+    return run(dev, dnn, &p, gm_tensor_data(t[0]), gm_tensor_data(t[1]), gm_tensor_data(t[2]), served);
+}
+
+gm_status gm_dnn_takes_call(gm_device *dev, const gm_call *call, bool *takes)
+{
+    struct gm_dnn     *dnn;
+    gm_dnn_convolution p;
+    gm_tensor         *t[3];
+    GM_TRY(take(dev, call, &dnn, t, &p));
+    *takes = dnn != NULL;
+    return GM_OK;
 }

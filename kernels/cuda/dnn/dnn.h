@@ -17,6 +17,7 @@
 #define GM_CUDA_DNN_H
 
 #include "../runtime/cuda.h"
+#include "convolution_graph.h"
 
 gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served);
 gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *served);
@@ -26,6 +27,18 @@ gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *serve
  * whose channels and outputs are multiples of 8, no depthwise ones, and engines that give the same bits each time. Only
  * the first output is computed, without bias and activation; the caller does the rest. */
 gm_status gm_dnn_convolve_call(gm_device *dev, const gm_call *call, bool *served);
+/* Tells whether it takes the call. Of its tensors, it looks at sizes, strides and addresses alone. */
+gm_status gm_dnn_takes_call(gm_device *dev, const gm_call *call, bool *takes);
+
+/* Where a call of a convolution, a transposed one or the gradient of its weights holds x, w and y
+ * (convolution_graph.h): places among its inputs, and GM_DNN_OUT for its first output, which is the one that is
+ * computed. */
+#define GM_DNN_OUT (-1)
+typedef struct gm_dnn_roles {
+    int         place[3];
+    gm_dnn_side side;
+} gm_dnn_roles;
+gm_dnn_roles gm_dnn_roles_of(gm_op op);
 
 /* Called when a device is opened. GM_EINVAL: GANYMEDE_CUDA_DNN names a library that cannot be loaded. */
 gm_status gm_dnn_open(gm_cuda *cu);

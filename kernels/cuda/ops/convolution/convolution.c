@@ -1,10 +1,12 @@
-/* convolution.c - convolutions of 1, 2 and 3 dimensions: by cuDNN where it takes them (dnn.h), else by the kernels of
- * convolution.cu. What follows a product of cuDNN, the bias and the activation, is a kernel of ours; the product is
- * rounded to 16 bits before. */
-#include "../../dnn/dnn.h"
-#include "convolution_args.h"
+/* convolution.c - convolutions of 1, 2 and 3 dimensions: by cuDNN where it takes them (dnn.h), or takes them on wider
+ * tensors (widened.h), else by the kernels of convolution.cu. What follows a product of cuDNN, the bias and the
+ * activation, is a kernel of ours; the product is rounded to 16 bits before. */
+#include "convolution.h"
 
-static gm_convolution_view view_of(const gm_tensor *t)
+#include "../../dnn/dnn.h"
+#include "widened.h"
+
+gm_convolution_view gm_convolution_view_of(const gm_tensor *t)
 {
     gm_convolution_view v = {.data = t ? gm_tensor_data(t) : NULL};
     int                 lack = t ? 5 - t->ndim : 0;
@@ -20,9 +22,9 @@ static gm_convolution_args arguments(const gm_attrs *at, const gm_tensor *x, con
                                      const gm_tensor *b)
 {
     int                 lack = 5 - x->ndim;
-    gm_convolution_args a = {.x = view_of(x),
-                             .w = view_of(w),
-                             .y = view_of(y),
+    gm_convolution_args a = {.x = gm_convolution_view_of(x),
+                             .w = gm_convolution_view_of(w),
+                             .y = gm_convolution_view_of(y),
                              .b = b ? gm_tensor_data(b) : NULL,
                              .b_stride = b ? b->stride[0] : 0,
                              .of_group = w->shape[0] / at->groups,
@@ -40,14 +42,21 @@ static void say_slow(gm_device *dev)
 {
     gm_device_note(dev,
                    "some convolutions run on our own kernels, many times slower than cuDNN's, which takes those of 16 "
-                   "bits over 1 or 2 dimensions whose groups have multiples of 8 channels");
+                   "bits over 1 or 2 dimensions, but no depthwise ones, and groups of multiples of 8 channels alone");
 }
 
-/* The product by cuDNN, then bias and activation. */
+/* The product by cuDNN. */
+static gm_status multiply(gm_device *dev, const gm_call *call, bool *served)
+{
+    GM_TRY(gm_dnn_convolve_call(dev, call, served));
+    return *served ? GM_OK : gm_convolve_widened(dev, call, served);
+}
+
+/* The product, then bias and activation. */
 static gm_status by_library(gm_device *dev, const gm_call *call, const gm_convolution_args *a, bool *served)
 {
     char name[GM_CUDA_NAME];
-    GM_TRY(gm_dnn_convolve_call(dev, call, served));
+    GM_TRY(multiply(dev, call, served));
     if (!*served || (!a->b && !a->pre.data && !a->function)) return GM_OK;
     return GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_finish", call->out[0]->dtype),
                      gm_cuda_over(dev, a->n, 1, 256), *a);
@@ -59,7 +68,7 @@ static gm_status each_result(gm_device *dev, const gm_call *call, const char *ke
     const gm_tensor    *x = call->in[0], *y = call->out[0];
     gm_convolution_args a = arguments(call->attrs, x, call->in[1], y, call->in[2]);
     bool                served = false;
-    a.pre = view_of(call->out[1]);
+    a.pre = gm_convolution_view_of(call->out[1]);
     a.n = gm_tensor_numel(y);
     if (a.n) GM_TRY(by_library(dev, call, &a, &served));
     if (served) return GM_OK;
@@ -81,7 +90,7 @@ gm_status cuda_convolution_weight_grad(gm_device *dev, const gm_call *call)
     gm_convolution_args a = arguments(call->attrs, call->in[1], dw, g, db);
     gm_cuda_grid grid = {.x = gm_tensor_numel(dw), .block = GM_CONVOLUTION_THREADS, .shared = 32 * sizeof(double)};
     bool         served = false;
-    GM_TRY(gm_dnn_convolve_call(dev, call, &served));
+    GM_TRY(multiply(dev, call, &served));
     if (!served) {
         say_slow(dev);
         GM_TRY(GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_weight_grad", g->dtype), grid, a));

@@ -163,8 +163,47 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution_finish(co
     }
 }
 
+/* Where x has what is element i of y, which has other sizes than x: it lies a.low further in space. p, q: the
+ * coordinates in y and in x. False: x has no such element. */
+GM_DEVICE bool gm_convolution_match(const gm_convolution_args &a, int64_t i, int64_t *p, int64_t *q)
+{
+    bool inside = true;
+    gm_convolution_at(a.y, i, p);
+    GM_UNROLL for (int d = 0; d < 5; d++)
+    {
+        q[d] = p[d] + (d < 2 ? 0 : a.low[d < 2 ? 0 : d - 2]);
+        inside = inside && q[d] >= 0 && q[d] < a.x.size[d];
+    }
+    return inside;
+}
+
+/* y = x where x has elements, and 0 elsewhere. accumulate: y += x. */
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_convolution_refit(const gm_convolution_args a)
+{
+    GM_GRID_LOOP(i, a.n) {
+        int64_t    p[5], q[5];
+        const bool inside = gm_convolution_match(a, i, p, q);
+        T         *to = gm_convolution_place<T>(a.y, p);
+        const R    v = inside ? gm_get(*gm_convolution_place<T>(a.x, q)) : (R)0;
+        *to = gm_put<T>(a.accumulate ? gm_get(*to) + v : v);
+    }
+}
+
+/* The same of packs of 16 bytes, without sums. */
+GM_KERNEL(gm_convolution_refit_packs, gm_convolution_args)
+{
+    GM_GRID_LOOP(i, a.n) {
+        int64_t    p[5], q[5];
+        const bool inside = gm_convolution_match(a, i, p, q);
+        gm_vector  v = {{0, 0, 0, 0}};
+        if (inside) v = gm_load_vector(gm_convolution_place<gm_vector>(a.x, q));
+        gm_store_vector(gm_convolution_place<gm_vector>(a.y, p), v);
+    }
+}
+
 GM_KERNELS(gm_convolution, gm_convolution_args)
 GM_KERNELS(gm_convolution_finish, gm_convolution_args)
 GM_KERNELS(gm_transposed_convolution, gm_convolution_args)
 GM_KERNELS(gm_convolution_weight_grad, gm_convolution_args)
 GM_KERNELS(gm_convolution_bias_grad, gm_convolution_args)
+GM_KERNELS(gm_convolution_refit, gm_convolution_args)
