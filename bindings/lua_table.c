@@ -1,5 +1,5 @@
-/* lua_table.c - the Lua face of files of separated values: datasets of them, and what is in them. As in lua_data.c, a
- * call that fails for what it read returns nil, message, kind. */
+/* lua_table.c - the Lua face of files of separated values and of JSON: datasets of them, and what is in them. As in
+ * lua_data.c, a call that fails for what it read returns nil, message, kind. */
 #include "lua_data.h"
 
 #include <string.h>
@@ -37,15 +37,21 @@ static gm_column read_column(lua_State *L)
     return c; /* what was pushed stays on the stack until the call ends */
 }
 
-/* dataset_csv(paths, delimiter, columns of x, column of y or nil, { classes, header, skip_damaged }) -> dataset,
- * { dropped, refused, first, columns = { { present, missing, least, most, mean } } } */
-static int dataset_csv(lua_State *L)
+/* A delimiter; nil for files with a JSON object a line. */
+static gm_table_rows_options rows_of(lua_State *L, int arg, bool header)
+{
+    if (lua_isnoneornil(L, arg)) return (gm_table_rows_options){.form = GM_TABLE_JSON};
+    return (gm_table_rows_options){GM_TABLE_SEPARATED, delimiter_of(L, arg), header};
+}
+
+/* dataset_table(paths, delimiter or nil, columns of x, column of y or nil, { classes, header, skip_damaged }) ->
+ * dataset, { dropped, refused, first, columns = { { present, missing, least, most, mean } } } */
+static int dataset_table(lua_State *L)
 {
     int              n, n_x = (int)(luaL_checktype(L, 3, LUA_TTABLE), lua_objlen(L, 3));
     gm_table_options o = {.n_x = n_x,
-                          .delimiter = delimiter_of(L, 2),
+                          .rows = rows_of(L, 2, gm_field_flag(L, 5, "header")),
                           .classes = gm_field_whole(L, 5, "classes", 0),
-                          .header = gm_field_flag(L, 5, "header"),
                           .skip_damaged = gm_field_flag(L, 5, "skip_damaged")};
     gm_column        y, *x = lua_newuserdata(L, ((size_t)n_x + 1) * sizeof *x);
     const char     **paths = gm_push_texts(L, 1, &n);
@@ -62,7 +68,7 @@ static int dataset_csv(lua_State *L)
         o.y = &y;
     }
     gm_dataset_box *b = gm_push_dataset(L);
-    L_OR_NIL(L, gm_csv_dataset_new(paths, n, &o, &b->dataset));
+    L_OR_NIL(L, gm_table_dataset_new(paths, n, &o, &b->dataset));
     gm_table_report r;
     gm_table_report_of(b->dataset, &r);
     lua_createtable(L, 0, 4);
@@ -110,13 +116,14 @@ static void push_column(lua_State *L, const char *name, const gm_column_look *c)
     lua_setfield(L, -2, "different");
 }
 
-/* csv_look(path, delimiter) -> { rows, uneven, uneven_line, columns = { { name, missing, numbers, texts, least, most,
- * mean, more, different = { { text, count } } } } } */
-static int csv_look(lua_State *L)
+/* table_look(path, delimiter or nil) -> { rows, uneven, uneven_line, columns = { { name, missing, numbers, texts, least,
+ * most, mean, more, different = { { text, count } } } } } */
+static int table_look(lua_State *L)
 {
-    const char   *path = luaL_checkstring(L, 1);
-    gm_table_look t;
-    L_OR_NIL(L, gm_table_look_at(path, delimiter_of(L, 2), &t));
+    const char           *path = luaL_checkstring(L, 1);
+    gm_table_rows_options o = rows_of(L, 2, true);
+    gm_table_look         t;
+    L_OR_NIL(L, gm_table_look_at(path, o.form, o.delimiter, &t));
     lua_createtable(L, 0, 4);
     set_number(L, "rows", (double)t.rows);
     set_number(L, "uneven", (double)t.uneven);
@@ -134,8 +141,8 @@ static int csv_look(lua_State *L)
 int gm_open_table(lua_State *L)
 {
     static const gm_declaration fns[] = {
-        GM_FUNCTION("dataset_csv", dataset_csv, "paths table, delimiter string, x table, y table?, about table"),
-        GM_FUNCTION("csv_look", csv_look, "path string, delimiter string"), GM_LAST_FUNCTION};
+        GM_FUNCTION("dataset_table", dataset_table, "paths table, delimiter string?, x table, y table?, about table"),
+        GM_FUNCTION("table_look", table_look, "path string, delimiter string?"), GM_LAST_FUNCTION};
     gm_declare(L, fns);
     return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "../../kernels/tensor.h"
 #include "../files/bytes.h"
+#include "table_rows.h"
 #include "transform.h"
 
 typedef struct gm_damage  gm_damage;
@@ -128,23 +129,24 @@ typedef struct gm_array_options {
 gm_status gm_array_dataset_new(const char *x, const char *x_name, const char *y, const char *y_name,
                                const gm_array_options *o, gm_dataset **out);
 
-/* Rows of files of separated values (csv.h): x is numbers of chosen columns, y one column. The numbers of a column are
- * written, or the places of texts in its list of values. A field is missing if it is empty, NA, N/A, NaN, nan or null;
- * its column's rule says what then stands there. All rows are read when the dataset is opened. */
+/* Rows of files of separated values or of JSON (table_rows.h): x is numbers of chosen columns, y one column. The
+ * numbers of a column are written, or the places of texts in its list of values. A field is missing if it is empty, NA,
+ * N/A, NaN, nan or null; its column's rule says what then stands there. All rows are read when the dataset is
+ * opened. */
 typedef enum gm_missing { GM_MISSING_REFUSE, GM_MISSING_VALUE, GM_MISSING_MEAN, GM_MISSING_DROP } gm_missing;
 typedef struct gm_column {
-    const char        *name;   /* as the header has it; without a header its number from 1 */
+    const char        *name;   /* as table_rows.h finds it */
     const char *const *values; /* NULL: numbers */
     int                n_values;
     gm_missing         missing; /* MEAN: of the rows that have one; DROP: the row is left out */
     double             value;
 } gm_column;
 typedef struct gm_table_options {
-    const gm_column *x, *y; /* y NULL: 0 */
-    int              n_x;
-    int64_t          classes; /* y is a label below it; 0: y is real */
-    char             delimiter;
-    bool             header, skip_damaged; /* rows that cannot be read are left out */
+    const gm_column      *x, *y; /* y NULL: 0 */
+    int                   n_x;
+    int64_t               classes; /* y is a label below it; 0: y is real */
+    gm_table_rows_options rows;
+    bool                  skip_damaged; /* rows that cannot be read are left out */
 } gm_table_options;
 typedef struct gm_column_report {
     int64_t present, missing; /* in the rows that were kept */
@@ -156,7 +158,7 @@ typedef struct gm_table_report {
 } gm_table_report;
 /* GM_ECORRUPT names file, line and column: a field is no number, none of the values, no class, or missing without a
  * rule; a row has another number of fields. GM_EINVAL: there is no such column; no row is left. */
-gm_status        gm_csv_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out);
+gm_status        gm_table_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out);
 void             gm_table_report_of(const gm_dataset *d, gm_table_report *out);
 gm_column_report gm_table_column(const gm_dataset *d, int k); /* of x, then y; k counts from 0 */
 bool             gm_is_missing(const char *field);

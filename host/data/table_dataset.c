@@ -1,4 +1,5 @@
-/* table_dataset.c - rows of numbers from files of separated values, see dataset.h. Opening reads all rows. */
+/* table_dataset.c - rows of numbers from files of separated values or of JSON, see dataset.h. Opening reads all of
+ * them. */
 #include "dataset.h"
 
 #include <ctype.h>
@@ -7,11 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csv.h"
-
 typedef struct column {
     gm_column        is;
-    int64_t          at; /* its place in the rows of the file that is read */
     gm_column_report report;
     double           sum;
 } column;
@@ -21,6 +19,8 @@ typedef struct table_dataset {
     gm_table_options o;
     int              n; /* columns: those of x, then y */
     column          *columns;
+    gm_table_rows   *rows;   /* of the file that is read */
+    const char      *path;   /* of that file */
     double          *values; /* (rows, n); NaN: missing */
     int64_t          room;
     gm_table_report  report;
@@ -69,26 +69,26 @@ static bool place_of(const gm_column *c, const char *text, double *out)
     return false;
 }
 
-static gm_status bad_field(const gm_csv *f, const column *c, const char *text, const char *why)
+static gm_status bad_field(const table_dataset *d, const column *c, const char *text, const char *why)
 {
-    return GM_FAIL(GM_ECORRUPT, "%s: line %lld, column '%s': '%.40s' %s", f->file.path, (long long)f->row_line,
-                   c->is.name, text, why);
+    return GM_FAIL(GM_ECORRUPT, "%s: line %lld, column '%s': '%.40s' %s", d->path,
+                   (long long)gm_table_rows_line(d->rows), c->is.name, text, why);
 }
 
 /* A field as a number, NaN if it is missing; *drop: the row is left out for that. */
-static gm_status read_field(const gm_csv *f, const table_dataset *d, int k, double *out, bool *drop)
+static gm_status read_field(const table_dataset *d, int k, double *out, bool *drop)
 {
     const column *c = &d->columns[k];
-    const char   *text = gm_names_get(&f->fields, c->at);
+    const char   *text = gm_table_rows_field(d->rows, k);
     bool          label = k == d->o.n_x && d->base.classes;
     if (c->is.n_values ? place_of(&c->is, text, out) : !gm_is_missing(text) && gm_field_is_number(text, out)) {
         if (!label || (*out >= 0 && *out < (double)d->base.classes && *out == floor(*out))) return GM_OK;
-        return bad_field(f, c, text, "is no class");
+        return bad_field(d, c, text, "is no class");
     }
     *out = NAN;
-    if (!gm_is_missing(text)) return bad_field(f, c, text, c->is.n_values ? "is none of its values" : "is no number");
+    if (!gm_is_missing(text)) return bad_field(d, c, text, c->is.n_values ? "is none of its values" : "is no number");
     if (c->is.missing == GM_MISSING_REFUSE)
-        return bad_field(f, c, text, "is missing, and the column has no rule for that");
+        return bad_field(d, c, text, "is missing, and the column has no rule for that");
     if (c->is.missing == GM_MISSING_DROP) *drop = true;
     return GM_OK;
 }
@@ -118,15 +118,12 @@ static void count(column *c, double v)
     c->sum += v;
 }
 
-static gm_status add_row(table_dataset *d, const gm_csv *f, int64_t fields)
+static gm_status add_row(table_dataset *d)
 {
     bool drop = false;
     GM_TRY(more_room(d));
-    if (f->fields.n != fields)
-        return GM_FAIL(GM_ECORRUPT, "%s: line %lld has %lld fields, the first row %lld", f->file.path,
-                       (long long)f->row_line, (long long)f->fields.n, (long long)fields);
     double *row = d->values + d->base.length * d->n;
-    for (int k = 0; k < d->n; k++) GM_TRY(read_field(f, d, k, &row[k], &drop));
+    for (int k = 0; k < d->n; k++) GM_TRY(read_field(d, k, &row[k], &drop));
     if (drop) {
         d->report.dropped++;
         return GM_OK;
@@ -136,45 +133,29 @@ static gm_status add_row(table_dataset *d, const gm_csv *f, int64_t fields)
     return GM_OK;
 }
 
-/* Finds the columns by their names in the first row; without a header by their numbers from 1. */
-static gm_status find_columns(table_dataset *d, const gm_csv *f)
+static gm_status read_rows(table_dataset *d)
 {
-    for (int k = 0; k < d->n; k++) {
-        column *c = &d->columns[k];
-        char   *end;
-        c->at = -1;
-        if (!d->o.header) {
-            c->at = strtoll(c->is.name, &end, 10) - 1;
-            if (*end || c->at < 0 || c->at >= f->fields.n) c->at = -1;
-        }
-        for (int64_t i = 0; d->o.header && i < f->fields.n; i++)
-            if (!strcmp(gm_names_get(&f->fields, i), c->is.name)) {
-                if (c->at >= 0) return GM_FAIL(GM_EINVAL, "%s: has two columns '%s'", f->file.path, c->is.name);
-                c->at = i;
-            }
-        if (c->at < 0)
-            return GM_FAIL(GM_EINVAL, "%s: has no column '%s'%s", f->file.path, c->is.name,
-                           d->o.header ? "; its first line names them" : "; without a header they are 1, 2, ...");
+    for (bool end = false; !end;) {
+        gm_status st = gm_table_rows_next(d->rows, &end);
+        if (st == GM_OK && !end) st = add_row(d);
+        if (st == GM_ECORRUPT && !end && d->o.skip_damaged) {
+            if (!d->report.refused++) snprintf(d->report.first, sizeof d->report.first, "%s", gm_last_error());
+        } else GM_TRY(st);
     }
     return GM_OK;
 }
 
-static gm_status read_rows(table_dataset *d, gm_csv *f)
+static gm_status read_files(table_dataset *d, const char *const *paths, int n, const char *const *names)
 {
-    bool end;
-    GM_TRY(gm_csv_next(f, &end));
-    if (end) return GM_FAIL(GM_ECORRUPT, "%s: is empty", f->file.path);
-    int64_t fields = f->fields.n;
-    GM_TRY(find_columns(d, f));
-    if (d->o.header) GM_TRY(gm_csv_next(f, &end));
-    while (!end) {
-        gm_status st = add_row(d, f, fields);
-        if (st == GM_ECORRUPT && d->o.skip_damaged) {
-            if (!d->report.refused++) snprintf(d->report.first, sizeof d->report.first, "%s", gm_last_error());
-        } else GM_TRY(st);
-        GM_TRY(gm_csv_next(f, &end));
+    for (int i = 0; i < n; i++) {
+        d->path = paths[i];
+        GM_TRY(gm_table_rows_open(paths[i], &d->o.rows, names, d->n, &d->rows));
+        gm_status st = read_rows(d);
+        gm_table_rows_close(d->rows);
+        d->rows = NULL;
+        GM_TRY(st);
     }
-    return GM_OK;
+    return d->base.length ? GM_OK : GM_FAIL(GM_EINVAL, "%s: no row is left", paths[0]);
 }
 
 /* What is missing gets its value, once all rows are known. */
@@ -182,6 +163,8 @@ static gm_status fill(table_dataset *d, const char *path)
 {
     for (int k = 0; k < d->n; k++) {
         column *c = &d->columns[k];
+        if (d->o.rows.form == GM_TABLE_JSON && !c->report.present)
+            return GM_FAIL(GM_EINVAL, "%s: no object has a value '%s'", path, c->is.name);
         c->report.mean = c->report.present ? c->sum / (double)c->report.present : 0;
         if (c->is.missing == GM_MISSING_MEAN && !c->report.present && c->report.missing)
             return GM_FAIL(GM_EINVAL, "%s: column '%s' has no value at all, and so no mean", path, c->is.name);
@@ -218,10 +201,8 @@ void gm_table_report_of(const gm_dataset *d, gm_table_report *out) { *out = ((co
 
 gm_column_report gm_table_column(const gm_dataset *d, int k) { return ((const table_dataset *)d)->columns[k].report; }
 
-gm_status gm_csv_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out)
+gm_status gm_table_dataset_new(const char *const *paths, int n, const gm_table_options *o, gm_dataset **out)
 {
-    gm_status      st = GM_OK;
-    gm_csv        *f = NULL;
     table_dataset *d = calloc(1, sizeof *d);
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
     d->base = (gm_dataset){.refs = 1,
@@ -233,16 +214,16 @@ gm_status gm_csv_dataset_new(const char *const *paths, int n, const gm_table_opt
                            .sample = table_sample,
                            .free = table_free};
     d->o = *o, d->n = o->n_x + (o->y ? 1 : 0);
-    if (!(d->columns = calloc((size_t)d->n + 1, sizeof *d->columns))) st = GM_FAIL(GM_ENOMEM, "no memory for columns");
-    for (int k = 0; st == GM_OK && k < d->n; k++) d->columns[k].is = k < o->n_x ? o->x[k] : *o->y;
-    for (int i = 0; st == GM_OK && i < n; i++) {
-        st = gm_csv_open(paths[i], o->delimiter, &f);
-        if (st != GM_OK) break;
-        st = read_rows(d, f);
-        gm_csv_close(f);
+    d->columns = calloc((size_t)d->n + 1, sizeof *d->columns);
+    const char **names = calloc((size_t)d->n + 1, sizeof *names);
+    gm_status    st = d->columns && names ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for columns");
+    for (int k = 0; st == GM_OK && k < d->n; k++) {
+        d->columns[k].is = k < o->n_x ? o->x[k] : *o->y;
+        names[k] = d->columns[k].is.name;
     }
-    if (st == GM_OK && !d->base.length) st = GM_FAIL(GM_EINVAL, "%s: no row is left", paths[0]);
+    if (st == GM_OK) st = read_files(d, paths, n, names);
     if (st == GM_OK) st = fill(d, paths[0]);
+    free(names);
     for (int k = 0; d->columns && k < d->n; k++) d->columns[k].is = (gm_column){0}; /* the caller's texts */
     if (st == GM_OK) *out = &d->base;
     else table_free(&d->base);

@@ -22,7 +22,8 @@ verb.examples = {
 local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
 
 function verb.arguments(parser)
-  parser:argument("files", "folders of classes, .png, .jpg, .tar, .csv, .tsv, .npy, .npz, .safetensors, .gguf"):args "+"
+  parser:argument("files", "folders of classes, .png, .jpg, .tar, .csv, .tsv, .jsonl, .npy, .npz, .safetensors, "
+    .. ".gguf"):args "+"
   parser:option("--samples", "how many pictures of a folder or tar file are decoded"):argname "N"
     :convert(session.integer(1)):default "100"
   parser:option("--sheet", "write a contact sheet of pictures as PNG"):argname "OUT.png"
@@ -137,8 +138,10 @@ local function texts(c)
 end
 
 local function rows(args, path)
-  local delimiter = args.delimiter or path:lower():find "%.tsv$" and "\t" or ","
-  local t = checked(core.csv_look(path, delimiter))
+  local ending = path:lower():match "%.(%w+)$"
+  if ending == "jsonl" and args.delimiter then failure(2, "%s: its lines are JSON, without a --delimiter", path) end
+  local delimiter = args.delimiter or ending == "tsv" and "\t" or ending ~= "jsonl" and "," or nil
+  local t = checked(core.table_look(path, delimiter))
   put("%s: a table of %d rows, %d columns", path, t.rows, #t.columns)
   local out = { { "column", "type", "missing", "least", "mean", "largest", "values" } }
   for _, c in ipairs(t.columns) do
@@ -185,14 +188,15 @@ local function arrays(args, path)
   if args.sheet and path:lower():find "%.npy$" then sheet(args, data.Arrays { x = path }) end
 end
 
-local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, npy = arrays,
-                  npz = arrays, safetensors = arrays, gguf = arrays }
+local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, jsonl = rows,
+                  npy = arrays, npz = arrays, safetensors = arrays, gguf = arrays }
 
 local function show(args, path)
   local reader = readers[(path:match "%.(%w+)$" or ""):lower()]
   if core.is_file(path) then
     if not reader then
-      failure(2, "%s: its name ends in none of .png .jpg .jpeg .tar .csv .tsv .npy .npz .safetensors .gguf", path)
+      failure(2, "%s: its name ends in none of .png .jpg .jpeg .tar .csv .tsv .jsonl .npy .npz .safetensors .gguf",
+        path)
     end
     return reader(args, path)
   end

@@ -24,7 +24,7 @@ local config = gm.launch { table = "nanotron", folder = (os.getenv "TMPDIR" or "
   rows = "1-999", whole = false, kept = false, on = "" }
 
 local function chosen()
-  local from, to = config.rows:match "^(%d+)-(%d+)$"
+  local from, to = tostring(config.rows):match "^(%d+)-(%d+)$"
   return tonumber(from or config.rows), tonumber(to or config.rows)
 end
 
