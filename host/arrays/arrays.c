@@ -181,6 +181,7 @@ static gm_status add_index(gm_arrays *s)
 static gm_status choose_in_folder(const char *folder, char **out)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
+                                        "diffusion_pytorch_model.safetensors.index.json",
                                         "diffusion_pytorch_model.safetensors", "adapter_model.safetensors"};
     struct stat              info;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
