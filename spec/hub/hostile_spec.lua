@@ -148,7 +148,7 @@ describe("hostile models", function()
   end
 
   local names = { "llama", "qwen2_windows", "mixtral_odd", "qwen2_moe_sparse", "gemma2", "phi3_odd", "gpt2", "bert_odd",
-    "vit_odd", "sd_unet_odd", "sd_vae_odd" }
+    "vit_odd", "sd_unet_odd", "sd_vae_odd", "timm_vit", "timm_mixer" }
   for seed, name in ipairs(names) do
     it("are refused or valid: config.json of " .. name, function()
       local weights = name:find "^sd_" and "/diffusion_pytorch_model.safetensors" or "/model.safetensors"

@@ -30,7 +30,8 @@ export.copied = { "tokenizer.json", "tokenizer_config.json", "tokenizer.model", 
 
 -- Keys of the config.json that a model came with, which our options do not have.
 local kept_keys = { "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
-  "id2label", "label2id", "initializer_range", "sample_size", "force_upcast", "upcast_attention" }
+  "id2label", "label2id", "initializer_range", "sample_size", "force_upcast", "upcast_attention",
+  "pretrained_cfg" }
 
 local names_of_types = { f32 = "float32", f64 = "float64", bf16 = "bfloat16", f16 = "float16" }
 
@@ -53,6 +54,7 @@ local function write_config(folder, family, config, source, dtype)
   for _, key in ipairs(kept_keys) do
     if config[key] == nil then config[key] = before[key] end
   end
+  if family.complete then family.complete(config) end
   if not family.untyped then config.dtype = names_of_types[dtype] end
   core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")
   return export.copy_files(source and source.files, folder)
