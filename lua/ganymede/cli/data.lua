@@ -22,7 +22,8 @@ verb.examples = {
 local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
 
 function verb.arguments(parser)
-  parser:argument("files", "folders of classes, .png, .jpg, .tar, .csv, .tsv, .npy, .npz, .safetensors, .gguf"):args "+"
+  parser:argument("files", "folders of classes, .png, .jpg, .tar, .csv, .tsv, .npy, .npz, .nii, .nii.gz, "
+    .. ".safetensors, .gguf"):args "+"
   parser:option("--samples", "how many pictures of a folder or tar file are decoded"):argname "N"
     :convert(session.integer(1)):default "100"
   parser:option("--sheet", "write a contact sheet of pictures as PNG"):argname "OUT.png"
@@ -186,13 +187,14 @@ local function arrays(args, path)
 end
 
 local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, npy = arrays,
-                  npz = arrays, safetensors = arrays, gguf = arrays }
+                  npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
 
 local function show(args, path)
-  local reader = readers[(path:match "%.(%w+)$" or ""):lower()]
+  local reader = readers[(path:gsub("%.nii%.gz$", ".nii"):match "%.(%w+)$" or ""):lower()]
   if core.is_file(path) then
     if not reader then
-      failure(2, "%s: its name ends in none of .png .jpg .jpeg .tar .csv .tsv .npy .npz .safetensors .gguf", path)
+      failure(2, "%s: its name ends in none of .png .jpg .jpeg .tar .csv .tsv .npy .npz .nii .nii.gz "
+        .. ".safetensors .gguf", path)
     end
     return reader(args, path)
   end
