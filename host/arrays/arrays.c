@@ -74,14 +74,16 @@ static bool ends_with(const char *text, const char *end)
 static gm_status add_file(gm_arrays *s, const char *path)
 {
     int file = 0;
+    if (ends_with(path, ".nii") || ends_with(path, ".nii.gz")) return gm_nifti_add(s, path, ends_with(path, ".gz"));
     GM_TRY(gm_arrays_map(s, path, &file));
     if (ends_with(path, ".safetensors")) return gm_safetensors_add(s, file);
     if (ends_with(path, ".gguf")) return gm_gguf_add(s, file);
     if (ends_with(path, ".npy")) return gm_npy_add(s, file, "");
     if (ends_with(path, ".npz")) return gm_npz_add(s, file);
-    return GM_FAIL(
-        GM_EINVAL,
-        "%s: the name of a file of arrays ends in .safetensors, .safetensors.index.json, .gguf, .npy or .npz", path);
+    return GM_FAIL(GM_EINVAL,
+                   "%s: the name of a file of arrays ends in .safetensors, .safetensors.index.json, .gguf, .npy, .npz, "
+                   ".nii or .nii.gz",
+                   path);
 }
 
 static int by_name(const void *a, const void *b)
@@ -181,6 +183,7 @@ static gm_status add_index(gm_arrays *s)
 static gm_status choose_in_folder(const char *folder, char **out)
 {
     static const char *const names[] = {"model.safetensors.index.json", "model.safetensors",
+                                        "diffusion_pytorch_model.safetensors.index.json",
                                         "diffusion_pytorch_model.safetensors", "adapter_model.safetensors"};
     struct stat              info;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -1,13 +1,14 @@
-/* arrays.h - files of named arrays, in the formats of others: safetensors, GGUF, npy and npz.
+/* arrays.h - files of named arrays, in the formats of others: safetensors, GGUF, npy, npz and NIfTI.
  *
- *     gm_arrays_open("model/model.safetensors.index.json", &s);    // or a folder, *.safetensors, *.gguf, *.npy, *.npz
+ *     gm_arrays_open("model/model.safetensors.index.json", &s);    // or a folder, *.safetensors, *.gguf, *.npy, *.npz,
+ *                                                                  // *.nii, *.nii.gz
  *     const gm_array *a = gm_arrays_find(s, "wte.weight");
  *     gm_arrays_read(s, a, &box, GM_F32, elements, stride);          // converts, and reads the bytes of the box alone
  *
  * Files are mapped, so what nobody asks for is not read; parts of an npz that are compressed are inflated when they are
- * opened. Nothing that a file says is believed: names, counts, sizes and places are checked against each other and the
- * length of the file when it is opened, and no more memory is taken than the file has bytes, times a small factor.
- * A set that is open may be read by several threads. */
+ * opened, and so are volumes; those that are scaled are worked out then. Nothing that a file says is believed: names,
+ * counts, sizes and places are checked against each other and the length of the file when it is opened, and no more
+ * memory is taken than the file has bytes, times a small factor. A set that is open may be read by several threads. */
 #ifndef GM_ARRAYS_H
 #define GM_ARRAYS_H
 
@@ -16,7 +17,7 @@
 #include "elements.h"
 
 typedef struct gm_array {
-    char      *name; /* of an npy file: "" */
+    char      *name; /* of an npy file and of a volume: "" */
     gm_element element;
     bool       swapped; /* bytes of a number in big-endian order */
     bool       fortran; /* the first dimension is the innermost in the file */

@@ -10,6 +10,7 @@ gm_status gm_safetensors_add(gm_arrays *s, int file);
 gm_status gm_gguf_add(gm_arrays *s, int file);
 gm_status gm_npy_add(gm_arrays *s, int file, const char *name); /* name: of its array */
 gm_status gm_npz_add(gm_arrays *s, int file);
+gm_status gm_nifti_add(gm_arrays *s, const char *path, bool zipped); /* opens the file, too */
 
 /* Adds an array of this name, which is copied. The caller fills *out, which is valid until the next one. GM_ENOMEM. */
 gm_status gm_arrays_add(gm_arrays *s, const char *name, size_t length, int file, gm_array **out);

@@ -169,7 +169,7 @@ static gm_status gz_finish(gz *g, size_t total)
 
 static gm_status gz_read(gz *g, size_t file_size, size_t head, gm_size_rule rule, gm_bytes *out)
 {
-    unsigned char first[64], *data;
+    unsigned char first[352], *data;
     size_t        got, more, total;
     GM_TRY(gz_take(g, first, head < sizeof first ? head : sizeof first, &got));
     GM_TRY(rule(g->path, first, got, &total));

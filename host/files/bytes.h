@@ -25,7 +25,7 @@ gm_status gm_bytes_map(const char *path, gm_access access, gm_bytes *out);
 /* Receives the first `got` inflated bytes and gives the size that the inflated file must have, or fails. */
 typedef gm_status (*gm_size_rule)(const char *path, const unsigned char *head, size_t got, size_t *total);
 
-/* Inflates a .gz file. `rule` tells its inflated size from its first `head` (at most 64) bytes. GM_ECORRUPT: it is not
+/* Inflates a .gz file. `rule` tells its inflated size from its first `head` (at most 352) bytes. GM_ECORRUPT: it is not
  * gzip, its CRC is wrong, it is shorter or longer than the rule says, or the size is more than a file this small can
  * hold. Deflate expands at most 1032 times, so a decompression bomb is refused before memory is allocated. */
 gm_status gm_bytes_inflate(const char *path, size_t head, gm_size_rule rule, gm_bytes *out);

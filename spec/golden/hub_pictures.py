@@ -9,6 +9,7 @@ timm's residual networks have the names of torchvision's, which is asserted here
 Needs torch, torchvision (0.29), timm (1.0) and safetensors, no network: python3 spec/golden/hub_pictures.py. Seeded."""
 import json
 import os
+import tempfile
 
 import timm
 import torch
@@ -17,7 +18,9 @@ import torch.nn.functional as F
 import torchvision
 from safetensors.torch import save_file
 from timm.layers import ClassifierHead, LayerNorm2d, NormMlpClassifierHead
+from timm.models._hub import save_config_for_hf
 from timm.models.convnext import ConvNeXt as TimmConvNeXt
+from timm.models.mlp_mixer import MlpMixer
 from timm.models.swin_transformer import SwinTransformer as TimmSwin
 from timm.models.vgg import VGG as TimmVGG, ConvMlp
 from torchvision.models.convnext import CNBlockConfig, ConvNeXt
@@ -113,3 +116,23 @@ write("tv_swin", 16, model, dict(tiny, model_type="torchvision.swin_t"), (2, 3, 
 model = TimmSwin(img_size=16, patch_size=2, embed_dim=4, depths=(2, 1), num_heads=(2, 4), window_size=2, mlp_ratio=2.0,
                  num_classes=3, drop_path_rate=0.0)
 write("timm_swin", 17, model, dict(tiny, architecture="swin_tiny_patch4_window7_224"), (2, 3, 16, 16))
+
+
+def written(model):
+    """The config.json that timm writes."""
+    with tempfile.NamedTemporaryFile("r") as f:
+        save_config_for_hf(model, f.name)
+        return json.load(f)
+
+
+# Models by timm's builders, which also make the config.json.
+tiny = dict(img_size=(4, 6), patch_size=2, depth=2, num_heads=2, num_classes=3)
+model = timm.create_model("vit_tiny_patch16_224", embed_dim=6, mlp_ratio=2.4, in_chans=2, **tiny)
+write("timm_vit", 18, model, written(model), (2, 2, 4, 6))
+model = timm.create_model("vit_base_patch16_224", embed_dim=4, qkv_bias=False, class_token=False, global_pool="avg",
+                          fc_norm=False, **tiny)
+write("timm_vit_gap", 19, model, written(model), (2, 3, 4, 6))
+
+model = MlpMixer(num_classes=3, img_size=(4, 6), patch_size=2, num_blocks=2, embed_dim=4, mlp_ratio=(1.3, 2.0))
+write("timm_mixer", 20, model, dict(num_classes=3, architecture="mixer_b16_224", global_pool="avg", width=4, depth=2,
+                                    patch_size=2, model_args=dict(img_size=[4, 6], mlp_ratio=[1.3, 2.0])), (2, 3, 4, 6))

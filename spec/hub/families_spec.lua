@@ -24,8 +24,11 @@ local FOLDERS = {
 }
 -- Of torchvision and timm (spec/golden/hub_pictures.py): with 2d, layers of theirs have no form.
 for _, name in ipairs { "tv_resnet", "timm_resnet", "tv_vgg", "timm_vgg", "tv_convnext", "timm_convnext", "tv_swin",
-  "timm_swin" } do
+  "timm_swin", "timm_mixer" } do
   FOLDERS[#FOLDERS + 1] = { name = name, heads = core.world() <= 2 and 2 or 1, pictures = true }
+end
+for _, name in ipairs { "timm_vit", "timm_vit_gap" } do
+  FOLDERS[#FOLDERS + 1] = { name = name, heads = 2, pictures = true }
 end
 
 -- Two layers of sums of at most 32 products in f32, on numbers that were rounded to 7 places: a few 1e-6.

@@ -141,13 +141,18 @@ describe("hostile models", function()
     if model:count() > 2 ^ 22 then return end
     model:eval():parameters()
     if model.name == "Llama" or model.name == "GPT" then model(gm.zeros({ 1, 3 }, { dtype = "i64" })) end
+    local channels = model.opt.channels
+    if model.name == "AutoencoderKL" and channels < 9 and #model.opt.multipliers < 5 then
+      model(gm.zeros { 1, channels, 16, 16 })
+    end
   end
 
   local names = { "llama", "qwen2_windows", "mixtral_odd", "qwen2_moe_sparse", "gemma2", "phi3_odd", "gpt2", "bert_odd",
-    "vit_odd" }
+    "vit_odd", "sd_unet_odd", "sd_vae_odd", "timm_vit", "timm_mixer" }
   for seed, name in ipairs(names) do
     it("are refused or valid: config.json of " .. name, function()
-      shell.write(path "model.safetensors", shell.read(HUB .. name .. "/model.safetensors"))
+      local weights = name:find "^sd_" and "/diffusion_pytorch_model.safetensors" or "/model.safetensors"
+      shell.write(path "model.safetensors", shell.read(HUB .. name .. weights))
       local config = json.decode(shell.read(HUB .. name .. "/config.json"), "config")
       fuzz(folder, 100 + seed, function(r)
         shell.write(path "config.json", mutate.text(r, json.encode(mutate.json(r, config))))

@@ -182,4 +182,25 @@ return {
     breaks = "`ganymede data` ends well though a file could not be read",
     test = "spec/cli/data_spec.lua -f 'goes on'",
   },
+  {
+    name = "1767-nifti-order", file = "host/arrays/nifti.c",
+    find = [[a->shape[a->ndim - d] = size;]],
+    replace = [[a->shape[d - 1] = size;]],
+    breaks = "dimensions of a volume stand in the order of its file",
+    test = "spec/data/nifti_spec.lua -f 'has the shape'",
+  },
+  {
+    name = "1768-nifti-scale", file = "host/arrays/nifti.c",
+    find = [[out->slope == 0 || isnan(out->slope)]],
+    replace = [[isnan(out->slope)]],
+    breaks = "a slope of 0 makes all numbers of a volume the same",
+    test = "spec/data/nifti_spec.lua -f more",
+  },
+  {
+    name = "1769-nifti-swapped", file = "host/arrays/nifti.c",
+    find = [[    a->swapped = false, a->begin = 0]],
+    replace = [[    a->begin = 0]],
+    breaks = "scaled numbers of a big-endian volume are swapped once more",
+    test = "spec/data/nifti_spec.lua -f swapped_scaled",
+  },
 }

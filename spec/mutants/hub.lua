@@ -322,4 +322,32 @@ return {
     breaks = "adapters of a ViT by older versions are not read",
     test = "spec/hub/adapters_spec.lua -n 1 -f 'transformers 4'",
   },
+  {
+    name = "1763-timm-ratio", file = "lua/ganymede/hub/families/vit.lua",
+    find = [[opt.mlp_ratio = math.floor(opt.mlp_ratio * opt.width) / opt.width]],
+    replace = [[opt.mlp_ratio = math.ceil(opt.mlp_ratio * opt.width) / opt.width]],
+    breaks = "hidden widths of timm's ViT are rounded up",
+    test = "spec/hub/timm_spec.lua",
+  },
+  {
+    name = "1764-timm-pool", file = "lua/ganymede/hub/families/vit.lua",
+    find = [[opt.pool = pool == "avg" and "mean" or "cls"]],
+    replace = [[opt.pool = "cls"]],
+    breaks = "a ViT of timm that takes the mean of patches is taken for one with a class token",
+    test = "spec/hub/families_spec.lua -n 1 -f timm_vit_gap",
+  },
+  {
+    name = "1765-timm-mixer", file = "lua/ganymede/hub/families/mlp_mixer.lua",
+    find = [[math.floor(ratio[1] * opt.width), math.floor(ratio[2] * opt.width)]],
+    replace = [[math.floor(ratio[2] * opt.width), math.floor(ratio[1] * opt.width)]],
+    breaks = "the MLPs of a Mixer change their widths",
+    test = "spec/hub/timm_spec.lua",
+  },
+  {
+    name = "1766-timm-swin-image", file = "lua/ganymede/hub/families/swin.lua",
+    find = [[if side % least ~= 0 then]],
+    replace = [[if false then]],
+    breaks = "images that windows do not tile are taken, which timm treats in another way",
+    test = "spec/hub/timm_spec.lua",
+  },
 }

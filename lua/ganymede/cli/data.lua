@@ -19,11 +19,12 @@ verb.examples = {
   "ganymede data shards.tar samples.npz --samples 1000",
 }
 
+local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv", ".jsonl", ".npy", ".npz", ".nii", ".nii.gz",
+  ".safetensors", ".gguf" }
 local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
 
 function verb.arguments(parser)
-  parser:argument("files", "folders of classes, .png, .jpg, .tar, .csv, .tsv, .jsonl, .npy, .npz, .safetensors, "
-    .. ".gguf"):args "+"
+  parser:argument("files", "folders of classes, " .. table.concat(ENDINGS, ", ")):args "+"
   parser:option("--samples", "how many pictures of a folder or tar file are decoded"):argname "N"
     :convert(session.integer(1)):default "100"
   parser:option("--sheet", "write a contact sheet of pictures as PNG"):argname "OUT.png"
@@ -189,14 +190,14 @@ local function arrays(args, path)
 end
 
 local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, jsonl = rows,
-                  npy = arrays, npz = arrays, safetensors = arrays, gguf = arrays }
+                  npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
 
 local function show(args, path)
-  local reader = readers[(path:match "%.(%w+)$" or ""):lower()]
+  local name = path:lower():gsub("%.nii%.gz$", ".nii")
+  local reader = readers[name:match "%.(%w+)$" or ""]
   if core.is_file(path) then
     if not reader then
-      failure(2, "%s: its name ends in none of .png .jpg .jpeg .tar .csv .tsv .jsonl .npy .npz .safetensors .gguf",
-        path)
+      failure(2, "%s: its name ends in none of %s", path, table.concat(ENDINGS, " "))
     end
     return reader(args, path)
   end

@@ -71,8 +71,8 @@ end
 
 define("Arrays", {
   x = { type = "string",
-    doc = "the samples, along the first dimension of an array: the path of a file (.npy, .npz, .safetensors), or "
-      .. "PATH:NAME where it has several arrays" },
+    doc = "the samples, along the first dimension of an array: the path of a file (.npy, .npz, .safetensors, .nii, "
+      .. ".nii.gz), or PATH:NAME where it has several arrays" },
   y = { type = "string", optional = true,
     doc = "what belongs to them, likewise: whole numbers are labels, others targets; default: y is 0" },
   classes = { type = "integer", min = 1, max = 2 ^ 31, optional = true,

@@ -1,4 +1,5 @@
---- Files of named arrays in the formats of others: safetensors (one file, or an index of several), GGUF, npy, npz.
+--- Files of named arrays in the formats of others: safetensors (one file, or an index of several), GGUF, npy, npz,
+-- volumes of NIfTI.
 --
 --     local file = gm.open_arrays "model/model.safetensors.index.json"
 --     file:names()                                       -- sorted

@@ -30,7 +30,8 @@ export.copied = { "tokenizer.json", "tokenizer_config.json", "tokenizer.model", 
 
 -- Keys of the config.json that a model came with, which our options do not have.
 local kept_keys = { "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id",
-  "id2label", "label2id", "initializer_range" }
+  "id2label", "label2id", "initializer_range", "sample_size", "force_upcast", "upcast_attention",
+  "pretrained_cfg" }
 
 local names_of_types = { f32 = "float32", f64 = "float64", bf16 = "bfloat16", f16 = "float16" }
 
@@ -48,12 +49,13 @@ function export.copy_files(from, to)
 end
 
 -- config: what the family says of the model; source: where it came from, or nil
-local function write_config(folder, config, source, dtype)
+local function write_config(folder, family, config, source, dtype)
   local before = source and source.config or {}
   for _, key in ipairs(kept_keys) do
     if config[key] == nil then config[key] = before[key] end
   end
-  config.dtype = names_of_types[dtype]
+  if family.complete then family.complete(config) end
+  if not family.untyped then config.dtype = names_of_types[dtype] end
   core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")
   return export.copy_files(source and source.files, folder)
 end
@@ -88,8 +90,8 @@ local function described(family, opt, declared, dtype)
   return config, list, entries
 end
 
-local function write_arrays(folder, list, entries, max_file_bytes)
-  return write.all(folder .. "/model.safetensors", list, entries,
+local function write_arrays(folder, file, list, entries, max_file_bytes)
+  return write.all(folder .. "/" .. (file or "model.safetensors"), list, entries,
     { max_file_bytes = max_file_bytes, metadata = { format = "pt" } })
 end
 
@@ -113,8 +115,8 @@ function export.model(model, folder, opt)
   for _, e in ipairs(model:state(true)) do tensors[e.name] = e.tensor end
   for _, entry in ipairs(entries) do entry.tensor = entry.tensor or tensors[entry.parameter] end
   if ranks.is_first() then core.make_folders(folder) end
-  write_arrays(folder, list, entries, opt.max_file_bytes)
-  ranks.from_first(function() write_config(folder, config, model.source, dtype) end)
+  write_arrays(folder, family.file, list, entries, opt.max_file_bytes)
+  ranks.from_first(function() write_config(folder, family, config, model.source, dtype) end)
   return folder
 end
 
@@ -174,8 +176,8 @@ local function as_model(ck, about, folder, opt)
     entry.tensor = entry.tensor or function() return (whole_tensor(ck, entry.parameter, scales)) end
   end
   core.make_folders(folder)
-  write_arrays(folder, list, entries, opt.max_file_bytes)
-  return { arrays = #list, files = write_config(folder, config, about, dtype) }
+  write_arrays(folder, about.family.file, list, entries, opt.max_file_bytes)
+  return { arrays = #list, files = write_config(folder, about.family, config, about, dtype) }
 end
 
 -- As arrays under the names that they have here. all: also what is no part of the model.
@@ -192,7 +194,7 @@ local function as_arrays(ck, folder, opt)
   end
   if #list == 0 then failure(2, "%s: has no tensors of a model; --all takes those of its optimizer", ck.path) end
   core.make_folders(folder)
-  write_arrays(folder, list, entries, opt.max_file_bytes)
+  write_arrays(folder, nil, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = {} }
 end
 

@@ -144,8 +144,9 @@ local Source = {}
 Source.__index = Source
 
 -- The number of blocks of a model of images is that of its stages, if these are listed.
-local function layers_of(opt)
-  local all = 0
+local function layers_of(about)
+  local all, opt = 0, about.options
+  if about.family.layers then return about.family.layers(opt) end
   for _, n in ipairs(opt.blocks or {}) do all = all + n end
   return opt.blocks and all or opt.depth
 end
@@ -153,7 +154,7 @@ end
 -- Refuses numbers of layers and experts that the files cannot have, before lists of that length are made.
 local function check_counts(about, file)
   local most, opt = #file:names(), about.options
-  for name, count in pairs { layers = layers_of(opt), experts = opt.moe and opt.moe.experts } do
+  for name, count in pairs { layers = layers_of(about), experts = opt.moe and opt.moe.experts } do
     if count > most then
       failure(2, "%s: says that there are %d %s; the files have %d arrays", about.path, count, name, most)
     end

@@ -25,6 +25,9 @@ AutoencoderKL.options = {
     doc = "the number of residual blocks of a level of the encoder; the decoder has one more" },
   attention = { type = "boolean", default = true, doc = "whether attention stands between the blocks in the middle" },
   groups   = { type = "integer", min = 1, default = 32, doc = "the number of groups of channels in the norms" },
+  latent_scale = { type = "number", above = 0, default = 0.18215,
+    doc = "by what Diffusion multiplies latent images of this model, so that they vary about as noise does; encode and "
+      .. "decode do not" },
 }
 
 local EPS = 1e-6

@@ -28,8 +28,9 @@ Diffusion.options = {
   autoencoder = { type = "table", optional = true,
     doc = "a model with encode and decode, which is frozen: type (AutoencoderKL) and its options; images are then "
       .. "latent images" },
-  latent_scale = { type = "number", above = 0, default = 0.18215,
-    doc = "with an autoencoder: by what latent images are multiplied, so that they vary about as noise does" },
+  latent_scale = { type = "number", above = 0, optional = true,
+    doc = "with an autoencoder: by what latent images are multiplied, so that they vary about as noise does; default: "
+      .. "the autoencoder's own latent_scale, or else 0.18215" },
   drop = { type = "number", min = 0, below = 1, default = 0,
     doc = "the probability with which the condition of a sample is left out in training" },
 }
@@ -81,6 +82,7 @@ function Diffusion:build(opt)
       error(("Diffusion: %s has no encode and decode"):format(self.autoencoder.name), 3)
     end
     lora.freeze(self.autoencoder, ".")
+    self.latent_scale = opt.latent_scale or self.autoencoder.opt and self.autoencoder.opt.latent_scale or 0.18215
   end
   self.denoiser = built("denoiser", opt.denoiser)
   local classes = self.denoiser.opt.classes
@@ -94,7 +96,7 @@ end
 local function latent_of(self, x)
   return tensors.no_grad(function()
     local mean, log_variance = self.autoencoder:encode(x)
-    return ops.mul(self.autoencoder.draw(mean, log_variance), self.opt.latent_scale)
+    return ops.mul(self.autoencoder.draw(mean, log_variance), self.latent_scale)
   end)
 end
 
@@ -178,7 +180,7 @@ function Diffusion:sample(given)
   end
   return finish(pcall(tensors.no_grad, function()
     local x = sampler.sample(self.process, predict, walk)
-    return self.autoencoder and self.autoencoder:decode(ops.mul(x, 1 / self.opt.latent_scale)) or x
+    return self.autoencoder and self.autoencoder:decode(ops.mul(x, 1 / self.latent_scale)) or x
   end))
 end
 

@@ -28,13 +28,19 @@ UNet.options = {
     doc = "the number of residual blocks of a level on the way down; on the way up there is one more" },
   attention = { type = "table", optional = true,
     doc = "the list of levels, from 1, that have attention behind their blocks; default: all but the last" },
-  heads    = { type = "integer", min = 1, default = 8, doc = "the number of attention heads" },
+  heads    = { type = { "integer", "table" }, min = 1, default = 8,
+    doc = "the number of attention heads, or a list with that of each level; the middle has those of the last level" },
   context  = { type = "integer", min = 1, optional = true,
     doc = "the width of a context, a sequence to which all attention looks too; default: there is none" },
   depth    = { type = "integer", min = 1, default = 1, doc = "with a context: how many blocks a transformer has" },
+  linear   = nn.SpatialTransformer.options.linear,
   classes  = { type = "integer", min = 1, optional = true,
     doc = "the number of classes; the embedding of the class of an image is then added to that of its time" },
   groups   = { type = "integer", min = 1, default = 32, doc = "the number of groups of channels in the norms" },
+  eps      = { type = "number", default = 1e-5, above = 0,
+    doc = "a number added to the variance in the norms; those before attention add 1e-6" },
+  shift    = nn.TimeEmbedding.options.shift,
+  sine_first = nn.TimeEmbedding.options.sine_first,
   scale_shift = nn.TimeResidualBlock.options.scale_shift,
   dropout  = nn.TimeResidualBlock.options.dropout,
 }
@@ -61,23 +67,35 @@ local function attending(opt)
   return set
 end
 
+-- The numbers of heads of levels, as a list.
+local function heads_of(opt)
+  local levels, list = #opt.multipliers, opt.heads
+  if type(list) == "table" then
+    if #whole_numbers("heads", list, 1, math.huge) == levels then return list end
+    error(("UNet: heads lists %d levels, and multipliers has %d"):format(#list, levels), 4)
+  end
+  list = {}
+  for level = 1, levels do list[level] = opt.heads end
+  return list
+end
+
 -- One step of the way: a residual block and what follows it.
 local Step = module.class("UNetStep", nil, false)
 Step.options = { inputs = { type = "integer", doc = "the number of channels of x" },
   outputs = { type = "integer", doc = "the number of channels of y" },
-  attends = { type = "boolean", doc = "whether attention follows" },
+  heads = { type = "integer", optional = true, doc = "the number of heads of the attention that follows" },
   unet = { type = "table", doc = "the options of the U-Net" } }
 
 function Step:build(opt)
   local of = opt.unet
   self.block = nn.TimeResidualBlock { inputs = opt.inputs, outputs = opt.outputs, condition = 4 * of.width,
-    groups = of.groups, scale_shift = of.scale_shift, dropout = of.dropout }
-  if not opt.attends then return end
+    groups = of.groups, eps = of.eps, scale_shift = of.scale_shift, dropout = of.dropout }
+  if not opt.heads then return end
   if of.context then
-    self.attention = nn.SpatialTransformer { channels = opt.outputs, groups = of.groups, heads = of.heads,
-      context = of.context, depth = of.depth }
+    self.attention = nn.SpatialTransformer { channels = opt.outputs, groups = of.groups, heads = opt.heads,
+      context = of.context, depth = of.depth, linear = of.linear }
   else
-    self.attention = nn.SpatialAttention { channels = opt.outputs, groups = of.groups, heads = of.heads }
+    self.attention = nn.SpatialAttention { channels = opt.outputs, groups = of.groups, heads = opt.heads }
   end
 end
 
@@ -88,12 +106,11 @@ function Step:forward(x, time, context)
 end
 
 -- The way down: self.down is a list of steps and of Downsamples. Returns the numbers of channels of what is kept.
-local function build_down(self, opt, attends)
+local function build_down(self, opt, heads)
   local kept, at = { opt.width }, opt.width
   for level, factor in ipairs(opt.multipliers) do
     for _ = 1, opt.blocks do
-      self.down:append(Step { inputs = at, outputs = opt.width * factor, attends = attends[level] or false,
-        unet = opt })
+      self.down:append(Step { inputs = at, outputs = opt.width * factor, heads = heads[level], unet = opt })
       at = opt.width * factor
       kept[#kept + 1] = at
     end
@@ -105,12 +122,11 @@ local function build_down(self, opt, attends)
   return kept, at
 end
 
-local function build_up(self, opt, attends, kept, at)
+local function build_up(self, opt, heads, kept, at)
   for level = #opt.multipliers, 1, -1 do
     local outputs = opt.width * opt.multipliers[level]
     for _ = 1, opt.blocks + 1 do
-      self.up:append(Step { inputs = at + table.remove(kept), outputs = outputs, attends = attends[level] or false,
-        unet = opt })
+      self.up:append(Step { inputs = at + table.remove(kept), outputs = outputs, heads = heads[level], unet = opt })
       at = outputs
     end
     if level > 1 then self.up:append(nn.Upsample(at)) end
@@ -126,18 +142,23 @@ function UNet:build(opt)
   if opt.context and opt.classes then
     error("UNet: give context or classes; the condition is one of them", 3)
   end
-  local attends = attending(opt)
-  self.time = nn.TimeEmbedding { channels = opt.width, width = 4 * opt.width }
+  if opt.linear and not opt.context then
+    error("UNet: linear is of transformers, which a model without context does not have", 3)
+  end
+  local attends, list, heads = attending(opt), heads_of(opt), {}
+  for level in pairs(attends) do heads[level] = list[level] end
+  self.time = nn.TimeEmbedding { channels = opt.width, width = 4 * opt.width, shift = opt.shift,
+    sine_first = opt.sine_first }
   if opt.classes then self.classes = nn.Embedding(opt.classes, 4 * opt.width) end
   self.enter = conv(opt.channels, opt.width)
   self.down, self.middle, self.up = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
-  local kept, at = build_down(self, opt, attends)
+  local kept, at = build_down(self, opt, heads)
   local any = opt.context ~= nil or next(attends) ~= nil
-  self.middle:append(Step { inputs = at, outputs = at, attends = any, unet = opt })
-  self.middle:append(Step { inputs = at, outputs = at, attends = false, unet = opt })
-  build_up(self, opt, attends, kept, at)
+  self.middle:append(Step { inputs = at, outputs = at, heads = any and list[#list] or nil, unet = opt })
+  self.middle:append(Step { inputs = at, outputs = at, unet = opt })
+  build_up(self, opt, heads, kept, at)
   local last = opt.width * opt.multipliers[1]
-  self.norm = nn.GroupNorm { groups = opt.groups, channels = last }
+  self.norm = nn.GroupNorm { groups = opt.groups, channels = last, eps = opt.eps }
   self.leave = conv(last, opt.outputs or opt.channels, true)
 end
 

@@ -10,6 +10,7 @@ local CrossAttention = require "ganymede.nn.cross_attention"
 local group_norm = require "ganymede.nn.group_norm"
 local init = require "ganymede.nn.initializers"
 local LayerNorm = require "ganymede.nn.layer_norm"
+local Linear = require "ganymede.nn.linear"
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
@@ -79,29 +80,38 @@ SpatialTransformer.options = {
   heads = { type = "integer", min = 1, default = 8, doc = "the number of heads, which must divide channels" },
   context = { type = "integer", min = 1, doc = "the width of the context" },
   depth = { type = "integer", min = 1, default = 1, doc = "the number of blocks" },
+  linear = { type = "boolean", default = false,
+    doc = "whether transformers begin and end with dense layers, as in Stable Diffusion 2, and not with convolutions "
+      .. "of one pixel; both are the same product" },
 }
 
-local function point(n, zero)
+local function point(opt, zero)
+  local n = opt.channels
+  if opt.linear then
+    return Linear { inputs = n, outputs = n, partition = "whole",
+      weight_initializer = zero and init.zeros() or nil, bias_initializer = zero and init.zeros() or nil }
+  end
   return convolution.Conv2d { in_channels = n, out_channels = n, kernel_size = 1, partition = "whole",
     weight_initializer = zero and init.zeros() or nil, bias_initializer = zero and init.zeros() or nil }
 end
 
 function SpatialTransformer:build(opt)
-  self.norm, self.enter = norm(opt), point(opt.channels)
+  self.norm, self.enter = norm(opt), point(opt)
   self.blocks = containers.ModuleList()
   for _ = 1, opt.depth do
     self.blocks:append(Block { width = opt.channels, heads = opt.heads, context = opt.context })
   end
-  self.leave = point(opt.channels, true)
+  self.leave = point(opt, true)
 end
 
 --- x (b, channels, h, w), context (b, t, context width) -> x plus what the blocks find, of the shape of x. key_mask u8
--- (b, t): 0 hides a position of the context. The last convolution begins with zeros.
+-- (b, t): 0 hides a position of the context. The last layer begins with zeros.
 function SpatialTransformer:forward(x, context, key_mask)
   check(x, self.opt.channels)
-  local y = to_sequence(self.enter(self.norm(x)))
+  local y, linear = self.norm(x), self.opt.linear
+  y = linear and self.enter(to_sequence(y)) or to_sequence(self.enter(y))
   for _, block in self.blocks:each() do y = block(y, context, key_mask) end
-  return ops.add(x, self.leave(to_image(y, x)))
+  return ops.add(x, linear and to_image(self.leave(y), x) or self.leave(to_image(y, x)))
 end
 
 return { SpatialAttention = SpatialAttention, SpatialTransformer = SpatialTransformer }

@@ -15,7 +15,12 @@
 --       in_memory = function(name) ... end,       -- name of an array in files -> what transformers 5 calls it in
 --                                                 -- memory, and so PEFT in its files; nil: the same
 --       ignored = function(options) ... end,      -- patterns of arrays of files without numbers of the model
---       constants = function(options) ... end }   -- arrays that options tell: { name, dtype, shape, make() }
+--       constants = function(options) ... end,    -- arrays that options tell: { name, dtype, shape, make() }
+--       layers = function(options) ... end,       -- how many layers options say, at most as many as arrays; nil:
+--                                                 -- blocks, or else depth
+--       complete = function(config) ... end,      -- adds to a config.json that is about to be written
+--       file = "model.safetensors",               -- the name of the file that is written; nil: this one
+--       untyped = true }                          -- config.json does not say the type of the numbers
 --
 -- A file returns one family, or a list of them (torchvision's and timm's of one class; the first writes new models).
 -- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
@@ -57,8 +62,8 @@ local function of_type(name, words)
            words = words }
 end
 -- A list of 1 to 16 counts, such as blocks of stages; one side of a window, or two.
-local function counts(v)
-  local one = whole(1, 2 ^ 16).test
+local function counts(v, most)
+  local one = whole(1, most or 2 ^ 16).test
   if type(v) ~= "table" or #v < 1 or #v > 16 then return false end
   for _, n in ipairs(v) do
     if not one(n) then return false end
@@ -66,26 +71,37 @@ local function counts(v)
   return true
 end
 local list_of_counts = { test = counts, words = "a list of 1 to 16 whole numbers from 1 to 65536" }
-local sides = { test = function(v) return counts(type(v) == "table" and v or { v }) end,
+local sides = { test = function(v) return counts(type(v) == "table" and #v == 2 and v or { v }) end,
   words = "a whole number from 1 to 65536, or a list of two" }
+local one_or_each = { test = function(v) return counts(type(v) == "table" and v or { v }, 1024) end,
+  words = "a whole number from 1 to 1024, or a list of them" }
+local function ratio(v) return type(v) == "number" and v > 0 and v < 2 ^ 16 end
+local ratios = { test = function(v)
+    return ratio(v) or type(v) == "table" and #v == 2 and ratio(v[1]) and ratio(v[2])
+  end, words = "a number above 0 and below 65536, or a list of two" }
 local checks, kinds_of_values = {}, {
   { whole(1, 2 ^ 24), [[vocab_size hidden_size intermediate_size n_embd n_inner n_positions moe_intermediate_size
     max_position_embeddings shared_expert_intermediate_size head_dim num_channels num_classes in_chans width hidden
-    pool]] },
+    pool embed_dim cross_attention_dim in_channels out_channels latent_channels]] },
   { whole(1, 2 ^ 16), [[num_hidden_layers n_layer num_attention_heads n_head num_key_value_heads num_local_experts
-    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels kernel]] },
-  { list_of_counts, "blocks heads" }, { sides, "window" },
-  { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings" },
+    num_experts num_experts_per_tok decoder_sparse_step type_vocab_size patch_size num_labels kernel
+    layers_per_block norm_num_groups depth num_heads]] },
+  { list_of_counts, "blocks heads block_out_channels" }, { sides, "window img_size image_size" },
+  { one_or_each, "attention_head_dim transformer_layers_per_block" },
+  { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings freq_shift" },
   { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta partial_rotary_factor
     attention_dropout hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop
     query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping router_aux_loss_coef router_jitter_noise
-    dropout drop_path eps layer_scale mlp_ratio]] },
+    dropout drop_path eps layer_scale norm_eps scaling_factor drop_path_rate attn_drop_rate]] },
+  { ratios, "mlp_ratio" },
   { of_type("boolean", "true or false"), [[tie_word_embeddings attention_bias mlp_bias qkv_bias use_sliding_window
     norm_topk_prob output_router_logits scale_attn_weights scale_attn_by_inverse_layer_idx is_decoder
-    use_bidirectional_attention]] },
-  { of_type("table", "a list or an object"), "layer_types rope_parameters rope_scaling mlp_only_layers" },
+    use_bidirectional_attention use_linear_projection flip_sin_to_cos mid_block_add_attention use_quant_conv
+    use_post_quant_conv class_token]] },
+  { of_type("table", "a list or an object"), [[layer_types rope_parameters rope_scaling mlp_only_layers
+    down_block_types up_block_types]] },
   { of_type("string", "a text"), [[model_type hidden_act hidden_activation activation_function
-    position_embedding_type stem global_pool]] },
+    position_embedding_type stem global_pool resnet_time_scale_shift]] },
 }
 for _, entry in ipairs(kinds_of_values) do
   for key in entry[2]:gmatch "%S+" do checks[key] = entry[1] end
@@ -118,6 +134,18 @@ function Config:need(key)
   return value
 end
 
+--- A reader of the object that a key holds; it is empty where the key is absent. Its keys that nobody asks for are
+-- refused like those of the config itself.
+function Config:object(key)
+  local values = self:get(key, {})
+  if type(values) ~= "table" or #values > 0 then
+    failure(2, "%s: '%s' is %s; it must be an object", self.path, key, options.brief(values))
+  end
+  local inner = setmetatable({ values = values, path = self.path .. ": " .. key, asked = {}, inner = {} }, Config)
+  self.inner[#self.inner + 1] = inner
+  return inner
+end
+
 --- Refuses the config unless the key has this value, or is absent.
 function Config:expect(key, wanted)
   local value = self:get(key, wanted)
@@ -130,7 +158,7 @@ end
 function Config:refuse(fmt, ...) failure(2, "%s: " .. fmt, self.path, ...) end
 
 -- Keys that hold something and that nobody understands.
-local function finish(self, ignore)
+local function finish(self, ignore) -- and of the objects in it
   local unknown = {}
   for key, value in pairs(self.values) do
     local empty = value == json.null or value == false or type(value) == "table" and next(value) == nil
@@ -142,11 +170,13 @@ local function finish(self, ignore)
     failure(2, "%s: %s: not understood; what changes no number can be left out by ignore = { ... }", self.path,
       table.concat(unknown, ", "))
   end
+  for _, inner in ipairs(self.inner) do finish(inner, ignore) end
 end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit", "resnet", "vgg", "convnext", "swin" }
+local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit", "resnet", "vgg", "convnext", "swin",
+  "mlp_mixer", "diffusers" }
 
 -- All of them, in order.
 local function all()
@@ -202,10 +232,12 @@ function families.of_model(model)
   return model.source and model.source.family or families.of_class(model.name, model.opt)
 end
 
---- The model_type that a config.json says; timm writes only the name of its model, as `architecture`.
+--- The model_type that a config.json says; timm writes only the name of its model, as `architecture`, and diffusers
+-- that of the class.
 function families.type_of(values)
-  local architecture = values.model_type == nil and values.architecture
-  return type(architecture) == "string" and "timm." .. architecture or values.model_type
+  if values.model_type ~= nil then return values.model_type end
+  if type(values.architecture) == "string" then return "timm." .. values.architecture end
+  return type(values._class_name) == "string" and "diffusers." .. values._class_name or nil
 end
 
 --- What a config.json says -> family, options of its class. values: its keys; path: for messages; ignore: a list of
@@ -214,7 +246,7 @@ function families.read(values, path, ignore)
   local set = {}
   for _, key in ipairs(ignore or {}) do set[key] = true end
   values.model_type = families.type_of(values)
-  local config = setmetatable({ values = values, path = path, asked = {} }, Config)
+  local config = setmetatable({ values = values, path = path, asked = {}, inner = {} }, Config)
   local family, types = families.of(config:need "model_type")
   if not family then
     failure(2, "%s: model_type is '%s'; this program has %s", path, tostring(values.model_type),

@@ -84,13 +84,28 @@ local function constants(opt)
   return list
 end
 
+-- The side of images changes no number, if windows of this size tile each stage.
+local function read(args, opt)
+  local sides = args:get("img_size", {})
+  local window, patch = opt.window or defaults.window, opt.patch_size or defaults.patch_size
+  if type(sides) == "number" then sides = { sides, sides } end
+  for d, side in ipairs(sides) do
+    local least = patch * (type(window) == "table" and window[d] or window)
+    least = least * 2 ^ (#(opt.blocks or blocks[opt.size]) - 1)
+    if side % least ~= 0 then
+      args:refuse("img_size is %d; windows tile all stages if it is a multiple of %d", side, least)
+    end
+  end
+end
+
 local function family(library)
   local there, list = names[library], {}
   for i, size in ipairs(there.sizes) do list[i] = { size[1], { size = size[2] } } end
   return pictures.family { library = library, model = "Swin", sizes = list, defaults = defaults,
     keys = { "blocks", "width", "heads", "patch_size", "window", "mlp_ratio", "qkv_bias", "eps", "dropout",
       "attention_dropout", "drop_path" },
-    entries = entries_of(there), constants = library == "torchvision" and constants or nil,
+    read = library == "timm" and read or nil, entries = entries_of(there),
+    constants = library == "torchvision" and constants or nil,
     ignored = function() return { "%.relative_position_index$", "%.attn_mask$" } end }
 end
 

@@ -1,6 +1,7 @@
---- ViT as transformers stores ViTForImageClassification.
+--- ViT as transformers stores ViTForImageClassification, and as timm does.
 -- @module ganymede.hub.families.vit
 local families = require "ganymede.hub.families"
+local pictures = require "ganymede.hub.families.pictures"
 
 local vit = { model = "VisionTransformer", types = { vit = true } }
 
@@ -91,4 +92,70 @@ function vit.entries(opt)
   return list
 end
 
-return vit
+-- ---------------------------------------------------------------- timm's
+
+local sizes = {}
+for _, size in ipairs { { "base", 768, 12, 12, { 16, 32, 8 } }, { "tiny", 192, 12, 3, { 16 } },
+  { "small", 384, 12, 6, { 16, 32, 8 } }, { "large", 1024, 24, 16, { 16, 32, 14 } }, { "huge", 1280, 32, 16, { 14 } },
+  { "giant", 1408, 40, 16, { 14 }, 48 / 11 }, { "gigantic", 1664, 48, 16, { 14 }, 64 / 13 } } do
+  for _, patch in ipairs(size[5]) do
+    for _, image in ipairs(patch >= 16 and { 224, 384 } or { 224 }) do
+      sizes[#sizes + 1] = { ("vit_%s_patch%d_%d"):format(size[1], patch, image), { width = size[2], depth = size[3],
+        heads = size[4], patch_size = patch, image_size = image, mlp_ratio = size[6] or 4 } }
+    end
+  end
+end
+
+-- What layers of theirs can be told, and ours not.
+local fixed = { reg_tokens = 0, pre_norm = false, final_norm = true, qk_norm = false, scale_attn_norm = false,
+  scale_mlp_norm = false, proj_bias = true, no_embed_class = false, pos_embed = "learn", pool_include_prefix = false,
+  drop_rate = 0, pos_drop_rate = 0, patch_drop_rate = 0, proj_drop_rate = 0 }
+
+-- The mean of the patches behind the norm is what timm calls fc_norm = false.
+local function read(args, opt, pool)
+  for key, value in pairs(fixed) do args:expect(key, value) end
+  opt.pool = pool == "avg" and "mean" or "cls"
+  if type(opt.mlp_ratio) == "table" then args:refuse "mlp_ratio must be one number" end
+  opt.mlp_ratio = math.floor(opt.mlp_ratio * opt.width) / opt.width
+  if args:get("class_token", true) ~= (opt.pool == "cls") or args:get("fc_norm", pool == "avg") then
+    args:refuse("global_pool = '%s' needs class_token = %s and fc_norm = false", pool, tostring(opt.pool == "cls"))
+  end
+end
+
+local function write(opt, config, args)
+  if opt.moe then families.refuse(config.model_type, "moe", opt.moe) end
+  pictures.check_sides(config.model_type, opt)
+  if args.mlp_ratio then args.mlp_ratio = pictures.ratio(families.rounded(opt.mlp_ratio * opt.width), opt.width) end
+  config.global_pool = opt.pool == "mean" and "avg" or "token"
+  if opt.pool == "mean" then args.global_pool, args.class_token, args.fc_norm = "avg", false, false end
+end
+
+local function entries(opt)
+  local list = families.list()
+  list:shaped("patches.weight", "patch_embed.proj.weight", { opt.width, opt.channels * opt.patch_size ^ 2 },
+    { opt.width, opt.channels, opt.patch_size, opt.patch_size })
+  list:add("patches.bias", "patch_embed.proj.bias")
+  if opt.pool == "cls" then list:add("patches.class_token", "cls_token") end
+  list:add("patches.positions", "pos_embed")
+  for i = 1, opt.depth do
+    local ours, theirs = ("blocks.%d."):format(i), ("blocks.%d."):format(i - 1)
+    list:both(ours .. "norm1", theirs .. "norm1")
+    list:joint_qkv(ours .. "attention.qkv", theirs .. "attn.qkv", opt.heads, opt.width, opt.qkv_bias ~= false)
+    list:both(ours .. "attention.output", theirs .. "attn.proj")
+    list:both(ours .. "norm2", theirs .. "norm2")
+    list:both(ours .. "mlp.up", theirs .. "mlp.fc1")
+    list:both(ours .. "mlp.down", theirs .. "mlp.fc2")
+  end
+  list:both("norm", "norm")
+  list:both("head", "head")
+  return list
+end
+
+local timm = pictures.family { library = "timm", model = "VisionTransformer", sizes = sizes, first = true, keys = {},
+  defaults = { qkv_bias = true, attention_dropout = 0, drop_path = 0 }, pools = { "token", "avg" },
+  args = { img_size = "image_size", patch_size = "patch_size", embed_dim = "width", depth = "depth",
+    num_heads = "heads", mlp_ratio = "mlp_ratio", qkv_bias = "qkv_bias", attn_drop_rate = "attention_dropout",
+    drop_path_rate = "drop_path" },
+  only = { eps = 1e-6, dropout = 0, bias = true, activation = "gelu" }, read = read, write = write, entries = entries }
+
+return { vit, timm }
