@@ -116,8 +116,8 @@ static void push_column(lua_State *L, const char *name, const gm_column_look *c)
     lua_setfield(L, -2, "different");
 }
 
-/* table_look(path, delimiter or nil) -> { rows, uneven, uneven_line, columns = { { name, missing, numbers, texts, least,
- * most, mean, more, different = { { text, count } } } } } */
+/* table_look(path, delimiter or nil) -> { rows, uneven, uneven_line, columns = { { name, missing, numbers, texts,
+ * least, most, mean, more, different = { { text, count } } } } } */
 static int table_look(lua_State *L)
 {
     const char           *path = luaL_checkstring(L, 1);
