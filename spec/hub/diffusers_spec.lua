@@ -226,6 +226,11 @@ describe("Stable Diffusion", function()
     os.execute("rm -r " .. folder)
   end)
 
+  it("takes the dropout that is given, where it has one", function()
+    assert.equal(0.25, gm.pretrained(place "sd_unet", { dropout = 0.25 }).opt.dropout)
+    assert.error_matches(function() gm.pretrained(place "sd_vae", { dropout = 0.25 }) end, "no option 'dropout'")
+  end)
+
   it("is read from several files with their index", function()
     local folder = new_folder()
     gm.scope(function() gm.export_model(gm.pretrained(place "sd_vae"), folder, { max_file_bytes = 30000 }) end)

@@ -53,7 +53,11 @@ end
 
 local function build(opt)
   local source = sources.open(opt.path, opt)
-  if opt.dropout then source.options.dropout, source.options.attention_dropout = opt.dropout, opt.dropout end
+  if opt.dropout then
+    local has = registry.models:get(source.class).options
+    source.options.dropout = opt.dropout
+    if has.attention_dropout then source.options.attention_dropout = opt.dropout end
+  end
   local model = sources.model(source)
   source:check(model)
   read_when_made(model, source)
