@@ -220,7 +220,8 @@ function launcher.share_memory(on)
   if said ~= "" and core.rank() == 0 then log.warn("%s", said) end
 end
 
---- Who has started this process as one of several ranks: { by ("srun"), job (of Slurm) }; nil: it is alone.
+--- Who has started this process as one of several ranks: { by }, or as a task of srun, also the only one: { by, job (of
+-- Slurm), pmix (whether tasks meet through Open MPI) }; nil: it is alone.
 launcher.started = nil
 
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
@@ -229,6 +230,9 @@ function launcher.connect(args)
   local found = not joined and launched()
   if not found then return end
   if found.by == "srun" then core.signals_terminate_once() end -- its steps are sent several
+  if found.by == "srun" then
+    launcher.started = { by = "srun", job = os.getenv "SLURM_JOB_ID", pmix = os.getenv "PMIX_RANK" ~= nil }
+  end
   if found.world == 1 then
     if core.link_rank() and not alone then core.link_joined() end
     alone = true
@@ -236,7 +240,7 @@ function launcher.connect(args)
   end
   joined = threads_when_joining(found) -- the environment does not tell later
   place = found.place
-  launcher.started = { by = found.by, job = found.by == "srun" and os.getenv "SLURM_JOB_ID" or nil }
+  launcher.started = launcher.started or { by = found.by }
   local rank, why = core.connect { interface = args.interface, seconds = args.comm_timeout,
     silence = args.comm_timeout and math.min(30, args.comm_timeout) }
   if not rank then failure(2, "%s", why) end
