@@ -157,4 +157,18 @@ return {
     breaks = "a job of srun that has one rank does not get more",
     test = "spec/job/steps_spec.lua -f 'goes from 2 ranks'",
   },
+  {
+    name = "1775-sharing-by-itself", file = "host/comm/share.c",
+    find = [[if (on && !c->may_share) st =]],
+    replace = [[if (on && !c->shares) st =]],
+    breaks = "a rank that is alone on its machine looks again for others to share memory with, and they do not come",
+    test = "spec/comm/tcp_spec.lua -f 'one of them shares no memory'",
+  },
+  {
+    name = "1776-nameless-machine", file = "lua/ganymede/cli/init.lua",
+    find = [[text = launcher.with_hosts(text)]],
+    replace = "",
+    breaks = "a job does not say which machine was cut off",
+    test = "spec/faults/three_hosts_spec.lua -f 'ends soon where host 2'",
+  },
 }
