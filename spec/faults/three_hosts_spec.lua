@@ -1,5 +1,5 @@
---- A job on three hosts, which are network namespaces (spec/faults/hosts.lua). It trains as one rank does. Where a host is
--- cut off, it heals, or ends soon and names that host. Two ranks are on the first host, one is on each other.
+--- A job on three hosts, which are network namespaces (spec/faults/hosts.lua). It trains as one rank does. Where a host
+-- is cut off, it heals, or ends soon and names that host. Two ranks are on the first host, one is on each other.
 -- sanitizers: no, numbers of training on several ranks are compared; spec/comm/tcp_spec.lua looks at the same code
 local core = require "ganymede.core"
 local hosts = require "spec.faults.hosts"
