@@ -229,9 +229,10 @@ gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size)
                        c->n_under_way);
     GM_TRY(gm_comm_everybody(c, &world));
     memcpy(before, world->account, sizeof before);
-    if (on && !c->shares) st = begin_sharing(c, world, said, size);
-    if (!on && c->shares) st = gm_comm_barrier(c, world); /* nothing is on its way any more */
+    if (on && !c->may_share) st = begin_sharing(c, world, said, size);
+    if (!on && c->may_share) st = gm_comm_barrier(c, world); /* nothing is on its way any more */
     if (!on && st == GM_OK) end_sharing(c);
+    if (st == GM_OK) c->may_share = on;
     memcpy(world->account, before, sizeof before);
     return st;
 }

@@ -297,7 +297,8 @@ typedef struct gm_check { /* a call of another rank in checked mode that this ra
 
 struct gm_comm {
     gm_transport      *transport;
-    bool               shares; /* memory: the transport is one of comm_windows.h */
+    bool               shares;    /* memory: the transport is one of comm_windows.h */
+    bool               may_share; /* all ranks have looked for such; the same on all, where shares is not */
     gm_mesh            mesh;
     int                rank, world;
     gm_group          *groups;

@@ -116,6 +116,14 @@ describe("ranks that the environment starts", function()
     assert.equal("met\nmet\n", results[0].out .. results[1].out)
   end)
 
+  it("train also where one of them shares no memory with the others", function()
+    local results = start(support.training "if trainer.step == 3 then print 'trains' end", { "--steps", "5" },
+      { ranks = 3, env = function(rank) return { GANYMEDE_SHARED_MEMORY = rank == 2 and "none" or "rings" } end })
+      :finish()
+    all_ended(results, 0, 3)
+    assert.equal("trains\n", results[2].out)
+  end)
+
   it("say for whom they waited", function()
     home = support.home ""
     local result = run_host({ "run", "recipe.lua", "--comm-timeout", "0.5" }, { cwd = home, env = { RANK = 0,

@@ -1,17 +1,20 @@
---- Two hosts that are network namespaces of this machine, joined by a pair of virtual Ethernet devices. For specs.
+--- Two or more hosts that are network namespaces of this machine, joined by a bridge in a namespace of its own, as by a
+-- switch. For specs.
 --
 --     local why = hosts.missing()           nil, or what this machine lacks
---     local pair = hosts.new()              addresses 10.99.0.1 and 10.99.0.2, interface eth0 on both
---     pair:inside(0)                        words before a command that is to run on host 0 (or 1), which has a name
---     pair:agent(path)                      writes a program by which mpirun reaches hosts (plm_rsh_agent)
---     pair:cut(), pair:heal()               the link goes down, comes up
---     pair:remove()
+--     local net = hosts.new(3)              addresses 10.99.0.1 and up (hosts.addresses[i]), interface eth0 on each
+--     net:inside(0)                         words before a command that is to run on host 0 (or 1, ...), named
+--     net:agent(path)                       writes a program by which mpirun reaches hosts (plm_rsh_agent)
+--     net:cut(2), net:heal()                the link of a host (default 0) goes down; all come up
+--     net:remove()
 local core = require "ganymede.core"
 local shell = require "spec.support.shell"
 
-local hosts = { addresses = { [0] = "10.99.0.1", "10.99.0.2" } }
-local Pair = {}
-Pair.__index = Pair
+local hosts = { addresses = {} }
+for i = 0, 7 do hosts.addresses[i] = ("10.99.0.%d"):format(i + 1) end
+
+local Net = {}
+Net.__index = Net
 
 local function must(line)
   local result = shell.run(line)
@@ -26,41 +29,51 @@ function hosts.missing()
   end
   local name = named() .. "t"
   local made = shell.run(("ip netns add %s && ip netns exec %s ip link add %s type veth peer name %s && "
-    .. "ip netns exec %s unshare -u true"):format(name, name, "eth0", "eth1", name))
+    .. "ip netns exec %s ip link add br0 type bridge && ip netns exec %s unshare -u true"):format(name, name, "eth0",
+    "eth1", name, name))
   shell.run("ip netns del " .. name)
   if made.code ~= 0 then return "no network namespace can be made here (" .. made.err:gsub("%s+$", "") .. ")" end
 end
 
-function hosts.new()
-  local self = setmetatable({ name = named() }, Pair)
-  for i = 0, 1 do
-    must(("ip netns add %s%d && ip netns exec %s%d ip link set lo up"):format(self.name, i, self.name, i))
-  end
-  must(("ip netns exec %s0 ip link add eth0 type veth peer name eth0 netns %s1"):format(self.name, self.name))
-  for i = 0, 1 do
-    must(("ip netns exec %s%d sh -c 'ip addr add %s/24 dev eth0 && ip link set eth0 up'"):format(self.name, i,
-      hosts.addresses[i]))
-  end
+-- Joins host i to the switch.
+local function plug(self, i)
+  local switch, host = self.name .. "s", self.name .. i
+  must(("ip netns add %s && ip netns exec %s ip link set lo up"):format(host, host))
+  must(("ip netns exec %s ip link add port%d type veth peer name eth0 netns %s"):format(switch, i, host))
+  must(("ip netns exec %s sh -c 'ip link set port%d master br0 && ip link set port%d up'"):format(switch, i, i))
+  must(("ip netns exec %s sh -c 'ip addr add %s/24 dev eth0 && ip link set eth0 up'"):format(host, hosts.addresses[i]))
+end
+
+function hosts.new(count)
+  local self = setmetatable({ name = named(), count = count }, Net)
+  must(("ip netns add %ss && ip netns exec %ss sh -c 'ip link add br0 type bridge && ip link set br0 up'"):format(
+    self.name, self.name))
+  for i = 0, count - 1 do plug(self, i) end
   return self
 end
 
-function Pair:inside(i)
+function Net:inside(i)
   return ("ip netns exec %s%d unshare -u sh -c 'hostname %s%d && exec \"$@\"' sh"):format(self.name, i, self.name, i)
 end
 
-function Pair:agent(path)
+function Net:agent(path)
   local lines = { "#!/bin/sh", "# HOST COMMAND...: stands for ssh", "host=$1", "shift", "case $host in" }
-  for i = 0, 1 do
+  for i = 0, self.count - 1 do
     lines[#lines + 1] = ("%s) exec %s sh -c \"$*\" ;;"):format(hosts.addresses[i], self:inside(i))
   end
   shell.write(path, table.concat(lines, "\n") .. "\nesac\nexit 1\n")
   must("chmod +x " .. shell.quote(path))
 end
 
-function Pair:cut() must(("ip netns exec %s0 ip link set eth0 down"):format(self.name)) end
-function Pair:heal() must(("ip netns exec %s0 ip link set eth0 up"):format(self.name)) end
-function Pair:remove()
-  for i = 0, 1 do shell.run(("ip netns del %s%d"):format(self.name, i)) end
+local function turn(self, i, way) must(("ip netns exec %s%d ip link set eth0 %s"):format(self.name, i, way)) end
+
+function Net:cut(i) turn(self, i or 0, "down") end
+function Net:heal()
+  for i = 0, self.count - 1 do turn(self, i, "up") end
+end
+function Net:remove()
+  for i = 0, self.count - 1 do shell.run(("ip netns del %s%d"):format(self.name, i)) end
+  shell.run("ip netns del " .. self.name .. "s")
 end
 
 return hosts

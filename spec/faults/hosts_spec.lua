@@ -20,7 +20,7 @@ describe("a job on two hosts", function()
   end
 
   local pair, home
-  setup(function() pair = hosts.new() end)
+  setup(function() pair = hosts.new(2) end)
   teardown(function() pair:remove() end)
   before_each(function()
     -- At step 20 rank 0 says so, and waits until the file `go` is there.

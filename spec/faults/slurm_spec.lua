@@ -26,8 +26,8 @@ describe("a run on Slurm", function()
       while not io.open "go" do os.execute "sleep 0.05" end
     end]]
 
-  local function submit(words, options)
-    home = support.home(body)
+  local function submit(words, options, other)
+    home = support.home(other or body)
     local result = c:run(("cd %s && %s slurm recipe.lua --out 'run 1' %s -- --threads 1 --stats stats.json %s"):format(
       shell.quote(home), shell.quote(shell.executable()), words, options or ""))
     assert.equal(0, result.code, result.err)
@@ -54,13 +54,18 @@ describe("a run on Slurm", function()
     return out
   end
 
-  local function like_undisturbed()
+  local function resize(words)
+    return c:run(("cd %s && %s resize 'run 1' %s"):format(shell.quote(home), shell.quote(shell.executable()), words))
+  end
+
+  -- 1e-5: the order of sums in f32.
+  local function like_undisturbed(tolerance)
     local alone = run_host({ "run", "recipe.lua", "--threads", "1", "--out", "alone" }, { cwd = home })
     assert.equal(0, alone.code, alone.err)
     local want, got = losses(home .. "/alone"), losses(home .. "/run 1")
     assert.equal(#want, #got)
     assert.is_true(#want > 0)
-    for i, loss in pairs(want) do assert.near(loss, got[i], 1e-5 * math.max(1, loss)) end -- order of sums in f32
+    for i, loss in pairs(want) do assert.near(loss, got[i], (tolerance or 1e-5) * math.max(1, loss)) end
   end
 
   it("that is preempted saves a checkpoint, waits, and goes on with the same losses", function()
@@ -80,15 +85,45 @@ describe("a run on Slurm", function()
     like_undisturbed()
   end)
 
-  it("cannot be resized while it runs, and is told how to begin again with others", function()
+  it("refuses more ranks than its machines hold, and says how to begin again with others", function()
     local job = submit "-N 2 --requeue"
     ready()
-    local result = c:run(("cd %s && %s resize -n 3"):format(shell.quote(home), shell.quote(shell.executable())))
-    go()
-    assert.equal(1, result.code, result.out)
+    os.execute(("(sleep 1; touch %s/go) &"):format(home)) -- it hears nothing while it waits at step 20
+    local result = resize "-n 3"
+    assert.equal(1, result.code, result.out .. result.err)
+    assert.is_truthy(result.err:find("room for 2 ranks", 1, true), result.err)
     assert.is_truthy(result.err:find("scancel --signal=TERM " .. job, 1, true), result.err)
     c:wait(job, "^COMPLETED")
     like_undisturbed()
+  end)
+
+  -- In f64: 1e-16 an addition, in another order.
+  it("changes its ranks inside of its allocation, is put back and goes on, with the losses of one", function()
+    local body_f64 = support.training [[
+      if trainer.step == 3 and rank == 0 then io.open("ready", "w"):close() end
+      if not io.open "go" then core.sleep(0.05) end]]
+    local job = submit("-N 2 --ntasks-per-node 2 --requeue", "", (body_f64:gsub('name = "points"', '%0, dtype = "f64"')
+      :gsub("epochs = 4", "epochs = 40")))
+    ready()
+    local before = 4
+    for _, count in ipairs { 2, 3 } do
+      local result = resize(("-n %d --json"):format(count))
+      assert.equal(0, result.code, result.err .. log(job))
+      local answer = json.decode(result.out, "answer")
+      assert.same({ before, count }, { answer.before, answer.ranks })
+      before = count
+      c:wait_until("a step of the new ranks", function() return #losses(home .. "/run 1") > answer.step end)
+    end
+    assert.is_truthy(c:ask("squeue -h -s -j " .. job .. " -o %i"):find(job .. ".2", 1, true))
+    assert.equal(0, c:run("scancel --signal=TERM " .. job).code) -- it waits again with the machines that it had
+    c:begin(job)
+    go()
+    c:wait(job, "^COMPLETED")
+    assert.is_truthy(log(job):find "resumed from", log(job))
+    for _, text in ipairs { "2 ranks took over from 4", "3 ranks took over from 2" } do
+      assert.is_truthy(log(job):find(text, 1, true), log(job))
+    end
+    like_undisturbed(1e-9)
   end)
 
   it("that is warned before its time is over puts itself back", function()

@@ -120,4 +120,55 @@ return {
     breaks = "one checkpoint in memory is saved, and no other",
     test = "spec/faults/memory_checkpoint_spec.lua -f 'with ZeRO'",
   },
+  {
+    name = "1770-beyond-the-allocation", file = "lua/ganymede/job/steps.lua",
+    find = [[if count > most then]],
+    replace = [[if count > most + 1 then]],
+    breaks = "a job of srun is given more ranks than its machines have places",
+    test = "spec/job/steps_spec.lua -f 'does not hold'",
+  },
+  {
+    name = "1771-limit-of-a-step", file = "lua/ganymede/job/steps.lua",
+    find = [[if core.now() > change.ends then return]],
+    replace = [[if false then return]],
+    breaks = "a change of a job of srun waits for new ranks longer than --limit",
+    test = "spec/job/steps_spec.lua -f 'costs the job nothing'",
+  },
+  {
+    name = "1772-status-of-the-step", file = "lua/ganymede/job/steps.lua",
+    find = [[return status, {}]],
+    replace = [[return 0, {}]],
+    breaks = "a job of srun whose ranks have changed ends with 0, whatever became of the new ones",
+    test = "spec/job/steps_spec.lua -f 'goes from 2 ranks'",
+  },
+  {
+    name = "1773-reason-of-the-step", file = "lua/ganymede/job/steps.lua",
+    find = [[pcall(write, steps.folder(), "failed", { text = text })]],
+    replace = "",
+    breaks = "who asked for a change is not told why the new ranks have failed",
+    test = "spec/job/steps_spec.lua -f 'costs the job nothing'",
+  },
+  {
+    name = "1774-one-task-of-srun", file = "lua/ganymede/job/launcher.lua",
+    find = [[if found.by == "srun" then
+    launcher.started]],
+    replace = [[if found.by == "srun" and found.world > 1 then
+    launcher.started]],
+    breaks = "a job of srun that has one rank does not get more",
+    test = "spec/job/steps_spec.lua -f 'goes from 2 ranks'",
+  },
+  {
+    name = "1775-sharing-by-itself", file = "host/comm/share.c",
+    find = [[if (on && !c->may_share) st =]],
+    replace = [[if (on && !c->shares) st =]],
+    breaks = "a rank that is alone on its machine looks again for others to share memory with, and they do not come",
+    test = "spec/comm/tcp_spec.lua -f 'one of them shares no memory'",
+  },
+  {
+    name = "1776-nameless-machine", file = "lua/ganymede/cli/init.lua",
+    find = [[text = launcher.with_hosts(text)]],
+    replace = "",
+    breaks = "a job does not say which machine was cut off",
+    test = "spec/faults/three_hosts_spec.lua -f 'ends soon where host 2'",
+  },
 }

@@ -107,8 +107,8 @@ return {
   },
   {
     name = "1727-srun-unnamed", file = "lua/ganymede/job/launcher.lua",
-    find = [[job = found.by == "srun" and os.getenv "SLURM_JOB_ID" or nil }]],
-    replace = "}",
+    find = [[job = os.getenv "SLURM_JOB_ID", pmix]],
+    replace = [[pmix]],
     breaks = "resize of a job of srun does not name its job",
     test = "spec/job/launched_jobs_spec.lua -f scancel",
   },

@@ -9,6 +9,18 @@ local tmux = require "spec.repl.tmux"
 
 local sum = "gm.comm.all_reduce(x)"
 
+-- What lies in the folder of the session.
+local files = {
+  ["mine.lua"] = "double = function(x) return 2 * x end\n",
+  ["points.lua"] = [[
+return {
+  name = "points", model = { type = "MLP", inputs = 4, hidden = { 8 }, classes = 3 }, epochs = 1,
+  data = { train = { type = "Synthetic", length = 64, shape = { 4 }, classes = 3 }, batch_size = 16 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+}
+]],
+}
+
 -- What is typed, and what must be shown then (plain texts, each in turn). prompt: what follows; keys: what is pressed
 -- in place of Enter, but Ctrl-C after it, when rank 1 has said that the line has begun.
 local session = {
@@ -27,6 +39,13 @@ local session = {
   { "@9 rank", { "there is no rank 9; they are 0 to 3" } },
   { 'if rank == 2 then error "no luck" end ' .. sum, { "[2] line:1: no luck" } },
   { sum, { "[0-3] tensor f32 (2)" } },
+  { "?x:item", { "[0-3] tensor:item: a method of tensors", "x:item()",
+    "collective where the tensor is cut or partial" } },
+  { ":load mine.lua", {} },
+  { "double(rank)", { "[0] 0", "[1] 2", "[2] 4", "[3] 6" } },
+  { "?double", { "[0-3] double: a function [mine.lua:1]" } },
+  { ":run points.lua steps=2", { "[0-3] 2 steps, last loss" } },
+  { "@0,2 trainer.step", { "[0,2] 2" } },
   { "nn.Linear { input = 3, outputs = 2 }", { "[0-3] ", "did you mean 'inputs'?" } },
   { "if rank == 0 then gm.comm.broadcast(x, nil, 0) else " .. sum .. " end", { "broadcast", "all_reduce" },
     any_order = true },
@@ -74,6 +93,7 @@ describe("ganymede repl -n 4 on a terminal", function()
   local folder, terminal
   before_each(function()
     folder = shell.temporary_folder()
+    for name, text in pairs(files) do shell.write(folder .. "/" .. name, text) end
     terminal = tmux.open(folder, { PATH = shell.executable():match "^(.*)/" .. ":" .. os.getenv "PATH",
       GANYMEDE_ROOT = GANYMEDE_ROOT, GANYMEDE_HISTORY = "", TMPDIR = folder })
   end)

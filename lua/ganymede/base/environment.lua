@@ -48,6 +48,7 @@ environment.variables = {
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
   GANYMEDE_TEST = { whose = "spec", doc = "the folder of the front door's spec" },
   GANYMEDE_TRANSCRIPT = { whose = "spec", doc = "where the session of docs/repl_on_ranks.txt is written" },
+  GANYMEDE_RESIZE = { whose = "program", doc = "the folder by which ranks take over from others of a job of Slurm" },
   GANYMEDE_SUPERVISOR = { whose = "program", doc = "where the ranks of a job reach who started them" },
   GANYMEDE_SUPERVISOR_PROCESS = { whose = "program", doc = "the number of the process that has started the ranks" },
   GANYMEDE_TERMINAL = { whose = "program", doc = "whether the output of rank 0 goes to a terminal" },

@@ -109,6 +109,7 @@ function cli.report(err)
   if log.level >= 3 or (plain and is_internal(text)) then
     text = text .. "\n" .. failure.traceback(err):gsub("at 0x%x+", "?") -- the same text on every rank
   end
+  text = launcher.with_hosts(text)
   if launcher.fail(err, text) then log.error("%s", text) end
   return failure.code(err)
 end

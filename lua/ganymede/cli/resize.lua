@@ -25,25 +25,29 @@ function verb.arguments(parser)
   parser:flag("--json", "print what came of it as one JSON document")
 end
 
--- Refuses a job without a supervisor: says who has started its ranks, and what can be done.
-local function refuse(job, ranks)
+-- What can be done where the allocation of Slurm has no room for so many ranks.
+local function advice(job, ranks)
+  local id = tostring(job.launched.job):match "^%d+$" or "JOB"
+  return ("For other machines have it save and end (where it was submitted with --requeue, it then waits in the queue: "
+    .. "scancel %s takes it out):\n  scancel --signal=TERM %s\nand submit `ganymede slurm %s -N MACHINES --out %s`, "
+    .. "which goes on from its checkpoint with %d ranks"):format(id, id, job.recipe or "RECIPE", job.folder or "RUN",
+    ranks)
+end
+
+-- Reaches who can start ranks for a job -> the connection: its supervisor, or rank 0 of ranks that srun has started.
+local function connect(job)
   local launched = type(job.launched) == "table" and job.launched or {}
-  local id = launched.by == "srun" and tostring(launched.job or ""):match "^%d+$"
-  if id then
-    failure(1, "%s: srun started its ranks, in job %s of Slurm, and a step of srun cannot start others. Have it save "
-      .. "and end (where it was submitted with --requeue, it then waits in the queue: scancel %s takes it out):\n  "
-      .. "scancel --signal=TERM %s\nand submit `ganymede slurm %s -N MACHINES --out %s`, which goes on from its "
-      .. "checkpoint with %d ranks", job.name, id, id, id, job.recipe or "RECIPE", job.folder or "RUN", ranks)
-  end
+  local connection = core.request_connect(job.path .. "/" .. (launched.by == "srun" and "requests" or elastic.CONTROL))
+  if connection then return connection end
+  if launched.by == "srun" then failure(1, "%s: rank 0 does not listen", job.name) end
   failure(1, "%s: nobody can start ranks for this job: %s", job.name, launched.by and launched.by ~= "nobody"
     and launched.by .. " started its ranks; stop it with SIGTERM and start it with the new number and --resume auto"
     or "it is one process without --max-restarts")
 end
 
--- The answer of the supervisor.
+-- The answer of the job.
 local function ask(job, request)
-  local connection = core.request_connect(job.path .. "/" .. elastic.CONTROL)
-  if not connection then refuse(job, request.ranks) end
+  local connection = connect(job)
   return failure.protect(function() connection:close() end, function()
     if not connection:send(json.encode(request)) then failure(1, "the job has ended") end
     while true do
@@ -71,7 +75,9 @@ function verb.run(args)
     log.info("%s, %s: the new ranks are built while these train", job.name, counted(job.world))
     local answer = ask(job, { kind = "resize", ranks = args.ranks, sets = json.array(args.set or {}),
       limit = args.limit })
-    if answer.refused then failure(1, "refused: %s", answer.refused) end
+    if answer.refused then
+      failure(1, "refused: %s%s", answer.refused, answer.beyond and ". " .. advice(job, args.ranks) or "")
+    end
     print(args.json and json.encode(answer, { indent = true }) or said(job, answer))
   end)
 end

@@ -31,6 +31,7 @@ local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
 local session = require "ganymede.job.session"
+local steps = require "ganymede.job.steps"
 
 local verb = { summary = "train a recipe" }
 
@@ -151,7 +152,7 @@ local function make_context(args, about, run, folder, settings, about_restarts)
   if args.memory_folder then context.memory = { folder = args.memory_folder, interval = args.memory_checkpoint } end
   if args.takes_over then
     function context.taken_over(closed)
-      is_whole = closed
+      is_whole, about.taken = closed, true
       live.open { recipe = args.recipe }
     end
   end
@@ -192,6 +193,10 @@ end
 -- What rank 0 tells the supervisor of --max-restarts. folder: nil if the run has none; planned: whether the recipe left
 -- its mesh to a plan.
 local function prepare_restarts(args, settings, folder, planned)
+  if folder then
+    steps.open { argv = args.argv, parallel = planned and "auto" or settings.parallel,
+      folder = function() return folder.path end }
+  end
   local hooks = require "ganymede.hooks.base"
   local saves = folder and (settings.checkpoint ~= nil or hooks.saves(settings))
   return attempts.prepare(args, planned and "auto" or settings.parallel, hooks.checkpoint_directory(settings), saves)
@@ -321,6 +326,19 @@ local function check_files(args)
   end
 end
 
+-- Trains. Also returns where the run goes on in ranks that this one has started.
+local function run_or_leave(args, about)
+  local ok, err = xpcall(run_recipe, failure.handler, args, about)
+  if ok or about.left and steps.left() then return end
+  if steps.folder() and not about.taken and not failure.is_peer(err) then steps.fail(failure.text(err)) end
+  error(err, 0)
+end
+
+local function close()
+  steps.close()
+  live.close()
+end
+
 local function run(args)
   local about = { run = {} }
   local function all()
@@ -329,7 +347,7 @@ local function run(args)
     if core.rank() == 0 then check_files(args) end
     live.handle = serve
     if not args.takes_over then live.open { recipe = args.recipe } end
-    failure.protect(live.close, run_recipe, args, about)
+    failure.protect(close, run_or_leave, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
   local function after(ok, err)
@@ -339,6 +357,7 @@ local function run(args)
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
   require "ganymede.observe.stats" -- a stop while it was being loaded would leave it half loaded
   session.with_signals({ timeout = timeout, limit = args.timeout, after = after }, launcher.without_exit, all)
+  if steps.left() then return steps.follow() end
 end
 
 function verb.run(args)

@@ -18,6 +18,7 @@ local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local restarts = require "ganymede.job.restarts"
 local run_events = require "ganymede.job.run_events"
+local srun_steps = require "ganymede.job.steps"
 
 local attempts = {}
 
@@ -29,7 +30,7 @@ local FIRST_DELAY = 1 -- seconds, without --restart-delay
 --- Refuses flags of restarts that have no effect, before anything is started.
 function attempts.check(args)
   for _, flag in ipairs { "takes_over", "memory_folder" } do
-    if args[flag] then
+    if args[flag] and not (flag == "takes_over" and srun_steps.folder()) then
       failure(2, "--%s is for ranks that a supervisor has started; leave it out", (flag:gsub("_", "-")))
     end
   end

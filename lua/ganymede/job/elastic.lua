@@ -129,8 +129,8 @@ local function problem_of_sets(sets)
   end
 end
 
--- What is wrong with the form of a request; nil: nothing.
-local function problem(request)
+--- What is wrong with the form of a request; nil: nothing.
+function elastic.problem(request)
   if type(request) ~= "table" or request.kind ~= "resize" then return "this is no request of `ganymede resize`" end
   local ranks, limit = request.ranks, request.limit
   if type(ranks) ~= "number" or ranks % 1 ~= 0 or ranks < 1 or ranks > MOST then
@@ -369,7 +369,7 @@ local function listen(self)
   local id, text = control:take()
   if not id then return end
   local ok, request = pcall(json.decode, text, "the request")
-  local wrong = not ok and "this is no request of `ganymede resize`" or problem(request)
+  local wrong = not ok and "this is no request of `ganymede resize`" or elastic.problem(request)
   control:answer(id, json.encode(wrong and { refused = wrong } or resize(self, request)))
   if self.control ~= control then control:close() end
 end

@@ -220,7 +220,30 @@ function launcher.share_memory(on)
   if said ~= "" and core.rank() == 0 then log.warn("%s", said) end
 end
 
---- Who has started this process as one of several ranks: { by ("srun"), job (of Slurm) }; nil: it is alone.
+local hosts -- of a job on several machines: their names, by rank + 1
+
+-- Learns on which machines the ranks are. Collective.
+local function learn_hosts()
+  if core.link_rank() then return end -- all are on this machine
+  local names, several = core.comm_exchange(launcher.world(), core.process().host), false
+  for _, name in ipairs(names) do several = several or name ~= names[1] end
+  hosts = several and names or nil
+end
+
+--- A message with the machines of the ranks that it misses.
+function launcher.with_hosts(text)
+  local said = {}
+  for _, missed in ipairs(hosts and { "rank (%d+) does not answer", "connection to rank (%d+)" } or {}) do
+    for rank in text:gmatch(missed) do
+      local words = ("rank %s is on %s"):format(rank, hosts[tonumber(rank) + 1] or "no machine that is known here")
+      if not said[words] then said[words], said[#said + 1] = true, words end
+    end
+  end
+  return #said > 0 and text .. "\n  " .. table.concat(said, "; ") or text
+end
+
+--- Who has started this process as one of several ranks: { by }, or as a task of srun, also the only one: { by, job (of
+-- Slurm), pmix (whether tasks meet through Open MPI) }; nil: it is alone.
 launcher.started = nil
 
 --- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
@@ -229,6 +252,9 @@ function launcher.connect(args)
   local found = not joined and launched()
   if not found then return end
   if found.by == "srun" then core.signals_terminate_once() end -- its steps are sent several
+  if found.by == "srun" then
+    launcher.started = { by = "srun", job = os.getenv "SLURM_JOB_ID", pmix = os.getenv "PMIX_RANK" ~= nil }
+  end
   if found.world == 1 then
     if core.link_rank() and not alone then core.link_joined() end
     alone = true
@@ -236,7 +262,7 @@ function launcher.connect(args)
   end
   joined = threads_when_joining(found) -- the environment does not tell later
   place = found.place
-  launcher.started = { by = found.by, job = found.by == "srun" and os.getenv "SLURM_JOB_ID" or nil }
+  launcher.started = launcher.started or { by = found.by }
   local rank, why = core.connect { interface = args.interface, seconds = args.comm_timeout,
     silence = args.comm_timeout and math.min(30, args.comm_timeout) }
   if not rank then failure(2, "%s", why) end
@@ -245,6 +271,7 @@ function launcher.connect(args)
   core.signals_watch()
   core.link_joined()
   if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
+  learn_hosts()
   launcher.share_memory(true) -- a recipe may choose again
   if args.checked then core.comm_checked(true) end
 end

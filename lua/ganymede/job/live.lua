@@ -24,6 +24,9 @@ local live = {}
 --- handle(live, subject): serves what waits, on all ranks at the same border; nil: nobody serves requests.
 live.handle = nil
 
+--- errand(): what a change of the ranks has for them, as the text of a request (ganymede.job.steps), or nil. Rank 0.
+live.errand = nil
+
 local open -- of this process: { path, folder, page, requests, about }
 
 local function page_path(path, rank) return ("%s/rank-%d"):format(path, rank) end
@@ -136,7 +139,8 @@ function live.waiting()
   local now = core.now()
   if now - looked < PAUSE then return false end
   looked = now
-  return postponed ~= nil or core.link_waiting() or (open and open.requests and open.requests:look() > 0) or false
+  return postponed ~= nil or core.link_waiting() or live.errand ~= nil and live.errand() ~= nil
+    or (open and open.requests and open.requests:look() > 0) or false
 end
 
 --- Leaves what the supervisor asked for the border of a later step.
@@ -150,6 +154,8 @@ function live.take()
     if not text then text = select(2, core.link_read()) end
     return live.SUPERVISOR, text
   end
+  local errand = live.errand and live.errand()
+  if errand then return live.SUPERVISOR, errand end
   if not (open and open.requests) then return nil end
   open.requests:look()
   return open.requests:take()

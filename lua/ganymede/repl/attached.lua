@@ -10,7 +10,8 @@
 -- half of what ranks wait for each other. Nothing is recorded for backward passes. `engine`, `model`, `optimizer`,
 -- `trainer`, `log`, `rank`, `world`, gm, nn and ops are there, and what lines assign stays for later lines of anybody.
 -- Lines and what became of them are appended to requests.jsonl in the run's folder.
--- What the supervisor asks is the business of ganymede.train.handover.
+-- What the supervisor asks is the business of ganymede.train.handover. Where there is none, { kind = "resize" } is that
+-- of ganymede.job.steps.
 -- The trap: a line may change what it likes. Rates and hooks that only some ranks change end the job later.
 -- @module ganymede.repl.attached
 local core = require "ganymede.core"
@@ -22,6 +23,7 @@ local ranks = require "ganymede.job.ranks"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
 local run_events = require "ganymede.job.run_events"
+local steps = require "ganymede.job.steps"
 
 local SERVED = 8 -- requests at one border: training goes on between more
 local ANSWER = 60000 -- bytes of what ranks say, all together
@@ -204,12 +206,16 @@ local function next_request(live, subject)
       return live.postpone(text)
     end
     local ok, request = pcall(json.decode, text, "the request")
-    local wrong = not ok and "this is no request of `ganymede attach`" or problem(request)
-    if not wrong then
-      request.limit = limit_of(request)
-      return id, json.encode(request)
+    if ok and type(request) == "table" and request.kind == "resize" then
+      steps.ask(id, request)
+    else
+      local wrong = not ok and "this is no request of `ganymede attach`" or problem(request)
+      if not wrong then
+        request.limit = limit_of(request)
+        return id, json.encode(request)
+      end
+      refuse(live, id, "%s", wrong)
     end
-    refuse(live, id, "%s", wrong)
   end
 end
 

@@ -17,6 +17,7 @@ local log = require "ganymede.base.log"
 local memory_checkpoint = require "ganymede.train.memory_checkpoint"
 local ranks = require "ganymede.job.ranks"
 local snapshot = require "ganymede.checkpoint.snapshot"
+local steps = require "ganymede.job.steps"
 local StepLoader = require "ganymede.train.step_loader"
 local tensor = require "ganymede.tensor"
 
@@ -69,12 +70,24 @@ function handover.may_give(trainer)
   return not (trainer and trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)
 end
 
+local function ended(trainer, request) ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step) end
+
+-- The same without a supervisor, by words in files.
+local function give_by_files(trainer, request, state)
+  if not steps.give(state) then return end
+  trainer.leave()
+  steps.go()
+  ended(trainer, request)
+end
+
 --- Gives the state of the run to the ranks that come, and ends this rank when they have it. Returns if they do not
--- come: training goes on. request: id, folder (in memory, or nil), ranks. Collective.
+-- come: training goes on. request: id, folder (in memory, or nil), ranks; by_files: no supervisor speaks, but
+-- ganymede.job.steps. Collective.
 function handover.give(trainer, request)
   local began = core.now()
   local state = trainer and saved(trainer, request.folder) or { failed = "this training loop is the recipe's own" }
   state.id, state.step, state.at = request.id, trainer and trainer.step, began
+  if request.by_files then return give_by_files(trainer, request, state) end
   if ranks.is_first() then core.link_answer(0, json.encode(state)) end
   local word = word_of({ yield = true, leave = true, stay = true }, request.id)
   if word and word.kind == "yield" then
@@ -82,7 +95,7 @@ function handover.give(trainer, request)
     word = word_of({ leave = true }, request.id)
   end
   if word and word.kind == "leave" then
-    ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step)
+    ended(trainer, request)
   end
 end
 
@@ -111,11 +124,16 @@ local function stopped() failure(143, "stopped while it waited for the state of 
 -- what can be done before is. Collective.
 function handover.take(trainer)
   rehearse_step(trainer)
-  snapshot.rehearse(trainer, core.job_folder() .. "/checkpoints")
+  local function await(kind)
+    local word
+    if steps.folder() then word = steps.word(kind) else word = word_of { [kind] = true } end
+    return word or stopped()
+  end
+  snapshot.rehearse(trainer, (steps.folder() or core.job_folder()) .. "/checkpoints")
   collectgarbage()
-  local word = word_of { take = true } or stopped()
+  local word = await "take"
   snapshot.restore(trainer, word.path)
-  local go = word_of { go = true } or stopped()
+  local go = await "go"
   return word.before, go.closed == true
 end
 

@@ -1,0 +1,325 @@
+--- A job whose ranks srun has started goes on with other ranks, inside its allocation of Slurm: `ganymede resize`.
+--
+--     steps.open { argv = words, folder = fn, parallel = t }   -- every rank; only in a step of srun it has an effect
+--     steps.ask(live, id, request)                             -- rank 0: starts the ranks that come, or refuses
+--     steps.give(state, before), steps.go()                    -- the ranks that train, together
+--     steps.word "take"                                        -- the ranks that come, together
+--     local status = steps.follow()                            -- what rank 0 of those before ends with
+--
+-- There is no supervisor here, so rank 0 starts the ranks that come: `srun --overlap`, another step of the same job.
+-- When they have taken over, the other old ranks end, and rank 0 stays as a process that waits: the step that the batch
+-- script waits for must not end before the run does. Its exit status is that of the ranks that came.
+-- Words are files of JSON in a folder RUN/resize-N, because the two sets of ranks may lie on different machines, which
+-- share the folder of the run as they share its checkpoints:
+--
+--     waits-take (they are built)   take (path of the state)   waits-go (they have read it)   go   stay (end) failed
+--
+-- The trap: who waits here asks the file system each 20 ms on rank 0, and all ranks exchange what is known each time,
+-- so that no rank waits in an operation for longer than ranks wait for each other.
+-- @module ganymede.job.steps
+local core = require "ganymede.core"
+local elastic = require "ganymede.job.elastic"
+local failure = require "ganymede.base.failure"
+local fewer = require "ganymede.job.fewer"
+local json = require "ganymede.base.json"
+local launcher = require "ganymede.job.launcher"
+local live = require "ganymede.job.live"
+local log = require "ganymede.base.log"
+local machine = require "ganymede.base.machine"
+local ranks = require "ganymede.job.ranks"
+local run_events = require "ganymede.job.run_events"
+
+local steps = { VARIABLE = "GANYMEDE_RESIZE" }
+
+local NAP = 0.02 -- seconds between two looks
+local LIMIT = 600 -- seconds that a change may take, where the request does not say
+local LEAVING = 10 -- seconds after which a step that should end is killed
+
+local self -- of this process: what steps.open was given, and on rank 0 `change`, the change under way
+
+--- The folder of words of the change by which these ranks come; nil: they do not take over.
+function steps.folder() return os.getenv(steps.VARIABLE) end
+
+--- Lets this job be changed, if srun has started it and it has no supervisor. about: argv (the words of its command
+-- line), folder (a function that gives the path of the run's folder), parallel (its table, nil or "auto").
+function steps.open(about)
+  local started = launcher.started
+  self = not core.link_rank() and started and started.by == "srun" and started.job and about or nil
+  if not self then return end
+  self.leaving, live.errand = {}, steps.errand
+end
+
+-- ---------------------------------------------------------------- words
+
+local function read(folder, name)
+  local text = machine.read(folder .. "/" .. name)
+  return text and json.decode(text, name) or nil
+end
+
+local function write(folder, name, word) core.write_whole(folder .. "/" .. name, json.encode(word) .. "\n") end
+
+local function forget(folder)
+  for _, name in ipairs(core.list_folder(folder)) do os.remove(folder .. "/" .. name) end
+  os.remove(folder)
+end
+
+-- Waits on all ranks until rank 0 has found something: look() -> a text, or nil -> the text; nil: a stop came.
+local function agreed(look)
+  while true do
+    local found = ranks.is_first() and look() or ""
+    local texts = ranks.texts((core.signals_stop_requested() and "stop" or "go on") .. "\n" .. found)
+    for _, text in ipairs(texts) do
+      if text:sub(1, 5) == "stop\n" then return nil end
+    end
+    local said = texts[1]:match "\n(.*)$"
+    if said ~= "" then return said end
+    core.sleep(NAP)
+  end
+end
+
+-- ---------------------------------------------------------------- what a request may ask
+
+-- "2(x3),1" -> the ranks that such machines hold, and how many machines these are. cores: of each rank.
+local function places(text, cores)
+  local sum, machines = 0, 0
+  for part in text:gmatch "[^,]+" do
+    local has, times = part:match "^(%d+)%(x(%d+)%)$"
+    has, times = tonumber(has or part), tonumber(times or 1)
+    if not has then return nil end
+    sum, machines = sum + math.floor(has / cores) * times, machines + times
+  end
+  return sum, machines
+end
+steps.places = places
+
+-- Refuses a size that the allocation does not hold -> nil, why, and true: other machines would help.
+local function room(count)
+  local text, cores = os.getenv "SLURM_JOB_CPUS_PER_NODE", tonumber(os.getenv "SLURM_CPUS_PER_TASK" or "") or 1
+  local most, machines = places(text or "", cores)
+  local job = ("srun started its ranks, in job %s of Slurm"):format(launcher.started.job)
+  if not text or not most then
+    return nil, ("%s, and SLURM_JOB_CPUS_PER_NODE does not say how many more its machines hold"):format(job), true
+  end
+  if count > most then
+    return nil, ("%s, whose machines have room for %d rank%s (SLURM_JOB_CPUS_PER_NODE=%s, %d core%s each): ask for at "
+      .. "most %d"):format(job, most, most == 1 and "" or "s", text, cores, cores == 1 and "" or "s", most), true
+  end
+  return math.min(machines, count)
+end
+
+-- The settings of the ranks that come -> list of "key=value"; nil and why they cannot be.
+local function settings(request)
+  local sets, now = request.sets or {}, core.world()
+  if #sets > 0 then return sets end
+  if request.ranks == now then return nil, ("it has %d rank%s"):format(now, now == 1 and "" or "s") end
+  local found, wrong = fewer.sets(self.parallel, now, request.ranks)
+  return found, wrong and wrong .. "; --set parallel.KEY=... says how they share the work"
+end
+
+-- ---------------------------------------------------------------- rank 0 of the ranks that train
+
+-- What an inner srun must not take over from the step in which it is started.
+local outer = { "SLURM_NTASKS_PER_NODE", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_LIST",
+  "SLURM_CPU_BIND_VERBOSE", "SLURM_DISTRIBUTION", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS" }
+
+-- The words that start the ranks that come. Their output goes where that of rank 0 goes.
+local function command(folder, count, machines, sets)
+  local pid = core.process().pid
+  local words = { "sh", "-c", ('exec "$@" >>/proc/%d/fd/1 2>>/proc/%d/fd/2'):format(pid, pid), "sh", "env" }
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  for _, name in ipairs(outer) do add("-u", name) end
+  add(steps.VARIABLE .. "=" .. folder, "srun", "--overlap", "--jobid=" .. launcher.started.job,
+    "--nodes=" .. machines, "--relative=0", "--ntasks=" .. count)
+  local cores = os.getenv "SLURM_CPUS_PER_TASK"
+  if cores then add("--cpus-per-task=" .. cores) end
+  if launcher.started.pmix then add "--mpi=pmix" end
+  add(core.executable(), unpack(elastic.without_beginnings(self.argv)))
+  add("-n", tostring(count), "--out", self.folder(), "--takes-over")
+  for _, text in ipairs(sets) do add("--set", text) end
+  return words
+end
+
+local number = 0 -- of the last change
+
+-- Starts the ranks that come -> the change.
+local function start(id, request, machines, sets)
+  number = number + 1
+  local folder = ("%s/resize-%d"):format(core.real_path(self.folder()), core.process().pid * 1000 + number)
+  core.make_folders(folder)
+  local limit = request.limit or LIMIT
+  return { id = id, number = number, folder = folder, ranks = request.ranks, sets = sets, limit = limit,
+    began = core.now(), ends = core.now() + limit,
+    program = core.program_start(command(folder, request.ranks, machines, sets), "/dev/null") }
+end
+
+--- Serves a request: refuses it, or starts the ranks that come and answers when they have taken over. Rank 0 alone.
+function steps.ask(id, request)
+  local function refuse(why, beyond)
+    live.answer(id, json.encode { refused = why, beyond = beyond })
+  end
+  local wrong = elastic.problem(request)
+  if wrong then return refuse(wrong) end
+  if not self then return refuse "only a supervisor, or rank 0 of ranks that srun has started, can start others" end
+  if self.change then return refuse "another resize of this job is under way" end
+  if not live.run_folder() then return refuse "it has not begun to train, or it has no folder (--out)" end
+  local machines, why, beyond = room(request.ranks)
+  if not machines then return refuse(why, beyond) end
+  local sets
+  sets, why = settings(request)
+  if not sets then return refuse(why) end
+  local ok, made = failure.try(start, id, request, machines, sets)
+  if not ok then return refuse(failure.text(made)) end
+  self.change = made
+  log.info("resize: srun starts %d ranks beside these", request.ranks)
+end
+
+-- Looks after the ranks of changes that were refused. Training does not wait for their end.
+local function see_off()
+  for i = #self.leaving, 1, -1 do
+    local change = self.leaving[i]
+    change.ended = change.ended or change.program:ended()
+    if change.ended or core.now() > change.until_ then
+      change.program:signal "kill"
+      forget(change.folder)
+      table.remove(self.leaving, i)
+    end
+  end
+end
+
+-- Ends the ranks that come, answers, and goes on.
+local function refuse_change(why)
+  local change = self.change
+  self.change, change.until_ = nil, core.now() + LEAVING
+  pcall(write, change.folder, "stay", {})
+  change.program:signal "terminate"
+  table.insert(self.leaving, change)
+  log.warn("resize to %d ranks: refused, the job goes on: %s", change.ranks, why)
+  live.answer(change.id, json.encode { refused = why })
+end
+
+-- Why the ranks that come cannot come any more; nil: they may.
+local function lost(change)
+  change.ended = change.ended or change.program:ended()
+  if change.ended then
+    local said = read(change.folder, "failed")
+    return said and said.text or ("the step of the new ranks ended with status %d; what they printed is in the output "
+      .. "of this job"):format(change.ended)
+  end
+  if core.now() > change.ends then return ("it was not done within %g seconds (--limit)"):format(change.limit) end
+end
+
+--- What a change has for the ranks that train, as the text of a request; nil: nothing. Rank 0 alone.
+function steps.errand()
+  see_off()
+  local change = self.change
+  if not change then return nil end
+  local why = lost(change)
+  if why then return refuse_change(why) end
+  if not change.built then
+    if not core.is_file(change.folder .. "/waits-take") then return nil end
+    change.built = core.now()
+  end
+  return json.encode { kind = "give", id = change.number, ranks = change.ranks, by_files = true }
+end
+
+-- Answers who asked, and notes the change where others look for it.
+local function conclude(state)
+  local change, folder = self.change, live.run_folder()
+  local answer = { step = state.step, before = core.world(), ranks = change.ranks, built = change.built - change.began,
+    paused = core.now() - state.at, saved = change.saved - state.at, read = core.now() - change.saved, place = "disk",
+    sets = json.array(change.sets) }
+  run_events.append(folder .. "/requests.jsonl", { kind = "resize", step = answer.step, before = answer.before,
+    ranks = answer.ranks, paused = answer.paused, sets = answer.sets, failed = false })
+  run_events.note(folder, { event = "resize", step = answer.step, seconds = answer.paused, before = answer.before,
+    ranks = answer.ranks, built = answer.built, saved = answer.saved, read = answer.read })
+  live.answer(change.id, json.encode(answer))
+end
+
+--- Offers the state to the ranks that come -> whether they have it; otherwise training goes on. state: path, or failed;
+-- step; at (when training stopped). Collective.
+function steps.give(state)
+  local change = ranks.is_first() and self.change
+  if change and not state.failed then
+    change.saved = core.now()
+    write(change.folder, "take", { path = state.path, before = core.world() })
+  end
+  local why = "the job was asked to stop"
+  local said = agreed(function()
+    why = state.failed or lost(change)
+    if why then return "stay" end
+    return core.is_file(change.folder .. "/waits-go") and "yield" or nil
+  end)
+  if change and said ~= "yield" then refuse_change(why or "the job was asked to stop") end
+  if change and said == "yield" then conclude(state) end
+  return said == "yield"
+end
+
+--- Lets the ranks that came begin: the folder of the run is theirs. Collective.
+function steps.go()
+  self.left = true
+  if ranks.is_first() then write(self.change.folder, "go", { closed = true }) end
+end
+
+--- Whether the run goes on in ranks that this job has started.
+function steps.left() return self ~= nil and self.left == true end
+
+--- Ends a change that is under way when the run ends, and what earlier ones have left.
+function steps.close()
+  if not self then return end
+  if self.change and not self.left then refuse_change "the job has ended" end
+  while #self.leaving > 0 do
+    see_off()
+    pcall(core.sleep, NAP)
+  end
+end
+
+-- Passes a stop on to the step of the ranks that came.
+local function pass_on(change, name)
+  os.execute(("scancel --signal=%s %s.%s"):format(name == "interrupt" and "INT" or "TERM", launcher.started.job,
+    change.step))
+end
+
+--- Leaves the ranks before, and waits on rank 0 for the end of those that came -> the exit status.
+function steps.follow()
+  launcher.leave(0)
+  local change = self.change
+  if not change then return 0 end
+  change.step = (read(change.folder, "waits-go") or {}).step
+  collectgarbage()
+  return launcher.supervising(function()
+    local status = change.ended
+    while not status do
+      local slept, err = pcall(core.sleep, 5 * NAP)
+      local name = core.signals_take() or not slept and (failure.code(err) == 143 and "terminate" or "interrupt")
+      if name and change.step then pass_on(change, name) end
+      status = change.program:ended()
+    end
+    forget(change.folder)
+    return status, {}
+  end)
+end
+
+-- ---------------------------------------------------------------- the ranks that come
+
+--- Says that these ranks wait for a word, and waits for it -> the word; nil: they are to end. Collective.
+function steps.word(kind)
+  local folder = steps.folder()
+  if ranks.is_first() then write(folder, "waits-" .. kind, { step = os.getenv "SLURM_STEP_ID" }) end
+  local said = agreed(function()
+    if core.is_file(folder .. "/stay") then return "{\"kind\":\"stay\"}" end
+    return machine.read(folder .. "/" .. kind)
+  end)
+  local word = said and json.decode(said, kind)
+  return word and word.kind ~= "stay" and word or nil
+end
+
+--- Tells those that train why these ranks end before they have taken over. The first to say it counts.
+function steps.fail(text)
+  local path = steps.folder() .. "/failed"
+  if core.is_file(path) then return end
+  pcall(write, steps.folder(), "failed", { text = text })
+end
+
+return steps

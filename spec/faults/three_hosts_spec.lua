@@ -1,0 +1,90 @@
+--- A job on three hosts, which are network namespaces (spec/faults/hosts.lua). It trains as one rank does. Where a host
+-- is cut off, it heals, or ends soon and names that host. Two ranks are on the first host, one is on each other.
+-- sanitizers: no, numbers of training on several ranks are compared; spec/comm/tcp_spec.lua looks at the same code
+local core = require "ganymede.core"
+local hosts = require "spec.faults.hosts"
+local json = require "ganymede.base.json"
+local plain_ranks = require "spec.support.plain_ranks"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
+
+describe("a job on three hosts", function()
+  local missing = hosts.missing()
+  if missing then
+    pending(missing)
+    return
+  end
+
+  local HOST = { [0] = 0, 0, 1, 2 } -- of each rank
+  local net, home
+  setup(function() net = hosts.new(3) end)
+  teardown(function() net:remove() end)
+  before_each(function()
+    -- At step 20 rank 0 says so, and waits until the file `go` is there.
+    home = support.home((support.training [[
+      if rank == 0 and trainer.step == 20 then
+        io.open("ready", "w"):close()
+        while not io.open "go" do os.execute "sleep 0.02" end
+      end]]):gsub('name = "points"', '%0, dtype = "f64"'))
+  end)
+  after_each(function()
+    net:heal()
+    shell.remove(home)
+  end)
+
+  local function start(...)
+    local job = plain_ranks.start(home, { "run", "recipe.lua", "--threads", "1", "--interface", "eth0", ... }, {
+      ranks = 4, address = hosts.addresses[0], prefix = function(rank) return net:inside(HOST[rank]) end,
+      env = function(rank)
+        return { LOCAL_RANK = rank == 1 and 1 or 0, LOCAL_WORLD_SIZE = rank < 2 and 2 or 1 }
+      end })
+    job:wait_for "ready"
+    return job
+  end
+  local function go() shell.write(home .. "/go", "") end
+
+  -- In f64: 1e-16 an addition, in another order.
+  local function as_one()
+    local alone = run_host({ "run", "recipe.lua", "--threads", "1", "--stats", "one.json" }, { cwd = home })
+    assert.equal(0, alone.code, alone.err)
+    local function losses(name) return json.decode(shell.read(home .. "/" .. name), name).loss end
+    local want, got = losses "one.json", losses "four.json"
+    assert.same({ 64, 64 }, { #want, #got })
+    for i = 1, 64 do assert.near(want[i], got[i], 1e-9) end
+  end
+
+  it("trains with the losses of one rank, also where one host is cut off for a moment", function()
+    local job = start("--stats", "four.json", "--comm-timeout", "40")
+    net:cut(2)
+    go()
+    os.execute "sleep 1"
+    net:heal()
+    local results = job:finish()
+    for rank = 0, 3 do assert.equal(0, results[rank].code, results[rank].err) end
+    assert.is_truthy(results[0].err:find("4 ranks, started by the environment, 2 on this machine: TCP", 1, true),
+      results[0].err)
+    as_one()
+  end)
+
+  for cut = 1, 2 do
+    it(("ends soon where host %d is cut off, and names it"):format(cut), function()
+      local job = start("--comm-timeout", "3")
+      net:cut(cut)
+      local began = core.now()
+      go()
+      local results = job:finish()
+      local took = core.now() - began
+      assert.is_true(took < 30, took)
+      local said = ""
+      for rank = 0, 3 do
+        assert.is_true(results[rank].code == 7 or results[rank].code == 1, results[rank].err)
+        if HOST[rank] ~= cut then said = said .. results[rank].err end
+      end
+      assert.is_truthy(said:find(("rank %d is on %s%d"):format(cut + 1, net.name, cut), 1, true), said)
+      for other = 0, 2 do
+        if other ~= cut then assert.is_nil(said:find(("is on %s%d"):format(net.name, other), 1, true), said) end
+      end
+    end)
+  end
+end)

@@ -1,0 +1,151 @@
+--- `ganymede resize` of a job whose ranks srun has started: rank 0 starts the ranks that come as another step. Programs
+-- in place of Slurm's stand on this machine (spec/job/srun.lua); spec/faults/slurm_spec.lua does it on Slurm itself.
+--
+-- In f64 the losses agree with those of one rank to 1e-9: the order of sums differs, 1e-16 an addition.
+-- sanitizers: no, numbers of training on several ranks are compared
+local core = require "ganymede.core"
+local device = require "spec.support.device"
+local json = require "ganymede.base.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+local srun = require "spec.job.srun"
+local steps = require "ganymede.job.steps"
+local support = require "spec.faults.support"
+
+-- Steps of some 40 ms, none of that where a file `quick` is. Ranks that come do what is in the file `wrong` first.
+local recipe = [[
+local function exists(name)
+  local file = io.open(name)
+  if file then file:close() end
+  return file ~= nil
+end
+if exists "ready" and exists "wrong" then dofile "wrong" end
+require("ganymede.hooks.base").class("Slow", {}, { before_train_iter = function(_, trainer)
+  if rank == 0 and trainer.step == 2 then io.open("ready", "w"):close() end
+  if not exists "quick" then core.sleep(0.04) end
+end })
+return {
+  name = "steps", seed = 3, dtype = "f64", clip_grad_norm = 1, epochs = 100000,
+  model = { type = "MLP", inputs = 6, hidden = { 16, 12 }, classes = 4, dropout = 0.3 },
+  data = { train = { type = "Synthetic", length = 90, shape = { 6 }, classes = 4 }, batch_size = 22 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.02 },
+  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 12 },
+  hooks = { { type = "Slow" }, { type = "EMA", decay = 0.9 } },
+}
+]]
+
+local home
+before_each(function()
+  home = support.home(recipe)
+  srun.install(home)
+end)
+after_each(function() shell.remove(home) end)
+
+local function read(name)
+  local file = io.open(home .. "/" .. name)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+
+local function wait_for(name)
+  local deadline = core.now() + 60
+  while not read(name) do
+    assert(core.now() < deadline, ("no file %s; it wrote:\n%s"):format(name, read "err" or ""))
+    os.execute "sleep 0.02"
+  end
+  return read(name)
+end
+
+-- Starts the recipe by srun on so many ranks, on two machines of two cores each.
+local function start(ranks, cpus)
+  local line = ("cd %s && env %s timeout -k 5 120 srun --ntasks=%d %s run recipe.lua --threads 1 --device %s --out run "
+    .. ">>out 2>>err; echo $? >status"):format(shell.quote(home), support.environment_words(home, srun.environment(home,
+    cpus or "2(x2)")), ranks, shell.quote(shell.executable()), device.name())
+  shell.write(home .. "/job.sh", line .. "\n")
+  assert(os.execute(("PATH=%s/bin:$PATH setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home, home)) == 0)
+  wait_for "ready"
+end
+
+local function resize(...)
+  return run_host({ "resize", ... }, { cwd = home, env = support.environment(home), timeout = 60 })
+end
+
+-- Sends SIGTERM to the first rank of the step that srun started first: what Slurm does to all steps.
+local function stop()
+  os.execute("kill -TERM $(cat " .. home .. "/step-0)")
+  assert.equal("75\n", wait_for "status", read "err")
+  assert.same({}, support.left(home))
+  support.check_folder(home)
+  assert.equal("", shell.run("ls -d " .. home .. "/run/resize-* 2>/dev/null").out)
+end
+
+local function check_losses()
+  local list = support.losses(home)
+  shell.write(home .. "/quick", "")
+  local alone = support.run_in(home, { "--out", "alone", "--no-eval", "--steps", tostring(#list) }, 1)
+  assert.equal(0, alone.code, alone.err)
+  for step, loss in ipairs(support.losses(home, "alone")) do assert.near(loss, list[step], 1e-9) end
+end
+
+describe("ganymede resize of ranks of srun", function()
+  it("goes from 2 ranks to 4, 3, 1 and 2, each a step of the same job: the losses are those of one", function()
+    start(2)
+    local before = 2
+    for i, count in ipairs { 4, 3, 1, 2 } do
+      local result = resize("-n", tostring(count), "--json")
+      assert.equal(0, result.code, result.err .. read "err")
+      local answer = json.decode(result.out, "answer")
+      assert.same({ before, count, "disk" }, { answer.before, answer.ranks, answer.place })
+      assert.is_truthy(read("srun-" .. i):find("--overlap --jobid=" .. 100000 + core.process().pid, 1, true))
+      before = count
+      os.execute "sleep 0.3"
+    end
+    stop()
+    for _, text in ipairs { "4 ranks took over from 2", "3 ranks took over from 4", "1 ranks took over from 3",
+      "2 ranks took over from 1" } do
+      assert.is_truthy((read "err" .. read "out"):find(text, 1, true), read "err")
+    end
+    check_losses()
+  end)
+
+  it("refuses what the allocation does not hold, and goes on", function()
+    start(2, "1(x2),1")
+    local result = resize("-n", "4")
+    assert.equal(1, result.code)
+    assert.matches("have room for 3 ranks %(SLURM_JOB_CPUS_PER_NODE=1%(x2%),1, 1 core each%): ask for at most 3",
+      result.err)
+    assert.matches("scancel %-%-signal=TERM %d+\n", result.err)
+    result = resize("-n", "2")
+    assert.equal(1, result.code)
+    assert.matches("refused: it has 2 ranks", result.err)
+    result = resize("-n", "3", "--set", "optimizer.lr=1")
+    assert.matches("only how ranks share the work can change", result.err)
+    stop()
+    check_losses()
+  end)
+
+  it("costs the job nothing where the ranks that come fail, or do not come", function()
+    start(2)
+    shell.write(home .. "/wrong", 'error("no luck", 0)')
+    local result = resize("-n", "3")
+    assert.equal(1, result.code)
+    assert.matches("refused: .*no luck", result.err)
+    shell.write(home .. "/no-srun", "")
+    assert.matches("ended with status 1; what they printed is in the output", resize("-n", "3").err)
+    assert.is_truthy(read("err"):find("Unable to create step", 1, true))
+    os.remove(home .. "/no-srun")
+    shell.write(home .. "/wrong", 'os.execute "sleep 4"')
+    assert.matches("not done within 1 seconds", resize("-n", "3", "--limit", "1").err)
+    stop()
+    check_losses()
+  end)
+end)
+
+describe("the places of an allocation", function()
+  it("are counted from what Slurm says", function()
+    assert.same({ 5, 3 }, { steps.places("2(x2),1", 1) })
+    assert.same({ 4, 3 }, { steps.places("5(x2),1", 2) })
+    assert.is_nil((steps.places("many", 1)))
+  end)
+end)
