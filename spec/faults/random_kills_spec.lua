@@ -1,8 +1,10 @@
 --- Jobs in four modes whose ranks, keepers, supervisor or mpirun are killed at random moments, and which go on each
--- time from the newest checkpoint. Nothing is lost but steps, nothing is left behind, and the losses are those of one
--- rank that nobody disturbed. More kills: GANYMEDE_SPEC_KILLS=1000 ./ganymede spec spec/faults/random_kills_spec.lua
+-- time from the newest checkpoint. Nothing is lost but steps, nothing is left behind, and the losses are those of a job
+-- that nobody disturbed, to the bit, and those of one rank. More kills:
+-- GANYMEDE_SPEC_KILLS=1000 ./ganymede spec spec/faults/random_kills_spec.lua
 --
--- f64 losses agree to 1e-9: sums of another order, 1e-16 an addition, over some hundred steps.
+-- f64 losses of one rank and of several agree to 1e-9 over the first 500 steps: sums of another order, 1e-16 an
+-- addition, which each step makes larger. After thousands of steps they are 1e-9 and more.
 -- sanitizers: no, numbers of training on several ranks are compared, and a process that is killed tells them nothing
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
@@ -123,12 +125,13 @@ describe("a job that is killed again and again", function()
       support.check_folder(home)
     end
     for _, mode in ipairs(modes) do last = math.max(last, (reached[mode] or 0) + 2) end
-    local expected = finish({ "one", 1 }, last)
+    local expected = finish({ "one", 1 }, math.min(last, 500))
     for _, mode in ipairs(modes) do
       local steps = (reached[mode] or 0) + 2
-      local got = finish(mode, steps)
+      local got, same = finish(mode, steps), finish({ mode[1] .. "-alone", unpack(mode, 2) }, steps)
       assert.equal(steps, #got)
-      for i = 1, steps do assert.near(expected[i], got[i], 1e-9) end
+      for i = 1, steps do assert.equal(same[i], got[i]) end
+      for i = 1, math.min(steps, 500) do assert.near(expected[i], got[i], 1e-9) end
     end
     if kills >= 16 then
       for _, kind in ipairs(victims) do assert.is_true((struck[kind] or 0) > 0, "no " .. kind .. " was killed") end
