@@ -46,7 +46,7 @@ return {
   {
     name = "1677-touched-digits", file = "kernels/cpu/bags.c",
     find = [[shift < 64 && largest >> shift;]],
-    replace = [[shift < RADIX_BITS;]],
+    replace = [[shift < RADIX_BITS && largest >= 0;]],
     breaks = "rows are sorted by their lowest digit alone",
     test = "spec/kernels/bags_spec.lua -f digits",
   },
