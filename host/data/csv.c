@@ -2,7 +2,6 @@
 #include "csv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NO_BYTE (-1)
 
@@ -15,10 +14,8 @@ gm_status gm_csv_open(const char *path, char delimiter, gm_csv **out)
         free(c);
         return st;
     }
-    unsigned char mark[3];
     c->delimiter = delimiter, c->line = 1;
-    if (c->file.size >= 3 && gm_bytes_copy(&c->file, 0, 3, mark) == GM_OK && !memcmp(mark, "\xef\xbb\xbf", 3))
-        c->read = 3;
+    c->read = gm_bytes_text(&c->file);
     *out = c;
     return GM_OK;
 }

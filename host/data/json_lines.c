@@ -14,9 +14,7 @@ gm_status gm_json_lines_open(const char *path, gm_json_lines **out)
         free(l);
         return st;
     }
-    unsigned char mark[3];
-    if (l->file.size >= 3 && gm_bytes_copy(&l->file, 0, 3, mark) == GM_OK && !memcmp(mark, "\xef\xbb\xbf", 3))
-        l->read = 3;
+    l->read = gm_bytes_text(&l->file);
     *out = l;
     return GM_OK;
 }

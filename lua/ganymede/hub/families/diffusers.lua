@@ -154,11 +154,14 @@ function unet.options(config)
   }
 end
 
--- Which levels have attention, as a set.
+-- Which levels have attention, as a set; if the options do not say it, all but the last (ganymede.models.unet).
 local function attending(opt)
-  local set, levels = {}, #opt.multipliers
-  for level = 1, levels - 1 do set[level] = opt.attention == nil or nil end
-  for _, level in ipairs(opt.attention or {}) do set[level] = true end
+  local set, levels = {}, opt.attention
+  if not levels then
+    levels = {}
+    for level = 1, #opt.multipliers - 1 do levels[level] = level end
+  end
+  for _, level in ipairs(levels) do set[level] = true end
   return set
 end
 
