@@ -2,6 +2,7 @@
 --
 --     local bench = require "steps".new { out = FOLDER, timed = 8, platform = FILE or nil }
 --     local list, facts = bench:settings(model, ranks, keep)   -- all that are legal, as a search of a plan makes them
+--     local rows = bench:plan(model, ranks, keep, top)         -- what `ganymede plan` finds, the best first
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
@@ -134,6 +135,18 @@ function Steps:settings(name, ranks, keep)
     return facts_module.of({ recipe = self:recipe(name), ranks = ranks, machine = path }, about, kept)
   end)
   return space.list(facts, { ranks = ranks, machine = about, keep = kept }), facts
+end
+
+--- Returns the rows of `ganymede plan`, the best first, at least `top`: each has words and sets (ganymede.plan.search).
+--- The plan is made once into the folder, also beside other work: it measures nothing.
+function Steps:plan(name, ranks, keep, top)
+  local words, path = {}, ("%s/%s-plan-%d-%d.json"):format(self.out, name, ranks, top)
+  if core.is_file(path) then return json.decode(machine.read(path), path).rows end
+  for i, one in ipairs(keep or {}) do words[i] = "--keep " .. machine.quote(one) end
+  local said = self:ask(("plan %s -n %d --machine %s --top %d --json %s %s"):format(machine.quote(self:recipe(name)),
+    ranks, machine.quote(self:machine(ranks)), top, machine.quote(path), table.concat(words, " ")))
+  local text = machine.read(path) or error("the plan failed: " .. said:sub(-300), 0)
+  return json.decode(text, path).rows
 end
 
 --- Predicts and runs a model with settings. COLLECTIVE over nothing: it starts programs.
