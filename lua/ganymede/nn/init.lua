@@ -48,7 +48,7 @@ nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention wher
 nn.PipelineSharedModuleWrapper = require "ganymede.nn.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
-for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "three_d", "names" } do
+for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "two_d_images", "three_d", "names" } do
   require("ganymede.nn.tensor_parallel." .. file)
 end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
