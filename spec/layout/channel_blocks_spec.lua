@@ -5,6 +5,7 @@
 -- Everything is f64 and agrees to 1e-12 (both.TOLERANCE), with NaN wherever no zeros are promised. Channels and samples
 -- divide evenly and unevenly; with one channel of x, or two on 3 x 3 ranks, some ranks have none. On 8 ranks a third
 -- axis cuts samples, or the first dimension of space.
+-- luacheck: globals finally
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
@@ -26,6 +27,9 @@ local function laid(first, second, dims, cut)
   for d = 3, dims do layout.cuts[d] = d == 3 and cut and { "sequence" } or {} end
   return layout
 end
+
+-- In the run on whole copies (both.agree).
+local function is_whole(x) return #(core.layout(x).cuts[1] or {}) == 0 end
 
 -- Sizes of x, of w, options.
 local convolutions = {
@@ -99,11 +103,10 @@ describe("channels in blocks:", function()
   it("a weight without a gradient, and an image without one", function()
     local x, w, space = any(4, 4, 6), any(6, 4, 3), laid(samples, { "col" }, 3)
     both.agree { inputs = { x }, cuts = { space }, fn = function(y)
-      return ops.convolution(core.redistribute(y, space), core.redistribute(w, laid({ "col" }, { "row" }, 3)))
+      return ops.convolution(y, is_whole(y) and w or core.redistribute(w, laid({ "col" }, { "row" }, 3)))
     end }
     both.agree { inputs = { w, any(6) }, cuts = { laid({ "row" }, { "col" }, 3) }, fn = function(v, b)
-      v = core.redistribute(v, laid({ "row" }, { "col" }, 3))
-      return ops.convolution(core.redistribute(x, space), v, b)
+      return ops.convolution(is_whole(v) and x or core.redistribute(x, space), v, b)
     end }
   end)
 
@@ -158,6 +161,29 @@ describe("channels in blocks:", function()
       end)
     end)
   end
+
+  it("are joined as whole images are, by two exchanges", function()
+    gm.context.load_config { parallel = { tensor = { size = q * q, mode = "2d" } } }
+    finally(function()
+      gm.context.load_config {}
+      mesh()
+    end)
+    local space, join = laid({ "row" }, { "col" }, 4), gm.nn.stream.join_channels
+    padding.poisoned(function()
+      for _, c in ipairs { { 4, 3 }, { 1, 5 } } do
+        both.agree { inputs = { any(5, c[1], 3, 2), any(5, c[2], 3, 2) }, cuts = { space, space },
+          expect = "row,col,-,-",
+          fn = function(a, b) return is_whole(a) and ops.cat({ a, b }, 2) or join(a, b) end }
+      end
+    end)
+    gm.scope(function()
+      local n = q * q
+      local a = core.redistribute(any(n, 2 * q, 3, 2), space):detach()
+      local b = core.redistribute(any(n, q, 3, 2), space):detach()
+      local blocks = a:local_tensor():numel() + b:local_tensor():numel()
+      assert.equal(2 * blocks * (q - 1) / q * 8, (sent(function() return join(a, b) end)))
+    end)
+  end)
 
   it("are refused where blocks do not fit", function()
     gm.scope(function()

@@ -196,10 +196,21 @@ function stream.whole(x, d)
   return x:redistribute { cuts = cuts }
 end
 
---- Returns images joined along their channels: those of a, then those of b. Where ranks share channels, all of both are
--- on every rank first, because blocks of the result are not blocks of a and b. Collective there; differentiable.
+-- Images with all their channels: the ranks that share channels share the samples out instead.
+local function by_samples(x, form)
+  local cuts = core.layout(x).cuts
+  cuts[1], cuts[CHANNELS] = joined(joined(cuts[1], here().is_tensor, form.rows), {}, form.width), {}
+  for d = 3, x:dim() do cuts[d] = joined(cuts[d], form.uses, {}) end
+  return x:redistribute { cuts = cuts }
+end
+
+--- Returns images joined along their channels: those of a, then those of b, in the first form of the mode. Where ranks
+-- share channels, blocks of the result are not blocks of a and b. So these ranks exchange channels for samples, join,
+-- and exchange again: each sends (q-1)/q of its blocks, twice. Collective there; differentiable.
 function stream.join_channels(a, b)
-  return ops.cat({ stream.whole(a, CHANNELS), stream.whole(b, CHANNELS) }, CHANNELS)
+  local form = here().forms[1]
+  if here().is_plain or #form.width == 0 then return ops.cat({ a, b }, CHANNELS) end
+  return stream.channels(ops.cat({ by_samples(a, form), by_samples(b, form) }, CHANNELS))
 end
 
 --- Returns the number of parts into which the width of an activation is cut inside a pair of Linears.
