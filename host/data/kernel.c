@@ -22,7 +22,8 @@ gm_status gm_kernel_at(const void *address, const gm_transform_kernel **out)
     const gm_transform_kernel *k = address;
     const char                *library = pin(address);
     if (!library) return GM_FAIL(GM_EINVAL, "this transform kernel lies in no shared library");
-    if (k->magic != GM_KERNEL_MAGIC || k->call_size != sizeof(gm_kernel_call))
+    bool aligned = (uintptr_t)address % _Alignof(gm_transform_kernel) == 0; /* a function need not be */
+    if (!aligned || k->magic != GM_KERNEL_MAGIC || k->call_size != sizeof(gm_kernel_call))
         return GM_FAIL(GM_EINVAL,
                        "%s: what has this name is no transform kernel (GM_TRANSFORM_KERNEL of transform_kernel.h makes "
                        "one), or was compiled with the header of another version",

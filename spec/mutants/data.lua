@@ -205,8 +205,8 @@ return {
   },
   {
     name = "1783-kernel-of-any-version", file = "host/data/kernel.c",
-    find = [[if (k->magic != GM_KERNEL_MAGIC || k->call_size != sizeof(gm_kernel_call))]],
-    replace = [[if (k->magic != GM_KERNEL_MAGIC)]],
+    find = [[if (!aligned || k->magic != GM_KERNEL_MAGIC || k->call_size != sizeof(gm_kernel_call))]],
+    replace = [[if (!aligned || k->magic != GM_KERNEL_MAGIC)]],
     breaks = "a kernel that was compiled with another header is called",
     test = "-n 1 spec/data/native_transform_spec.lua -f 'no such kernel'",
   },
