@@ -275,10 +275,10 @@ static int read_numbers(lua_State *L, int at, const char *name, double *to, int 
 }
 
 /* The transform described by the table on the top of the stack. */
-static void read_transform(lua_State *L, gm_transform *t)
+static gm_status read_transform(lua_State *L, gm_transform *t)
 {
     static const char *const kinds[] = {"normalize",    "crop",   "flip",         "resize", "center_crop",
-                                        "resized_crop", "jitter", "rand_augment", NULL};
+                                        "resized_crop", "jitter", "rand_augment", "kernel", NULL};
     int                      top = lua_gettop(L);
     luaL_checktype(L, top, LUA_TTABLE);
     lua_getfield(L, top, "kind");
@@ -301,6 +301,7 @@ static void read_transform(lua_State *L, gm_transform *t)
     t->strength = gm_field_number(L, top, "strength", 0);
     t->ops = (int)gm_field_whole(L, top, "ops", 0);
     t->among = (uint32_t)gm_field_whole(L, top, "among", 0);
+    return kind == GM_KERNEL ? gm_read_kernel(L, top, &t->kernel) : GM_OK;
 }
 
 /* The list of { kind = "mixup" or "cutmix", alpha, probability } in field `blends` of the table `arg`. */
@@ -336,7 +337,7 @@ static int loader_new(lua_State *L)
     gm_check_argument(L, n <= GM_TRANSFORMS_MAX, 2, "too many transforms");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 2, i + 1);
-        read_transform(L, &t[i]);
+        L_OR_NIL(L, read_transform(L, &t[i]));
         lua_pop(L, 1);
     }
     lua_getfield(L, 3, "dtype");
@@ -352,6 +353,8 @@ static int loader_new(lua_State *L)
                            .blends = read_blends(L, 3),
                            .no_data = !dev->backend->has_data};
     loader_box       *b = push_box(L, sizeof *b, LOADER);
+    lua_pushvalue(L, 2);
+    lua_setfenv(L, -2); /* what transforms point to lives until the threads have ended */
     L_OR_NIL(L, gm_loader_new(d, t, n, &o, &b->loader));
     return 1;
 }

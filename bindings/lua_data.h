@@ -22,6 +22,9 @@ const char    **gm_push_texts(lua_State *L, int arg, int *n); /* a list of texts
 int             gm_push_image_sample(lua_State *L, const gm_dataset *d, int64_t epoch,
                                      int64_t i); /* dataset_get of pictures: x, y */
 
+/* The kernel of the user that the table at `at` describes: as gm_kernel_open and gm_kernel_at. lua_kernel.c */
+gm_status gm_read_kernel(lua_State *L, int at, gm_kernel_use *k);
+
 /* Fields of the table `arg`. */
 int64_t gm_field_whole(lua_State *L, int arg, const char *name, int64_t otherwise);
 

@@ -41,6 +41,8 @@ for module in "$build"/ganymede_*.so; do
     [ ! -e "$module" ] || cp -- "$module" "$out/build/"
 done
 cp -R -- "$top/lua" "$top/recipes" "$top/LICENSE" "$out/"
+mkdir -p "$out/include"
+cp -- "$top/host/data/transform_kernel.h" "$out/include/" # for transforms in C
 cp -R -- "$top/docs" "$top/README.md" "$top/CHANGELOG.md" "$out/" # what `docs` shows
 
 argparse=

@@ -2,13 +2,15 @@
 --
 --     ./ganymede run recipes/segmentation_volumes.lua
 --     ./ganymede run recipes/segmentation_volumes.lua -n 4 --set parallel.sequence=4
+--     ./ganymede run recipes/segmentation_volumes.lua --set "loss={type='DiceLoss'}"
 --     ./ganymede check recipes/segmentation_volumes.lua -n 4 --set parallel.sequence=4 --set data.train.size=128
 --
 -- Each rank has a part of the depth of all that is computed; docs/images.md says how, and how large volumes may be.
 --
 -- Expect: IoU of the test 0.99 of nothing, 0.72 of balls and 0.63 of hollow balls, 0.78 in the mean; training losses
 -- of 0.02 to 0.04 at the end; some 40 seconds of a core. Seen on one rank; on ranks that share volumes the order of
--- sums is another.
+-- sums is another. With DiceLoss, which weighs small classes as much as large ones, IoU was 0.99, 0.72 and 0.71, in
+-- the mean 0.81 (one run of each).
 -- Data: made-up; nothing is read. Your own is { length = n, get = function(i) return x, y end } with x (1, depth,
 -- height, width) and y (depth, height, width) of classes.
 local gm = require "ganymede"

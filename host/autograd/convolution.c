@@ -16,7 +16,7 @@ static gm_attrs attributes(const gm_attrs *of)
 }
 
 /* What a convolution of x left out at the end, because its stride did not reach there. */
-static void left_out(gm_attrs *a, const gm_tensor *x, const gm_spec *w)
+static void left_out(gm_attrs *a, const gm_tensor *x, const gm_tensor *w)
 {
     for (int d = 0; d < x->ndim - 2; d++) {
         int64_t reach = a->dilation.at[d] * (w->shape[d + 2] - 1) + 1;
@@ -24,37 +24,60 @@ static void left_out(gm_attrs *a, const gm_tensor *x, const gm_spec *w)
     }
 }
 
-void gm_convolution_rule_input(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *dx)
+void gm_convolution_input_gradient(gm_work *w, gm_op op, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *weight,
+                                   gm_tensor *dx)
 {
-    gm_work   *w = gm_backward_work(b);
-    bool       transposed = gm_backward_op(b) == GM_OP_transposed_convolution;
+    bool       transposed = op == GM_OP_transposed_convolution;
     gm_attrs   a = attributes(attrs);
-    gm_tensor *in[3] = {dpre, gm_backward_saved(b, 1), NULL}, *out[2] = {dx, NULL};
+    gm_tensor *in[3] = {dpre, weight, NULL}, *out[2] = {dx, NULL};
     if (w->st != GM_OK) return;
-    if (!transposed) left_out(&a, dx, gm_backward_input(b, 1));
+    if (!transposed) left_out(&a, dx, weight);
     gm_work_into(w, transposed ? GM_OP_convolution : GM_OP_transposed_convolution, 3, in, &a, 2, out);
 }
 
-/* db alone: the sums of g over all but its channels. */
-static void bias_gradient(gm_backward *b, gm_tensor *g)
+void gm_convolution_rule_input(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *dx)
+{
+    gm_convolution_input_gradient(gm_backward_work(b), gm_backward_op(b), attrs, dpre, gm_backward_saved(b, 1), dx);
+}
+
+void gm_convolution_rule_bias(gm_backward *b, gm_tensor *g)
 {
     uint32_t all = (1u << gm_backward_input(b, 0)->ndim) - 1;
+    if (gm_backward_work(b)->st != GM_OK) return;
     gm_backward_give(b, 2, gm_work_sum(gm_backward_work(b), g, all & ~2u, false, NULL));
 }
 
-/* dw from what the kernel made the gradient of (g) and what it read (x), and db with it where g is the node's own. */
-static void weight_gradient(gm_backward *b, gm_attrs a, gm_tensor *g, gm_tensor *x, bool with_bias)
+/* out (dw, db or NULL) from dpre and x, of the node's op: the kernel takes what it made the gradient of, and what it
+ * read. */
+static void weight_kernel(gm_work *w, gm_op op, gm_attrs a, gm_tensor *dpre, gm_tensor *x, gm_tensor *const *out)
 {
-    gm_work       *w = gm_backward_work(b);
-    const gm_spec *weight = gm_backward_input(b, 1);
-    bool           held[2] = {false, false};
-    gm_tensor     *out[2] = {gm_backward_target(b, 1, &held[0]), NULL}, *in[2] = {g, x};
+    bool       transposed = op == GM_OP_transposed_convolution;
+    gm_tensor *in[2] = {transposed ? x : dpre, transposed ? dpre : x};
+    if (w->st != GM_OK) return;
+    for (int d = 0; d < out[0]->ndim - 2; d++) a.kernel.at[d] = out[0]->shape[d + 2];
+    gm_work_into(w, GM_OP_convolution_weight_grad, 2, in, &a, 2, out);
+}
+
+void gm_convolution_weight_gradient(gm_work *w, gm_op op, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *x,
+                                    bool accumulate, gm_tensor *dw)
+{
+    gm_attrs   a = attributes(attrs);
+    gm_tensor *out[2] = {dw, NULL};
+    a.accumulate = accumulate;
+    weight_kernel(w, op, a, dpre, x, out);
+}
+
+/* dw, and db with it. */
+static void weight_gradient(gm_backward *b, gm_attrs a, gm_tensor *dpre, gm_tensor *x, bool with_bias)
+{
+    gm_work   *w = gm_backward_work(b);
+    bool       held[2] = {false, false};
+    gm_tensor *out[2] = {gm_backward_target(b, 1, &held[0]), NULL};
     if (with_bias) out[1] = gm_backward_target(b, 2, &held[1]);
     a.accumulate = held[0] || held[1];
     for (int i = 0; i < 2; i++) /* the kernel knows one flag: begin the other with zeros */
         if (out[i] && a.accumulate && !held[i]) gm_work_fill(w, out[i], 0);
-    for (int d = 0; d < weight->ndim - 2; d++) a.kernel.at[d] = weight->shape[d + 2];
-    gm_work_into(w, GM_OP_convolution_weight_grad, 2, in, &a, 2, out);
+    weight_kernel(w, gm_backward_op(b), a, dpre, x, out);
 }
 
 /* dw and db of a rank that made nothing: zeros, unless they hold a gradient. */
@@ -77,9 +100,8 @@ void gm_convolution_rule_weight(gm_backward *b, const gm_attrs *attrs, gm_tensor
         no_gradient(b);
         return;
     }
-    if (gm_backward_wants(b, 1))
-        weight_gradient(b, a, transposed ? x : dpre, transposed ? dpre : x, with_bias && !transposed);
-    if (with_bias && (transposed || !gm_backward_wants(b, 1))) bias_gradient(b, dpre);
+    if (gm_backward_wants(b, 1)) weight_gradient(b, a, dpre, x, with_bias && !transposed);
+    if (with_bias && (transposed || !gm_backward_wants(b, 1))) gm_convolution_rule_bias(b, dpre);
 }
 
 /* Without an activation, or where the first half of the pass has applied its derivative, there is no pre. */

@@ -46,6 +46,13 @@ gm_tensor *gm_convolution_rule_pre(gm_backward *b, gm_tensor *g, int slot);
 void gm_convolution_rule_input(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *dx);
 /* Gives the gradients of the weight and of the bias, where they are wanted. dpre NULL: of no rows. */
 void gm_convolution_rule_weight(gm_backward *b, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *x);
+/* Gives that of the bias alone: the sums of dpre over all but its channels. */
+void gm_convolution_rule_bias(gm_backward *b, gm_tensor *dpre);
+/* The kernels of both gradients for tensors at hand, of a call of either op. dw (+)= that of the weight. */
+void gm_convolution_input_gradient(gm_work *w, gm_op op, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *weight,
+                                   gm_tensor *dx);
+void gm_convolution_weight_gradient(gm_work *w, gm_op op, const gm_attrs *attrs, gm_tensor *dpre, gm_tensor *x,
+                                    bool accumulate, gm_tensor *dw);
 /* For a node that keeps the same slots as `linear`: returns dpre = g f'(pre), and adds the column sums of dpre to db if
  * input 2 wants a gradient. dpre is g itself if there is no activation, or if its derivative has been applied already:
  * in the first half of a pass, or by the node that read this one's result (gm_backward_activated). g is contiguous. */

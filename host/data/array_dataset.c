@@ -43,6 +43,12 @@ static gm_status array_sample(const gm_dataset *base, uint64_t epoch, int64_t i,
     return GM_OK;
 }
 
+static const char *array_file(const gm_dataset *base, int64_t i)
+{
+    (void)i;
+    return ((const array_dataset *)base)->x.file->path;
+}
+
 static void array_free(gm_dataset *base)
 {
     array_dataset *d = (array_dataset *)base;
@@ -84,7 +90,8 @@ gm_status gm_array_dataset_new(const char *x, const char *x_name, const char *y,
     gm_status      st;
     array_dataset *d = calloc(1, sizeof *d);
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
-    d->base = (gm_dataset){.refs = 1, .classes = o->classes, .sample = array_sample, .free = array_free};
+    d->base = (gm_dataset){
+        .refs = 1, .classes = o->classes, .sample = array_sample, .file = array_file, .free = array_free};
     GM_TRY_OR(find(&d->x, x, x_name), st, failed);
     if (d->x.a->ndim >= GM_MAX_DIMS)
         GM_TRY_OR(GM_FAIL(GM_ESHAPE, "%s: has %d dimensions; at most %d", x, d->x.a->ndim, GM_MAX_DIMS - 1), st,

@@ -29,6 +29,7 @@ struct gm_dataset {
     gm_status (*image)(const gm_dataset *d, uint64_t epoch, int64_t i, const gm_window_rule *rule, gm_image *x,
                        int64_t *y);
     gm_status (*checksum)(const gm_dataset *d, uint32_t *sum); /* NULL: that of samples, which are read */
+    const char *(*file)(const gm_dataset *d, int64_t i);       /* that sample i is in, for messages; NULL: not known */
     gm_damage *damage;           /* of pictures that may be left out; NULL: a damaged one is an error */
     void (*free)(gm_dataset *d); /* frees what this kind of dataset holds, and d itself */
 };

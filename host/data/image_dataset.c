@@ -34,6 +34,12 @@ static gm_status idx_sample(const gm_dataset *base, uint64_t epoch, int64_t i, v
     return GM_OK;
 }
 
+static const char *idx_file(const gm_dataset *base, int64_t i)
+{
+    (void)i;
+    return ((const idx_dataset *)base)->images.bytes.path;
+}
+
 static void idx_free(gm_dataset *base)
 {
     idx_dataset *d = (idx_dataset *)base;
@@ -64,7 +70,7 @@ gm_status gm_idx_dataset_new(const char *images, const char *labels, int64_t cla
     gm_status    st;
     idx_dataset *d = calloc(1, sizeof *d);
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
-    d->base = (gm_dataset){.refs = 1, .classes = classes, .sample = idx_sample, .free = idx_free};
+    d->base = (gm_dataset){.refs = 1, .classes = classes, .sample = idx_sample, .file = idx_file, .free = idx_free};
     GM_TRY_OR(gm_array_open(images, &d->images), st, failed);
     GM_TRY_OR(gm_array_open(labels, &d->labels), st, failed);
     GM_TRY_OR(idx_fit(d), st, failed);
@@ -98,6 +104,15 @@ static gm_status record_sample(const gm_dataset *base, uint64_t epoch, int64_t i
     GM_TRY(check_label(f->path, label, (int64_t)k, base->classes));
     *y = label;
     return GM_OK;
+}
+
+static const char *record_file(const gm_dataset *base, int64_t i)
+{
+    const record_dataset *d = (const record_dataset *)base;
+    const gm_bytes       *f = d->files;
+    size_t                size = d->layout.record;
+    for (size_t k = (size_t)i; k >= f->size / size; f++) k -= f->size / size;
+    return f->path;
 }
 
 static void record_free(gm_dataset *base)
@@ -135,6 +150,7 @@ gm_status gm_record_dataset_new(const char *const *paths, int n, const gm_record
                            .x_ndim = layout->x_ndim,
                            .classes = layout->classes,
                            .sample = record_sample,
+                           .file = record_file,
                            .free = record_free};
     d->layout = *layout;
     memcpy(d->base.x_shape, layout->x_shape, sizeof layout->x_shape);

@@ -107,7 +107,7 @@ gm_status gm_mix_dataset_new(gm_dataset *const *parts, const double *weights, in
     d->base = *a;
     d->base.refs = 1, d->base.length = length, d->base.damage = NULL;
     d->base.sample = a->image ? NULL : mix_sample, d->base.image = a->image ? mix_image : NULL;
-    d->base.checksum = mix_checksum, d->base.free = mix_free;
+    d->base.checksum = mix_checksum, d->base.free = mix_free, d->base.file = NULL;
     d->seed = seed;
     d->parts = calloc((size_t)n, sizeof *d->parts), d->count = calloc((size_t)n, sizeof *d->count);
     gm_status st = d->parts && d->count ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a dataset");

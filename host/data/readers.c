@@ -3,6 +3,7 @@
 #include "readers.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,17 +77,30 @@ static void put_targets(const gm_readers *r, const int64_t *y, char *to)
         for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)((const double *)y)[i];
 }
 
+/* What a transform says about a sample, with the sample in front. name: of a picture, which says its number too. */
+static gm_status about(const gm_dataset *d, int64_t sample, const char *name, gm_status st)
+{
+    char why[800], text[1600];
+    if (st == GM_OK || st == GM_ENOMEM) return st;
+    snprintf(why, sizeof why, "%s", gm_last_error());
+    if (name) snprintf(text, sizeof text, "%s: %s", name, why);
+    else if (d->file)
+        snprintf(text, sizeof text, "%s (sample %lld): %s", d->file(d, sample), (long long)sample + 1, why);
+    else snprintf(text, sizeof text, "sample %lld: %s", (long long)sample + 1, why);
+    return gm_fail_again(st, text);
+}
+
 /* A transformed sample into x; what belongs to it into me->y. */
 static gm_status read_sample(reader *me, uint64_t epoch, int64_t sample, void *x)
 {
     const gm_dataset *d = me->all->d;
     if (!d->image) {
         GM_TRY(gm_dataset_read(d, epoch, sample, me->raw, me->y));
-        return gm_transform_chain_run(me->chain, me->raw, epoch, sample, x);
+        return about(d, sample, NULL, gm_transform_chain_run(me->chain, me->raw, epoch, sample, x));
     }
     gm_window_rule rule = gm_transform_chain_begin(me->chain, epoch, sample);
     GM_TRY(gm_dataset_image(d, epoch, sample, &rule, &me->image, me->y));
-    return gm_transform_chain_image(me->chain, &me->image, x);
+    return about(d, sample, me->image.name, gm_transform_chain_image(me->chain, &me->image, x));
 }
 
 /* Mixes the sample in x with another one, if that is chosen for it. */

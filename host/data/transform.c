@@ -14,6 +14,8 @@
 typedef struct step {
     gm_transform t;
     gm_dtype     dtype; /* coming in */
+    int          ndim;  /* likewise; a kernel is told */
+    int64_t      shape[GM_MAX_DIMS];
     uint64_t     key;
     double       table[GM_CHANNELS_MAX][256]; /* normalize of bytes: the result of each */
 } step;
@@ -59,14 +61,7 @@ static bool is_crop(const gm_transform *t)
 static bool is_random(gm_transform_kind kind)
 {
     return kind == GM_RANDOM_CROP || kind == GM_RANDOM_FLIP || kind == GM_RESIZED_CROP || kind == GM_COLOR_JITTER ||
-           kind == GM_RAND_AUGMENT;
-}
-
-static const char *name_of(gm_transform_kind kind)
-{
-    static const char *const names[] = {"normalize",   "random crop",  "flip",         "resize",
-                                        "center crop", "resized crop", "color jitter", "rand augment"};
-    return names[kind];
+           kind == GM_RAND_AUGMENT || kind == GM_KERNEL;
 }
 
 /* ---- planning ---- */
@@ -89,34 +84,7 @@ static gm_status check_bytes(const gm_transform_chain *p, const step *s)
     return GM_FAIL(GM_EINVAL,
                    p->raw == GM_U8 ? "%s needs bytes: put it before normalize"
                                    : "%s needs samples of bytes (0 to 255); those of this dataset are numbers",
-                   name_of(s->t.kind));
-}
-
-/* 0 < least <= most; the size of a result is that of a picture. */
-static gm_status check_numbers(const gm_transform *t)
-{
-    if (t->padding < 0 || t->padding > 1 << 20)
-        return GM_FAIL(GM_EINVAL, "%s: padding is 0 to %d, not %lld", name_of(t->kind), 1 << 20, (long long)t->padding);
-    if (t->kind == GM_RAND_AUGMENT) {
-        if (t->among && t->strength >= 0 && t->strength <= 1 && t->ops >= 0 && t->ops <= GM_AUGMENT_OPS_MAX)
-            return GM_OK;
-        return GM_FAIL(GM_EINVAL, "rand augment: %d operations of strength %g", t->ops, t->strength);
-    }
-    if (t->kind != GM_RANDOM_FLIP && t->kind != GM_COLOR_JITTER) {
-        int64_t wide = t->width || t->kind != GM_RESIZE ? t->width : t->height;
-        if (t->height < 1 || wide < 1 || t->height > 1 << 20 || wide > 1 << 20)
-            return GM_FAIL(GM_ESHAPE, "%s: sizes are 1 to %d, not %lld x %lld", name_of(t->kind), 1 << 20,
-                           (long long)t->height, (long long)wide);
-    }
-    if (t->kind == GM_RESIZED_CROP && !(0 < t->scale[0] && t->scale[0] <= t->scale[1] && t->scale[1] <= 1))
-        return GM_FAIL(GM_EINVAL,
-                       "resized crop: scale %g to %g; two numbers from above 0 to 1 are needed, the smaller "
-                       "first",
-                       t->scale[0], t->scale[1]);
-    if (t->kind == GM_RESIZED_CROP && !(0 < t->ratio[0] && t->ratio[0] <= t->ratio[1]))
-        return GM_FAIL(GM_EINVAL, "resized crop: ratio %g to %g; two numbers above 0 are needed, the smaller first",
-                       t->ratio[0], t->ratio[1]);
-    return GM_OK;
+                   gm_transform_name(s->t.kind));
 }
 
 /* The shape behind the step. */
@@ -126,13 +94,14 @@ static gm_status plan_image(gm_transform_chain *p, step *s)
     int64_t h, w;
     bool    any = p->ndim == 3 && p->shape[1] == GM_ANY_SIZE;
     if (p->ndim != 3)
-        return GM_FAIL(GM_ESHAPE, "%s needs images (channels, height, width), samples are %s", name_of(s->t.kind),
-                       gm_shape_describe(p->ndim, p->shape, text, sizeof text));
-    GM_TRY(check_numbers(&s->t));
+        return GM_FAIL(GM_ESHAPE, "%s needs images (channels, height, width), samples are %s",
+                       gm_transform_name(s->t.kind), gm_shape_describe(p->ndim, p->shape, text, sizeof text));
+    GM_TRY(gm_transform_check(&s->t));
     bool colours = s->t.kind == GM_COLOR_JITTER || s->t.kind == GM_RAND_AUGMENT;
     if (s->t.kind == GM_RESIZE || s->t.kind == GM_RESIZED_CROP || colours) GM_TRY(check_bytes(p, s));
     if (colours && p->shape[0] != 1 && p->shape[0] != 3)
-        return GM_FAIL(GM_ESHAPE, "%s needs 1 or 3 channels, not %lld", name_of(s->t.kind), (long long)p->shape[0]);
+        return GM_FAIL(GM_ESHAPE, "%s needs 1 or 3 channels, not %lld", gm_transform_name(s->t.kind),
+                       (long long)p->shape[0]);
     if (s->t.kind == GM_RESIZE && s->t.width == 0 && any) return GM_OK; /* sizes still differ */
     if (s->t.kind == GM_RESIZE) {
         gm_resized(&s->t, p->shape[1], p->shape[2], &h, &w);
@@ -145,26 +114,57 @@ static gm_status plan_image(gm_transform_chain *p, step *s)
     return GM_OK;
 }
 
+/* The shape behind a kernel. */
+static gm_status plan_kernel(gm_transform_chain *p, const step *s)
+{
+    const gm_kernel_use *k = &s->t.kernel;
+    if (k->dtype == GM_U8) GM_TRY(check_bytes(p, s));
+    if (!k->ndim) return GM_OK;
+    for (int d = 0; d < k->ndim; d++)
+        if (k->shape[d] < 1 || k->shape[d] > 1 << 24 || product(d + 1, k->shape) > (int64_t)1 << 40)
+            return GM_FAIL(GM_ESHAPE, "transform '%s': size %d of its shape is %lld, which no sample has", k->name,
+                           d + 1, (long long)k->shape[d]);
+    p->ndim = k->ndim;
+    memcpy(p->shape, k->shape, sizeof p->shape);
+    return GM_OK;
+}
+
+/* Bytes become numbers from 0 to 1. */
+static gm_status plan_scale(gm_transform_chain *p)
+{
+    const gm_transform scale = {.kind = GM_NORMALIZE, .channels = 1, .std = {1}};
+    step              *s = &p->steps[p->n++];
+    s->t = scale, s->dtype = GM_U8;
+    return plan_normalize(p, s);
+}
+
+static gm_status plan_step(gm_transform_chain *p, step *s)
+{
+    s->ndim = p->ndim;
+    memcpy(s->shape, p->shape, sizeof s->shape);
+    if (s->t.kind == GM_NORMALIZE) return plan_normalize(p, s);
+    return s->t.kind == GM_KERNEL ? plan_kernel(p, s) : plan_image(p, s);
+}
+
 static gm_status plan(gm_transform_chain *p, const gm_transform *list, int n, uint64_t seed)
 {
     gm_dtype now = p->raw;
     uint64_t site = 0; /* place among the random ones: a normalize in between changes no choice */
     for (int i = 0; i < n; i++) {
+        if (list[i].kind == GM_KERNEL && list[i].kernel.dtype == GM_F64 && now == GM_U8) {
+            GM_TRY(plan_scale(p));
+            now = GM_F64;
+        }
         step *s = &p->steps[p->n++];
         s->t = list[i], s->dtype = now;
         if (is_random(list[i].kind)) s->key = gm_stream_key(seed, GM_PURPOSE_AUGMENT, site++);
-        GM_TRY(list[i].kind == GM_NORMALIZE ? plan_normalize(p, s) : plan_image(p, s));
+        GM_TRY(plan_step(p, s));
         if (list[i].kind == GM_NORMALIZE) now = GM_F64;
     }
     if (p->ndim == 3 && p->shape[1] == GM_ANY_SIZE)
         return GM_FAIL(GM_ESHAPE, "the images of this dataset differ in size, and batches need one: add the transform "
                                   "RandomResizedCrop, RandomCrop, CenterCrop, or Resize with a height and a width");
-    if (now == GM_U8) { /* nobody normalized: value / 255 */
-        const gm_transform scale = {.kind = GM_NORMALIZE, .channels = 1, .std = {1}};
-        step              *s = &p->steps[p->n++];
-        s->t = scale, s->dtype = now;
-        GM_TRY(plan_normalize(p, s));
-    }
+    if (now == GM_U8) GM_TRY(plan_scale(p)); /* nobody normalized */
     p->numel = product(p->ndim, p->shape);
     return GM_OK;
 }
@@ -354,6 +354,23 @@ static gm_status resize_part(gm_transform_chain *p, state *now)
     return GM_OK;
 }
 
+/* The sample becomes what the user's function makes of it. */
+static gm_status run_kernel(gm_transform_chain *p, const step *s, gm_philox draw, state *now)
+{
+    const gm_kernel_use *k = &s->t.kernel;
+    gm_kernel_call       c = {.in = now->data, .ndim = s->ndim, .sample = p->sample, .epoch = p->epoch};
+    memcpy(c.shape, s->shape, sizeof c.shape);
+    if (s->ndim == 3) c.shape[0] = now->channels, c.shape[1] = now->height, c.shape[2] = now->width;
+    c.out_ndim = k->ndim ? k->ndim : s->ndim;
+    memcpy(c.out_shape, k->ndim ? k->shape : c.shape, sizeof c.out_shape);
+    c.seed = (uint64_t)draw.v[0] << 32 | draw.v[1];
+    GM_TRY(make_room(p, now->dtype, product(c.out_ndim, c.out_shape), &c.out));
+    GM_TRY(gm_kernel_run(k, &c));
+    now->data = c.out, now->count = product(c.out_ndim, c.out_shape);
+    if (c.out_ndim == 3) now->channels = c.out_shape[0], now->height = c.out_shape[1], now->width = c.out_shape[2];
+    return GM_OK;
+}
+
 static gm_status run_step(gm_transform_chain *p, int i, state *now)
 {
     const step *s = &p->steps[i];
@@ -370,6 +387,7 @@ static gm_status run_step(gm_transform_chain *p, int i, state *now)
     case GM_RESIZED_CROP: return crop(p, s, i == 0, now);
     case GM_RANDOM_FLIP: mirror(s, choice, now); return GM_OK;
     case GM_RAND_AUGMENT: return rand_augment(p, s, now);
+    case GM_KERNEL: return run_kernel(p, s, choice, now);
     case GM_COLOR_JITTER:
         jitter(s, choice, gm_philox_at(s->key, (uint64_t)p->sample | (uint64_t)1 << 56, p->epoch).v[0] % 24, now);
         return GM_OK;

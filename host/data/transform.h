@@ -2,7 +2,8 @@
  *
  * A chain runs its transforms in the given order. Bytes become numbers (value / 255) at the first normalize, or at the
  * end. All others need samples of shape (channels, height, width); resize, resized crop, colour jitter and rand
- * augment need bytes. For normalize, the channels are the first dimension; a single mean serves all channels. Samples
+ * augment need bytes. A kernel of the user (kernel.h) takes samples of any shape, bytes or numbers as it says, and may
+ * give another shape. For normalize, the channels are the first dimension; a single mean serves all channels. Samples
  * may differ in height and width (GM_ANY_SIZE), if a transform gives all of them one size. Random choices are a pure
  * function of (seed, purpose "augment", place among the random transforms, epoch, number of the sample), so the order
  * of samples and the threads do not matter. Only one thread at a time may use a chain. */
@@ -11,6 +12,7 @@
 
 #include "../../kernels/tensor.h"
 #include "../image/image.h"
+#include "kernel.h"
 
 #define GM_TRANSFORMS_MAX  16
 #define GM_CHANNELS_MAX    16
@@ -25,7 +27,8 @@ typedef enum gm_transform_kind {
     GM_CENTER_CROP,
     GM_RESIZED_CROP,
     GM_COLOR_JITTER,
-    GM_RAND_AUGMENT
+    GM_RAND_AUGMENT,
+    GM_KERNEL
 } gm_transform_kind;
 
 typedef struct gm_transform {
@@ -40,7 +43,12 @@ typedef struct gm_transform {
     int      ops;                    /* how many operations one after the other, at most GM_AUGMENT_OPS_MAX */
     uint32_t among;                  /* which of gm_augment, bit by bit */
     double   amount[4]; /* colour jitter, by gm_colour_change: factors from 1 - a to 1 + a, not below 0; hue -a to a */
+    gm_kernel_use kernel; /* of the user */
 } gm_transform;
+
+const char *gm_transform_name(gm_transform_kind kind);
+/* Of a transform of pictures: 0 < least <= most; the size of a result is that of a picture. GM_EINVAL, GM_ESHAPE. */
+gm_status gm_transform_check(const gm_transform *t);
 
 typedef struct gm_transform_chain gm_transform_chain;
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -127,6 +128,7 @@ gm_status gm_image_decode(const gm_encoded *e, int64_t channels, const gm_window
 {
     if (channels != 1 && channels != 3)
         return GM_FAIL(GM_EINVAL, "pictures have 1 or 3 channels, not %lld", (long long)channels);
+    snprintf(out->name, sizeof out->name, "%s", e->name);
     return is_png(e)    ? gm_png_decode(e, channels, rule, out)
            : is_jpeg(e) ? gm_jpeg_decode(e, channels, rule, out)
                         : unknown(e);

@@ -22,6 +22,7 @@ typedef struct gm_image {
     size_t         room;
     unsigned char *file; /* the bytes of the file that it comes from */
     size_t         file_size, file_room;
+    char           name[512]; /* what messages call the picture that was decoded last, or its beginning */
 } gm_image;
 
 /* Gives it this shape; the pixels are undefined. GM_ENOMEM. */

@@ -203,4 +203,26 @@ return {
     breaks = "scaled numbers of a big-endian volume are swapped once more",
     test = "spec/data/nifti_spec.lua -f swapped_scaled",
   },
+  {
+    name = "1783-kernel-of-any-version", file = "host/data/kernel.c",
+    find = [[if (!aligned || k->magic != GM_KERNEL_MAGIC || k->call_size != sizeof(gm_kernel_call))]],
+    replace = [[if (!aligned || k->magic != GM_KERNEL_MAGIC)]],
+    breaks = "a kernel that was compiled with another header is called",
+    test = "-n 1 spec/data/native_transform_spec.lua -f 'no such kernel'",
+  },
+  {
+    name = "1784-kernel-of-one-seed", file = "host/data/transform.c",
+    find = [[c.seed = (uint64_t)draw.v[0] << 32 | draw.v[1];]],
+    replace = [[c.seed = s->key;
+    (void)draw;]],
+    breaks = "a user's transform draws the same numbers for all samples",
+    test = "-n 1 spec/data/native_transform_spec.lua -f 'random numbers'",
+  },
+  {
+    name = "1785-kernel-of-any-type", file = "lua/ganymede/data/native_transform.lua",
+    find = [[if not ffi.istype("gm_transform_kernel", opt.kernel) then]],
+    replace = [[if opt.kernel == false then]],
+    breaks = "any object of FFI is taken for a kernel",
+    test = "-n 1 spec/data/native_transform_spec.lua -f 'FFI has found'",
+  },
 }

@@ -122,4 +122,18 @@ return {
     breaks = "a Swin is written without the rows that torchvision looks up",
     test = "spec/hub/families_spec.lua -n 1 -f 'tv_swin is written'",
   },
+  {
+    name = "1786-dice-of-ignored-places", file = "lua/ganymede/nn/losses.lua",
+    find = [[local p = ops.mul(ops.softmax(logits, -1), counts)]],
+    replace = [[local p = ops.softmax(logits, -1)]],
+    breaks = "places that are ignored count for the classes that are found there",
+    test = "-n 1 spec/nn/dice_spec.lua -f 'mean over samples'",
+  },
+  {
+    name = "1787-dice-of-background", file = "lua/ganymede/nn/losses.lua",
+    find = [[sums = ops.narrow(sums, 3, 2, sums:size(3) - 1)]],
+    replace = [[sums = ops.narrow(sums, 3, 1, sums:size(3) - 1)]],
+    breaks = "without the background the last class does not count",
+    test = "-n 1 spec/nn/dice_spec.lua -f 'without background'",
+  },
 }

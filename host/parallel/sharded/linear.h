@@ -58,6 +58,27 @@ void gm_linear_1d_rule(gm_backward *b);
 void gm_linear_2d_rule(gm_backward *b);
 void gm_linear_3d_rule(gm_backward *b);
 
+/* ---- the three products of a layer on q x q ranks: linear2d.c ---- */
+
+typedef struct gm_grid {
+    gm_work   *work;
+    bool       both; /* x and w travel: GM_LINEAR_AB; else w travels and y is summed */
+    int        q;
+    gm_group  *along_row, *along_column;         /* the ranks of this one's row, and column */
+    gm_span    rows, out, in, each_out, each_in; /* this rank's blocks, and those of a step */
+    gm_tensor *x, *w, *y;                        /* blocks, contiguous; y or its gradient */
+
+    gm_summa_product of_y, of_x, of_w; /* y (+)= x w, dx (+)= dy w, dw (+)= dy x; NULL: of matrices */
+    const void      *context;          /* of these */
+} gm_grid;
+
+/* of_out: the dimension of w, 0 or 1, that is outputs; the other one is inputs. The caller sets rows and the blocks. */
+gm_grid gm_grid_open(gm_work *work, const gm_linear_plan *p, const gm_side *w, int of_out);
+void    gm_grid_forward(const gm_grid *k);
+void    gm_grid_gradient_of_x(const gm_grid *k, gm_tensor *dx, bool accumulate);
+/* Over this column's rows: over other ranks with other rows it is partial. */
+void gm_grid_gradient_of_w(const gm_grid *k, gm_tensor *dw, bool accumulate);
+
 /* Makes the blocks c->y and, if an activation needs it in backward, c->pre. Their values are undefined. */
 gm_status gm_linear_results(gm_linear_call *c);
 /* Lays c->b out like the last dimension of c->y. If y is a sum over ranks, one rank keeps the bias and the others have

@@ -115,6 +115,15 @@ static int64_t span_at(const gm_span *s, int l)
     return left < 0 ? 0 : left < s->block ? left : s->block;
 }
 
+/* c (+)= a b, of m, k and n as step l has them. */
+static void multiply_blocks(const gm_summa *s, int l, const gm_operand *a, const gm_operand *b, bool add, gm_tensor *c)
+{
+    int64_t m = span_at(&s->m, l), k = span_at(&s->k, l), n = span_at(&s->n, l);
+    if (!s->product) gm_block_product(s->work, a, b, m, k, n, add, c);
+    else if (m && k && n) s->product(s->work, s->context, a->block, b->block, add, c);
+    else if (!add) gm_work_fill(s->work, c, 0);
+}
+
 static void multiply(run *w, int l)
 {
     const gm_summa *s = w->s;
@@ -125,7 +134,7 @@ static void multiply(run *w, int l)
     a.block = block_at(&s->a, &w->a, l);
     b.block = block_at(&s->b, &w->b, l);
     if (!here) GM_STEP(w->work, gm_comm_finish(w->comm, &w->sums.pending[l & 1]));
-    gm_block_product(w->work, &a, &b, span_at(&s->m, l), span_at(&s->k, l), span_at(&s->n, l), add_up, c);
+    multiply_blocks(s, l, &a, &b, add_up, c);
     if (!here) GM_STEP(w->work, gm_comm_send(w->comm, s->sum, c, l, &w->sums.pending[l & 1]));
 }
 

@@ -1,4 +1,5 @@
-/* summa.h - products of matrices that lie in blocks on q x q ranks. Private to this folder.
+/* summa.h - products of matrices that lie in blocks on q x q ranks. Private to this folder. With another product, the
+ * operands need not be matrices (convolution2d.c).
  *
  * SUMMA (van de Geijn, Watts 1997) takes q steps. In each step the owners broadcast blocks of the travelling operands,
  * every rank multiplies two blocks, and the products either add up in place or are summed on the rank that owns the
@@ -30,6 +31,10 @@ typedef struct gm_operand {
     gm_group  *along; /* in step l the block of place l goes over this group; NULL: it stays */
 } gm_operand;
 
+/* What stands for the product of two blocks: c (+)= a b. */
+typedef void (*gm_summa_product)(gm_work *w, const void *context, gm_tensor *a, gm_tensor *b, bool accumulate,
+                                 gm_tensor *c);
+
 typedef struct gm_summa {
     gm_work   *work;
     int        steps; /* q; members of each group */
@@ -38,6 +43,9 @@ typedef struct gm_summa {
     gm_tensor *out;     /* this rank's block of the result, contiguous; outside m and n it becomes zero */
     bool       accumulate;
     gm_group  *sum; /* the result of step l belongs to place l of it; NULL: it stays and adds up */
+
+    gm_summa_product product; /* of whole blocks, where m, k and n are not 0; NULL: of matrices */
+    const void      *context; /* of the product */
 } gm_summa;
 
 /* Runs the product as a step of s->work. Collective over the groups. Allocates all memory before anything is sent, so

@@ -6,8 +6,8 @@
 --     }
 --     local opt = options.check("Linear", Linear.options, given, 3)
 --
--- An entry: type (a name or a list of names: integer number boolean string table function module tensor object any),
--- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
+-- An entry: type (a name or a list of names: integer number boolean string table function module tensor object cdata
+-- any), default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
 -- hidden = true (not shown by options.show), initial (the default in words, for help).
 -- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
 -- The trap: defaults that are tables are shared, so nobody may write into them.
@@ -35,7 +35,7 @@ local holds = {
     return type(value) == "function" or (meta and meta.__call ~= nil)
   end,
 }
-for _, name in ipairs { "boolean", "string", "table" } do
+for _, name in ipairs { "boolean", "string", "table", "cdata" } do
   holds[name] = function(value) return type(value) == name end
 end
 function holds.tensor(value) return type(value) == "userdata" end

@@ -140,6 +140,9 @@ define("RandAugment", {
   return { kind = "rand_augment", ops = opt.ops, strength = opt.magnitude / (opt.bins - 1), among = set_of(opt.among) }
 end)
 
+local native_transform = require "ganymede.data.native_transform"
+define("NativeTransform", native_transform.options, native_transform.native)
+
 -- ---------------------------------------------------------------- mixing samples: host/data/blend.h
 
 local function define_blend(name, kind, alpha, doc)

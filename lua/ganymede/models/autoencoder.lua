@@ -11,6 +11,7 @@ local core = require "ganymede.core"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local AutoencoderKL = module.class("AutoencoderKL", nil, "models")
 
@@ -109,6 +110,7 @@ end
 -- moments (b, 2 latent, h, w) -> mean, logarithm of the variance, which is kept between -30 and 20
 local function halves(self, moments)
   local n = self.opt.latent
+  moments = stream.whole(moments, 2)
   return ops.narrow(moments, 2, 1, n), ops.clamp(ops.narrow(moments, 2, n + 1, n), -30, 20)
 end
 

@@ -8,6 +8,7 @@ local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local DiT = module.class("DiT", nil, "models")
 
@@ -69,6 +70,7 @@ local function image(self, y)
   local opt, p = self.opt, self.patches
   local n, side, b = opt.outputs or opt.channels, opt.patch_size, y:size(1)
   local rows, columns = unpack(p.patches)
+  y = stream.whole(y, 3) -- the pixels of a patch are no blocks of it
   y = ops.permute(ops.reshape(y, { b, rows, columns, side, side, n }), { 1, 6, 2, 4, 3, 5 })
   return ops.reshape(y, { b, n, rows * side, columns * side })
 end

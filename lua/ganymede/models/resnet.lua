@@ -5,7 +5,8 @@
 -- Depths 18 and 34 have blocks of two convolutions of 3 x 3; 50, 101 and 152 have blocks of 1 x 1, 3 x 3, 1 x 1, where
 -- the middle one has the stride (version 1.5, as in torchvision). Stage i has width * 2^(i - 1) channels inside of its
 -- blocks, and halves height and width, except for the first. Convolutions have no biases; batch norms follow them, over
--- the whole batch of all ranks (ganymede.nn.batch_norm). In 1D tensor parallelism the convolutions stay whole.
+-- the whole batch of all ranks (ganymede.nn.batch_norm). In 1D tensor parallelism the convolutions stay whole; in 2D
+-- they are cut.
 -- @module ganymede.models.resnet
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"

@@ -77,7 +77,7 @@ end
 
 local function going_up(larger, block, x, ...)
   local n = select("#", ...)
-  local y = block(ops.cat({ (select(n, ...)), larger(x) }, 2))
+  local y = block(stream.join_channels((select(n, ...)), larger(x)))
   return y, unpack({ ... }, 1, n - 1)
 end
 

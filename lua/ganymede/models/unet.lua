@@ -13,6 +13,7 @@ local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local UNet = module.class("UNet", nil, "models")
 
@@ -199,7 +200,7 @@ end
 
 local function taking(step, x, time, context, ...)
   local n = select("#", ...)
-  local y = step(ops.cat({ x, (select(n, ...)) }, 2), time, context)
+  local y = step(stream.join_channels(x, (select(n, ...))), time, context)
   return y, time, context, unpack({ ... }, 1, n - 1)
 end
 

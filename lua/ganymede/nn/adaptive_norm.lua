@@ -9,6 +9,7 @@ local LayerNorm = require "ganymede.nn.layer_norm"
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local condition = { type = "integer", min = 1, doc = "the width of the condition" }
 
@@ -19,7 +20,7 @@ end
 
 -- Numbers of the condition (b, condition) in parts, each (b, n, 1, ...) for x (b, n, ...) or (b, 1, n) for sequences.
 local function parts_of(self, given, count, shape)
-  local all, out = self.modulation(ops.silu(given)), {}
+  local all, out = stream.whole(self.modulation(ops.silu(given)), 2), {}
   local n = all:size(2) / count
   for i = 1, count do out[i] = ops.reshape(ops.narrow(all, 2, (i - 1) * n + 1, n), shape) end
   return unpack(out)

@@ -114,6 +114,8 @@ function Convolution:build(opt)
   call.dilation = listed(self, "dilation", opt.dilation, 1)
   call.padding = padding_of(self, opt, call)
   if self.transposed then call.output_padding = listed(self, "output_padding", opt.output_padding, 0) end
+  self.settings = { stride = call.stride, dilation = call.dilation, padding = call.padding, groups = opt.groups,
+    output_padding = call.output_padding }
   local first, second = opt.out_channels, opt.in_channels / opt.groups
   if self.transposed then first, second = opt.in_channels, opt.out_channels / opt.groups end
   local shape, places = { first, second }, 1
@@ -125,8 +127,6 @@ function Convolution:build(opt)
   if opt.bias then
     self:param("bias", { opt.out_channels }, init.resolve(opt.bias_initializer, init.dense_bias, second * places))
   end
-  self.settings = { stride = call.stride, dilation = call.dilation, padding = call.padding, groups = opt.groups,
-                output_padding = call.output_padding }
 end
 
 -- y = f(conv(x, W) + b) with the layer's own weight. A mode of tensor parallelism replaces `forward`.

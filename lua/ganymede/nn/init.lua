@@ -15,7 +15,8 @@ local files = {
   dropout = { "Dropout", "DropPath" },
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
   containers = { "Identity", "Lambda", "ModuleList", "Sequential", "ModelFromConfig" },
-  losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss", "BCEWithLogitsLoss", "DiffusionLoss", "VAELoss" },
+  losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss", "BCEWithLogitsLoss", "DiceLoss", "DiffusionLoss",
+    "VAELoss" },
   embedding_bag = "EmbeddingBag",
   flatten = "Flatten",
   batch_norm = { "BatchNorm1d", "BatchNorm2d", "BatchNorm3d" },
@@ -48,7 +49,7 @@ nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention wher
 nn.PipelineSharedModuleWrapper = require "ganymede.nn.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
-for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "three_d", "names" } do
+for _, file in ipairs { "one_d", "one_d_convolution", "two_d", "two_d_images", "three_d", "names" } do
   require("ganymede.nn.tensor_parallel." .. file)
 end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end

@@ -230,6 +230,71 @@ function BCEWithLogitsLoss:forward(output, target, count)
   return over(ops.neg(ops.sum(terms)), count or self:count(target))
 end
 
+-- ---------------------------------------------------------------- segmentation: overlap of classes
+
+local DiceLoss = module.class("DiceLoss", nil, "losses")
+
+DiceLoss.options = {
+  ignore_index = { type = "integer", default = -100,
+    doc = "the value of targets whose places belong to no class and add nothing to any sum" },
+  background = { type = "boolean", default = true,
+    doc = "whether class 0 counts; otherwise the mean is over the others" },
+  smooth = { type = "number", above = 0, default = 1,
+    doc = "what is added to both parts of the quotient, so that a class that nobody has or finds has a loss of 0" },
+}
+
+--- Returns the number of samples of target.
+function DiceLoss:count(target) return target:size(1) end -- luacheck: ignore self
+
+local function check_places(logits, target)
+  local fits = logits:dim() == target:dim() + 1 and target:dim() >= 2 and is_integer[target:dtype()]
+  for d = 1, target:dim() do fits = fits and logits:size(d) == target:size(d) end
+  if fits then return end
+  error(("DiceLoss: output must be (batch, space..., classes) and target whole numbers (batch, space...); got %s and "
+    .. "%s of %s"):format(shape_of(logits), shape_of(target), target:dtype()), 0)
+end
+
+local function with_one_more(t)
+  local shape = t:shape()
+  shape[#shape + 1] = 1
+  return ops.reshape(t, shape)
+end
+
+-- Whether a place counts, 1 or 0, and the class of each that does, as zeros and a one, of this dtype.
+local function of_classes(target, classes, ignored, dtype)
+  return tensors.no_grad(function()
+    local wide = ops.cast(target, "f64")
+    local counts = ops.cast(ops.ne(wide, ignored), "f64")
+    local hot = ops.one_hot(ops.cast(ops.mul(wide, counts), "i64"), classes, dtype)
+    counts = with_one_more(ops.cast(counts, dtype))
+    return counts, ops.mul(hot, counts)
+  end)
+end
+
+-- (b, space..., classes) -> (b, classes), a sum of terms where ranks share space.
+local function over_space(x)
+  local dims = {}
+  for d = 2, x:dim() - 1 do dims[#dims + 1] = d end
+  return ops.sum(x, dims)
+end
+
+--- output (b, space..., classes), logits, and target (b, space...) whole numbers -> a scalar: the mean over samples and
+-- classes of 1 - (2 sum(p t) + smooth) / (sum(p) + sum(t) + smooth), the sums over the space of a sample, with p the
+-- softmax of its logits and t 1 where a place is of the class (Milletari et al. 2016). Ranks that share space complete
+-- the sums before they divide. Backward: the gradient of output is set.
+function DiceLoss:forward(output, target, count)
+  local opt, logits = self.opt, projection.is(output) and output:logits() or output
+  check_places(logits, target)
+  logits = precision.wide(whole_rows(logits))
+  local counts, is = of_classes(target, logits:size(-1), opt.ignore_index, logits:dtype())
+  local p = ops.mul(ops.softmax(logits, -1), counts)
+  local sums = ops.stack({ over_space(ops.mul(p, is)), over_space(ops.add(p, is)) }, 1):settle()
+  if not opt.background then sums = ops.narrow(sums, 3, 2, sums:size(3) - 1) end
+  local shared, all = ops.select(sums, 1, 1), ops.select(sums, 1, 2)
+  local quotient = ops.div(ops.add(ops.mul(shared, 2), opt.smooth), ops.add(all, opt.smooth))
+  return over(ops.mul(ops.sum(ops.sub(1, quotient)), 1 / sums:size(3)), count or self:count(target))
+end
+
 -- ---------------------------------------------------------------- diffusion: means over samples
 
 -- (b, ...) -> the sum over samples of the mean over the elements of each, of f32 or f64
@@ -275,4 +340,4 @@ function VAELoss:forward(output, target, count)
 end
 
 return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss,
-  BCEWithLogitsLoss = BCEWithLogitsLoss, DiffusionLoss = DiffusionLoss, VAELoss = VAELoss }
+  BCEWithLogitsLoss = BCEWithLogitsLoss, DiceLoss = DiceLoss, DiffusionLoss = DiffusionLoss, VAELoss = VAELoss }

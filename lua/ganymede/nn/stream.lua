@@ -6,14 +6,18 @@
 -- ganymede.job.tensor_modes). The first is what embeddings and pairs of Linears return; the last is the one inside a
 -- pair. Embeddings lay out ids and patches (`enter`) and bring their results to the first form (`join`). Layers that a
 -- mode cuts move their input (`to`) only if it does not lie as they need it.
--- Images enter by `space`: of (batch, channels, ...) these axes cut dimension 3, and layers of images keep it so.
+-- Images enter by `space`: of (batch, channels, ...) these axes cut dimension 3, and layers of images keep it so. In 2D
+-- channels are their width, which layers ask for by `channels`.
 -- The trap: dimension 2 of what enters is taken for the sequence, as in ids (batch, sequence).
 -- @module ganymede.nn.stream
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local ops = require "ganymede.tensor.ops"
 local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
 local tensor_modes = require "ganymede.job.tensor_modes"
+
+local CHANNELS = 2 -- the dimension of images that is their width
 
 local stream = {}
 
@@ -78,11 +82,20 @@ local function joined(list, set, more)
   return out
 end
 
--- Whether a value of this layout lies in this form. Only batch and width matter: the sequence may be cut or not.
-local function lies(layout, ndim, form)
-  local last = layout.cuts[ndim]
-  return #layout.partial == 0 and #last == #form.width and ends_with(last, form.width)
-    and ends_with(layout.cuts[1], form.rows)
+-- Whether dimension d of x lies in the blocks that its size gives. A reshape may have left cuts between units of
+-- several elements, and blocks of other sizes.
+local function is_even(x, d, axes)
+  local n = x:size(d)
+  for _, name in ipairs(axes) do n = math.ceil(n / here().sizes[name]) end
+  return x:local_tensor():size(d) == n
+end
+
+-- Whether x of this layout lies in this form, its width in dimension d. Only batch and width matter: what is between
+-- may be cut or not.
+local function lies(x, layout, d, form)
+  local width = layout.cuts[d]
+  return #layout.partial == 0 and #width == #form.width and ends_with(width, form.width)
+    and ends_with(layout.cuts[1], form.rows) and is_even(x, d, width)
 end
 
 -- Returns x in the layout of the form. The cuts by data and sequence stay, and a cut of the sequence by tensor stays if
@@ -107,7 +120,7 @@ function stream.to(x, which)
   local layout, ndim = core.layout(x), x:dim()
   local wanted = which and (mesh.forms[which] or mesh.forms[1]) -- a mesh without tensor axes has one form
   for _, form in ipairs(mesh.forms) do
-    if (not wanted or form == wanted) and lies(layout, ndim, form) then return x end
+    if (not wanted or form == wanted) and lies(x, layout, ndim, form) then return x end
   end
   return lay(x, layout, ndim, wanted or mesh.forms[1])
 end
@@ -136,6 +149,18 @@ function stream.space(x)
   local cuts = core.layout(x).cuts
   for d = 1, x:dim() do cuts[d] = cuts[d] or {} end
   cuts[3] = mesh.sequence
+  return x:redistribute { cuts = cuts }
+end
+
+--- Returns images x (batch, channels, space...) in the first form of the mode, where channels are the width: its rows
+-- cut the samples. Cuts of space stay. The call is collective where x lies otherwise. Differentiable.
+function stream.channels(x)
+  local mesh = here()
+  if mesh.is_plain then return x end
+  local layout, form = core.layout(x), mesh.forms[1]
+  if lies(x, layout, CHANNELS, form) then return x end
+  local cuts = { joined(layout.cuts[1], mesh.is_tensor, form.rows), form.width }
+  for d = 3, x:dim() do cuts[d] = joined(layout.cuts[d], form.uses, {}) end
   return x:redistribute { cuts = cuts }
 end
 
@@ -169,6 +194,23 @@ function stream.whole(x, d)
   if not cuts[d] or #cuts[d] == 0 then return x end
   cuts[d] = {}
   return x:redistribute { cuts = cuts }
+end
+
+-- Images with all their channels: the ranks that share channels share the samples out instead.
+local function by_samples(x, form)
+  local cuts = core.layout(x).cuts
+  cuts[1], cuts[CHANNELS] = joined(joined(cuts[1], here().is_tensor, form.rows), {}, form.width), {}
+  for d = 3, x:dim() do cuts[d] = joined(cuts[d], form.uses, {}) end
+  return x:redistribute { cuts = cuts }
+end
+
+--- Returns images joined along their channels: those of a, then those of b, in the first form of the mode. Where ranks
+-- share channels, blocks of the result are not blocks of a and b. So these ranks exchange channels for samples, join,
+-- and exchange again: each sends (q-1)/q of its blocks, twice. Collective there; differentiable.
+function stream.join_channels(a, b)
+  local form = here().forms[1]
+  if here().is_plain or #form.width == 0 then return ops.cat({ a, b }, CHANNELS) end
+  return stream.channels(ops.cat({ by_samples(a, form), by_samples(b, form) }, CHANNELS))
 end
 
 --- Returns the number of parts into which the width of an activation is cut inside a pair of Linears.

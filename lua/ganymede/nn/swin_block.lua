@@ -8,6 +8,7 @@ local Linear = require "ganymede.nn.linear"
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 local WindowAttention = require "ganymede.nn.window_attention"
 
 local weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
@@ -67,8 +68,10 @@ function PatchMerging:build(opt)
 end
 
 --- x (b, height, width, channels) -> (b, height / 2, width / 2, 2 channels), sizes rounded up. The channels of four
--- neighbours stand one behind the other, column by column: as in Swin's files.
+-- neighbours stand one behind the other, column by column: as in Swin's files. So ranks that share channels bring all
+-- of them together first.
 function PatchMerging:forward(x)
+  x = stream.whole(x, 4)
   local b, h, w, c = unpack(x:shape())
   if h % 2 == 1 or w % 2 == 1 then x = ops.pad(x, { 0, 0, 0, w % 2, 0, h % 2 }) end
   h, w = math.ceil(h / 2), math.ceil(w / 2)

@@ -81,3 +81,5 @@ end
 
 define "2d"
 define "2.5d"
+
+return { vector = vector } -- for two_d_images
