@@ -3,7 +3,7 @@
 --
 --     ganymede run spec/bench/plan/regret.lua --set ranks=8 --set out=regret           GPT, ViT, BERT, MoE; hours
 --     ganymede run spec/bench/plan/regret.lua --set ranks=2 --set of=gpt --set only=1/40    each 40th setting
---     ganymede run spec/bench/plan/regret.lua --set likely=12 --set only=1/400              and the plan's best 12 first
+--     ganymede run spec/bench/plan/regret.lua --set likely=12 --set only=1/400          and the plan's best 12 first
 --
 -- Settings: ranks (8), out (the folder of results), of (models: names with commas), only ("k/n": each n-th setting,
 -- from the k-th), likely (how many of the best of `ganymede plan` come before them, 0), timed (steps, 8), keep (a list
