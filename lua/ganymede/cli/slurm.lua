@@ -186,7 +186,8 @@ end
 
 local function script(args, name, folder, cwd)
   local path = machine.quote(folder .. "/slurm.sh"):gsub("[\r\n]", "?")
-  return template:format(path, directives(args, name, folder, cwd), starts(args, folder), args.requeue and requeue or "")
+  return template:format(path, directives(args, name, folder, cwd), starts(args, folder),
+    args.requeue and requeue or "")
 end
 
 -- ---------------------------------------------------------------- the verb
