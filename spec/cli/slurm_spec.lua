@@ -103,6 +103,9 @@ describe("ganymede slurm", function()
       { { "-N", "1", "--", "--step", "4" }, "unknown option '--step'" },
       { { "-N", "1", "--sbatch", "mem=3" }, "--sbatch mem=3" },
       { { "-N", "1", "--partition", "a b" }, "'a b'" },
+      { { "-N", "1", "--restart-delay", "2" }, "nothing is started again without --max-restarts" },
+      { { "-N", "1", "--max-restarts", "-1" }, "--max-restarts" },
+      { { "-N", "1", "--ended", "6" }, "a script that `ganymede slurm --max-restarts` has made says this" },
       { { "-N", "1", "--time", "3" }, "no time is left to train" },
       { { "-N", "1", "--time", "2h" }, "'2h' is no time" },
       { { "-N", "1", "--time", "1:2:3:4" }, "'1:2:3:4' is no time" },
@@ -173,6 +176,65 @@ describe("ganymede slurm", function()
       assert.equal(75, result.code, result.err)
       has(result.out, "saved")
       has(calls(), "scontrol requeue 77")
+    end)
+  end)
+
+  describe("with --max-restarts makes a script that", function()
+    local folder
+    before_each(function()
+      folder = home .. "/run 1"
+      assert.equal(0, slurm({ "-N", "2", "--requeue", "--out", "run 1", "--max-restarts", "2", "--restart-delay",
+        "0.01" }).code)
+      os.remove(home .. "/calls")
+    end)
+
+    -- before: what each start of the ranks does, in words of the shell
+    local function run(status, before)
+      return shell.run(("cd %s && env PATH=%s SLURM_JOB_ID=77 STATUS=%d BEFORE=%s bash %s"):format(shell.quote(home),
+        shell.quote(path()), status, shell.quote(before or ""), shell.quote(folder .. "/slurm.sh")))
+    end
+
+    local function starts()
+      local _, n = calls():gsub("srun ", "")
+      return n
+    end
+
+    it("starts the ranks again until as many attempts in a row have left no checkpoint", function()
+      local result = run(6)
+      assert.equal(6, result.code, result.err)
+      assert.equal(3, starts())
+      has(result.err, "the ranks ended with status 6; they are started again in 0.01 s")
+      has(result.err, "3 attempts in a row left no newer checkpoint (--max-restarts 2)")
+      assert.equal(6, run(6).code) -- submitted again, it counts anew
+      assert.equal(6, starts())
+    end)
+
+    it("leaves ends alone that a start cannot mend", function()
+      for status, why in pairs { [0] = "", [2] = "the command or the recipe is wrong", [5] = "is damaged",
+                                 [8] = "diverged", [143] = "was stopped", [1] = "failed before its first step" } do
+        os.remove(home .. "/calls")
+        local result = run(status)
+        assert.equal(status, result.code, result.err)
+        assert.equal(1, starts())
+        has(result.err, why)
+      end
+      os.remove(home .. "/calls")
+      assert.equal(75, run(75).code)
+      assert.equal(1, starts())
+      has(calls(), "\nscontrol requeue 77\n")
+    end)
+
+    it("takes an error for one that may pass where the ranks have trained, and the same twice for none", function()
+      local result = run(1, "eval echo '{}' >> 'run 1/metrics.jsonl'")
+      assert.equal(1, result.code)
+      assert.equal(2, starts())
+      has(result.err, "the same error came twice in a row")
+    end)
+
+    it("begins no other attempt once Slurm has sent SIGTERM", function()
+      local result = run(6, "eval kill -TERM $PPID; sleep 0.2")
+      assert.equal(6, result.code, result.err)
+      assert.equal(1, starts())
     end)
   end)
 end)

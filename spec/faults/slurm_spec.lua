@@ -126,6 +126,20 @@ describe("a run on Slurm", function()
     like_undisturbed(1e-9)
   end)
 
+  it("of which a rank is killed starts its ranks again, and has the losses of one that nobody disturbed", function()
+    local killed = support.training [[
+      if trainer.step == 20 and rank == 1 and not io.open "killed" then
+        io.open("killed", "w"):close()
+        os.execute("kill -9 " .. core.process().pid)
+      end]]
+    local job = submit("-N 2 --max-restarts 2 --restart-delay 0.1", "--set checkpoint.interval=8", killed)
+    c:wait(job, "^COMPLETED")
+    local said = log(job)
+    assert.is_truthy(said:find("they are started again in 0.1 s, from the newest checkpoint", 1, true), said)
+    assert.is_truthy(said:find "resumed from", said)
+    like_undisturbed()
+  end)
+
   it("that is warned before its time is over puts itself back", function()
     local job = submit "-N 3 --requeue"
     ready()

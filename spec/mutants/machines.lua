@@ -110,6 +110,27 @@ return {
     test = "spec/cli/slurm_spec.lua -f 'puts the job back'",
   },
   {
+    name = "1800-slurm-trained", file = "lua/ganymede/job/batch_attempts.lua",
+    find = [[began = now.bytes > known.bytes and known.reached or nil }]],
+    replace = [[began = now.bytes >= known.bytes and known.reached or nil }]],
+    breaks = "an error before the first step is taken for one that may pass",
+    test = "spec/cli/slurm_spec.lua -f 'a start cannot mend'",
+  },
+  {
+    name = "1801-slurm-one-more", file = "lua/ganymede/job/batch_attempts.lua",
+    find = [[{ most = limits.most, delay = limits.delay }]],
+    replace = [[{ most = limits.most + 1, delay = limits.delay }]],
+    breaks = "a script starts ranks once more than it was told",
+    test = "spec/cli/slurm_spec.lua -f 'no checkpoint'",
+  },
+  {
+    name = "1802-slurm-counts-on", file = "lua/ganymede/job/batch_attempts.lua",
+    find = [[known.history = json.array {}]],
+    replace = [[known.history = (json.decode(machine.read(path_of(folder)) or '{"history":[]}', "x")).history]],
+    breaks = "a script that is submitted again counts the attempts of the last time",
+    test = "spec/cli/slurm_spec.lua -f 'no checkpoint'",
+  },
+  {
     name = "1325-slurm-dies-first", file = "lua/ganymede/cli/slurm.lua",
     find = [[
 

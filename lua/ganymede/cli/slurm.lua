@@ -4,7 +4,8 @@
 -- folder of the run, RUN/slurm.sh, and can be read, changed and submitted again by sbatch. srun starts the ranks, which
 -- find each other (host/comm/launched.h). When Slurm sends SIGTERM, because the job is preempted or its time is over,
 -- they save a checkpoint and end with status 75. With --requeue the job then waits again, and continues from there in
--- the same folder: the script always runs with --resume auto.
+-- the same folder: the script always runs with --resume auto. With --max-restarts the script starts the ranks again
+-- after a failure, on the machines that it has; it asks this verb whether to (ganymede.job.batch_attempts).
 -- The trap: a script starts in the folder in which it was submitted, and with its environment.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -20,7 +21,7 @@ verb.examples = {
   "ganymede slurm first.lua -N 1 --dry-run -- --steps 100 --set optimizer.lr=3e-4",
 }
 
-local WARN = 120 -- seconds
+local WARN, DELAY = 120, 1 -- seconds
 
 -- What may stand in a line of #SBATCH without quotes, in words of Slurm: times, partitions, accounts.
 local function plain(text)
@@ -55,6 +56,11 @@ function verb.arguments(parser)
   parser:option("--partition", "the partition, such as gpu"):argname "NAME":convert(plain)
   parser:option("--account", "the account that pays"):argname "NAME":convert(plain)
   parser:flag("--requeue", "let the job wait again when it was preempted or its time was over, until the run has ended")
+  parser:option("--max-restarts", "start the ranks again, from their newest checkpoint, after one has died or hangs; "
+    .. "end after K + 1 attempts in a row without a newer checkpoint"):argname "K":convert(session.integer(0))
+  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
+    .. "a row without a newer checkpoint"):argname "S":convert(session.seconds(3600))
+  parser:option("--ended", "for the script of --max-restarts: the status of the ranks, or begin"):hidden(true)
   parser:option("--warn", "seconds before the end of --time at which the ranks save a checkpoint and end (default 120)")
     :argname "S":convert(session.integer(10))
   parser:option("--sbatch", "another option of sbatch, such as --sbatch=--mem=64G; may be repeated"):count "*"
@@ -130,10 +136,28 @@ trap : TERM
 export MASTER_ADDR=$(hostname)
 export GANYMEDE_JOB_KEY=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
 
-srun %s
-status=$?
+%s
 %sexit $status
 ]]
+
+local once = [[
+srun %s
+status=$?]]
+
+-- The words that ask, the words of srun, the words that ask.
+local again = [[
+# `ganymede` says whether a failure lets the ranks begin again, and prints the seconds to wait.
+stopped=
+trap 'stopped=1' TERM
+%s --ended begin
+while :; do
+    srun %s
+    status=$?
+    [ "$status" = 0 ] || [ -n "$stopped" ] && break
+    pause=$(%s --ended "$status") || break
+    sleep "$pause"
+    [ -n "$stopped" ] && break
+done]]
 
 -- After a preemption Slurm itself puts the job back, and its state is another one.
 local requeue = [[
@@ -142,13 +166,27 @@ if [ "$status" = 75 ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" = RUNNING ]; 
 fi
 ]]
 
-local function script(args, name, folder, cwd)
-  local words = { core.executable(), "run", args.recipe, "--out", folder, "--resume", "auto", unpack(args.options) }
+local function joined(words)
   for i, word in ipairs(words) do
     words[i] = word:find "^[%w_./=:,+-]+$" and word or machine.quote(word)
   end
+  return table.concat(words, " ")
+end
+
+-- How the script starts the ranks: once, or again after failures.
+local function starts(args, folder)
+  local run = joined { core.executable(), "run", args.recipe, "--out", folder, "--resume", "auto",
+    unpack(args.options) }
+  if not args.max_restarts then return once:format(run) end
+  local ask = joined { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--ntasks-per-node",
+    tostring(args.ntasks_per_node or 1), "--out", folder, "--max-restarts", tostring(args.max_restarts),
+    "--restart-delay", tostring(args.restart_delay or DELAY) }
+  return again:format(ask, run, ask)
+end
+
+local function script(args, name, folder, cwd)
   local path = machine.quote(folder .. "/slurm.sh"):gsub("[\r\n]", "?")
-  return template:format(path, directives(args, name, folder, cwd), table.concat(words, " "),
+  return template:format(path, directives(args, name, folder, cwd), starts(args, folder),
     args.requeue and requeue or "")
 end
 
@@ -159,6 +197,9 @@ local function refuse(args)
     failure(2, "this process is one of several ranks; submit a job from none of them")
   end
   local warn = args.warn or WARN
+  if args.restart_delay and not args.max_restarts then
+    failure(2, "--restart-delay is the time before a restart, and nothing is started again without --max-restarts")
+  end
   if args.time and seconds_of(args.time) <= warn + 60 then
     failure(2, "--time %s: the ranks are told to end %d s before its end (--warn), and Slurm is up to 60 s early; no "
       .. "time is left to train", args.time, warn)
@@ -192,7 +233,22 @@ local function submit(path)
   return id:match "^%d+"
 end
 
+-- What the script of --max-restarts asks after each end of the ranks.
+local function judge(args)
+  local attempts, status = require "ganymede.job.batch_attempts", tonumber(args.ended)
+  if not (args.out and args.max_restarts and (status or args.ended == "begin")) then
+    failure(2, "--ended: a script that `ganymede slurm --max-restarts` has made says this, with --out")
+  end
+  if not status then return attempts.begin(args.out) end
+  local pause, why = attempts.ended(args.out, status, args.nodes * (args.ntasks_per_node or 1),
+    { most = args.max_restarts, delay = args.restart_delay or DELAY })
+  if not pause then failure(1, "the ranks ended with status %d and are not started again: %s", status, why) end
+  log.warn("the ranks ended with status %d; they are started again in %g s, from the newest checkpoint", status, pause)
+  log.result(("%g"):format(pause))
+end
+
 local function slurm(args)
+  if args.ended then return judge(args) end
   refuse(args)
   local run, cwd = run_options(args), core.process().folder
   local found = rehearse(args, run)

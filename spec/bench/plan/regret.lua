@@ -3,13 +3,14 @@
 --
 --     ganymede run spec/bench/plan/regret.lua --set ranks=8 --set out=regret           GPT, ViT, BERT, MoE; hours
 --     ganymede run spec/bench/plan/regret.lua --set ranks=2 --set of=gpt --set only=1/40    each 40th setting
---     ganymede run spec/bench/plan/regret.lua --set likely=12 --set only=1/400              and the plan's best 12 first
+--     ganymede run spec/bench/plan/regret.lua --set likely=12 --set only=1/400          and the plan's best 12 first
 --
 -- Settings: ranks (8), out (the folder of results), of (models: names with commas), only ("k/n": each n-th setting,
 -- from the k-th), likely (how many of the best of `ganymede plan` come before them, 0), timed (steps, 8), keep (a list
--- of --keep of a plan), platform (a machine file; default: measured once into out). Every result is a line of out/MODEL.jsonl as soon as it is there. A bench that was stopped goes on
--- behind the last line, and another `only` adds to it. steps.lua says how a step is measured. Regret is (measured time
--- of the setting that is predicted as the fastest) / (least measured time) - 1.
+-- of --keep of a plan), platform (a machine file; default: measured once into out). Every result is a line of
+-- out/MODEL.jsonl as soon as it is there. A bench that was stopped goes on behind the last line, and another `only`
+-- adds to it. steps.lua says how a step is measured. Regret is (measured time of the setting that is predicted as the
+-- fastest) / (least measured time) - 1.
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local core = require "ganymede.core"
 local gm = require "ganymede"
