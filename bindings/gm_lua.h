@@ -126,6 +126,7 @@ int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
 int gm_open_views(lua_State *L);       /* after gm_open_ops: adds to core.ops */
 int gm_open_few_bits(lua_State *L);    /* after gm_open_ops: adds to core.ops */
+int gm_open_float8(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_images(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_convolution(lua_State *L); /* after gm_open_ops: adds to core.ops */
 int gm_open_tables(lua_State *L);      /* after gm_open_ops: adds to core.ops */

@@ -1,11 +1,12 @@
 /* infer.c - gm_infer: the checks that every op shares, then the rule of the op.
  *
  * The strings of ops.def say how many tensors an op takes and which may be absent. The names of the tensors tell their
- * dtypes (gm_content): `index`, `target` and `segment` are i32 or i64, `condition`, `key_mask` and `codes` are
- * u8, integers such as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one
- * call have one dtype; if this is bf16 or f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The
- * multi-tensor ops check each group alone. The rules are in infer_elementwise.c, infer_dense.c, infer_convolution.c,
- * infer_few_bits.c, infer_experts.c, infer_pages.c, infer_pooling.c, infer_bags.c and infer_rest.c. */
+ * dtypes (gm_content): `index`, `target` and `segment` are i32 or i64, `condition`, `key_mask` and codes are u8,
+ * integers such as `count` are i64, and all others are floats (f32, f64, bf16, f16). The floats of one call have one
+ * dtype; if this is bf16 or f16, tensors marked with '^' are f32 instead. Where such a tensor comes before all other
+ * floats, the rule of the op compares them. `copy` takes any dtype. The multi-tensor ops check each group alone. The
+ * rules are in infer_elementwise.c, infer_dense.c, infer_convolution.c, infer_few_bits.c, infer_float8.c,
+ * infer_experts.c, infer_pages.c, infer_pooling.c, infer_bags.c and infer_rest.c. */
 #include "infer.h"
 
 #include <inttypes.h>
@@ -143,7 +144,9 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
     if (!gm_dtype_is_float(t->dtype))
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is on f32, f64, bf16 and f16: cast it first", op,
                        slot->name, have);
-    if (slot->wide && t->dtype != gm_dtype_wide((*first)->dtype))
+    if (slot->wide && !*first && gm_dtype_is_narrow(t->dtype))
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be f32 or f64", op, slot->name, have);
+    if (slot->wide && *first && t->dtype != gm_dtype_wide((*first)->dtype))
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s beside inputs of %s", op, slot->name, have,
                        gm_dtype_name(gm_dtype_wide((*first)->dtype)), gm_dtype_name((*first)->dtype));
     if (slot->wide) return GM_OK;

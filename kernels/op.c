@@ -107,7 +107,8 @@ static gm_content content_of(const char *name)
                  {"key_mask", GM_HOLDS_FLAGS}, {"count", GM_HOLDS_WHOLE},    {"order", GM_HOLDS_WHOLE},
                  {"before", GM_HOLDS_WHOLE},   {"choice", GM_HOLDS_WHOLE},   {"row", GM_HOLDS_WHOLE},
                  {"codes", GM_HOLDS_FLAGS},    {"limits", GM_HOLDS_WHOLE},   {"segment", GM_HOLDS_INDICES},
-                 {"bounds", GM_HOLDS_WHOLE}};
+                 {"bounds", GM_HOLDS_WHOLE},   {"turned", GM_HOLDS_FLAGS},   {"a_codes", GM_HOLDS_FLAGS},
+                 {"b_codes", GM_HOLDS_FLAGS}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i].name)) return names[i].content;
     return GM_HOLDS_FLOATS;

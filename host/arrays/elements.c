@@ -1,8 +1,8 @@
 /* elements.c - see elements.h. */
 #include "elements.h"
 
-#include <math.h>
 #include <string.h>
+#include "../../kernels/float8.h"
 #include "blocks.h"
 
 static const struct {
@@ -37,22 +37,12 @@ gm_element gm_element_of(gm_dtype t) { return gm_element_named(gm_dtype_file_nam
 
 /* ---- one number ---- */
 
-/* A float of 8 bits: `fraction` bits of fraction, the bias of its exponent. */
-static double small_float(unsigned char bits, int fraction, int bias)
+static double float8(int format, unsigned char code)
 {
-    int    exponent = (bits & 127) >> fraction, digits = bits & ((1 << fraction) - 1);
-    double size = exponent ? ldexp((1 << fraction) + digits, exponent - bias - fraction)
-                           : ldexp(digits, 1 - bias - fraction);
-    return bits & 128 ? -size : size;
-}
-
-static double e4m3(unsigned char bits) { return (bits & 127) == 127 ? (double)NAN : small_float(bits, 3, 7); }
-
-static double e5m2(unsigned char bits)
-{
-    if ((bits & 127) < 124) return small_float(bits, 2, 15);
-    if (bits & 3) return (double)NAN;
-    return bits & 128 ? -(double)INFINITY : (double)INFINITY;
+    uint32_t bits = gm_float8_value(format, code);
+    float    v;
+    memcpy(&v, &bits, sizeof v);
+    return (double)v;
 }
 
 static bool is_whole(gm_element e) { return e >= GM_ELEMENT_I64 && e <= GM_ELEMENT_BOOL; }
@@ -86,8 +76,8 @@ static double real_number(gm_element e, uint64_t u)
     case GM_ELEMENT_F32: memcpy(&f, &narrow, 4); return (double)f;
     case GM_ELEMENT_F16: return (double)gm_f16_to_f32((uint16_t)u);
     case GM_ELEMENT_BF16: return (double)gm_bf16_to_f32((uint16_t)u);
-    case GM_ELEMENT_F8_E4M3: return e4m3((unsigned char)u);
-    case GM_ELEMENT_F8_E5M2: return e5m2((unsigned char)u);
+    case GM_ELEMENT_F8_E4M3: return float8(GM_FLOAT8_E4M3, (unsigned char)u);
+    case GM_ELEMENT_F8_E5M2: return float8(GM_FLOAT8_E5M2, (unsigned char)u);
     case GM_ELEMENT_U64: return (double)u;
     default: return (double)whole_number(e, u);
     }

@@ -13,26 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/dtype.h"
 #include "fake_driver.h"
 #include "fake_epilogues.h"
+#include "fake_products.h"
 
 #define API __attribute__((visibility("default")))
 
-/* The structs that the opaque ones of the header are here; each is a field of words there. */
-typedef struct product {
-    int32_t  compute, scale, transpose[2], bias_type, aux_type;
-    uint32_t epilogue;
-    void    *bias, *aux;
-    int64_t  aux_ld, aux_step;
-} product;
-
-typedef struct matrix {
-    int32_t  type, count;
-    uint64_t rows, columns;
-    int64_t  ld, step;
-} matrix;
-
+/* The structs that the opaque ones of the header are here are product and matrix (fake_products.h), and this. */
 typedef struct wish {
     uint64_t workspace;
     uint32_t sums, align[4];
@@ -46,7 +33,6 @@ typedef struct answer {
 
 #define ANSWERS 3 /* to each question; they do the same */
 
-#define AUX    128u /* the bit of epilogues that have an auxiliary buffer */
 #define MARKER 0x67616e796d656465u
 
 _Static_assert(sizeof(answer) <= sizeof(cublasLtMatmulAlgo_t), "an answer fits into an algorithm");
@@ -126,6 +112,8 @@ API cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublas
     case CUBLASLT_MATMUL_DESC_TRANSA: SET(p->transpose[0]);
     case CUBLASLT_MATMUL_DESC_TRANSB: SET(p->transpose[1]);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: SET(p->epilogue);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: SET(p->factor[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: SET(p->factor[1]);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: SET(p->bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: SET(p->bias_type);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: SET(p->aux);
@@ -188,95 +176,7 @@ API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference
     }
 }
 
-/* ---- what there is an algorithm for ---- */
-
-static size_t size_of(int32_t type) { return type == CUDA_R_32F ? 4 : 2; }
-
-static bool is_tf32(const product *p) { return p->compute == CUBLAS_COMPUTE_32F_FAST_TF32; }
-
-/* The table of types of cublasLtMatmul for CUBLAS_COMPUTE_32F and its fast form, as far as f32, bf16 and f16 go. */
-static const char *wrong_types(const product *p, const matrix *a, const matrix *b, const matrix *d)
-{
-    if (p->scale != CUDA_R_32F) return "sums that are not in f32";
-    if (is_tf32(p) && a->type != CUDA_R_32F) return "TF32 of operands that are not f32";
-    if (!is_tf32(p) && p->compute != CUBLAS_COMPUTE_32F) return "sums that are not in f32";
-    if (a->type != b->type) return "factors of two types";
-    if (a->type != CUDA_R_32F && a->type != CUDA_R_16BF && a->type != CUDA_R_16F) return "a type of factors";
-    if (d->type != a->type && d->type != CUDA_R_32F) return "a type of the result";
-    return NULL;
-}
-
-static const char *wrong_matrix(const matrix *m)
-{
-    if (!m->rows || !m->columns) return "an empty matrix";
-    if (m->ld < (int64_t)m->rows) return "a leading dimension below the number of rows";
-    if (m->count < 1) return "an empty batch";
-    return NULL;
-}
-
-/* The matrix after its transpose. */
-static void turned(const product *p, int i, const matrix *m, uint64_t *rows, uint64_t *columns)
-{
-    bool t = p->transpose[i] == CUBLAS_OP_T;
-    *rows = t ? m->columns : m->rows;
-    *columns = t ? m->rows : m->columns;
-}
-
-static const char *wrong_shapes(const product *p, const matrix *a, const matrix *b, const matrix *d)
-{
-    uint64_t rows, depth, depth_b, columns;
-    turned(p, 0, a, &rows, &depth);
-    turned(p, 1, b, &depth_b, &columns);
-    if (rows != d->rows || columns != d->columns || depth != depth_b) return "shapes that do not fit";
-    if (a->count != d->count || b->count != d->count) return "batches that do not fit";
-    if (d->count > 1 && llabs(d->step) < d->ld * (int64_t)(d->columns - 1) + (int64_t)d->rows)
-        return "results that lie over each other";
-    return NULL;
-}
-
-/* Has it a vector, at the address of the bias: one that is added, or that of sums? */
-static bool has_vector(const product *p) { return p->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB); }
-
-static const char *wrong_vector(const product *p, const matrix *a, const matrix *d)
-{
-    if (!p->bias) return "no bias, or place for its gradient";
-    if (p->epilogue & CUBLASLT_EPILOGUE_BGRADB) {
-        if (d->count > 1) return "a bias gradient of a batch";
-        return p->bias_type == -1 || p->bias_type == d->type ? NULL : "a type of the bias gradient";
-    }
-    return p->bias_type == -1 || p->bias_type == a->type || p->bias_type == d->type ? NULL : "a type of the bias";
-}
-
-static const char *wrong_epilogue(const product *p, const matrix *a, const matrix *d)
-{
-    switch (p->epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-    case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU_AUX:
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DGELU:
-    case CUBLASLT_EPILOGUE_BGRADB: break;
-    default: return "an epilogue that this does not know";
-    }
-    const char *why = has_vector(p) ? wrong_vector(p, a, d) : NULL;
-    if (why || !(p->epilogue & AUX)) return why;
-    if (!p->aux) return "no auxiliary buffer";
-    if (p->aux_ld < (int64_t)d->rows || p->aux_ld % 8 || p->aux_step % 8) return "the layout of the auxiliary buffer";
-    return p->aux_type == -1 || p->aux_type == d->type ? NULL : "a type of the auxiliary buffer";
-}
-
-static const char *wrong(const product *p, const matrix *a, const matrix *b, const matrix *d)
-{
-    const matrix *all[] = {a, b, d};
-    const char   *why = wrong_types(p, a, b, d);
-    for (int i = 0; i < 3 && !why; i++) why = wrong_matrix(all[i]);
-    if (!why) why = wrong_shapes(p, a, b, d);
-    return why ? why : wrong_epilogue(p, a, d);
-}
+/* ---- answers ---- */
 
 /* Of all that the answer depends on, but for addresses. */
 static uint64_t hash_of(const product *p, const matrix *a, const matrix *b, const matrix *d)
@@ -317,6 +217,10 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
     if (getenv("GANYMEDE_FAKE_CUBLAS_INVALID") && (int)p->epilogue == atoi(getenv("GANYMEDE_FAKE_CUBLAS_INVALID")))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (p->epilogue & AUX && mine.aux_align < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const matrix *result = matrix_of(d);
+    if (is_float8(matrix_of(a)->type) && (result->rows * size_of(result->type) % 16 || matrix_of(a)->rows % 16 ||
+                                          w->align[0] < 16 || w->align[1] < 16 || w->align[3] < 16))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++) {
         mine.align[i] = w->align[i];
         if (w->align[i] < size_of(matrix_of(i == 0 ? a : i == 1 ? b : d)->type)) return refuse("no alignment");
@@ -334,16 +238,6 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
 }
 
 /* ---- products ---- */
-
-static double element(int32_t type, const void *p, int64_t i)
-{
-    return gm_load(type == CUDA_R_32F ? GM_F32 : type == CUDA_R_16BF ? GM_BF16 : GM_F16, p, i);
-}
-
-static void put(int32_t type, void *p, int64_t i, double v)
-{
-    gm_store(type == CUDA_R_32F ? GM_F32 : type == CUDA_R_16BF ? GM_BF16 : GM_F16, p, i, (double)(float)v);
-}
 
 static const char *outside(const matrix *m, const void *p)
 {
@@ -369,8 +263,10 @@ static const char *wrong_addresses(const product *p, const matrix *m[3], const v
     if (has_vector(p)) {
         uint64_t length = p->epilogue & CUBLASLT_EPILOGUE_BGRADB ? m[2]->columns : m[2]->rows;
         if (align_of(p->bias) < mine->bias_align) return "a bias that is not aligned as was promised";
-        if ((why = gm_fake_outside(p->bias, length * size_of(m[0]->type)))) return why;
+        if ((why = gm_fake_outside(p->bias, length * size_of(vector_type(p, m[2]))))) return why;
     }
+    for (int i = 0; i < 2; i++)
+        if (p->factor[i] && (why = gm_fake_outside(p->factor[i], sizeof(float)))) return why;
     return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
 }
 
@@ -412,7 +308,9 @@ static double dot(const product *p, const matrix *m[3], const void *const *at, i
 static void multiply(const product *p, const matrix *m[3], const void *const *at, void *result, float alpha, float beta)
 {
     const matrix *d = m[2];
-    int32_t       bias_type = p->bias_type == -1 ? d->type : p->bias_type;
+    int32_t       bias_type = vector_type(p, d);
+    for (int i = 0; i < 2; i++)
+        if (p->factor[i]) alpha *= *(const float *)p->factor[i];
     for (int64_t batch = 0; batch < d->count; batch++)
         for (int64_t column = 0; column < (int64_t)d->columns; column++)
             for (int64_t row = 0; row < (int64_t)d->rows; row++) {

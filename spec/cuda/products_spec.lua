@@ -35,6 +35,34 @@ describe("products on CUDA:", function()
 
   local input = kernels.input
 
+  -- Codes of 8 bits of numbers, and their scale.
+  local function codes(shape, format)
+    local x = input(shape, "f32")
+    local attrs = { format = format }
+    local scale = core.run_op("ref", "float8_scale", { x }, { true }, attrs)[1]
+    return core.run_op("ref", "float8_encode", { x, scale }, { true, true }, attrs)[1], scale
+  end
+
+  -- format 1: E5M2, of gradients
+  for _, dtype in ipairs { "bf16", "f16", "f32" } do
+    it("cuBLASLt makes those of 8 bits where rows are multiples of 16 bytes, results of " .. dtype, function()
+      local function made_by(m, n, k, format, products, numbers, with)
+        local a, a_scale = codes({ m, k }, format)
+        local b, b_scale = codes({ n, k }, 0)
+        made { op = "float8_product", label = ("(%d, %d) x (%d, %d)"):format(m, k, k, n), terms = k,
+               products = products,
+               inputs = { n = 5, a, b, a_scale, b_scale, with == "bias" and input({ n }, dtype) or nil },
+               kernels = numbers, outputs = { with == "sum" and kernels.given({ m, n }, dtype) or true },
+               attrs = { format = format, dtype = dtype, accumulate = with == "sum" } }
+      end
+      made_by(5, 16, 32, 0, 1, 0)
+      made_by(16, 32, 48, 1, 1, 0, "sum")
+      local wide = dtype == "f32"
+      made_by(7, 16, 64, 0, 1, wide and 2 or 0, "bias") -- a bias of f32 goes with numbers of f32
+      made_by(5, 16, 33, 0, 1, dtype == "f16" and 3 or 2) -- numbers of bf16; f16 is too small for them
+    end)
+  end
+
   for _, dtype in ipairs { "f32", "bf16", "f16" } do
     local gelu = dtype == "f32" and 1 or 0 -- kernels: in f32 GELU is ours
 

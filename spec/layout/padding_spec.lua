@@ -158,6 +158,25 @@ case("linear_quantized", { "mk", "nk", "n" }, "mn", function(x, w, b)
   return ops.linear_quantized(1 / x, gm.no_grad(ops.quantize, w:detach(), few), 1 / b, nil, few)
 end)
 
+local function eight(x)
+  x = x:detach()
+  local s = ops.float8_scale(x)
+  return s, ops.float8_encode(x, s)
+end
+case("float8_scale", { "bmn" }, "bmn", function(x) return (eight(1 / x)) end)
+case("float8_encode", { "bmn" }, "bmn", function(x)
+  local _, codes, turned = eight(1 / x)
+  return codes, turned
+end)
+case("float8_product", { "mk", "nk" }, "mkn", function(x, w)
+  local a_scale, a = eight(1 / x)
+  local b_scale, codes = eight(1 / w)
+  return ops.float8_product(a, codes, a_scale, b_scale, { dtype = "f64" })
+end)
+case("float8_product", { "bmk", "nk", "n" }, "bmn", function(x, w, b)
+  return ops.linear_float8(1 / x, 1 / w, 1 / b)
+end, "linear_float8")
+
 -- Two pages for each of the 5 rows, out of order, of a pool (v, h, s, d); s positions at the end of each row.
 local rows_of_pages = { { 3, 8 }, { 0, 10 }, { 6, 1 }, { 2, 9 }, { 7, 4 } }
 local function places()

@@ -46,7 +46,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/cuda/products_spec.lua",
   },
   {
-    name = "355-slope-of-another", file = "kernels/cuda/blas/blas.c",
+    name = "355-slope-of-another", file = "kernels/cuda/blas/key.c",
     find = [[return p->function == GM_FN_gelu_tanh &&]],
     replace = [[return (p->function == GM_FN_gelu_tanh || p->function == GM_FN_gelu) &&]],
     breaks = "cuBLASLt goes back through the tanh form of gelu where the other was meant",

@@ -71,6 +71,7 @@ gm_status gm_layout_rule_random(gm_rule_call *c);
 gm_status gm_layout_rule_contraction(gm_rule_call *c);
 gm_status gm_layout_rule_convolution(gm_rule_call *c);
 gm_status gm_layout_rule_few_bits(gm_rule_call *c);
+gm_status gm_layout_rule_float8(gm_rule_call *c);
 gm_status gm_layout_rule_rowwise(gm_rule_call *c);
 gm_status gm_layout_rule_norm(gm_rule_call *c);
 gm_status gm_layout_rule_attention(gm_rule_call *c);

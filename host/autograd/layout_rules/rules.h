@@ -14,6 +14,7 @@
  *                   whole groups. Space and kernels must be whole (its first dimension may be cut in
  *                   host/parallel/sharded/convolution.c; so with pooling)
  *     few_bits      as contraction and embedding; blocks of weights of few bits are never cut
+ *     float8        as elementwise and contraction; a scale is that of the whole tensor, and no operand may be partial
  *     reduction     if a reduced dimension is cut, a sum gives a partial result, without padding; other ops refuse
  *     pooling       batch and channels may be cut; dimensions along which windows move must be whole
  *     random        the box of the block goes into the call, so that the bits are those of the whole tensor

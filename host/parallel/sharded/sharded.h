@@ -93,6 +93,20 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * forward and in backward. GM_ESHAPE: what the op refuses; sequences cut in different ways; a causal attention of s !=
  * t. GM_EINVAL: memory that ran out after something was sent. */
 
+/* gm_sharded_float8_scale: the scale of all of x, cut along any dimensions: one all_reduce of one number over the axes
+ * that cut it. A partial x is refused (GM_ESHAPE). */
+
+/* *y = x w' + b as gm_apply of `linear` gives it, with x, w and, in backward, the gradient of y as floats of 8 bits
+ * (kernels/float8.h): x and w in E4M3, gradients in E5M2, each with the scale of the whole tensor at that moment
+ * (Micikevicius et al. 2022, arXiv:2209.05433). Sums, y, b and gradients have their usual dtypes. x (..., I), w (O, I),
+ * b (O) or NULL. Scales do not depend on how tensors are cut, so all layouts compute with the same codes. The node
+ * keeps the codes of x, an eighth of a byte count in f64, half of one in bf16; those of w are made again in backward.
+ * Layouts: rows may be cut by any axes; w's rows by one (column) or its columns, as x's last dimension (row); rows of x
+ * that are cut by the axis of w's rows are gathered first, in x's dtype. Sends what linear sends with these layouts and
+ * one number for each scale of a tensor that is cut. GM_ESHAPE: both dimensions of w are cut (2D, 2.5D, 3D); x or w is
+ * partial. */
+gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value **y);
+
 /* *sum receives the sum of the losses of all rows of x w' + b, a scalar that is partial over the axes that cut the
  * rows: x (..., I), w (O, I), b (O) or NULL, target (...). The op works on pieces of `rows` rows of each rank's block
  * (gathered or scattered as the kind of the product does). Each piece goes forward and backward at once, so that the

@@ -2,8 +2,8 @@
  *
  * cuBLASLt stores matrices by columns, at a distance of ld elements; we store them by rows. Our product y = a b is its
  * D = A B with A = b', B = a', D = y', where ' is the same memory read as the transposed matrix; D has n rows and m
- * columns. Only view_of and key_of do this translation. The bias of cuBLASLt goes along the rows of D, our columns. Our
- * sums of a are its bias gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
+ * columns. Only key.c does this translation. The bias of cuBLASLt goes along the rows of D, our columns. Our sums of a
+ * are its bias gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
 #include "blas.h"
 
 #include <stdlib.h>
@@ -13,25 +13,14 @@
 #include "library.h"
 #include "../runtime/driver.h"
 #include "fastest.h"
+#include "key.h"
+#include "../../float8.h"
 
 #define WORKSPACE  ((uint64_t)32 << 20) /* what a product may take at most; NVIDIA's advice for sm_90 */
 #define ANSWERS    8                    /* of the ways it offers, those that are timed, where that is wanted */
-#define ALIGNMENT  256                  /* more than this is not told apart */
 #define MOST_CALLS 16                   /* a batch of more than one dimension is that many calls at most */
 
 static const gm_blas_library *lt; /* set when a device makes its first product */
-
-enum { A, B, D, AUX, BIAS, MATRICES = AUX, OPERANDS = BIAS + 1 };
-
-/* All that the answer to "how?" depends on. Filled over zeros, so that keys are compared as bytes. */
-typedef struct plan_key {
-    int64_t rows, columns, depth;       /* of D, and of the sum */
-    int64_t ld[AUX + 1], step[AUX + 1]; /* step: between elements of the batch */
-    int32_t align[OPERANDS];            /* of addresses, in bytes */
-    int32_t count;                      /* elements of the batch */
-    int32_t transposed[2];              /* A, B */
-    int32_t dtype, to, epilogue, tf32;
-} plan_key;
 
 typedef struct plan {
     plan_key                         key;
@@ -86,98 +75,19 @@ gm_status gm_blas_open(gm_cuda *cu)
     return blas_of(cu, &blas);
 }
 
-/* ---- what is asked for ---- */
-
-/* The epilogue that does all that p asks for; 0: there is none. In f32 GELU is not cuBLASLt's to take: nobody says how
- * near its tanh is, and what is near enough for 16 bits is not for 24. */
-static int32_t epilogue_of(const gm_gemm_args *p, gm_dtype dtype)
-{
-    if (dtype == GM_F32 && p->function == GM_FN_gelu_tanh) return 0;
-    int32_t bias = p->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
-    if (p->sums) return p->ndim || bias || p->pre || p->function ? 0 : CUBLASLT_EPILOGUE_BGRADB;
-    if (p->slope) /* of relu it wants a mask of bits, which the forward product did not keep */
-        return p->function == GM_FN_gelu_tanh && !p->accumulate && !bias ? CUBLASLT_EPILOGUE_DGELU : 0;
-    switch (p->function) {
-    case GM_FN_none: return p->pre ? 0 : bias ? bias : CUBLASLT_EPILOGUE_DEFAULT;
-    case GM_FN_relu: return p->pre || p->accumulate ? 0 : CUBLASLT_EPILOGUE_RELU | bias;
-    case GM_FN_gelu_tanh: /* cuBLASLt's GELU is the tanh form, its AUX what goes into it */
-        return p->accumulate ? 0 : (p->pre ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU) | bias;
-    default: return 0;
-    }
-}
-
-/* A matrix of `rows` and `columns`, given by its two strides, as cuBLASLt reads memory: as it is, or transposed. */
-static bool view_of(int64_t rows, int64_t columns, int64_t row_step, int64_t column_step, int32_t *transposed,
-                    int64_t *ld)
-{
-    *transposed = 0;
-    *ld = columns == 1 ? rows : column_step;
-    if ((rows == 1 || row_step == 1) && *ld >= rows) return true;
-    *transposed = 1;
-    *ld = rows == 1 ? columns : row_step;
-    return (columns == 1 || column_step == 1) && *ld >= columns;
-}
-
-static int32_t align_of(const void *p, int64_t step, size_t size)
-{
-    uintptr_t bits = (uintptr_t)p | (uintptr_t)step * size | ALIGNMENT;
-    return (int32_t)(bits & -bits);
-}
-
-/* The bias, or where the bias gradient goes; NULL: neither. */
-static const void *vector_of(const gm_gemm_args *p) { return p->sums ? p->sums : p->bias; }
-
-/* The distances that the calls for a batch of several dimensions are apart: all but the last. */
-static void align_operands(const gm_gemm_args *p, size_t size, size_t size_to, plan_key *key)
-{
-    gm_gemm_dim steps = {0};
-    for (int d = 0; d + 1 < p->ndim; d++) {
-        steps.a |= p->dim[d].a;
-        steps.b |= p->dim[d].b;
-        steps.y |= p->dim[d].y;
-        steps.pre |= p->dim[d].pre;
-    }
-    key->align[A] = align_of(p->b, steps.b, size);
-    key->align[B] = align_of(p->a, steps.a, size);
-    key->align[D] = align_of(p->y, steps.y, size_to);
-    key->align[AUX] = align_of(p->pre, steps.pre, size_to);
-    key->align[BIAS] = align_of(vector_of(p), 0, size);
-}
-
-/* False: cuBLASLt cannot be asked for this. */
-static bool key_of(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key *key)
-{
-    int32_t            turned[2] = {0, 0};
-    const gm_gemm_dim *last = p->ndim ? &p->dim[p->ndim - 1] : NULL;
-    memset(key, 0, sizeof *key);
-    key->rows = p->n;
-    key->columns = p->m;
-    key->depth = p->k;
-    key->dtype = (int32_t)dtype;
-    key->to = (int32_t)to;
-    key->epilogue = epilogue_of(p, dtype);
-    if (!key->epilogue || (p->bias && p->n > 1 && p->bias_n != 1) || (last && last->n > INT32_MAX)) return false;
-    if (!view_of(p->n, p->k, p->b_n, p->b_k, &key->transposed[A], &key->ld[A])) return false;
-    if (!view_of(p->k, p->m, p->a_k, p->a_m, &key->transposed[B], &key->ld[B])) return false;
-    if (!view_of(p->n, p->m, p->y_n, p->y_m, &turned[0], &key->ld[D]) || turned[0]) return false;
-    if (p->pre && (!view_of(p->n, p->m, p->pre_n, p->pre_m, &turned[1], &key->ld[AUX]) || turned[1])) return false;
-    key->count = last ? (int32_t)last->n : 1;
-    if (last) {
-        key->step[A] = last->b;
-        key->step[B] = last->a;
-        key->step[D] = last->y;
-        key->step[AUX] = last->pre;
-    }
-    align_operands(p, gm_dtype_size(dtype), gm_dtype_size(to), key);
-    /* what NVIDIA documents of auxiliary buffers */
-    return !p->pre || (key->ld[AUX] % 8 == 0 && key->step[AUX] % 8 == 0 && key->align[AUX] >= 16);
-}
-
 /* ---- plans ---- */
 
 static cudaDataType_t type_of(int32_t dtype)
 {
     return dtype == GM_BF16 ? CUDA_R_16BF : dtype == GM_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+/* Of matrix i. Codes of 8 bits: our b, which is A, has the format E4M3. */
+static cudaDataType_t type_of_matrix(const plan_key *key, int i)
+{
+    if (i == D) return type_of(key->to);
+    if (key->dtype != GM_U8) return type_of(key->dtype);
+    return i == B && key->format == GM_FLOAT8_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
 }
 
 static gm_status set_of_product(plan *pl, cublasLtMatmulDescAttributes_t what, const void *value, size_t size)
@@ -187,8 +97,10 @@ static gm_status set_of_product(plan *pl, cublasLtMatmulDescAttributes_t what, c
 }
 
 /* Addresses: each call's own. */
-static gm_status set_addresses(plan *pl, const void *vector, const void *aux)
+static gm_status set_addresses(plan *pl, const void *vector, const void *aux, const void *const *scale)
 {
+    if (scale[0]) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scale[0], sizeof scale[0]));
+    if (scale[1]) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scale[1], sizeof scale[1]));
     if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
     if (aux) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
     return GM_OK;
@@ -198,8 +110,9 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
 {
     const plan_key *key = &pl->key;
     uint32_t        epilogue = (uint32_t)key->epilogue;
-    int32_t         type = (int32_t)type_of(key->to), vector_type = (int32_t)type_of(key->dtype);
-    bool            vector = vector_of(p) != NULL;
+    int32_t         type = (int32_t)type_of(key->to),
+            vector_type = (int32_t)type_of(key->dtype == GM_U8 ? key->to : key->dtype);
+    bool vector = gm_blas_vector(p) != NULL;
     GM_LT(cublasLtMatmulDescCreate(&pl->product, key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                    CUDA_R_32F));
     for (int i = A; i <= B; i++) {
@@ -217,7 +130,7 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
     }
     /* not read from: they only say how the addresses of all calls are aligned */
     return set_addresses(pl, vector ? (void *)(uintptr_t)key->align[BIAS] : NULL,
-                         p->pre ? (void *)(uintptr_t)key->align[AUX] : NULL);
+                         p->pre ? (void *)(uintptr_t)key->align[AUX] : NULL, p->scale);
 }
 
 /* The matrix as it lies in memory. */
@@ -226,9 +139,8 @@ static gm_status describe_matrix(plan *pl, int i)
     const plan_key *key = &pl->key;
     int64_t         rows = i == B ? key->depth : key->rows, columns = i == A ? key->depth : key->columns;
     bool            turned = i != D && key->transposed[i];
-    GM_LT(cublasLtMatrixLayoutCreate(&pl->matrix[i], type_of(i == D ? key->to : key->dtype),
-                                     (uint64_t)(turned ? columns : rows), (uint64_t)(turned ? rows : columns),
-                                     key->ld[i]));
+    GM_LT(cublasLtMatrixLayoutCreate(&pl->matrix[i], type_of_matrix(key, i), (uint64_t)(turned ? columns : rows),
+                                     (uint64_t)(turned ? rows : columns), key->ld[i]));
     GM_LT(cublasLtMatrixLayoutSetAttribute(pl->matrix[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &key->count,
                                            sizeof key->count));
     GM_LT(cublasLtMatrixLayoutSetAttribute(pl->matrix[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->step[i],
@@ -390,7 +302,7 @@ static addresses addresses_of(const gm_gemm_args *p, int64_t i, size_t size, siz
 static gm_status queue(gm_cuda *cu, plan *pl, const gm_gemm_args *p, addresses at, void *workspace)
 {
     float alpha = (float)p->alpha, beta = p->accumulate ? 1 : 0;
-    GM_TRY(set_addresses(pl, vector_of(p), at.pre));
+    GM_TRY(set_addresses(pl, gm_blas_vector(p), at.pre, p->scale));
     gm_cuda_count_library();
     GM_LT(cublasLtMatmul(cu->blas->handle, pl->product, &alpha, at.b, pl->matrix[A], at.a, pl->matrix[B], &beta, at.y,
                          pl->matrix[D], at.y, pl->matrix[D], &pl->algorithm, workspace, pl->workspace,
@@ -481,7 +393,7 @@ gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype,
     plan     *pl = NULL;
     void     *workspace = NULL;
     *served = false;
-    if (calls_of(p) > MOST_CALLS || !key_of(p, dtype, to, &key)) return GM_OK;
+    if (calls_of(p) > MOST_CALLS || !gm_blas_key(p, dtype, to, &key)) return GM_OK;
     key.tf32 = dtype == GM_F32 && dev->tf32;
     GM_TRY(gm_cuda_enter(dev, &cu));
     GM_TRY(blas_of(cu, &blas));

@@ -17,9 +17,10 @@
 
 typedef struct gm_blas gm_blas; /* a device's handle and plans */
 
-/* Queues a product of tensors of this dtype (f32, bf16 or f16) with a result of dtype `to` (the same, or f32), if
- * cuBLASLt can compute it with all that p asks for (bias, function, pre, accumulate, slope, sums). *served: whether it
- * can. p->sums is set, also if y accumulates. */
+/* Queues a product of tensors of this dtype (f32, bf16 or f16) with a result of dtype `to` (the same, or f32), or of
+ * codes of 8 bits (GM_U8; p->format and p->scale say what they are) with a result of bf16, f16 or f32, if cuBLASLt can
+ * compute it with all that p asks for (bias, function, pre, accumulate, slope, sums). *served: whether it can. p->sums
+ * is set, also if y accumulates. */
 gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, bool *served);
 
 /* Loads the library when a device is opened, so that a user without it is told before anything starts. GM_EINVAL: it

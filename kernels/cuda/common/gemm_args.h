@@ -35,8 +35,10 @@ typedef struct gm_gemm_args {
     int32_t     function; /* gm_function */
     double      alpha;
     bool        accumulate;
-    bool        wide;  /* y is f32, a and b of 16 bits */
-    bool        slope; /* pre is read */
+    bool        wide;     /* y is f32, a and b of 16 bits */
+    bool        slope;    /* pre is read */
+    int32_t     format;   /* of codes of 8 bits: what a is, a GM_FLOAT8_*; b is E4M3 */
+    const void *scale[2]; /* f32, of a and of b; NULL: numbers are no such codes */
     gm_gemm_dim dim[GM_GEMM_BATCH];
 } gm_gemm_args;
 

@@ -40,6 +40,7 @@ public.from = {
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
   quantize   = { "ganymede.nn.few_bits", "quantize" },
+  float8     = { "ganymede.nn.float8", "float8" },
   lora       = { "ganymede.nn.lora", "lora" },
   merge_lora = { "ganymede.nn.lora", "merge_lora" },
   freeze     = { "ganymede.nn.lora", "freeze" },

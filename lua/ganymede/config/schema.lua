@@ -10,6 +10,7 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
+local float8 = require "ganymede.nn.float8"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
 local parallel = require "ganymede.job.parallel"
@@ -154,6 +155,8 @@ local fields = {
     doc = "adapters of linear layers that are trained in place of the model's weights (gm.lora, gm.load_adapter)" },
   freeze = { type = { "table", "string" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the names of parameters that are not trained (gm.freeze)" },
+  float8 = { type = { "table", "boolean" }, optional = true, fields = float8.options,
+    doc = "true or { skip, least }: dense layers multiply floats of 8 bits (gm.float8, docs/float8.md)" },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
@@ -249,7 +252,7 @@ return {
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
     "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "init_from",
-    "lora", "freeze",
+    "lora", "freeze", "float8",
   },
   trainer = { "hooks", "metrics", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

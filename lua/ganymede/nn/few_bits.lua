@@ -39,6 +39,10 @@ end
 function few.linear(m, x, b, f)
   local kind = few.of(m)
   if kind then return ops.linear_quantized(x, m.weight, b, f, kind.call) end
+  if m.float8 then -- gm.float8
+    local y = ops.linear_float8(x, m:use "weight", b)
+    return f and ops[f](y) or y
+  end
   return ops.linear(x, m:use "weight", b, f)
 end
 

@@ -88,7 +88,7 @@ local function completed(parts, launched)
   return out
 end
 
--- Applies init_from, lora and freeze to a whole model. wanted: all settings.
+-- Applies init_from, lora, freeze and float8 to a whole model. wanted: all settings.
 local function prepared(model, wanted)
   for _, name in ipairs(model_of.names) do
     if wanted[name] and (not module.is_module(model) or stages.of(model)) then

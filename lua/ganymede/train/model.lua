@@ -1,6 +1,7 @@
 --- The whole model of a run: what its key `model` describes, with the weights of `init_from`, the adapters of `lora`,
--- and what `freeze` names. In this order, and before the model is split into stages.
+-- what `freeze` names, and products of `float8`. In this order, and before the model is split into stages.
 -- @module ganymede.train.model
+local float8 = require "ganymede.nn.float8"
 local lora = require "ganymede.nn.lora"
 local registry = require "ganymede.base.registry"
 local setting = require "ganymede.config.tuning_setting"
@@ -8,7 +9,7 @@ local setting = require "ganymede.config.tuning_setting"
 local M = {}
 
 --- The settings of this file.
-M.names = { "init_from", "lora", "freeze" }
+M.names = { "init_from", "lora", "freeze", "float8" }
 
 -- The adapters of the setting `lora`: those of a folder, or new ones.
 local function adapt(model, wanted)
@@ -28,6 +29,7 @@ function M.prepare(model, settings, say)
   end
   if settings.lora then adapt(model, settings.lora) end
   if settings.freeze then lora.freeze(model, settings.freeze) end
+  if settings.float8 then float8.float8(model, settings.float8 ~= true and settings.float8 or nil) end
   return model
 end
 

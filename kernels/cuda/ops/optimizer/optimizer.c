@@ -51,7 +51,14 @@ static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out
 
 static gm_cuda_grid grid_of(const gm_update_args *a)
 {
-    return (gm_cuda_grid){.x = a->chunks, .block = GM_UPDATE_THREADS, .shared = 32 * sizeof(double)};
+    return (gm_cuda_grid){.x = a->chunks, .block = GM_UPDATE_THREADS, .shared = GM_SUM_WORDS * sizeof(double)};
+}
+
+static gm_cuda_grid update_grid_of(const gm_update_args *a)
+{
+    gm_cuda_grid grid = grid_of(a);
+    grid.shared += sizeof(gm_update_step);
+    return grid;
 }
 
 /* Squares of each chunk, then their sum. */
@@ -61,7 +68,7 @@ gm_status cuda_sum_squares(gm_device *dev, const gm_call *call)
     gm_block      *block;
     void          *part;
     gm_update_args a = {0};
-    gm_cuda_grid   one = {.x = 1, .block = GM_JOIN_THREADS, .shared = 32 * sizeof(double)};
+    gm_cuda_grid   one = {.x = 1, .block = GM_JOIN_THREADS, .shared = GM_SUM_WORDS * sizeof(double)};
     GM_TRY(table(dev, call, 0, 0, &a));
     GM_TRY(gm_cuda_scratch(dev, (size_t)(a.chunks + 1) * sizeof(double), &part, &block));
     a.part = part;
@@ -80,11 +87,9 @@ static gm_status measure(gm_device *dev, const char *kernel, gm_update_args *a)
     void        *part;
     gm_status    st;
     gm_cuda_grid joins = {.x = a->count, .block = 32};
-    gm_cuda_grid grid = grid_of(a);
     GM_TRY(gm_cuda_scratch(dev, (size_t)(2 * a->chunks + 1) * sizeof(double), &part, &block));
     a->part = part;
-    grid.shared += sizeof(gm_update_step);
-    GM_TRY_OR(GM_LAUNCH(dev, kernel, grid, *a), st, done);
+    GM_TRY_OR(GM_LAUNCH(dev, kernel, update_grid_of(a), *a), st, done);
     st = GM_LAUNCH(dev, "gm_measure_join", joins, *a);
 done:
     gm_pool_release(dev->pool, block);
@@ -102,7 +107,7 @@ static void place_words(gm_update_args *a, const gm_call *call)
 
 /* momentum: or beta1, as optimizers.def says. */
 static gm_status update(gm_device *dev, const gm_call *call, double momentum, unsigned there, unsigned squares,
-                        const char *apply, const char *measures)
+                        const char *kernel)
 {
     const gm_attrs *at = call->attrs;
     int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 0; /* of each gradient */
@@ -131,19 +136,16 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
     GM_TRY(table(dev, call, 2, n_out, &a));
-    if (at->measure) return a.count ? measure(dev, measures, &a) : GM_OK;
-    gm_cuda_grid grid = grid_of(&a);
-    grid.shared = sizeof(gm_update_step) + (at->states ? 32 * sizeof(double) : 0);
-    return GM_LAUNCH(dev, apply, grid, a);
+    if (at->measure) return a.count ? measure(dev, kernel, &a) : GM_OK;
+    return GM_LAUNCH(dev, kernel, update_grid_of(&a), a);
 }
 
-#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                                 \
-    gm_status cuda_##name(gm_device *dev, const gm_call *call)                                      \
-    {                                                                                               \
-        const gm_attrs *at = call->attrs;                                                           \
-        const char     *states = at->states ? "gm_states_" #name : NULL;                            \
-        return update(dev, call, at->momentum, (unsigned)(there), (unsigned)(positive),             \
-                      states ? states : "gm_update_" #name, states ? states : "gm_measure_" #name); \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                     \
+    gm_status cuda_##name(gm_device *dev, const gm_call *call)                          \
+    {                                                                                   \
+        const gm_attrs *at = call->attrs;                                               \
+        return update(dev, call, at->momentum, (unsigned)(there), (unsigned)(positive), \
+                      at->states ? "gm_states_" #name : "gm_update_" #name);            \
     }
 #include "../../../optimizers.def"
 #undef GM_OPTIMIZER

@@ -171,11 +171,15 @@ GM_DEVICE void gm_moments_store(const gm_entry_held *t, const gm_elements<T> *x,
     }
 }
 
+/* One chunk of a tensor. Where sums are asked for (a->part), nothing is written: the squares of weights are added to
+ * sums[0], those of updates or, before there is a direction, of gradients to sums[1]. Both are one loop, because the
+ * loads and the direction of each dtype are most of what is to compile. */
 template <class T, int OP, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s)
+GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s, double *sums)
 {
     constexpr int              MOMENTS = gm_moments<OP>();
     const gm_update_numbers<R> c = gm_numbers_of<R>(a, s);
+    const int                  plain = a->part && a->trust.kind != GM_TRUST_LAMB;
     const int64_t              end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
     for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
         const int         whole = t->vectors && i + V <= t->n;
@@ -185,37 +189,19 @@ GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, 
         GM_UNROLL for (int j = 0; j < V; j++)
         {
             const R g = (x.g[j] + c.l2 * x.p[j]) * c.before;
-            const R u = gm_direction<OP>(&c, g, x.m[j]) + c.outside * x.p[j];
-            x.p[j] = x.p[j] * c.decay - c.after * u;
+            const R u = plain ? x.g[j] : gm_direction<OP>(&c, g, x.m[j]) + c.outside * x.p[j];
+            if (!a->part) {
+                x.p[j] = x.p[j] * c.decay - c.after * u;
+            } else if (i + j < t->n) {
+                sums[0] += (double)x.p[j] * (double)x.p[j];
+                sums[1] += (double)u * (double)u;
+            }
         }
+        if (a->part) continue;
         gm_moments_store<T, MOMENTS>(t, &x, &packs);
         if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], x.p);
         packs.p = gm_rounded<T>(a, t, i, x.p, s->step);
         gm_entry_store<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, &packs);
-    }
-}
-
-/* Adds the squares of weights, and of updates or, before there is a direction, of gradients. */
-template <class T, int OP, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_measure_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s, double *sums)
-{
-    constexpr int              MOMENTS = gm_moments<OP>();
-    const gm_update_numbers<R> c = gm_numbers_of<R>(a, s);
-    const int64_t              end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
-    for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
-        const int         whole = t->vectors && i + V <= t->n;
-        gm_entry_packs<T> packs;
-        gm_elements<T>    x;
-        gm_elements_load<T, MOMENTS>(t, &c, whole, i, &packs, &x);
-        GM_UNROLL for (int j = 0; j < V; j++)
-        {
-            R other = x.g[j];
-            if (a->trust.kind == GM_TRUST_LAMB)
-                other = gm_direction<OP>(&c, other + c.l2 * x.p[j], x.m[j]) + c.outside * x.p[j];
-            if (i + j >= t->n) continue;
-            sums[0] += (double)x.p[j] * (double)x.p[j];
-            sums[1] += (double)other * (double)other;
-        }
     }
 }
 
@@ -247,38 +233,21 @@ template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_square_chunk(const gm_
 
 template <int OP> GM_DEVICE void gm_update_block(const gm_update_args *a)
 {
-    GM_SHARED(gm_update_step, step);
+    GM_SHARED(double, scratch);
+    double          sums[2] = {0, 0};
+    gm_update_step *step = (gm_update_step *)(scratch + GM_SUM_WORDS);
     const gm_entry *t = gm_entry_here(a);
     gm_update_prepare(a, t, step);
-    if (!step->go) return;
+    if (!a->part && !step->go) return;
     const gm_entry_held held = gm_entry_hold(t);
-#define GM_UPDATE(T) gm_update_chunk<T, OP>(a, &held, step)
+#define GM_UPDATE(T) gm_update_chunk<T, OP>(a, &held, step, sums)
     GM_FOR_DTYPE(t->dtype, GM_UPDATE);
 #undef GM_UPDATE
+    if (a->part) gm_update_sums(a, sums, scratch);
 }
 
-/* The squares of this block's chunk, into part; the step's constants lie behind the scratch of sums. */
-template <int OP> GM_DEVICE void gm_measure_block(const gm_update_args *a)
-{
-    GM_SHARED(double, scratch);
-    gm_update_step *step = (gm_update_step *)(scratch + 32);
-    double          sums[2] = {0, 0};
-    const gm_entry *t = gm_entry_here(a);
-    gm_update_prepare(a, t, step);
-    const gm_entry_held held = gm_entry_hold(t);
-#define GM_MEASURE(T) gm_measure_chunk<T, OP>(a, &held, step, sums)
-    GM_FOR_DTYPE(t->dtype, GM_MEASURE);
-#undef GM_MEASURE
-    for (int k = 0; k < 2; k++) {
-        double sum = gm_block_sum(sums[k], scratch);
-        if (gm_thread == 0) a->part[2 * gm_block_x + k] = sum;
-        GM_SYNC();
-    }
-}
-
-#define GM_OPTIMIZER(name, ...)                                                             \
-    GM_KERNEL(gm_update_##name, gm_update_args) { gm_update_block<(int)GM_OP_##name>(&a); } \
-    GM_KERNEL(gm_measure_##name, gm_update_args) { gm_measure_block<(int)GM_OP_##name>(&a); }
+#define GM_OPTIMIZER(name, ...) \
+    GM_KERNEL(gm_update_##name, gm_update_args) { gm_update_block<(int)GM_OP_##name>(&a); }
 #include "../../../optimizers.def"
 #undef GM_OPTIMIZER
 

@@ -117,6 +117,16 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, const gm_entry *t, gm_
     GM_SYNC();
 }
 
+/* Writes the two sums of this block's chunk into part. scratch: GM_SUM_WORDS. */
+GM_DEVICE void gm_update_sums(const gm_update_args *a, const double *sums, double *scratch)
+{
+    for (int k = 0; k < 2; k++) {
+        const double sum = gm_block_sum(sums[k], scratch);
+        if (gm_thread == 0) a->part[2 * gm_block_x + k] = sum;
+        GM_SYNC();
+    }
+}
+
 template <class R> GM_DEVICE gm_update_numbers<R> gm_numbers_of(const gm_update_args *a, const gm_update_step *s)
 {
     gm_update_numbers<R> c = {

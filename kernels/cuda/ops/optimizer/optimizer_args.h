@@ -12,6 +12,7 @@
 #define GM_UPDATE_CHUNK   4096 /* elements of a block */
 #define GM_UPDATE_THREADS 256
 #define GM_JOIN_THREADS   1024
+#define GM_SUM_WORDS      32 /* f64 of shared memory for a sum over a block; a step's constants lie behind them */
 
 /* What a tensor is in an update. g and p are of the entry's dtype, the others in f32 where that has 16 bits. */
 #define GM_UPDATE_MOMENTS 3

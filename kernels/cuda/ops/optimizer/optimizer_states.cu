@@ -110,18 +110,14 @@ template <int OP> GM_DEVICE void gm_states_block(const gm_update_args *a)
 {
     GM_SHARED(double, shared);
     double          sums[2] = {0, 0};
-    gm_update_step *step = (gm_update_step *)(shared + 32);
+    gm_update_step *step = (gm_update_step *)(shared + GM_SUM_WORDS);
     const gm_entry *t = gm_entry_here(a);
     gm_update_prepare(a, t, step);
     if (!a->part && !step->go) return;
 #define GM_STATES(T) gm_states_chunk<T, OP>(a, t, step, sums, (float *)shared)
     GM_FOR_DTYPE(t->dtype, GM_STATES);
 #undef GM_STATES
-    for (int k = 0; a->part && k < 2; k++) {
-        const double sum = gm_block_sum(sums[k], shared);
-        if (gm_thread == 0) a->part[2 * gm_block_x + k] = sum;
-        GM_SYNC();
-    }
+    if (a->part) gm_update_sums(a, sums, shared);
 }
 
 #define GM_OPTIMIZER(name, ...) \

@@ -1,0 +1,108 @@
+/* lua_float8.c - ops on floats of 8 bits (kernels/float8.h): float8_scale, float8_encode, float8_product, and the
+ * dense layer made of them, linear_float8. */
+#include "docs/docs.h"
+#include "docs/float8.def"
+#include "lua_ops.h"
+#include <string.h>
+
+#include "../kernels/float8.h"
+#include "../host/parallel/sharded/sharded.h"
+
+/* The format that the options at arg name. */
+static gm_attrs format_option(lua_State *L, int arg)
+{
+    gm_attrs    a = gm_attrs_default();
+    const char *name = NULL;
+    if (lua_istable(L, arg)) {
+        lua_getfield(L, arg, "format");
+        name = lua_tostring(L, -1); /* the table keeps it */
+        lua_pop(L, 1);
+    }
+    if (name && strcmp(name, "e4m3") != 0 && strcmp(name, "e5m2") != 0)
+        gm_bad_argument(L, arg, lua_pushfstring(L, "format is '%s', should be 'e4m3' or 'e5m2'", name));
+    a.format = name && !strcmp(name, "e5m2") ? GM_FLOAT8_E5M2 : GM_FLOAT8_E4M3;
+    return a;
+}
+
+/* float8_scale(x (...), { format }) -> scale () */
+static int float8_scale(lua_State *L)
+{
+    gm_attrs  a = format_option(L, 2);
+    gm_value *x = gm_check_value(L, 1);
+    return gm_apply_one(L, GM_OP_float8_scale, 1, &x, &a);
+}
+
+/* The scale at arg in the dtype that goes with numbers of `dtype`; what is pushed for it stays on the stack. */
+static gm_value *check_scale(lua_State *L, int arg, gm_dtype dtype)
+{
+    gm_value *scale = gm_check_value(L, arg), *cast;
+    gm_attrs  a = gm_attrs_default();
+    a.dtype = gm_dtype_wide(dtype);
+    if (!gm_dtype_is_float(scale->local->dtype))
+        gm_bad_argument(L, arg, lua_pushfstring(L, "a scale is a float, not %s", gm_dtype_name(scale->local->dtype)));
+    if (scale->local->dtype == a.dtype) return scale;
+    gm_apply_one(L, GM_OP_copy, 1, &scale, &a);
+    cast = gm_check_value(L, lua_gettop(L));
+    return cast;
+}
+
+/* float8_encode(x (..., k), scale (), { format }) -> codes (..., k), turned (k, ...) u8 */
+static int float8_encode(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = format_option(L, 3);
+    gm_value  *in[2] = {gm_check_value(L, 1), NULL}, *out[2];
+    gm_handle *h[2];
+    in[1] = check_scale(L, 2, in[0]->local->dtype);
+    for (int i = 0; i < 2; i++) h[i] = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_float8_encode, 2, in, &a, 2, NULL, out));
+    for (int i = 0; i < 2; i++) gm_handle_fill(r, h[i], out[i], "float8_encode");
+    return 2;
+}
+
+/* float8_product(a (..., k) u8, b (n, k) u8, a_scale (), b_scale (), { format, dtype }) -> (..., n) */
+static int float8_product(lua_State *L)
+{
+    gm_attrs  a = format_option(L, 5);
+    gm_value *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), NULL, NULL, NULL};
+    lua_settop(L, 5);
+    a.dtype = GM_F32;
+    if (!lua_isnil(L, 5)) {
+        lua_getfield(L, 5, "dtype");
+        a.dtype = gm_opt_dtype(L, 6, GM_F32);
+    }
+    for (int i = 2; i < 4; i++) in[i] = check_scale(L, i + 1, a.dtype);
+    return gm_apply_one(L, GM_OP_float8_product, 5, in, &a);
+}
+
+/* linear_float8(x (..., in), w (out, in), b (out) or nil) -> y (..., out) */
+static int linear_float8(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
+    PUSH(L, "linear_float8", gm_linear_float8(gm_lua_rank(L), x, w, b, &y));
+}
+
+#define FORMAT                                                                                                         \
+    {                                                                                                                  \
+        "format", "string", "e4m3", NULL, "e4m3, for values, or e5m2, for gradients: bits of exponent and of fraction" \
+    }
+
+static const gm_lua_option format[] = {FORMAT, GM_LAST_OPTION};
+static const gm_lua_option product[] = {
+    FORMAT, {"dtype", "string", "f32", NULL, "the dtype of the result"}, GM_LAST_OPTION};
+
+int gm_open_float8(lua_State *L)
+{
+    static const gm_declaration functions[] = {
+        {"float8_scale", float8_scale, "x tensor, options options?", format, NULL, 0, 0, doc_float8_scale},
+        {"float8_encode", float8_encode, "x tensor, scale tensor, options options?", format, NULL, 0, 0,
+         doc_float8_encode},
+        {"float8_product", float8_product, "a tensor, b tensor, a_scale tensor, b_scale tensor, options options?",
+         product, NULL, 0, 0, doc_float8_product},
+        {"linear_float8", linear_float8, "x tensor, w tensor, b tensor|boolean?", NULL, NULL, 0, 0, doc_linear_float8},
+        GM_LAST_FUNCTION};
+    lua_getfield(L, -1, "ops");
+    gm_declare(L, functions);
+    lua_pop(L, 1);
+    return 0;
+}

@@ -1,0 +1,298 @@
+/* float8.c - products of floats of 8 bits (kernels/float8.h): the scale of a tensor that is cut, and a dense layer.
+ *
+ * The forward pass is made of ops on values, which have layout rules; the node is recorded over all of them. Backward
+ * works on blocks. Its only communication is for the scale of the gradient, for a gradient that arrives as a sum over
+ * ranks (a code is no linear function of it), and for the sum of dx, as in linear1d.c. */
+#include <string.h>
+
+#include "../../autograd/apply_blocks.h"
+#include "../../autograd/gradients.h"
+#include "../../../kernels/float8.h"
+#include "../redistribute.h"
+#include "linear.h"
+
+enum { X_TURNED, W, X_SCALE, W_SCALE }; /* what a node keeps */
+
+static gm_attrs of_format(int format)
+{
+    gm_attrs a = gm_attrs_default();
+    a.format = format;
+    return a;
+}
+
+/* ---- scales ---- */
+
+/* The scale of all blocks of a tensor whose block is t, without padding that is not zero; axes: those that cut it. */
+static gm_tensor *scale_of(gm_work *w, gm_tensor *t, uint32_t axes, int format)
+{
+    gm_attrs   a = of_format(format);
+    gm_tensor *scale = gm_work_run(w, GM_OP_float8_scale, 1, &t, &a);
+    if (axes) gm_rows_reduce(w, axes, scale, GM_MAX);
+    return scale;
+}
+
+gm_status gm_sharded_float8_scale(gm_rank *r, const gm_value_call *c, gm_value **out)
+{
+    gm_value *x = c->in[0];
+    gm_spec   global;
+    gm_layout layout, whole = gm_layout_replicated();
+    gm_fit    fit;
+    gm_attrs  a = *c->attrs;
+    gm_work   w;
+    GM_TRY(gm_judge_call(c, &global));
+    gm_rule_call rule = gm_rule_begin(r, "float8_scale", c->op, 1, &x, &a, 1, &global, &layout, &fit);
+    GM_TRY(gm_rule_no_partial(&rule));
+    gm_work_begin(&w, r, "float8_scale");
+    gm_tensor *scale = scale_of(&w, x->local, gm_layout_cut_axes(&x->layout), (int)a.format);
+    scale = gm_work_keep(&w, scale);
+    GM_TRY(gm_work_end(&w));
+    return gm_comm_once(gm_value_take_block(r, scale, &whole, 0, NULL, out));
+}
+
+/* ---- the layer ---- */
+
+typedef struct layer {
+    gm_rank  *rank;
+    gm_value *x, *w, *b;                    /* owned, as those below */
+    gm_value *scale[2], *codes[2], *turned; /* of x and w; turned: of x, NULL: no gradient needs it */
+    bool      gathered;                     /* rows of x: dx is scattered by the node of the gathering */
+} layer;
+
+static void close_layer(layer *l)
+{
+    gm_value *held[] = {l->x, l->w, l->b, l->scale[0], l->scale[1], l->codes[0], l->codes[1], l->turned};
+    gm_release_all(sizeof held / sizeof *held, held);
+}
+
+static gm_status replace(gm_rank *r, gm_value **v, const gm_layout *to)
+{
+    gm_value *other = NULL;
+    GM_TRY(gm_redistribute(r, *v, to, &other));
+    gm_value_release(*v);
+    *v = other;
+    return GM_OK;
+}
+
+/* Lays b out as y's last dimension: where y is a sum over ranks, one of them has b and the others zeros. */
+static gm_status lay_out_bias(layer *l)
+{
+    gm_layout to = gm_layout_replicated();
+    if (!l->b) return GM_OK;
+    gm_layout_copy_dim(&to, 0, &l->w->layout, 0);
+    to.partial = gm_layout_dim_axes(&l->w->layout, 1);
+    return replace(l->rank, &l->b, &to);
+}
+
+/* Cuts the dimension that is summed over alike in x and w, and gathers rows of x that the axis of w's rows cuts. */
+static gm_status lay_out(layer *l)
+{
+    int       last = l->x->ndim - 1;
+    gm_layout x = l->x->layout, w = l->w->layout;
+    if (w.n_cuts[0] && w.n_cuts[1])
+        return GM_FAIL(GM_ESHAPE,
+                       "linear_float8: both dimensions of w are cut, which 2D, 2.5D and 3D tensor parallelism "
+                       "do; products of 8 bits go with data, pipeline, sequence and 1D tensor parallelism");
+    if (w.n_cuts[1] && !x.n_cuts[last]) {
+        gm_layout_copy_dim(&x, last, &w, 1);
+        GM_TRY(replace(l->rank, &l->x, &x));
+    } else if (x.n_cuts[last] && !w.n_cuts[0] && !w.n_cuts[1]) {
+        gm_layout_copy_dim(&w, 1, &x, last);
+        GM_TRY(replace(l->rank, &l->w, &w));
+    }
+    gm_side        xs = gm_side_of(l->x), ws = gm_side_of(l->w);
+    gm_linear_plan p = gm_plan_linear(&xs, &ws);
+    if (p.kind != GM_LINEAR_GATHER) return GM_OK;
+    x = l->x->layout;
+    if (!--x.n_cuts[p.dim]) x.unit[p.dim] = 0;
+    l->gathered = true;
+    return replace(l->rank, &l->x, &x);
+}
+
+static gm_status encode(layer *l, int i, gm_value *v, bool turned)
+{
+    gm_attrs  a = of_format(GM_FLOAT8_E4M3);
+    bool      want[2] = {true, turned};
+    gm_value *out[2] = {NULL, NULL};
+    GM_TRY(gm_apply_first(l->rank, GM_OP_float8_scale, 1, &v, &a, &l->scale[i]));
+    GM_TRY(gm_comm_once(gm_apply(l->rank, GM_OP_float8_encode, 2, (gm_value *[]){v, l->scale[i]}, &a, 2, want, out)));
+    l->codes[i] = out[0];
+    l->turned = turned ? out[1] : l->turned;
+    return GM_OK;
+}
+
+static gm_status multiply(layer *l, gm_value **y)
+{
+    gm_attrs  a = of_format(GM_FLOAT8_E4M3);
+    gm_value *in[5] = {NULL, NULL, NULL, NULL, l->b}, *all[3] = {l->x, l->w, l->b};
+    bool      wanted = gm_tape_wanted(l->rank, 3, all);
+    gm_status st;
+    l->rank->no_grad++;
+    GM_TRY_OR(encode(l, 0, l->x, wanted && l->w->requires_grad), st, done);
+    GM_TRY_OR(encode(l, 1, l->w, false), st, done);
+    for (int i = 0; i < 2; i++) in[i] = l->codes[i], in[2 + i] = l->scale[i];
+    a.dtype = l->x->local->dtype;
+    st = gm_comm_once(gm_apply_first(l->rank, GM_OP_float8_product, 5, in, &a, y));
+done:
+    l->rank->no_grad--;
+    return st;
+}
+
+static void float8_rule(gm_backward *b);
+
+static gm_status record(const layer *l, gm_value *y)
+{
+    gm_value *in[3] = {l->x, l->w, l->b}, *saved[GM_MAX_SAVED] = {NULL};
+    saved[X_TURNED] = l->turned;
+    saved[X_SCALE] = l->scale[0];
+    if (l->x->requires_grad) saved[W] = l->w, saved[W_SCALE] = l->scale[1];
+    gm_record rec = {.name = "linear_float8",
+                     .rule = float8_rule,
+                     .op = GM_OP_float8_product,
+                     .n_in = 3,
+                     .in = in,
+                     .n_out = 1,
+                     .out = &y,
+                     .n_saved = GM_MAX_SAVED,
+                     .saved = saved,
+                     .extra = {l->gathered},
+                     .splits = true};
+    return gm_tape_record(l->rank, &rec);
+}
+
+static gm_status check_operands(const layer *l)
+{
+    const gm_value *x = l->x, *w = l->w;
+    char            a[256], b[256];
+    if (x->ndim < 1 || w->ndim != 2 || x->shape[x->ndim - 1] != w->shape[1])
+        return GM_FAIL(GM_ESHAPE,
+                       "linear_float8: w should be (outputs, inputs), and rows of x its inputs: x is %s, w %s",
+                       gm_value_describe(x, a, sizeof a), gm_value_describe(w, b, sizeof b));
+    if (x->local->dtype != w->local->dtype || !gm_dtype_is_float(x->local->dtype))
+        return GM_FAIL(GM_ESHAPE, "linear_float8: x is %s, w %s; both should be floats of one dtype",
+                       gm_dtype_name(x->local->dtype), gm_dtype_name(w->local->dtype));
+    return GM_OK;
+}
+
+gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value **y)
+{
+    layer     l = {.rank = r, .x = x, .w = w, .b = b};
+    gm_status st;
+    *y = NULL;
+    GM_TRY(check_operands(&l));
+    gm_value_retain(x);
+    gm_value_retain(w);
+    if (b) gm_value_retain(b);
+    st = lay_out(&l);
+    if (st == GM_OK) st = lay_out_bias(&l);
+    if (st == GM_OK) st = multiply(&l, y);
+    if (st == GM_OK) st = gm_comm_once(record(&l, *y));
+    if (st != GM_OK) {
+        gm_value_release(*y);
+        *y = NULL;
+    }
+    close_layer(&l);
+    return st;
+}
+
+/* ---- backward ---- */
+
+typedef struct pass {
+    gm_backward *b;
+    gm_work     *work;
+    gm_tensor   *scale, *codes, *turned; /* of dy: codes (m, n), turned (n, m) */
+} pass;
+
+/* dy, summed over the axes over which it is partial, in rows. */
+static gm_tensor *gradient_of_y(gm_backward *b)
+{
+    gm_work         *w = gm_backward_work(b);
+    const gm_layout *y = gm_backward_output_layout(b, 0, NULL);
+    uint32_t         partial = gm_backward_partial(b) & ~(gm_layout_cut_axes(y) | y->partial);
+    gm_tensor       *dy = gm_work_contiguous(w, gm_backward_grad(b, 0));
+    if (!partial) return dy;
+    dy = w->st == GM_OK ? gm_work_cast(w, dy, dy->dtype) : NULL;
+    gm_rows_reduce(w, partial, dy, GM_SUM);
+    for (int i = 0; i < 3; i++)
+        if (gm_backward_wants(b, i))
+            gm_backward_set_partial(b, i, gm_layout_gradient(gm_backward_input_layout(b, i, NULL), y, 0));
+    return dy;
+}
+
+static void encode_into(gm_work *w, int format, gm_tensor *t, gm_tensor *scale, gm_tensor *codes, gm_tensor *turned)
+{
+    gm_attrs a = of_format(format);
+    gm_work_into(w, GM_OP_float8_encode, 2, (gm_tensor *[]){t, scale}, &a, 2, (gm_tensor *[]){codes, turned});
+}
+
+static gm_tensor *bytes(gm_work *w, int64_t rows, int64_t columns)
+{
+    return gm_work_new(w, GM_U8, 2, (int64_t[]){rows, columns});
+}
+
+/* The codes of dy, as the gradients that are wanted read them. */
+static void encode_gradient(pass *k, gm_tensor *rows)
+{
+    gm_work *w = k->work;
+    if (w->st != GM_OK) return;
+    int64_t m = rows->shape[0], n = rows->shape[1];
+    k->scale = scale_of(w, rows, gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);
+    if (gm_backward_wants(k->b, 0)) k->codes = bytes(w, m, n);
+    if (gm_backward_wants(k->b, 1)) k->turned = bytes(w, n, m);
+    encode_into(w, GM_FLOAT8_E5M2, rows, k->scale, k->codes, k->turned);
+}
+
+/* to (+)= a b' */
+static void product_into(pass *k, gm_tensor *a, gm_tensor *b, gm_tensor *b_scale, bool accumulate, gm_tensor *to)
+{
+    gm_attrs at = of_format(GM_FLOAT8_E5M2);
+    if (k->work->st != GM_OK) return;
+    at.accumulate = accumulate;
+    at.dtype = to->dtype;
+    gm_work_into(k->work, GM_OP_float8_product, 5, (gm_tensor *[]){a, b, k->scale, b_scale, NULL}, &at, 1, &to);
+}
+
+/* dx = dy w, whose sum over the ranks that share x may be under way afterwards. */
+static gm_tensor *gradient_of_x(pass *k, gm_pending **summing)
+{
+    gm_backward     *b = k->b;
+    gm_work         *w = k->work;
+    const gm_layout *x = gm_backward_input_layout(b, 0, NULL), *of_w = gm_backward_input_layout(b, 1, NULL);
+    uint32_t         shared = gm_layout_dim_axes(of_w, 0) & ~(gm_layout_cut_axes(x) | x->partial);
+    gm_tensor       *weight = gm_backward_saved(b, W), *dx = gm_backward_like(b, 0);
+    if (w->st != GM_OK) return NULL;
+    gm_tensor *turned = bytes(w, weight->shape[1], weight->shape[0]);
+    encode_into(w, GM_FLOAT8_E4M3, weight, gm_backward_saved(b, W_SCALE), NULL, turned);
+    product_into(k, k->codes, turned, gm_backward_saved(b, W_SCALE), false, gm_work_flat(w, dx));
+    if (!shared || gm_backward_extra(b)[0]) return dx;
+    uint32_t left = gm_layout_gradient(x, gm_backward_output_layout(b, 0, NULL), 0) & ~shared;
+    gm_backward_set_partial(b, 0, left);
+    gm_group *sharing = gm_rows_group(w, shared);
+    w->sent |= w->st == GM_OK;
+    GM_STEP(w, gm_comm_all_reduce(w->rank->comm, sharing, dx, GM_SUM, summing));
+    return dx;
+}
+
+/* dw (+)= dy' x */
+static void gradient_of_w(pass *k)
+{
+    bool       accumulate;
+    gm_work   *w = k->work;
+    gm_tensor *x = gm_backward_saved(k->b, X_TURNED), *dw = gm_backward_wide_target(k->b, 1, &accumulate);
+    if (w->st != GM_OK) return;
+    int64_t shape[2] = {x->shape[0], x->shape[0] ? gm_tensor_numel(x) / x->shape[0] : 0};
+    product_into(k, k->turned, gm_work_shaped(w, x, 2, shape), gm_backward_saved(k->b, X_SCALE), accumulate, dw);
+}
+
+static void float8_rule(gm_backward *b)
+{
+    pass        k = {.b = b, .work = gm_backward_work(b)};
+    gm_pending *summing = NULL;
+    gm_tensor  *dx = NULL;
+    gm_tensor  *dy = gm_linear_rule_bias(b, gradient_of_y(b));
+    if (gm_backward_wants(b, 0) || gm_backward_wants(b, 1)) encode_gradient(&k, gm_work_flat(k.work, dy));
+    if (gm_backward_wants(b, 0)) dx = gradient_of_x(&k, &summing);
+    if (gm_backward_wants(b, 1)) gradient_of_w(&k);
+    if (summing) GM_STEP(k.work, gm_comm_finish(k.work->rank->comm, &summing));
+    if (dx && k.work->st == GM_OK) gm_backward_give(b, 0, dx);
+    if (summing) gm_comm_drop(k.work->rank->comm, summing);
+}

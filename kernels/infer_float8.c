@@ -1,0 +1,61 @@
+/* infer_float8.c - inference rules (infer.h) of floats of 8 bits (float8.h). */
+#include <inttypes.h>
+
+#include "float8.h"
+#include "infer.h"
+
+static gm_status expect_format(const gm_call *call)
+{
+    if (call->attrs->format >= 0 && call->attrs->format < GM_FLOAT8_FORMATS) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "%s: format is %" PRId64 ", should be 0 (e4m3) or 1 (e5m2)",
+                   gm_op_called(call->op, call->attrs), call->attrs->format);
+}
+
+/* x -> scale () */
+gm_status gm_infer_float8_scale(const gm_call *call, gm_spec *spec)
+{
+    spec[0] = gm_spec_of(call->in[0]->dtype, 0, NULL);
+    return expect_format(call);
+}
+
+/* x (..., k), scale () -> codes (..., k), turned (k, ...) */
+gm_status gm_infer_float8_encode(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0];
+    GM_TRY(expect_format(call));
+    GM_TRY(gm_expect_ndim(call, "x", x, 1));
+    GM_TRY(gm_expect_shape(call, "scale", call->in[1], 0, NULL));
+    spec[0] = gm_spec_of(GM_U8, x->ndim, x->shape);
+    spec[1] = gm_spec_of(GM_U8, 1, x->shape + x->ndim - 1);
+    for (int d = 0; d < x->ndim - 1; d++) spec[1].shape[spec[1].ndim++] = x->shape[d];
+    return GM_OK;
+}
+
+/* a (..., k), b (n, k), scales (), bias (n) -> y (..., n) */
+gm_status gm_infer_float8_product(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *a = call->in[0], *b = call->in[1], *bias = call->in[4];
+    gm_dtype         dtype = call->attrs->dtype == GM_DTYPE_NONE ? GM_F32 : call->attrs->dtype;
+    GM_TRY(expect_format(call));
+    GM_TRY(gm_expect_ndim(call, "a_codes", a, 1));
+    int64_t k = a->shape[a->ndim - 1];
+    if (b->ndim != 2 || b->shape[1] != k)
+        return GM_FAIL(GM_ESHAPE, "float8_product: b_codes are %s, should be rows of %" PRId64 " beside a_codes %s",
+                       GM_SHOW(b), k, GM_SHOW(a));
+    for (int i = 2; i < 4; i++) GM_TRY(gm_expect_shape(call, i == 2 ? "a_scale" : "b_scale", call->in[i], 0, NULL));
+    GM_TRY(gm_expect_shape(call, "bias", bias, 1, b->shape));
+    if (!gm_dtype_is_float(dtype))
+        return GM_FAIL(GM_EINVAL, "float8_product: results are floats, not %s", gm_dtype_name(dtype));
+    if (bias && call->attrs->accumulate)
+        return GM_FAIL(GM_EINVAL, "float8_product: no bias is added where results are added to others");
+    if (bias && bias->dtype != dtype)
+        return GM_FAIL(GM_ESHAPE, "float8_product: bias is %s, the result %s: cast one", gm_dtype_name(bias->dtype),
+                       gm_dtype_name(dtype));
+    if (call->in[2]->dtype != gm_dtype_wide(dtype) || call->in[3]->dtype != gm_dtype_wide(dtype))
+        return GM_FAIL(GM_ESHAPE, "float8_product: scales are %s and %s, should be %s beside results of %s",
+                       gm_dtype_name(call->in[2]->dtype), gm_dtype_name(call->in[3]->dtype),
+                       gm_dtype_name(gm_dtype_wide(dtype)), gm_dtype_name(dtype));
+    spec[0] = gm_spec_of(dtype, a->ndim, a->shape);
+    spec[0].shape[a->ndim - 1] = b->shape[0];
+    return GM_OK;
+}

@@ -1,0 +1,73 @@
+-- Mutants of floats of 8 bits: codes, scales, layers, the setting. docs/testing.md says how they run.
+return {
+  {
+    name = "1686-float8-ties", file = "kernels/float8.h",
+    find = [[digits + (1u << (shift - 1)) - 1 + (digits >> shift & 1);]],
+    replace = [[digits + (1u << (shift - 1));]],
+    breaks = "of two codes that are as near, the upper one is taken",
+    test = "spec/kernels/float8_spec.lua -f codes",
+  },
+  {
+    name = "1687-float8-twice-rounded", file = "kernels/float8.h",
+    find = [[(uint32_t)(size >> 29 & 0x7fffffu) | ((size & 0x1fffffffu) != 0);]],
+    replace = [[(uint32_t)(size >> 29 & 0x7fffffu);]],
+    breaks = "a number of f64 above a tie counts as one on it",
+    test = "spec/kernels/float8_spec.lua -f definition",
+  },
+  {
+    name = "1688-float8-local-scale", file = "host/parallel/sharded/float8.c",
+    find = [[if (axes) gm_rows_reduce(w, axes, scale, GM_MAX);]],
+    replace = [[(void)axes;]],
+    breaks = "each rank has the scale of its own block",
+    test = "spec/layout/float8_spec.lua",
+  },
+  {
+    name = "1689-float8-bias-of-all", file = "host/parallel/sharded/float8.c",
+    find = [[to.partial = gm_layout_dim_axes(&l->w->layout, 1);]],
+    replace = [[to.partial = 0;]],
+    breaks = "the gradient of the bias of a sum over ranks is counted on each of them",
+    test = "spec/layout/float8_spec.lua",
+  },
+  {
+    name = "1690-float8-partial-gradient", file = "host/parallel/sharded/float8.c",
+    find = [[if (!partial) return dy;]],
+    replace = [[if (!partial || partial) return dy;]],
+    breaks = "a term of a gradient is rounded in place of the sum",
+    test = "spec/layout/float8_spec.lua",
+  },
+  {
+    name = "1708-float8-gradient-format", file = "host/parallel/sharded/float8.c",
+    find = [[gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);]],
+    replace = [[gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E4M3);]],
+    breaks = "gradients have the scale of another format",
+    test = "spec/nn/float8_spec.lua -f smallest",
+  },
+  {
+    name = "1709-float8-tile", file = "kernels/cuda/ops/float8/float8.cu",
+    find = [[a.turned[c * a.rows + r] = tile[inner * GM_FLOAT8_PITCH + i];]],
+    replace = [[a.turned[c * a.rows + r] = tile[i * GM_FLOAT8_PITCH + inner];]],
+    breaks = "a tile of codes is moved and not turned",
+    test = "spec/kernels/float8_spec.lua -f turned",
+  },
+  {
+    name = "1710-float8-uneven-rows", file = "kernels/cuda/blas/key.c",
+    find = [[key->ld[A] % 16 == 0 && key->ld[B] % 16 == 0;]],
+    replace = [[key->ld[A] > 0;]],
+    breaks = "cuBLASLt is asked for rows of 8 bits that it does not take",
+    test = "spec/kernels/float8_spec.lua -f float8_product",
+  },
+  {
+    name = "1728-float8-sizes", file = "lua/ganymede/nn/float8.lua",
+    find = [[inputs % UNIT == 0 and outputs % UNIT == 0 and]],
+    replace = [[inputs % UNIT == 0 and]],
+    breaks = "a layer is taken whose products tensor cores refuse",
+    test = "spec/nn/float8_spec.lua -f multiples",
+  },
+  {
+    name = "1730-float8-scale-of-zeros", file = "kernels/cpu/float8.c",
+    find = [[.inverse = scale > 0 ? 1 / scale : 0,]],
+    replace = [[.inverse = 1 / scale,]],
+    breaks = "zeros with a scale of zero become NaN",
+    test = "spec/kernels/float8_spec.lua -f 'every value'",
+  },
+}
