@@ -116,14 +116,16 @@ describe("spec/bench/gpu/run.sh", function()
   end)
 
   it("does all the rest too #slow", function()
-    local status, out, results = run "facts gpt64 chunk64 timed64 profile long ranks curves suite layers sanitize"
+    local status, out, results = run("facts gpt64 chunk64 timed64 profile float8 long ranks curves suite layers "
+      .. "sanitize")
     assert.equal(0, status, out)
-    assert.equal(11, #results.stages)
+    assert.equal(12, #results.stages)
     for _, variant in ipairs { "-chunk", "-timed" } do assert.equal(variant, results["gpt-8" .. variant].variant) end
     assert.equal(0, results.long.growth.live)
     assert.equal(0, results.long.growth.allocations)
     assert.is_true(results.ranks.worlds["2"].largest_difference < 1e-5)
     assert.is_true(#results.profile.lines > 10)
+    assert.is_true(#results.float8.rows == 2 and results.float8.rows[2].ratio > 0)
     assert.is_true(#results.curves.bf16 == 6 and results.curves.difference > 0)
     has(results.suite, " passed, 0 failed")
     has(results.layers, " passed, 0 failed")

@@ -1,0 +1,48 @@
+-- float8.lua - dense layers of 8 bits beside those of bf16 (docs/float8.md has the floors): 16,384 rows, as many inputs
+-- as outputs. First the product alone, of codes and of bf16; then what rounds (its bytes: 2 read for a scale, 2 read
+-- and 2 written for codes as they are and turned); then a layer forward and backward, in TFLOP/s of 6 m n k.
+package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
+local gm = require "ganymede"
+local common = require "spec.bench.gpu.common"
+local json = require "ganymede.base.json"
+
+local ops = gm.ops
+local m, rounds, each = common.size(16384, 32), common.size(5, 1), common.size(5, 1)
+
+local function time(fn) return common.seconds(fn, rounds, each) end
+
+local function draw(seed, ...) return gm.normal({ ... }, { dtype = "bf16", seed = seed }) end
+
+-- Forward and backward of a layer, without the step's other work.
+local function layer(op, x, w, g)
+  return time(function() op(x, w):backward(g) end)
+end
+
+local function row_of(k)
+  return gm.scope(function()
+    local n = k
+    local x, w, g = draw(1, m, k), draw(2, n, k), draw(3, m, n)
+    local row, flops = { width = k, rows = m }, 2 * m * n * k
+    local sx, sw = ops.float8_scale(x), ops.float8_scale(w)
+    local a, b = ops.float8_encode(x, sx), ops.float8_encode(w, sw)
+    row.product = flops / time(function() ops.float8_product(a, b, sx, sw, { dtype = "bf16" }) end) / 1e12
+    row.product_bf16 = flops / time(function() ops.matmul(x, w:transpose(1, 2)) end) / 1e12
+    row.scale_gbs = 2 * m * k / time(function() ops.float8_scale(x) end) / 1e9
+    row.encode_gbs = 4 * m * k / time(function() ops.float8_encode(x, sx) end) / 1e9
+    x, w = x:detach():requires_grad(true), w:detach():requires_grad(true)
+    row.layer = 3 * flops / layer(ops.linear_float8, x, w, g) / 1e12
+    row.layer_bf16 = 3 * flops / layer(ops.linear, x, w, g) / 1e12
+    row.ratio = row.layer / row.layer_bf16
+    return row
+  end)
+end
+
+local result = { rows = json.array {} }
+for _, k in ipairs(common.size({ 1024, 2048, 4096, 8192 }, { 16, 32 })) do
+  local row = row_of(k)
+  table.insert(result.rows, row)
+  common.write("float8", result)
+  common.say("width %5d: products %.4g, bf16 %.4g TFLOP/s; scale %.4g, codes %.4g GB/s; layer %.4g, bf16 %.4g TFLOP/s, "
+    .. "ratio %.2f", k, row.product, row.product_bf16, row.scale_gbs, row.encode_gbs, row.layer, row.layer_bf16,
+    row.ratio)
+end
