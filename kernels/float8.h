@@ -12,7 +12,7 @@
  * finite, which a step notices (step_control.h). A tensor of zeros has the least scale, 2^-126.
  *
  * A code is the nearest one, of two that are as near the even one. What is beyond the largest becomes the largest, NaN
- * stays NaN. The header is C for host and kernels of GPUs. */
+ * stays NaN, without its sign: so do the conversions of GPUs (PTX cvt.rn.satfinite). The header is C for host and kernels of GPUs. */
 #ifndef GM_FLOAT8_H
 #define GM_FLOAT8_H
 
@@ -21,7 +21,7 @@
 
 enum { GM_FLOAT8_E4M3, GM_FLOAT8_E5M2, GM_FLOAT8_FORMATS };
 
-#define GM_FLOAT8_NAN 127 /* a code of NaN, in both */
+#define GM_FLOAT8_NAN 127 /* the code of NaN, in both */
 
 GM_INLINE int gm_float8_fraction(int format) { return format == GM_FLOAT8_E4M3 ? 3 : 2; }
 GM_INLINE int gm_float8_bias(int format) { return format == GM_FLOAT8_E4M3 ? 7 : 15; }
@@ -41,7 +41,7 @@ GM_INLINE uint8_t gm_float8_code(int format, uint32_t x)
     const uint32_t up = digits + (1u << (shift - 1)) - 1 + (digits >> shift & 1);
     const uint32_t code = (up >> shift) - (more ? 0 : off);
     const uint32_t found = size >= (most + off) << drop ? most : code;
-    return (uint8_t)((x >> 24 & 128) | (size > 0x7f800000u ? GM_FLOAT8_NAN : found));
+    return (uint8_t)(size > 0x7f800000u ? GM_FLOAT8_NAN : (x >> 24 & 128) | found);
 }
 
 /* A double as the bits of an f32, rounded to an odd one where it lies between two: its code and the scale of its

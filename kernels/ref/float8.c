@@ -20,7 +20,7 @@ static uint8_t encoded(int format, double v)
 {
     int    sign = signbit(v) ? 128 : 0, best = 0;
     double size = fabs(v);
-    if (isnan(v)) return (uint8_t)(sign | GM_FLOAT8_NAN);
+    if (isnan(v)) return GM_FLOAT8_NAN;
     if (size >= value_of(format, (int)gm_float8_most(format))) return (uint8_t)(sign | gm_float8_most(format));
     for (int code = 1; code <= (int)gm_float8_most(format); code++) {
         double far = fabs(value_of(format, code) - size), least = fabs(value_of(format, best) - size);

@@ -44,8 +44,8 @@ return {
   },
   {
     name = "1709-float8-tile", file = "kernels/cuda/ops/float8/float8.cu",
-    find = [[a.turned[c * a.rows + r] = tile[inner * GM_FLOAT8_PITCH + i];]],
-    replace = [[a.turned[c * a.rows + r] = tile[i * GM_FLOAT8_PITCH + inner];]],
+    find = [[(uint32_t)tile[(inner + j) * PITCH + i] << 8 * j;]],
+    replace = [[(uint32_t)tile[i * PITCH + inner + j] << 8 * j;]],
     breaks = "a tile of codes is moved and not turned",
     test = "spec/kernels/float8_spec.lua -f turned",
   },
