@@ -341,4 +341,18 @@ return done(xpcall(function()
     breaks = "the seconds that a job worked are left out",
     test = "spec/cli/pool_spec.lua -f worked",
   },
+  {
+    name = "1788-found-while-built", file = "lua/ganymede/job/live.lua",
+    find = [[folder = about.folder and core.real_path(about.folder) }]],
+    replace = [[folder = nil }]],
+    breaks = "a run whose ranks are built again is not found by its folder until they train",
+    test = "spec/job/found_spec.lua -f 'while they are built'",
+  },
+  {
+    name = "1789-between-attempts", file = "lua/ganymede/job/jobs.lua",
+    find = [[if who then found, all = await(wanted, folder, who, patience) end]],
+    replace = "",
+    breaks = "between two attempts resize says that there is no job, and does not wait for it",
+    test = "spec/job/found_spec.lua -f 'between two attempts'",
+  },
 }

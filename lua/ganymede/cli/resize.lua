@@ -34,11 +34,17 @@ local function advice(job, ranks)
     ranks)
 end
 
+local SOON = 2 -- seconds in which a supervisor listens beside ranks that have taken over
+
 -- Reaches who can start ranks for a job -> the connection: its supervisor, or rank 0 of ranks that srun has started.
 local function connect(job)
   local launched = type(job.launched) == "table" and job.launched or {}
-  local connection = core.request_connect(job.path .. "/" .. (launched.by == "srun" and "requests" or elastic.CONTROL))
-  if connection then return connection end
+  local path = job.path .. "/" .. (launched.by == "srun" and "requests" or elastic.CONTROL)
+  local ends, connection = core.now() + (job.supervisor and SOON or 0), nil
+  repeat
+    connection = core.request_connect(path)
+    if connection then return connection end
+  until core.now() > ends or not pcall(core.sleep, 0.02)
   if launched.by == "srun" then failure(1, "%s: rank 0 does not listen", job.name) end
   failure(1, "%s: nobody can start ranks for this job: %s", job.name, launched.by and launched.by ~= "nobody"
     and launched.by .. " started its ranks; stop it with SIGTERM and start it with the new number and --resume auto"
@@ -71,7 +77,7 @@ end
 function verb.run(args)
   if not args.ranks then failure(2, "resize: say how many ranks, with -n M") end
   return session.with_person(true, function()
-    local job = jobs.find(args.job)
+    local job = jobs.find(args.job, jobs.PATIENCE)
     log.info("%s, %s: the new ranks are built while these train", job.name, counted(job.world))
     local answer = ask(job, { kind = "resize", ranks = args.ranks, sets = json.array(args.set or {}),
       limit = args.limit })

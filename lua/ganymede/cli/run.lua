@@ -30,6 +30,7 @@ local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 local session = require "ganymede.job.session"
 local steps = require "ganymede.job.steps"
 
@@ -153,7 +154,7 @@ local function make_context(args, about, run, folder, settings, about_restarts)
   if args.takes_over then
     function context.taken_over(closed)
       is_whole, about.taken = closed, true
-      live.open { recipe = args.recipe }
+      live.open { recipe = args.recipe, folder = folder.path }
     end
   end
   function context.record(event) folder:write(event) end
@@ -346,7 +347,9 @@ local function run(args)
     launcher.connect(args)
     if core.rank() == 0 then check_files(args) end
     live.handle = serve
-    if not args.takes_over then live.open { recipe = args.recipe } end
+    if not args.takes_over then
+      live.open { recipe = args.recipe, folder = args.out and runs_folder.is_ours(args.out) and args.out or nil }
+    end
     failure.protect(close, run_or_leave, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end

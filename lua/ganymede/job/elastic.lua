@@ -31,6 +31,7 @@ local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local elastic = { CONTROL = "control" }
 
@@ -102,6 +103,8 @@ local function hear(self)
   if not ok or told.id then return end -- an id: what was given for a change
   for key, value in pairs(told) do self.known[key] = value end
   self.told = told
+  local keep = self.args.keep -- others see who starts ranks for this run while none of them is there
+  keep.run = keep.run or told.folder and runs_folder.supervise(told.folder)
   if self.args.began then self.args.began(told) end
 end
 
@@ -446,7 +449,8 @@ local function watch(self)
       end
     elseif not (self.set.ended or self.set.job:asked()) then
       keep_spare(self)
-      if #self.leaving == 0 then listen(self) end
+      local comes = not self.told and self.known.at -- a run that goes on: its ranks are being built again
+      if #self.leaving == 0 and not comes then listen(self) end
     end
   until self.set.ended
   hear(self)
@@ -463,7 +467,8 @@ end
 --- Runs one job from its start to its end, over all changes of its ranks -> its exit status, and { first (failure, or
 -- nil), asked (the stop, or nil), told (by its last ranks: ganymede.job.attempts), unwritten (why output was lost, or
 -- nil) }. args: of launcher.start; base (the command line that the ranks of a change get); keep (a table whose `folder`
--- is the one in memory, which the caller closes; stays: whether it is wanted after a change); ranks, argv and base
+-- is the one in memory, and `run` the lock of ganymede.job.runs_folder: the caller closes both; stays: whether the
+-- folder is wanted after a change); ranks, argv and base
 -- change with the ranks; standby: whether a second set of ranks is kept, which takes the place of one that failed if
 -- may_replace(status, what is returned) is true, and then replaced(the same) is called; began(told), or nil, is called
 -- each time training begins. known: receives what rank 0 tells, and has `memory`, the folder of checkpoints in memory.

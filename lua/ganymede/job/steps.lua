@@ -28,6 +28,7 @@ local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local ranks = require "ganymede.job.ranks"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local steps = { VARIABLE = "GANYMEDE_RESIZE" }
 
@@ -148,6 +149,7 @@ local function start(id, request, machines, sets)
   number = number + 1
   local folder = ("%s/resize-%d"):format(core.real_path(self.folder()), core.process().pid * 1000 + number)
   core.make_folders(folder)
+  self.run = self.run or runs_folder.supervise(self.folder()) -- nil: it is held by who started these ranks
   local limit = request.limit or LIMIT
   return { id = id, number = number, folder = folder, ranks = request.ranks, sets = sets, limit = limit,
     began = core.now(), ends = core.now() + limit,
