@@ -10,8 +10,8 @@ local runs_folder = require "ganymede.job.runs_folder"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
--- Rank 1 is killed once, at step 3. Ranks that are started later write `built` when they read the recipe, and wait there
--- as long as there is a file `hold`. Steps are slow enough for others to ask between two of them.
+-- Rank 1 is killed once, at step 3. Ranks that are started later write `built` when they read the recipe, and wait
+-- there as long as there is a file `hold`. Steps are slow enough for others to ask between two of them.
 local recipe = [[
 local function exists(name)
   local file = io.open(name)

@@ -20,7 +20,9 @@ end
 
 local function document(job, rows)
   local about = {}
-  for _, key in ipairs { "name", "recipe", "folder", "world", "host", "pid", "started" } do about[key] = job[key] end
+  for _, key in ipairs { "name", "recipe", "folder", "world", "batch", "host", "pid", "started" } do
+    about[key] = job[key]
+  end
   return json.encode({ job = about, ranks = json.array(rows) }, { indent = true })
 end
 

@@ -143,8 +143,8 @@ local function await(wanted, folder, who, patience)
     found, all = meant_by(wanted, folder)
     if #found > 0 or not goes_on then return found, all end
   until core.now() > ends
-  failure(1, "the ranks of %s did not come within %g s; %s still starts them: ask again, or look what it prints", wanted,
-    patience, who)
+  failure(1, "the ranks of %s did not come within %g s; %s still starts them: ask again, or look what it prints",
+    wanted, patience, who)
 end
 
 --- The job that is meant: by its run's folder, its name or its process; nil: the only one. Raises a failure of status 2

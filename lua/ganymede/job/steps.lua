@@ -151,8 +151,8 @@ local function start(id, request, machines, sets)
   core.make_folders(folder)
   self.run = self.run or runs_folder.supervise(self.folder()) -- nil: it is held by who started these ranks
   local limit = request.limit or LIMIT
-  return { id = id, number = number, folder = folder, ranks = request.ranks, sets = sets, limit = limit,
-    began = core.now(), ends = core.now() + limit,
+  return { id = id, number = number, folder = folder, ranks = request.ranks, batch = request.batch, sets = sets,
+    limit = limit, began = core.now(), ends = core.now() + limit,
     program = core.program_start(command(folder, request.ranks, machines, sets), "/dev/null") }
 end
 
@@ -223,7 +223,7 @@ function steps.errand()
     if not core.is_file(change.folder .. "/waits-take") then return nil end
     change.built = core.now()
   end
-  return json.encode { kind = "give", id = change.number, ranks = change.ranks, by_files = true }
+  return json.encode { kind = "give", id = change.number, ranks = change.ranks, by_files = true, batch = change.batch }
 end
 
 -- Answers who asked, and notes the change where others look for it.
@@ -231,7 +231,7 @@ local function conclude(state)
   local change, folder = self.change, live.run_folder()
   local answer = { step = state.step, before = core.world(), ranks = change.ranks, built = change.built - change.began,
     paused = core.now() - state.at, saved = change.saved - state.at, read = core.now() - change.saved, place = "disk",
-    sets = json.array(change.sets) }
+    sets = json.array(change.sets), batch = change.batch }
   run_events.append(folder .. "/requests.jsonl", { kind = "resize", step = answer.step, before = answer.before,
     ranks = answer.ranks, paused = answer.paused, sets = answer.sets, failed = false })
   run_events.note(folder, { event = "resize", step = answer.step, seconds = answer.paused, before = answer.before,

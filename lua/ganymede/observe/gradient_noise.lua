@@ -77,13 +77,18 @@ local function problem(engine)
   end
 end
 
+--- Why the noise cannot be measured, the same on all ranks; nil: it can. COLLECTIVE
+function GradientNoise.missing(engine)
+  for _, text in ipairs(ranks.texts(problem(engine) or "")) do
+    if text ~= "" then return text end
+  end
+end
+
 --- Makes what an engine takes as gradient_watch. every: it measures the steps whose number that divides. Fails with
 -- status 2 on all ranks where nothing gives two sizes of batches. COLLECTIVE
 function GradientNoise.new(engine, every)
-  local why = problem(engine)
-  for _, text in ipairs(ranks.texts(why or "")) do
-    if text ~= "" then ranks.fail(2, "GradientNoise: %s", text) end
-  end
+  local missing = GradientNoise.missing(engine)
+  if missing then ranks.fail(2, "GradientNoise: %s", missing) end
   local others = {}
   for _, axis in ipairs(core.mesh()) do
     if not batch_axes[axis.name] then others[#others + 1] = axis end

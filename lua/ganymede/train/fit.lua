@@ -182,7 +182,8 @@ local function connect(trainer, run, meter)
     local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
                     samples = step.total_samples, gradient_norm = step.gradient_norm,
                     accuracy = t.metrics.train.accuracy, gradient_noise = step.gradient_noise,
-                    gradient_variance = step.gradient_variance, gradient_square = step.gradient_square }
+                    gradient_variance = step.gradient_variance, gradient_square = step.gradient_square,
+                    batch = t.batching and t.batching:samples() or nil }
     if run.record and first then run.record(event) end
     event.steps = t:total_steps() -- of the display alone
     if run.progress and first then run.progress(event) end
@@ -226,6 +227,7 @@ local function prepare(config, run)
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- with run.steps it evaluates once, at the end
   })
+  if config.adaptive_batch then trainer:adapt_batch(config) end
   return trainer
 end
 
@@ -253,6 +255,7 @@ end
 local function begin(trainer, run)
   restore(trainer, run)
   folder(run)
+  trainer:show_batch()
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
 end
 
