@@ -9,6 +9,7 @@ local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local setting = require "ganymede.config.batch_setting"
 local shell = require "spec.support.shell"
+local support = require "spec.train.support"
 
 -- The batch changes before these steps (the one after so many); the sixth change comes at the end of an epoch. Rank 0
 -- writes the samples of each step into a file of the epoch.
@@ -135,6 +136,59 @@ describe("a run whose batch changes", function()
     local fixed = recipe:gsub("adaptive_batch = %b{},", "")
     result = job.run_in(home, fixed, 1, { alone = true, code = 2, flags = flags })
     assert.matches("the batch of that run has changed, and this recipe has no adaptive_batch", result.err)
+  end)
+end)
+
+-- The loss of a sample is |w - x|^2 over a constant, and x has in dimension k the mean w + 1 and the variance k. So the
+-- square of the true gradient is D, and the variance of a sample's 1 + 2 + ... + D, both over the same constant.
+describe("adascale", function()
+  local D, SAMPLES, FIRST, LARGEST = 24, 4800, 8, 64
+
+  -- A dataset in Lua, whose loader another part of the program makes, and a model of one vector.
+  local function settings(seen)
+    local model = gm.nn.Linear { inputs = 1, outputs = D, bias = false }
+    local w = support.numbers(model)
+    local random = require("ganymede.cluster.random").new(5)
+    local function normal() return math.sqrt(-2 * math.log(random())) * math.cos(2 * math.pi * random()) end
+    local rows = {}
+    for i = 1, SAMPLES do
+      rows[i] = {}
+      for k = 1, D do rows[i][k] = w[k] + 1 + math.sqrt(k) * normal() end
+    end
+    local dataset = { length = SAMPLES, y_dtype = "f64" }
+    function dataset.get(i)
+      seen[i] = (seen[i] or 0) + 1
+      return { 1 }, rows[i]
+    end
+    return { name = "quadratic", dtype = "f64", epochs = 1, gradient_accumulation = 2, seed = 1,
+      model = model, loss = { type = "MSELoss" },
+      data = { train = dataset, batch_size = FIRST }, optimizer = { type = "SGD", lr = 1e-9 },
+      adaptive_batch = { largest = LARGEST, every = 1 } }
+  end
+
+  -- The means of 250 estimates have standard deviations of some 2 % (variance) and 3 % (square), and the factor follows
+  -- each by 0.45 of that: 1.6 % in all.
+  it("multiplies the rate by what the formula says of the true noise", function()
+    support.with_dtype("f64", function()
+      local seen, found = {}, {}
+      local config = settings(seen)
+      local hook = { name = "Change" }
+      function hook.before_train_iter(_, trainer)
+        if trainer.step == 0 then found.before = { trainer:set_batch(16) } end
+        if trainer.step == 250 then found.after = { trainer:set_batch(LARGEST) } end
+      end
+      config.hooks = { hook, { type = "GradientNoise", every = 1, decay = 0.999 } }
+      local trainer = gm.fit(config, {})
+      assert.is_nil(found.before[1])
+      assert.matches("adascale needs the noise of the gradient", found.before[2])
+      assert.is_true(found.after[1])
+      local sqr, var = D, D * (D + 1) / 2 / FIRST
+      local want = (var + sqr) / (var / (LARGEST / FIRST) + sqr)
+      assert.near(1, trainer.batching.factor / want, 0.05)
+      assert.near(trainer.batching.factor * 1e-9, trainer.engine.optimizer.lr, 1e-20)
+      for i = 1, SAMPLES do assert.equal(1, seen[i]) end
+      assert.equal(250 + math.ceil((SAMPLES - 250 * 2 * FIRST) / (2 * LARGEST)), trainer.step)
+    end)
   end)
 end)
 
