@@ -9,8 +9,8 @@ local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
--- Steps of some 40 ms, none of that where a file `quick` is. Where there is a file `changes`, the run makes them itself:
--- lines "step batch". Ranks that come die while they read the state where there is a file `wrong`.
+-- Steps of some 40 ms, none of that where a file `quick` is. Where there is a file `changes`, the run makes them
+-- itself: lines "step batch". Ranks that come die while they read the state where there is a file `wrong`.
 local recipe = [[
 local function text_of(name)
   local file = io.open(name)
@@ -85,7 +85,7 @@ local function check_repeated(list, changes)
 end
 
 describe("ganymede resize --batch", function()
-  it("changes the batch, alone and with the ranks: the losses are those of one rank with the recorded changes", function()
+  it("changes the batch, alone and with ranks: the losses are those of one rank with the recorded changes", function()
     local job = support.start(recipe, { "--out", "run" }, "%s run recipe.lua -n 2")
     job:file "ready"
     local result = ask(job, "resize", "run", "--batch", "20")

@@ -109,7 +109,7 @@ describe("a run whose batch changes", function()
       { 13, 64, 9, 1.125 } }, noted)
   end)
 
-  it("gives the same losses on 1, 2 and 4 ranks, cut by data and by a pipeline, and in several batches a step", function()
+  it("gives the same losses on 1, 2 and 4 ranks, by data and in a pipeline, and in several batches a step", function()
     local want = train("one", 1)
     check_losses(want, (train("two", 2)))
     check_losses(want, (train("four", 4)))
@@ -203,7 +203,7 @@ describe("the setting", function()
   end
 
   it("is refused where steps are counted or batches are fixed", function()
-    assert.matches("does not go with lr_scheduler, which counts steps", refused { "lr_scheduler.type=CosineAnnealingLR" })
+    assert.matches("does not go with lr_scheduler, which counts", refused { "lr_scheduler.type=CosineAnnealingLR" })
     assert.matches("does not go with steps, which ends the run", refused { "steps=10" })
     assert.matches("does not go with data.drop_last", refused { "data.drop_last=true" })
     assert.matches("largest = 64, less than data.batch_size = 65", refused { "data.batch_size=65" })

@@ -33,7 +33,7 @@ end
 -- The samples of this epoch that were read so far.
 local function read_so_far(self)
   local steps = self.trainer.step_of_epoch - self.from_step
-  return math.min(self.from + steps * self.batch * self.accumulation, self.loader.loader:samples_of_epoch())
+  return math.min(self.from + steps * self:samples(), self.loader.loader:samples_of_epoch())
 end
 
 -- Lets the loader go on behind the last sample that was read, with batches of the present size.
