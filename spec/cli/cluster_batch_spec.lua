@@ -13,7 +13,9 @@ local shell = require "spec.support.shell"
 -- larger batches pay. Where there is a file `changes`, the run makes them itself, without these 20 ms.
 local recipe = [[
 local changes, quick = {}, io.open "changes"
-for step, batch in (quick and quick:read "*a" or ""):gmatch "(%d+) (%d+)" do changes[tonumber(step)] = tonumber(batch) end
+for step, batch in (quick and quick:read "*a" or ""):gmatch "(%d+) (%d+)" do
+  changes[tonumber(step)] = tonumber(batch)
+end
 require("ganymede.hooks.base").class("Slow", {}, { before_train_iter = function(_, trainer)
   local batch = changes[trainer.step]
   if batch then assert(trainer:set_batch(batch)) end
@@ -72,8 +74,8 @@ end
 
 describe("ganymede cluster with adaptive_batch", function()
   it("lets the batch of a job grow with its noise, and its ranks beside it", function()
-    local result = cluster [[return { nodes = { 2 }, interval = 1, policy = { type = "elastic", restart = 0.1 }, jobs = {
-      { name = "big", recipe = "recipe.lua", most = 2, step_seconds = 0.02 } } }]]
+    local result = cluster [[return { nodes = { 2 }, interval = 1, policy = { type = "elastic", restart = 0.1 },
+      jobs = { { name = "big", recipe = "recipe.lua", most = 2, step_seconds = 0.02 } } }]]
     assert.equal(0, result.code, result.err)
     local found = json.decode(result.out, "cluster --json").jobs[1]
     assert.same({ "done", 18, 90 }, { found.state, found.first_batch, found.batch })

@@ -44,9 +44,9 @@ local SOON = 2 -- seconds in which a supervisor listens beside ranks that have t
 local function connect(job, by_ranks)
   local launched = type(job.launched) == "table" and job.launched or {}
   local path = job.path .. "/" .. ((by_ranks or launched.by == "srun") and "requests" or elastic.CONTROL)
-  local ends, connection = core.now() + (job.supervisor and SOON or 0), nil
+  local ends = core.now() + (job.supervisor and SOON or 0)
   repeat
-    connection = core.request_connect(path)
+    local connection = core.request_connect(path)
     if connection then return connection end
   until core.now() > ends or not pcall(core.sleep, 0.02)
   if by_ranks or launched.by == "srun" then failure(1, "%s: rank 0 does not listen", job.name) end

@@ -42,8 +42,8 @@ local function begin_here(self, loader)
   self.trainer.steps_per_epoch = self.from_step + loader:length()
 end
 
---- For the trainer, at the beginning of an epoch or of what is left of it -> the step of the epoch with which the loader
--- begins.
+--- For the trainer, at the beginning of an epoch or of what is left of it -> the step of the epoch with which the
+-- loader begins.
 function Batching:begin_epoch(loader)
   if self.trainer.step_of_epoch == 0 then self.from, self.from_step = 0, 0 end
   begin_here(self, loader)

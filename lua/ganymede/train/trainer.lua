@@ -416,5 +416,5 @@ end
 
 require "ganymede.train.trainer_evaluation"(Trainer)
 require "ganymede.train.adaptive_batch"(Trainer)
-signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
+signature.export("trainer", Trainer, ":", { "adapt_batch", "show_batch" }, { fit = fit_options, prepare = fit_options })
 return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })
