@@ -113,7 +113,7 @@ end
 function Batching:note(about)
   local trainer = self.trainer
   if trainer.happened then trainer.happened(about) end
-  trainer:show_batch()
+  if core.rank() == 0 then live.tell { batch = self:samples() } end
   trainer:say(("batch %d from step %d on, before it %d; learning rate %g"):format(about.batch, about.step + 1,
     about.before, about.lr))
 end
@@ -153,8 +153,21 @@ function Batching:load_state(state)
   end
 end
 
+-- ---------------------------------------------------------------- of a trainer
+
+local adaptive_batch = {}
+
+--- Lets the batch of a prepared trainer change, as the settings of a recipe say.
+function adaptive_batch.attach(trainer, settings) trainer.batching = Batching.new(trainer, settings) end
+
+--- Lets `ganymede top` show how many samples a step has.
+function adaptive_batch.show(trainer)
+  if core.rank() > 0 then return end
+  live.tell { batch = trainer.batching and trainer.batching:samples() or trainer.samples_per_step }
+end
+
 --- Adds set_batch to a class of trainers.
-return function(Trainer)
+function adaptive_batch.install(Trainer)
 
 --- Changes data.batch_size from the next step on, and the learning rate with it -> true; or nil and why not. The recipe
 -- must have adaptive_batch. All ranks call it, between two steps.
@@ -167,13 +180,6 @@ function Trainer:set_batch(batch)
   return true
 end
 
---- Lets `ganymede top` show how many samples a step has.
-function Trainer:show_batch()
-  if core.rank() > 0 then return end
-  live.tell { batch = self.batching and self.batching:samples() or self.samples_per_step }
 end
 
---- Lets the batch of a prepared trainer change, as the settings of a recipe say.
-function Trainer:adapt_batch(settings) self.batching = Batching.new(self, settings) end
-
-end
+return adaptive_batch

@@ -26,6 +26,7 @@
 -- out; any rank may be asked to stop. The trap: weights are drawn when the model is built, so gm.fit sets mesh, seed
 -- and dtype before anything else.
 -- @module ganymede.train.fit
+local adaptive_batch = require "ganymede.train.adaptive_batch"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local engine_module = require "ganymede.train.engine"
@@ -227,7 +228,7 @@ local function prepare(config, run)
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- with run.steps it evaluates once, at the end
   })
-  if config.adaptive_batch then trainer:adapt_batch(config) end
+  if config.adaptive_batch then adaptive_batch.attach(trainer, config) end
   return trainer
 end
 
@@ -255,7 +256,7 @@ end
 local function begin(trainer, run)
   restore(trainer, run)
   folder(run)
-  trainer:show_batch()
+  adaptive_batch.show(trainer)
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
 end
 

@@ -415,6 +415,6 @@ function Trainer:load_state(state)
 end
 
 require "ganymede.train.trainer_evaluation"(Trainer)
-require "ganymede.train.adaptive_batch"(Trainer)
-signature.export("trainer", Trainer, ":", { "adapt_batch", "show_batch" }, { fit = fit_options, prepare = fit_options })
+require("ganymede.train.adaptive_batch").install(Trainer)
+signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
 return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })
