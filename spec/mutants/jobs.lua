@@ -355,4 +355,18 @@ return done(xpcall(function()
     breaks = "between two attempts resize says that there is no job, and does not wait for it",
     test = "spec/job/found_spec.lua -f 'between two attempts'",
   },
+  {
+    name = "1798-size-of-another-job", file = "lua/ganymede/job/steps.lua",
+    find = [[type(found) == "table" and found.job == job and]],
+    replace = [[type(found) == "table" and]],
+    breaks = "a new job of Slurm begins with the ranks to which an older one was changed",
+    test = "spec/job/steps_spec.lua -f 'put back'",
+  },
+  {
+    name = "1799-mesh-forgotten", file = "lua/ganymede/cli/run.lua",
+    find = [[args.set = joined(args.set, found)]],
+    replace = "",
+    breaks = "a job that is put back has the ranks of its last change, and not their mesh",
+    test = "spec/job/steps_spec.lua -f 'put back'",
+  },
 }

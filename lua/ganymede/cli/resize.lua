@@ -25,6 +25,8 @@ function verb.arguments(parser)
     :argname "N":convert(session.integer(1))
   parser:option("--limit", "give up after S seconds (default 600); the job goes on as it was"):argname "S"
     :convert(session.seconds(86400))
+  parser:flag("--last", "for the script of a job of Slurm: print the words that start the ranks which the run JOB had "
+    .. "when that job was put back"):hidden(true)
   parser:flag("--json", "print what came of it as one JSON document")
 end
 
@@ -95,7 +97,19 @@ local function change_batch(job, args)
     or ("%s: batch %d from step %d on"):format(job.name, args.batch, answer.step + 1))
 end
 
+-- Prints how the script of a job that was put back starts the run.
+local function last(args)
+  for _, name in ipairs { "ranks", "batch", "limit", "json" } do
+    if args[name] then failure(2, "resize: --last takes the folder of a run alone, not --%s", name) end
+  end
+  if not args.job then failure(2, "resize: --last takes the folder of a run") end
+  local words, why = require("ganymede.job.steps").last_size(args.job)
+  if why then log.warn("%s", why) end
+  print(table.concat(words, " "))
+end
+
 function verb.run(args)
+  if args.last then return last(args) end
   if not (args.ranks or args.batch) then failure(2, "resize: say how many ranks, with -n M, or --batch N") end
   return session.with_person(true, function()
     local job = jobs.find(args.job, jobs.PATIENCE)

@@ -24,6 +24,7 @@
 -- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
 local attempts = require "ganymede.job.attempts"
 local core = require "ganymede.core"
+local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local live = require "ganymede.job.live"
@@ -340,11 +341,25 @@ local function close()
   live.close()
 end
 
+-- Takes up what `ganymede resize` has made of the ranks of a job of Slurm that was put back.
+local function take_last_size(args)
+  local found = launcher.started and launcher.started.by == "srun" and args.out and args.resume == "auto"
+    and not args.takes_over and steps.last_sets(args.out, core.world())
+  if not found then return end
+  args.set = joined(args.set, found)
+  for _, text in ipairs(found) do args.argv = elastic.with(args.argv, "--set", text) end
+  if core.rank() == 0 then
+    log.info("%d rank%s, as `ganymede resize` left them before this job was put back%s", core.world(),
+      core.world() == 1 and "" or "s", #found > 0 and ": " .. table.concat(found, ", ") or "")
+  end
+end
+
 local function run(args)
   local about = { run = {} }
   local function all()
     verb.refuse_unserved(args)
     launcher.connect(args)
+    take_last_size(args)
     if core.rank() == 0 then check_files(args) end
     live.handle = serve
     if not args.takes_over then

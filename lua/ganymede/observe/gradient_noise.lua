@@ -15,7 +15,7 @@
 -- for n groups of any sizes. For equal ones these are the estimates of the paper. The noise scale is variance / square,
 -- of means over many steps, in samples: up to about that batch twice the samples make twice the progress.
 --
--- What stages of a pipeline share (tied embeddings) is summed over them for each batch, and counts on the first of them.
+-- What stages of a pipeline share (tied embeddings) is summed over them for each batch, and counts on the first one.
 --
 -- Costs of a measured step: a copy of the gradients for all batches of gradient_accumulation but the first one; sums
 -- over the ranks begin after backward and not during it; where gradients are terms of a sum over other axes (sequence,
@@ -201,7 +201,8 @@ end
 
 -- The squares of what a pass has added to a gradient, f64 (1), where this rank's block counts; nil elsewhere.
 local function squares_of(self, item, before)
-  local message, own, cut = self.shared[item.tensor], nil, nil
+  local message = self.shared[item.tensor]
+  local own, cut
   if message then own, cut = added_by_stages(self, message, item, before)
   else own, cut = added(self, item, before) end
   if not own or not counts(self, cut) or (message and message.stages[1] ~= ranks.stage()) then return nil end
