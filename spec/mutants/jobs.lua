@@ -350,7 +350,7 @@ return done(xpcall(function()
   },
   {
     name = "1789-between-attempts", file = "lua/ganymede/job/jobs.lua",
-    find = [[if who then found, all = await(wanted, folder, who, patience) end]],
+    find = [[found, all = await(wanted, folder, who, patience)]],
     replace = "",
     breaks = "between two attempts resize says that there is no job, and does not wait for it",
     test = "spec/job/found_spec.lua -f 'between two attempts'",

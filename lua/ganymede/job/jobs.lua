@@ -23,6 +23,7 @@ local jobs = {}
 jobs.PATIENCE = restarts.MOST_SECONDS + 30
 
 local NAP = 0.05 -- seconds between two looks
+local GAP = 2    -- seconds for which ranks that take over from others may be unseen, at most
 
 -- Where the private folders of jobs lie that were started in this environment (host/job/folder.c).
 local function places()
@@ -132,13 +133,17 @@ local function meant_by(wanted, folder)
   return found, all
 end
 
+local function nap()
+  if not pcall(core.sleep, NAP) or core.signals_take() then failure(130, "interrupted") end
+end
+
 -- Waits for the ranks that somebody starts for the run in a folder -> as meant_by, also where they do not come.
 local function await(wanted, folder, who, patience)
   local found, all
   local ends = core.now() + patience
   log.info("the ranks of %s are being started by %s; waits for them, %g s at most", wanted, who, patience)
   repeat
-    if not pcall(core.sleep, NAP) or core.signals_take() then failure(130, "interrupted") end
+    nap()
     local goes_on = runs_folder.supervisor(folder) -- asked first: it ends after its ranks
     found, all = meant_by(wanted, folder)
     if #found > 0 or not goes_on then return found, all end
@@ -149,12 +154,21 @@ end
 
 --- The job that is meant: by its run's folder, its name or its process; nil: the only one. Raises a failure of status 2
 -- that lists the jobs where there is none of them or more than one. patience: seconds to wait for a run, given by its
--- folder, whose supervisor starts ranks (after a death, or a change of ranks); default 0.
+-- folder, whose supervisor starts ranks (after a death, or a change of ranks); with it, GAP seconds for any other job.
+-- Without it nothing waits.
 function jobs.find(wanted, patience)
   local folder = wanted and core.real_path(wanted)
   local found, all = meant_by(wanted, folder)
-  local who = #found == 0 and folder and patience and runs_folder.supervisor(folder)
-  if who then found, all = await(wanted, folder, who, patience) end
+  local ends = core.now() + (patience and GAP or 0)
+  while #found == 0 and core.now() < ends do
+    local who = folder and runs_folder.supervisor(folder)
+    if who then
+      found, all = await(wanted, folder, who, patience)
+      break
+    end
+    nap()
+    found, all = meant_by(wanted, folder)
+  end
   if #found == 1 then return found[1] end
   if #all == 0 then
     failure(2, "no job of this user runs on this machine, as far as %s shows (TMPDIR: jobs have their private folders "
