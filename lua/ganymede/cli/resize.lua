@@ -81,13 +81,12 @@ local function said(job, answer)
     answer.place == "memory" and "" or "; the state went over the disk")
 end
 
+local function is_given(value) return value and not (type(value) == "table" and #value == 0) end
+
 -- Another batch for the ranks that there are.
 local function change_batch(job, args)
   for _, name in ipairs { "limit", "set" } do
-    local value = args[name]
-    if value and not (type(value) == "table" and #value == 0) then
-      failure(2, "resize: --%s is for other ranks: give it with -n M", name)
-    end
+    if is_given(args[name]) then failure(2, "resize: --%s is for other ranks: give it with -n M", name) end
   end
   local answer = ask(job, { kind = "batch", batch = args.batch })
   local refused = answer.refused or answer.failed and answer.texts[1]
@@ -99,8 +98,8 @@ end
 
 -- Prints how the script of a job that was put back starts the run.
 local function last(args)
-  for _, name in ipairs { "ranks", "batch", "limit", "json" } do
-    if args[name] then failure(2, "resize: --last takes the folder of a run alone, not --%s", name) end
+  for _, name in ipairs { "ranks", "batch", "limit", "json", "set" } do
+    if is_given(args[name]) then failure(2, "resize: --last takes the folder of a run alone, not --%s", name) end
   end
   if not args.job then failure(2, "resize: --last takes the folder of a run") end
   local words, why = require("ganymede.job.steps").last_size(args.job)

@@ -36,6 +36,9 @@ end
 -- noise: { square, variance (of the gradient of one sample) }, which only adascale uses.
 function setting.factor(rule, scale, noise, first) return rules[rule](scale, noise, first) end
 
+--- Why batches that may change do not go with drop_last.
+setting.drop_last = "does not go with drop_last: how many samples an epoch leaves out would follow the batch"
+
 -- Settings that count steps or fix the batch -> what would become of them.
 local fixed = {
   { "lr_scheduler", "counts steps, and there are fewer of them with larger batches; leave one of both out" },
@@ -48,9 +51,7 @@ function setting.problem(value, whole)
     if whole[entry[1]] ~= nil then return ("does not go with %s, which %s"):format(unpack(entry)) end
   end
   local data = whole.data or {}
-  if data.drop_last then
-    return "does not go with data.drop_last: how many samples an epoch leaves out would follow the batch"
-  end
+  if data.drop_last then return setting.drop_last end
   local first = data.batch_size or 32
   if value.largest and value.largest < first then
     return ("has largest = %d, less than data.batch_size = %d"):format(value.largest, first)

@@ -141,9 +141,9 @@ local fields = {
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "the number of epochs between evaluations; default 1" },
-  adaptive_batch = { type = { "table", "integer" }, min = 1, short = "largest", fields = batch_setting.fields,
-    optional = true, doc = "lets ganymede cluster and ganymede resize change data.batch_size while the run goes on, "
-      .. "and the learning rate with it (docs/scheduler.md)",
+  adaptive_batch = { type = "table", fields = batch_setting.fields, optional = true,
+    doc = "lets ganymede cluster and ganymede resize change data.batch_size while the run goes on, and the learning "
+      .. "rate with it (docs/scheduler.md)",
     unserved = batch_setting.problem },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero.fields,
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "

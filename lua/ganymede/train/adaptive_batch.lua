@@ -24,6 +24,9 @@ function Batching.new(trainer, settings)
   if not (loader.can_change and loader:can_change()) then
     failure(2, "adaptive_batch: the training loader is the recipe's own, and has no set_batch and begin_at")
   end
+  if loader.loader.opt and loader.loader.opt.drop_last then -- of a sampler
+    failure(2, "adaptive_batch: %s", setting.drop_last)
+  end
   local first = settings.data.batch_size
   return setmetatable({ trainer = trainer, loader = loader, first = first, largest = opt.largest, rule = opt.rate,
     accumulation = settings.gradient_accumulation or 1, batch = first, factor = 1, from = 0, from_step = 0,

@@ -232,9 +232,9 @@ local function has_rebatched(self, job)
   local batch = job.asked.batch
   if not batch then return end
   flush(self, job)
-  self.record:write("batch", job.name, { before = job.has_batch, batch = batch, ranks = job.asked.ranks,
+  self.record:write("batch", job.name, { before = job.asked.had, batch = batch, ranks = job.asked.ranks,
     step = job.epoch })
-  log.info("%s: batch %d, before it %d", job.name, batch, job.has_batch)
+  log.info("%s: batch %d, before it %d", job.name, batch, job.asked.had)
   job.has_batch, job.rebatched = batch, job.rebatched + 1
 end
 
@@ -339,7 +339,7 @@ local function change(self, job, ranks)
   end
   local batch = job.shall_batch
   local ok, why = self.driver:resize(job, ranks, batch and batch / job.accumulation)
-  job.asked = { ranks = ranks, counts = job.target, batch = batch }
+  job.asked = { ranks = ranks, counts = job.target, batch = batch, had = job.has_batch }
   if not ok then return was_refused(self, job, why) end
   flush(self, job)
   self.record:write("resize", job.name, { before = job.ranks, ranks = ranks, batch = batch, step = job.epoch })
@@ -349,7 +349,7 @@ end
 local function rebatch(self, job)
   local batch = job.shall_batch
   local ok, why = self.driver:rebatch(job, batch / job.accumulation)
-  job.asked, job.shall_batch = { ranks = job.ranks, batch = batch }, nil
+  job.asked, job.shall_batch = { ranks = job.ranks, batch = batch, had = job.has_batch }, nil
   if not ok then was_refused(self, job, why) end
 end
 
