@@ -10,7 +10,8 @@ local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 -- Steps of some 40 ms, none of that where a file `quick` is. Where there is a file `changes`, the run makes them
--- itself: lines "step batch". Ranks that come die while they read the state where there is a file `wrong`.
+-- itself: lines "step batch". Ranks that come die while they read the state where there is a file `wrong`. Where there
+-- is a file `full`, memory takes no state.
 local recipe = [[
 local function text_of(name)
   local file = io.open(name)
@@ -19,6 +20,11 @@ local function text_of(name)
   return text
 end
 local changes, came, quick = {}, text_of "ready" ~= nil, text_of "quick" ~= nil
+local snapshot = require "ganymede.checkpoint.snapshot"
+local begin_save = snapshot.start
+snapshot.start = function(trainer, folder, opt)
+  return begin_save(trainer, opt.passing and text_of "full" and "/proc/full" or folder, opt)
+end
 for step, batch in (text_of "changes" or ""):gmatch "(%d+) (%d+)" do changes[tonumber(step)] = tonumber(batch) end
 require("ganymede.hooks.base").class("Change", {}, {
   before_train_iter = function(_, trainer)
@@ -96,8 +102,16 @@ describe("ganymede resize --batch", function()
     refused(job, "a batch of 7 samples: adaptive_batch allows 8 to 64", "-n", "3", "--batch", "7")
     shell.write(job.home .. "/wrong", "")
     refused(job, "rank 1: killed by signal 9", "-n", "3", "--batch", "50")
+    shell.write(job.home .. "/full", "")
+    refused(job, "rank 1: killed by signal 9", "-n", "3", "--batch", "50")
+    os.remove(job.home .. "/full")
     os.remove(job.home .. "/wrong")
     goes_on(job)
+    local saved = shell.lines("ls " .. job.home .. "/run/checkpoints/step-*/index.json") -- of the run as it goes on
+    assert.is_true(#saved > 0)
+    for _, path in ipairs(saved) do
+      assert.equal(20, json.decode(shell.read(path), "index.json").meta.trainer.batching.batch)
+    end
     assert.equal(20, json.decode(ask(job, "top", "--json", "run").out, "top").job.batch)
     result = ask(job, "resize", "run", "--json", "-n", "3", "--batch", "33")
     assert.equal(0, result.code, result.err)

@@ -119,7 +119,9 @@ function handover.give(trainer, request)
   state.id, state.step, state.at = request.id, trainer and trainer.step, began
   local give = request.by_files and give_by_files or give_by_words
   give(trainer, request, state)
-  if undo then undo() end
+  if not undo then return end
+  undo()
+  if state.place == "disk" then saved(trainer) end -- the checkpoint that stays is one of this run as it goes on
 end
 
 -- ---------------------------------------------------------------- the ranks that come
