@@ -122,7 +122,8 @@ describe("settings of gm.launch", function()
   end)
 
   it("refuse a batch that may change, of a loader that a program makes", function()
-    refused(function() gm.launch { adaptive_batch = { largest = 64 } } end, "adaptive_batch is for recipes that return a table")
+    refused(function() gm.launch { adaptive_batch = { largest = 64 } } end,
+      "adaptive_batch is for recipes that return a table")
   end)
 
   it("are all taken up by somebody", function()
