@@ -168,7 +168,7 @@ describe("a job of srun that is put back", function()
     assert.equal("srun", (last("2(x2)", "17"))) -- another job of the same folder
     words, said = last "3"
     assert.equal("srun", words)
-    assert.matches("the run had 4 ranks before job %d+ of Slurm was put back, whose machines have room for 3 ranks "
+    assert.matches("the run had 4 ranks in job %d+ of Slurm, whose machines have room for 3 ranks "
       .. "%(SLURM_JOB_CPUS_PER_NODE=3, 1 core each%): it goes on with those of its script", said)
     local steps_before = #support.losses(home)
     for _, name in ipairs { "status", "ready", "step-0" } do os.remove(home .. "/" .. name) end
@@ -183,8 +183,8 @@ describe("a job of srun that is put back", function()
       os.execute "sleep 0.05"
     end
     stop()
-    assert.matches("4 ranks, as `ganymede resize` left them before this job was put back: zero=1, parallel.tensor.size="
-      .. "2, parallel.tensor.mode=1d, zero=0\n", read "err")
+    assert.matches("4 ranks, as `ganymede resize` left them in this job of Slurm: zero=1, parallel.tensor.size=2, "
+      .. "parallel.tensor.mode=1d, zero=0\n", read "err")
     assert.matches("steps: 4 ranks %(data 2, tensor 2%)", read "err")
     check_losses()
   end)

@@ -25,8 +25,8 @@ function verb.arguments(parser)
     :argname "N":convert(session.integer(1))
   parser:option("--limit", "give up after S seconds (default 600); the job goes on as it was"):argname "S"
     :convert(session.seconds(86400))
-  parser:flag("--last", "for the script of a job of Slurm: print the words that start the ranks which the run JOB had "
-    .. "when that job was put back"):hidden(true)
+  parser:flag("--last", "for the script of a job of Slurm: print the words that start as many ranks as the run JOB had "
+    .. "last in that job"):hidden(true)
   parser:flag("--json", "print what came of it as one JSON document")
 end
 

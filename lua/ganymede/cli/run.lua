@@ -341,7 +341,7 @@ local function close()
   live.close()
 end
 
--- Takes up what `ganymede resize` has made of the ranks of a job of Slurm that was put back.
+-- Takes up what `ganymede resize` has made of the ranks of this job of Slurm, whose script starts them again.
 local function take_last_size(args)
   local found = launcher.started and launcher.started.by == "srun" and args.out and args.resume == "auto"
     and not args.takes_over and steps.last_sets(args.out, core.world())
@@ -349,7 +349,7 @@ local function take_last_size(args)
   args.set = joined(args.set, found)
   for _, text in ipairs(found) do args.argv = elastic.with(args.argv, "--set", text) end
   if core.rank() == 0 then
-    log.info("%d rank%s, as `ganymede resize` left them before this job was put back%s", core.world(),
+    log.info("%d rank%s, as `ganymede resize` left them in this job of Slurm%s", core.world(),
       core.world() == 1 and "" or "s", #found > 0 and ": " .. table.concat(found, ", ") or "")
   end
 end

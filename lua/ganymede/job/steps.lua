@@ -15,8 +15,9 @@
 --
 --     waits-take (they are built)   take (path of the state)   waits-go (they have read it)   go   stay (end) failed
 --
--- A change leaves RUN/resized.json, { job, ranks, sets }: the script of a job that Slurm has put back asks for the
--- ranks that it had (`ganymede resize RUN --last`), and they take up the settings that belong to them.
+-- A change leaves RUN/resized.json, { job, ranks, sets }: a script whose job Slurm has put back, or whose ranks have
+-- failed, asks for the ranks that it had (`ganymede resize RUN --last`), and they take up the settings that belong to
+-- them.
 --
 -- The trap: who waits here asks the file system each 20 ms on rank 0, and all ranks exchange what is known each time,
 -- so that no rank waits in an operation for longer than ranks wait for each other.
@@ -275,8 +276,8 @@ function steps.last_size(folder)
   if not found then return { "srun" } end
   local machines, why = machines_for(found.ranks)
   if machines then return srun(job, found.ranks, machines) end
-  return { "srun" }, ("the run had %d ranks before job %s of Slurm was put back%s: it goes on with those of its script")
-    :format(found.ranks, job, why)
+  return { "srun" }, ("the run had %d ranks in job %s of Slurm%s: it goes on with those of its script"):format(
+    found.ranks, job, why)
 end
 
 --- The settings of the last change of a job of Slurm, if this step has as many ranks; nil: there are none.
