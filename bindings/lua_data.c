@@ -387,6 +387,15 @@ static int loader_order(lua_State *L)
     return 1;
 }
 
+/* loader_begin(l, first) -> true: the present epoch begins at this sample of its order, from 0 */
+static int loader_begin(lua_State *L)
+{
+    int64_t first = gm_check_integer(L, 2);
+    L_OR_NIL(L, gm_loader_begin(gm_check_loader(L, 1), first));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
 /* loader_length(l) -> batches of an epoch */
 static int loader_length(lua_State *L)
 {
@@ -444,6 +453,7 @@ int gm_open_data(lua_State *L)
         GM_FUNCTION("loader_new", loader_new, "dataset object, transforms table, about table"),
         GM_FUNCTION("loader_close", loader_close, "loader object"),
         GM_FUNCTION("loader_seek", loader_seek, "loader object, epoch integer, batch integer"),
+        GM_FUNCTION("loader_begin", loader_begin, "loader object, first integer"),
         GM_FUNCTION("loader_order", loader_order, "loader object, samples table"),
         GM_FUNCTION("loader_length", loader_length, "loader object"),
         GM_FUNCTION("loader_shapes", loader_shapes, "loader object"),

@@ -29,6 +29,7 @@ struct gm_loader {
     gm_sampler        sampler;
     int64_t          *order; /* replaces the sampler; order_n samples */
     int64_t           order_n;
+    int64_t           first; /* of the order: batch 0 begins there */
     uint64_t          epoch;
     gm_wanted        *wanted; /* rows of the batch that is assembled */
     int64_t           n_wanted;
@@ -49,7 +50,8 @@ struct gm_loader {
     pthread_cond_t  changed;
 };
 
-static int64_t epoch_samples(const gm_loader *l) { return l->order ? l->order_n : l->dataset->length; }
+static int64_t order_samples(const gm_loader *l) { return l->order ? l->order_n : l->dataset->length; }
+static int64_t epoch_samples(const gm_loader *l) { return order_samples(l) - l->first; }
 
 static int64_t batches_of(const gm_loader *l, int64_t samples)
 {
@@ -120,7 +122,7 @@ static int64_t want_block(gm_loader *l, slot *s, int64_t to, int64_t at, int64_t
 
 static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
 {
-    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, to = 0;
+    int64_t count = count_of(l, batch), first = l->first + batch * l->o.batch_size, to = 0;
     s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
     if (!count) return GM_OK; /* the end of the epoch */
     s->batch.pieces = pieces_of(l, count);
@@ -205,7 +207,7 @@ gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch)
     stop_thread(l);
     if (!same) {
         free(l->order);
-        l->order = NULL;
+        l->order = NULL, l->first = 0;
     }
     gm_sampler_init(&l->sampler, l->dataset->length, l->o.shuffle, l->o.seed, epoch);
     l->epoch = epoch;
@@ -223,7 +225,16 @@ gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n)
     }
     rewind_to(l, 0);
     free(l->order);
-    l->order = copy, l->order_n = n;
+    l->order = copy, l->order_n = n, l->first = 0;
+    return GM_OK;
+}
+
+gm_status gm_loader_begin(gm_loader *l, int64_t first)
+{
+    if (first < 0 || first > order_samples(l))
+        return GM_FAIL(GM_EINVAL, "sample %lld of an epoch of %lld", (long long)first, (long long)order_samples(l));
+    rewind_to(l, 0);
+    l->first = first;
     return GM_OK;
 }
 

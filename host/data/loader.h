@@ -64,6 +64,10 @@ gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch);
  * NULL: the order of the sampler again. */
 gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n);
 
+/* Lets the present epoch begin at sample `first` of its order, until the next seek to another epoch or this call again:
+ * batch 0 begins there, and the length counts from there. Goes to batch 0. */
+gm_status gm_loader_begin(gm_loader *l, int64_t first);
+
 /* From the next batch on, a batch comes in `pieces` pieces (at least 1), and the loader serves one block of each piece.
  * The first cut makes blocks of ceil(count / parts) rows, the next one cuts each block again, and so on, as layouts
  * nest cuts. n 0: whole pieces. Drops batches that were read ahead, unless nothing changes. */

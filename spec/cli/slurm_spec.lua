@@ -50,7 +50,9 @@ describe("ganymede slurm", function()
       '--chdir="' .. folder .. '"', '--output="' .. folder .. "/it's 5 %%d/slurm-%j.log\"", "--mem=64G" } do
       has(result.out, "\n#SBATCH " .. line .. "\n")
     end
-    has(result.out, ("\nsrun %s run recipe.lua --out '%s/it'\\''s 5 %%d' --resume auto --steps 9 --set "
+    has(result.out, ("\nstart=$(%s resize '%s/it'\\''s 5 %%d' --last) || start=srun\n"):format(shell.executable(),
+      folder))
+    has(result.out, ("\n$start %s run recipe.lua --out '%s/it'\\''s 5 %%d' --resume auto --steps 9 --set "
       .. "optimizer.lr=1e-3\n"):format(shell.executable(), folder))
     assert.equal("bin recipe.lua", support.names(home))
     assert.equal(0, shell.run("bash -n <<'END'\n" .. result.out .. "END").code)

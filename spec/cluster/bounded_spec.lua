@@ -31,6 +31,12 @@ describe("a bounded policy", function()
     assert.same({ a = { 2 }, b = { 2 }, c = { 1 } }, got)
   end)
 
+  it("leaves the batches that a policy chooses as they are", function()
+    local chosen = { name = "given", allocate = function() return { a = { 3 } }, { a = 96 } end }
+    local got, batches = bounded.new(chosen, limits):allocate(jobs, { 4 }, 0)
+    assert.same({ { a = { 2 } }, { a = 96 } }, { got, batches })
+  end)
+
   it("gives nothing to whom the policy gives nothing", function()
     assert.same({ c = { 1 } }, bounded.new(gives { c = { 1 } }, limits):allocate(jobs, { 8 }, 0))
   end)

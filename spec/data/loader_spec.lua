@@ -131,6 +131,46 @@ describe("data.loader", function()
     assert.error_matches(function() l:seek(l:length() + 1) end, "batch 8 of an epoch of 7")
   end)
 
+  for _, case in ipairs { { "in C", nil }, { "in Lua", { length = N, get = function(i) return { i }, i end } },
+    { "in C, in an order of the user's own", nil, { order = function(_, epoch, n)
+      local list = {}
+      for k = 1, n + epoch do list[k] = (7 * k + epoch) % n + 1 end
+      return list
+    end } } } do
+    it("goes on from a sample of the order, with batches of another size: a dataset " .. case[1], function()
+      local function new(size)
+        return loader { dataset = case[2], batch_size = size, shuffle = not case[3] or nil, seed = 9, prefetch = 2,
+          sampler = case[3] }
+      end
+      local l, whole = new(8), new(1)
+      whole:set_epoch(2)
+      local all = flat(order(whole))
+      assert.equal(#all, whole:samples_of_epoch())
+      l:set_epoch(2)
+      local seen = {}
+      for _ = 1, 2 do
+        l:next()
+        for _, i in ipairs(l:sample_numbers()) do seen[#seen + 1] = i end
+      end
+      l:set_batch(11)
+      l:begin_at(#seen)
+      assert.same({ math.ceil((#all - 16) / 11), #all }, { l:length(), l:samples_of_epoch() })
+      l:seek(1) -- counts from there
+      l:seek(0)
+      local rest = order(l)
+      assert.equal(11, #rest[1])
+      for _, i in ipairs(flat(rest)) do seen[#seen + 1] = i end
+      assert.same(all, seen)
+      l:set_epoch(2) -- begins at the first sample again
+      assert.same(all, flat(order(l)))
+      l:begin_at(#all)
+      assert.same({ 0 }, { l:length() })
+      assert.is_nil((l:next()))
+      assert.error_matches(function() l:begin_at(#all + 1) end, "sample %d+ of an epoch of %d+")
+      assert.error_matches(function() l:set_batch(0) end, "a whole number of samples from 1")
+    end)
+  end
+
   it("stays at the end, and begins anew with set_epoch", function()
     local l = loader { batch_size = 50, prefetch = 2 }
     order(l)

@@ -17,7 +17,9 @@ local function words_of(line)
 end
 
 -- Settings that no value makes right on one rank of a build without what they ask for, or which need others beside.
-local together = { zero = "zero", ["zero.type"] = "zero", ["zero.level"] = "zero", ["zero.size"] = "zero" }
+local together = { zero = "zero", ["zero.type"] = "zero", ["zero.level"] = "zero", ["zero.size"] = "zero",
+  ["adaptive_batch.largest"] = "adaptive_batch", ["adaptive_batch.rate"] = "adaptive_batch",
+  ["adaptive_batch.every"] = "adaptive_batch" }
 
 describe("the command of", function()
   local count = 0

@@ -142,6 +142,54 @@ describe("ganymede resize of ranks of srun", function()
   end)
 end)
 
+describe("a job of srun that is put back", function()
+  -- What its script asks, with so many cores on its machines -> the words of srun, and what is said.
+  local function last(cpus, job)
+    local env = support.environment(home, srun.environment(home, cpus))
+    env.SLURM_JOB_ID = job or env.SLURM_JOB_ID
+    local result = run_host({ "resize", "run", "--last" }, { cwd = home, env = env })
+    assert.equal(0, result.code, result.err)
+    return result.out:gsub("\n$", ""), result.err
+  end
+
+  it("goes on with the ranks and the mesh of its last change, where the allocation holds them", function()
+    start(2)
+    assert.equal("srun", (last "2(x2)"))
+    for _, words in ipairs { { "-n", "3", "--set", "zero=1" },
+      { "-n", "4", "--set", "parallel.tensor.size=2", "--set", "parallel.tensor.mode=1d", "--set", "zero=0" } } do
+      local result = resize(unpack(words))
+      assert.equal(0, result.code, result.err .. read "err")
+    end
+    os.execute "sleep 0.3"
+    stop()
+    local words, said = last "2(x2)"
+    assert.matches("^env .* srun %-%-overlap %-%-jobid=%d+ %-%-nodes=2 %-%-relative=0 %-%-ntasks=4$", words)
+    assert.equal("", said)
+    assert.equal("srun", (last("2(x2)", "17"))) -- another job of the same folder
+    words, said = last "3"
+    assert.equal("srun", words)
+    assert.matches("the run had 4 ranks in job %d+ of Slurm, whose machines have room for 3 ranks "
+      .. "%(SLURM_JOB_CPUS_PER_NODE=3, 1 core each%): it goes on with those of its script", said)
+    local steps_before = #support.losses(home)
+    for _, name in ipairs { "status", "ready", "step-0" } do os.remove(home .. "/" .. name) end
+    os.execute("rm -r " .. home .. "/taken-*")
+    shell.write(home .. "/job.sh", shell.read(home .. "/job.sh"):gsub("srun %-%-ntasks=2", (last "2(x2)"))
+      :gsub("%-%-out run", "--out run --resume auto"))
+    for _, name in ipairs { "out", "err" } do shell.write(home .. "/" .. name, "") end
+    assert(os.execute(("PATH=%s/bin:$PATH setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home, home)) == 0)
+    local deadline = core.now() + 60
+    while #support.losses(home) < steps_before + 3 do
+      assert(core.now() < deadline, read "err")
+      os.execute "sleep 0.05"
+    end
+    stop()
+    assert.matches("4 ranks, as `ganymede resize` left them in this job of Slurm: zero=1, parallel.tensor.size=2, "
+      .. "parallel.tensor.mode=1d, zero=0\n", read "err")
+    assert.matches("steps: 4 ranks %(data 2, tensor 2%)", read "err")
+    check_losses()
+  end)
+end)
+
 describe("the places of an allocation", function()
   it("are counted from what Slurm says", function()
     assert.same({ 5, 3 }, { steps.places("2(x2),1", 1) })

@@ -119,4 +119,18 @@ return {
     breaks = "a profile does not know in which module an op runs",
     test = "spec/train/trace_detail_spec.lua -f 'beside a profile'",
   },
+  {
+    name = "1796-shared-twice", file = "lua/ganymede/observe/gradient_noise.lua",
+    find = [[ or (message and message.stages[1] ~= ranks.stage()) then]],
+    replace = [[ then]],
+    breaks = "the noise counts a parameter that stages share once on each of them",
+    test = "spec/train/gradient_noise_spec.lua -f 'counts it once with a pipeline'",
+  },
+  {
+    name = "1797-shared-in-parts", file = "lua/ganymede/observe/gradient_noise.lua",
+    find = [[core.comm_all_reduce(own, message.comm, "sum")]],
+    replace = "",
+    breaks = "the noise sees the part of one stage of a parameter that stages share",
+    test = "spec/train/gradient_noise_spec.lua -f 'counts it once with a pipeline'",
+  },
 }

@@ -341,4 +341,32 @@ return done(xpcall(function()
     breaks = "the seconds that a job worked are left out",
     test = "spec/cli/pool_spec.lua -f worked",
   },
+  {
+    name = "1788-found-while-built", file = "lua/ganymede/job/live.lua",
+    find = [[folder = about.folder and core.real_path(about.folder) }]],
+    replace = [[folder = nil }]],
+    breaks = "a run whose ranks are built again is not found by its folder until they train",
+    test = "spec/job/found_spec.lua -f 'while they are built'",
+  },
+  {
+    name = "1789-between-attempts", file = "lua/ganymede/job/jobs.lua",
+    find = [[found, all = await(wanted, folder, who, patience)]],
+    replace = "",
+    breaks = "between two attempts resize says that there is no job, and does not wait for it",
+    test = "spec/job/found_spec.lua -f 'between two attempts'",
+  },
+  {
+    name = "1798-size-of-another-job", file = "lua/ganymede/job/steps.lua",
+    find = [[type(found) == "table" and found.job == job and]],
+    replace = [[type(found) == "table" and]],
+    breaks = "a new job of Slurm begins with the ranks to which an older one was changed",
+    test = "spec/job/steps_spec.lua -f 'put back'",
+  },
+  {
+    name = "1799-mesh-forgotten", file = "lua/ganymede/cli/run.lua",
+    find = [[args.set = joined(args.set, found)]],
+    replace = "",
+    breaks = "a job that is put back has the ranks of its last change, and not their mesh",
+    test = "spec/job/steps_spec.lua -f 'put back'",
+  },
 }

@@ -121,12 +121,17 @@ describe("settings of gm.launch", function()
     refused(function() gm.launch { machine = "dgx_h100" } end, "machine belongs to parallel = \"auto\"")
   end)
 
+  it("refuse a batch that may change, of a loader that a program makes", function()
+    refused(function() gm.launch { adaptive_batch = { largest = 64 } } end,
+      "adaptive_batch is for recipes that return a table")
+  end)
+
   it("are all taken up by somebody", function()
     local taken = { name = "names the run", parallel = "session.join", model = "initialize", data = "initialize",
       loss = "initialize", epochs = "trainer", steps = "trainer", seed = "launch", dtype = "launch",
       matmul_precision = "launch", time_products = "launch", deterministic = "launch",
       detect_anomaly = "launch",
-      zero = "refused", machine = "refused",
+      zero = "refused", machine = "refused", adaptive_batch = "refused",
       train_data = "becomes data", test_data = "becomes data", user = "the program's" }
     for _, list in ipairs { schema.engine, schema.trainer } do
       for _, name in ipairs(list) do taken[name] = "declared" end

@@ -174,7 +174,8 @@ local function is_count(v) return type(v) == "number" and v >= 0 and v < 2 ^ 53 
 local shape = {
   format = is_count, step = is_count, dtype = "string",
   trainer = { step = is_count, ["steps_per_epoch?"] = is_count, ["samples_per_step?"] = is_count,
-    ["samples?"] = is_count, metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
+    ["samples?"] = is_count,
+    ["batching?"] = "table", metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
   optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
   ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
   rng = { seed = is_count, step = is_count },
@@ -210,8 +211,13 @@ local function check_meta(trainer, meta, path)
   same(path, "dtype", core.default_dtype(), meta.dtype)
   same(path, "the learning-rate scheduler", scheduler and scheduler.name or "none",
     meta.lr_scheduler and meta.lr_scheduler.type or "none")
-  same(path, "the number of steps an epoch", trainer.steps_per_epoch, meta.trainer.steps_per_epoch)
+  local batching = trainer.batching
+  same(path, "the number of steps an epoch", batching and batching.usual or trainer.steps_per_epoch,
+    meta.trainer.steps_per_epoch)
   same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
+  if meta.trainer.batching and not batching then
+    refuse(path, "the batch of that run has changed, and this recipe has no adaptive_batch")
+  end
 end
 
 -- Why a name of the checkpoint is not expected.

@@ -18,7 +18,7 @@ end
 
 function verb.run(args)
   return session.with_person(true, function()
-    local job = jobs.find(args.job)
+    local job = jobs.find(args.job, jobs.PATIENCE)
     local attach = require "ganymede.repl.attach"
     if args.run then return attach.line(job, args.run, args.limit) end
     return attach.interact(job, require("ganymede.cli.repl").history_file(), args.limit)

@@ -24,12 +24,14 @@
 -- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
 local attempts = require "ganymede.job.attempts"
 local core = require "ganymede.core"
+local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 local session = require "ganymede.job.session"
 local steps = require "ganymede.job.steps"
 
@@ -153,7 +155,7 @@ local function make_context(args, about, run, folder, settings, about_restarts)
   if args.takes_over then
     function context.taken_over(closed)
       is_whole, about.taken = closed, true
-      live.open { recipe = args.recipe }
+      live.open { recipe = args.recipe, folder = folder.path }
     end
   end
   function context.record(event) folder:write(event) end
@@ -339,14 +341,30 @@ local function close()
   live.close()
 end
 
+-- Takes up what `ganymede resize` has made of the ranks of this job of Slurm, whose script starts them again.
+local function take_last_size(args)
+  local found = launcher.started and launcher.started.by == "srun" and args.out and args.resume == "auto"
+    and not args.takes_over and steps.last_sets(args.out, core.world())
+  if not found then return end
+  args.set = joined(args.set, found)
+  for _, text in ipairs(found) do args.argv = elastic.with(args.argv, "--set", text) end
+  if core.rank() == 0 then
+    log.info("%d rank%s, as `ganymede resize` left them in this job of Slurm%s", core.world(),
+      core.world() == 1 and "" or "s", #found > 0 and ": " .. table.concat(found, ", ") or "")
+  end
+end
+
 local function run(args)
   local about = { run = {} }
   local function all()
     verb.refuse_unserved(args)
     launcher.connect(args)
+    take_last_size(args)
     if core.rank() == 0 then check_files(args) end
     live.handle = serve
-    if not args.takes_over then live.open { recipe = args.recipe } end
+    if not args.takes_over then
+      live.open { recipe = args.recipe, folder = args.out and runs_folder.is_ours(args.out) and args.out or nil }
+    end
     failure.protect(close, run_or_leave, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end

@@ -140,18 +140,24 @@ export GANYMEDE_JOB_KEY=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
 %sexit $status
 ]]
 
+-- The words that ask for the last size of the ranks, the words of the ranks.
 local once = [[
-srun %s
+# Ranks that `ganymede resize` has changed in this job keep their number, if its machines hold them.
+start=$(%s) || start=srun
+$start %s
 status=$?]]
 
--- The words that ask, the words of srun, the words that ask.
+-- The words that ask how it goes on, those that ask for the last size of the ranks, the words of the ranks, the words
+-- that ask how it goes on.
 local again = [[
 # `ganymede` says whether a failure lets the ranks begin again, and prints the seconds to wait.
 stopped=
 trap 'stopped=1' TERM
 %s --ended begin
 while :; do
-    srun %s
+    # Ranks that `ganymede resize` has changed in this job keep their number, if its machines hold them.
+    start=$(%s) || start=srun
+    $start %s
     status=$?
     [ "$status" = 0 ] || [ -n "$stopped" ] && break
     pause=$(%s --ended "$status") || break
@@ -177,11 +183,12 @@ end
 local function starts(args, folder)
   local run = joined { core.executable(), "run", args.recipe, "--out", folder, "--resume", "auto",
     unpack(args.options) }
-  if not args.max_restarts then return once:format(run) end
+  local size = joined { core.executable(), "resize", folder, "--last" }
+  if not args.max_restarts then return once:format(size, run) end
   local ask = joined { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--ntasks-per-node",
     tostring(args.ntasks_per_node or 1), "--out", folder, "--max-restarts", tostring(args.max_restarts),
     "--restart-delay", tostring(args.restart_delay or DELAY) }
-  return again:format(ask, run, ask)
+  return again:format(ask, size, run, ask)
 end
 
 local function script(args, name, folder, cwd)

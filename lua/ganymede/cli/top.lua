@@ -20,7 +20,9 @@ end
 
 local function document(job, rows)
   local about = {}
-  for _, key in ipairs { "name", "recipe", "folder", "world", "host", "pid", "started" } do about[key] = job[key] end
+  for _, key in ipairs { "name", "recipe", "folder", "world", "batch", "host", "pid", "started" } do
+    about[key] = job[key]
+  end
   return json.encode({ job = about, ranks = json.array(rows) }, { indent = true })
 end
 
@@ -58,7 +60,7 @@ end
 function verb.run(args)
   return session.with_person(true, function()
     core.signals_arm(true)
-    local job = jobs.find(args.job)
+    local job = jobs.find(args.job, jobs.PATIENCE)
     if not (args.once or args.json) and core.is_terminal(1) then return until_left(job) end
     local rows = top.rows(job, jobs.pages(job))
     print(args.json and document(job, rows) or table.concat(top.lines(job, rows), "\n"))

@@ -4,7 +4,8 @@
 --     bounded.new(policies.new "elastic", { a = { least = 2, legal = { [2] = true, [4] = true } } })
 --
 -- Policies know no least number. What they give a job is rounded down to a legal one. A job for which too little is
--- left gets its least, in the order of submission, from the places that are free after that, or nothing.
+-- left gets its least, in the order of submission, from the places that are free after that, or nothing. Batches that a
+-- policy chooses stay as they are.
 -- @module ganymede.cluster.bounded
 local nodes = require "ganymede.cluster.nodes"
 
@@ -36,7 +37,8 @@ local function reduced(counts, replicas)
 end
 
 function bounded:allocate(jobs, capacity, now)
-  local given, out, short = self.policy:allocate(jobs, capacity, now), {}, {}
+  local given, batches = self.policy:allocate(jobs, capacity, now)
+  local out, short = {}, {}
   for _, job in ipairs(jobs) do
     local counts, limit = given[job.name], self.limits[job.name]
     local k = counts and nodes.total(counts) or 0
@@ -52,7 +54,7 @@ function bounded:allocate(jobs, capacity, now)
     local least = self.limits[name].least
     if nodes.total(free) >= least then out[name] = nodes.take(free, least) end
   end
-  return out
+  return out, batches
 end
 
 return bounded

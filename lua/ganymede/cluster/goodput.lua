@@ -65,12 +65,22 @@ function goodput:throughput(nodes, replicas, b, more)
 end
 
 --- How a batch is cut: samples a replica and gradient, and gradients beside the first one. A single replica needs two
--- gradients for an estimate of their variance once its batch exceeds the first one.
+-- gradients for an estimate of their variance once its batch exceeds the first one, unless the limits say one_gradient.
 function goodput.cut(limits, batch, replicas)
   local own = batch / replicas
   local more = math.ceil(own / limits.max_local - 1e-8) - 1
-  if replicas == 1 and batch > limits.first_batch + 1e-8 then more = math.max(more, 1) end
+  if replicas == 1 and not limits.one_gradient and batch > limits.first_batch + 1e-8 then more = math.max(more, 1) end
   return math.ceil(own / (more + 1) - 1e-8), more
+end
+
+--- The goodput of a batch, 0 where it cannot be cut so; and how it is cut.
+function goodput:of_batch(nodes, replicas, batch)
+  local l = self.limits
+  local b, more = goodput.cut(l, batch, replicas)
+  if b < l.min_local or b > l.max_local then return 0, b, more end
+  local scale = replicas * b * (more + 1) / l.first_batch
+  local worth = l.fixed and math.min(scale, l.max_batch / l.first_batch) or scale
+  return self:throughput(nodes, replicas, b, more) * goodput.gain(self.sqr, self.var, worth) / scale, b, more
 end
 
 local function search(self, nodes, replicas)
@@ -78,13 +88,8 @@ local function search(self, nodes, replicas)
   local least = math.max(l.first_batch, l.min_local * replicas)
   local best, best_b, best_more = 0, l.min_local, 0
   for i = 0, TRIED - 1 do
-    local b, more = goodput.cut(l, least * (l.max_batch / least) ^ (i / (TRIED - 1)), replicas)
-    if b >= l.min_local and b <= l.max_local then
-      local scale = replicas * b * (more + 1) / l.first_batch
-      local worth = l.fixed and math.min(scale, l.max_batch / l.first_batch) or scale
-      local value = self:throughput(nodes, replicas, b, more) * goodput.gain(self.sqr, self.var, worth) / scale
-      if value > best then best, best_b, best_more = value, b, more end
-    end
+    local value, b, more = self:of_batch(nodes, replicas, least * (l.max_batch / least) ^ (i / (TRIED - 1)))
+    if value > best then best, best_b, best_more = value, b, more end
   end
   return { best, best_b, best_more }
 end

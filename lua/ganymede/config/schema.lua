@@ -8,6 +8,7 @@
 --   hint       function(type) -> what may have been meant by a type that is not registered, or nil
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local batch_setting = require "ganymede.config.batch_setting"
 local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
 local float8 = require "ganymede.nn.float8"
@@ -140,6 +141,10 @@ local fields = {
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "the number of epochs between evaluations; default 1" },
+  adaptive_batch = { type = "table", fields = batch_setting.fields, optional = true,
+    doc = "lets ganymede cluster and ganymede resize change data.batch_size while the run goes on, and the learning "
+      .. "rate with it (docs/scheduler.md)",
+    unserved = batch_setting.problem },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero.fields,
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
       .. "(docs/memory.md)",

@@ -35,8 +35,11 @@ function Native.new(opt, transforms, blends)
     batch_size = opt.batch_size, shuffle = opt.shuffle, drop_last = opt.drop_last, seed = opt.seed,
     prefetch = opt.prefetch, threads = opt.threads, dtype = made_in(opt), blends = blends,
   }))
-  return setmetatable({ handle = handle, dataset = opt.dataset }, Native)
+  return setmetatable({ handle = handle, dataset = opt.dataset, opt = opt, transforms = transforms, blends = blends,
+    first = 0 }, Native)
 end
+
+function Native:with(opt) return Native.new(opt, self.transforms, self.blends) end
 
 -- Says which samples were found damaged and left out since the last time; what is read ahead counts already.
 local function tell_damage(dataset)
@@ -50,8 +53,14 @@ end
 
 -- order: the list of samples from 0, or nil for the sampler in C.
 function Native:start(epoch, order)
+  if self.first > 0 then self:begin(0) end
   checked(nil, core.loader_seek(self.handle, epoch, 0))
   if order then checked(nil, core.loader_order(self.handle, order)) end
+end
+
+function Native:begin(first)
+  checked(nil, core.loader_begin(self.handle, first))
+  self.first = first
 end
 
 function Native:seek(epoch, batch) checked(nil, core.loader_seek(self.handle, epoch, batch)) end
@@ -85,10 +94,20 @@ local function samples_of(dataset)
 end
 
 function Slow.new(opt)
-  return setmetatable({ opt = opt, dataset = opt.dataset, n = samples_of(opt.dataset), batch = 0, epoch = 0 }, Slow)
+  return setmetatable({ opt = opt, dataset = opt.dataset, n = samples_of(opt.dataset), batch = 0, epoch = 0,
+    first = 0 }, Slow)
 end
 
-function Slow:start(epoch, order) self.epoch, self.order, self.batch = epoch, order, 0 end
+function Slow.with(_, opt) return Slow.new(opt) end
+
+function Slow:start(epoch, order) self.epoch, self.order, self.batch, self.first = epoch, order, 0, 0 end
+
+function Slow:begin(first)
+  if first < 0 or first > (self.order and #self.order or self.n) then
+    error(("sample %d of an epoch of %d"):format(first, self.order and #self.order or self.n), 0)
+  end
+  self.first, self.batch = first, 0
+end
 
 function Slow:seek(epoch, batch)
   if batch < 0 or batch > self:length() then
@@ -97,7 +116,7 @@ function Slow:seek(epoch, batch)
   self.epoch, self.batch = epoch, batch
 end
 
-function Slow:total() return self.order and #self.order or self.n end
+function Slow:total() return (self.order and #self.order or self.n) - self.first end
 
 function Slow:length()
   return (self.opt.drop_last and math.floor or math.ceil)(self:total() / self.opt.batch_size)
@@ -178,8 +197,8 @@ local function gather(dataset, dtype, width, picked, asked)
 end
 
 function Slow:picked()
-  local first = self.batch * self.opt.batch_size
-  local count = math.min(self.opt.batch_size, self:total() - first)
+  local done = self.batch * self.opt.batch_size
+  local first, count = self.first + done, math.min(self.opt.batch_size, self:total() - done)
   if not self.order then
     return core.data_order(self.n, self.opt.shuffle, self.opt.seed, self.epoch, first, count)
   end
@@ -277,7 +296,9 @@ end
 
 --- Goes to the first batch of epoch e >= 0. Its order depends on (seed, e) alone.
 function Loader:set_epoch(e)
-  self.source:start(e, order_of(self, e))
+  local order = order_of(self, e)
+  self.of_epoch = order and #order or samples_of(self.dataset)
+  self.source:start(e, order)
   self.epoch, self.position = e, 0
 end
 
@@ -285,6 +306,30 @@ end
 function Loader:seek(batch)
   self.source:seek(self.epoch, batch)
   self.position = batch
+end
+
+--- Returns the number of samples of this epoch, whatever was read of them.
+function Loader:samples_of_epoch() return self.of_epoch end
+
+--- Lets this epoch begin at a sample of its order, from 0: its batches count from there. The next epoch, and set_epoch,
+-- begin at the first one again.
+function Loader:begin_at(first)
+  self.source:begin(first)
+  self.position = 0
+end
+
+--- From now on batches have another size. Goes to the first batch of the epoch, which begins at its first sample.
+function Loader:set_batch(size)
+  if type(size) ~= "number" or size < 1 or size > 2 ^ 31 or size ~= math.floor(size) then
+    error("loader:set_batch: a batch has a whole number of samples from 1 to 2^31; got " .. tostring(size), 2)
+  end
+  local opt = {}
+  for key, value in pairs(self.opt) do opt[key] = value end
+  opt.batch_size = size
+  local source = self.source:with(opt)
+  self.source:close()
+  self.opt, self.batch_size, self.source = opt, size, source
+  self:set_epoch(self.epoch)
 end
 
 -- Returns the next batch of the source, whole or in pieces, and notes it for samples and sample_numbers.

@@ -108,10 +108,21 @@ function base.checkpoint_directory(config)
   return config.checkpoint and config.checkpoint.directory
 end
 
+-- Whether a config has a hook GradientNoise, as an entry or as an object.
+local function has_noise(config)
+  for _, hook in ipairs(config.hooks or {}) do
+    if type(hook) == "table" and (hook.type or hook.name) == "GradientNoise" then return true end
+  end
+  return false
+end
+
 --- Returns the hooks of a config. Its `metrics = { ... }` become a MetricsHook, its `checkpoint = { ... }` becomes a
--- CheckpointHook.
+-- CheckpointHook, and its `adaptive_batch = { ... }` a GradientNoise that measures where it can.
 function base.of_config(config)
   local out = { unpack(config.hooks or {}) }
+  if config.adaptive_batch and not has_noise(config) then
+    out[#out + 1] = { type = "GradientNoise", every = config.adaptive_batch.every, needed = false }
+  end
   if config.metrics then out[#out + 1] = { type = "MetricsHook", metrics = config.metrics } end
   if config.checkpoint and not base.saves(config) then
     local c = config.checkpoint

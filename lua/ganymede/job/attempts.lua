@@ -272,6 +272,7 @@ function attempts.supervise(args)
   local known = { folder = args.out }
   return failure.protect(function()
     if now.keep.folder then now.keep.folder:close() end
+    if now.keep.run then now.keep.run:close() end
   end, launcher.supervising, function()
     if args.memory_checkpoint then open_memory(now, known) end
     return all_attempts(args, now, known)

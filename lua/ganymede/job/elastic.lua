@@ -19,7 +19,8 @@
 -- who asked is told why. From the moment the state lies in memory, the ranks that come no longer need the others. It is
 -- a checkpoint (ganymede.checkpoint) in a folder of mode 0700 in /dev/shm, which goes with the supervisor.
 --
--- A request is JSON, { kind = "resize", ranks, sets (list of "key=value"), limit (seconds) }. Its answer is
+-- A request is JSON, { kind = "resize", ranks, sets (list of "key=value"), limit (seconds), batch (of the run from then
+-- on, or nil: ganymede.train.adaptive_batch) }. Its answer is
 -- { refused }, or { step, before, ranks, built, paused, saved, read (seconds), place }.
 -- The trap: the ranks of both sets run at the same time. Only one set is asked for stops, and only it writes into the
 -- run's folder.
@@ -31,6 +32,7 @@ local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local elastic = { CONTROL = "control" }
 
@@ -102,6 +104,8 @@ local function hear(self)
   if not ok or told.id then return end -- an id: what was given for a change
   for key, value in pairs(told) do self.known[key] = value end
   self.told = told
+  local keep = self.args.keep -- others see who starts ranks for this run while none of them is there
+  keep.run = keep.run or told.folder and runs_folder.supervise(told.folder)
   if self.args.began then self.args.began(told) end
 end
 
@@ -132,12 +136,15 @@ end
 --- What is wrong with the form of a request; nil: nothing.
 function elastic.problem(request)
   if type(request) ~= "table" or request.kind ~= "resize" then return "this is no request of `ganymede resize`" end
-  local ranks, limit = request.ranks, request.limit
+  local ranks, limit, batch = request.ranks, request.limit, request.batch
   if type(ranks) ~= "number" or ranks % 1 ~= 0 or ranks < 1 or ranks > MOST then
     return ("%s ranks: 1 to %d can be supervised"):format(tostring(ranks), MOST)
   end
   if limit ~= nil and not (type(limit) == "number" and limit > 0 and limit <= 86400) then
     return "limit is no number of seconds up to 86400"
+  end
+  if batch ~= nil and not (type(batch) == "number" and batch >= 1 and batch % 1 == 0) then
+    return "batch is no number of samples"
   end
   return problem_of_sets(request.sets)
 end
@@ -268,7 +275,8 @@ local function freeze(self, change)
   local folder, missing = memory(self)
   if missing then log.warn("resize: %s; the state goes over the folder of the checkpoints", missing) end
   change.asked = true
-  send(self.set, 0, { kind = "give", id = change.id, folder = folder, ranks = change.new.args.ranks })
+  send(self.set, 0, { kind = "give", id = change.id, folder = folder, ranks = change.new.args.ranks,
+    batch = change.batch })
   local ok, wrong = await(self, change, ALWAYS, function() return given(self, change.id) end)
   local state = ok and given(self, change.id)
   if not state then return nil, wrong end
@@ -335,7 +343,8 @@ local function resize(self, request)
   local ok, new = failure.try(start, arguments(self, request.ranks, sets), true)
   if not ok then return { refused = failure.text(new) } end
   new.job:hear(false)
-  local change = { new = new, id = number, limit = request.limit or LIMIT, ends = began + (request.limit or LIMIT) }
+  local change = { new = new, id = number, batch = request.batch, limit = request.limit or LIMIT,
+    ends = began + (request.limit or LIMIT) }
   local state
   state, wrong = exchange(self, change)
   if not state then
@@ -357,7 +366,7 @@ local function resize(self, request)
   end
   local answer = { step = state.step, before = before, ranks = request.ranks, built = change.built - began,
     paused = trained - state.at, saved = change.saved - state.at, read = change.read - change.saved,
-    place = state.place, sets = json.array(sets) }
+    place = state.place, sets = json.array(sets), batch = request.batch }
   note(self, answer)
   return answer
 end
@@ -446,7 +455,8 @@ local function watch(self)
       end
     elseif not (self.set.ended or self.set.job:asked()) then
       keep_spare(self)
-      if #self.leaving == 0 then listen(self) end
+      local comes = not self.told and self.known.at -- a run that goes on: its ranks are being built again
+      if #self.leaving == 0 and not comes then listen(self) end
     end
   until self.set.ended
   hear(self)
@@ -463,7 +473,8 @@ end
 --- Runs one job from its start to its end, over all changes of its ranks -> its exit status, and { first (failure, or
 -- nil), asked (the stop, or nil), told (by its last ranks: ganymede.job.attempts), unwritten (why output was lost, or
 -- nil) }. args: of launcher.start; base (the command line that the ranks of a change get); keep (a table whose `folder`
--- is the one in memory, which the caller closes; stays: whether it is wanted after a change); ranks, argv and base
+-- is the one in memory, and `run` the lock of ganymede.job.runs_folder: the caller closes both; stays: whether the
+-- folder is wanted after a change); ranks, argv and base
 -- change with the ranks; standby: whether a second set of ranks is kept, which takes the place of one that failed if
 -- may_replace(status, what is returned) is true, and then replaced(the same) is called; began(told), or nil, is called
 -- each time training begins. known: receives what rank 0 tells, and has `memory`, the folder of checkpoints in memory.

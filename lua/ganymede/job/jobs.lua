@@ -2,6 +2,7 @@
 --
 --     for _, job in ipairs(jobs.running()) do print(job.name, job.folder, #job.pages()) end
 --     local job = jobs.find "runs/latest"          -- by folder or name; nil: the only one
+--     local job = jobs.find("runs/latest", 60)     -- waits so long where its ranks are just being started again
 --
 -- A job is { path (of its private folder), and what its file `job` says: name, recipe, folder, world, pid, supervisor
 -- (its process, or nil), host, started }. Nobody else's folder, and nothing that another user listens on, is looked at.
@@ -10,9 +11,19 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local restarts = require "ganymede.job.restarts"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local jobs = {}
+
+--- Seconds for which a verb waits for ranks that a supervisor starts: the longest delay before an attempt, and their
+-- start.
+jobs.PATIENCE = restarts.MOST_SECONDS + 30
+
+local NAP = 0.05 -- seconds between two looks
+local GAP = 2    -- seconds for which ranks that take over from others may be unseen, at most
 
 -- Where the private folders of jobs lie that were started in this environment (host/job/folder.c).
 local function places()
@@ -110,16 +121,53 @@ local function listed(list)
   return table.concat(lines, "\n")
 end
 
---- The job that is meant: by its run's folder, its name or its process; nil: the only one. Raises a failure of status 2
--- that lists the jobs where there is none of them or more than one.
-function jobs.find(wanted)
+-- The running jobs that a folder, a name or a process may mean (nil: all of them), and all running jobs.
+local function meant_by(wanted, folder)
   local all, found = jobs.running(), {}
-  local folder = wanted and core.real_path(wanted)
   for _, job in ipairs(all) do
     if not wanted or (folder and job.folder == folder) or job.name == wanted or tostring(job.pid) == wanted
       or (job.folder and job.folder:match "[^/]*$" == wanted) then
       found[#found + 1] = job
     end
+  end
+  return found, all
+end
+
+local function nap()
+  if not pcall(core.sleep, NAP) or core.signals_take() then failure(130, "interrupted") end
+end
+
+-- Waits for the ranks that somebody starts for the run in a folder -> as meant_by, also where they do not come.
+local function await(wanted, folder, who, patience)
+  local found, all
+  local ends = core.now() + patience
+  log.info("the ranks of %s are being started by %s; waits for them, %g s at most", wanted, who, patience)
+  repeat
+    nap()
+    local goes_on = runs_folder.supervisor(folder) -- asked first: it ends after its ranks
+    found, all = meant_by(wanted, folder)
+    if #found > 0 or not goes_on then return found, all end
+  until core.now() > ends
+  failure(1, "the ranks of %s did not come within %g s; %s still starts them: ask again, or look what it prints",
+    wanted, patience, who)
+end
+
+--- The job that is meant: by its run's folder, its name or its process; nil: the only one. Raises a failure of status 2
+-- that lists the jobs where there is none of them or more than one. patience: seconds to wait for a run, given by its
+-- folder, whose supervisor starts ranks (after a death, or a change of ranks); with it, GAP seconds for any other job.
+-- Without it nothing waits.
+function jobs.find(wanted, patience)
+  local folder = wanted and core.real_path(wanted)
+  local found, all = meant_by(wanted, folder)
+  local ends = core.now() + (patience and GAP or 0)
+  while #found == 0 and core.now() < ends do
+    local who = folder and runs_folder.supervisor(folder)
+    if who then
+      found, all = await(wanted, folder, who, patience)
+      break
+    end
+    nap()
+    found, all = meant_by(wanted, folder)
   end
   if #found == 1 then return found[1] end
   if #all == 0 then

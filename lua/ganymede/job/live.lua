@@ -1,6 +1,7 @@
 --- What other processes see of a running job, and ask of it: `ganymede top`, `attach` and `resize`.
 --
---     live.open { recipe = "first.lua" }      -- collective; before it, and after close(), nothing is seen
+--     live.open { recipe = "first.lua" }      -- collective; before it, and after close(), nothing is seen. folder: of
+--                                             -- a run that others have begun, whose ranks these follow
 --     live.step(12, 384, 0)                   -- 12 steps are made; samples and tokens so far
 --     live.serve { engine = e, trainer = t }  -- at the border of two steps, where all ranks know of a request
 --
@@ -54,7 +55,7 @@ local function make(about)
   open.about = { recipe = about.recipe, name = about.recipe:match "([^/]*)$", world = core.world(), pid = process.pid,
     supervisor = core.link_rank() and tonumber(os.getenv "GANYMEDE_SUPERVISOR_PROCESS" or "") or nil,
     launched = not core.link_rank() and launcher.started or nil, host = process.host,
-    started = os.date "!%Y-%m-%dT%H:%M:%SZ" }
+    started = os.date "!%Y-%m-%dT%H:%M:%SZ", folder = about.folder and core.real_path(about.folder) }
   write_about()
   return path
 end
@@ -87,7 +88,7 @@ local function path_for(about)
   return path, first == host
 end
 
---- Lets others see this job. about: recipe. Collective.
+--- Lets others see this job. about: recipe, folder (or nil). Collective.
 function live.open(about)
   open = {}
   local path, here = path_for(about)
@@ -116,13 +117,16 @@ end
 function live.tell(more)
   if not (open and open.about) then return end
   for key, value in pairs(more) do open.about[key] = value end
-  if more.folder then open.about.folder = core.real_path(more.folder) or more.folder end
+  if more.folder then
+    open.about.folder = core.real_path(more.folder) or more.folder
+    open.run_folder = open.about.folder
+  end
   local ok, why = failure.try(write_about)
   if not ok then log.warn("%s", said(why)) end
 end
 
---- The run's folder, as rank 0 was told; nil: none, or another rank.
-function live.run_folder() return open and open.about and open.about.folder end
+--- The run's folder, which rank 0 has opened; nil: it has not, there is none, or this is another rank.
+function live.run_folder() return open and open.run_folder end
 
 -- Seconds between two looks at the sockets, at least: a look is a system call, and some steps take little longer.
 local PAUSE = 0.02

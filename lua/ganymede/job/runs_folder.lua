@@ -1,7 +1,10 @@
---- The folder in which a verb keeps several runs (sweep, cluster): who has it, and what a run in it said last.
+--- Who has a folder of runs: the verb that keeps several in it (sweep, cluster), and the supervisor of one. And what a
+-- run in it said last.
 --
 --     local held = runs_folder.hold("runs/night")            -- raises a failure of status 2 if another process has it
 --     local held, why = runs_folder.take("runs/night/a", 60) -- held:close() gives it back
+--     local held = runs_folder.supervise("runs/night/a")     -- as long as this process starts ranks for that run
+--     runs_folder.supervisor("runs/night/a")                 -- -> who does, in words; nil: nobody
 --
 -- @module ganymede.job.runs_folder
 local core = require "ganymede.core"
@@ -11,12 +14,37 @@ local machine = require "ganymede.base.machine"
 local runs_folder = {}
 
 local HOLD_SECONDS = 2
+local LOOK_SECONDS = 0.2 -- who asks for the supervisor of a run has its lock for less
+
+local function process_on(pid, host) return ("process %d on %s"):format(pid, host) end
+
+-- Returns a lock of a folder; nil, why not and the kind of that, after so many seconds.
+local function lock(path, name, seconds)
+  local process = core.process()
+  return core.lock_take(path .. name, process_on(process.pid, process.host), seconds)
+end
+
+--- Returns the lock that shows others who starts ranks for the run in a folder; nil and why there is none. The system
+-- gives it back when this process ends, however that is.
+function runs_folder.supervise(path) return lock(path, "/.supervisor", LOOK_SECONDS) end
+
+--- Returns who starts ranks for the run in a folder, such as "process 12 on a"; nil: nobody does.
+function runs_folder.supervisor(path)
+  if not core.is_file(path .. "/.supervisor") then return nil end
+  local held, who, kind = lock(path, "/.supervisor", 0)
+  if held then held:close() end
+  return not held and kind == "invalid" and who or nil
+end
+
+--- Whether the supervisor of this rank starts ranks for the run in a folder, from an earlier start of them on.
+function runs_folder.is_ours(path)
+  local pid = tonumber(os.getenv "GANYMEDE_SUPERVISOR_PROCESS" or "")
+  return pid ~= nil and runs_folder.supervisor(path) == process_on(pid, core.process().host)
+end
 
 --- Returns the lock of a folder; nil and why not, after so many seconds.
 function runs_folder.take(path, seconds)
-  local process = core.process()
-  local held, why, kind = core.lock_take(path .. "/.lock", ("process %d on %s"):format(process.pid, process.host),
-    seconds)
+  local held, why, kind = lock(path, "/.lock", seconds)
   if held then return held end
   return nil, kind == "invalid" and "is in use by " .. why or why
 end

@@ -5,6 +5,7 @@
 --     steps.give(state, before), steps.go()                    -- the ranks that train, together
 --     steps.word "take"                                        -- the ranks that come, together
 --     local status = steps.follow()                            -- what rank 0 of those before ends with
+--     steps.last_size(folder)                                  -- the words that start a job of Slurm that is put back
 --
 -- There is no supervisor here, so rank 0 starts the ranks that come: `srun --overlap`, another step of the same job.
 -- When they have taken over, the other old ranks end, and rank 0 stays as a process that waits: the step that the batch
@@ -13,6 +14,10 @@
 -- share the folder of the run as they share its checkpoints:
 --
 --     waits-take (they are built)   take (path of the state)   waits-go (they have read it)   go   stay (end) failed
+--
+-- A change leaves RUN/resized.json, { job, ranks, sets }: a script whose job Slurm has put back, or whose ranks have
+-- failed, asks for the ranks that it had (`ganymede resize RUN --last`), and they take up the settings that belong to
+-- them.
 --
 -- The trap: who waits here asks the file system each 20 ms on rank 0, and all ranks exchange what is known each time,
 -- so that no rank waits in an operation for longer than ranks wait for each other.
@@ -28,6 +33,7 @@ local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local ranks = require "ganymede.job.ranks"
 local run_events = require "ganymede.job.run_events"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local steps = { VARIABLE = "GANYMEDE_RESIZE" }
 
@@ -92,19 +98,26 @@ local function places(text, cores)
 end
 steps.places = places
 
--- Refuses a size that the allocation does not hold -> nil, why, and true: other machines would help.
-local function room(count)
+-- On how many machines of this job so many ranks lie; nil and why they have no room, as the end of a sentence.
+local function machines_for(count)
   local text, cores = os.getenv "SLURM_JOB_CPUS_PER_NODE", tonumber(os.getenv "SLURM_CPUS_PER_TASK" or "") or 1
   local most, machines = places(text or "", cores)
-  local job = ("srun started its ranks, in job %s of Slurm"):format(launcher.started.job)
   if not text or not most then
-    return nil, ("%s, and SLURM_JOB_CPUS_PER_NODE does not say how many more its machines hold"):format(job), true
+    return nil, ", and SLURM_JOB_CPUS_PER_NODE does not say how many more its machines hold"
   end
   if count > most then
-    return nil, ("%s, whose machines have room for %d rank%s (SLURM_JOB_CPUS_PER_NODE=%s, %d core%s each): ask for at "
-      .. "most %d"):format(job, most, most == 1 and "" or "s", text, cores, cores == 1 and "" or "s", most), true
+    return nil, (", whose machines have room for %d rank%s (SLURM_JOB_CPUS_PER_NODE=%s, %d core%s each)"):format(most,
+      most == 1 and "" or "s", text, cores, cores == 1 and "" or "s"), most
   end
   return math.min(machines, count)
+end
+
+-- Refuses a size that the allocation does not hold -> nil, why, and true: other machines would help.
+local function room(count)
+  local machines, why, most = machines_for(count)
+  if machines then return machines end
+  return nil, ("srun started its ranks, in job %s of Slurm%s%s"):format(launcher.started.job, why,
+    most and ": ask for at most " .. most or ""), true
 end
 
 -- The settings of the ranks that come -> list of "key=value"; nil and why they cannot be.
@@ -122,18 +135,28 @@ end
 local outer = { "SLURM_NTASKS_PER_NODE", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_LIST",
   "SLURM_CPU_BIND_VERBOSE", "SLURM_DISTRIBUTION", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS" }
 
--- The words that start the ranks that come. Their output goes where that of rank 0 goes.
-local function command(folder, count, machines, sets)
-  local pid = core.process().pid
-  local words = { "sh", "-c", ('exec "$@" >>/proc/%d/fd/1 2>>/proc/%d/fd/2'):format(pid, pid), "sh", "env" }
+-- The words of srun for so many ranks of a job, behind `env`. more: a variable that they get, or nil.
+local function srun(job, count, machines, more)
+  local words = { "env" }
   local function add(...)
     for _, word in ipairs { ... } do words[#words + 1] = word end
   end
   for _, name in ipairs(outer) do add("-u", name) end
-  add(steps.VARIABLE .. "=" .. folder, "srun", "--overlap", "--jobid=" .. launcher.started.job,
-    "--nodes=" .. machines, "--relative=0", "--ntasks=" .. count)
+  if more then add(more) end
+  add("srun", "--overlap", "--jobid=" .. job, "--nodes=" .. machines, "--relative=0", "--ntasks=" .. count)
   local cores = os.getenv "SLURM_CPUS_PER_TASK"
   if cores then add("--cpus-per-task=" .. cores) end
+  return words
+end
+
+-- The words that start the ranks that come. Their output goes where that of rank 0 goes.
+local function command(folder, count, machines, sets)
+  local pid = core.process().pid
+  local words = { "sh", "-c", ('exec "$@" >>/proc/%d/fd/1 2>>/proc/%d/fd/2'):format(pid, pid), "sh" }
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  add(unpack(srun(launcher.started.job, count, machines, steps.VARIABLE .. "=" .. folder)))
   if launcher.started.pmix then add "--mpi=pmix" end
   add(core.executable(), unpack(elastic.without_beginnings(self.argv)))
   add("-n", tostring(count), "--out", self.folder(), "--takes-over")
@@ -148,9 +171,10 @@ local function start(id, request, machines, sets)
   number = number + 1
   local folder = ("%s/resize-%d"):format(core.real_path(self.folder()), core.process().pid * 1000 + number)
   core.make_folders(folder)
+  self.run = self.run or runs_folder.supervise(self.folder()) -- nil: it is held by who started these ranks
   local limit = request.limit or LIMIT
-  return { id = id, number = number, folder = folder, ranks = request.ranks, sets = sets, limit = limit,
-    began = core.now(), ends = core.now() + limit,
+  return { id = id, number = number, folder = folder, ranks = request.ranks, batch = request.batch, sets = sets,
+    limit = limit, began = core.now(), ends = core.now() + limit,
     program = core.program_start(command(folder, request.ranks, machines, sets), "/dev/null") }
 end
 
@@ -221,7 +245,45 @@ function steps.errand()
     if not core.is_file(change.folder .. "/waits-take") then return nil end
     change.built = core.now()
   end
-  return json.encode { kind = "give", id = change.number, ranks = change.ranks, by_files = true }
+  return json.encode { kind = "give", id = change.number, ranks = change.ranks, by_files = true, batch = change.batch }
+end
+
+-- ---------------------------------------------------------------- a job that is put back
+
+local SIZE = "resized.json"
+
+-- What changes have made of the ranks of this job of Slurm: { ranks, sets }; nil: nothing, or it was another job.
+local function sizes_of(folder, job)
+  local ok, found = failure.try(read, folder, SIZE)
+  if not (ok and type(found) == "table" and found.job == job and type(found.ranks) == "number"
+    and type(found.sets) == "table") then return nil end
+  return found
+end
+
+-- Writes down what a change has made of them. Settings of the changes before it stay.
+local function keep_size(folder, change)
+  local job = launcher.started.job
+  local before = sizes_of(folder, job)
+  local sets = elastic.with(before and before.sets or {}, unpack(change.sets))
+  write(folder, SIZE, { job = job, ranks = change.ranks, sets = json.array(sets) })
+end
+
+--- The words that start the ranks of a job of Slurm, for its script: those of the last change, where this allocation
+-- holds them; else plain srun -> the words; why not as many as before, or nil.
+function steps.last_size(folder)
+  local job = os.getenv "SLURM_JOB_ID"
+  local found = job and sizes_of(folder, job)
+  if not found then return { "srun" } end
+  local machines, why = machines_for(found.ranks)
+  if machines then return srun(job, found.ranks, machines) end
+  return { "srun" }, ("the run had %d ranks in job %s of Slurm%s: it goes on with those of its script"):format(
+    found.ranks, job, why)
+end
+
+--- The settings of the last change of a job of Slurm, if this step has as many ranks; nil: there are none.
+function steps.last_sets(folder, world)
+  local found = os.getenv "SLURM_JOB_ID" and sizes_of(folder, os.getenv "SLURM_JOB_ID")
+  return found and found.ranks == world and found.sets or nil
 end
 
 -- Answers who asked, and notes the change where others look for it.
@@ -229,7 +291,8 @@ local function conclude(state)
   local change, folder = self.change, live.run_folder()
   local answer = { step = state.step, before = core.world(), ranks = change.ranks, built = change.built - change.began,
     paused = core.now() - state.at, saved = change.saved - state.at, read = core.now() - change.saved, place = "disk",
-    sets = json.array(change.sets) }
+    sets = json.array(change.sets), batch = change.batch }
+  keep_size(folder, change)
   run_events.append(folder .. "/requests.jsonl", { kind = "resize", step = answer.step, before = answer.before,
     ranks = answer.ranks, paused = answer.paused, sets = answer.sets, failed = false })
   run_events.note(folder, { event = "resize", step = answer.step, seconds = answer.paused, before = answer.before,

@@ -15,9 +15,12 @@
 -- for n groups of any sizes. For equal ones these are the estimates of the paper. The noise scale is variance / square,
 -- of means over many steps, in samples: up to about that batch twice the samples make twice the progress.
 --
+-- What stages of a pipeline share (tied embeddings) is summed over them for each batch, and counts on the first one.
+--
 -- Costs of a measured step: a copy of the gradients for all batches of gradient_accumulation but the first one; sums
 -- over the ranks begin after backward and not during it; where gradients are terms of a sum over other axes (sequence,
--- some tensor modes), one more sum of them for each batch; and one sum of two numbers. Nothing that is trained changes.
+-- some tensor modes) or stages, one more sum of them for each batch; and one sum of two numbers. Nothing that is
+-- trained changes.
 -- The trap: a loss is divided by the targets of the step, so groups are weighted as if all samples had as many targets.
 -- Batch norm makes samples depend on each other, and terms of the loss without samples count as part of each group.
 -- @module ganymede.observe.gradient_noise
@@ -63,10 +66,6 @@ local function problem(engine)
     return "the gradients of a step have one batch size: there is one data rank, and gradient_accumulation is 1; "
       .. "train on two data ranks or more, or set gradient_accumulation = 2"
   end
-  if #engine.shared > 0 then
-    return ("stages of the pipeline share %s, whose gradient is known after the sum over the stages only; do without "
-      .. "the noise, or share nothing"):format(engine.shared[1].names[1])
-  end
   local size = sizes()
   for _, item in ipairs(engine.optimizer.items) do
     local axis = batch_cut(item.tensor, size)
@@ -77,18 +76,28 @@ local function problem(engine)
   end
 end
 
+--- Why the noise cannot be measured, the same on all ranks; nil: it can. COLLECTIVE
+function GradientNoise.missing(engine)
+  for _, text in ipairs(ranks.texts(problem(engine) or "")) do
+    if text ~= "" then return text end
+  end
+end
+
 --- Makes what an engine takes as gradient_watch. every: it measures the steps whose number that divides. Fails with
 -- status 2 on all ranks where nothing gives two sizes of batches. COLLECTIVE
 function GradientNoise.new(engine, every)
-  local why = problem(engine)
-  for _, text in ipairs(ranks.texts(why or "")) do
-    if text ~= "" then ranks.fail(2, "GradientNoise: %s", text) end
-  end
+  local missing = GradientNoise.missing(engine)
+  if missing then ranks.fail(2, "GradientNoise: %s", missing) end
   local others = {}
   for _, axis in ipairs(core.mesh()) do
     if not batch_axes[axis.name] then others[#others + 1] = axis end
   end
-  return setmetatable({ every = every, others = others, size = sizes(), term = 0, groups = 0 }, GradientNoise)
+  local shared = {}
+  for _, message in ipairs(engine.shared) do
+    for _, t in ipairs(message.tensors) do shared[t] = message end
+  end
+  return setmetatable({ every = every, others = others, size = sizes(), shared = shared, term = 0, groups = 0 },
+    GradientNoise)
 end
 
 --- Whether a step is measured. All ranks answer alike.
@@ -153,8 +162,9 @@ local function other_axes(self, name, partial)
   return rest
 end
 
--- The squares of what a pass has added to a gradient, f64 (1), where this rank's block counts; nil elsewhere.
-local function squares_of(self, item, before)
+-- What a pass has added to a gradient, summed over the axes over which it is a term of a sum, but those of data; and
+-- the axes that cut it. nil: it has no gradient.
+local function added(self, item, before)
   local g, cut, partial = core.own_gradient(item.tensor)
   if not g then return nil end
   local rest = other_axes(self, item.name, partial)
@@ -164,18 +174,60 @@ local function squares_of(self, item, before)
     if own == g then own = g:clone() end
     core.comm_all_reduce(own, core.comm_group(rest), "sum")
   end
-  if not counts(self, cut) then return nil end
+  return own, cut
+end
+
+-- Whether any of the stages that share a parameter has a gradient of it. On the meta device it counts as having one.
+local function is_touched(message, t)
+  if not core.device().has_data then return true end
+  local flag = tensors.tensor({ core.own_gradient(t) and 1 or 0 }, { dtype = "f64" })
+  core.comm_all_reduce(flag, message.comm, "max")
+  return flag:item() > 0
+end
+
+-- The same of a parameter that other stages hold, too, summed over them.
+local function added_by_stages(self, message, item, before)
+  if not is_touched(message, item.tensor) then return nil end
+  local own, cut = added(self, item, before)
+  if not own then -- what the sum over the stages after the last pass does as well
+    core.grad_clear(item.tensor)
+    own, cut = core.own_gradient(item.tensor)
+    own = wide(own)
+  end
+  own = own:clone()
+  core.comm_all_reduce(own, message.comm, "sum")
+  return own, cut
+end
+
+-- The squares of what a pass has added to a gradient, f64 (1), where this rank's block counts; nil elsewhere.
+local function squares_of(self, item, before)
+  local message = self.shared[item.tensor]
+  local own, cut
+  if message then own, cut = added_by_stages(self, message, item, before)
+  else own, cut = added(self, item, before) end
+  if not own or not counts(self, cut) or (message and message.stages[1] ~= ranks.stage()) then return nil end
   own = own:reshape { own:numel() }
   return (own * own):sum():to "f64"
 end
 
--- This rank's part of the squares of what a pass has added.
+-- This rank's part of the squares of what a pass has added. Stages meet in what they share, in the order in which all
+-- of them name it.
 local function squares(self, engine, before)
   local sum
-  each_parameter(engine, function(i, item)
+  local function add(i, item)
     local one = squares_of(self, item, before[i])
     if one then sum = sum and sum + one or one end
+  end
+  each_parameter(engine, function(i, item)
+    if not self.shared[item.tensor] then add(i, item) end
   end)
+  for _, message in ipairs(engine.shared) do
+    for _, t in ipairs(message.tensors) do
+      each_parameter(engine, function(i, item)
+        if item.tensor == t then add(i, item) end
+      end)
+    end
+  end
   return sum and core.device().has_data and sum:item() or 0
 end
 

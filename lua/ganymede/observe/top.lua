@@ -97,8 +97,8 @@ function top.lines(job, rows, columns)
   local by_token = false
   for _, row in ipairs(rows) do by_token = by_token or row.tokens_per_second ~= nil end
   local form = "%4s %8s %9s %10s %12s %11s %11s  %s"
-  local lines = { ("%s%s, %d rank%s, since %s"):format(job.name, job.folder and " in " .. job.folder or "", job.world,
-    job.world == 1 and "" or "s", job.started or "?"),
+  local lines = { ("%s%s, %d rank%s%s, since %s"):format(job.name, job.folder and " in " .. job.folder or "", job.world,
+    job.world == 1 and "" or "s", job.batch and (", batch %d"):format(job.batch) or "", job.started or "?"),
     form:format("rank", "process", "step", "last step", by_token and "tokens/s" or "samples/s", "memory", "peak",
       "does") }
   for _, row in ipairs(rows) do

@@ -165,6 +165,13 @@ end
 
 function serve.stop() return false, ranks.texts "stopped" end
 
+function serve.batch(request, subject)
+  local trainer = subject.trainer
+  if not trainer then return true, ranks.texts "another batch needs a trainer, and this loop is the recipe's own" end
+  local ok, why = trainer:set_batch(request.batch)
+  return not ok, ranks.texts(ok and ("batch %d"):format(request.batch) or why)
+end
+
 -- ---------------------------------------------------------------- rank 0: what is asked
 
 local function refuse(live, id, fmt, ...) live.answer(id, json.encode { refused = fmt:format(...) }) end
@@ -182,6 +189,7 @@ local function problem(request)
   if type(request) ~= "table" or not serve[request.kind] then return "this is no request of `ganymede attach`" end
   local takes_line = request.kind == "line" or request.kind == "names"
   if takes_line and type(request.line) ~= "string" then return "a line is a text" end
+  if request.kind == "batch" and type(request.batch) ~= "number" then return "batch is no number of samples" end
   if request.ranks ~= nil and not is_rank_list(request.ranks) then return "ranks is no list of ranks of this job" end
   local limit = request.limit
   if limit ~= nil and not (type(limit) == "number" and limit > 0 and limit <= 3600) then
@@ -222,7 +230,7 @@ end
 -- Appends to requests.jsonl, and says it. Failures are said; the run goes on.
 local function note(live, request, subject, failed, texts)
   local step = subject.trainer and subject.trainer.step or subject.engine.steps_done
-  local what = request.line or ":" .. request.kind
+  local what = request.line or ":" .. request.kind .. (request.batch and " " .. request.batch or "")
   log.info("attach: step %d: %s%s", step, (what:gsub("%s*\n%s*", " ")), failed and " (failed)" or "")
   local folder = live.run_folder()
   if not folder then return end

@@ -26,6 +26,7 @@
 -- out; any rank may be asked to stop. The trap: weights are drawn when the model is built, so gm.fit sets mesh, seed
 -- and dtype before anything else.
 -- @module ganymede.train.fit
+local adaptive_batch = require "ganymede.train.adaptive_batch"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local engine_module = require "ganymede.train.engine"
@@ -182,7 +183,8 @@ local function connect(trainer, run, meter)
     local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
                     samples = step.total_samples, gradient_norm = step.gradient_norm,
                     accuracy = t.metrics.train.accuracy, gradient_noise = step.gradient_noise,
-                    gradient_variance = step.gradient_variance, gradient_square = step.gradient_square }
+                    gradient_variance = step.gradient_variance, gradient_square = step.gradient_square,
+                    batch = t.batching and t.batching:samples() or nil }
     if run.record and first then run.record(event) end
     event.steps = t:total_steps() -- of the display alone
     if run.progress and first then run.progress(event) end
@@ -226,6 +228,7 @@ local function prepare(config, run)
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- with run.steps it evaluates once, at the end
   })
+  if config.adaptive_batch then adaptive_batch.attach(trainer, config) end
   return trainer
 end
 
@@ -253,6 +256,7 @@ end
 local function begin(trainer, run)
   restore(trainer, run)
   folder(run)
+  adaptive_batch.show(trainer)
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
 end
 

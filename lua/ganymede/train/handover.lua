@@ -72,31 +72,56 @@ end
 
 local function ended(trainer, request) ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step) end
 
--- The same without a supervisor, by words in files.
-local function give_by_files(trainer, request, state)
-  if not steps.give(state) then return end
-  trainer.leave()
-  steps.go()
-  ended(trainer, request)
+-- Gives up what the run has. A change of the batch is noted while the folder is still this run's.
+local function leave(trainer, request)
+  if request.about then trainer.batching:note(request.about) end
+  if trainer.leave then trainer.leave() end
 end
 
---- Gives the state of the run to the ranks that come, and ends this rank when they have it. Returns if they do not
--- come: training goes on. request: id, folder (in memory, or nil), ranks; by_files: no supervisor speaks, but
--- ganymede.job.steps. Collective.
-function handover.give(trainer, request)
-  local began = core.now()
-  local state = trainer and saved(trainer, request.folder) or { failed = "this training loop is the recipe's own" }
-  state.id, state.step, state.at = request.id, trainer and trainer.step, began
-  if request.by_files then return give_by_files(trainer, request, state) end
+-- Answers the supervisor, and ends this rank when the ranks that come have the state.
+local function give_by_words(trainer, request, state)
   if ranks.is_first() then core.link_answer(0, json.encode(state)) end
   local word = word_of({ yield = true, leave = true, stay = true }, request.id)
   if word and word.kind == "yield" then
-    if trainer.leave then trainer.leave() end
+    leave(trainer, request)
     word = word_of({ leave = true }, request.id)
   end
   if word and word.kind == "leave" then
     ended(trainer, request)
   end
+end
+
+-- The same without a supervisor, by words in files.
+local function give_by_files(trainer, request, state)
+  if not steps.give(state) then return end
+  leave(trainer, request)
+  steps.go()
+  ended(trainer, request)
+end
+
+-- The state, with another batch where one is asked for -> as `saved` gives it; a function that undoes the change.
+local function state_for(trainer, request)
+  if not trainer then return { failed = "this training loop is the recipe's own" } end
+  if not request.batch then return saved(trainer, request.folder) end
+  if not trainer.batching then return { failed = "the recipe has no adaptive_batch, so its batch stays" } end
+  local undo, about = trainer.batching:try(request.batch)
+  if not undo then return { failed = about } end
+  request.about = about
+  return saved(trainer, request.folder), undo
+end
+
+--- Gives the state of the run to the ranks that come, and ends this rank when they have it. Returns if they do not
+-- come: training goes on as it was. request: id, folder (in memory, or nil), ranks, batch (with which the run goes on,
+-- or nil); by_files: no supervisor speaks, but ganymede.job.steps. Collective.
+function handover.give(trainer, request)
+  local began = core.now()
+  local state, undo = state_for(trainer, request)
+  state.id, state.step, state.at = request.id, trainer and trainer.step, began
+  local give = request.by_files and give_by_files or give_by_words
+  give(trainer, request, state)
+  if not undo then return end
+  undo()
+  if state.place == "disk" then saved(trainer) end -- the checkpoint that stays is one of this run as it goes on
 end
 
 -- ---------------------------------------------------------------- the ranks that come

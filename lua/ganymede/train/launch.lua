@@ -207,6 +207,9 @@ function launch.launch(...)
     failure(2, "gm.launch: machine belongs to parallel = \"auto\", which is planned for recipes that return a table; "
       .. "`ganymede plan` says what to write here")
   end
+  if resolved.config.adaptive_batch ~= nil then
+    failure(2, "gm.launch: adaptive_batch is for recipes that return a table, whose loader Ganymede makes")
+  end
   local live = require("ganymede.job.session").join(resolved.config, { recipe = lent.program and source.path or nil,
     flags = { steps = args.steps, resume = args.resume, no_eval = args.no_eval } })
   live.launched = resolved.config

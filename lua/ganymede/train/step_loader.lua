@@ -47,6 +47,15 @@ function StepLoader:set_epoch(epoch)
   if self.loader.set_epoch then self.loader:set_epoch(epoch) end
 end
 
+--- Lets this epoch begin at a sample of its order, from 0: its steps count from there.
+function StepLoader:begin_at(first) self.loader:begin_at(first) end
+
+--- From now on batches have another size. Goes to the first batch of the epoch.
+function StepLoader:set_batch(size) self.loader:set_batch(size) end
+
+--- Whether begin_at and set_batch are possible: a loader that a program has written need not have them.
+function StepLoader:can_change() return self.loader.set_batch ~= nil and self.loader.begin_at ~= nil end
+
 --- Goes to a step of this epoch, from 0.
 function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
 

@@ -57,6 +57,7 @@ end
 --- Returns the number of steps of the whole run; nil if the loader does not know its length.
 function Trainer:total_steps()
   local by_epochs = self.max_epochs and self.steps_per_epoch and self.max_epochs * self.steps_per_epoch
+  if self.batching then by_epochs = self.batching:total_steps() end
   return by_epochs and self.max_steps and math.min(by_epochs, self.max_steps) or by_epochs or self.max_steps
 end
 
@@ -276,7 +277,8 @@ end
 
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
-  if self.step_of_epoch > 0 then loader:seek(self.step_of_epoch) end
+  local begins = self.batching and self.batching:begin_epoch(loader) or 0
+  if self.step_of_epoch > begins then loader:seek(self.step_of_epoch - begins) end
   self:call "before_train_epoch"
   self.engine:train()
   while more_in_epoch(self) do
@@ -343,6 +345,7 @@ end
 -- Computes the position of the run in its epochs from the number of steps already made.
 local function seek(self)
   local per = self.steps_per_epoch
+  if self.batching and self.batching.restored then return end
   if per and self.step > 0 then
     self.epoch, self.step_of_epoch = math.floor(self.step / per), self.step % per
   end
@@ -394,8 +397,10 @@ function Trainer:state()
     local state = hook.state and hook:state()
     if state then states[#states + 1] = { index = i, name = hook.name or "", state = state } end
   end
-  return { step = self.step, steps_per_epoch = self.steps_per_epoch, samples_per_step = self.samples_per_step,
-           samples = self.samples_before + self.samples, hooks = states, metrics = self.metrics }
+  local batching = self.batching -- the numbers by which runs are compared are those of its first batch
+  return { step = self.step, steps_per_epoch = batching and batching.usual or self.steps_per_epoch,
+           samples_per_step = self.samples_per_step, samples = self.samples_before + self.samples, hooks = states,
+           metrics = self.metrics, batching = batching and batching:state() }
 end
 
 --- Restores a state. Hooks are matched by position and name; new ones keep their fresh state.
@@ -406,8 +411,10 @@ function Trainer:load_state(state)
     local hook = self.hooks[entry.index]
     if hook and hook.name == entry.name and hook.load_state then hook:load_state(entry.state) end
   end
+  if self.batching then self.batching:load_state(state.batching) end
 end
 
 require "ganymede.train.trainer_evaluation"(Trainer)
+require("ganymede.train.adaptive_batch").install(Trainer)
 signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
 return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })

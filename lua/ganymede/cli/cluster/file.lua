@@ -2,8 +2,9 @@
 --
 --     local plan = file.read("jobs.lua", { cores = 4 })
 --     plan.jobs       -- in the order of arrival: list of { name, recipe, set, seed, steps (or nil), total (steps of
---                     -- the whole run), arrive, ranks, least, most, batch, guess, sets_of = { [ranks] = list of
---                     -- "key=value" }, legal = { [ranks] = true } }
+--                     -- the whole run), arrive, ranks, least, most, batch, largest, accumulation, guess, sets_of =
+--                     -- { [ranks] = list of "key=value" }, legal = { [ranks] = true } }; batch, largest: samples of a
+--                     -- step, which adaptive_batch lets grow from the one to the other; largest nil: the batch stays
 --     plan.nodes, plan.interval, plan.policy, plan.given, plan.threads, plan.sbatch, plan.id
 --
 -- The file is Lua, as a recipe is, and returns a table. All that is wrong with it is said before anything starts.
@@ -188,7 +189,14 @@ local function settle(path, job, capacity)
   if not job.total then
     problem(path, "job '%s': its recipe does not say how many steps it makes; give steps", job.name)
   end
-  job.batch = setting(found, "data.batch_size") * (setting(found, "gradient_accumulation") or 1)
+  job.accumulation = setting(found, "gradient_accumulation") or 1
+  job.batch = setting(found, "data.batch_size") * job.accumulation
+  local range = setting(found, "adaptive_batch")
+  job.largest = range and range.largest * job.accumulation
+  if range and job.steps then
+    problem(path, "job '%s': steps %d, and its recipe has adaptive_batch: nobody would know how many samples it trains "
+      .. "on; give epochs in set", job.name, job.steps)
+  end
   add_numbers(path, job, setting(found, "parallel"), capacity)
 end
 

@@ -4,10 +4,11 @@
 --
 --     driver.moves                        whether the ranks of a job can change while it runs
 --     driver:start(job, ranks)            -> true; or false: not yet; job.handle is the driver's
---     driver:resize(job, ranks)           -> true; or false and why not
+--     driver:resize(job, ranks, batch)    -> true; or false and why not. batch: that data.batch_size changes to, or nil
+--     driver:rebatch(job, batch)          the same without other ranks; where `moves`
 --     driver:stop(job)                    asks it to save a checkpoint and to end
 --     driver:look(job)                    -> nil, or { kind = "ended", status, why }, { kind = "refused", why },
---                                            { kind = "resized", paused, built }
+--                                            { kind = "resized", paused, built }, { kind = "rebatched" }
 --     driver:close(jobs, ended)           ends all of them; ended(job, status, why) for each. No stop is raised
 --
 -- Each job has a supervisor, one rank alone too, so that `resize` reaches it, and a rank that dies costs one attempt.
@@ -90,16 +91,22 @@ end
 
 -- ---------------------------------------------------------------- a change
 
-function Here:resize(job, ranks)
+-- Sends a request to a socket of a job. who: is it, for messages.
+local function ask(self, job, socket, who, request)
   local ok, found = failure.try(live_jobs.find, self.record:of(job.name))
   if not ok then return false, "nobody hears it yet" end
-  local connection = core.request_connect(found.path .. "/" .. elastic.CONTROL)
-  if not (connection and connection:send(json.encode { kind = "resize", ranks = ranks, limit = LIMIT })) then
-    return false, "its supervisor does not answer"
-  end
+  local connection = core.request_connect(found.path .. "/" .. socket)
+  if not (connection and connection:send(json.encode(request))) then return false, who .. " does not answer" end
   job.handle.asked = connection
   return true
 end
+
+function Here:resize(job, ranks, batch)
+  return ask(self, job, elastic.CONTROL, "its supervisor", { kind = "resize", ranks = ranks, limit = LIMIT,
+    batch = batch })
+end
+
+function Here:rebatch(job, batch) return ask(self, job, "requests", "rank 0", { kind = "batch", batch = batch }) end
 
 -- What became of a change -> an event, or nil.
 local function answer_of(handle)
@@ -110,7 +117,9 @@ local function answer_of(handle)
   handle.asked = nil
   if not text then return { kind = "refused", why = "the job went away" } end
   local answer = json.decode(text, "the answer of the job")
-  if answer.refused then return { kind = "refused", why = answer.refused } end
+  local refused = answer.refused or answer.failed and answer.texts[1]
+  if refused then return { kind = "refused", why = refused } end
+  if not answer.ranks then return { kind = "rebatched" } end
   return { kind = "resized", paused = answer.paused, built = answer.built }
 end
 

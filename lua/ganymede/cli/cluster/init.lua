@@ -57,14 +57,16 @@ local function document(plan, args, jobs, predicted, pause)
     if taken then sum, count = sum + taken, count + 1 end
     local rates = json.array()
     for k, cell in ipairs(job.application:cells()) do
-      rates[k] = { nodes = cell.nodes, ranks = cell.replicas, seconds = rounded(cell.seconds / cell.steps) }
+      rates[k] = { nodes = cell.nodes, ranks = cell.replicas, batch = job.largest and cell.batch,
+        seconds = rounded(cell.seconds / cell.steps) }
     end
-    local noise, worth = job.application:noise()
+    local noise, worth = job.application:noise(job.has_batch)
     out.jobs[i] = { name = job.name, recipe = job.recipe, state = job.state, why = job.why, steps = job.epoch,
       of = job.total, arrived = job.submitted, waited = job.began and rounded(job.began - job.submitted),
       seconds = rounded(taken), predicted = rounded(predicted[job.name]), starts = job.starts, changes = job.changes,
       least = job.least_had, most = job.most_had, rank_seconds = rounded(job.attained), step_seconds = rates,
-      batch = job.batch, noise_scale = noise and noise < math.huge and rounded(noise) or nil,
+      batch = job.has_batch, first_batch = job.batch, batch_changes = job.rebatched,
+      noise_scale = noise and noise < math.huge and rounded(noise) or nil,
       twice_the_batch = rounded(worth) }
   end
   out.mean = count > 0 and rounded(sum / count) or nil
@@ -86,6 +88,10 @@ local function print_table(found)
   for _, line in ipairs(columns.lines(rows, columns.numbers)) do print(line) end
   print(("\n%s: mean seconds from arrival to end: %s"):format(found.policy, cell("%.1f", found.mean)))
   for _, job in ipairs(found.jobs) do
+    if job.batch_changes > 0 then
+      print(("%s: batch %d at first, %d at its end, %d change%s"):format(job.name, job.first_batch, job.batch,
+        job.batch_changes, job.batch_changes == 1 and "" or "s"))
+    end
     if job.twice_the_batch then
       print(("%s: noise scale %s samples, batch %d: a step of twice the batch is worth %.2f steps"):format(job.name,
         job.noise_scale and ("%.4g"):format(job.noise_scale) or "beyond measure", job.batch, job.twice_the_batch))

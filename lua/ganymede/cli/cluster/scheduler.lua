@@ -35,19 +35,24 @@ local stopped = { [75] = true, [143] = true }
 
 -- ---------------------------------------------------------------- jobs
 
-local of_spec = { "name", "recipe", "set", "seed", "steps", "total", "batch", "least", "legal", "sets_of" }
+local of_spec = { "name", "recipe", "set", "seed", "steps", "total", "batch", "largest", "accumulation", "least",
+  "legal", "sets_of" }
 
--- spec: of ganymede.cli.cluster.file. The job's `ranks` are those that it has: nil while it has none.
+-- spec: of ganymede.cli.cluster.file. The job's `ranks` are those that it has: nil while it has none. `batch` is its
+-- first batch, `has_batch` the present one. `epoch` counts steps, and `progress` what they were worth in steps of the
+-- first batch: its samples, since the run ends after so many of them.
 local function new_job(spec, index)
-  local app = measured.new { name = spec.name, steps = spec.total, batch = spec.batch, most = spec.most,
-    guess = spec.guess }
+  local app = measured.new { name = spec.name, steps = spec.total, batch = spec.batch, largest = spec.largest,
+    most = spec.most, guess = spec.guess }
   local job = { index = index, submitted = spec.arrive, application = app, wanted = spec.ranks, epoch = 0, progress = 0,
-    attained = 0, restarts = -1, state = "coming", starts = 0, changes = 0, refusals = 0 }
+    attained = 0, restarts = -1, state = "coming", starts = 0, changes = 0, refusals = 0, has_batch = spec.batch,
+    rebatched = 0 }
   for _, key in ipairs(of_spec) do job[key] = spec[key] end
   return job
 end
 
--- The last step in a run's metrics.jsonl, and the last { square, variance } of its gradient; nil: none yet.
+-- The last step in a run's metrics.jsonl, and what is said of it: noise, the last { square, variance } of its gradient;
+-- batch, the samples of a step where they may change; samples, of all steps. nil: none yet.
 local function last_step(folder)
   local file = io.open(folder .. "/metrics.jsonl", "rb")
   if not file then return nil end
@@ -55,13 +60,26 @@ local function last_step(folder)
   file:seek("set", math.max(0, size - TAIL))
   local text = file:read "*a" or ""
   file:close()
-  local last, noise
+  local last, about = nil, {}
   for line in text:gmatch "([^\n]*)\n" do
     last = tonumber(line:match '"step":(%d+)') or last
+    for _, key in ipairs { "batch", "samples" } do
+      about[key] = tonumber(line:match('"' .. key .. '":(%d+)')) or about[key]
+    end
     local square, variance = line:match '"gradient_square":([^,}]+)', line:match '"gradient_variance":([^,}]+)'
-    if tonumber(square) and tonumber(variance) then noise = { tonumber(square), tonumber(variance) } end
+    if tonumber(square) and tonumber(variance) then about.noise = { tonumber(square), tonumber(variance) } end
   end
-  return last, noise
+  return last, about
+end
+
+-- Takes in what a run says of itself besides its seconds.
+local function take_in(job, step, about)
+  if about.noise then job.application:learn(unpack(about.noise)) end
+  job.epoch, job.progress = step, step
+  if job.largest then
+    job.has_batch = about.batch or job.has_batch
+    job.progress = math.min(job.total, (about.samples or 0) / job.batch)
+  end
 end
 
 local function note_ranks(job)
@@ -92,8 +110,9 @@ end
 function replay.arrived(job) job.state = "waits" end
 function replay.stopped(job) job.was = nil end
 function replay.measured(job, event)
-  job.application:observe(event.nodes, event.ranks, event.seconds, event.steps)
+  job.application:observe(event.nodes, event.ranks, event.seconds, event.steps, event.batch)
 end
+function replay.batch(job) job.rebatched = job.rebatched + 1 end
 function replay.done(job, event) job.state, job.ended, job.was = "done", event.t, nil end
 function replay.failed(job, event) job.state, job.ended, job.why, job.was = "failed", event.t, event.why, nil end
 
@@ -128,10 +147,8 @@ local function take_up(self)
   for _, job in ipairs(self.jobs) do
     job.ranks = nil
     count_restarts(job)
-    local step, noise = last_step(self.record:of(job.name))
-    job.epoch = step or 0
-    job.progress = job.epoch
-    if noise then job.application:learn(unpack(noise)) end
+    local step, about = last_step(self.record:of(job.name))
+    take_in(job, step or 0, about or {})
     if self.record.continues and job.state == "waits" then adopt(self, job) end
   end
 end
@@ -142,22 +159,22 @@ end
 local function flush(self, job)
   local m = job.measuring
   if m and m.steps > 0 then
-    self.record:write("measured", job.name, { nodes = m.nodes, ranks = m.ranks, seconds = m.seconds, steps = m.steps,
-      attained = job.attained })
+    self.record:write("measured", job.name, { nodes = m.nodes, ranks = m.ranks, batch = job.largest and m.batch,
+      seconds = m.seconds, steps = m.steps, attained = job.attained })
   end
   job.measuring, job.mark = nil, nil
 end
 
 local function measure(self, job, now)
-  local step, noise = last_step(self.record:of(job.name))
+  local step, about = last_step(self.record:of(job.name))
   if not step then return end
-  if noise then job.application:learn(unpack(noise)) end
   local grew = step - job.epoch
+  if about.batch and about.batch ~= job.has_batch then flush(self, job) end
   if grew > 0 and not job.trains then
     job.trains = true
     self.record:write("trains", job.name, { step = step })
   end
-  job.epoch, job.progress = step, step
+  take_in(job, step, about)
   if job.asked or not job.trains or grew < 0 then -- less than 0: it began again at an older checkpoint
     job.mark = nil
     return
@@ -169,9 +186,9 @@ local function measure(self, job, now)
   local seconds, steps = now - job.mark.at, step - job.mark.step
   if grew <= 0 or seconds < WINDOW then return end
   job.mark = { at = now, step = step }
-  local m = job.measuring or { nodes = #job.used, ranks = job.ranks, seconds = 0, steps = 0 }
+  local m = job.measuring or { nodes = #job.used, ranks = job.ranks, batch = job.has_batch, seconds = 0, steps = 0 }
   m.seconds, m.steps, job.measuring = m.seconds + seconds, m.steps + steps, m
-  job.application:observe(m.nodes, m.ranks, seconds, steps)
+  job.application:observe(m.nodes, m.ranks, seconds, steps, m.batch)
 end
 
 -- ---------------------------------------------------------------- what became of what was asked
@@ -188,9 +205,10 @@ end
 local function has_ended(self, job, status, why)
   local now = self.record:now()
   flush(self, job)
-  job.epoch = last_step(self.record:of(job.name)) or job.epoch
+  local step, said = last_step(self.record:of(job.name))
+  take_in(job, step or job.epoch, said or {})
   local goes_on = status ~= 0 and was_stopped(job, status)
-  job.progress, job.asked, job.ranks, job.handle, job.trains = job.epoch, nil, nil, nil, nil
+  job.asked, job.ranks, job.handle, job.trains = nil, nil, nil, nil
   give(self, job, nil)
   local about = { status = status, step = job.epoch, attained = job.attained }
   if status == 0 then
@@ -209,11 +227,23 @@ local function has_ended(self, job, status, why)
   self.due = true
 end
 
+-- The batch of a job has changed to what was asked for.
+local function has_rebatched(self, job)
+  local batch = job.asked.batch
+  if not batch then return end
+  flush(self, job)
+  self.record:write("batch", job.name, { before = job.asked.had, batch = batch, ranks = job.asked.ranks,
+    step = job.epoch })
+  log.info("%s: batch %d, before it %d", job.name, batch, job.asked.had)
+  job.has_batch, job.rebatched = batch, job.rebatched + 1
+end
+
 local function has_resized(self, job, event)
   flush(self, job)
   self.record:write("resized", job.name, { before = job.ranks, ranks = job.asked.ranks, paused = event.paused,
     built = event.built, step = job.epoch })
   log.info("%s: %d ranks, before it %d; paused for %.2f s", job.name, job.asked.ranks, job.ranks, event.paused)
+  has_rebatched(self, job)
   give(self, job, job.asked.counts)
   job.ranks, job.changes, job.refusals, job.asked = job.asked.ranks, job.changes + 1, 0, nil
   count_restarts(job)
@@ -222,9 +252,11 @@ end
 
 -- The job goes on as it was: the next decision sees that.
 local function was_refused(self, job, why)
-  self.record:write("refused", job.name, { ranks = job.asked and job.asked.ranks, why = why })
+  local asked = type(job.asked) == "table" and job.asked or {}
+  self.record:write("refused", job.name, { ranks = asked.ranks, batch = asked.batch, why = why })
   log.info("%s: goes on with %d ranks: %s", job.name, job.ranks, why)
-  job.asked, job.refusals = nil, job.refusals + 1
+  if asked.ranks ~= job.ranks then job.refusals = job.refusals + 1 end
+  job.asked, job.shall_batch = nil, nil
   job.not_before = self.record:now() + WINDOW
 end
 
@@ -243,12 +275,23 @@ local function look(self, now)
       local event = self.driver:look(job)
       if event and event.kind == "ended" then has_ended(self, job, event.status, event.why)
       elseif event and event.kind == "resized" then has_resized(self, job, event)
+      elseif event and event.kind == "rebatched" then
+        has_rebatched(self, job)
+        job.asked = nil
       elseif event then was_refused(self, job, event.why) end
     end
   end
 end
 
 -- ---------------------------------------------------------------- decisions
+
+-- The batch that a job shall have with so many ranks, in samples of a step; nil: it stays.
+local function batch_for(self, job, ranks, chosen)
+  if not (job.largest and job.trains and self.policy.adapts_batch and self.driver.moves) or ranks == 0 then return end
+  local used = nodes.packed(ranks, self.plan.nodes[1])
+  local batch = job.application:batch_for(#used, ranks, job.has_batch, job.accumulation, chosen)
+  return batch ~= job.has_batch and batch or nil
+end
 
 local function decide(self, now)
   local waiting, said = {}, {}
@@ -260,11 +303,12 @@ local function decide(self, now)
   end
   self.due, self.decided = false, now
   if #waiting == 0 then return end
-  local allocations = self.policy:allocate(waiting, self.plan.nodes, now)
+  local allocations, batches = self.policy:allocate(waiting, self.plan.nodes, now)
   simulator.check(self.policy, self.plan.nodes, waiting, allocations)
   for _, job in ipairs(waiting) do
     job.target = allocations[job.name]
     said[job.name] = job.target and nodes.total(job.target) or 0
+    job.shall_batch = batch_for(self, job, said[job.name], batches and batches[job.name])
   end
   local text = json.encode(said)
   if text ~= self.said then self.record:write("decided", nil, { ranks = said }) end
@@ -293,11 +337,20 @@ local function change(self, job, ranks)
     job.refusals = 0
     return stop(self, job)
   end
-  local ok, why = self.driver:resize(job, ranks)
-  job.asked = { ranks = ranks, counts = job.target }
+  local batch = job.shall_batch
+  local ok, why = self.driver:resize(job, ranks, batch and batch / job.accumulation)
+  job.asked = { ranks = ranks, counts = job.target, batch = batch, had = job.has_batch }
   if not ok then return was_refused(self, job, why) end
   flush(self, job)
-  self.record:write("resize", job.name, { before = job.ranks, ranks = ranks, step = job.epoch })
+  self.record:write("resize", job.name, { before = job.ranks, ranks = ranks, batch = batch, step = job.epoch })
+end
+
+-- Has the batch alone of a running job change.
+local function rebatch(self, job)
+  local batch = job.shall_batch
+  local ok, why = self.driver:rebatch(job, batch / job.accumulation)
+  job.asked, job.shall_batch = { ranks = job.ranks, batch = batch, had = job.has_batch }, nil
+  if not ok then was_refused(self, job, why) end
 end
 
 local function start(self, job, ranks)
@@ -333,6 +386,8 @@ local function act(self, now)
     elseif job.ranks and not job.asked and ranks > job.ranks and ranks - job.ranks <= free and job.trains
       and now >= (job.not_before or 0) then
       change(self, job, ranks)
+    elseif job.ranks == ranks and not job.asked and job.shall_batch and job.trains then
+      rebatch(self, job)
     end
   end
 end
@@ -371,14 +426,17 @@ end
 
 --- What the simulator predicts for the same jobs: policy, places and interval, with the seconds of steps that were
 -- measured -> { [name] = seconds from arrival to end }. pause: seconds that a start or a change takes. Jobs of which
--- nothing was measured, and those that failed, are left out.
+-- nothing was measured, and those that failed, are left out. Nothing is predicted where a batch has changed: in a
+-- simulation it would at other times, which decide about the rest.
 function Scheduler.predict(plan, jobs, pause)
   local rows, profiles, limits = {}, {}, {}
   for _, job in ipairs(jobs) do
+    if job.rebatched > 0 then return {} end
     if job.state == "done" and #job.application:cells() > 0 then
       rows[#rows + 1] = { name = job.name, time = job.submitted, application = job.name, num_replicas = job.wanted,
         batch_size = job.batch }
-      profiles[job.name], limits[job.name] = job.application, { least = job.least, legal = job.legal }
+      profiles[job.name] = job.largest and job.application:with_first_batch() or job.application
+      limits[job.name] = { least = job.least, legal = job.legal }
     end
   end
   table.sort(rows, function(a, b) return a.time < b.time end)

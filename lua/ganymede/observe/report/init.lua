@@ -10,7 +10,7 @@ local version = require "ganymede.base.version"
 
 local sections = {
   { "Runs", "overview" }, { "Curves", "curves" }, { "Settings that differ", "settings" },
-  { "Throughput", "throughput" }, { "Checkpoints, changes of ranks, restarts", "events" },
+  { "Throughput", "throughput" }, { "Checkpoints, changes of ranks and batches, restarts", "events" },
   { "Memory by rank", "memory" }, { "Memory by module", "modules" },
   { "Communication by axis", "communication" }, { "Lines from outside", "requests" },
   { "Trace", "trace" }, { "Ops", "profile" }, { "Environment", "environment" }, { "What is missing", "missing" },

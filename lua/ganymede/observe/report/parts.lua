@@ -256,6 +256,9 @@ end
 local function said_of(e)
   if e.event == "resize" then
     return ("%s to %s ranks; built in %s s beside training"):format(shown(e.before), shown(e.ranks), shown(e.built))
+  elseif e.event == "batch" then
+    return ("%s to %s samples; learning rate %s, %s times that of the first batch"):format(shown(e.before),
+      shown(e.batch), shown(e.lr), shown(e.factor))
   elseif e.event == "restart" then
     return ("%s ranks; %s"):format(shown(e.ranks), shown(e.why))
   end
