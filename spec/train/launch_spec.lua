@@ -28,15 +28,16 @@ describe("settings of gm.launch", function()
   it("reach gm.initialize, every one that is its own", function()
     local first = shell.temporary_folder()
     finally(function() shell.remove(first) end)
-    local other = gm.registry.models:build { type = "MLP", inputs = 16, hidden = { 8 }, classes = 10 }
+    local other = gm.registry.models:build { type = "MLP", inputs = 16, hidden = { 16 }, classes = 10 }
     gm.checkpoint.save(first, { tensors = other:state(), meta = { step = 1 } })
     local given = { optimizer = { type = "SGD", lr = 0.25 }, lr_scheduler = { type = "CosineAnnealingLR" },
       clip_grad_norm = 0.5, norm_type = 1, gradient_accumulation = 3, gradient_handler = { handler },
       schedule = { type = "PipelineSchedule" }, num_microbatches = 4, fp16 = { initial_scale = 64 }, cuda_graph = false,
       zero = 0, recompute = { "^layers" }, offload = "none", gradient_dtype = "f32", epochs = 5,
       init_from = { path = first }, lora = { rank = 1, train = "^layers" }, freeze = "^layers%.1%.bias",
+      float8 = true,
       loss = { type = "CrossEntropyLoss", label_smoothing = 0.1 },
-      model = { type = "MLP", inputs = 16, hidden = { 8 }, classes = 10 },
+      model = { type = "MLP", inputs = 16, hidden = { 16 }, classes = 10 },
       data = { batch_size = 8, train = { type = "Synthetic", length = 96 },
         test = { type = "Synthetic", length = 40, split = "test" } } }
     for _, name in ipairs(schema.engine) do assert.is_not_nil(given[name], name) end
@@ -58,6 +59,7 @@ describe("settings of gm.launch", function()
     assert.is_truthy(tostring(engine.model):find("LoRA { alpha = 2, rank = 1", 1, true))
     assert.equal(0.1, engine.loss_function.opt.label_smoothing)
     assert.is_false(engine.model.layers[1].bias:requires_grad())
+    assert.is_true(engine.model.layers[1].float8)
     assert.same(gm.ops.cast(other.head.weight, "f16"):totable(), engine.model.head.weight:totable())
   end)
 
