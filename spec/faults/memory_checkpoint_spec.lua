@@ -6,7 +6,8 @@ local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 -- 12 steps. Rank 1 is killed before step 9, once, when the checkpoint of step 6 is whole; where the file `disk` is,
--- when that of step 8 is on the disk, and any in memory. The one of step 6 may have been put off there.
+-- when that of step 8 is on the disk, and any in memory. The one of step 6 may have been put off there. Elsewhere rank
+-- 1 waits for the one before it, since a checkpoint is put off while another one is written.
 local recipe = [[
 local memory = io.open("/proc/self/cmdline"):read("*a"):match "%-%-memory%-folder%z(%Z+)"
 local function exists(path)
@@ -34,7 +35,9 @@ core.link_ready = function(...)
   return ready(...)
 end
 require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
-  if not memory or not first or trainer.step ~= 8 or rank ~= 1 then return end
+  if not memory or not first or rank ~= 1 then return end
+  if trainer.step == 5 and not exists "disk" then wait_for(in_memory(3)) end
+  if trainer.step ~= 8 then return end
   if exists "standby" then
     wait_for "waits-0"
     wait_for "waits-1"

@@ -21,7 +21,8 @@ local calls = {
   max = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   min = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   argmax = { inputs = { "f" }, attrs = { dim = 1 } },
-  rotary = { inputs = { "f", "wide" }, shapes = { { 2, 3, 4 }, { 2 } } },
+  rotary = { inputs = { "f", "wide" }, shapes = { { 2, 3, 4 }, { 2 } }, n = 3 }, -- no positions are given
+  float8_encode = { inputs = { "f", "wide" }, shapes = { { 3, 20 }, {} }, results = 2 },
 }
 
 -- Are all results of the op zero, for inputs that are?
@@ -31,7 +32,7 @@ local function makes_zeros(backend, op, call, dtype)
     if kind == "f" then kind = dtype elseif kind == "wide" then kind = support.wide(dtype) end
     inputs[i] = zeros(kind, (call.shapes or {})[i])
   end
-  inputs.n = call.shapes and 3 -- rotary: no positions are given
+  inputs.n = call.n
   for i = 1, call.results or 1 do outputs[i] = true end
   for _, y in ipairs(core.run_op(backend, op, inputs, outputs, call.attrs or {})) do
     for _, v in ipairs(numeric.flat(y:totable())) do zero = zero and v == 0 end
