@@ -46,7 +46,7 @@ gm_status gm_sharded_float8_scale(gm_rank *r, const gm_value_call *c, gm_value *
     gm_tensor *scale = scale_of(&w, x->local, gm_layout_cut_axes(&x->layout), (int)a.format);
     scale = gm_work_keep(&w, scale);
     GM_TRY(gm_work_end(&w));
-    return gm_comm_once(gm_value_take_block(r, scale, &whole, 0, NULL, out));
+    return gm_comm_once(gm_value_take_block(r, scale, &whole, 0, global.shape, out));
 }
 
 /* ---- the layer ---- */
