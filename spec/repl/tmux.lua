@@ -25,6 +25,7 @@ function tmux.open(folder, env)
   line[#line + 1] = "sh"
   local result = self:command("new-session", "-d", "-x", "160", "-y", "60", "-c", folder, table.concat(line, " "))
   if result.code ~= 0 then error("tmux: " .. result.err, 2) end
+  self.pid = self:command("display-message", "-p", "#{pid}").out:match "%d+"
   self:command("set-option", "-g", "history-limit", "5000")
   self:wait "$ "
   return self
@@ -66,6 +67,9 @@ function Terminal:wait_for(text, before)
   error(("the screen never showed %q; it shows:\n%s"):format(text, shown), 2)
 end
 
-function Terminal:close() self:command "kill-server" end
+-- Where the folder is gone, with the socket in it, the server still runs.
+function Terminal:close()
+  if self:command("kill-server").code ~= 0 and self.pid then os.execute("kill " .. self.pid .. " 2>/dev/null") end
+end
 
 return tmux

@@ -100,11 +100,10 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * (kernels/float8.h): x and w in E4M3, gradients in E5M2, each with the scale of the whole tensor at that moment
  * (Micikevicius et al. 2022, arXiv:2209.05433). Sums, y, b and gradients have their usual dtypes. x (..., I), w (O, I),
  * b (O) or NULL. Scales do not depend on how tensors are cut, so all layouts compute with the same codes. The node
- * keeps the codes of x, an eighth of a byte count in f64, half of one in bf16; those of w are made again in backward.
- * Layouts: rows may be cut by any axes; w's rows by one (column) or its columns, as x's last dimension (row); rows of x
- * that are cut by the axis of w's rows are gathered first, in x's dtype. Sends what linear sends with these layouts and
- * one number for each scale of a tensor that is cut. GM_ESHAPE: both dimensions of w are cut (2D, 2.5D, 3D); x or w is
- * partial. */
+ * keeps the codes of x, a byte for each element; those of w are made again in backward. Layouts: rows may be cut by any
+ * axes; w's rows by one (column), or its columns as x's last dimension (row); rows of x that are cut by the axis of w's
+ * rows are gathered first, in x's dtype. Sends what linear sends with these layouts, and one number for each scale of a
+ * tensor that is cut. GM_ESHAPE: both dimensions of w are cut (2D, 2.5D, 3D); x or w is partial. */
 gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value **y);
 
 /* *sum receives the sum of the losses of all rows of x w' + b, a scalar that is partial over the axes that cut the

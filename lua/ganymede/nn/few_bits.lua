@@ -11,6 +11,7 @@
 local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
 local options = require "ganymede.base.options"
+local patterns = require "ganymede.nn.patterns"
 local presence = require "ganymede.nn.presence"
 local signature = require "ganymede.base.signature"
 local tensors = require "ganymede.tensor"
@@ -78,16 +79,6 @@ end
 
 -- ---------------------------------------------------------------- which layers
 
-local function list_of(given)
-  local list = type(given) == "string" and { given } or given or {}
-  for i, pattern in ipairs(list) do
-    if type(pattern) ~= "string" or not pcall(string.find, "", pattern) then
-      error(("gm.quantize: match[%d] is no Lua pattern; got %s"):format(i, options.brief(pattern)), 0)
-    end
-  end
-  return list
-end
-
 -- Why the weight of a layer cannot be rounded, or nil.
 local function obstacle(m)
   if m.reads_few_bits == nil then return "shares the weight, and cannot read it" end
@@ -134,7 +125,7 @@ end
 
 --- Marks the weights that options choose: they are rounded when they are made, or now if they have been.
 function few.mark(model, opt)
-  local match = list_of(opt.match)
+  local match = patterns.list("gm.quantize: match", opt.match)
   for _, m in ipairs(chosen(model, match)) do
     local entry = check(m)
     if not entry.few then

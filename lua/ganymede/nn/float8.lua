@@ -12,7 +12,7 @@
 -- @module ganymede.nn.float8
 local Linear = require "ganymede.nn.linear"
 local few_bits = require "ganymede.nn.few_bits"
-local options = require "ganymede.base.options"
+local patterns = require "ganymede.nn.patterns"
 local signature = require "ganymede.base.signature"
 
 local float8 = {}
@@ -25,16 +25,6 @@ float8.options = {
   least = { type = "integer", min = 1, default = 16, max = 2 ^ 31,
     doc = "layers with fewer inputs or outputs than this stay as they are" },
 }
-
-local function list_of(given)
-  local list = type(given) == "string" and { given } or given or {}
-  for i, pattern in ipairs(list) do
-    if type(pattern) ~= "string" or not pcall(string.find, "", pattern) then
-      error(("float8: skip[%d] is no Lua pattern; got %s"):format(i, options.brief(pattern)), 0)
-    end
-  end
-  return list
-end
 
 local function skipped(path, list, used)
   local found = false
@@ -71,7 +61,7 @@ end
 --   model = gm.nn.Sequential { gm.nn.Linear(64, 64), gm.nn.Linear(64, 4) }
 --   #gm.float8(model) --> 1
 float8.float8 = signature.declare("gm.float8", "model module, options options?", float8.options, function(model, opt)
-  local skip, used, paths, dense = list_of(opt.skip), {}, {}, false
+  local skip, used, paths, dense = patterns.list("float8: skip", opt.skip), {}, {}, false
   for _, m in ipairs(model:modules()) do
     if is_dense(m) then
       dense = true
