@@ -260,17 +260,23 @@ static int tokens_write(lua_State *L)
 
 /* ---- transforms ---- */
 
-static int read_numbers(lua_State *L, int at, const char *name, double *to, int most)
+int gm_field_numbers(lua_State *L, int at, const char *name, int most, double *to)
 {
     lua_getfield(L, at, name);
     int n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
-    if (n < 1 || n > most) luaL_error(L, "transform: '%s' must be a list of 1 to %d numbers", name, most);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && n <= most; i++) {
         lua_rawgeti(L, -1, i + 1);
         to[i] = luaL_checknumber(L, -1);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+    return n;
+}
+
+static int read_numbers(lua_State *L, int at, const char *name, double *to, int most)
+{
+    int n = gm_field_numbers(L, at, name, most, to);
+    if (n < 1 || n > most) luaL_error(L, "transform: '%s' must be a list of 1 to %d numbers", name, most);
     return n;
 }
 

@@ -27,5 +27,7 @@ gm_status gm_read_kernel(lua_State *L, int at, gm_kernel_use *k);
 
 /* Fields of the table `arg`. */
 int64_t gm_field_whole(lua_State *L, int arg, const char *name, int64_t otherwise);
+/* Reads a list of numbers into to[most] -> how many it has, 0 where there is none. More than `most`: none is read. */
+int gm_field_numbers(lua_State *L, int arg, const char *name, int most, double *to);
 
 #endif

@@ -19,15 +19,8 @@ static void *address_of(lua_State *L, int at, const char *name)
 
 static int read_list(lua_State *L, int at, const char *name, int most, double *to)
 {
-    lua_getfield(L, at, name);
-    int n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
+    int n = gm_field_numbers(L, at, name, most, to);
     if (n > most) luaL_error(L, "NativeTransform: %s has at most %d numbers, not %d", name, most, n);
-    for (int i = 0; i < n; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        to[i] = luaL_checknumber(L, -1);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
     return n;
 }
 

@@ -187,6 +187,22 @@ function Job:keepers()
   return pids
 end
 
+--- The last step in the metrics.jsonl of its run folder `run`; 0: there is none.
+function Job:last_step()
+  local last = 0
+  for line in io.lines(self.home .. "/run/metrics.jsonl") do last = tonumber(line:match '"step":(%d+)') or last end
+  return last
+end
+
+--- Waits until it has made two steps more.
+function Job:goes_on()
+  local before, deadline = self:last_step(), core.now() + 30
+  while self:last_step() < before + 2 do
+    assert(core.now() < deadline, "no step is made:\n" .. (self:read "err" or ""))
+    core.sleep(0.02)
+  end
+end
+
 --- Its end -> { code, out, err, late = seconds since the call of Job:signal }; cleans up.
 function Job:finish()
   local ok, result = pcall(function()

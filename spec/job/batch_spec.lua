@@ -3,7 +3,6 @@
 --
 -- In f64 the losses agree to 1e-9: the order of sums differs, 1e-16 an addition.
 -- sanitizers: no, numbers of training on several ranks are compared
-local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
@@ -56,19 +55,6 @@ local function events(path)
   return list
 end
 
-local function step_of(job)
-  local list = events(job.home .. "/run/metrics.jsonl")
-  return #list > 0 and list[#list].step or 0
-end
-
-local function goes_on(job)
-  local before, deadline = step_of(job), core.now() + 30
-  while step_of(job) < before + 2 do
-    assert(core.now() < deadline, "no step is made:\n" .. (job:read "err" or ""))
-    core.sleep(0.02)
-  end
-end
-
 local function refused(job, text, ...)
   local result = ask(job, "resize", "run", ...)
   assert.equal(1, result.code, result.out)
@@ -97,7 +83,7 @@ describe("ganymede resize --batch", function()
     local result = ask(job, "resize", "run", "--batch", "20")
     assert.equal(0, result.code, result.err)
     assert.matches("^%S+: batch 20 from step %d+ on\n$", result.out)
-    goes_on(job)
+    job:goes_on()
     refused(job, "a batch of 65 samples: adaptive_batch allows 8 to 64", "--batch", "65")
     refused(job, "a batch of 7 samples: adaptive_batch allows 8 to 64", "-n", "3", "--batch", "7")
     shell.write(job.home .. "/wrong", "")
@@ -106,7 +92,7 @@ describe("ganymede resize --batch", function()
     refused(job, "rank 1: killed by signal 9", "-n", "3", "--batch", "50")
     os.remove(job.home .. "/full")
     os.remove(job.home .. "/wrong")
-    goes_on(job)
+    job:goes_on()
     local saved = shell.lines("ls " .. job.home .. "/run/checkpoints/step-*/index.json") -- of the run as it goes on
     assert.is_true(#saved > 0)
     for _, path in ipairs(saved) do
@@ -117,7 +103,7 @@ describe("ganymede resize --batch", function()
     assert.equal(0, result.code, result.err)
     local answer = json.decode(result.out, "the answer")
     assert.same({ 2, 3, 33 }, { answer.before, answer.ranks, answer.batch })
-    goes_on(job)
+    job:goes_on()
     assert.matches("3 ranks, batch 33, since", ask(job, "top", "run").out)
     job:signal("TERM", job:supervisor())
     assert.equal("75", job:file("status"):match "%d+", job:read "err")
@@ -142,7 +128,7 @@ describe("ganymede resize --batch", function()
     result = ask(job, "resize", "run", "--json", "--batch", "20")
     assert.equal(0, result.code, result.err)
     assert.equal(20, json.decode(result.out, "the answer").batch)
-    goes_on(job)
+    job:goes_on()
     job:signal("TERM", job:supervisor())
     assert.equal("75", job:file("status"):match "%d+", job:read "err")
     job:finish()

@@ -110,21 +110,6 @@ local function resize(job, ...)
   return run_host({ "resize", ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
 end
 
--- The last step in metrics.jsonl.
-local function step_of(job)
-  local last = 0
-  for line in io.lines(job.home .. "/run/metrics.jsonl") do last = tonumber(line:match '"step":(%d+)') or last end
-  return last
-end
-
-local function goes_on(job)
-  local before, deadline = step_of(job), core.now() + 30
-  while step_of(job) < before + 2 do
-    assert(core.now() < deadline, "no step is made:\n" .. (job:read "err" or ""))
-    core.sleep(0.02)
-  end
-end
-
 local function state_folder(job) return job:read("state"):match "^(.*)/checkpoints/step%-%d+$" end
 
 -- Ends a job with SIGTERM -> what Job:finish gives, and the losses until then.
@@ -155,7 +140,7 @@ describe("ganymede resize", function()
     }
     local before, answers = 4, {}
     for _, change in ipairs(changes) do
-      local ranks, from = change[1], step_of(job)
+      local ranks, from = change[1], job:last_step()
       local result = resize(job, "--json", "-n", unpack(change))
       assert.equal(0, result.code, result.err .. job:read "err")
       local answer = json.decode(result.out, "the answer")
@@ -164,7 +149,7 @@ describe("ganymede resize", function()
       assert.is_true(answer.step > from and answer.paused > 0)
       assert.is_false(core.is_own_folder(state_folder(job)))
       assert.matches(("step %d"):format(answer.step), job:read "out")
-      goes_on(job)
+      job:goes_on()
       before = ranks
     end
     assert.equal("[0-5] 6\n", attach(job, "world").out)
@@ -200,7 +185,7 @@ describe("ganymede resize", function()
       local result = resize(job, "-n", "3")
       assert.equal(1, result.code, result.out)
       assert.matches("rank 1: killed by signal 9", result.err)
-      goes_on(job)
+      job:goes_on()
     end
     os.remove(job.home .. "/wrong")
     shell.write(job.home .. "/full", "")
@@ -209,7 +194,7 @@ describe("ganymede resize", function()
     assert.matches("; the state went over the disk\n", over_disk.out)
     assert.matches("memory does not take the state", job:read "err")
     assert.matches("^run/checkpoints/step%-%d+$", job:read "state")
-    goes_on(job)
+    job:goes_on()
     assert.is_nil((job:read "err"):find("ganymede: rank 1", 1, true)) -- who asked was told, as a warning
     local _, list = stop(job)
     check_losses(list)
@@ -221,7 +206,7 @@ describe("ganymede resize", function()
       table.concat(job:keepers(), " ")))
     local result = resize(job, "-n", "3")
     assert.equal(0, result.code, result.err)
-    goes_on(job)
+    job:goes_on()
     local _, list = stop(job)
     check_losses(list)
   end)

@@ -58,18 +58,8 @@ local function wait_for(job, text)
   end
 end
 
-local function step_of(job)
-  local last = 0
-  for line in io.lines(job.home .. "/run/metrics.jsonl") do last = tonumber(line:match '"step":(%d+)') or last end
-  return last
-end
-
 local function stop(job)
-  local before, deadline = step_of(job), core.now() + 30
-  while step_of(job) < before + 2 do
-    assert(core.now() < deadline, "no step is made:\n" .. (job:read "err" or ""))
-    os.execute "sleep 0.02"
-  end
+  job:goes_on()
   job:signal("TERM", job:supervisor())
   assert.equal("75", job:file("status"):match "%d+", job:read "err")
   assert.is_nil(runs_folder.supervisor(job.home .. "/run"))

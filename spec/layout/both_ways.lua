@@ -145,4 +145,12 @@ function both.agree(case)
   end)
 end
 
+--- What this rank sends in fn, in bytes, and the result of fn.
+function both.sent(fn)
+  core.comm_reset_traffic()
+  local result, sum = fn(), 0
+  for _, entry in ipairs(core.comm_traffic()) do sum = sum + entry.bytes end
+  return sum, result
+end
+
 return both

@@ -127,13 +127,6 @@ describe("channels in blocks:", function()
     return
   end
 
-  local function sent(fn)
-    core.comm_reset_traffic()
-    local result, sum = fn(), 0
-    for _, entry in ipairs(core.comm_traffic()) do sum = sum + entry.bytes end
-    return sum, result
-  end
-
   -- The sum over all ranks of a number of each.
   local function of_all(n)
     local t = core.redistribute(gm.tensor({ n }, { dtype = "f64" }):expand { q * q }:contiguous(),
@@ -150,9 +143,9 @@ describe("channels in blocks:", function()
           local x = core.redistribute(any(unpack(case[2])), laid({ "row" }, { "col" }, dims)):detach()
           local w = core.redistribute(any(unpack(case[3])), laid(cuts[1], cuts[2], dims)):detach()
           x, w = x:requires_grad(true), w:requires_grad(true)
-          local forward, y = sent(function() return ops.convolution(x, w, nil, case[4]) end)
+          local forward, y = both.sent(function() return ops.convolution(x, w, nil, case[4]) end)
           local g = core.redistribute(gm.ones(y:shape(), { dtype = "f64" }), laid({ "row" }, { "col" }, dims))
-          local backward = sent(function() y:backward(g) end)
+          local backward = both.sent(function() y:backward(g) end)
           local blocks = w:local_tensor():numel() + (cuts[1][1] == "col" and x or y):local_tensor():numel()
           local all = (q - 1) * q * q * blocks * 8
           assert.equal(all, of_all(forward))
@@ -181,7 +174,7 @@ describe("channels in blocks:", function()
       local a = core.redistribute(any(n, 2 * q, 3, 2), space):detach()
       local b = core.redistribute(any(n, q, 3, 2), space):detach()
       local blocks = a:local_tensor():numel() + b:local_tensor():numel()
-      assert.equal(2 * blocks * (q - 1) / q * 8, (sent(function() return join(a, b) end)))
+      assert.equal(2 * blocks * (q - 1) / q * 8, (both.sent(function() return join(a, b) end)))
     end)
   end)
 

@@ -21,14 +21,6 @@ local function agree(fn, x, ...)
   padding.poisoned(function() both.agree(case) end)
 end
 
--- What this rank sends in fn, in bytes.
-local function sent(fn)
-  core.comm_reset_traffic()
-  local result, sum = fn(), 0
-  for _, entry in ipairs(core.comm_traffic()) do sum = sum + entry.bytes end
-  return sum, result
-end
-
 -- Sizes of x without the batch, of w, options.
 local convolutions = {
   { "one dimension, places that are too few for all", { 2, 5 }, { 3, 2, 3 }, { padding = 1 } },
@@ -154,12 +146,12 @@ describe("images that ranks share:", function()
         for rank = 0, world - 1 do
           there, back = there + crossing(c, core.rank(), rank), back + crossing(c, rank, core.rank())
         end
-        local forward, y = sent(function()
+        local forward, y = both.sent(function()
           return ops.convolution(x, w:requires_grad(true), nil, { stride = { c[3], 1 }, padding = { c[4], 0 } })
         end)
         assert.equal(there * row, forward)
         local loss = y:sum()
-        assert.equal((there + back) * row, (sent(function() loss:backward() end))) -- the rows again, and gradients
+        assert.equal((there + back) * row, (both.sent(function() loss:backward() end))) -- the rows again, and gradients
       end)
     end)
   end

@@ -36,23 +36,15 @@ describe("images on data ranks:", function()
     end)
   end
 
-  -- What fn sends.
-  local function sent(fn)
-    core.comm_reset_traffic()
-    local result, sum = fn(), 0
-    for _, entry in ipairs(core.comm_traffic()) do sum = sum + entry.bytes end
-    return sum, result
-  end
-
   it("batch norm sends two numbers a channel each way, as one all_reduce", function()
     gm.scope(function()
       local channels = 24 * world
       local x = core.redistribute(any(world, channels, 2), rows):detach():requires_grad(true)
       local all_reduce = 2 * channels * 8 * 2 * (world - 1) / world
-      local forward, loss = sent(function() return (ops.batch_norm(x) ^ 3):sum():settle() end)
-      local of_loss = sent(function() return x:sum():settle() end)
+      local forward, loss = both.sent(function() return (ops.batch_norm(x) ^ 3):sum():settle() end)
+      local of_loss = both.sent(function() return x:sum():settle() end)
       assert.equal(all_reduce, forward - of_loss)
-      assert.equal(all_reduce, (sent(function() loss:backward() end)))
+      assert.equal(all_reduce, (both.sent(function() loss:backward() end)))
     end)
   end)
 

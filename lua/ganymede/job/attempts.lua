@@ -17,6 +17,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local restarts = require "ganymede.job.restarts"
+local runs_folder = require "ganymede.job.runs_folder"
 local run_events = require "ganymede.job.run_events"
 local srun_steps = require "ganymede.job.steps"
 
@@ -56,11 +57,8 @@ end
 
 -- ---------------------------------------------------------------- on the ranks
 
--- The step of the newest checkpoint in a folder; 0: there is none.
-local function newest_in(folder)
-  local steps = folder and core.checkpoint_list(folder)
-  return steps and steps[#steps] or 0
-end
+-- The step of the newest checkpoint in a folder, which may not be known; 0: there is none.
+local function newest_in(folder) return folder and runs_folder.newest_step(folder) or 0 end
 
 -- A restart resumes from the newest checkpoint of the folder; one of another run would be taken for its own.
 local function refuse_older(folder)

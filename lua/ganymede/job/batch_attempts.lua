@@ -9,13 +9,9 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local restarts = require "ganymede.job.restarts"
+local runs_folder = require "ganymede.job.runs_folder"
 
 local batch = {}
-
-local function newest_in(folder)
-  local steps = core.checkpoint_list(folder)
-  return steps and steps[#steps] or 0
-end
 
 local function bytes_of(path)
   local file = io.open(path)
@@ -26,7 +22,7 @@ end
 
 -- What the folder shows now.
 local function seen(folder)
-  return { reached = newest_in(folder .. "/checkpoints"), bytes = bytes_of(folder .. "/metrics.jsonl") }
+  return { reached = runs_folder.newest_step(folder .. "/checkpoints"), bytes = bytes_of(folder .. "/metrics.jsonl") }
 end
 
 local function path_of(folder) return folder .. "/attempts.json" end

@@ -1,5 +1,5 @@
 --- Who has a folder of runs: the verb that keeps several in it (sweep, cluster), and the supervisor of one. And what a
--- run in it said last.
+-- run in it said and saved last.
 --
 --     local held = runs_folder.hold("runs/night")            -- raises a failure of status 2 if another process has it
 --     local held, why = runs_folder.take("runs/night/a", 60) -- held:close() gives it back
@@ -60,6 +60,12 @@ end
 function runs_folder.last_line(log)
   local text = (machine.read(log) or ""):gsub("%s+$", "")
   return (text:match("([^\n]*)$"):gsub("^ganymede: ", ""))
+end
+
+--- Returns the step of the newest checkpoint in a folder of checkpoints; 0: there is none.
+function runs_folder.newest_step(checkpoints)
+  local steps = core.checkpoint_list(checkpoints)
+  return steps and steps[#steps] or 0
 end
 
 return runs_folder
