@@ -116,6 +116,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
     c->under_way = NULL;
     gm_comm_use_host(c);
     gm_host_copy_free(c);
+    gm_pending_free_ended(c);
     for (gm_group *g = c->groups, *next; g; g = next) {
         next = g->next;
         free_group(g);
@@ -350,12 +351,14 @@ gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op)
 gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
                                const gm_tensor *t)
 {
-    char text[200];
+    char        text[200];
+    const char *fault = NULL; /* the text is made only for a fault: this is on the way of every call */
     if (!t) return GM_FAIL(GM_EINVAL, "%s of group %s: %sis missing on this rank", op, g->name, name);
-    gm_tensor_describe(t, text, sizeof text);
-    if (!gm_tensor_is_contiguous(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s is not contiguous; use :contiguous()", op, g->name, name, text);
-    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_has_data(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s has no bytes; this job moves data", op, g->name, name, text);
+    if (!gm_tensor_is_contiguous(t)) fault = "is not contiguous; use :contiguous()";
+    else if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_has_data(t))
+        fault = "has no bytes; this job moves data";
+    if (fault)
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s %s", op, g->name, name,
+                       gm_tensor_describe(t, text, sizeof text), fault);
     return GM_OK;
 }

@@ -12,8 +12,9 @@ int gm_frames_no_memory(gm_transport *t)
 
 static gm_frame_request *new_request(gm_frames *f, int peer, int tag, const void *bytes, size_t n)
 {
-    gm_frame_request *q = malloc(sizeof *q);
+    gm_frame_request *q = f->spare ? f->spare : malloc(sizeof *q);
     if (!q) return NULL;
+    f->spare = q == f->spare ? q->next : f->spare;
     *q = (gm_frame_request){.after = f->requests, .peer = peer, .tag = tag, .room = n, .n = n};
     q->bytes = (char *)(uintptr_t)bytes;
     if (f->requests) f->requests->before = q;
@@ -27,7 +28,8 @@ static void free_request(gm_frames *f, gm_frame_request *q)
     else f->requests = q->after;
     if (q->after) q->after->before = q->before;
     if (q->fold) gm_fold_free(f, q);
-    free(q);
+    q->next = f->spare;
+    f->spare = q;
 }
 
 int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void *bytes, size_t n, void **out)
@@ -166,6 +168,10 @@ static void free_peer(gm_frame_peer *p)
 void gm_frames_free(gm_frames *f)
 {
     while (f->requests) free_request(f, f->requests); /* of operations that were given up */
+    for (gm_frame_request *q = f->spare, *next; q; q = next) {
+        next = q->next;
+        free(q);
+    }
     for (int i = 0; i < f->n; i++) free_peer(&f->peers[i]);
     for (gm_frame_note *k = f->notes, *next; k; k = next) {
         next = k->next;

@@ -62,6 +62,8 @@ static size_t padded(const gm_frames *f, size_t n)
     return (n + f->stream->pad - 1) / f->stream->pad * f->stream->pad;
 }
 
+static size_t whole_size(const gm_frames *f, const gm_frame_outgoing *o) { return sizeof o->head + padded(f, o->n); }
+
 /* One write of what is left of o. False: the stream is full, or lost. */
 static bool write_some(gm_frames *f, gm_frame_peer *p, gm_frame_outgoing *o)
 {
@@ -84,7 +86,7 @@ void gm_frames_flush(gm_frames *f, gm_frame_peer *p)
     while (p->out && !p->gone) {
         gm_frame_outgoing *o = p->out;
         if (!write_some(f, p, o)) return;
-        if (o->at < sizeof o->head + padded(f, o->n)) continue;
+        if (o->at < whole_size(f, o)) continue;
         if (o->of) o->of->done = true;
         p->out = o->next;
         if (!p->out) {
@@ -95,19 +97,29 @@ void gm_frames_flush(gm_frames *f, gm_frame_peer *p)
     }
 }
 
-/* The bytes belong to `of`, or are copied. False: no memory. */
-bool gm_frames_put(gm_frames *f, gm_frame_peer *p, gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
+/* Keeps what the stream has not taken, behind what waits already. */
+static bool queue(gm_frames *f, gm_frame_peer *p, const gm_frame_outgoing *now)
 {
-    gm_frame_outgoing *o = new_outgoing(h, bytes, n, of);
+    gm_frame_outgoing *o = new_outgoing(now->head, now->bytes, now->n, now->of);
     if (!o) return false;
-    if (p->gone) {
-        free(o);
-        return true;
-    }
+    o->at = now->at;
     if (!p->out) f->sending++;
     *p->out_end = o;
     p->out_end = &o->next;
-    gm_frames_flush(f, p);
+    return true;
+}
+
+/* The bytes belong to `of`, or are copied. A stream that nothing waits for takes most frames at once: these need no
+ * memory. False: no memory. */
+bool gm_frames_put(gm_frames *f, gm_frame_peer *p, gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
+{
+    gm_frame_outgoing now = {.head = h, .bytes = bytes, .n = n, .of = of};
+    if (p->gone) return true;
+    while (!p->out && !p->gone && now.at < whole_size(f, &now) && write_some(f, p, &now)) {
+    }
+    if (p->gone) return true;
+    if (now.at < whole_size(f, &now)) return queue(f, p, &now);
+    if (of) of->done = true;
     return true;
 }
 

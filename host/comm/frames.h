@@ -112,6 +112,7 @@ struct gm_frames {
     size_t            room_size;
     bool              again;    /* a fold has freed the way for frames behind it */
     gm_frame_request *requests; /* all */
+    gm_frame_request *spare;    /* ended ones, for new ones; as many as were ever under way together */
 };
 
 /* ---- frames.c: what travels ---- */

@@ -13,65 +13,6 @@
 #include "../../kernels/clock.h"
 #include "../../kernels/philox.h"
 
-/* The tensors of an operation stay, and their bytes where they are. */
-static gm_status hold(gm_tensor *t, gm_tensor **place)
-{
-    if (!t) return GM_OK;
-    GM_TRY(gm_storage_open(t->storage));
-    gm_tensor_retain(t);
-    *place = t;
-    return GM_OK;
-}
-
-static void let_go(gm_tensor *t, bool changed)
-{
-    if (t) gm_storage_close(t->storage, changed);
-    gm_tensor_release(t);
-}
-
-gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
-                         int max_messages, gm_pending **made)
-{
-    gm_status   st = GM_OK;
-    gm_pending *p = calloc(1, sizeof *p);
-    if (!p) return GM_FAIL(GM_ENOMEM, "no memory for an operation");
-    p->comm = c;
-    p->group = g;
-    p->call = call;
-    p->room = max_messages;
-    p->traced = -1;
-    p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
-    p->record = (gm_call_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
-    st = hold(in, &p->in);
-    if (st == GM_OK) st = hold(out, &p->out);
-    if (out && !c->transport->has_data && (in || g->size > 1))
-        gm_tensor_forget(out); /* what others have is not known */
-    if (st == GM_OK && !p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
-    if (st == GM_OK && (in || out)) st = gm_host_copy_take(p, scratch);
-    if (st != GM_OK) {
-        gm_pending_free(p);
-        return st;
-    }
-    *made = p;
-    return GM_OK;
-}
-
-void gm_pending_free(gm_pending *p)
-{
-    if (!p) return;
-    gm_host_copy_give(p);
-    gm_lane_free(p);
-    let_go(p->in, false);
-    let_go(p->out, true);
-    free(p->messages);
-    free(p->answers);
-    free(p->rows);
-    free(p->terms.part);
-    free(p->text);
-    free(p->sizes);
-    free(p);
-}
-
 static void unlink_pending(gm_pending *p)
 {
     gm_comm *c = p->comm;
@@ -299,13 +240,21 @@ static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, ui
     ++*number;
 }
 
+/* What fits of a text. */
+static void copy_text(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+    memcpy(to, from, n);
+    to[n] = 0;
+}
+
 static void leave_note(const gm_pending *p)
 {
     gm_note *note = p->comm->note;
     if (!note || p->silent) return;
     note->call = gm_call_name((int)p->call);
     note->number = p->record.number;
-    snprintf(note->group, sizeof note->group, "%s", p->group->name);
+    copy_text(note->group, sizeof note->group, p->group->name);
 }
 
 static void enter(gm_pending *p)
@@ -320,7 +269,7 @@ static void enter(gm_pending *p)
     } else {
         enter_history(p, &g->number, &g->history, 0);
     }
-    snprintf(p->record.place, sizeof p->record.place, "%s", gm_comm_place(c));
+    copy_text(p->record.place, sizeof p->record.place, gm_comm_place(c));
     leave_note(p);
     if (c->page && !p->silent) gm_page_called(c->page, p);
     p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);

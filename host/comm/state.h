@@ -1,6 +1,7 @@
 /* state.h - the structs and functions that the files of comm/ share. Private to them.
  *
  *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
+ *     pending.c     memory of operations
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
  *     flight.c      the record of what was called               notice.c      notices, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
@@ -157,8 +158,7 @@ struct gm_pending {
     bool           done, dropped; /* dropped: nobody will wait for it */
     bool           comparing;     /* checked mode: no messages yet */
     bool           given_up;      /* its wait failed, or recovery abandoned it */
-    gm_status      status;        /* why it failed */
-    char           error[1100];
+    gm_status      status;        /* why it failed: error, below */
     gm_call_record record;
     uint64_t       flight;
     int            tag;
@@ -198,6 +198,7 @@ struct gm_pending {
     size_t      *sizes;
     char       **text_to; /* where both go in the end */
     size_t      *sizes_to;
+    char         error[1100]; /* the last member: a new operation clears what is before it, and its first byte */
 };
 
 /* Makes an operation that is not under way yet. Retains in and out (NULL is allowed); takes `scratch` bytes from the
@@ -205,6 +206,7 @@ struct gm_pending {
 gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
                          int max_messages, gm_pending **p);
 void      gm_pending_free(gm_pending *p);
+void      gm_pending_free_ended(gm_comm *c); /* with the comm */
 /* Enters p into the records and runs it as far as it goes. out NULL: waits for it. Takes ownership of p. */
 gm_status gm_pending_start(gm_pending *p, gm_pending **out);
 /* Adds a message to the round being built. Empty messages are left out unless `always`. */
@@ -327,7 +329,9 @@ struct gm_comm {
     gm_call_record  waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
     gm_host_copy   *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
-    gm_device      *linked;            /* whose tensors go between devices; NULL: none */
+    gm_pending     *ended;             /* operations that have ended, whose memory serves new ones */
+    int             n_ended;
+    gm_device      *linked; /* whose tensors go between devices; NULL: none */
     gm_lane        *lanes;
     gm_status       lane_status; /* the first failure of an operation between devices */
     char            lane_error[1100];
