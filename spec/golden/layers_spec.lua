@@ -85,8 +85,7 @@ describe("golden", function()
   before_each(function() before = gm.default_dtype() end)
   after_each(function() gm.set_default_dtype(before) end)
 
-  for _, name in ipairs { "layers", "convolution", "models", "llama", "images", "resnet", "vision", "diffusion" } do
-    local file = read(name)
+  local function examples(file)
     assert(#file.cases > 0)
     for _, case in ipairs(file.cases) do
       for _, dtype in ipairs { "f64", "f32" } do
@@ -97,4 +96,10 @@ describe("golden", function()
       end
     end
   end
+
+  for _, name in ipairs { "layers", "convolution", "models", "llama", "images", "resnet", "vision", "diffusion" } do
+    examples(read(name))
+  end
+  local sweep = os.getenv "GANYMEDE_SPEC_SWEEP" -- a folder of sweep.py
+  if sweep then examples(read("sweep_layers", sweep)) end
 end)

@@ -57,8 +57,9 @@ local function plain(value)
   return copy
 end
 
-return function(name)
-  local path = ("%s%s.safetensors"):format(folder, name)
+-- of: another folder
+return function(name, of)
+  local path = ("%s%s.safetensors"):format(of and of .. "/" or folder, name)
   local handle = assert(io.open(path, "rb"))
   local bytes = handle:read "*a"
   handle:close()

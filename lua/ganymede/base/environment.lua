@@ -46,6 +46,7 @@ environment.variables = {
   GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
   GANYMEDE_SPEC_MARK = { whose = "spec", doc = "marks the processes of a spec" },
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
+  GANYMEDE_SPEC_SWEEP = { whose = "spec", doc = "a folder of spec/golden/sweep.py: more settings beside PyTorch" },
   GANYMEDE_TEST = { whose = "spec", doc = "the folder of the front door's spec" },
   GANYMEDE_TRANSCRIPT = { whose = "spec", doc = "where the session of docs/repl_on_ranks.txt is written" },
   GANYMEDE_RESIZE = { whose = "program", doc = "the folder by which ranks take over from others of a job of Slurm" },
