@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "combine.h"
+#include "over_machines.h"
 
 #define SMALL (16 << 10) /* bytes of a tensor that two ranks sum in one round: what transports send unasked */
 
@@ -47,10 +47,6 @@ static gm_status check_joined(const gm_group *g, const char *op, const gm_tensor
 
 /* ---- geometry ---- */
 
-static size_t bytes_of(const gm_tensor *t) { return (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype); }
-
-static char *at(void *base, size_t offset) { return base ? (char *)base + offset : NULL; }
-
 /* How one of p blocks lies in `whole` along dim: outer rows of `inner` bytes, p inner apart. */
 static gm_strip strip_of(const gm_tensor *whole, int dim, int p)
 {
@@ -61,26 +57,21 @@ static gm_strip strip_of(const gm_tensor *whole, int dim, int p)
     return p > 1 ? s : (gm_strip){1, s.inner * (size_t)s.outer};
 }
 
-/* Does a block lie in one piece? */
-static bool in_one(gm_strip s) { return s.outer <= 1; }
-
-static bool moves(const gm_pending *p) { return (p->comm->transport->has_data && !p->linked) || p->group->size == 1; }
-
 static void count_copy(gm_pending *p, size_t bytes) { p->account->copied += bytes; }
 
 /* Copies block `place` out of `in`, or into `out`. */
 static void pack(gm_pending *p, gm_strip s, int place, char *block)
 {
-    char *from = at(p->from, (size_t)place * s.inner);
-    if (!moves(p) || !from || !block || from == block) return;
+    char *from = gm_at(p->from, (size_t)place * s.inner);
+    if (!gm_moves(p) || !from || !block || from == block) return;
     gm_copy_rows(block, s.inner, from, s.inner * (size_t)p->group->size, s.inner, s.outer);
     count_copy(p, s.inner * (size_t)s.outer);
 }
 
-static void unpack(gm_pending *p, gm_strip s, const char *block, int place)
+void gm_block_unpack(gm_pending *p, gm_strip s, const char *block, int place)
 {
-    char *to = at(p->to, (size_t)place * s.inner);
-    if (!moves(p) || !to || !block || to == block) return;
+    char *to = gm_at(p->to, (size_t)place * s.inner);
+    if (!gm_moves(p) || !to || !block || to == block) return;
     gm_copy_rows(to, s.inner * (size_t)p->group->size, block, s.inner, s.inner, s.outer);
     count_copy(p, s.inner * (size_t)s.outer);
 }
@@ -93,8 +84,8 @@ static int from_place(const gm_group *g, int k) { return (g->rank - k + g->size)
 static void combine_parts(gm_pending *p, gm_dtype dtype, char *const *parts, char *out, size_t bytes)
 {
     size_t size = gm_dtype_size(dtype);
-    if (!moves(p) || !bytes || !out) return;
-    gm_combine(dtype, p->op, p->group->size, (const void *const *)parts, out, (int64_t)(bytes / size));
+    if (!gm_moves(p) || !bytes || !out) return;
+    gm_combine(dtype, p->op, p->group->size, (const void *const *)parts, out, (int64_t)(bytes / size), p->group->size);
 }
 
 static void set_shape(gm_call_record *r, const gm_tensor *t)
@@ -106,35 +97,27 @@ static void set_shape(gm_call_record *r, const gm_tensor *t)
 
 static void touched(gm_tensor *t) { t->storage->version++; }
 
+/* On a group of several machines; what goes between devices is left to these. */
+static void go_over_machines(gm_pending *p, gm_status (*step)(gm_pending *p, int round), int rounds)
+{
+    if (p->linked) return;
+    p->step = step;
+    p->rounds = rounds;
+}
+
 /* ---- all_reduce, reduce: slices of the flat tensor ---- */
-
-static size_t slice_start(const gm_tensor *t, int place, int p)
-{
-    return (size_t)(gm_tensor_numel(t) / p * place + gm_tensor_numel(t) % p * place / p) * gm_dtype_size(t->dtype);
-}
-
-typedef struct slice {
-    char  *bytes;
-    size_t n;
-} slice;
-
-static slice slice_of(const gm_pending *p, int place)
-{
-    size_t start = slice_start(p->out, place, p->group->size);
-    return (slice){at(p->to, start), slice_start(p->out, place + 1, p->group->size) - start};
-}
 
 /* Everybody's terms of this rank's slice are summed into `sum` as they come, or come into scratch, in order of places;
  * the own one stays where it is. */
 static void exchange_terms(gm_pending *p, char *sum)
 {
     const gm_group *g = p->group;
-    slice           own = slice_of(p, g->rank);
+    gm_slice        own = gm_slice_of(p, g->rank);
     bool            folded = gm_pending_fold(p, own.bytes, sum, own.n);
     for (int k = 1; k < g->size; k++) {
-        slice other = slice_of(p, to_place(g, k));
+        gm_slice other = gm_slice_of(p, to_place(g, k));
         if (!folded)
-            gm_pending_receive(p, from_place(g, k), at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
+            gm_pending_receive(p, from_place(g, k), gm_at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
         gm_pending_send(p, to_place(g, k), other.bytes, other.n, false);
     }
 }
@@ -142,11 +125,11 @@ static void exchange_terms(gm_pending *p, char *sum)
 static gm_status combine_slice(gm_pending *p, char *out)
 {
     const gm_group *g = p->group;
-    slice           own = slice_of(p, g->rank);
+    gm_slice        own = gm_slice_of(p, g->rank);
     if (p->terms.folded) return GM_OK;
     char **parts = malloc((size_t)g->size * sizeof *parts);
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
-    for (int i = 0; i < g->size; i++) parts[i] = i == g->rank ? own.bytes : at(p->scratch, (size_t)i * own.n);
+    for (int i = 0; i < g->size; i++) parts[i] = i == g->rank ? own.bytes : gm_at(p->scratch, (size_t)i * own.n);
     combine_parts(p, p->out->dtype, parts, out, own.n);
     free(parts);
     return GM_OK;
@@ -155,28 +138,23 @@ static gm_status combine_slice(gm_pending *p, char *out)
 static gm_status step_all_reduce(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    slice           own = slice_of(p, g->rank);
+    gm_slice        own = gm_slice_of(p, g->rank);
     if (round == 0) exchange_terms(p, own.bytes);
     if (round != 1) return GM_OK;
     GM_TRY(combine_slice(p, own.bytes));
     for (int k = 1; k < g->size; k++) {
-        slice other = slice_of(p, from_place(g, k));
+        gm_slice other = gm_slice_of(p, from_place(g, k));
         gm_pending_receive(p, from_place(g, k), other.bytes, other.n, false);
         gm_pending_send(p, to_place(g, k), own.bytes, own.n, false);
     }
     return GM_OK;
 }
 
-static size_t largest_slice(const gm_tensor *t, int p)
-{
-    return (size_t)((gm_tensor_numel(t) + p - 1) / p) * gm_dtype_size(t->dtype);
-}
-
 /* Two ranks give each other the whole of a small tensor, which is as many bytes as two halves and takes one round. */
 static gm_status step_all_reduce_of_two(gm_pending *p, int round)
 {
     int    other = 1 - p->group->rank;
-    size_t n = bytes_of(p->out);
+    size_t n = gm_bytes_of(p->out);
     if (round == 0) {
         gm_pending_receive(p, other, p->scratch, n, false);
         gm_pending_send(p, other, p->to, n, false);
@@ -189,15 +167,19 @@ static gm_status step_all_reduce_of_two(gm_pending *p, int round)
 
 gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction op, gm_pending **out)
 {
-    gm_pending *p;
+    gm_pending        *p;
+    const gm_machines *m;
     GM_TRY(gm_call_check_group(c, g, "all_reduce"));
     GM_TRY(gm_call_check_tensor(c, g, "all_reduce", "the tensor ", t));
     GM_TRY(check_reduction(g, "all_reduce", t, op));
-    size_t scratch = g->size > 1 ? largest_slice(t, g->size) * (size_t)g->size : 0;
-    bool   small = g->size == 2 && bytes_of(t) <= SMALL;
+    GM_TRY(gm_machines_of(g, &m));
+    size_t largest = gm_largest_slice(t, g->size), scratch = g->size > 1 ? largest * (size_t)g->size : 0;
+    bool   small = g->size == 2 && gm_bytes_of(t) <= SMALL, over = m && gm_sums_over_machines(t, op);
+    if (over) scratch = gm_sum_scratch_over_machines(g, largest);
     GM_TRY(gm_pending_new(c, g, GM_CALL_all_reduce, NULL, t, scratch, 4 * g->size, &p));
     p->step = small ? step_all_reduce_of_two : step_all_reduce;
     p->rounds = small ? 1 : g->size > 1 ? 2 : 0;
+    if (over) go_over_machines(p, gm_step_all_reduce_over_machines, GM_ALL_REDUCE_ROUNDS);
     p->op = op;
     p->record.reduction = (int32_t)op;
     set_shape(&p->record, t);
@@ -208,7 +190,7 @@ gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction
 static gm_status step_reduce(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    slice           own = slice_of(p, g->rank);
+    gm_slice        own = gm_slice_of(p, g->rank);
     bool            here = g->rank == p->root;
     char           *sum = here ? own.bytes : p->scratch2;
     if (round == 0) exchange_terms(p, sum);
@@ -216,7 +198,7 @@ static gm_status step_reduce(gm_pending *p, int round)
     GM_TRY(combine_slice(p, sum));
     if (!here) gm_pending_send(p, p->root, sum, own.n, false);
     for (int k = 1; here && k < g->size; k++) {
-        slice other = slice_of(p, from_place(g, k));
+        gm_slice other = gm_slice_of(p, from_place(g, k));
         gm_pending_receive(p, from_place(g, k), other.bytes, other.n, false);
     }
     return GM_OK;
@@ -229,9 +211,9 @@ gm_status gm_comm_reduce(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_red
     GM_TRY(gm_call_check_tensor(c, g, "reduce", "the tensor ", t));
     GM_TRY(check_place(g, "reduce", root));
     GM_TRY(check_reduction(g, "reduce", t, op));
-    size_t slice = largest_slice(t, g->size), scratch = g->size > 1 ? slice * (size_t)(g->size + 1) : 0;
+    size_t slice = gm_largest_slice(t, g->size), scratch = g->size > 1 ? slice * (size_t)(g->size + 1) : 0;
     GM_TRY(gm_pending_new(c, g, GM_CALL_reduce, NULL, t, scratch, 4 * g->size, &p));
-    p->scratch2 = at(p->scratch, slice * (size_t)g->size);
+    p->scratch2 = gm_at(p->scratch, slice * (size_t)g->size);
     p->step = step_reduce;
     p->rounds = g->size > 1 ? 2 : 0;
     p->op = op;
@@ -249,30 +231,31 @@ static bool receives_blocks(const gm_pending *p) { return p->call == GM_CALL_all
 static gm_status step_gather(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    size_t          block = bytes_of(p->in);
+    size_t          block = gm_bytes_of(p->in);
     char           *in = p->from;
     for (int k = 1; round == 0 && k < g->size; k++) {
         int   from = from_place(g, k), to = to_place(g, k);
         bool  to_root = p->call == GM_CALL_all_gather || to == p->root;
         char *here = NULL;
         if (receives_blocks(p))
-            here = in_one(p->join) ? at(p->to, (size_t)from * block) : at(p->scratch, (size_t)from * block);
+            here = gm_in_one(p->join) ? gm_at(p->to, (size_t)from * block) : gm_at(p->scratch, (size_t)from * block);
         if (receives_blocks(p)) gm_pending_receive(p, from, here, block, false);
         if (to_root) gm_pending_send(p, to, in, block, false);
     }
-    if (round == 0 && receives_blocks(p)) unpack(p, p->join, in, g->rank);
-    for (int k = 1; round == 1 && receives_blocks(p) && !in_one(p->join) && k < g->size; k++)
-        unpack(p, p->join, at(p->scratch, (size_t)to_place(g, k) * block), to_place(g, k));
+    if (round == 0 && receives_blocks(p)) gm_block_unpack(p, p->join, in, g->rank);
+    for (int k = 1; round == 1 && receives_blocks(p) && !gm_in_one(p->join) && k < g->size; k++)
+        gm_block_unpack(p, p->join, gm_at(p->scratch, (size_t)to_place(g, k) * block), to_place(g, k));
     return GM_OK;
 }
 
 static gm_status start_gather(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, int dim, int root,
                               gm_tensor *to, gm_pending **out)
 {
-    const char *op = gm_call_name(call);
-    bool        here = call == GM_CALL_all_gather || root == g->rank;
-    gm_strip    join = {1, 0};
-    gm_pending *p;
+    const char        *op = gm_call_name(call);
+    bool               here = call == GM_CALL_all_gather || root == g->rank;
+    gm_strip           join = {1, 0};
+    gm_pending        *p;
+    const gm_machines *m;
     GM_TRY(gm_call_check_group(c, g, op));
     GM_TRY(gm_call_check_tensor(c, g, op, "the block ", in));
     if (here) {
@@ -282,10 +265,12 @@ static gm_status start_gather(gm_comm *c, gm_group *g, gm_collective call, gm_te
         touched(to);
     }
     GM_TRY(check_dim(g, op, in, dim));
-    size_t scratch = here && !in_one(join) && g->size > 1 ? bytes_of(to) : 0;
+    GM_TRY(gm_machines_of(g, &m));
+    size_t scratch = here && !gm_in_one(join) && g->size > 1 ? gm_bytes_of(to) : 0;
     GM_TRY(gm_pending_new(c, g, call, in, here ? to : NULL, scratch, 2 * g->size, &p));
     p->step = step_gather;
     p->rounds = 1;
+    if (m && call == GM_CALL_all_gather) go_over_machines(p, gm_step_all_gather_over_machines, GM_ALL_GATHER_ROUNDS);
     p->join = join;
     p->root = root;
     p->record.root = call == GM_CALL_gather ? root : -1;
@@ -310,27 +295,21 @@ gm_status gm_comm_gather(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int ro
 /* Block `place` of p->in, in one piece: where it lies, or packed into scratch. */
 static char *piece(gm_pending *p, int place, size_t block)
 {
-    if (in_one(p->split)) return at(p->from, (size_t)place * block);
-    char *packed = at(p->scratch, (size_t)place * block);
-    pack(p, p->split, place, packed);
-    return packed;
-}
-
-static char *own_piece(const gm_pending *p, size_t block)
-{
-    return at(in_one(p->split) ? p->from : p->scratch, (size_t)p->group->rank * block);
+    char *there = gm_block_piece(p, place, block);
+    if (!gm_in_one(p->split)) pack(p, p->split, place, there);
+    return there;
 }
 
 static gm_status step_reduce_scatter(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    size_t          block = bytes_of(p->out);
+    size_t          block = gm_bytes_of(p->out);
     if (round == 0) {
-        if (!in_one(p->split)) (void)piece(p, g->rank, block);
-        bool folded = gm_pending_fold(p, own_piece(p, block), p->to, block);
+        if (!gm_in_one(p->split)) (void)piece(p, g->rank, block);
+        bool folded = gm_pending_fold(p, gm_block_piece(p, g->rank, block), p->to, block);
         for (int k = 1; k < g->size; k++) {
             int from = from_place(g, k), to = to_place(g, k);
-            if (!folded) gm_pending_receive(p, from, at(p->scratch2, (size_t)from * block), block, false);
+            if (!folded) gm_pending_receive(p, from, gm_at(p->scratch2, (size_t)from * block), block, false);
             gm_pending_send(p, to, piece(p, to, block), block, false);
         }
         return GM_OK;
@@ -338,28 +317,39 @@ static gm_status step_reduce_scatter(gm_pending *p, int round)
     if (p->terms.folded) return GM_OK;
     char **parts = malloc((size_t)g->size * sizeof *parts);
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
-    for (int i = 0; i < g->size; i++) parts[i] = at(p->scratch2, (size_t)i * block);
-    parts[g->rank] = own_piece(p, block);
+    for (int i = 0; i < g->size; i++) parts[i] = gm_at(p->scratch2, (size_t)i * block);
+    parts[g->rank] = gm_block_piece(p, g->rank, block);
     combine_parts(p, p->out->dtype, parts, p->to, block);
     free(parts);
     return GM_OK;
 }
 
+static gm_status step_reduce_scatter_packed(gm_pending *p, int round)
+{
+    for (int i = 0; round == 0 && i < p->group->size; i++) (void)piece(p, i, gm_bytes_of(p->out));
+    return gm_step_reduce_scatter_over_machines(p, round);
+}
+
 gm_status gm_comm_reduce_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, gm_reduction op, gm_tensor *to,
                                  gm_pending **out)
 {
-    gm_pending *p;
+    gm_pending        *p;
+    const gm_machines *m;
     GM_TRY(gm_call_check_group(c, g, "reduce_scatter"));
     GM_TRY(gm_call_check_tensor(c, g, "reduce_scatter", "the tensor ", in));
     GM_TRY(gm_call_check_tensor(c, g, "reduce_scatter", "the result ", to));
     GM_TRY(check_joined(g, "reduce_scatter", to, in, dim));
     GM_TRY(check_reduction(g, "reduce_scatter", in, op));
     gm_strip split = strip_of(in, dim, g->size);
-    size_t   whole = bytes_of(in), packed = in_one(split) ? 0 : whole;
-    GM_TRY(gm_pending_new(c, g, GM_CALL_reduce_scatter, in, to, packed + (g->size > 1 ? whole : 0), 2 * g->size, &p));
-    p->scratch2 = at(p->scratch, packed);
+    size_t   whole = gm_bytes_of(in), packed = gm_in_one(split) ? 0 : whole, terms = g->size > 1 ? whole : 0;
+    GM_TRY(gm_machines_of(g, &m));
+    bool over = m && gm_sums_over_machines(in, op);
+    if (over) terms = gm_sum_scratch_over_machines(g, gm_bytes_of(to));
+    GM_TRY(gm_pending_new(c, g, GM_CALL_reduce_scatter, in, to, packed + terms, 2 * g->size, &p));
+    p->scratch2 = gm_at(p->scratch, packed);
     p->step = step_reduce_scatter;
     p->rounds = 1;
+    if (over) go_over_machines(p, step_reduce_scatter_packed, GM_REDUCE_SCATTER_ROUNDS);
     p->split = split;
     p->op = op;
     p->record.reduction = (int32_t)op;
@@ -372,7 +362,7 @@ gm_status gm_comm_reduce_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim
 static gm_status step_scatter(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    size_t          block = bytes_of(p->out);
+    size_t          block = gm_bytes_of(p->out);
     if (round) return GM_OK;
     if (g->rank != p->root) {
         gm_pending_receive(p, p->root, p->to, block, false);
@@ -397,7 +387,7 @@ gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int r
         GM_TRY(check_joined(g, "scatter", to, in, dim));
         split = strip_of(in, dim, g->size);
     }
-    size_t scratch = here && !in_one(split) ? bytes_of(in) : 0;
+    size_t scratch = here && !gm_in_one(split) ? gm_bytes_of(in) : 0;
     GM_TRY(gm_pending_new(c, g, GM_CALL_scatter, here ? in : NULL, to, scratch, g->size, &p));
     p->step = step_scatter;
     p->rounds = 1;
@@ -416,7 +406,7 @@ static gm_status step_broadcast(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     int             v = (g->rank - p->root + g->size) % g->size, low = 1;
-    size_t          n = bytes_of(p->out);
+    size_t          n = gm_bytes_of(p->out);
     char           *bytes = p->to;
     while (low < g->size && !(v & low)) low <<= 1;
     if (round == 0 && v) gm_pending_receive(p, (v - low + p->root) % g->size, bytes, n, false);
@@ -427,13 +417,16 @@ static gm_status step_broadcast(gm_pending *p, int round)
 
 gm_status gm_comm_broadcast(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_pending **out)
 {
-    gm_pending *p;
+    gm_pending        *p;
+    const gm_machines *m;
     GM_TRY(gm_call_check_group(c, g, "broadcast"));
     GM_TRY(check_place(g, "broadcast", root));
     GM_TRY(gm_call_check_tensor(c, g, "broadcast", "the tensor ", t));
+    GM_TRY(gm_machines_of(g, &m));
     GM_TRY(gm_pending_new(c, g, GM_CALL_broadcast, NULL, t, 0, 32, &p));
     p->step = step_broadcast;
     p->rounds = 2;
+    if (m) go_over_machines(p, gm_step_broadcast_over_machines, GM_BROADCAST_ROUNDS);
     p->root = p->record.root = root;
     set_shape(&p->record, t);
     if (root != g->rank) touched(t);
@@ -445,19 +438,20 @@ gm_status gm_comm_broadcast(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_
 static gm_status step_all_to_all(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
-    size_t          block = bytes_of(p->in) / (size_t)g->size;
+    size_t          block = gm_bytes_of(p->in) / (size_t)g->size;
     char           *to = p->to;
     if (round == 0) {
         for (int k = 1; k < g->size; k++) {
             int from = from_place(g, k), other = to_place(g, k);
-            gm_pending_receive(p, from, at(in_one(p->join) ? to : p->scratch2, (size_t)from * block), block, false);
+            gm_pending_receive(p, from, gm_at(gm_in_one(p->join) ? to : p->scratch2, (size_t)from * block), block,
+                               false);
             gm_pending_send(p, other, piece(p, other, block), block, false);
         }
-        unpack(p, p->join, piece(p, g->rank, block), g->rank);
+        gm_block_unpack(p, p->join, piece(p, g->rank, block), g->rank);
         return GM_OK;
     }
-    for (int k = 1; !in_one(p->join) && k < g->size; k++)
-        unpack(p, p->join, at(p->scratch2, (size_t)to_place(g, k) * block), to_place(g, k));
+    for (int k = 1; !gm_in_one(p->join) && k < g->size; k++)
+        gm_block_unpack(p, p->join, gm_at(p->scratch2, (size_t)to_place(g, k) * block), to_place(g, k));
     return GM_OK;
 }
 
@@ -478,9 +472,9 @@ gm_status gm_comm_all_to_all(gm_comm *c, gm_group *g, gm_tensor *in, int split, 
         return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: %s split along %d and joined along %d by %d is not %s",
                        g->name, gm_tensor_describe(in, a, sizeof a), split + 1, join + 1, g->size,
                        gm_tensor_describe(to, b, sizeof b));
-    size_t bytes = bytes_of(in);
+    size_t bytes = gm_bytes_of(in);
     GM_TRY(gm_pending_new(c, g, GM_CALL_all_to_all, in, to, 2 * bytes, 2 * g->size, &p));
-    p->scratch2 = at(p->scratch, bytes);
+    p->scratch2 = gm_at(p->scratch, bytes);
     p->step = step_all_to_all;
     p->rounds = 1;
     p->split = strip_of(in, split, g->size);

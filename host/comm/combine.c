@@ -1,8 +1,8 @@
 /* combine.c - see combine.h. Blocks of BLOCK elements stay in the first cache while parts are added to them; two parts
  * need no block: their sum goes straight into `out`.
  *
- * Every function below that works on elements is compiled for several instruction sets, of which the system's loader
- * chooses the best one of the machine. An element never depends on its neighbours, so all of them give the same bits. */
+ * Every function below that works on elements is compiled for several instruction sets. The system's loader chooses
+ * the best one of the machine. An element never depends on its neighbours, so all of them give the same bits. */
 #include "combine.h"
 
 #include <math.h>
@@ -50,29 +50,29 @@ PAIRS(i64, uint64_t, int64_t, BETTER_PLAIN)
 PAIRS(u8, uint8_t, uint8_t, BETTER_PLAIN)
 
 /* parts[0] op parts[1] op ... of a type that is worked in as it is. The last pair goes into `out`; no pair before it
- * does, because `out` may be a part that is still to come. scale: what a mean divides by. */
-#define COMBINE(name, type, scale)                                                                           \
-    static void combine_##name(gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n) \
-    {                                                                                                        \
-        type sum[BLOCK];                                                                                     \
-        for (int64_t at = 0; at < n; at += BLOCK) {                                                          \
-            int64_t     m = n - at < BLOCK ? n - at : BLOCK;                                                 \
-            type       *to = (type *)out + at;                                                               \
-            const type *term = (const type *)parts[0] + at;                                                  \
-            for (int k = 1; k < n_parts; k++) {                                                              \
-                type *here = k == n_parts - 1 ? to : sum;                                                    \
-                pair_##name(op, term, (const type *)parts[k] + at, here, m);                                 \
-                term = here;                                                                                 \
-            }                                                                                                \
-            if (op == GM_MEAN) divide_##name(term, scale, to, m);                                            \
-            else if (term != to) memcpy(to, term, (size_t)m * sizeof *to);                                   \
-        }                                                                                                    \
+ * does, because `out` may be a part that is still to come. divide: what a mean is divided by. */
+#define COMBINE(name, type, divide)                                                                                  \
+    static void combine_##name(gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n, int of) \
+    {                                                                                                                \
+        type sum[BLOCK];                                                                                             \
+        for (int64_t at = 0; at < n; at += BLOCK) {                                                                  \
+            int64_t     m = n - at < BLOCK ? n - at : BLOCK;                                                         \
+            type       *to = (type *)out + at;                                                                       \
+            const type *term = (const type *)parts[0] + at;                                                          \
+            for (int k = 1; k < n_parts; k++) {                                                                      \
+                type *here = k == n_parts - 1 ? to : sum;                                                            \
+                pair_##name(op, term, (const type *)parts[k] + at, here, m);                                         \
+                term = here;                                                                                         \
+            }                                                                                                        \
+            if (op == GM_MEAN) divide_##name(term, divide, to, m);                                                   \
+            else if (term != to) memcpy(to, term, (size_t)m * sizeof *to);                                           \
+        }                                                                                                            \
     }
-COMBINE(f32, float, (float)n_parts)
-COMBINE(f64, double, (double)n_parts)
-COMBINE(i32, uint32_t, 1)
-COMBINE(i64, uint64_t, 1)
-COMBINE(u8, uint8_t, 1)
+COMBINE(f32, float, (float)of)
+COMBINE(f64, double, (double)of)
+COMBINE(i32, uint32_t, (uint32_t)of)
+COMBINE(i64, uint64_t, (uint64_t)of)
+COMBINE(u8, uint8_t, (uint8_t)of)
 
 FOR_EACH_CPU static void widen_bf16(const uint16_t *from, float *to, int64_t n)
 {
@@ -95,30 +95,30 @@ static void narrow_f16(const float *from, uint16_t *to, int64_t n)
 }
 
 /* The same of a type of 16 bits, which is worked in as f32. */
-#define COMBINE_16(name)                                                                                     \
-    static void combine_##name(gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n) \
-    {                                                                                                        \
-        float sum[BLOCK], term[BLOCK];                                                                       \
-        for (int64_t at = 0; at < n; at += BLOCK) {                                                          \
-            int64_t m = n - at < BLOCK ? n - at : BLOCK;                                                     \
-            widen_##name((const uint16_t *)parts[0] + at, sum, m);                                           \
-            for (int k = 1; k < n_parts; k++) {                                                              \
-                widen_##name((const uint16_t *)parts[k] + at, term, m);                                      \
-                pair_f32(op, sum, term, sum, m);                                                             \
-            }                                                                                                \
-            if (op == GM_MEAN) divide_f32(sum, (float)n_parts, sum, m);                                      \
-            narrow_##name(sum, (uint16_t *)out + at, m);                                                     \
-        }                                                                                                    \
+#define COMBINE_16(name)                                                                                             \
+    static void combine_##name(gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n, int of) \
+    {                                                                                                                \
+        float sum[BLOCK], term[BLOCK];                                                                               \
+        for (int64_t at = 0; at < n; at += BLOCK) {                                                                  \
+            int64_t m = n - at < BLOCK ? n - at : BLOCK;                                                             \
+            widen_##name((const uint16_t *)parts[0] + at, sum, m);                                                   \
+            for (int k = 1; k < n_parts; k++) {                                                                      \
+                widen_##name((const uint16_t *)parts[k] + at, term, m);                                              \
+                pair_f32(op, sum, term, sum, m);                                                                     \
+            }                                                                                                        \
+            if (op == GM_MEAN) divide_f32(sum, (float)of, sum, m);                                                   \
+            narrow_##name(sum, (uint16_t *)out + at, m);                                                             \
+        }                                                                                                            \
     }
 COMBINE_16(bf16)
 COMBINE_16(f16)
 
-void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n)
+void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n, int of)
 {
     switch (dtype) {
-#define GM_DTYPE(NAME, name, bytes, kind)           \
-    case GM_##NAME:                                 \
-        combine_##name(op, n_parts, parts, out, n); \
+#define GM_DTYPE(NAME, name, bytes, kind)               \
+    case GM_##NAME:                                     \
+        combine_##name(op, n_parts, parts, out, n, of); \
         break;
 #include "../../kernels/dtypes.def"
 #undef GM_DTYPE

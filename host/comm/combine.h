@@ -7,8 +7,8 @@
 
 #include "comm.h"
 
-/* out[n] = parts[0] op parts[1] op ...; out may be one of the parts. */
-void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n);
+/* out[n] = parts[0] op parts[1] op ..., a mean divided by `of`; out may be one of the parts. */
+void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n, int of);
 
 /* Copies n rows of `bytes` bytes; row i begins i from_step bytes after `from` and i to_step bytes after `to`. */
 void gm_copy_rows(char *to, size_t to_step, const char *from, size_t from_step, size_t bytes, int64_t n);

@@ -1,5 +1,5 @@
 /* comm.c - life of a comm, its groups, settings, accounts. See comm.h and state.h. */
-#include "state.h"
+#include "machines.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -97,6 +97,7 @@ static void free_group(gm_group *g)
     free(g->member);
     free(g->to);
     free(g->from);
+    gm_machines_free(g->machines);
     free(g);
 }
 
@@ -125,6 +126,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
         next = k->next;
         free(k);
     }
+    free(c->machine);
     free(c->sent);
     free(c->taken);
     free(c->member);

@@ -21,6 +21,10 @@
  *     reduce           reduce_scatter, then gather     broadcast    binomial tree: (p-1) n over all members
  *     gather, scatter, all_to_all                      direct: each piece is sent once
  *
+ * In a group on several machines the first three and broadcast hand over what several members of a machine send or want
+ * to one of them (over_machines.c): all members together send as many bytes, of which fewer cross the network. Their
+ * sums have the order of machines, and of members within each, but for types of 16 bits.
+ *
  * Tensors must be contiguous (else GM_EINVAL). The caller must keep them alive and untouched until the wait. Tensors
  * of a device with memory of its own travel through host memory (host_copy.c) or from device to device (lane.c);
  * kernels launched after the wait see the received data. Where `out` (gm_pending **) is NULL, the call waits itself.
@@ -118,10 +122,16 @@ void      gm_comm_use_host(gm_comm *c);
 bool      gm_comm_is_linked(const gm_comm *c);
 
 /* Lets ranks of one machine talk through memory that they share (comm_windows.h), or ends that. Collective over all
- * ranks, with nothing under way. Sums have the same bits either way. said[size] receives a line about the first rank
- * that should share memory and cannot, with the reason, the same on every rank, or "": such ranks talk as before. Ranks
- * with GANYMEDE_SHARED_MEMORY=none in their environment share none. */
+ * ranks, with nothing under way. Sums of ranks of one machine have the same bits either way. said[size] receives a line
+ * about the first rank that should share memory and cannot, with the reason, the same on every rank, or "": such ranks
+ * talk as before. Ranks with GANYMEDE_SHARED_MEMORY=none in their environment share none. */
 gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size);
+
+/* Says on which machine each rank is (machine[world], any numbers, copied; NULL: forget it), the same on all ranks, with
+ * nothing under way. Collectives of a group on several machines then send what is for, or from, several of its members
+ * on a machine once through the network (over_machines.c). gm_comm_share_memory says it where ranks find it out.
+ * GM_ENOMEM. */
+gm_status gm_comm_know_machines(gm_comm *c, const int *machine);
 
 /* ---- groups ---- */
 

@@ -116,6 +116,20 @@ static gm_status find_here(sharing *s)
     return GM_OK;
 }
 
+/* A number of each machine: its first rank. A rank that does not say where it is counts as alone. */
+static gm_status tell_machines(const sharing *s)
+{
+    int *machine = malloc((size_t)s->c->world * sizeof *machine);
+    if (!machine) return GM_FAIL(GM_ENOMEM, "no memory for the machines of %d ranks", s->c->world);
+    for (int r = 0; r < s->c->world; r++) {
+        machine[r] = 0;
+        while (machine[r] < r && (!s->all[r].machine || s->all[machine[r]].machine != s->all[r].machine)) machine[r]++;
+    }
+    gm_status st = gm_comm_know_machines(s->c, machine);
+    free(machine);
+    return st;
+}
+
 static void make_own(sharing *s)
 {
     gm_window **own = &s->window[s->here.place];
@@ -185,13 +199,16 @@ static gm_status share(sharing *s, char *said, size_t size)
     free(sizes);
     GM_TRY(st);
     explain(s, all, said, size);
+    GM_TRY_OR(tell_machines(s), st, done);
     if (agree(s, all)) st = gm_transport_windows(s->c->transport, &s->here, &s->c->transport);
+done:
     free(all);
     return st;
 }
 
 static void end_sharing(gm_comm *c)
 {
+    (void)gm_comm_know_machines(c, NULL); /* which needs no memory */
     if (c->shares) c->transport = gm_transport_windows_end(c->transport);
     c->shares = false;
 }

@@ -9,6 +9,8 @@
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
  *     terms.c       terms of a reduction summed where they lie
+ *     blocks.h      how tensors are cut into blocks and slices
+ *     machines.c    which members of a group are on one machine   over_machines.c   collectives of several machines
  *     comm_windows.c  shared memory between ranks of one machine      share.c   who shares it with whom
  *     frames.c, frame_requests.c, fold.c   messages over streams of bytes: what it and comm_tcp.c are made of
  *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
@@ -92,18 +94,20 @@ typedef struct gm_channel { /* messages between this rank and one member, in one
 } gm_channel;
 
 struct gm_group {
-    gm_comm    *comm;
-    gm_group   *next;
-    char       *name;
-    int         size, rank;
-    int        *member;  /* ranks, by place */
-    uint32_t    axes;    /* of the mesh; ~0: made by gm_comm_group_of */
-    bool        retired; /* of a mesh that is no more: kept for its accounts */
-    uint64_t    id;      /* of name and members: the same on all of them */
-    uint64_t    number, history;
-    gm_channel *to, *from; /* by place */
-    gm_lane    *lane;      /* of its collectives */
-    gm_account  account[GM_CALL_COUNT][GM_PHASE_COUNT];
+    gm_comm            *comm;
+    gm_group           *next;
+    char               *name;
+    int                 size, rank;
+    int                *member;  /* ranks, by place */
+    uint32_t            axes;    /* of the mesh; ~0: made by gm_comm_group_of */
+    bool                retired; /* of a mesh that is no more: kept for its accounts */
+    uint64_t            id;      /* of name and members: the same on all of them */
+    uint64_t            number, history;
+    gm_channel         *to, *from; /* by place */
+    gm_lane            *lane;      /* of its collectives */
+    struct gm_machines *machines;  /* on which its members are; NULL: operations go straight */
+    bool                looked;    /* for them */
+    gm_account          account[GM_CALL_COUNT][GM_PHASE_COUNT];
 };
 
 /* ---- operations ---- */
@@ -301,6 +305,7 @@ struct gm_comm {
     gm_transport      *transport;
     bool               shares;    /* memory: the transport is one of comm_windows.h */
     bool               may_share; /* all ranks have looked for such; the same on all, where shares is not */
+    int               *machine;   /* by rank: a number of its machine; NULL: not known */
     gm_mesh            mesh;
     int                rank, world;
     gm_group          *groups;

@@ -14,7 +14,7 @@ static void take(void *context, const char *const *parts, size_t at, size_t n)
     gm_dtype        dtype = p->out->dtype;
     for (int i = 0, other = 0; i < g->size; i++) p->terms.part[i] = i == g->rank ? p->terms.own + at : parts[other++];
     gm_combine(dtype, p->op, g->size, (const void *const *)p->terms.part, p->terms.out + at,
-               (int64_t)(n / gm_dtype_size(dtype)));
+               (int64_t)(n / gm_dtype_size(dtype)), g->size);
 }
 
 /* The ranks of the other members, in order of places; ranks has room for all. */

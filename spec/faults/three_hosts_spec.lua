@@ -33,12 +33,15 @@ describe("a job on three hosts", function()
     shell.remove(home)
   end)
 
-  local function start(...)
-    local job = plain_ranks.start(home, { "run", "recipe.lua", "--threads", "1", "--interface", "eth0", ... }, {
+  local function start_recipe(recipe, ...)
+    return plain_ranks.start(home, { "run", recipe, "--threads", "1", "--interface", "eth0", ... }, {
       ranks = 4, address = hosts.addresses[0], prefix = function(rank) return net:inside(HOST[rank]) end,
       env = function(rank)
         return { LOCAL_RANK = rank == 1 and 1 or 0, LOCAL_WORLD_SIZE = rank < 2 and 2 or 1 }
       end })
+  end
+  local function start(...)
+    local job = start_recipe("recipe.lua", ...)
     job:wait_for "ready"
     return job
   end
@@ -65,6 +68,40 @@ describe("a job on three hosts", function()
     assert.is_truthy(results[0].err:find("4 ranks, started by the environment, 2 on this machine: TCP", 1, true),
       results[0].err)
     as_one()
+  end)
+
+  -- Of a gather, the first host receives the blocks of two ranks on other hosts; of a sum, what each of the other two
+  -- adds to its two slices, and then their slices. If its two ranks received for themselves, it would be twice as much
+  -- of the blocks and slices.
+  it("receives what two ranks of a host want once", function()
+    shell.write(home .. "/traffic.lua", [[
+      local comm, core, gm = require "ganymede.job.comm", require "ganymede.core", require "ganymede"
+      gm.launch { parallel = {} }
+      local function received()
+        for line in io.lines "/proc/net/dev" do
+          local bytes = line:match "eth0: *(%d+)"
+          if bytes then return tonumber(bytes) end
+        end
+      end
+      local n = 2 ^ 20 -- numbers of 4 bytes
+      local t, whole = gm.full({ n }, core.rank()), gm.full({ 4 * n }, 1)
+      local calls = { { "gather", function() comm.all_gather(t) end },
+        { "sum", function() comm.all_reduce(whole) end } }
+      for _, entry in ipairs(calls) do
+        local name, call = entry[1], entry[2]
+        comm.barrier()
+        local before = received()
+        comm.barrier()
+        for _ = 1, 3 do gm.scope(call) end
+        comm.barrier()
+        if core.rank() == 0 then print(name, (received() - before) / (3 * 4 * n)) end
+      end]])
+    local results = start_recipe("traffic.lua"):finish()
+    for rank = 0, 3 do assert.equal(0, results[rank].code, results[rank].err) end
+    local blocks = {}
+    for name, count in results[0].out:gmatch "(%a+)%s+([%d.]+)" do blocks[name] = tonumber(count) end
+    assert.near(2, blocks.gather, 0.3, results[0].out) -- heads of packets, answers: some percent
+    assert.near(6, blocks.sum, 0.6, results[0].out)
   end)
 
   for cut = 1, 2 do

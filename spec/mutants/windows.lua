@@ -130,4 +130,41 @@ return {
     breaks = "an operation begins with what an ended one left",
     test = "spec/comm/collectives_spec.lua",
   },
+  {
+    name = "1865-other-relay", file = "host/comm/over_machines.c",
+    find = [[        if (!relays(p, m, i)) {
+            gm_pending_receive(p, gm_machine_relay(m, m->own, i),]],
+    replace = [[        if (!relays(p, m, i)) {
+            gm_pending_receive(p, gm_machine_relay(m, m->own, g->rank),]],
+    breaks = "blocks of other machines are expected from a member that does not hand them on",
+    test = "unit comm_over_machines",
+  },
+  {
+    name = "1866-mean-twice", file = "host/comm/over_machines.c",
+    find = [[return op == GM_MEAN ? GM_SUM : op;]],
+    replace = [[return op;]],
+    breaks = "a mean over machines is divided on each machine, too",
+    test = "unit comm_over_machines",
+  },
+  {
+    name = "1867-rounds-twice", file = "host/comm/over_machines.c",
+    find = [[return !gm_dtype_is_narrow(t->dtype) || op == GM_MAX]],
+    replace = [[return t || op == GM_MAX]],
+    breaks = "sums of 16 bits over machines are rounded on each machine",
+    test = "unit comm_over_machines",
+  },
+  {
+    name = "1868-straight", file = "host/comm/machines.c",
+    find = [[if (m->n == 1 || m->n == g->size)]],
+    replace = [[if (m->n >= 1 || m->n == g->size)]],
+    breaks = "what several members of a machine send or want crosses the network for each of them",
+    test = "unit comm_crossings",
+  },
+  {
+    name = "1869-nobody-knows", file = "host/comm/share.c",
+    find = [[GM_TRY_OR(tell_machines(s), st, done);]],
+    replace = [[]],
+    breaks = "a job on several machines does not know which ranks are together",
+    test = "spec/faults/three_hosts_spec.lua -f once",
+  },
 }

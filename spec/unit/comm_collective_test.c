@@ -4,6 +4,7 @@
  * with the sum computed in order. Values are small whole numbers, so that sums are exact in every dtype. */
 #include <stdlib.h>
 
+#include "../../host/comm/state.h"
 #include "threads_transport.h"
 #include "unit.h"
 
@@ -62,6 +63,12 @@ static void release2(gm_tensor *a, gm_tensor *b)
     gm_tensor_release(b);
 }
 
+/* machine: by rank, on which it is; NULL: nobody knows. */
+static void lie_on(gm_rank *r, const int *machine)
+{
+    if (machine) OK(gm_comm_know_machines(r->comm, machine));
+}
+
 /* ---- reductions ---- */
 
 static double reduced(gm_reduction op, int p, double x)
@@ -78,7 +85,7 @@ static double reduced(gm_reduction op, int p, double x)
 static void body_all_reduce(gm_rank *r, void *context)
 {
     static const int64_t sizes[] = {0, 1, 2, 5, 64, 1031};
-    (void)context;
+    lie_on(r, context);
     gm_group *g = everybody(r);
     for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++)
         for (int op = GM_SUM; op <= GM_MIN; op++)
@@ -107,7 +114,7 @@ void gm_test_comm_all_reduce(void **state)
 /* 1 + 2^-8 + 2^-8: rounded after each addition it stays 1 in bf16, rounded once it is 1 + 2^-7. */
 static void body_rounds_once(gm_rank *r, void *context)
 {
-    (void)context;
+    lie_on(r, context);
     const int64_t one = 1;
     const double  small[2] = {0x1p-8, 0x1p-11};
     for (int k = 0; k < 2; k++) {
@@ -153,7 +160,7 @@ void gm_test_comm_sums(void **state)
 
 static void body_reduce(gm_rank *r, void *context)
 {
-    (void)context;
+    lie_on(r, context);
     gm_group *g = everybody(r);
     for (int root = 0; root < r->world; root++)
         for (int64_t n = 0; n <= 40; n += 13) {
@@ -224,7 +231,7 @@ static void check_all_to_all(gm_rank *r, const int64_t *shape, int split, int jo
 
 static void body_blocks(gm_rank *r, void *context)
 {
-    (void)context;
+    lie_on(r, context);
     int p = r->world;
     for (int dim = 0; dim < 3; dim++)
         for (int k = 0; k < 4; k++) {
@@ -330,4 +337,96 @@ void gm_test_comm_barrier(void **state)
         int come = 0;
         run_world(world, body_barrier, &come);
     }
+}
+
+/* ---- several machines ---- */
+
+#define WORLDS 9
+static const int machines[][WORLDS] = {
+    {0, 0, 1, 1, 2, 2, 3, 3}, {5, 5, 5, 5, 9, 9, 9, 9}, {0, 1, 0, 1, 0, 1, 0, 1},
+    {0, 1, 2, 0, 1, 2, 0, 1}, {7, 3, 3, 3, 3, 3, 3, 3}, {0, 0, 0, 1, 2, 1, 1, 1},
+};
+
+void gm_test_comm_over_machines(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof machines / sizeof *machines; k++)
+        for (int world = 2; world <= 8; world += k == 0 ? 1 : 3) {
+            run_world(world, body_all_reduce, (void *)(uintptr_t)machines[k]);
+            run_world(world, body_reduce, (void *)(uintptr_t)machines[k]);
+            if (world == 3) run_world(world, body_rounds_once, (void *)(uintptr_t)machines[k]);
+            if (world <= 6) run_world(world, body_blocks, (void *)(uintptr_t)machines[k]);
+        }
+}
+
+/* Several operations under way at once, some of which others have not begun, give what they give one by one. */
+static void body_many(gm_rank *r, void *context)
+{
+    enum { MANY = 12 };
+    gm_group   *g = everybody(r);
+    gm_pending *p[MANY];
+    gm_tensor  *t[MANY], *got[MANY];
+    lie_on(r, context);
+    for (int k = 0; k < MANY; k++) {
+        int64_t n = (k * 37 % 5 + 1) * r->world;
+        t[k] = block_of(r, GM_F64, 1, &n, -1, 1, 0, k % 3 == 1 ? 1 : r->rank + 1);
+        got[k] = NULL;
+        int64_t whole = n * r->world, part = n / r->world;
+        if (k % 3 == 1) got[k] = tensor(r, GM_F64, 1, &whole);
+        if (k % 3 == 2) got[k] = tensor(r, GM_F64, 1, &part);
+        if (k % 3 == 0) OK(gm_comm_all_reduce(r->comm, g, t[k], GM_SUM, &p[k]));
+        if (k % 3 == 1) OK(gm_comm_all_gather(r->comm, g, t[k], 0, got[k], &p[k]));
+        if (k % 3 == 2) OK(gm_comm_reduce_scatter(r->comm, g, t[k], 0, GM_SUM, got[k], &p[k]));
+    }
+    for (int k = MANY - 1; k >= 0; k--) {
+        OK(gm_comm_wait(r->comm, p[k]));
+        gm_tensor    *out = got[k] ? got[k] : t[k];
+        const double *x = gm_tensor_data(out);
+        int64_t       n = (k * 37 % 5 + 1) * r->world, part = n / r->world;
+        double        sum = r->world * (r->world + 1) / 2.0;
+        for (int64_t i = 0; i < gm_tensor_numel(out); i++) {
+            double want = k % 3 == 1 ? value(i % n) : sum * value(k % 3 == 2 ? r->rank * part + i : i);
+            if (x[i] != want) fail_msg("operation %d, element %d: %g, not %g", k, (int)i, x[i], want);
+        }
+        if (got[k]) gm_tensor_release(got[k]);
+        gm_tensor_release(t[k]);
+    }
+}
+
+void gm_test_comm_many_over_machines(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof machines / sizeof *machines; k++)
+        for (int world = 4; world <= 8; world += 2) run_world(world, body_many, (void *)(uintptr_t)machines[k]);
+}
+
+/* Messages to other machines: with two machines of 4, one of each member in a gather, and one of the sum of 4 members
+ * in each half of an all-reduce; straight it would be four. */
+static void body_crossings(gm_rank *r, void *context)
+{
+    const int *machine = context;
+    int64_t    n = 64, whole = 64 * 8;
+    gm_group  *g = everybody(r);
+    gm_tensor *block = block_of(r, GM_F32, 1, &n, -1, 1, 0, 1), *all = tensor(r, GM_F32, 1, &whole);
+    uint64_t   before[8], crossed[3];
+    lie_on(r, machine);
+    for (int call = 0; call < 3; call++) {
+        memcpy(before, r->comm->sent, sizeof before);
+        if (call == 0) OK(gm_comm_all_gather(r->comm, g, block, 0, all, NULL));
+        if (call == 1) OK(gm_comm_all_reduce(r->comm, g, all, GM_SUM, NULL));
+        if (call == 2) OK(gm_comm_broadcast(r->comm, g, all, 3, NULL));
+        crossed[call] = 0;
+        for (int i = 0; i < 8; i++)
+            if (machine[i] != machine[r->rank]) crossed[call] += r->comm->sent[i] - before[i];
+    }
+    assert_int_equal(crossed[0], 1);
+    assert_int_equal(crossed[1], 2);
+    assert_int_equal(crossed[2], r->rank == 3);
+    release2(block, all);
+}
+
+void gm_test_comm_crossings(void **state)
+{
+    (void)state;
+    run_world(8, body_crossings, (void *)(uintptr_t)machines[1]);
 }
