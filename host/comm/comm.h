@@ -127,10 +127,10 @@ bool      gm_comm_is_linked(const gm_comm *c);
  * talk as before. Ranks with GANYMEDE_SHARED_MEMORY=none in their environment share none. */
 gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size);
 
-/* Says on which machine each rank is (machine[world], any numbers, copied; NULL: forget it), the same on all ranks, with
- * nothing under way. Collectives of a group on several machines then send what is for, or from, several of its members
- * on a machine once through the network (over_machines.c). gm_comm_share_memory says it where ranks find it out.
- * GM_ENOMEM. */
+/* Says on which machine each rank is: machine[world], any numbers, copied; NULL forgets it. The same on all ranks,
+ * with nothing under way. Collectives of a group on several machines then send what is for, or from, several of its
+ * members on a machine once through the network (over_machines.c). gm_comm_share_memory says it where ranks find it
+ * out. GM_ENOMEM. */
 gm_status gm_comm_know_machines(gm_comm *c, const int *machine);
 
 /* ---- groups ---- */

@@ -5,8 +5,8 @@
 --     RATE=10gbit HOSTS=2 RANKS=4 OTHER/build/ganymede run spec/bench/machines.lua      another build
 --
 -- f32, 16 MiB (the whole tensor; all_gather: the result). Printed: milliseconds of a call, the least of 6, and the
--- bytes that the link of host 0 has received meanwhile, in whole tensors. Needs the right to make network namespaces (root),
--- ip and tc (Debian package iproute2).
+-- bytes that the link of host 0 has received meanwhile, in whole tensors. Needs the right to make network namespaces
+-- (root), ip and tc (Debian package iproute2).
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local hosts = require "spec.faults.hosts"
 local plain_ranks = require "spec.support.plain_ranks"
