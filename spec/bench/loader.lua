@@ -4,10 +4,10 @@
 --     python3 spec/bench/images.py make folder
 --     FOLDER=folder ./ganymede run spec/bench/loader.lua --threads 1
 --
--- A step is busy work of one thread that touches little memory; its length is a multiple of the time that one core needs
--- to decode a batch of 50. Printed: that multiple, milliseconds of a step alone and with batches (medians of 15 in
--- turns), and their ratio. With a core for the loader the ratio is 1 where the multiple is 1 or more, and the inverse
--- of the multiple below it.
+-- A step is busy work of one thread that touches little memory; its length is a multiple of the time that one core
+-- needs to decode a batch of 50. Printed: that multiple, milliseconds of a step alone and with batches (medians of 15),
+-- and their ratio. With a core for the loader the ratio is 1 where the multiple is 1 or more, and the inverse of the
+-- multiple below it.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 
