@@ -142,9 +142,8 @@ static void give_terms(gm_pending *p, const gm_machines *m)
         }
 }
 
-static gm_reduction partial(gm_reduction op) { return op == GM_MEAN ? GM_SUM : op; }
-
-/* The sum over the members here of what they add to the slice of `place`, into out. relayed: -1, its own slice. */
+/* The sum over the members here of their terms of a slice into out; a mean is divided in the end. own: this member's
+ * terms; relayed: -1 for its own slice. */
 static gm_status add_here(gm_pending *p, const gm_machines *m, int relayed, gm_slice own, char *out)
 {
     int          n = gm_machine_size(m, m->own);
@@ -152,7 +151,7 @@ static gm_status add_here(gm_pending *p, const gm_machines *m, int relayed, gm_s
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
     for (int k = 0; k < n; k++)
         parts[k] = m->place[m->first[m->own] + k] == p->group->rank ? own.bytes : from_member(p, m, relayed, k);
-    gm_combine(p->out->dtype, partial(p->op), n, parts, out, (int64_t)(own.n / gm_dtype_size(p->out->dtype)), 1);
+    gm_combine(p->out->dtype, p->op, n, parts, out, (int64_t)(own.n / gm_dtype_size(p->out->dtype)), 1);
     free(parts);
     return GM_OK;
 }
