@@ -117,8 +117,8 @@ return {
   },
   {
     name = "1863-two-ranks", file = "host/comm/collective.c",
-    find = [[g->size == 2 && bytes_of(t) <= SMALL]],
-    replace = [[g->size >= 2 && bytes_of(t) <= SMALL]],
+    find = [[g->size == 2 && gm_bytes_of(t) <= SMALL]],
+    replace = [[g->size >= 2 && gm_bytes_of(t) <= SMALL]],
     breaks = "small tensors are summed over two ranks of several",
     test = "spec/comm/collectives_spec.lua",
   },
