@@ -104,6 +104,22 @@ describe("a job on three hosts", function()
     assert.near(6, blocks.sum, 0.6, results[0].out)
   end)
 
+  -- Two ranks on each of two hosts, where the formulas say what each rank sends: every collective, and sections that
+  -- fail and are given up.
+  it("passes the specs of collectives and of sections", function()
+    local words = { "spec", GANYMEDE_ROOT .. "/spec/comm/collectives_spec.lua",
+      GANYMEDE_ROOT .. "/spec/comm/sections_spec.lua" }
+    local results = plain_ranks.start(home, words, { ranks = 4, address = hosts.addresses[0],
+      prefix = function(rank)
+        return net:inside(math.floor(rank / 2)) .. " env -C " .. shell.quote(GANYMEDE_ROOT)
+      end,
+      env = function(rank) return { LOCAL_RANK = rank % 2, LOCAL_WORLD_SIZE = 2 } end }):finish()
+    for rank = 0, 3 do assert.equal(0, results[rank].code, results[rank].out .. results[rank].err) end
+    for _, name in ipairs { "collectives_spec", "sections_spec" } do
+      assert.matches(name .. "%.lua +[1-9]%d* passed %(", results[0].out) -- and status 0: none failed
+    end
+  end)
+
   for cut = 1, 2 do
     it(("ends soon where host %d is cut off, and names it"):format(cut), function()
       local job = start("--comm-timeout", "3")
