@@ -144,6 +144,16 @@ describe("a rank that does not come to a collective", function()
     assert.is_true(result.late < 10)
   end)
 
+  it("because nobody receives what it sends, or sends what it receives: status 7 says in which call it waits", function()
+    for call, other in pairs { send = "send f32 (1048576)", receive = "receive f32 (1048576)" } do
+      local result = run(([[
+        local world = core.comm_group_of("world", { 0, 1, 2 })
+        if rank == 0 then fault() core.comm_%s(gm.ones { 2 ^ 20 }, world, 1) end
+        sum(gm.ones { 4 })]]):format(call), { "--comm-timeout", "3" })
+      check(result, 7, "rank 0 has not come: it waits in " .. other)
+    end
+  end)
+
   it("in another group than that of the ranks that wait: it is named all the same", function()
     local result = run([[
       local pairs_of = { [0] = { 0, 1 }, { 1, 2 }, { 2, 3 } }
