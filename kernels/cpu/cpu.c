@@ -1,6 +1,6 @@
 /* cpu.c - one table of kernels, for the instruction set GM_CPU_ISA, which the build must define.
  *
- * This file includes the parts below; they are not linked. Every function in them is static, so that the three tables
+ * This file includes the parts below; they are not linked. Every function in them is static, so that the tables
  * do not clash, and the compiler sees all code at once. T is float or double inside the *_t.h parts. */
 #define _GNU_SOURCE
 #include "cpu.h"

@@ -12,7 +12,11 @@ static bool runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin
 #endif
 #if !defined(GM_WITHOUT_avx512)
 extern const gm_backend gm_cpu_avx512;
-
+#endif
+#if !defined(GM_WITHOUT_avx512bf16)
+extern const gm_backend gm_cpu_avx512bf16;
+#endif
+#if !defined(GM_WITHOUT_avx512) || !defined(GM_WITHOUT_avx512bf16)
 static bool runs_avx512(void)
 {
     return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -24,6 +28,10 @@ static bool runs_avx512(void)
 const gm_backend *gm_cpu_find(const char *name)
 {
     bool best = !strcmp(name, "cpu");
+#if !defined(GM_WITHOUT_avx512bf16)
+    if ((best || !strcmp(name, "cpu-avx512bf16")) && runs_avx512() && __builtin_cpu_supports("avx512bf16"))
+        return &gm_cpu_avx512bf16;
+#endif
 #if !defined(GM_WITHOUT_avx512)
     if ((best || !strcmp(name, "cpu-avx512")) && runs_avx512()) return &gm_cpu_avx512;
 #endif

@@ -1,9 +1,15 @@
 /* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
- * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_block_t.h
- * their blocking, gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on the
+ * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_pairs.c the
+ * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on the
  * instruction set and on the element type only. */
 #include <stdatomic.h>
+
+#if defined(__AVX512BF16__)
+#define GEMM_PAIRS 1 /* a product of bf16 and bf16 is computed on pairs of numbers */
+#else
+#define GEMM_PAIRS 0
+#endif
 
 #if CPU_VECTOR == 64
 #define GEMM_ROWS         14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
@@ -82,7 +88,8 @@ struct gemm {
     int64_t     m, n, k;
     const void *a, *b; /* a(i, p) at a[i * a_row + p * a_k], b(p, j) at b[p * b_k + j * b_column] */
     int64_t     a_row, a_k, b_k, b_column;
-    gemm_widen  widen;  /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
+    int64_t numbers;   /* > 0, f32 and GEMM_PAIRS only: a and b are bf16, so many along k, and k counts pairs of them */
+    gemm_widen  widen; /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
     int64_t     b_bits; /* of a number in its other form, about */
     gemm_panel  panel;  /* NULL: b lies in memory */
     const void *form;   /* for widen and panel */
@@ -105,6 +112,7 @@ struct gemm {
 #define AS 32
 #include "as.h"
 #include "gemm_tile_t.h"
+#include "gemm_pairs.c"
 #include "gemm_block_t.h"
 #undef GEMM_COLUMNS
 #undef GEMM_OWN

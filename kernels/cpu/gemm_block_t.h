@@ -109,6 +109,32 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
     if (p + k == g->k && g->finish) F(gemm_finish)(g, i, rows, j, t->columns);
 }
 
+/* Packs, of `count` rows or columns of a matrix, k numbers from p on. at: their first numbers, of all k. */
+static void F(gemm_pack)(const gemm *g, T *dst, int64_t width, const void *at, int64_t side, int64_t along,
+                         int64_t count, int64_t p, int64_t k)
+{
+#if T_BITS == 32 && GEMM_PAIRS
+    if (g->numbers) {
+        const int64_t left = g->numbers - 2 * p;
+        pairs_pack(dst, width, (const pairs_word *)at + 2 * p * along, side, along, count, left < 2 * k ? left : 2 * k);
+        return;
+    }
+#endif
+    (void)g;
+    F(pack)(dst, width, (const T *)at + p * along, side, along, count, k);
+}
+
+/* Row i of a, and column j of b where it lies in memory in its own form. */
+CPU_INLINE const void *F(gemm_a)(const gemm *g, int64_t i)
+{
+    return (const char *)g->a + i * g->a_row * (g->numbers ? 2 : (int64_t)sizeof(T));
+}
+
+CPU_INLINE const void *F(gemm_b)(const gemm *g, int64_t j)
+{
+    return (const char *)g->b + j * g->b_column * (g->numbers ? 2 : (int64_t)sizeof(T));
+}
+
 /* A panel of b: columns j .. j + width, k numbers from p on. room: of the thread, for columns that must be widened. */
 static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_t width, int64_t p, int64_t k)
 {
@@ -117,8 +143,7 @@ static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_
         return;
     }
     if (!g->widen) {
-        F(pack)
-        (dst, GEMM_COLUMNS, (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+        F(gemm_pack)(g, dst, GEMM_COLUMNS, F(gemm_b)(g, j), g->b_column, g->b_k, width, p, k);
         return;
     }
     for (int64_t c = 0; c < width; c++) g->widen(g, j + c, p, k, room + c * GEMM_DEPTH);
@@ -136,9 +161,8 @@ static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thr
         int64_t s = u % w->slivers, p = w->p0 + u / w->slivers * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
         int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
-        F(pack)
-        (w->resident + rows * (p - w->p0) + i * k, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k,
-         g->a_row, g->a_k, height, k);
+        F(gemm_pack)
+        (g, w->resident + rows * (p - w->p0) + i * k, height, F(gemm_a)(g, w->i0 + i), g->a_row, g->a_k, height, p, k);
     }
 }
 
@@ -161,11 +185,14 @@ typedef struct F(gemm_ahead) {
     int64_t     rows, stride;
 } F(gemm_ahead);
 
-CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along, int64_t count, int64_t k)
+/* Arguments as of gemm_pack. */
+CPU_INLINE F(gemm_ahead)
+    F(gemm_next)(const gemm *g, const void *at, int64_t side, int64_t along, int64_t count, int64_t p, int64_t k)
 {
-    return (F(gemm_ahead)){.base = (const char *)src,
-                           .rows = along == 1 ? count : k,
-                           .stride = (along == 1 ? side : along) * (int64_t)sizeof(T)};
+    const int64_t size = g->numbers ? 2 : (int64_t)sizeof(T), each = g->numbers ? 2 : 1; /* numbers of a k */
+    return (F(gemm_ahead)){.base = (const char *)at + each * p * along * size,
+                           .rows = along == 1 ? count : each * k,
+                           .stride = (along == 1 ? side : along) * size};
 }
 
 /* Columns j .. of b, from p on. */
@@ -175,7 +202,7 @@ CPU_INLINE F(gemm_ahead) F(gemm_next_panel)(const gemm *g, int64_t j, int64_t wi
     if (g->widen)
         return (F(gemm_ahead)){
             .base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8, .rows = width, .stride = g->b_column};
-    return F(gemm_next)((const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+    return F(gemm_next)(g, F(gemm_b)(g, j), g->b_column, g->b_k, width, p, k);
 }
 
 /* Tile number x of this one takes its share: a line of each of as many rows as the tile has fetches. */
@@ -193,7 +220,7 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0;
-    F(tile) t = {.alpha = (T)g->alpha, .b = own, .b_step = GEMM_COLUMNS};
+    F(tile) t = {.alpha = (T)g->alpha, .b = own, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     for (int64_t u = begin; u < end; u++) {
         int64_t j = w->j0 + u / w->chunks * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
         int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks),
@@ -222,18 +249,17 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0;
-    F(tile) t = {.alpha = (T)g->alpha, .a = own, .b_step = GEMM_COLUMNS};
+    F(tile) t = {.alpha = (T)g->alpha, .a = own, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     for (int64_t u = begin; u < end; u++) {
         int64_t i = F(cut)(rows, w->slivers, u / w->chunks), height = F(cut)(rows, w->slivers, u / w->chunks + 1) - i;
         int64_t s0 = F(cut)(w->panels, w->chunks, u % w->chunks), s1 = F(cut)(w->panels, w->chunks, u % w->chunks + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
-            const T *a = (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k;
-            bool     deeper = p + GEMM_DEPTH < w->p1;
+            bool deeper = p + GEMM_DEPTH < w->p1;
             F(gemm_ahead)
-            next = F(gemm_next)(a + (deeper ? GEMM_DEPTH * g->a_k : (w->p0 - p) * g->a_k + height * g->a_row), g->a_row,
-                                g->a_k, height, k);
-            F(pack)(own, height, a, g->a_row, g->a_k, height, k);
+            next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + i + (deeper ? 0 : height)), g->a_row, g->a_k, height,
+                                deeper ? p + GEMM_DEPTH : w->p0, k);
+            F(gemm_pack)(g, own, height, F(gemm_a)(g, w->i0 + i), g->a_row, g->a_k, height, p, k);
             t.a_step = height;
             for (int64_t s = s0; s < s1; s++) {
                 t.b = w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k;
@@ -305,7 +331,7 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
-    if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
+    if (g->m == 1 && !g->widen && !g->panel && !g->numbers && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
         F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
         F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
         return;

@@ -26,29 +26,46 @@ static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
     return GM_OK;
 }
 
+/* The dtype of sums. */
+static gm_dtype gemm_sums(const gm_call *call) { return gemm_takes_pairs(call) ? GM_F32 : call->in[0]->dtype; }
+
+/* g, with its k along numbers, where operands are bf16. */
+static gemm gemm_of_pairs(gemm g)
+{
+    g.numbers = g.k;
+    g.k = (g.k + 1) / 2;
+    return g;
+}
+
 /* ---- tensors without a usable stride are copied ---- */
 
-/* t as rows of unit stride: *view is t itself (a new reference) or a compact copy. NULL stays NULL. */
-static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **view, int64_t *step)
+/* t as rows of unit stride: *view is t itself (a new reference) or a compact copy, in this dtype. NULL stays NULL. */
+static gm_status gemm_rows_in(gm_device *dev, gm_dtype dtype, gm_tensor *t, bool fill, gm_tensor **view, int64_t *step)
 {
     *view = NULL;
     *step = 0;
     if (!t) return GM_OK;
     cpu_rows r = cpu_rows_of(t);
     *step = r.even && r.rows > 1 ? r.step / r.size : r.width;
-    if (r.even && (r.width <= 1 || t->stride[t->ndim - 1] == 1)) {
+    if (t->dtype == dtype && r.even && (r.width <= 1 || t->stride[t->ndim - 1] == 1)) {
         gm_tensor_retain(*view = t);
         return GM_OK;
     }
     *step = r.width;
-    return cpu_compact(dev, t->dtype, t, fill, view);
+    return cpu_compact(dev, dtype, t, fill, view);
+}
+
+/* In its own dtype. */
+static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **view, int64_t *step)
+{
+    return gemm_rows_in(dev, t ? t->dtype : GM_F32, t, fill, view, step);
 }
 
 /* ---- matmul ---- */
 
 typedef struct gemm_batch {
-    gemm     g; /* the first product */
-    gm_dtype dtype;
+    gemm     g;     /* the first product */
+    gm_dtype dtype; /* of c; a and b have it too, or are pairs */
     int      ndim;
     int64_t  count, shape[GM_MAX_DIMS], a[GM_MAX_DIMS], b[GM_MAX_DIMS], c[GM_MAX_DIMS]; /* strides in elements */
     char    *scratch;
@@ -59,7 +76,7 @@ typedef struct gemm_batch {
 static gemm gemm_nth(const gemm_batch *w, int64_t i)
 {
     gemm    g = w->g;
-    int64_t a = 0, b = 0, c = 0, size = (int64_t)gm_dtype_size(w->dtype);
+    int64_t a = 0, b = 0, c = 0, to = (int64_t)gm_dtype_size(w->dtype), size = g.numbers ? 2 : to;
     for (int d = w->ndim - 1; d >= 0; d--) {
         int64_t at = i % w->shape[d];
         i /= w->shape[d];
@@ -69,7 +86,7 @@ static gemm gemm_nth(const gemm_batch *w, int64_t i)
     }
     g.a = (const char *)g.a + a * size;
     g.b = (const char *)g.b + b * size;
-    g.c = (char *)g.c + c * size;
+    g.c = (char *)g.c + c * to;
     return g;
 }
 
@@ -171,11 +188,12 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
     bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
     int        i = y->ndim - 2, j = y->ndim - 1;
     int64_t    m = y->shape[i], n = y->shape[j];
-    bool       by_row = n == 1 || y->stride[j] == 1, by_column = m == 1 || y->stride[i] == 1;
-    if (by_row || by_column) gm_tensor_retain(to);
-    else GM_TRY(cpu_compact(dev, y->dtype, y, accumulate, &to));
+    gm_dtype   dtype = gemm_sums(call);
+    if (y->dtype == dtype && (n == 1 || y->stride[j] == 1 || m == 1 || y->stride[i] == 1)) gm_tensor_retain(to);
+    else GM_TRY(cpu_compact(dev, dtype, y, accumulate, &to));
+    bool           by_row = n == 1 || to->stride[j] == 1, by_column = m == 1 || to->stride[i] == 1;
     const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
-    gemm_batch     w = {.dtype = y->dtype};
+    gemm_batch     w = {.dtype = dtype};
     w.g = (gemm){.m = m,
                  .n = n,
                  .k = a->shape[a->ndim - (ta ? 2 : 1)],
@@ -189,6 +207,7 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
                  .c_row = to->stride[i],
                  .alpha = call->attrs->alpha,
                  .accumulate = accumulate};
+    if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g);
     gemm_batch_dims(&w, a, b, to);
     if ((by_column && !by_row) || (by_column && n == 1)) {
         w.g.c_row = to->stride[j];
@@ -207,7 +226,7 @@ static gm_status gemm_vector(gm_device *dev, gm_tensor *t, gm_tensor **view)
     return gemm_rows(dev, t, true, view, &step);
 }
 
-/* y = f(x b + bias) in the dtype of x. g: alpha, n, k and b. */
+/* y = f(x b + bias) in the dtype of y, which is that of x, or f32 of pairs. g: alpha, n, k and b. */
 static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
 {
     gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL;
@@ -229,7 +248,7 @@ static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
     g.c_row = pre ? pre_row : g.y_row;
     g.f = f;
     g.finish = f != GM_FN_none || pre;
-    st = gemm_whole(dev, x->dtype, &g);
+    st = gemm_whole(dev, y->dtype, &g);
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
@@ -237,13 +256,14 @@ done:
     return cpu_home(dev, pre, cpu_out(call, 1), st);
 }
 
-/* The same where x, the bias and the results may have 16 bits: in f32, rounded once. */
+/* The same where x, the bias and the results may have 16 bits: in f32, rounded once. x stays as it is in pairs. */
 static gm_status linear_in_f32(gm_device *dev, const gm_call *call, gemm g)
 {
     gm_tensor *in[3] = {NULL, call->in[1], NULL}, *out[2] = {NULL, NULL};
     gm_call    c = {call->op, 3, 2, in, out, call->attrs};
     gm_status  st;
-    GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &in[0]), st, done);
+    if (g.numbers) gm_tensor_retain(in[0] = call->in[0]);
+    else GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &in[0]), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &in[2]), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &out[0]), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &out[1]), st, done);
@@ -280,6 +300,7 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call)
     g.b_k = w->stride[1];
     g.b_column = w->stride[0];
     if (!gm_dtype_is_narrow(w->dtype)) return linear_product(dev, call, g);
+    if (gemm_takes_pairs(call)) return linear_in_f32(dev, call, gemm_of_pairs(g));
     g.widen = w->dtype == GM_BF16 ? widen_bf16 : widen_f16;
     g.b_bits = 16;
     g.b_column *= 2;
@@ -292,6 +313,7 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call)
 typedef struct gemm_bias {
     gm_function f;
     int64_t     n, g_row, pre_row, dpre_row;
+    bool        narrow; /* g is bf16; f32 and no function only */
     const void *g, *pre;
     void       *dpre;    /* NULL: not wanted */
     double     *scratch; /* 2 n for each part: sums, a row */
@@ -309,10 +331,12 @@ typedef struct gemm_bias {
 static gm_status cpu_bias_activation_grad(gm_device *dev, const gm_call *call)
 {
     gm_tensor *g = NULL, *pre = NULL, *dpre = NULL, *db = cpu_out(call, 1);
-    gm_dtype   dtype = call->in[0]->dtype;
+    gm_dtype   dtype = gm_dtype_wide(call->in[0]->dtype);
     gm_block  *block = NULL;
     gm_status  st;
-    gemm_bias  w = {.f = call->attrs->function, .n = call->in[0]->shape[call->in[0]->ndim - 1]};
+    gemm_bias  w = {.f = call->attrs->function,
+                    .n = call->in[0]->shape[call->in[0]->ndim - 1],
+                    .narrow = call->in[0]->dtype == GM_BF16};
     GM_TRY_OR(gemm_rows(dev, call->in[0], true, &g, &w.g_row), st, done);
     GM_TRY_OR(gemm_rows(dev, w.f == GM_FN_none ? NULL : call->in[1], true, &pre, &w.pre_row), st, done);
     GM_TRY_OR(gemm_rows(dev, cpu_out(call, 0), false, &dpre, &w.dpre_row), st, done);
@@ -338,21 +362,29 @@ done:
 
 /* ---- linear_weight_grad, linear_input_grad ---- */
 
+/* db (+)= the sums of g over rows, in f32 or f64; g may be bf16. */
+static gm_status weight_grad_sums(gm_device *dev, gm_tensor *g, gm_tensor *db, const gm_attrs *a)
+{
+    gm_tensor *sums[2] = {NULL, NULL};
+    GM_TRY(cpu_plain(dev, gm_dtype_wide(db->dtype), db, a->accumulate, &sums[1]));
+    gm_status st = cpu_bias_activation_grad(dev, &(gm_call){GM_OP_bias_activation_grad, 1, 2, &g, sums, a});
+    return cpu_home(dev, sums[1], db, st);
+}
+
 /* The product, then a pass over g for its sums: they cost as much as reading g. */
 static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *sums[2] = {NULL, cpu_out(call, 1)};
+    gm_attrs a = gm_attrs_default();
     a.transpose_a = true;
     a.accumulate = call->attrs->accumulate;
     GM_TRY(cpu_matmul(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}));
-    if (!sums[1]) return GM_OK;
-    return cpu_bias_activation_grad(dev, &(gm_call){GM_OP_bias_activation_grad, 1, 2, call->in, sums, &a});
+    return cpu_out(call, 1) ? weight_grad_sums(dev, call->in[0], call->out[1], &a) : GM_OK;
 }
 
 static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
 {
     gm_tensor *from = call->in[0], *w = call->in[1], *pre = NULL, *y = NULL;
+    gm_dtype   dtype = gemm_sums(call);
     gm_status  st;
     gemm       g = {.m = from->shape[0],
                     .n = w->shape[1],
@@ -367,12 +399,13 @@ static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
                     .finish = true,
                     .f = call->attrs->function};
     if (g.m == 0 || g.n == 0) return GM_OK;
-    GM_TRY_OR(gemm_rows(dev, call->in[2], true, &pre, &g.pre_row), st, done);
-    GM_TRY_OR(gemm_rows(dev, call->out[0], false, &y, &g.y_row), st, done);
+    GM_TRY_OR(gemm_rows_in(dev, dtype, call->in[2], true, &pre, &g.pre_row), st, done);
+    GM_TRY_OR(gemm_rows_in(dev, dtype, call->out[0], false, &y, &g.y_row), st, done);
     g.pre = gm_tensor_data(pre);
     g.c = g.y = gm_tensor_data(y);
     g.c_row = g.y_row;
-    st = gemm_whole(dev, w->dtype, &g);
+    if (gemm_takes_pairs(call)) g = gemm_of_pairs(g);
+    st = gemm_whole(dev, dtype, &g);
 done:
     gm_tensor_release(pre);
     return cpu_home(dev, y, call->out[0], st);

@@ -5,7 +5,8 @@
  * rows of w one after the other, as they lie in memory, and fetches nothing ahead: the processor sees what comes.
  * (Measured on a Zen 3, one thread of a busy machine, 269 MB of bf16 and 538 MB of f32: 14 and 18 GB/s where plain
  * reading gave 18 to 21; before, 9.7 and 16.) Sums are in f32, by lanes of a vector, in an order
- * that depends on k, and on whether there is one row of x or more. Part of gemm.c. */
+ * that depends on k, and on whether there is one row of x or more. Where the instruction set multiplies bf16 (gemm_pairs.c),
+ * x stays bf16, too, and nothing is widened. Part of gemm.c. */
 
 #define THIN_ROWS     16   /* more rows than that are a product like any other */
 #define THIN_GROUP    6    /* rows of x at a time */
@@ -20,6 +21,7 @@
 typedef struct gemm_thin {
     int64_t      m, n, k, w_row; /* w_row: elements from row to row of w */
     const float *x;              /* (m, k) */
+    const bits2 *x_bf16;         /* the same in bf16, for thin_part_pairs; x is NULL then */
     const void  *w;
     const float *bias; /* (n) or NULL */
     gm_function  f;
@@ -102,6 +104,21 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_LOAD_N(w, k, n) load_n_f32((w) + (k), n)
 #define THIN_TWO(w, k, b)    ((b)[0] = load_f32((w) + (k)), (b)[1] = load_f32((w) + (k) + CPU_LANES_F32))
 #include "gemm_thin_t.h"
+#if GEMM_PAIRS
+#define THIN(name)           thin_##name##_pairs
+#define THIN_W               bits2
+#define THIN_LINE            32
+#define THIN_LOAD(w, k)      pairs_load((w) + (k), 32)
+#define THIN_LOAD_N(w, k, n) pairs_load((w) + (k), n)
+#define THIN_TWO(w, k, b)    ((b)[0] = pairs_load((w) + (k), 32), (b)[1] = pairs_load((w) + (k) + 32, 32))
+#define THIN_X               bits2
+#define THIN_X_OF(g)         (g)->x_bf16
+#define THIN_WIDE            32
+#define THIN_LOAD_X(x)       pairs_load(x, 32)
+#define THIN_LOAD_X_N(x, n)  pairs_load(x, n)
+#define THIN_ADD(sum, x, w)  ((vf32)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(w)))
+#include "gemm_thin_t.h"
+#endif
 #define THIN(name)           thin_##name##_bf16
 #define THIN_W               uint16_t
 #define THIN_LINE            32
@@ -127,14 +144,24 @@ static bool gemm_is_thin(const gm_call *call)
            (w->stride[1] == 1 || w->shape[1] == 1);
 }
 
+static gm_job thin_part(const gm_tensor *w, const gemm_thin *g)
+{
+#if GEMM_PAIRS
+    if (g->x_bf16) return thin_part_pairs;
+#else
+    (void)g;
+#endif
+    return w->dtype == GM_F32 ? thin_part_f32 : w->dtype == GM_BF16 ? thin_part_bf16 : thin_part_f16;
+}
+
 static gm_status thin_run(gm_device *dev, const gm_tensor *w, gemm_thin *g)
 {
     gm_block *block = NULL;
-    gm_job    job = w->dtype == GM_F32 ? thin_part_f32 : w->dtype == GM_BF16 ? thin_part_bf16 : thin_part_f16;
+    gm_job    job = thin_part(w, g);
     int64_t   bytes = 4 * g->k * (int64_t)gm_dtype_size(w->dtype);
     g->w = gm_tensor_data(w);
     g->w_row = w->stride[0];
-    if (g->m == 1 && w->dtype == GM_BF16) {
+    if (g->m == 1 && job == thin_part_bf16) {
         float *turned;
         GM_TRY(cpu_scratch(dev, (size_t)g->k * sizeof *turned, &turned, &block));
         thin_turned(g->k, g->x, turned);
@@ -150,12 +177,14 @@ static gm_status thin_linear(gm_device *dev, const gm_call *call)
     gm_tensor *x = NULL, *b = NULL, *y = NULL, *pre = NULL, *w = call->in[1];
     gm_status  st;
     gemm_thin  g = {.m = 1, .n = w->shape[0], .k = w->shape[1], .f = call->attrs->function};
-    GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &x), st, done);
+    gm_dtype   dtype = gemm_takes_pairs(call) ? GM_BF16 : GM_F32;
+    GM_TRY_OR(cpu_plain(dev, dtype, call->in[0], true, &x), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &b), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &y), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &pre), st, done);
     for (int d = 0; d < x->ndim - 1; d++) g.m *= x->shape[d];
-    g.x = gm_tensor_data(x);
+    if (dtype == GM_BF16) g.x_bf16 = gm_tensor_data(x);
+    else g.x = gm_tensor_data(x);
     g.bias = b ? gm_tensor_data(b) : NULL;
     g.y = gm_tensor_data(y);
     g.pre = pre ? gm_tensor_data(pre) : NULL;

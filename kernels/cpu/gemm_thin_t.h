@@ -1,20 +1,31 @@
 /* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows
  * are made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES
- * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned. */
+ * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned.
+ * x is floats, unless THIN_X is defined: the type of its numbers. Then THIN_X_OF(g) is where they are, THIN_WIDE as many
+ * as a vector has, of x and of w, THIN_LOAD_X(x) and THIN_LOAD_X_N(x, n) vectors of them, and THIN_ADD(sum, x, w) the
+ * sum with the products of two vectors. */
+#ifndef THIN_X
+#define THIN_X              float
+#define THIN_X_OF(g)        (g)->x
+#define THIN_WIDE           CPU_LANES_F32
+#define THIN_LOAD_X(x)      load_f32(x)
+#define THIN_LOAD_X_N(x, n) load_n_f32(x, n)
+#define THIN_ADD(sum, x, w) ((sum) + (x) * (w))
+#endif
 
 /* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. ahead: where the weights
  * stand that are wanted next. */
-#define THIN_STEP(load_w, load_x)                                    \
-    do {                                                             \
-        vf32 b[4];                                                   \
-        for (int c = 0; c < columns; c++) b[c] = load_w;             \
-        for (int i = 0; i < rows; i++) {                             \
-            vf32 a = load_x;                                         \
-            for (int c = 0; c < columns; c++) sum[c][i] += a * b[c]; \
-        }                                                            \
+#define THIN_STEP(load_w, load_x)                                                       \
+    do {                                                                                \
+        vf32 b[4];                                                                      \
+        for (int c = 0; c < columns; c++) b[c] = load_w;                                \
+        for (int i = 0; i < rows; i++) {                                                \
+            vf32 a = load_x;                                                            \
+            for (int c = 0; c < columns; c++) sum[c][i] = THIN_ADD(sum[c][i], a, b[c]); \
+        }                                                                               \
     } while (0)
 
-CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, const float *x, int64_t x_row,
+CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row,
                             const THIN_W *const *w, int64_t ahead, vf32 (*sums)[THIN_ROWS])
 {
     vf32    sum[4][THIN_GROUP];
@@ -23,11 +34,11 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
         for (int i = 0; i < rows; i++) sum[c][i] = sums[c][i];
     for (; p + THIN_LINE <= end; p += THIN_LINE) {
         for (int c = 0; c < columns; c++) __builtin_prefetch(w[c] + p + ahead);
-        for (int64_t q = p; q < p + THIN_LINE; q += CPU_LANES_F32)
-            THIN_STEP(THIN_LOAD(w[c], q), load_f32(x + i * x_row + q));
+        for (int64_t q = p; q < p + THIN_LINE; q += THIN_WIDE)
+            THIN_STEP(THIN_LOAD(w[c], q), THIN_LOAD_X(x + i * x_row + q));
     }
-    for (; p + CPU_LANES_F32 <= end; p += CPU_LANES_F32) THIN_STEP(THIN_LOAD(w[c], p), load_f32(x + i * x_row + p));
-    if (p < end) THIN_STEP(THIN_LOAD_N(w[c], p, end - p), load_n_f32(x + i * x_row + p, end - p));
+    for (; p + THIN_WIDE <= end; p += THIN_WIDE) THIN_STEP(THIN_LOAD(w[c], p), THIN_LOAD_X(x + i * x_row + p));
+    if (p < end) THIN_STEP(THIN_LOAD_N(w[c], p, end - p), THIN_LOAD_X_N(x + i * x_row + p, end - p));
     for (int c = 0; c < columns; c++)
         for (int i = 0; i < rows; i++) sums[c][i] = sum[c][i];
 }
@@ -39,7 +50,7 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
             THIN(block)(THIN_COLUMNS(n), n, first, k, x, x_row, w + c, ahead, (vf32(*)[THIN_ROWS])(sums + c)); \
         break;
 
-static void THIN(group)(int64_t rows, int64_t first, int64_t k, const float *x, int64_t x_row, const THIN_W *const *w,
+static void THIN(group)(int64_t rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row, const THIN_W *const *w,
                         int64_t ahead, vf32 (*sums)[THIN_ROWS])
 {
     switch (rows) {
@@ -53,17 +64,17 @@ static void THIN(group)(int64_t rows, int64_t first, int64_t k, const float *x, 
 }
 
 /* The sums of the only row of x with a row of w, by lanes. x: as thin_turned gives it. */
-CPU_INLINE vf32 THIN(dot)(int64_t k, const float *x, const THIN_W *w)
+CPU_INLINE vf32 THIN(dot)(int64_t k, const THIN_X *x, const THIN_W *w)
 {
     vf32    sum[4] = {{0}, {0}, {0}, {0}}, b[4];
     int64_t p = 0;
-    for (; p + 4 * CPU_LANES_F32 <= k; p += 4 * CPU_LANES_F32) {
+    for (; p + 4 * THIN_WIDE <= k; p += 4 * THIN_WIDE) {
         THIN_TWO(w, p, b);
-        THIN_TWO(w, p + 2 * CPU_LANES_F32, b + 2);
-        for (int i = 0; i < 4; i++) sum[i] += load_f32(x + p + i * CPU_LANES_F32) * b[i];
+        THIN_TWO(w, p + 2 * THIN_WIDE, b + 2);
+        for (int i = 0; i < 4; i++) sum[i] = THIN_ADD(sum[i], THIN_LOAD_X(x + p + i * THIN_WIDE), b[i]);
     }
-    for (; p + CPU_LANES_F32 <= k; p += CPU_LANES_F32) sum[0] += load_f32(x + p) * THIN_LOAD(w, p);
-    if (p < k) sum[0] += load_n_f32(x + p, k - p) * THIN_LOAD_N(w, p, k - p);
+    for (; p + THIN_WIDE <= k; p += THIN_WIDE) sum[0] = THIN_ADD(sum[0], THIN_LOAD_X(x + p), THIN_LOAD(w, p));
+    if (p < k) sum[0] = THIN_ADD(sum[0], THIN_LOAD_X_N(x + p, k - p), THIN_LOAD_N(w, p, k - p));
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
@@ -72,7 +83,8 @@ static void THIN(alone)(const gemm_thin *g, int64_t column, int count)
 {
     vf32  four[4] = {{0}, {0}, {0}, {0}};
     float all[4];
-    for (int c = 0; c < count; c++) four[c] = THIN(dot)(g->k, g->x, (const THIN_W *)g->w + (column + c) * g->w_row);
+    for (int c = 0; c < count; c++)
+        four[c] = THIN(dot)(g->k, THIN_X_OF(g), (const THIN_W *)g->w + (column + c) * g->w_row);
     thin_sums(four, all);
     thin_finish(g, 0, column, count, all);
 }
@@ -90,7 +102,7 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
         int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;
         for (int64_t i = 0; i < g->m; i += group) {
             int64_t rows = g->m - i < group ? g->m - i : group;
-            THIN(group)(rows, p, depth, g->x + i * g->k, g->k, w, ahead, (vf32(*)[THIN_ROWS]) & sums[0][i]);
+            THIN(group)(rows, p, depth, THIN_X_OF(g) + i * g->k, g->k, w, ahead, (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
     }
     for (int64_t i = 0; i < g->m; i++) {
@@ -119,3 +131,9 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
 #undef THIN_LOAD
 #undef THIN_LOAD_N
 #undef THIN_TWO
+#undef THIN_X
+#undef THIN_X_OF
+#undef THIN_WIDE
+#undef THIN_LOAD_X
+#undef THIN_LOAD_X_N
+#undef THIN_ADD

@@ -18,6 +18,7 @@ typedef struct F(tile) {
     const T    *init;           /* NULL: zero. c itself: accumulate. A bias: init_row = 0 */
     int64_t     init_row;
     T           alpha;
+    bool        pairs;      /* f32 of an instruction set that multiplies bf16: a and b hold pairs (gemm_pairs.c) */
     const char *fetch;      /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
     int64_t     fetch_step; /* bytes */
 } F(tile);
@@ -54,7 +55,13 @@ CPU_INLINE void F(tile_write)(const F(tile) * t, V acc[][2], const int rows, con
     }
 }
 
-CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors)
+/* c + a[0] b, in every lane. */
+CPU_INLINE V F(tile_add)(V c, const T *a, V b) { return c + F(splat)(*a) * b; }
+
+typedef V (*F(tile_step))(V c, const T *a, V b);
+
+/* add: F(tile_add), or what takes its place where a and b hold something else. */
+CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const F(tile_step) add)
 {
     V           acc[GEMM_ROWS][2];
     const T    *a = t->a, *b = t->b;
@@ -76,9 +83,8 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
             V b0 = F(load)(b), b1 = vectors > 1 ? F(load)(b + LANES) : b0;
 #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                V ai = F(splat)(a[i]);
-                acc[i][0] += ai * b0;
-                if (vectors > 1) acc[i][1] += ai * b1;
+                acc[i][0] = add(acc[i][0], a + i, b0);
+                if (vectors > 1) acc[i][1] = add(acc[i][1], a + i, b1);
             }
             a += a_step;
             b += b_step;
@@ -87,9 +93,9 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     F(tile_write)(t, acc, rows, vectors);
 }
 
-#define GEMM_TILE(rows)                                                                              \
-    CPU_IN_REGISTERS static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1); } \
-    CPU_IN_REGISTERS static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2); }
+#define GEMM_TILE(rows)                                                                                           \
+    CPU_IN_REGISTERS static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1, F(tile_add)); } \
+    CPU_IN_REGISTERS static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2, F(tile_add)); }
 GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
 
@@ -99,7 +105,38 @@ static void (*const F(tiles)[GEMM_ROWS + 1][2])(const F(tile) *) = {{NULL, NULL}
 #undef GEMM_TILE
 };
 
-CPU_INLINE void F(tile_run)(const F(tile) * t, int64_t rows) { F(tiles)[rows][t->columns > LANES](t); }
+#if T_BITS == 32 && GEMM_PAIRS
+/* acc + the two products of a pair and those of b. */
+CPU_INLINE vf32 tile_add_pairs(vf32 c, const float *a, vf32 b)
+{
+    const __m512i both = _mm512_set1_epi32((int32_t) * (const bits4 *)a);
+    return (vf32)_mm512_dpbf16_ps((__m512)c, (__m512bh)both, (__m512bh)b);
+}
+
+#define GEMM_TILE(rows)                                                                                             \
+    CPU_IN_REGISTERS static void pairs_##rows##x1(const tile_f32 *t) { tile_body_f32(t, rows, 1, tile_add_pairs); } \
+    CPU_IN_REGISTERS static void pairs_##rows##x2(const tile_f32 *t) { tile_body_f32(t, rows, 2, tile_add_pairs); }
+GEMM_EACH_ROWS(GEMM_TILE)
+#undef GEMM_TILE
+
+static void (*const pairs_tiles[GEMM_ROWS + 1][2])(const tile_f32 *) = {{NULL, NULL},
+#define GEMM_TILE(rows) {pairs_##rows##x1, pairs_##rows##x2},
+                                                                        GEMM_EACH_ROWS(GEMM_TILE)
+#undef GEMM_TILE
+};
+#endif
+
+CPU_INLINE void F(tile_run)(const F(tile) * t, int64_t rows)
+{
+    const int wide = t->columns > LANES;
+#if T_BITS == 32 && GEMM_PAIRS
+    if (t->pairs) {
+        pairs_tiles[rows][wide](t);
+        return;
+    }
+#endif
+    F(tiles)[rows][wide](t);
+}
 
 /* ---- packing: dst[p * width + i] = src[i * side + p * along], i < count, p < k; zero for i >= count ---- */
 
@@ -147,8 +184,24 @@ static void F(pack_copy)(T *dst, int64_t width, const T *src, int64_t along, int
         }
 }
 
-/* k unit stride: transposed in squares of LANES. The last lanes of a row that is no multiple of LANES
- * spill into the next row, which is written after it. */
+/* One square of pack_transpose: r, the numbers from p on of the columns from i on, is transposed and stored. The last
+ * lanes of a row that is no multiple of LANES spill into the next row, which is written after it. */
+CPU_INLINE void F(pack_square)(T *dst, int64_t width, int64_t i, int64_t p, int64_t k, V r[LANES])
+{
+    int64_t ks = k - p < LANES ? k - p : LANES;
+    F(transpose)(r);
+    if (i + LANES <= width && ks == LANES) {
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++) F(store)(dst + (p + j) * width + i, r[j]);
+    } else {
+        for (int j = 0; j < ks; j++) {
+            int64_t room = i + LANES <= width || i == 0 ? (k - p - j) * width - i : width - i;
+            F(store_over)(dst + (p + j) * width + i, room, r[j]);
+        }
+    }
+}
+
+/* k unit stride: transposed in squares of LANES. */
 static void F(pack_transpose)(T *dst, int64_t width, const T *src, int64_t side, int64_t count, int64_t k)
 {
     for (int64_t i = 0; i < width; i += LANES)
@@ -164,16 +217,7 @@ static void F(pack_transpose)(T *dst, int64_t width, const T *src, int64_t side,
             } else {
                 for (int j = 0; j < LANES; j++) r[j] = j < is ? F(load_n)(src + (i + j) * side + p, ks) : F(splat)(0);
             }
-            F(transpose)(r);
-            if (i + LANES <= width && ks == LANES) {
-#pragma GCC unroll 16
-                for (int j = 0; j < LANES; j++) F(store)(dst + (p + j) * width + i, r[j]);
-            } else {
-                for (int j = 0; j < ks; j++) {
-                    int64_t room = i + LANES <= width || i == 0 ? (k - p - j) * width - i : width - i;
-                    F(store_over)(dst + (p + j) * width + i, room, r[j]);
-                }
-            }
+            F(pack_square)(dst, width, i, p, k, r);
         }
 }
 

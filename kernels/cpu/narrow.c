@@ -27,6 +27,12 @@ static bool is_native(gm_op op)
     }
 }
 
+/* Ops of gemm_ops.c, which multiply bf16 as it is where the instruction set does. */
+static bool is_product(gm_op op)
+{
+    return op == GM_OP_matmul || op == GM_OP_linear || op == GM_OP_linear_weight_grad || op == GM_OP_linear_input_grad;
+}
+
 static bool is_narrow(const gm_tensor *t) { return t && gm_dtype_is_narrow(t->dtype); }
 
 static bool has_narrow(const gm_call *call)
@@ -34,8 +40,8 @@ static bool has_narrow(const gm_call *call)
     bool found = false;
     for (int i = 0; i < call->n_in; i++) found |= is_narrow(call->in[i]);
     for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
-    bool reads = call->op == GM_OP_linear && (gemm_is_thin(call) || linear_reads(call));
-    return found && !is_native(call->op) && !reads;
+    if (call->op == GM_OP_linear && (gemm_is_thin(call) || linear_reads(call))) return false;
+    return found && !is_native(call->op) && !(is_product(call->op) && gemm_takes_pairs(call));
 }
 
 /* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient

@@ -31,7 +31,7 @@ local narrow = { bf16 = true, f16 = true }
 --- The dtype of statistics, losses and moments of tensors of dtype.
 function support.wide(dtype) return narrow[dtype] and "f32" or dtype end
 support.backends = {}
-for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
+for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
 -- On a GPU, or by its kernels' emulation, which is slow: there each call is tried with one kind of outputs, in turn.

@@ -113,7 +113,7 @@ static void expect_state(const setup *s, const char *name, gm_tensor *const *got
 
 static void compare(gm_device *dev, const setup *s)
 {
-    static const char *const tables[] = {"cpu-generic", "cpu-avx2", "cpu-avx512"};
+    static const char *const tables[] = {"cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16"};
     gm_tensor               *want[WIDEST * TENSORS], *got[WIDEST * TENSORS];
     train(dev, gm_backend_find("ref"), s, want);
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
