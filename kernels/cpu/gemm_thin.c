@@ -66,6 +66,17 @@ CPU_INLINE void thin_two_bf16(const uint16_t *w, int64_t k, vf32 *two)
     two[1] = (vf32)(both & 0xffff0000);
 }
 
+#if GEMM_PAIRS
+/* 64 elements; those 4 KB behind them come into the second-level cache, mostly of the next rows. */
+CPU_INLINE void thin_two_pairs(const bits2 *w, int64_t k, vf32 *two)
+{
+    __builtin_prefetch(w + k + 2048, 0, 2);
+    __builtin_prefetch(w + k + 2080, 0, 2);
+    two[0] = pairs_load(w + k, 32);
+    two[1] = pairs_load(w + k + 32, 32);
+}
+#endif
+
 /* x (k) as weights of bf16 meet it, where it is the only row: in each 4 LANES numbers, those with even places in each
  * half come first. */
 static void thin_turned(int64_t k, const float *x, float *y)
@@ -110,7 +121,7 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_LINE            32
 #define THIN_LOAD(w, k)      pairs_load((w) + (k), 32)
 #define THIN_LOAD_N(w, k, n) pairs_load((w) + (k), n)
-#define THIN_TWO(w, k, b)    ((b)[0] = pairs_load((w) + (k), 32), (b)[1] = pairs_load((w) + (k) + 32, 32))
+#define THIN_TWO(w, k, b)    thin_two_pairs(w, k, b)
 #define THIN_X               bits2
 #define THIN_X_OF(g)         (g)->x_bf16
 #define THIN_WIDE            32
