@@ -1,8 +1,8 @@
 /* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
  * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_pairs.c the
- * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on the
- * instruction set and on the element type only. */
+ * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_ops.c the ops. The constants
+ * below are the whole choice of algorithm. They depend on the instruction set and on the element type only. */
 #include <stdatomic.h>
 
 #if defined(__AVX512BF16__)

@@ -25,7 +25,7 @@ CPU_INLINE vf32 pairs_load(const pairs_word *x, int64_t n)
     return (vf32)_mm512_maskz_loadu_epi16((__mmask32)((1ull << (n < 0 ? 0 : n)) - 1), x);
 }
 
-/* Pairs of up to 16 columns: their numbers are neighbours at x, and those that follow them along k at y (NULL: none). */
+/* Pairs of up to 16 columns: their numbers are neighbours at x, and those behind them along k at y (NULL: none). */
 CPU_INLINE vf32 pairs_join(const pairs_word *x, const pairs_word *y, int64_t n)
 {
     const __mmask16 first = FIRST16(n);

@@ -1,9 +1,9 @@
 /* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows
  * are made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES
  * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned.
- * x is floats, unless THIN_X is defined: the type of its numbers. Then THIN_X_OF(g) is where they are, THIN_WIDE as many
- * as a vector has, of x and of w, THIN_LOAD_X(x) and THIN_LOAD_X_N(x, n) vectors of them, and THIN_ADD(sum, x, w) the
- * sum with the products of two vectors. */
+ * x is floats, unless THIN_X is defined: the type of its numbers. Then THIN_X_OF(g) is where they are, THIN_WIDE is how
+ * many of them, and of w, a vector has, THIN_LOAD_X(x) and THIN_LOAD_X_N(x, n) are vectors of them, and
+ * THIN_ADD(sum, x, w) is the sum with the products of two vectors. */
 #ifndef THIN_X
 #define THIN_X              float
 #define THIN_X_OF(g)        (g)->x

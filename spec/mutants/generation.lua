@@ -303,7 +303,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
   },
   {
     name = "1516-thin-one-row", file = "kernels/cpu/gemm_thin_t.h",
-    find = [[if (p < k) sum[0] += load_n_f32(x + p, k - p) * THIN_LOAD_N(w, p, k - p);]],
+    find = [[if (p < k) sum[0] = THIN_ADD(sum[0], THIN_LOAD_X_N(x + p, k - p), THIN_LOAD_N(w, p, k - p));]],
     replace = [[]],
     breaks = "products of one row leave the end of k out",
     test = "spec/kernels/contraction_spec.lua -f linear",

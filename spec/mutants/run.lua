@@ -21,7 +21,7 @@ end
 --- The rows asked for: all, those whose name contains one of the words, or every n-th of these -> lists by the
 --- instruction set that the copy is built with, and how many there are.
 local function choose(words)
-  local chosen, names, part, parts, seen = { none = {}, avx2 = {}, avx512 = {} }, {}, 1, 1, 0
+  local chosen, names, part, parts, seen = { none = {}, avx2 = {}, avx512 = {}, avx512bf16 = {} }, {}, 1, 1, 0
   for _, word in ipairs(words) do
     if part_of(word) then part, parts = part_of(word) else names[#names + 1] = word end
   end
@@ -128,7 +128,8 @@ end
 
 -- What a CPU must have for the tables of an instruction set (kernels/cpu/find.c), in the words of /proc/cpuinfo.
 local needs = { none = {}, avx2 = { "avx2", "fma" },
-  avx512 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" } }
+  avx512 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" },
+  avx512bf16 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16" } }
 
 --- The rows whose code this machine can run. It names the others, and counts them as skipped.
 local function can_run(rows, count)
@@ -172,6 +173,7 @@ return function(words, tools)
     judge_all "none"
     judge_all "avx2"
     judge_all "avx512"
+    judge_all "avx512bf16"
   end)
   os.execute("rm -rf -- " .. quote(copy.folder))
   if not ok then error(why, 0) end

@@ -31,7 +31,9 @@ describe("each mutant", function()
       for field, value in pairs(row) do
         if type(value) ~= fields[field] then return "what is " .. tostring(field) .. "?" end
       end
-      if row.isa and row.isa ~= "avx2" and row.isa ~= "avx512" then return "isa is avx2 or avx512" end
+      if row.isa and not ({ avx2 = 1, avx512 = 1, avx512bf16 = 1 })[row.isa] then
+        return "isa is avx2, avx512 or avx512bf16"
+      end
       for field in pairs(fields) do
         if not optional[field] and (row[field] or "") == "" then return "lacks " .. field end
       end

@@ -51,7 +51,8 @@ end
 function machine.instruction_sets(names)
   local flags = " " .. ((machine.read "/proc/cpuinfo" or ""):match "\nflags%s*:%s*([^\n]+)" or "") .. " "
   local found = {}
-  for _, name in ipairs(names or { "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" }) do
+  for _, name in ipairs(names or { "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl",
+    "avx512_bf16" }) do
     if flags:find(" " .. name .. " ", 1, true) then found[#found + 1] = name end
   end
   return found

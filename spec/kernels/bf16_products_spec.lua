@@ -1,0 +1,201 @@
+-- Products of bf16 on the best CPU table of this machine: where the processor multiplies pairs of bf16
+-- (kernels/cpu/gemm_pairs.c), they meet odd sizes, every stride, numbers beside them that are not theirs, and the ends of
+-- the range. Other tables pass the same examples, because bounds allow more than they need.
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local machine = require "ganymede.base.machine"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+local support = require "spec.kernels.support"
+
+local table_name = "cpu-avx512bf16"
+
+-- Whole numbers from 0 to n - 1, the same in each run.
+local state = 1
+local function draw(n)
+  state = (state * 1103515245 + 12345) % 2 ^ 31
+  return math.floor(state / 2 ^ 16) % n
+end
+
+-- bf16 in a layout of memory whose other numbers are NaN: a sum that reads one of them shows it. low, high: whole
+-- numbers of this range; else uniform in [-1, 1).
+local function numbers(shape, layout, low, high)
+  local values = low and support.integers(shape, "i32", low, high):to "bf16" or support.input(shape, "bf16")
+  if layout == "contiguous" then return values end
+  local larger, order, turned = {}, {}, {}
+  for d = 1, #shape do larger[d] = shape[d] + 3 end
+  for d = 1, #shape do order[d], turned[d] = #shape + 1 - d, larger[#shape + 1 - d] end
+  local t = layout == "window" and gm.full(larger, 0 / 0, { dtype = "bf16" })
+    or gm.full(turned, 0 / 0, { dtype = "bf16" }):permute(order)
+  for d = 1, #shape do t = t:narrow(d, 2, shape[d]) end
+  return core.run_op("ref", "copy", { n = 1, values }, { n = 1, t })[1]
+end
+
+local function product(backend, a, b, attrs, output)
+  return core.run_op(backend, "matmul", { n = 2, a, b }, { n = 1, output or true }, attrs)[1]
+end
+
+-- A product with the transposes and the dtype of attrs -> a (m, k), b (k, n), as they lie.
+local layouts = { "contiguous", "window", "turned" }
+local function operands(m, k, n, attrs, low, high)
+  local a = numbers(attrs.transpose_a and { k, m } or { m, k }, layouts[draw(3) + 1], low, high)
+  local b = numbers(attrs.transpose_b and { n, k } or { k, n }, layouts[draw(3) + 1], low, high)
+  return a, b
+end
+
+local function wide(t) return support.copy(t, "f64") end
+
+describe("products of bf16", function()
+  it("are computed by " .. table_name .. " where the processor multiplies bf16", function()
+    if not core.has_backend(table_name) then return pending("this machine or this build lacks " .. table_name) end
+    assert.equal(1, #machine.instruction_sets { "avx512_bf16" })
+    assert.equal(table_name, core.device().backend)
+  end)
+
+  -- Whole numbers up to 8: products and sums of 700 of them are exact in f32, in any order.
+  it("of whole numbers are exact, in random sizes and strides", function()
+    for case = 1, 60 do
+      local m, k, n = draw(case % 3 == 0 and 3 or 90) + 1, draw(case % 4 == 0 and 700 or 70) + 1, draw(100) + 1
+      local attrs = { transpose_a = draw(2) == 1, transpose_b = draw(2) == 1, dtype = "f32" }
+      gm.scope(function()
+        local a, b = operands(m, k, n, attrs, -8, 8)
+        local label = ("(%d, %d) x (%d, %d), case %d"):format(m, k, k, n, case)
+        support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.exact, label)
+        local given = support.integers({ m, n }, "i32", -99, 99):to "f32"
+        attrs.accumulate, attrs.alpha = true, -2
+        local got = product("cpu", a, b, attrs, support.copy(given))
+        support.compare(got, product("ref", a, b, attrs, given), support.exact, label .. ", added")
+      end)
+    end
+  end)
+
+  it("of whole numbers are exact in batches", function()
+    for _, shape in ipairs { { 5, 17, 33, 20 }, { 9, 1, 31, 40 }, { 3, 40, 513, 6 } } do
+      local count, m, k, n = unpack(shape)
+      for bits = 0, 3 do
+        local attrs = { transpose_a = bits % 2 == 1, transpose_b = bits > 1, dtype = "f32" }
+        local a = numbers({ count, attrs.transpose_a and k or m, attrs.transpose_a and m or k }, "window", -8, 8)
+        local b = numbers({ count, attrs.transpose_b and n or k, attrs.transpose_b and k or n }, "window", -8, 8)
+        support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.exact, support.show(shape))
+      end
+    end
+  end)
+
+  -- A sum of k terms in f32; results in bf16 are rounded once more (support.compare).
+  it("agree with sums in f64, in random sizes and strides", function()
+    for case = 1, 40 do
+      local m, k, n = draw(120) + 1, draw(case % 4 == 0 and 1300 or 200) + 1, draw(120) + 1
+      local attrs = { transpose_a = draw(2) == 1, transpose_b = draw(2) == 1, dtype = draw(2) == 1 and "f32" or nil }
+      gm.scope(function()
+        local a, b = operands(m, k, n, attrs)
+        local sizes = { transpose_a = attrs.transpose_a, transpose_b = attrs.transpose_b }
+        local size = product("ref", support.magnitude(a), support.magnitude(b), sizes)
+        support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.terms(k, size),
+          ("(%d, %d) x (%d, %d), case %d"):format(m, k, k, n, case))
+      end)
+    end
+  end)
+
+  -- The thin products of generation and those above 16 rows: bias, activation, both results.
+  it("of linear are exact for whole numbers, from one row to twenty", function()
+    for rows = 1, 20 do
+      local k, n = draw(300) + 1, draw(40) + 1
+      gm.scope(function()
+        local x, w = numbers({ rows, k }, layouts[rows % 3 + 1], -4, 4), numbers({ n, k }, "window", -4, 4)
+        local b = numbers({ n }, "contiguous", -4, 4)
+        for _, name in ipairs { "none", "relu" } do
+          local inputs, attrs = { n = 3, x, w, b }, { ["function"] = name }
+          local got = core.run_op("cpu", "linear", inputs, { n = 2, true, true }, attrs)
+          local want = core.run_op("ref", "linear", inputs, { n = 2, true, true }, attrs)
+          for i = 1, 2 do
+            support.compare(got[i], want[i], support.exact, ("%d rows, k %d, n %d, %s"):format(rows, k, n, name))
+          end
+        end
+      end)
+    end
+  end)
+
+  it("let NaN and infinity through, to their own row or column alone", function()
+    for _, value in ipairs { 0 / 0, 1 / 0, -1 / 0 } do
+      for _, k in ipairs { 7, 64, 65 } do
+        for _, rows in ipairs { 1, 3, 20 } do
+          local x, w = gm.ones({ rows, k }, { dtype = "bf16" }), gm.ones({ 33, k }, { dtype = "bf16" })
+          core.run_op("ref", "fill", {}, { n = 1, x:narrow(1, rows, 1):narrow(2, k, 1) }, { value = value })
+          local want = gm.full({ rows, 33 }, k, { dtype = "bf16" })
+          core.run_op("ref", "fill", {}, { n = 1, want:narrow(1, rows, 1) }, { value = value })
+          local label = ("%g in the last of %d numbers of row %d"):format(value, k, rows)
+          local y = core.run_op("cpu", "linear", { n = 3, x, w }, { n = 2, true, false })[1]
+          support.compare(y, want, support.relative(0), label .. ", linear")
+          support.compare(product("cpu", x, w, { transpose_b = true }), want, support.relative(0), label)
+          local columns = product("cpu", w, x, { transpose_b = true })
+          support.compare(columns:permute { 2, 1 }, want, support.relative(0), label .. ", turned")
+        end
+      end
+    end
+  end)
+
+  -- A table that multiplies bf16 takes numbers and sums below 2^-126 as zero (gemm_pairs.c). So a result lacks at most the
+  -- products with such a factor, and for each number along k another 2^-126.
+  it("are off by no more than what numbers below 2^-126 contribute", function()
+    local k, tiny = 37, 2 ^ -126
+    local sizes = { 2 ^ -133, 2 ^ -130, 1.5 * 2 ^ -128, 2 ^ -126, 2 ^ -120, 2 ^ -65, 2 ^ -10, 1, 2 ^ 60 }
+    local function some(rows, most)
+      local list = {}
+      for i = 1, rows * k do list[i] = (draw(2) * 2 - 1) * sizes[draw(most) + 1] end
+      return gm.tensor(list, { dtype = "f64" }):reshape { rows, k }:to "bf16"
+    end
+    local function zeroed(t) -- |t|, and the same without what is below 2^-126
+      local all, kept = support.magnitude(t), support.magnitude(t)
+      local data = kept:data()
+      for i = 0, t:numel() - 1 do data[i] = data[i] < tiny and 0 or data[i] end
+      return all, kept
+    end
+    for _, rows in ipairs { 1, 5, 30 } do
+      for most = 3, #sizes do
+        local a, b = some(rows, most), some(21, #sizes)
+        local attrs = { transpose_b = true }
+        local all_a, kept_a = zeroed(a)
+        local all_b, kept_b = zeroed(b)
+        local size, kept = product("ref", all_a, all_b, attrs), product("ref", kept_a, kept_b, attrs)
+        local want = product("ref", wide(a), wide(b), attrs)
+        local allowed, lost, exact = size:data(), kept:data(), want:data()
+        local got = support.copy(product("cpu", a, b, { transpose_b = true, dtype = "f32" }), "f64"):data()
+        for i = 0, rows * 21 - 1 do
+          local bound = allowed[i] - lost[i] + k * tiny + k * 2 ^ -24 * allowed[i]
+          assert(math.abs(got[i] - exact[i]) <= bound, ("%d rows, %d sizes, element %d: %g, should be %g within %g"):format(
+            rows, most, i, got[i], exact[i], bound))
+        end
+      end
+    end
+  end)
+
+  it("have the same bits on 1, 2 and 3 threads", function()
+    local folder = shell.temporary_folder()
+    local script = folder .. "/products.lua"
+    shell.write(script, [[
+local gm, core = require "ganymede", require "ganymede.core"
+local function make(...) return gm.uniform({ ... }, { low = -1, high = 1, seed = 3, dtype = "bf16" }) end
+local sums = {}
+for _, m in ipairs { 1, 5, 100, 300 } do
+  local x, w = make(m, 777), make(333, 777)
+  local y = core.run_op("cpu", "linear", { n = 3, x, w }, { n = 2, true, false })[1]
+  local z = core.run_op("cpu", "matmul", { n = 2, x, make(777, 130) }, { n = 1, true }, { dtype = "f32" })[1]
+  local d = core.run_op("cpu", "matmul", { n = 2, x, make(m, 90) }, { n = 1, true }, { dtype = "f32", transpose_a = true })[1]
+  for _, t in ipairs { y:to "f64", z:to "f64", d:to "f64" } do
+    local data, h = t:data(), 0
+    for i = 0, t:numel() - 1 do h = (h * 31 + data[i] * 65536 * 65536) % 2 ^ 40 end
+    sums[#sums + 1] = ("%.0f"):format(h)
+  end
+end
+print(table.concat(sums, " "))
+]])
+    local first
+    for threads = 1, 3 do
+      local r = run_host { "run", script, "--threads", threads }
+      assert.equal(0, r.code, r.err)
+      first = first or r.out
+      assert.equal(first, r.out)
+    end
+    assert(first:match "%d+ %d+")
+  end)
+end)
