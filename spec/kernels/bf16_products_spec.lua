@@ -74,9 +74,13 @@ describe("products of bf16", function()
       local count, m, k, n = unpack(shape)
       for bits = 0, 3 do
         local attrs = { transpose_a = bits % 2 == 1, transpose_b = bits > 1, dtype = "f32" }
-        local a = numbers({ count, attrs.transpose_a and k or m, attrs.transpose_a and m or k }, "window", -8, 8)
-        local b = numbers({ count, attrs.transpose_b and n or k, attrs.transpose_b and k or n }, "window", -8, 8)
-        support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.exact, support.show(shape))
+        local of_a = { count, attrs.transpose_a and k or m, attrs.transpose_a and m or k }
+        local of_b = { count, attrs.transpose_b and n or k, attrs.transpose_b and k or n }
+        for _, layout in ipairs(layouts) do -- turned: neither rows nor columns are neighbours
+          local a, b = numbers(of_a, layout, -8, 8), numbers(of_b, layout, -8, 8)
+          local label = support.show(shape) .. " " .. layout
+          support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.exact, label)
+        end
       end
     end
   end)

@@ -1,0 +1,63 @@
+--- Mutants of products of bf16 on CPUs that multiply it (kernels/cpu/gemm_pairs.c).
+-- What a row says: spec/mutants/table.lua.
+local whole = "spec/kernels/bf16_products_spec.lua -f 'whole numbers'"
+local rows = {
+  {
+    name = "1820-pairs-odd", file = "kernels/cpu/gemm_pairs.c",
+    find = [[pairs_join(x, 2 * p + 1 < numbers ? x + along : NULL, have)]],
+    replace = [[pairs_join(x, x + along, have)]],
+    breaks = "where k is odd, the last pair takes a number of the next row",
+    test = whole,
+  },
+  {
+    name = "1821-pairs-order", file = "kernels/cpu/gemm_pairs.c",
+    find = [[order[i] = (int16_t)(i / 2 + i % 2 * 32);]],
+    replace = [[order[i] = (int16_t)(i / 2 + (1 - i % 2) * 32);]],
+    breaks = "pairs of whole panels are the wrong way round",
+    test = whole,
+  },
+  {
+    name = "1822-pairs-tail", file = "kernels/cpu/gemm_pairs.c",
+    find = [[(1ull << (n < 0 ? 0 : n)) - 1)]],
+    replace = [[(1ull << (n < 0 ? 0 : (n + 1) / 2 * 2)) - 1)]],
+    breaks = "where k is odd, pairs of a row take the number behind its end",
+    test = whole,
+  },
+  {
+    name = "1823-pairs-gather", file = "kernels/cpu/gemm_pairs.c",
+    find = [[x[0] | (p + 1 < numbers ? (uint32_t)x[along] << 16 : 0)]],
+    replace = [[x[0] | (uint32_t)x[along] << 16]],
+    breaks = "where k is odd and no numbers are neighbours, the last pair takes one too many",
+    test = whole,
+  },
+  {
+    name = "1824-pairs-depth", file = "kernels/cpu/gemm_block_t.h",
+    find = [[const int64_t left = g->numbers - 2 * p;]],
+    replace = [[const int64_t left = g->numbers - p;]],
+    breaks = "what is left of k is counted in pairs",
+    test = whole,
+  },
+  {
+    name = "1825-pairs-batch", file = "kernels/cpu/gemm_ops.c",
+    find = [[size = g.numbers ? 2 : to;]],
+    replace = [[size = to;]],
+    breaks = "products of a batch lie twice as far apart as they are",
+    test = "spec/kernels/bf16_products_spec.lua -f batches",
+  },
+  {
+    name = "1826-pairs-thin", file = "kernels/cpu/gemm_thin.c",
+    find = [[two[1] = pairs_load(w + k + 32, 32);]],
+    replace = [[two[1] = pairs_load(w + k, 32);]],
+    breaks = "one row of x meets the same 32 weights twice",
+    test = "spec/kernels/bf16_products_spec.lua -f linear",
+  },
+  {
+    name = "1827-pairs-bias", file = "kernels/cpu/gemm_bias_t.h",
+    find = [[(const bits2 *)w->g + i * w->g_row, room);]],
+    replace = [[(const bits2 *)w->g, room);]],
+    breaks = "the gradient of a bias in bf16 adds the first row again and again",
+    test = "spec/kernels/contraction_spec.lua -f 'linear_weight_grad bf16'",
+  },
+}
+for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
+return rows
