@@ -6,7 +6,7 @@
 --
 -- Shapes of GPT-2 124M (1,024 tokens) and Llama (width 2,048), and of generation (1, 4 and 16 rows). Prints the CPU
 -- time of a call, the least of the rounds, operations a second, and time before / time now. On a busy machine believe
--- the ratios only. `floor` prints how fast a core multiplies when nothing is loaded: spec/bench has no loop for it.
+-- the ratios only. docs/performance.md has figures.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 
