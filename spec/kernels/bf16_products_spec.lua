@@ -1,6 +1,6 @@
--- Products of bf16 on the best CPU table of this machine: where the processor multiplies pairs of bf16
--- (kernels/cpu/gemm_pairs.c), they meet odd sizes, every stride, numbers beside them that are not theirs, and the ends of
--- the range. Other tables pass the same examples, because bounds allow more than they need.
+-- Products of bf16 on the best CPU table of this machine. Where the processor multiplies pairs of bf16
+-- (kernels/cpu/gemm_pairs.c), they meet odd sizes, every stride, numbers beside them that are not theirs, and the ends
+-- of the range. Other tables pass the same examples, because the bounds allow more than they need.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local machine = require "ganymede.base.machine"
@@ -138,8 +138,8 @@ describe("products of bf16", function()
     end
   end)
 
-  -- A table that multiplies bf16 takes numbers and sums below 2^-126 as zero (gemm_pairs.c). So a result lacks at most the
-  -- products with such a factor, and for each number along k another 2^-126.
+  -- A table that multiplies bf16 takes numbers and sums below 2^-126 as zero (gemm_pairs.c). So a result lacks at most
+  -- the products with such a factor, and for each number along k another 2^-126.
   it("are off by no more than what numbers below 2^-126 contribute", function()
     local k, tiny = 37, 2 ^ -126
     local sizes = { 2 ^ -133, 2 ^ -130, 1.5 * 2 ^ -128, 2 ^ -126, 2 ^ -120, 2 ^ -65, 2 ^ -10, 1, 2 ^ 60 }
@@ -166,8 +166,8 @@ describe("products of bf16", function()
         local got = support.copy(product("cpu", a, b, { transpose_b = true, dtype = "f32" }), "f64"):data()
         for i = 0, rows * 21 - 1 do
           local bound = allowed[i] - lost[i] + k * tiny + k * 2 ^ -24 * allowed[i]
-          assert(math.abs(got[i] - exact[i]) <= bound, ("%d rows, %d sizes, element %d: %g, should be %g within %g"):format(
-            rows, most, i, got[i], exact[i], bound))
+          local label = "%d rows, %d sizes, element %d: %g, should be %g within %g"
+          assert(math.abs(got[i] - exact[i]) <= bound, label:format(rows, most, i, got[i], exact[i], bound))
         end
       end
     end
@@ -183,8 +183,9 @@ local sums = {}
 for _, m in ipairs { 1, 5, 100, 300 } do
   local x, w = make(m, 777), make(333, 777)
   local y = core.run_op("cpu", "linear", { n = 3, x, w }, { n = 2, true, false })[1]
-  local z = core.run_op("cpu", "matmul", { n = 2, x, make(777, 130) }, { n = 1, true }, { dtype = "f32" })[1]
-  local d = core.run_op("cpu", "matmul", { n = 2, x, make(m, 90) }, { n = 1, true }, { dtype = "f32", transpose_a = true })[1]
+  local wide, turned = { dtype = "f32" }, { dtype = "f32", transpose_a = true }
+  local z = core.run_op("cpu", "matmul", { n = 2, x, make(777, 130) }, { n = 1, true }, wide)[1]
+  local d = core.run_op("cpu", "matmul", { n = 2, x, make(m, 90) }, { n = 1, true }, turned)[1]
   for _, t in ipairs { y:to "f64", z:to "f64", d:to "f64" } do
     local data, h = t:data(), 0
     for i = 0, t:numel() - 1 do h = (h * 31 + data[i] * 65536 * 65536) % 2 ^ 40 end
