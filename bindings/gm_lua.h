@@ -147,6 +147,7 @@ int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
 int gm_open_tier(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
+int gm_open_apart(lua_State *L);
 int gm_open_arrays(lua_State *L);
 int gm_open_text(lua_State *L);
 int gm_open_tokenize(lua_State *L);

@@ -146,6 +146,7 @@ static int checkpoint_pieces(lua_State *L)
 }
 
 /* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, background, snapshot_limit,
+ * apart: the ranks share no folder, sharers: ranks that share the memory for copies (0: all),
  * stages: by place along the pipeline, what checkpoint_pieces gave there; nil: all ranks save the same }
  * -> save, of which nothing is written yet */
 static int checkpoint_new(lua_State *L)
@@ -167,6 +168,8 @@ static int checkpoint_new(lua_State *L)
                           .keep_last = (int)gm_field_number(L, 1, "keep_last", 0),
                           .rank = r->rank,
                           .mesh = &mesh,
+                          .apart = gm_field_flag(L, 1, "apart"),
+                          .sharers = (int)gm_field_number(L, 1, "sharers", 0),
                           .background = gm_field_flag(L, 1, "background"),
                           .snapshot_limit = snapshot_limit(L, r)};
     save_box       *b = lua_newuserdata(L, sizeof *b);
@@ -337,6 +340,40 @@ static int checkpoint_open(lua_State *L)
     return 1;
 }
 
+/* checkpoint_open_partly(path) -> checkpoint of which files may be missing here; checksums of data are not verified */
+static int checkpoint_open_partly(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    box        *b = lua_newuserdata(L, sizeof *b);
+    *b = (box){0};
+    luaL_getmetatable(L, CHECKPOINT);
+    lua_setmetatable(L, -2);
+    L_OR_NIL(L, gm_checkpoint_open_partly(path, &b->checkpoint));
+    return 1;
+}
+
+/* checkpoint_files(c, names, tensors) -> set of the ranks whose files these tensors are read from */
+static int checkpoint_files(lua_State *L)
+{
+    int                  n;
+    gm_rank             *r = gm_lua_rank(L);
+    gm_mesh              mesh = gm_rank_mesh(r);
+    const gm_checkpoint *c = check(L);
+    lua_settop(L, 3);
+    const gm_piece *pieces = read_pieces(L, 2, 3, &n);
+    int             world = gm_checkpoint_world(c);
+    bool           *needed = lua_newuserdata(L, (size_t)world * sizeof *needed);
+    memset(needed, 0, (size_t)world * sizeof *needed);
+    for (int i = 0; i < n; i++) L_OR_NIL(L, gm_checkpoint_files(c, &mesh, r->rank, &pieces[i], needed));
+    lua_newtable(L);
+    for (int i = 0; i < world; i++) {
+        if (!needed[i]) continue;
+        lua_pushboolean(L, 1);
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
 static int checkpoint_close(lua_State *L)
 {
     box *b = gm_check_object(L, 1, CHECKPOINT);
@@ -427,6 +464,8 @@ int gm_open_checkpoint(lua_State *L)
         GM_FUNCTION("checkpoint_adopt_free", checkpoint_adopt_free, "adopt object"),
         GM_FUNCTION("checkpoint_list", checkpoint_list, "folder string"),
         GM_FUNCTION("checkpoint_open", checkpoint_open, "path string, part integer, parts integer"),
+        GM_FUNCTION("checkpoint_open_partly", checkpoint_open_partly, "path string"),
+        GM_FUNCTION("checkpoint_files", checkpoint_files, "checkpoint object, names table, tensors table"),
         GM_FUNCTION("checkpoint_close", checkpoint_close, "checkpoint object"),
         GM_FUNCTION("checkpoint_meta", checkpoint_meta, "checkpoint object"),
         GM_FUNCTION("checkpoint_names", checkpoint_names, "checkpoint object"),

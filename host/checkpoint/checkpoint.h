@@ -22,6 +22,9 @@
  *     all ranks   gm_save_wait       until the part is written; then failures are announced, and rank 0 is told
  *     rank 0      gm_save_wait       done: gm_save_result is what became of the whole
  *
+ * Apart. Where ranks share no folder, as in the memory of several machines, each rank saves its part for itself into
+ * step-N (gm_save_as.apart), and nobody merges them: gm_save_prepare is left out, and apart.h has what comes after.
+ *
  * Opening verifies headers, geometry (boxes cover each tensor once) and checksums; several ranks share the checksums of
  * data.
  *
@@ -71,9 +74,11 @@ typedef struct gm_save_as {
     int                  keep_last; /* > 0: only so many steps are kept, never fewer than this one */
     int                  rank;
     const gm_mesh       *mesh;
+    bool                 apart;          /* the ranks share no folder: this one's part alone is saved */
+    int                  sharers;        /* ranks that share the memory for copies; 0: all may be on one machine */
     bool                 background;     /* write from a copy, in a thread */
     uint64_t             snapshot_limit; /* > 0: the copy's bytes at most; always: half of the memory that is available,
-                                       divided by the ranks. Beyond it the save is done in the foreground. */
+                                       divided by the sharers. Beyond it the save is done in the foreground. */
 } gm_save_as;
 
 #define GM_SAVE_TOKEN 17 /* bytes of a token, its 0 included */
@@ -124,6 +129,11 @@ typedef struct gm_stored {
 /* Opens a checkpoint and verifies it; of the checksums of data only share `part` of `parts`. The checkpoint is intact
  * if parts 0 .. parts - 1 have all been opened without an error; part 0 of 1 verifies everything. */
 gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out);
+/* Opens what one rank has saved apart, and verifies it; data: its checksums of data, too. It is read like the whole. */
+gm_status gm_checkpoint_open_part(const char *path, int rank, bool data, gm_checkpoint **out);
+/* Opens a checkpoint of which files may be missing here. The checksums of data are not verified. Reading from a file
+ * that is missing fails with GM_EIO. */
+gm_status gm_checkpoint_open_partly(const char *path, gm_checkpoint **out);
 void      gm_checkpoint_close(gm_checkpoint *c); /* NULL is allowed */
 
 const char *gm_checkpoint_meta(const gm_checkpoint *c); /* JSON */
@@ -137,5 +147,10 @@ int         gm_checkpoint_find(const gm_checkpoint *c, const char *name); /* -1:
  * dtypes must be equal unless `cast` is true. GM_ESHAPE: the piece does not fit. */
 gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to,
                              const int64_t *offset, bool cast);
+/* Sets needed[r], for r < world, if gm_checkpoint_read of the whole piece would read from the file of rank r, and
+ * leaves it as it is otherwise. Errors as there. */
+gm_status gm_checkpoint_files(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to, bool *needed);
+/* The bytes of file i, in order of their names. */
+uint64_t gm_checkpoint_file_bytes(const gm_checkpoint *c, int i);
 
 #endif

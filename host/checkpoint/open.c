@@ -12,6 +12,7 @@
 #include "../arrays/safetensors.h"
 #include "files.h"
 #include "index.h"
+#include "parts.h"
 #include "plan.h"
 
 #define BUFFER ((size_t)1 << 20)
@@ -21,25 +22,26 @@ struct gm_checkpoint {
     gm_index index;
     int     *fds;         /* of index.files */
     char    *buffer;      /* BUFFER bytes */
-    int      part, parts; /* whose share of the checksums this is */
+    int      part, parts; /* whose share of the checksums this is; parts 0: nobody's */
+    bool     partly;      /* files may be missing, whose fds are then -1 */
 };
 
 /* ---- verifying ---- */
 
-static gm_status read_index(gm_checkpoint *c)
+static gm_status read_index(gm_checkpoint *c, const char *file, gm_index_kind kind)
 {
     int         fd = -1;
     uint64_t    size;
     struct stat info;
     if (stat(c->path, &info)) return GM_FAIL(GM_EIO, "%s: there is no checkpoint: %s", c->path, strerror(errno));
-    char *name = gm_files_join(c->path, GM_INDEX_NAME), *text = NULL;
+    char *name = gm_files_join(c->path, file), *text = NULL;
     if (!name) return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", c->path);
-    gm_status st = gm_files_open(c->path, GM_INDEX_NAME, &fd, &size);
+    gm_status st = gm_files_open(c->path, file, &fd, &size);
     if (st == GM_OK && size > GM_INDEX_MAX)
         st = GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are too many", name, (unsigned long long)size);
     if (st == GM_OK && !(text = malloc((size_t)size + 1))) st = GM_FAIL(GM_ENOMEM, "%s: no memory to read it", name);
     if (st == GM_OK) st = gm_files_read(fd, name, 0, (size_t)size, text);
-    if (st == GM_OK) st = gm_index_parse(name, text, (size_t)size, GM_INDEX_WHOLE, &c->index);
+    if (st == GM_OK) st = gm_index_parse(name, text, (size_t)size, kind, &c->index);
     if (fd >= 0) close(fd);
     free(text);
     free(name);
@@ -78,6 +80,7 @@ static gm_status check_entry(const char *file, const gm_safetensors *s, const gm
 /* Boxes are shared by where their middle lies in all the bytes, file after file. */
 static bool is_my_share(const gm_checkpoint *c, int file, const gm_index_box *b)
 {
+    if (!c->parts) return false;
     double before = (double)b->begin + 0.5 * (double)b->bytes, all = 0;
     for (int i = 0; i < c->index.n_files; i++) {
         if (i < file) before += (double)c->index.files[i].bytes;
@@ -136,9 +139,13 @@ static gm_status check_file(gm_checkpoint *c, int i)
 {
     uint64_t       size;
     gm_safetensors s = {0};
-    GM_TRY(gm_files_open(c->path, c->index.files[i].name, &c->fds[i], &size));
-    char     *path = gm_files_join(c->path, c->index.files[i].name);
-    gm_status st = path ? GM_OK : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", c->path);
+    char          *path = gm_files_join(c->path, c->index.files[i].name);
+    gm_status      st = path ? GM_OK : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", c->path);
+    if (st == GM_OK && c->partly && access(path, F_OK)) {
+        free(path);
+        return GM_OK;
+    }
+    if (st == GM_OK) st = gm_files_open(c->path, c->index.files[i].name, &c->fds[i], &size);
     if (st == GM_OK) st = check_header(path, c->fds[i], size, &c->index.files[i], &s);
     if (st == GM_OK) st = check_boxes(c, i, path, &s);
     gm_safetensors_free(&s);
@@ -146,21 +153,42 @@ static gm_status check_file(gm_checkpoint *c, int i)
     return st;
 }
 
-gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out)
+/* how: part, parts, partly. index: the name of the file that tells what there is. */
+static gm_status open_as(const char *path, const char *index, gm_index_kind kind, const gm_checkpoint *how,
+                         gm_checkpoint **out)
 {
     gm_checkpoint *c = calloc(1, sizeof *c);
-    if (c) c->part = part, c->parts = parts;
+    if (c) *c = *how;
     else return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
     gm_status st = (c->path = strdup(path)) && (c->buffer = malloc(BUFFER))
                        ? GM_OK
                        : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
-    if (st == GM_OK) st = read_index(c);
+    if (st == GM_OK) st = read_index(c, index, kind);
     if (st == GM_OK && !(c->fds = malloc((size_t)c->index.n_files * sizeof *c->fds)))
         st = GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
     for (int i = 0; st == GM_OK && i < c->index.n_files; i++) c->fds[i] = -1;
     for (int i = 0; st == GM_OK && i < c->index.n_files; i++) st = check_file(c, i);
     if (st == GM_OK) *out = c;
     else gm_checkpoint_close(c);
+    return st;
+}
+
+gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out)
+{
+    return open_as(path, GM_INDEX_NAME, GM_INDEX_WHOLE, &(gm_checkpoint){.part = part, .parts = parts}, out);
+}
+
+gm_status gm_checkpoint_open_partly(const char *path, gm_checkpoint **out)
+{
+    return open_as(path, GM_INDEX_NAME, GM_INDEX_WHOLE, &(gm_checkpoint){.partly = true}, out);
+}
+
+gm_status gm_checkpoint_open_part(const char *path, int rank, bool data, gm_checkpoint **out)
+{
+    char *index = gm_part_index(rank);
+    if (!index) return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
+    gm_status st = open_as(path, index, GM_INDEX_PART, &(gm_checkpoint){.parts = data ? 1 : 0}, out);
+    free(index);
     return st;
 }
 
@@ -222,6 +250,8 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
 {
     gm_extent part;
     if (!gm_extent_meet(&b->extent, wanted, &part)) return GM_OK;
+    if (c->fds[b->file] < 0)
+        return GM_FAIL(GM_EIO, "%s: %s is not on this machine", c->path, c->index.files[b->file].name);
     size_t  size = gm_dtype_size(from), out = gm_dtype_size(to->dtype), wide = size > out ? size : out;
     int64_t total = gm_extent_numel(&part), run = gm_extent_run(&part, &b->extent), most = (int64_t)(BUFFER / wide);
     for (int64_t first = 0; first < total; first += run) {
@@ -280,3 +310,19 @@ gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int ra
     gm_host_close(&elements);
     return st;
 }
+
+gm_status gm_checkpoint_files(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to, bool *needed)
+{
+    gm_planned planned;
+    gm_extent  part;
+    int        i = gm_checkpoint_find(c, to->name);
+    if (i < 0) return GM_FAIL(GM_EINVAL, "%s: has no tensor '%s'", c->path, to->name);
+    const gm_index_tensor *t = &c->index.tensors[i];
+    GM_TRY(check_fit(t, to, NULL, true));
+    GM_TRY(gm_plan(mesh, rank, to, 1, &planned));
+    for (int k = 0; k < t->n_boxes && gm_tensor_numel(to->tensor); k++)
+        if (gm_extent_meet(&t->boxes[k].extent, &planned.extent, &part)) needed[t->boxes[k].file] = true;
+    return GM_OK;
+}
+
+uint64_t gm_checkpoint_file_bytes(const gm_checkpoint *c, int i) { return c->index.files[i].bytes; }

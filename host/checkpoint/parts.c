@@ -28,6 +28,8 @@ static char *path_of(const char *folder, int rank, const char *ending)
 
 char *gm_part_file(int rank) { return name_of(rank, ".safetensors"); }
 
+char *gm_part_index(int rank) { return name_of(rank, ".json"); }
+
 /* A file that is seen whole or not at all: written beside, synced, renamed. */
 static gm_status write_whole(const char *folder, int rank, const char *ending, const char *text, size_t size)
 {
@@ -47,11 +49,12 @@ static gm_status write_whole(const char *folder, int rank, const char *ending, c
 
 gm_status gm_part_announce(const char *folder, int rank, gm_index *part, const gm_part_stamp *stamp)
 {
-    char  *text = NULL;
-    size_t size = 0;
+    char       *text = NULL;
+    size_t      size = 0;
+    const char *state = stamp->state;
     free(part->meta);
-    if (asprintf(&part->meta, "{\"digest\":\"%08x\",\"rank\":%d,\"token\":\"%s\"}", stamp->digest, rank, stamp->token) <
-        0)
+    if (asprintf(&part->meta, "{\"digest\":\"%08x\",\"rank\":%d,\"token\":\"%s\"%s%s}", stamp->digest, rank,
+                 stamp->token, state ? ",\"state\":" : "", state ? state : "") < 0)
         part->meta = NULL;
     if (!part->meta) return GM_FAIL(GM_ENOMEM, "no memory for the index of a checkpoint");
     GM_TRY(gm_index_format(part, &text, &size));
@@ -60,14 +63,19 @@ gm_status gm_part_announce(const char *folder, int rank, gm_index *part, const g
     return st;
 }
 
-void gm_part_fail(const char *folder, int rank, const char *why)
+void gm_part_drop(const char *folder, int rank)
 {
-    static const char *const endings[] = {".safetensors", ".new", ".json"};
+    static const char *const endings[] = {".json", ".new", ".safetensors"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         char *path = path_of(folder, rank, endings[i]);
         if (path) unlink(path);
         free(path);
     }
+}
+
+void gm_part_fail(const char *folder, int rank, const char *why)
+{
+    gm_part_drop(folder, rank);
     size_t n = strlen(why);
     (void)write_whole(folder, rank, ".failed", why, n < WHY_MAX ? n : WHY_MAX); /* its owner tells it as well */
 }

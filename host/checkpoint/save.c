@@ -29,12 +29,13 @@ typedef struct outcome {
 typedef enum coming { PARTS_COME, PARTS_WRITTEN, PARTS_FAIL } coming; /* in this order */
 
 struct gm_save {
-    char         *folder, *target, *beside;
+    char         *folder, *target, *beside, *kept; /* kept: the state of rank 0's, of a save apart */
     int64_t       step;
     int           keep_last, rank;
     char          token[GM_SAVE_TOKEN];
     gm_part_stamp stamp;
-    bool          background;
+    bool          background, apart;
+    int           sharers;
     uint64_t      limit;
     gm_shard      shard;
     gm_index      whole; /* rank 0: every tensor that is saved; boxes come from the parts */
@@ -113,11 +114,15 @@ gm_status gm_save_new(const gm_save_as *as, gm_save **out)
     s->lock = -1;
     s->step = as->step, s->keep_last = as->keep_last, s->rank = as->rank;
     s->background = as->background, s->limit = as->snapshot_limit;
-    s->stamp = (gm_part_stamp){.token = s->token, .world = gm_mesh_size(as->mesh)};
+    s->apart = as->apart, s->sharers = as->sharers;
+    bool keeps = as->apart && as->rank == 0;
+    s->kept = keeps ? strdup(as->meta) : NULL;
+    s->stamp = (gm_part_stamp){.token = s->token, .world = gm_mesh_size(as->mesh), .state = s->kept};
     s->folder = strdup(as->folder);
     s->target = gm_steps_path(as->folder, as->step, "");
-    s->beside = gm_steps_path(as->folder, as->step, ".tmp");
-    gm_status st = s->folder && s->target && s->beside ? plan(s, as) : GM_FAIL(GM_ENOMEM, "no memory for a path");
+    s->beside = gm_steps_path(as->folder, as->step, as->apart ? "" : ".tmp");
+    bool      all = s->folder && s->target && s->beside && (s->kept || !keeps);
+    gm_status st = all ? plan(s, as) : GM_FAIL(GM_ENOMEM, "no memory for a path");
     if (st == GM_OK) *out = s;
     else gm_save_free(s);
     return st;
@@ -314,12 +319,21 @@ static gm_status check_folder(const gm_save *s)
                    s->beside, s->rank, strerror(errno));
 }
 
+/* What an earlier start of the ranks has left of this part goes. */
+static gm_status make_folder(const gm_save *s)
+{
+    GM_TRY(gm_files_mkdirs(s->beside));
+    gm_part_drop(s->beside, s->rank);
+    return GM_OK;
+}
+
 static gm_status write_part(gm_save *s)
 {
-    gm_status st = check_folder(s);
+    bool      told = s->apart || s->rank > 0;
+    gm_status st = s->apart ? make_folder(s) : check_folder(s);
     if (st == GM_OK) st = gm_shard_write(&s->shard, s->beside, &s->stop);
-    if (st == GM_OK && s->rank > 0) st = gm_part_announce(s->beside, s->rank, &s->shard.index, &s->stamp);
-    if (st != GM_OK && s->rank > 0) {
+    if (st == GM_OK && told) st = gm_part_announce(s->beside, s->rank, &s->shard.index, &s->stamp);
+    if (st != GM_OK && told) {
         outcome o;
         set_outcome(&o, st);
         gm_part_fail(s->beside, s->rank, o.text);
@@ -332,7 +346,8 @@ static void work_part(gm_save *s) { reach(s, GM_SAVE_WRITTEN, &s->part, write_pa
 
 static void work_whole(gm_save *s)
 {
-    gm_status st = s->rank == 0 ? finish_whole(s) : gm_fail_again(s->part.st, s->part.text);
+    bool      merges = s->rank == 0 && !s->apart;
+    gm_status st = merges ? finish_whole(s) : gm_fail_again(s->part.st, s->part.text);
     unlock(s);
     reach(s, GM_SAVE_DONE, &s->result, st);
 }
@@ -345,7 +360,7 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* Half of what the system has available, for all ranks together (they may be on this machine). */
+/* Half of what the system has available, for all ranks together that may be on this machine. */
 static uint64_t memory_for_copy(const gm_save *s)
 {
     unsigned long long kilobytes = 0;
@@ -354,7 +369,7 @@ static uint64_t memory_for_copy(const gm_save *s)
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
     if (f) fclose(f);
-    uint64_t most = (uint64_t)kilobytes * 512 / (uint64_t)s->stamp.world;
+    uint64_t most = (uint64_t)kilobytes * 512 / (uint64_t)(s->sharers ? s->sharers : s->stamp.world);
     return s->limit && s->limit < most ? s->limit : most;
 }
 
@@ -380,7 +395,7 @@ gm_status gm_save_start(gm_save *s, const char *token)
     if (s->background && start_thread(s) == GM_OK) return GM_OK;
     s->background = false;
     work_part(s);
-    if (s->rank > 0 || s->stamp.world == 1) {
+    if (s->rank > 0 || s->stamp.world == 1 || s->apart) {
         work_whole(s);
         return GM_OK;
     }
@@ -414,5 +429,6 @@ void gm_save_free(gm_save *s)
     free(s->folder);
     free(s->target);
     free(s->beside);
+    free(s->kept);
     free(s);
 }

@@ -111,6 +111,9 @@ local start_options = {
   snapshot_limit = { type = "integer", min = 1, optional = true,
                      doc = "the bytes of memory that a rank's copy may take; default, and at most: half of the memory "
                        .. "that the system has available, divided by the number of ranks" },
+  apart = { type = "table", optional = true, hidden = true,
+    doc = "the ranks share no folder, and each saves its part for itself: token (16 digits, the same on all ranks), "
+      .. "sharers (ranks of this machine); see ganymede.checkpoint.neighbours" },
 }
 
 local function step_of(state)
@@ -122,7 +125,7 @@ local function step_of(state)
   return step
 end
 
-local Saving = {} -- a save under way: path, step, background; finish()
+local Saving = {} -- a save under way: path, step, background, apart (whether it is); finish()
 Saving.__index = Saving
 
 local under_way -- one at a time: its folder's leftovers are the next one's to remove
@@ -141,7 +144,8 @@ local function new_save(dir, step, state, opt)
   local function new(stages)
     return (checked(1, core.checkpoint_new {
       folder = dir, step = step, names = names, tensors = tensors, stages = stages, meta = json.encode(state.meta),
-      keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0 }))
+      keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0,
+      apart = opt.apart ~= nil, sharers = opt.apart and opt.apart.sharers or 0 }))
   end
   if not has_stages() then return new() end
   local list = on_all_stages(function() return (checked(1, core.checkpoint_pieces(names, tensors))) end)
@@ -192,11 +196,12 @@ local function wait_for_all(handle, state, tell)
   end
 end
 
--- What became of it on all ranks: nil, or message and kind.
-local function outcome(handle)
-  local message, _, rank = first_failure(wait_for_all(handle, "written", function()
+-- What became of it on all ranks: nil, or message and kind. apart: nobody merges the parts.
+local function outcome(handle, apart)
+  local message, kind, rank = first_failure(wait_for_all(handle, "written", function()
     return pack_failure(core.checkpoint_part(handle))
   end))
+  if apart then return message and ("rank %d: %s"):format(rank, message), kind end
   if core.rank() == 0 then
     if not message then core.checkpoint_all_written(handle)
     else core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message)) end
@@ -218,7 +223,7 @@ end
 function Saving:finish()
   if self.handle then
     self.message, self.kind = "it was interrupted", "io"
-    self.message, self.kind = failure.protect(function() close(self) end, outcome, self.handle)
+    self.message, self.kind = failure.protect(function() close(self) end, outcome, self.handle, self.apart)
   end
   if self.message then return nil, self.message, self.kind end
   return self.path
@@ -244,8 +249,9 @@ function checkpoint.start(dir, state, opt)
   opt = options.check("checkpoint.start", start_options, opt, 2)
   if under_way then under_way:finish() end
   local step = step_of(state)
-  local self = setmetatable({ step = step, handle = new_save(dir, step, state, opt) }, Saving)
-  local token, message, kind = prepare(self.handle)
+  local self = setmetatable({ step = step, handle = new_save(dir, step, state, opt), apart = opt.apart ~= nil }, Saving)
+  local token, message, kind = opt.apart and opt.apart.token
+  if not token then token, message, kind = prepare(self.handle) end
   if not token then
     self.message, self.kind = message, kind
     close(self)
@@ -348,6 +354,24 @@ function checkpoint.open(path, opt)
   local text, world = core.checkpoint_meta(handle)
   return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
     Checkpoint)
+end
+
+--- Opens the joined parts in a folder (ganymede.checkpoint.neighbours), of which files may be missing on this machine.
+-- Their checksums were verified when they were found.
+function checkpoint.open_partly(path)
+  local handle, message, kind = core.checkpoint_open_partly(path)
+  local why, what, rank = first_failure(share(pack_failure(handle, message, kind)))
+  if why then raise_agreed(code_of(2, what), why, rank) end
+  local text, world = core.checkpoint_meta(handle)
+  return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
+    Checkpoint)
+end
+
+--- The ranks (from 0) that saved what this rank would read of a list of { name =, tensor = }, as a set. Not collective.
+function Checkpoint:files(entries)
+  local names, tensors = {}, {}
+  for i, entry in ipairs(entries) do names[i], tensors[i] = entry.name, entry.tensor end
+  return (checked(2, core.checkpoint_files(self.handle, names, tensors)))
 end
 
 --- Names of the tensors, sorted.

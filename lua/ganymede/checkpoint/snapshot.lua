@@ -133,21 +133,22 @@ function snapshot.leave(trainer)
 end
 
 --- Begins to write a checkpoint of the trainer's run into directory; snapshot.finish tells how it went. The save before
--- must have been finished. opt: keep_last, background, as checkpoint.start has them; passing: whether it is for others,
--- and no checkpoint that this run could be said to have -> is it written in the background? Collective.
+-- must have been finished. opt: keep_last, background, apart, as checkpoint.start has them; passing: whether it is for
+-- others, and no checkpoint that this run could be said to have -> is it written in the background?, the save itself.
+-- Collective.
 function snapshot.start(trainer, directory, opt)
   local checkpoint, began = require "ganymede.checkpoint", core.now()
   core.scope_open()
   local ok, result = pcall(function()
     return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) },
-      { keep_last = opt.keep_last, background = opt.background })
+      { keep_last = opt.keep_last, background = opt.background, apart = opt.apart })
   end)
   core.scope_close()
   if not ok then error(result, 0) end
   under_way[trainer] = { saving = result, step = trainer.step, passing = opt.passing,
     background = result.background == true, seconds = core.now() - began }
   if not opt.passing then trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step end
-  return result.background == true
+  return result.background == true, result
 end
 
 --- Writes a checkpoint of the trainer's run into directory, and waits for it -> its path. opt.keep_last: how many stay.
@@ -262,20 +263,36 @@ local function say_changes(trainer, state)
   end
 end
 
--- Of this rank's parameters.
-local function load_missed(ck, optimizer, wanted, path)
-  local numbers, own = {}, {}
+-- Of this rank's parameters: list of { name, parameter, tensor (to be read) }.
+local function missed_of(ck, wanted)
+  local out, own = {}, {}
   for _, entry in ipairs(wanted) do own[entry.name:match "^optimizer/[^/]+/(.+)$" or ""] = true end
   for _, name in ipairs(ck:names()) do
     local parameter = misser(name)
     if parameter and own[parameter] then
-      local number = tensor.zeros({ 1 }, { dtype = "f64" })
-      ck:read_into(name, number)
-      numbers[parameter] = number:item()
-      if not is_count(numbers[parameter]) then failure(5, "%s: '%s' is no number of updates", path, name) end
+      out[#out + 1] = { name = name, parameter = parameter, tensor = tensor.zeros({ 1 }, { dtype = "f64" }) }
     end
   end
+  return out
+end
+
+local function load_missed(ck, optimizer, wanted, path)
+  local numbers = {}
+  for _, entry in ipairs(missed_of(ck, wanted)) do
+    local number = ck:read_into(entry.name, entry.tensor):item()
+    if not is_count(number) then failure(5, "%s: '%s' is no number of updates", path, entry.name) end
+    numbers[entry.parameter] = number
+  end
   optimizer:set_missed(numbers)
+end
+
+-- Brings the files here that this rank reads -> the checkpoint, with them.
+local function fetched(ck, wanted, fetch)
+  local all = missed_of(ck, wanted)
+  for _, entry in ipairs(wanted) do all[#all + 1] = entry end
+  fetch(ck:files(all))
+  ck:close()
+  return require("ganymede.checkpoint").open_partly(ck.path)
 end
 
 local function take_up(trainer, meta)
@@ -318,10 +335,11 @@ local function apply(trainer, ck, wanted, path, new_hooks)
 end
 
 --- Puts the run that the checkpoint at path holds into the trainer, which must be prepared for the same
--- model, data and optimizer. Raises failure(2) where they differ, failure(5) where the file is damaged.
-function snapshot.restore(trainer, path)
+-- model, data and optimizer. Raises failure(2) where they differ, failure(5) where the file is damaged. fetch: the
+-- checkpoint is one of joined parts; fetch(set) brings the files of these ranks to this machine. Collective.
+function snapshot.restore(trainer, path, fetch)
   local checkpoint = require "ganymede.checkpoint"
-  local ck = checkpoint.open(path)
+  local ck = (fetch and checkpoint.open_partly or checkpoint.open)(path)
   core.scope_open()
   local ok, err = pcall(function()
     local hooks, new_hooks = known_hooks(trainer, ck)
@@ -331,6 +349,7 @@ function snapshot.restore(trainer, path)
       check_meta(trainer, ck.meta, path)
       check_tensors(ck, wanted, expected, path)
     end))
+    if fetch then ck = fetched(ck, wanted, fetch) end
     apply(trainer, ck, wanted, path, new_hooks)
   end)
   core.scope_close()

@@ -10,7 +10,7 @@
 --     log(text)                        a line about the run for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
 --     begin(step)                      training begins behind that step
---     memory                           folder and interval of checkpoints in memory
+--     memory                           interval of checkpoints in memory, and folder with a supervisor
 --     leave()                          the run goes on in other ranks: gives up its folder and its sockets
 --     taken_over(closed)               the state of a run was taken over from other ranks (ganymede.train.handover);
 --                                      closed: they have closed its folder, and made no further step
@@ -86,8 +86,9 @@ function verb.arguments(parser)
     .. "a row without a newer checkpoint, up to 60"):argname "S":convert(number)
   parser:option("--min-ranks", "with --max-restarts: go on with fewer ranks, at least M, if a rank cannot be started "
     .. "again"):argname "M":convert(session.integer(1))
-  parser:option("--memory-checkpoint", "with --max-restarts: save a checkpoint in memory after every K steps, which "
-    .. "outlives the death of ranks; a restart goes on from it, if it is the newest"):argname "K"
+  parser:option("--memory-checkpoint", "with --max-restarts, or where mpirun, srun or torchrun start the ranks: save a "
+    .. "checkpoint in memory after every K steps, which outlives the death of ranks; on several machines each keeps a "
+    .. "copy of a neighbour's; a restart goes on from it, if it is the newest"):argname "K"
     :convert(session.integer(1))
   parser:flag("--standby", "with --memory-checkpoint: keep as many ranks again ready, which go on at once when a rank "
     .. "has died; they need the memory of a second job")
@@ -151,7 +152,9 @@ local function make_context(args, about, run, folder, settings, about_restarts)
     about_restarts.folder, about_restarts.step = folder.path, step
     attempts.tell(about_restarts)
   end
-  if args.memory_folder then context.memory = { folder = args.memory_folder, interval = args.memory_checkpoint } end
+  if args.memory_checkpoint then
+    context.memory = { folder = args.memory_folder, interval = args.memory_checkpoint }
+  end
   if args.takes_over then
     function context.taken_over(closed)
       is_whole, about.taken = closed, true

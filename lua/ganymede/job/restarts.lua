@@ -59,6 +59,9 @@ local function is_final(history)
   if same and not progressed(history, #history) then return "the same error came twice in a row" end
 end
 
+--- Whether a job that ends with this status is over for good, whatever was before.
+function restarts.is_final(status) return ends[status] ~= nil end
+
 --- Whether a place for a rank is gone: the same rank failed first in the last two attempts of this many ranks, the last
 -- of which made no progress; or both did not come to their first step.
 function restarts.lost(history)

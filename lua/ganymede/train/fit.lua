@@ -9,7 +9,9 @@
 --   out        the run's folder (a string, or a function that makes it when it is first needed);
 --              checkpoints go to out/checkpoints
 --   log        log(text) prints a line for the user;    progress  progress(event) is called after every step
---   memory     { folder, interval } of checkpoints in memory (ganymede.train.memory_checkpoint)
+--   memory     { interval, folder } of checkpoints in memory: in a folder of a supervisor
+--              (ganymede.train.memory_checkpoint), or without one in those of the machines
+--              (ganymede.train.neighbour_memory)
 --   leave      the run goes on in other ranks, and this rank calls it before it ends
 --   taken_over   the ranks take the state over from others, and call it when they have (ganymede.train.handover)
 --   begin      begin(step) is called once, before training, with the number of steps already made
@@ -38,6 +40,7 @@ local hooks = require "ganymede.hooks.base"
 local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
 local memory_checkpoint = require "ganymede.train.memory_checkpoint"
+local neighbour_memory = require "ganymede.train.neighbour_memory"
 local model_of = require "ganymede.train.model"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
@@ -45,7 +48,9 @@ local prediction = require "ganymede.observe.prediction"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
+local restarts = require "ganymede.job.restarts"
 local resting = require "ganymede.train.resting"
+local runs_folder = require "ganymede.job.runs_folder"
 local schedules = require "ganymede.schedules"
 local settings = require "ganymede.config"
 local schema = require "ganymede.config.schema"
@@ -239,25 +244,64 @@ local function take_over(trainer, run)
   trainer:say(("%d ranks took over from %d at step %d"):format(core.world(), before, trainer.step))
 end
 
-local function restore(trainer, run)
-  if run.taken_over then return take_over(trainer, run) end
-  if not run.resume then return end
+local function step_of(path) return tonumber(path:match "step%-(%d+)/*$") or 0 end
+
+-- Goes on from the memory of the machines, if that is newer than the disk -> the step, or nil; the checkpoint on the
+-- disk, or nil. Files on the disk are not opened where memory is newer.
+local function newest_of_both(trainer, run, memory)
   local out = run.resume == "auto" and folder(run) or nil
+  if not (memory and out) then return nil, fit.find_checkpoint(run.resume, out) end
+  local newest_there = tonumber(ranks.from_first(function()
+    return ("%d"):format(runs_folder.newest_step(out .. "/checkpoints"))
+  end))
+  local step = memory:resume(trainer, newest_there)
+  if step then return step end
   local path = fit.find_checkpoint(run.resume, out)
-  if not path then return trainer:say "there is no checkpoint to resume from: this run begins at step 1" end
-  snapshot.restore(trainer, path)
-  trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+  local is_older = path and step_of(path) < newest_there -- the newest one is damaged
+  return is_older and memory:resume(trainer, step_of(path)) or nil, path
+end
+
+-- Returns the step, if it lies in the memory of the machines.
+local function restore(trainer, run, memory)
+  if not run.resume then return nil end
+  local step, path = newest_of_both(trainer, run, memory)
+  if not (step or path) then
+    trainer:say "there is no checkpoint to resume from: this run begins at step 1"
+    return nil
+  end
+  if not step then
+    snapshot.restore(trainer, path)
+    trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+  end
   local total = trainer:total_steps()
   if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end
+  return step
+end
+
+-- Opens checkpoints in the memory of the machines, if the run has them.
+local function open_memory(run)
+  if not run.memory or run.memory.folder then return nil end
+  local out = folder(run)
+  if not out then ranks.fail(2, "--memory-checkpoint: the ranks find again what lies in memory by the run's folder; "
+    .. "give --out DIR") end
+  return neighbour_memory.open(run.memory.interval, out, run.resume == "auto" or run.taken_over ~= nil)
 end
 
 -- Restores the checkpoint and makes the run's folder, so that a folder that is refused ends the run before its first
 -- step.
+-- Returns the memory of the machines, if the run saves there.
 local function begin(trainer, run)
-  restore(trainer, run)
+  if run.taken_over then take_over(trainer, run) end
+  local memory = open_memory(run)
+  local step = not run.taken_over and restore(trainer, run, memory) or nil
   folder(run)
+  if memory then
+    memory:settle_on(step)
+    table.insert(trainer.hooks, memory:hook())
+  end
   adaptive_batch.show(trainer)
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
+  return memory
 end
 
 -- Ends a run that was asked to stop: it saves a checkpoint, and the exit status says that the run can be continued.
@@ -335,7 +379,7 @@ local run_options = {
   stop_requested = { type = "function", doc = "a function; if it returns true, the run saves a checkpoint and ends" },
   predicted = { type = "table", doc = "seconds and peak_bytes of a step as a plan has predicted them, to be compared" },
   memory = { type = "table", hidden = true,
-    doc = "folder and interval of checkpoints in memory (ganymede.train.memory_checkpoint)" },
+    doc = "interval, and folder with a supervisor, of checkpoints in memory (ganymede.train.memory_checkpoint)" },
   leave = { type = "function", hidden = true, doc = "a function that gives up what the run has, for other ranks" },
   happened = { type = "function", hidden = true,
     doc = "a function that receives what happens besides steps (ganymede.job.run_events)" },
@@ -354,16 +398,23 @@ function fit.run(trainer, run)
     local out = trainer.run_directory()
     return out and out .. "/checkpoints"
   end
+  local memory, left
   trainer.leave, trainer.happened = run.leave, ranks.is_first() and run.happened or nil
+  if run.leave then
+    function trainer.leave()
+      left = true
+      run.leave()
+    end
+  end
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
   if run.step_file then record_step(trainer, run.step_file) end
   if run.predicted then table.insert(trainer.hooks, hooks.check(prediction.hook(run.predicted))) end
-  if run.memory then table.insert(trainer.hooks, memory_checkpoint.hook(run.memory)) end
+  if run.memory and run.memory.folder then table.insert(trainer.hooks, memory_checkpoint.hook(run.memory)) end
   local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
-    begin(trainer, run)
+    memory = begin(trainer, run)
     core.memory_reset_peak()
     trainer:fit()
     if trainer.stopped then preempt(trainer) end
@@ -377,6 +428,7 @@ function fit.run(trainer, run)
     stats_module.gather(stats)
     if recorder then recorder:write(run.trace) end
     if profiler then write_profile(profiler, run.profile) end
+    if memory and not left and (ok or restarts.is_final(failure.code(err))) then memory:close() end
   end
   if not ok then error(err, 0) end
 end
