@@ -5,6 +5,7 @@
 --     local c = cluster.start()                  partitions `low` (the default; preempted) and `high`; c.folder
 --     c:run "squeue"                             a command line that speaks to this cluster -> { code, out, err }
 --     c:wait(job, "RUNNING")                     until the job's state matches the pattern
+--     c:kill_machine "n3", c:mend_machine "n3"   its slurmd and all that it has started die; it comes back
 --     c:stop()
 --
 -- The trap: sbatch must be given GANYMEDE_SPEC_MARK=folder, as c:run does, for support.left to find what is left.
@@ -115,6 +116,24 @@ function Cluster:begin(job)
   os.execute "sleep 3"
   local result = self:run(("scontrol update JobId=%s StartTime=now"):format(job))
   if result.code ~= 0 then error(result.err, 2) end
+end
+
+-- The tasks of jobs on a machine have its name in their environment.
+local tasks_of = "grep -lsaxzF SLURMD_NODENAME=%s $(grep -lsaF GANYMEDE_SPEC_MARK=%s /proc/[0-9]*/environ) | tr -dc '0-9\n'"
+
+--- Lets a machine die, as far as one can that is this one: slurmd, its children, which keep tasks, and the tasks. Slurm
+-- is told, because it would find out after five minutes.
+function Cluster:kill_machine(name)
+  local slurmd = self:ask(("cat %s/%s.pid"):format(self.folder, name))
+  self:run(("kill -KILL %s $(cat /proc/%s/task/*/children) $(%s)"):format(slurmd, slurmd,
+    tasks_of:format(name, self.folder)))
+  local result = self:run(("scontrol update NodeName=%s State=DOWN Reason=spec"):format(name))
+  if result.code ~= 0 then error(result.err, 2) end
+end
+
+--- Starts its slurmd again.
+function Cluster:mend_machine(name)
+  self:run(("slurmd -N %s && scontrol update NodeName=%s State=RESUME"):format(name, name))
 end
 
 function cluster.start()

@@ -93,6 +93,8 @@ function verb.arguments(parser)
   parser:flag("--standby", "with --memory-checkpoint: keep as many ranks again ready, which go on at once when a rank "
     .. "has died; they need the memory of a second job")
   parser:option("--memory-folder", "for the ranks of --memory-checkpoint: the folder in memory"):hidden(true)
+  parser:option("--least-ranks", "for the ranks of `ganymede slurm --min-ranks`: the smallest number of them"):hidden(true)
+    :convert(session.integer(1))
   parser:flag("--takes-over", "for the ranks of a resize: wait for the state of the run (ganymede.job.elastic)")
     :hidden(true)
   parser:flag("--no-eval", "train without evaluating")

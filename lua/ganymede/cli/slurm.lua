@@ -5,7 +5,9 @@
 -- find each other (host/comm/launched.h). When Slurm sends SIGTERM, because the job is preempted or its time is over,
 -- they save a checkpoint and end with status 75. With --requeue the job then waits again, and continues from there in
 -- the same folder: the script always runs with --resume auto. With --max-restarts the script starts the ranks again
--- after a failure, on the machines that it has; it asks this verb whether to (ganymede.job.batch_attempts).
+-- after a failure, on the machines that it has; it asks this verb whether to (ganymede.job.batch_attempts). With
+-- --memory-checkpoint after -- they go on from the memory of the machines (ganymede.train.neighbour_memory), from which
+-- the script has all removed at the end of the job. With --min-ranks they leave out machines that have died.
 -- The trap: a script starts in the folder in which it was submitted, and with its environment.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -60,7 +62,10 @@ function verb.arguments(parser)
     .. "end after K + 1 attempts in a row without a newer checkpoint"):argname "K":convert(session.integer(0))
   parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
     .. "a row without a newer checkpoint"):argname "S":convert(session.seconds(3600))
-  parser:option("--ended", "for the script of --max-restarts: the status of the ranks, or begin"):hidden(true)
+  parser:option("--min-ranks", "with --max-restarts: when a machine has died, go on with those that are left and at "
+    .. "least M ranks"):argname "M":convert(session.integer(1))
+  parser:option("--ended", "for the script of --max-restarts: the status of the ranks, or begin, over, forget")
+    :hidden(true)
   parser:option("--warn", "seconds before the end of --time at which the ranks save a checkpoint and end (default 120)")
     :argname "S":convert(session.integer(10))
   parser:option("--sbatch", "another option of sbatch, such as --sbatch=--mem=64G; may be repeated"):count "*"
@@ -79,6 +84,19 @@ local function parsed(words)
   return result
 end
 
+local function ranks_of(args) return args.nodes * (args.ntasks_per_node or 1) end
+
+-- Checkpoints in memory are for ranks that begin again while the machines stay.
+local function refuse_memory(args)
+  if not args.max_restarts then
+    failure(2, "--memory-checkpoint after --: what lies in memory goes when the job ends; give --max-restarts before it, "
+      .. "so that the ranks begin again in the job")
+  end
+  if ranks_of(args) == 1 then
+    failure(2, "--memory-checkpoint after --: one rank alone keeps none in this way; give -N or --ntasks-per-node")
+  end
+end
+
 -- The options after --, checked as `run` would.
 local function run_options(args)
   local run = parsed { args.recipe, unpack(args.options) }
@@ -89,12 +107,14 @@ local function run_options(args)
     failure(2, "--resume %s after --: the job would begin there again after each requeue; copy it into the "
       .. "checkpoints/ of --out", run.resume)
   end
+  if run.least_ranks then failure(2, "--least-ranks after --: give --min-ranks before it") end
+  if run.memory_checkpoint then refuse_memory(args) end
   require("ganymede.cli.run").refuse_unserved(run)
   return run
 end
 
 local function rehearse(args, run)
-  local found, failed = rehearsal { recipe = args.recipe, ranks = args.nodes * (args.ntasks_per_node or 1),
+  local found, failed = rehearsal { recipe = args.recipe, ranks = ranks_of(args),
     set = run.set, seed = run.seed, device = run.device, limit_memory = run.limit_memory }
   if not found then failure(math.max(2, failed.code), "%s", failed.text) end
   return found
@@ -115,6 +135,7 @@ local function directives(args, name, folder, cwd)
     if args[option] then add("--", option:gsub("_", "-"), "=", args[option]) end
   end
   add(args.requeue and "--requeue" or "--no-requeue")
+  if args.min_ranks then add "--no-kill" end
   add("--signal=TERM@", args.warn or WARN)
   add("--chdir=", quoted(cwd))
   add("--output=", quoted(folder:gsub("%%", "%%%%") .. "/slurm-%j.log"))
@@ -165,6 +186,12 @@ while :; do
     [ -n "$stopped" ] && break
 done]]
 
+-- The words that remove it.
+local over = [[
+
+# Nothing of the run stays in the memory of the machines.
+%s --ended over]]
+
 -- After a preemption Slurm itself puts the job back, and its state is another one.
 local requeue = [[
 if [ "$status" = 75 ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" = RUNNING ]; then
@@ -179,21 +206,26 @@ local function joined(words)
   return table.concat(words, " ")
 end
 
--- How the script starts the ranks: once, or again after failures.
-local function starts(args, folder)
-  local run = joined { core.executable(), "run", args.recipe, "--out", folder, "--resume", "auto",
-    unpack(args.options) }
+-- How the script starts the ranks: once, or again after failures. in_memory: their checkpoints lie in memory, too.
+local function starts(args, folder, in_memory)
+  local words = { core.executable(), "run", args.recipe, "--out", folder, "--resume", "auto" }
+  for _, word in ipairs(args.min_ranks and { "--least-ranks", tostring(args.min_ranks) } or {}) do
+    words[#words + 1] = word
+  end
+  for _, word in ipairs(args.options) do words[#words + 1] = word end
+  local run = joined(words)
   local size = joined { core.executable(), "resize", folder, "--last" }
   if not args.max_restarts then return once:format(size, run) end
   local ask = joined { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--ntasks-per-node",
     tostring(args.ntasks_per_node or 1), "--out", folder, "--max-restarts", tostring(args.max_restarts),
-    "--restart-delay", tostring(args.restart_delay or DELAY) }
-  return again:format(ask, size, run, ask)
+    "--restart-delay", tostring(args.restart_delay or DELAY),
+    args.min_ranks and "--min-ranks=" .. args.min_ranks or nil }
+  return again:format(ask, size, run, ask) .. (in_memory and over:format(ask) or "")
 end
 
-local function script(args, name, folder, cwd)
+local function script(args, name, folder, cwd, in_memory)
   local path = machine.quote(folder .. "/slurm.sh"):gsub("[\r\n]", "?")
-  return template:format(path, directives(args, name, folder, cwd), starts(args, folder),
+  return template:format(path, directives(args, name, folder, cwd), starts(args, folder, in_memory),
     args.requeue and requeue or "")
 end
 
@@ -206,6 +238,13 @@ local function refuse(args)
   local warn = args.warn or WARN
   if args.restart_delay and not args.max_restarts then
     failure(2, "--restart-delay is the time before a restart, and nothing is started again without --max-restarts")
+  end
+  if args.min_ranks and not args.max_restarts then
+    failure(2, "--min-ranks is for ranks that start again, and nothing is started again without --max-restarts")
+  end
+  if args.min_ranks and args.min_ranks >= ranks_of(args) then
+    failure(2, "--min-ranks %d: must be less than the %d ranks of -N and --ntasks-per-node", args.min_ranks,
+      ranks_of(args))
   end
   if args.time and seconds_of(args.time) <= warn + 60 then
     failure(2, "--time %s: the ranks are told to end %d s before its end (--warn), and Slurm is up to 60 s early; no "
@@ -240,15 +279,33 @@ local function submit(path)
   return id:match "^%d+"
 end
 
--- What the script of --max-restarts asks after each end of the ranks.
+-- Has what lies in memory removed, on each machine that answers.
+local function forget_everywhere(args)
+  local nodes = require "ganymede.job.slurm_nodes"
+  local words = nodes.srun((nodes.look()) or { core.process().host })
+  for _, word in ipairs { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--out", args.out,
+    "--max-restarts", tostring(args.max_restarts), "--ended", "forget" } do words[#words + 1] = word end
+  if os.execute(joined(words)) ~= 0 then
+    log.warn("what the run has in the memory of its machines could not be removed everywhere: "
+      .. "rm -r /dev/shm/ganymede-memory-* does it")
+  end
+end
+
+local said = {
+  begin = function(args) require("ganymede.job.batch_attempts").begin(args.out) end,
+  over = forget_everywhere,
+  forget = function(args) require("ganymede.train.neighbour_memory").forget(args.out) end,
+}
+
+-- What the script of --max-restarts says and asks after each end of the ranks.
 local function judge(args)
-  local attempts, status = require "ganymede.job.batch_attempts", tonumber(args.ended)
-  if not (args.out and args.max_restarts and (status or args.ended == "begin")) then
+  local status = tonumber(args.ended)
+  if not (args.out and args.max_restarts and (status or said[args.ended])) then
     failure(2, "--ended: a script that `ganymede slurm --max-restarts` has made says this, with --out")
   end
-  if not status then return attempts.begin(args.out) end
-  local pause, why = attempts.ended(args.out, status, args.nodes * (args.ntasks_per_node or 1),
-    { most = args.max_restarts, delay = args.restart_delay or DELAY })
+  if not status then return said[args.ended](args) end
+  local pause, why = require("ganymede.job.batch_attempts").ended(args.out, status, ranks_of(args),
+    { most = args.max_restarts, delay = args.restart_delay or DELAY, nodes = args.min_ranks and args.nodes })
   if not pause then failure(1, "the ranks ended with status %d and are not started again: %s", status, why) end
   log.warn("the ranks ended with status %d; they are started again in %g s, from the newest checkpoint", status, pause)
   log.result(("%g"):format(pause))
@@ -260,7 +317,7 @@ local function slurm(args)
   local run, cwd = run_options(args), core.process().folder
   local found = rehearse(args, run)
   local folder = folder_of(args, found.name, cwd)
-  local text = script(args, found.name, folder, cwd)
+  local text = script(args, found.name, folder, cwd, run.memory_checkpoint ~= nil)
   if args.dry_run then return log.result((text:gsub("\n$", ""))) end
   if not machine.ask "command -v sbatch" then
     failure(2, "there is no sbatch in PATH: Slurm is not on this machine; --dry-run prints the script")

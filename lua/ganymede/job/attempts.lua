@@ -75,7 +75,7 @@ end
 -- table of the recipe, nil or "auto"; checkpoints: the folder that the recipe names for them, or nil; saves: whether it
 -- saves any.
 function attempts.prepare(args, parallel, checkpoints, saves)
-  if not core.link_rank() then return nil end
+  if not core.link_rank() then return args.least_ranks and { parallel = parallel, least = args.least_ranks } or nil end
   local about = { parallel = parallel, checkpoints = checkpoints, on_host = core.device().on_host }
   if not args.max_restarts then return about end
   if checkpoints and not (args.resume or args.takes_over) then refuse_older(checkpoints) end
@@ -92,8 +92,9 @@ function attempts.prepare(args, parallel, checkpoints, saves)
   return about
 end
 
---- Tells the supervisor that training begins. about: what prepare returned, with folder and step.
+--- Tells the supervisor, or the script of `ganymede slurm --min-ranks`, that training begins. about: what prepare returned, with folder and step.
 function attempts.tell(about)
+  if about.least then return require("ganymede.job.batch_attempts").tell(about) end
   about.at = core.now()
   core.link_answer(0, json.encode(about))
 end

@@ -17,7 +17,7 @@
 --
 -- A change leaves RUN/resized.json, { job, ranks, sets }: a script whose job Slurm has put back, or whose ranks have
 -- failed, asks for the ranks that it had (`ganymede resize RUN --last`), and they take up the settings that belong to
--- them.
+-- them. nodes in it: the machines on which they lie, where others have died (ganymede.job.batch_attempts).
 --
 -- The trap: who waits here asks the file system each 20 ms on rank 0, and all ranks exchange what is known each time,
 -- so that no rank waits in an operation for longer than ranks wait for each other.
@@ -135,15 +135,17 @@ end
 local outer = { "SLURM_NTASKS_PER_NODE", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_LIST",
   "SLURM_CPU_BIND_VERBOSE", "SLURM_DISTRIBUTION", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS" }
 
--- The words of srun for so many ranks of a job, behind `env`. more: a variable that they get, or nil.
-local function srun(job, count, machines, more)
+-- The words of srun for so many ranks of a job, behind `env`. more: a variable that they get, or nil; nodes: the names of
+-- the machines, nil: the first ones of the job.
+local function srun(job, count, machines, more, nodes)
   local words = { "env" }
   local function add(...)
     for _, word in ipairs { ... } do words[#words + 1] = word end
   end
   for _, name in ipairs(outer) do add("-u", name) end
   if more then add(more) end
-  add("srun", "--overlap", "--jobid=" .. job, "--nodes=" .. machines, "--relative=0", "--ntasks=" .. count)
+  add("srun", "--overlap", "--jobid=" .. job, "--nodes=" .. machines,
+    nodes and "--nodelist=" .. table.concat(nodes, ",") or "--relative=0", "--ntasks=" .. count)
   local cores = os.getenv "SLURM_CPUS_PER_TASK"
   if cores then add("--cpus-per-task=" .. cores) end
   return words
@@ -261,12 +263,14 @@ local function sizes_of(folder, job)
 end
 
 -- Writes down what a change has made of them. Settings of the changes before it stay.
-local function keep_size(folder, change)
-  local job = launcher.started.job
+local function keep_size(folder, job, change, nodes)
   local before = sizes_of(folder, job)
   local sets = elastic.with(before and before.sets or {}, unpack(change.sets))
-  write(folder, SIZE, { job = job, ranks = change.ranks, sets = json.array(sets) })
+  write(folder, SIZE, { job = job, ranks = change.ranks, sets = json.array(sets), nodes = nodes and json.array(nodes) })
 end
+
+--- Lets the next ranks of a job of Slurm be so many, on these machines of it. world: ranks, sets (list of "key=value").
+function steps.place(folder, world, nodes) keep_size(folder, os.getenv "SLURM_JOB_ID", world, nodes) end
 
 --- The words that start the ranks of a job of Slurm, for its script: those of the last change, where this allocation
 -- holds them; else plain srun -> the words; why not as many as before, or nil.
@@ -274,6 +278,7 @@ function steps.last_size(folder)
   local job = os.getenv "SLURM_JOB_ID"
   local found = job and sizes_of(folder, job)
   if not found then return { "srun" } end
+  if type(found.nodes) == "table" then return srun(job, found.ranks, #found.nodes, nil, found.nodes) end
   local machines, why = machines_for(found.ranks)
   if machines then return srun(job, found.ranks, machines) end
   return { "srun" }, ("the run had %d ranks in job %s of Slurm%s: it goes on with those of its script"):format(
@@ -292,7 +297,7 @@ local function conclude(state)
   local answer = { step = state.step, before = core.world(), ranks = change.ranks, built = change.built - change.began,
     paused = core.now() - state.at, saved = change.saved - state.at, read = core.now() - change.saved, place = "disk",
     sets = json.array(change.sets), batch = change.batch }
-  keep_size(folder, change)
+  keep_size(folder, launcher.started.job, change)
   run_events.append(folder .. "/requests.jsonl", { kind = "resize", step = answer.step, before = answer.before,
     ranks = answer.ranks, paused = answer.paused, sets = answer.sets, failed = false })
   run_events.note(folder, { event = "resize", step = answer.step, seconds = answer.paused, before = answer.before,

@@ -7,8 +7,7 @@
 --     memory:close()                                     -- the run is over for good
 --
 -- There is no supervisor that would outlive the ranks. So the run finds what lies in memory by an id that rank 0 keeps in
--- RUN/memory.json, { id, step (the newest one that was whole) }; `ganymede slurm` sees there whether an attempt came
--- further. A save of a step has two parts, which follow one another while training goes on: all ranks write to the memory
+-- RUN/memory.json (ganymede.job.memory_file). A save of a step has two parts, which follow one another while training goes on: all ranks write to the memory
 -- of their machines (host/checkpoint), then the copies travel to the neighbours (ganymede.checkpoint.neighbours). Ranks
 -- ask each other once a step whether a part is over. The next save waits for the one before it, and for one to a disk.
 -- @module ganymede.train.neighbour_memory
@@ -16,8 +15,8 @@ local core = require "ganymede.core"
 local hooks = require "ganymede.hooks.base"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
-local machine = require "ganymede.base.machine"
 local memory_checkpoint = require "ganymede.train.memory_checkpoint"
+local memory_file = require "ganymede.job.memory_file"
 local neighbours = require "ganymede.checkpoint.neighbours"
 local ranks = require "ganymede.job.ranks"
 local recover = require "ganymede.checkpoint.recover"
@@ -25,37 +24,25 @@ local snapshot = require "ganymede.checkpoint.snapshot"
 
 local neighbour_memory = {}
 
-local NAME = "/memory.json"
-
 -- ---------------------------------------------------------------- the id of the run
-
---- What a run's folder says of its memory: { id, step }; nil: it has none. Not collective.
-function neighbour_memory.known(folder)
-  local text = machine.read(folder .. NAME)
-  local known = text and json.decode(text, folder .. NAME)
-  if type(known) == "table" and type(known.id) == "string" and known.id:find "^%x+$"
-    and type(known.step) == "number" then return known end
-end
-
-local function write(folder, id, step) core.write_whole(folder .. NAME, json.encode { id = id, step = step } .. "\n") end
 
 -- On rank 0: the id that the run has or gets, its newest step, and the id whose memory nobody wants any more, or "".
 local function choose(folder, resumes)
-  local known, old = neighbour_memory.known(folder), ""
+  local known, old = memory_file.read(folder), ""
   if known and not resumes then
     old, known = known.id, nil
   end
   if not known then
     local text = folder .. core.wall() .. core.process().pid .. core.process().host
     known = { id = require "ganymede.base.sha256"(text):sub(1, 16), step = 0 }
-    write(folder, known.id, 0)
+    memory_file.write(folder, known.id, 0)
   end
   return json.encode { id = known.id, step = known.step, old = old }
 end
 
 --- Removes what the run of a folder has in the memory of this machine. Not collective.
 function neighbour_memory.forget(folder)
-  local known = neighbour_memory.known(folder)
+  local known = memory_file.read(folder)
   if known then neighbours.forget(known.id) end
 end
 
@@ -91,8 +78,8 @@ function Memory:resume(trainer, disk_step)
   local found, why = recover.find(self.memory)
   if not found then
     if self.reached > 0 and ranks.is_first() then
-      log.warn("--memory-checkpoint: no step is whole in memory (%s), so that the newest checkpoint on the disk serves",
-        why)
+      log.warn("--memory-checkpoint: no step is whole in memory (%s), and the newest checkpoint on the disk serves, if "
+        .. "there is one", why)
     end
     return nil
   end
@@ -137,7 +124,7 @@ function Memory:arrived()
   self.copies:finish()
   self.copies = nil
   self.memory:keep(self.step)
-  if ranks.is_first() then write(self.folder, self.memory.id, self.step) end
+  if ranks.is_first() then memory_file.write(self.folder, self.memory.id, self.step) end
 end
 
 function Memory:is_busy() return self.saving ~= nil or self.copies ~= nil end
