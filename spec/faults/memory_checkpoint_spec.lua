@@ -29,16 +29,21 @@ local function in_memory(step) return ("%s/step-%08d/index.json"):format(memory,
 local first = not exists "before"
 -- The ranks that stand by say when they wait.
 local came = io.open("/proc/self/cmdline"):read("*a"):find "%-%-takes%-over"
-local ready = core.link_ready
+local ready, asked = core.link_ready, 0
 core.link_ready = function(...)
   if came then assert(io.open("waits-" .. rank, "w")):close() end
+  asked = asked + 1
+  -- the second time they have the state, and wait for the word to go on
+  if came and asked == 2 and rank == 0 and exists "term" then
+    os.execute "kill -TERM $GANYMEDE_SUPERVISOR_PROCESS"
+  end
   return ready(...)
 end
 require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
   if not memory or not first or rank ~= 1 then return end
   if trainer.step == 5 and not exists "disk" then wait_for(in_memory(3)) end
   if trainer.step ~= 8 then return end
-  if exists "standby" then
+  if exists "standby" or exists "term" then
     wait_for "waits-0"
     wait_for "waits-1"
     core.sleep(1) -- the supervisor looks ten times
@@ -123,6 +128,22 @@ describe("a job with --memory-checkpoint", function()
   it("goes on in ranks that stand by", function()
     local result = run({ "parallel.pipeline.size=2", "num_microbatches=2" }, "6 in memory", "standby", "--standby")
     assert.matches("2 ranks took over from 2 at step 6", result.out)
+  end)
+
+  it("saves and ends with status 75 at a SIGTERM that comes while ranks that stood by take over", function()
+    local home = support.home(recipe)
+    finally(function() shell.remove(home) end)
+    shell.write(home .. "/term", "")
+    local result = support.run_in(home, { "--out", "run", "--max-restarts", "1", "--restart-delay", "0.01",
+      "--memory-checkpoint", "3", "--standby" }, 2)
+    assert.equal(75, result.code, result.err)
+    assert.matches("the ranks that stood by go on, from the checkpoint of step 6 in memory", result.err)
+    local step = result.err:match "stopped after step (%d+); saved run/checkpoints/step%-%d+ %(continue with %-%-resume%)"
+    assert.is_true(tonumber(step) >= 6, result.err)
+    local again = support.run_in(home, { "--out", "run", "--resume", "auto" }, 1)
+    assert.equal(0, again.code, again.err)
+    for i, loss in ipairs(losses(home)) do assert.near(whole[i], loss, 1e-9) end
+    assert.same({}, support.left(home))
   end)
 
   it("is refused without --max-restarts", function()

@@ -420,6 +420,7 @@ local function replace(self)
   if not (spare and spare.idle) or old.job:asked() or not newest_in_memory(self) then return false end
   local status, ended = outcome(self)
   if not self.args.may_replace(status, ended) then return false end
+  old.job:hear(false) -- a stop that comes now is for those that go on
   old.job:kill()
   while not old.ended do look(old, ALWAYS) end
   self.spare = nil

@@ -158,6 +158,7 @@ function handover.take(trainer)
   collectgarbage()
   local word = await "take"
   snapshot.restore(trainer, word.path)
+  core.signals_stop_requested() -- from here on there is something to save: SIGTERM waits for the border of a step
   local go = await "go"
   return word.before, go.closed == true
 end
