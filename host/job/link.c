@@ -172,6 +172,7 @@ int gm_link_read(gm_packet *p)
         if (gm_signals_pending()) return 0;
         if (is_urgent(gm_wire_peek(self.fd))) continue;
         int got = gm_wire_receive(self.fd, p, false);
+        if (got) without_handler(take_urgent); /* it stood behind this word, and its signal has come already */
         if (got) return got;
     }
 }

@@ -40,6 +40,7 @@ core.link_ready = function(...)
   return ready(...)
 end
 require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
+  if came and exists "term" then return core.sleep(0.1) end
   if not memory or not first or rank ~= 1 then return end
   if trainer.step == 5 and not exists "disk" then wait_for(in_memory(3)) end
   if trainer.step ~= 8 then return end
@@ -58,6 +59,8 @@ require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function
   file:write(memory)
   file:close()
   kill(9)
+end, before_train = function()
+  if came and exists "term" then core.sleep(1) end -- the stop comes before the first step
 end })
 return {
   name = "points", seed = 3, steps = 12, dtype = "f64",
