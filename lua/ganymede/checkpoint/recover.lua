@@ -25,21 +25,41 @@ local function share(text) return neighbours.counted(ranks.texts, text) end
 
 -- ---------------------------------------------------------------- what there is
 
--- What lies on this machine: list of { step, rank, world, token, digest, bytes }. Data is not read.
+-- What lies on this machine: list of { step, rank, world, token, digest, bytes }, or { step, rank, why } of what is
+-- damaged. Data is not read.
 local function listed(folder)
   local out = {}
   for _, name in ipairs(core.list_folder(folder)) do
     local step = tonumber(name:match "^step%-(%d+)$")
     for _, file in ipairs(step and core.list_folder(folder .. "/" .. name) or {}) do
       local rank = tonumber(file:match "^rank%-(%d+)%.json$")
-      local part = rank and core.apart_look(folder .. "/" .. name, rank, false)
-      if part then
+      if rank then
+        local part, why = core.apart_look(folder .. "/" .. name, rank, false)
+        part = part or { why = why }
         part.step, part.rank = step, rank
         out[#out + 1] = part
       end
     end
   end
   return out
+end
+
+local function say_damaged(entry, part)
+  if not ranks.is_first() then return end
+  log.warn("--memory-checkpoint: the part of rank %d of step %d in the memory of %s is damaged, and is left out: %s",
+    part.rank, part.step, entry.name, part.why)
+end
+
+-- Adds a part to the save that it belongs to. by: the saves, by what distinguishes them.
+local function add_part(list, by, part, m)
+  local key = ("%d %s %s %d"):format(part.step, part.token, part.digest, part.world)
+  if not by[key] then
+    by[key] = { step = part.step, world = part.world, token = part.token, digest = part.digest, parts = {} }
+    list[#list + 1] = by[key]
+  end
+  local parts = by[key].parts
+  parts[part.rank] = parts[part.rank] or { bytes = part.bytes, on = {} }
+  table.insert(parts[part.rank].on, m)
 end
 
 -- What all machines have, as saves: list of { step, world, token, digest, parts = { [rank] = { bytes, on = list of
@@ -49,14 +69,7 @@ local function saves_of(memory)
   local list, by = {}, {}
   for m, entry in ipairs(memory.machines) do
     for _, part in ipairs(json.decode(texts[entry.ranks[1] + 1], "parts in memory")) do
-      local key = ("%d %s %s %d"):format(part.step, part.token, part.digest, part.world)
-      if not by[key] then
-        by[key] = { step = part.step, world = part.world, token = part.token, digest = part.digest, parts = {} }
-        list[#list + 1] = by[key]
-      end
-      local parts = by[key].parts
-      parts[part.rank] = parts[part.rank] or { bytes = part.bytes, on = {} }
-      table.insert(parts[part.rank].on, m)
+      if part.why then say_damaged(entry, part) else add_part(list, by, part, m) end
     end
   end
   table.sort(list, function(a, b)
@@ -98,7 +111,9 @@ local function damaged_here(memory, save)
       if memory.machines[m] == memory.mine then
         if at % #memory.mine.ranks == memory.place then
           local part, why = core.apart_look(path, rank, true)
-          if not part or part.token ~= save.token then out[#out + 1] = { rank = rank, why = why or "it has changed" } end
+          if not part or part.token ~= save.token then
+            out[#out + 1] = { rank = rank, step = save.step, why = why or "it has changed" }
+          end
         end
         at = at + 1
       end
@@ -114,10 +129,7 @@ local function verify(memory, save)
     for _, reader in ipairs(entry.ranks) do
       for _, bad in ipairs(json.decode(texts[reader + 1], "damaged parts")) do
         remove_value(save.parts[bad.rank].on, m)
-        if ranks.is_first() then
-          log.warn("--memory-checkpoint: the part of rank %d in the memory of %s is damaged, and is left out: %s",
-            bad.rank, entry.name, bad.why)
-        end
+        say_damaged(entry, bad)
       end
     end
   end
