@@ -5,9 +5,9 @@
  *     rank-00002.failed        why there will be none
  *
  * The .json and .failed files go before the checkpoint is published. Where ranks share no folder (apart.h) nothing is
- * published: the .json files stay, and that of rank 0 holds the state that is no tensor. A part carries the token of its save
- * (drawn by rank 0) and the digest of its plan, so that nothing of another save, or of ranks that disagree about
- * what is saved, can get into a checkpoint. */
+ * published: the .json files stay, and that of rank 0 holds the state that is no tensor. A part carries the token of
+ * its save (drawn by rank 0) and the digest of its plan, so that nothing of another save, or of ranks that disagree
+ * about what is saved, can get into a checkpoint. */
 #ifndef GM_CHECKPOINT_PARTS_H
 #define GM_CHECKPOINT_PARTS_H
 

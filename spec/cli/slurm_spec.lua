@@ -107,6 +107,11 @@ describe("ganymede slurm", function()
       { { "-N", "1", "--partition", "a b" }, "'a b'" },
       { { "-N", "1", "--restart-delay", "2" }, "nothing is started again without --max-restarts" },
       { { "-N", "1", "--max-restarts", "-1" }, "--max-restarts" },
+      { { "-N", "2", "--min-ranks", "1" }, "nothing is started again without --max-restarts" },
+      { { "-N", "2", "--max-restarts", "1", "--min-ranks", "2" }, "--min-ranks 2: must be less than the 2 ranks" },
+      { { "-N", "2", "--", "--memory-checkpoint", "5" }, "give --max-restarts before it" },
+      { { "-N", "1", "--max-restarts", "1", "--", "--memory-checkpoint", "5" }, "one rank alone keeps none" },
+      { { "-N", "2", "--max-restarts", "1", "--", "--least-ranks", "1" }, "give --min-ranks before it" },
       { { "-N", "1", "--ended", "6" }, "a script that `ganymede slurm --max-restarts` has made says this" },
       { { "-N", "1", "--time", "3" }, "no time is left to train" },
       { { "-N", "1", "--time", "2h" }, "'2h' is no time" },
@@ -200,6 +205,24 @@ describe("ganymede slurm", function()
       local _, n = calls():gsub("srun ", "")
       return n
     end
+
+    it("has removed what lies in the memory of the machines, however the ranks ended", function()
+      local words = { "-N", "2", "--out", "run 2", "--max-restarts", "2", "--restart-delay", "0.01", "--min-ranks", "1",
+        "--", "--memory-checkpoint", "5" }
+      assert.equal(0, slurm(words).code)
+      local text = shell.read(home .. "/run 2/slurm.sh")
+      has(text, "\n#SBATCH --no-kill\n")
+      has(text, " --resume auto --least-ranks 1 --memory-checkpoint 5\n")
+      lacks(shell.read(folder .. "/slurm.sh"), "--no-kill")
+      lacks(shell.read(folder .. "/slurm.sh"), "--ended over")
+      os.remove(home .. "/calls")
+      folder = home .. "/run 2"
+      local result = run(8)
+      assert.equal(8, result.code, result.err)
+      assert.equal(2, starts()) -- the ranks, and what removes
+      has(calls(), "slurm recipe.lua -N 2 --out " .. shell.run("cd " .. shell.quote(folder) .. " && pwd -P").out:gsub(
+        "%s+$", "") .. " --max-restarts 2 --ended forget\n")
+    end)
 
     it("starts the ranks again until as many attempts in a row have left no checkpoint", function()
       local result = run(6)

@@ -1,6 +1,7 @@
 --- `run --memory-checkpoint K` on several machines: ranks over TCP on this one, where SLURMD_NODENAME says on which
--- machine each is, so that each has a memory of its own in /dev/shm. A rank is killed, and memories are lost or damaged;
--- the ranks that come, the same or others, go on from the parts and copies that are left. No checkpoint is on a disk.
+-- machine each is, so that each has a memory of its own in /dev/shm. A rank is killed, and memories are lost or
+-- damaged; the ranks that come, the same or others, go on from the parts and copies that are left. No checkpoint is on
+-- a disk.
 --
 -- In f64 the losses agree with those of one rank to 1e-9: the order of sums differs, 1e-16 an addition.
 -- sanitizers: no, numbers of training on several ranks are compared
@@ -9,8 +10,8 @@ local plain_ranks = require "spec.support.plain_ranks"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
--- 24 steps. From step 8 on, as soon as step 6 is whole in memory, and on the disk what the file `disk` says, the rank in
--- the file `dies` is killed, once. A file `full` has no room for copies.
+-- 24 steps. From step 8 on, as soon as step 6 is whole in memory, and on the disk what the file `disk` says, the rank
+-- in the file `dies` is killed, once. A file `full` has no room for copies.
 local recipe = [[
 local function text_of(name)
   local file = io.open(name)
@@ -104,8 +105,8 @@ describe("checkpoints in the memory of several machines", function()
     for _, machine in ipairs { "a", "b" } do
       assert.equal("700", shell.run("stat -c %a " .. memory_of(machine)).out:match "%d+")
     end
-    local said = go_on(("resumed from the memory of 2 machines at step %d, saved by 3 ranks; 0 parts came"):format(step),
-      "aab", "--set", "zero.level=3")
+    local how = ("resumed from the memory of 2 machines at step %d, saved by 3 ranks; 0 parts came"):format(step)
+    local said = go_on(how, "aab", "--set", "zero.level=3")
     assert.is_nil(said.err:find("warning", 1, true), said.err)
     assert.equal("", shell.run("ls -d " .. home .. "/run/checkpoints 2>/dev/null").out)
   end)
@@ -117,7 +118,8 @@ describe("checkpoints in the memory of several machines", function()
       memory_of "a", step)) -- that of rank 0 was on b
     local said = go_on(("resumed from the memory of 3 machines at step %d, saved by 4 ranks"):format(step - 3), "dca",
       "--set", "zero.level=3")
-    assert.matches("the part of rank 0 of step %d+ in the memory of [^ ]+ is damaged, and is left out: .*: tensor '.*' is damaged", said.err)
+    assert.matches("the part of rank 0 of step %d+ in the memory of [^ ]+ is damaged, and is left out: .*: tensor '.*'",
+      said.err)
   end)
 
   it("are read by another mesh, and their files travel", function()

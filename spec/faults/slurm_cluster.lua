@@ -119,7 +119,8 @@ function Cluster:begin(job)
 end
 
 -- The tasks of jobs on a machine have its name in their environment.
-local tasks_of = "grep -lsaxzF SLURMD_NODENAME=%s $(grep -lsaF GANYMEDE_SPEC_MARK=%s /proc/[0-9]*/environ) | tr -dc '0-9\n'"
+local tasks_of = "grep -lsaxzF SLURMD_NODENAME=%s $(grep -lsaF GANYMEDE_SPEC_MARK=%s /proc/[0-9]*/environ) "
+  .. "| tr -dc '0-9\n'"
 
 --- Lets a machine die, as far as one can that is this one: slurmd, its children, which keep tasks, and the tasks. Slurm
 -- is told, because it would find out after five minutes.

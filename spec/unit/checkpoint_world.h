@@ -191,7 +191,7 @@ static inline void drop_folder(void)
 
 /* ---- saves ---- */
 
-static inline gm_save *new_save(const world *w, int rank, int64_t step, bool background)
+static inline gm_save *new_save_of(const world *w, int rank, int64_t step, bool background, bool apart)
 {
     gm_save   *s = NULL;
     gm_save_as as = {.folder = folder,
@@ -201,9 +201,15 @@ static inline gm_save *new_save(const world *w, int rank, int64_t step, bool bac
                      .meta = "{\"step\":1}",
                      .rank = rank,
                      .mesh = &w->mesh,
+                     .apart = apart,
                      .background = background};
     OK(gm_save_new(&as, &s));
     return s;
+}
+
+static inline gm_save *new_save(const world *w, int rank, int64_t step, bool background)
+{
+    return new_save_of(w, rank, step, background, false);
 }
 
 /* All ranks save, in a drawn order; each in the background or not. Gives rank 0's outcome. */

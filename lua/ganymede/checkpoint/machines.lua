@@ -1,13 +1,14 @@
---- Which ranks share a machine, and whose memory keeps a copy of what a rank has in its own. Pure functions, but `here`.
+--- Which ranks share a machine, and whose memory keeps a copy of what a rank has in its own. Pure functions, but
+-- `here`.
 --
 --     local list = machines.of { "a", "a", "b" }     -- names of the machines of all ranks, by rank + 1
 --     list[2]                                         -- { name = "b", ranks = { 2 } }; in order of their first ranks
 --     machines.keepers(list)                          -- { [0] = 2, [1] = 2, [2] = 0 }
 --
 -- The rule: the machines stand in a ring, in order of their first ranks. The rank of place p among the n ranks of a
--- machine (from 0) has its keeper on the next machine of the ring: the rank of place p modulo the number of ranks there.
--- So every rank but those of a single machine has one keeper, on another machine, and a machine that dies takes along
--- no part of which a copy does not lie on its neighbour. Two neighbours that die at once do.
+-- machine (from 0) has its keeper on the next machine of the ring: the rank of place p modulo the number of ranks
+-- there. So every rank but those of a single machine has one keeper, on another machine, and a machine that dies takes
+-- along no part of which a copy does not lie on its neighbour. Two neighbours that die at once do.
 local core = require "ganymede.core"
 local machine = require "ganymede.base.machine"
 

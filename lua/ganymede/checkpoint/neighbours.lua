@@ -3,7 +3,7 @@
 --     local memory = neighbours.open(id)               -- collective; id: of the run, 16 digits
 --     memory:begin(step)                               -- keeps that step alone (nil: none), before training
 --     snapshot.start(trainer, memory.folder, { apart = memory:stamp(), ... })     -- and, when all ranks have written:
---     local copies = memory:send(step)                 -- -> copies under way; nil and why the memory does not take them
+--     local copies = memory:send(step)                 -- -> copies under way; nil and why memory does not take them
 --     copies:is_over(), copies:finish()
 --     memory:keep(step)                                -- that step is whole on all machines
 --     memory:forget()                                  -- nothing of this run stays on this machine
@@ -12,10 +12,10 @@
 --
 --     /dev/shm/ganymede-memory-ID-MACHINE/step-00000012/rank-00003.{safetensors,json}
 --
--- of its own ranks and of those whose keeper (ganymede.checkpoint.machines) is one of them; host/checkpoint/apart.h says
--- what these files are. ID belongs to the run, so that nothing of another run is taken for its own. The newest step that
--- is whole stays until the next one is; at rest the one before it is there, too. A copy travels through the comm as
--- one message, in the background: it makes progress whenever ranks communicate, and counts as sent in the phase
+-- of its own ranks and of those whose keeper (ganymede.checkpoint.machines) is one of them; host/checkpoint/apart.h
+-- says what these files are. ID belongs to the run, so that nothing of another run is taken for its own. The newest
+-- step that is whole stays until the next one is; at rest the one before it is there, too. A copy travels through the
+-- comm as one message, in the background: it makes progress whenever ranks communicate, and counts as sent in the phase
 -- "checkpoint", in the group "memory". ganymede.checkpoint.recover finds what is left after a failure.
 -- The trap: ranks end without a word, and nobody else removes what is here. It is left for the ranks that come.
 -- @module ganymede.checkpoint.neighbours
@@ -59,8 +59,8 @@ function neighbours.first_failure(message)
   end
 end
 
---- Opens the memory of a run on all machines -> Memory: machines (list of { name, ranks }), mine (the one of this rank),
--- place (of this rank there, from 0), folder. Raises failure(1) where a folder cannot be had. Collective.
+--- Opens the memory of a run on all machines -> Memory: machines (list of { name, ranks }), mine (the one of this
+-- rank), place (of this rank there, from 0), folder. Raises failure(1) where a folder cannot be had. Collective.
 function neighbours.open(id)
   local here = machines.here()
   local self = setmetatable({ id = id, folder = neighbours.folder(id, here) }, Memory)
@@ -123,7 +123,8 @@ function Memory:forget() core.apart_remove(self.folder) end
 local Copies = {} -- on their way: pending (list), arrived (list of { from, to }: names to be given at the end)
 Copies.__index = Copies
 
--- Bytes of data and of the index of a rank's part, sent to its keeper -> those of the ranks that this one keeps, by rank.
+-- Bytes of data and of the index of a rank's part, sent to its keeper -> those of the ranks that this one keeps, by
+-- rank.
 local function exchange_sizes(self, files, everybody)
   local sent, came = nil, {}
   for _, rank in ipairs(self.kept) do came[rank] = tensor.zeros({ 2 }, { dtype = "i64" }) end
@@ -184,8 +185,8 @@ local function start(self, path)
   return copies
 end
 
---- Starts to send the copies of a step that all ranks have written -> Copies; nil and why memory does not take them, the
--- same on all ranks. Collective.
+--- Starts to send the copies of a step that all ranks have written -> Copies; nil and why memory does not take them,
+-- the same on all ranks. Collective.
 function Memory:send(step)
   return counted(tensor.no_grad, start, self, neighbours.step(self.folder, step))
 end

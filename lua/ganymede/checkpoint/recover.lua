@@ -253,8 +253,8 @@ local function fetch(memory, save, path, needed)
   return #list
 end
 
---- Puts the run into the trainer as that step has left it. found: of recover.find. Returns how many parts travelled from
--- one machine to another. Collective.
+--- Puts the run into the trainer as that step has left it. found: of recover.find. Returns how many parts travelled
+-- from one machine to another. Collective.
 function recover.restore(trainer, memory, found)
   local path, came = neighbours.step(memory.folder, found.step) .. ".read", 0
   local indexes = exchange_indexes(memory, found)

@@ -89,8 +89,8 @@ local function ranks_of(args) return args.nodes * (args.ntasks_per_node or 1) en
 -- Checkpoints in memory are for ranks that begin again while the machines stay.
 local function refuse_memory(args)
   if not args.max_restarts then
-    failure(2, "--memory-checkpoint after --: what lies in memory goes when the job ends; give --max-restarts before it, "
-      .. "so that the ranks begin again in the job")
+    failure(2, "--memory-checkpoint after --: what lies in memory goes when the job ends; give --max-restarts before "
+      .. "it, so that the ranks begin again in the job")
   end
   if ranks_of(args) == 1 then
     failure(2, "--memory-checkpoint after --: one rank alone keeps none in this way; give -N or --ntasks-per-node")

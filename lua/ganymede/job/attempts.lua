@@ -92,7 +92,8 @@ function attempts.prepare(args, parallel, checkpoints, saves)
   return about
 end
 
---- Tells the supervisor, or the script of `ganymede slurm --min-ranks`, that training begins. about: what prepare returned, with folder and step.
+--- Tells the supervisor, or the script of `ganymede slurm --min-ranks`, that training begins. about: what prepare
+-- returned, with folder and step.
 function attempts.tell(about)
   if about.least then return require("ganymede.job.batch_attempts").tell(about) end
   about.at = core.now()

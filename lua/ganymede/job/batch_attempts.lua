@@ -2,10 +2,10 @@
 --
 -- A batch script has no supervisor beside it that hears of the ranks. After each end of the ranks it asks, and what is
 -- known between two questions is in RUN/attempts.json. The law is that of ganymede.job.restarts; what it wants to know
--- is read from the run's folder: the newest checkpoint, on the disk or in memory (ganymede.job.memory_file), and whether
--- metrics.jsonl has grown. The number of ranks stays, unless machines of the allocation have died: with --min-ranks the
--- ranks go on with those that are left, by the law of ganymede.job.fewer. Which numbers of ranks fit, rank 0 writes into
--- RUN/fewer.json when training begins, because the script does not run the recipe.
+-- is read from the run's folder: the newest checkpoint, on the disk or in memory (ganymede.job.memory_file), and
+-- whether metrics.jsonl has grown. The number of ranks stays, unless machines of the allocation have died: with
+-- --min-ranks the ranks go on with those that are left, by the law of ganymede.job.fewer. Which numbers of ranks fit,
+-- rank 0 writes into RUN/fewer.json when training begins, because the script does not run the recipe.
 -- @module ganymede.job.batch_attempts
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -75,7 +75,7 @@ local function smaller(folder, places)
   for _, world in ipairs(known.worlds) do
     if world.ranks <= places then return world end
   end
-  return nil, ("their machines have %d places for ranks, and no smaller number fits%s"):format(places,
+  return nil, ("the other machines have %d places for ranks, and no smaller number fits%s"):format(places,
     known.why and " (" .. known.why .. ")" or "")
 end
 
@@ -94,8 +94,8 @@ local function leave_out_dead(folder, ranks, nodes)
 end
 
 --- Takes up that the ranks have ended with this status -> seconds to wait before they are started again; or nil and why
--- they are not. limits: most (attempts in a row without progress), delay (seconds), nodes (machines of the script, if the
--- ranks may go on without some).
+-- they are not. limits: most (attempts in a row without progress), delay (seconds), nodes (machines of the script, if
+-- the ranks may go on without some).
 function batch.ended(folder, status, ranks, limits)
   local known, now = read(folder), seen(folder)
   local history = known.history

@@ -3,7 +3,8 @@
 --     local alive, dead = slurm_nodes.look()        -- lists of names, in the order of the allocation; nil: no Slurm
 --     slurm_nodes.srun { "n1", "n3" }               -- the words that start a task on each of these machines
 --
--- A machine counts as dead if Slurm calls it DOWN or failing, or says that it does not answer (a star behind its state).
+-- A machine counts as dead if Slurm calls it DOWN or failing, or says that it does not answer (a star behind its
+-- state).
 -- The trap: Slurm itself finds out after its SlurmdTimeout (300 s by default), and srun waits for as long.
 local machine = require "ganymede.base.machine"
 
@@ -30,8 +31,8 @@ function slurm_nodes.look()
 end
 
 function slurm_nodes.srun(names)
-  return { "env", "-u", "SLURM_NTASKS_PER_NODE", "-u", "SLURM_NTASKS", "-u", "SLURM_NPROCS", "-u", "SLURM_NNODES", "srun",
-    "--overlap", "--nodelist=" .. table.concat(names, ","), "--nodes=" .. #names, "--ntasks=" .. #names,
+  return { "env", "-u", "SLURM_NTASKS_PER_NODE", "-u", "SLURM_NTASKS", "-u", "SLURM_NPROCS", "-u", "SLURM_NNODES",
+    "srun", "--overlap", "--nodelist=" .. table.concat(names, ","), "--nodes=" .. #names, "--ntasks=" .. #names,
     "--ntasks-per-node=1" }
 end
 

@@ -135,8 +135,8 @@ end
 local outer = { "SLURM_NTASKS_PER_NODE", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_LIST",
   "SLURM_CPU_BIND_VERBOSE", "SLURM_DISTRIBUTION", "SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS" }
 
--- The words of srun for so many ranks of a job, behind `env`. more: a variable that they get, or nil; nodes: the names of
--- the machines, nil: the first ones of the job.
+-- The words of srun for so many ranks of a job, behind `env`. more: a variable that they get, or nil; nodes: the names
+-- of the machines, nil: the first ones of the job.
 local function srun(job, count, machines, more, nodes)
   local words = { "env" }
   local function add(...)

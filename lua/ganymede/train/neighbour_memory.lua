@@ -1,15 +1,16 @@
 --- `run --memory-checkpoint K` where another launcher has started the ranks, as on several machines: what the run does.
 --
---     local memory = neighbour_memory.open(run.memory, folder, resumes)      -- collective, before training
+--     local memory = neighbour_memory.open(interval, folder, resumes)        -- collective, before training
 --     local step = memory:resume(trainer, disk_step)     -- collective -> the step it went on from; nil: from none
 --     memory:settle_on(step)                             -- the run begins behind this step, which may be no memory's
 --     table.insert(trainer.hooks, memory:hook())
 --     memory:close()                                     -- the run is over for good
 --
--- There is no supervisor that would outlive the ranks. So the run finds what lies in memory by an id that rank 0 keeps in
--- RUN/memory.json (ganymede.job.memory_file). A save of a step has two parts, which follow one another while training goes on: all ranks write to the memory
--- of their machines (host/checkpoint), then the copies travel to the neighbours (ganymede.checkpoint.neighbours). Ranks
--- ask each other once a step whether a part is over. The next save waits for the one before it, and for one to a disk.
+-- There is no supervisor that would outlive the ranks. So the run finds what lies in memory by an id that rank 0 keeps
+-- in RUN/memory.json (ganymede.job.memory_file). A save of a step has two parts, which follow one another while
+-- training goes on: all ranks write to the memory of their machines (host/checkpoint), then the copies travel to the
+-- neighbours (ganymede.checkpoint.neighbours). Ranks ask each other once a step whether a part is over. The next save
+-- waits for the one before it, and for one to a disk.
 -- @module ganymede.train.neighbour_memory
 local core = require "ganymede.core"
 local hooks = require "ganymede.hooks.base"
