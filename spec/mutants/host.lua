@@ -17,7 +17,7 @@ return {
   },
   {
     name = "034-checkpoint-rename", file = "host/checkpoint/save.c",
-    find = [[s->beside = gm_steps_path(as->folder, as->step, ".tmp");]],
+    find = [[s->beside = gm_steps_path(as->folder, as->step, as->apart ? "" : ".tmp");]],
     replace = [[s->beside = gm_steps_path(as->folder, as->step, "");]],
     breaks = "a checkpoint is written under its final name from the start",
     test = "spec/checkpoint/crash_spec.lua",

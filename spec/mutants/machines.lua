@@ -83,8 +83,8 @@ return {
   },
   {
     name = "1321-slurm-checks-one", file = "lua/ganymede/cli/slurm.lua",
-    find = [[ranks = args.nodes * (args.ntasks_per_node or 1)]],
-    replace = [[ranks = args.nodes]],
+    find = [[recipe = args.recipe, ranks = ranks_of(args),]],
+    replace = [[recipe = args.recipe, ranks = args.nodes,]],
     breaks = "the recipe is checked for one rank on each machine",
     test = "spec/cli/slurm_spec.lua -f 'checks the recipe'",
   },

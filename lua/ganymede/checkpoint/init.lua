@@ -283,9 +283,11 @@ function checkpoint.list(dir)
 end
 
 -- Opens with all ranks sharing the checksums of data -> handle; or nil, message, kind, the rank that found it. Where
--- one rank is not content, none is.
-local function open_shared(path, alone)
-  local handle, message, kind = core.checkpoint_open(path, alone and 0 or core.rank(), alone and 1 or core.world())
+-- one rank is not content, none is. partly: what is here of joined parts, whose checksums are known to be right.
+local function open_shared(path, alone, partly)
+  local handle, message, kind
+  if partly then handle, message, kind = core.checkpoint_open_partly(path)
+  else handle, message, kind = core.checkpoint_open(path, alone and 0 or core.rank(), alone and 1 or core.world()) end
   if alone then return handle, message, kind, core.rank() end
   local why, what, rank = first_failure(share(pack_failure(handle, message, kind)))
   if not why then return handle end
@@ -341,6 +343,8 @@ Checkpoint.__index = Checkpoint
 local open_options = {
   alone = { type = "boolean", default = false,
     doc = "whether only this rank opens the checkpoint, and verifies all of it" },
+  partly = { type = "boolean", default = false, hidden = true,
+    doc = "whether it is one of joined parts (ganymede.checkpoint.neighbours), of which files may be missing here" },
 }
 
 --- Opens and verifies. Fields: path, meta, world (ranks that saved it).
@@ -349,19 +353,8 @@ function checkpoint.open(path, opt)
     error("checkpoint.open needs a checkpoint; got nil, which is what checkpoint.latest gives where there is none", 2)
   end
   opt = options.check("checkpoint.open", open_options, opt, 2)
-  local handle, message, kind, rank = open_shared(path, opt.alone)
+  local handle, message, kind, rank = open_shared(path, opt.alone, opt.partly)
   if not handle then raise_agreed(code_of(2, kind), message, rank) end
-  local text, world = core.checkpoint_meta(handle)
-  return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
-    Checkpoint)
-end
-
---- Opens the joined parts in a folder (ganymede.checkpoint.neighbours), of which files may be missing on this machine.
--- Their checksums were verified when they were found.
-function checkpoint.open_partly(path)
-  local handle, message, kind = core.checkpoint_open_partly(path)
-  local why, what, rank = first_failure(share(pack_failure(handle, message, kind)))
-  if why then raise_agreed(code_of(2, what), why, rank) end
   local text, world = core.checkpoint_meta(handle)
   return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
     Checkpoint)

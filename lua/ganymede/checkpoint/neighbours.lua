@@ -132,9 +132,9 @@ local function exchange_sizes(self, files, everybody)
     local sizes = tensor.tensor({ files[1]:numel(), files[2]:numel() }, { dtype = "i64" })
     sent = core.comm_send(sizes, everybody, self.keeper, true)
   end
-  for rank, sizes in pairs(came) do
-    core.comm_receive(sizes, everybody, rank)
-    came[rank] = sizes:totable()
+  for _, rank in ipairs(self.kept) do
+    core.comm_receive(came[rank], everybody, rank)
+    came[rank] = came[rank]:totable()
   end
   if sent then sent:wait() end
   return came

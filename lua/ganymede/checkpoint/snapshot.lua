@@ -292,7 +292,7 @@ local function fetched(ck, wanted, fetch)
   for _, entry in ipairs(wanted) do all[#all + 1] = entry end
   fetch(ck:files(all))
   ck:close()
-  return require("ganymede.checkpoint").open_partly(ck.path)
+  return require("ganymede.checkpoint").open(ck.path, { partly = true })
 end
 
 local function take_up(trainer, meta)
@@ -339,7 +339,7 @@ end
 -- checkpoint is one of joined parts; fetch(set) brings the files of these ranks to this machine. Collective.
 function snapshot.restore(trainer, path, fetch)
   local checkpoint = require "ganymede.checkpoint"
-  local ck = (fetch and checkpoint.open_partly or checkpoint.open)(path)
+  local ck = checkpoint.open(path, { partly = fetch ~= nil })
   core.scope_open()
   local ok, err = pcall(function()
     local hooks, new_hooks = known_hooks(trainer, ck)
