@@ -24,7 +24,7 @@ return {
   },
   {
     name = "1806-memory-over-newer-disk", file = "lua/ganymede/train/neighbour_memory.lua",
-    find = [[if found.step <= disk_step then return nil end]],
+    find = [[if found.step < disk_step then return nil end]],
     replace = "",
     breaks = "a run goes on from memory where the disk has a newer checkpoint",
     test = "spec/faults/neighbour_memory_spec.lua -f 'where that is newer'",

@@ -246,8 +246,8 @@ end
 
 local function step_of(path) return tonumber(path:match "step%-(%d+)/*$") or 0 end
 
--- Goes on from the memory of the machines, if that is newer than the disk -> the step, or nil; the checkpoint on the
--- disk, or nil. Files on the disk are not opened where memory is newer.
+-- Goes on from the memory of the machines, unless the disk is newer -> the step, or nil; the checkpoint on the disk, or
+-- nil. No file of a checkpoint on the disk is opened where memory serves.
 local function newest_of_both(trainer, run, memory)
   local out = run.resume == "auto" and folder(run) or nil
   if not (memory and out) then return nil, fit.find_checkpoint(run.resume, out) end

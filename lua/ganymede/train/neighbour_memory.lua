@@ -73,8 +73,8 @@ local function moved(found, came, count)
       came == 1 and "" or "s")
 end
 
---- Puts the run into the trainer as the newest step left it that is whole in memory, if it is newer than that of the
--- disk (0: there is none) -> the step; nil. Collective.
+--- Puts the run into the trainer as the newest step left it that is whole in memory, unless that of the disk is newer
+-- (0: there is none) -> the step; nil. Collective.
 function Memory:resume(trainer, disk_step)
   local found, why = recover.find(self.memory)
   if not found then
@@ -84,7 +84,7 @@ function Memory:resume(trainer, disk_step)
     end
     return nil
   end
-  if found.step <= disk_step then return nil end
+  if found.step < disk_step then return nil end
   local came = recover.restore(trainer, self.memory, found)
   trainer:say(moved(found, came, #self.memory.machines))
   return found.step
