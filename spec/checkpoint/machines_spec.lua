@@ -1,5 +1,5 @@
---- Which ranks share a machine, and whose memory keeps a copy: each rank but those of a single machine has one keeper, on
--- the next machine, and no machine keeps its own.
+--- Which ranks share a machine, and whose memory keeps a copy: each rank but those of a single machine has one keeper,
+-- on the next machine, and no machine keeps its own.
 -- sanitizers: no, it holds Lua alone
 local machines = require "ganymede.checkpoint.machines"
 

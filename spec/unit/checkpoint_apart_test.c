@@ -1,4 +1,5 @@
-/* checkpoint_apart_test.c - parts of ranks that share no folder: saved one by one, joined, read where some are missing. */
+/* checkpoint_apart_test.c - parts of ranks that share no folder: saved one by one, joined, read where some are
+ * missing. */
 #include "checkpoint_world.h"
 
 #include "../../host/checkpoint/apart.h"
