@@ -57,11 +57,11 @@ local function wait_for(name)
   return read(name)
 end
 
--- Starts the recipe by srun on so many ranks, on two machines of two cores each.
-local function start(ranks, cpus)
+-- Starts the recipe by srun on so many ranks, on two machines of two cores each. more: flags of run.
+local function start(ranks, cpus, more)
   local line = ("cd %s && env %s timeout -k 5 120 srun --ntasks=%d %s run recipe.lua --threads 1 --device %s --out run "
-    .. ">>out 2>>err; echo $? >status"):format(shell.quote(home), support.environment_words(home, srun.environment(home,
-    cpus or "2(x2)")), ranks, shell.quote(shell.executable()), device.name())
+    .. "%s >>out 2>>err; echo $? >status"):format(shell.quote(home), support.environment_words(home,
+    srun.environment(home, cpus or "2(x2)")), ranks, shell.quote(shell.executable()), device.name(), more or "")
   shell.write(home .. "/job.sh", line .. "\n")
   assert(os.execute(("PATH=%s/bin:$PATH setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home, home)) == 0)
   wait_for "ready"
@@ -106,6 +106,21 @@ describe("ganymede resize of ranks of srun", function()
       "2 ranks took over from 1" } do
       assert.is_truthy((read "err" .. read "out"):find(text, 1, true), read "err")
     end
+    check_losses()
+  end)
+
+  it("goes on with checkpoints in memory, of which one rank alone keeps none and the end leaves none", function()
+    start(2, nil, "--memory-checkpoint 2")
+    for _, count in ipairs { 3, 1, 2 } do
+      local result = resize("-n", tostring(count), "--json")
+      assert.equal(0, result.code, result.err .. read "err")
+      os.execute "sleep 0.3"
+    end
+    local id = json.decode(read "run/memory.json", "memory.json").id
+    assert.not_equal("", shell.run("ls -d /dev/shm/ganymede-memory-" .. id .. "-*").out)
+    stop()
+    assert.equal("", shell.run("ls -d /dev/shm/ganymede-memory-" .. id .. "-* 2>/dev/null").out)
+    assert.is_truthy(read("err"):find("one rank alone keeps no checkpoints in memory", 1, true), read "err")
     check_losses()
   end)
 

@@ -38,7 +38,7 @@ function attempts.check(args)
   if not args.max_restarts then
     for _, flag in ipairs { "min_ranks", "restart_delay", "memory_checkpoint", "standby" } do
       -- without a supervisor, the ranks that another launcher starts again find what lies in memory
-      local own = flag == "memory_checkpoint" and launcher.expected() > 1
+      local own = flag == "memory_checkpoint" and (launcher.expected() > 1 or srun_steps.folder() ~= nil)
       if args[flag] and not own then
         failure(2, "--%s belongs to --max-restarts, which was not given", (flag:gsub("_", "-")))
       end

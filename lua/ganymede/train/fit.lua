@@ -284,6 +284,11 @@ local function open_memory(run)
   local out = folder(run)
   if not out then ranks.fail(2, "--memory-checkpoint: the ranks find again what lies in memory by the run's folder; "
     .. "give --out DIR") end
+  if core.world() == 1 then -- a change has left one rank: who started it will start others
+    log.warn("--memory-checkpoint: one rank alone keeps no checkpoints in memory")
+    neighbour_memory.forget(out)
+    return nil
+  end
   return neighbour_memory.open(run.memory.interval, out, run.resume == "auto" or run.taken_over ~= nil)
 end
 
