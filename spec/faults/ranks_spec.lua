@@ -144,7 +144,7 @@ describe("a rank that does not come to a collective", function()
     assert.is_true(result.late < 10)
   end)
 
-  it("because nobody receives what it sends, or sends what it receives: status 7 says in which call it waits", function()
+  it("because nobody receives what it sends, or sends what it receives: status 7 says in which call", function()
     for call, other in pairs { send = "send f32 (1048576)", receive = "receive f32 (1048576)" } do
       local result = run(([[
         local world = core.comm_group_of("world", { 0, 1, 2 })
