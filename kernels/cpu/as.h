@@ -2,7 +2,7 @@
  *
  *     #define AS 32
  *     #include "as.h"
- *     #include "norm_t.h"      // F(name) is name_f32, T is float, V a vector of LANES floats
+ *     #include "norm_t.h"      // F(name) is name_f32, T is float, V a vector of LANES floats, BURST of them fill CPU_BURST bytes
  *     #define AS 64
  *     #include "as.h"
  *     #include "norm_t.h"
@@ -16,6 +16,7 @@
 #undef F
 #undef LANES
 #undef T_BITS
+#undef BURST
 
 #if AS == 32
 #define T       float
@@ -25,6 +26,7 @@
 #define F(name) name##_f32
 #define LANES   (CPU_VECTOR / 4)
 #define T_BITS  32
+#define BURST   (CPU_BURST / 4)
 #elif AS == 64
 #define T       double
 #define TI      int64_t
@@ -33,5 +35,6 @@
 #define F(name) name##_f64
 #define LANES   (CPU_VECTOR / 8)
 #define T_BITS  64
+#define BURST   (CPU_BURST / 8)
 #endif
 #undef AS

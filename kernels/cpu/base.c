@@ -13,6 +13,7 @@
 #define CPU_PAGE   ((size_t)2 << 20) /* a huge page; larger blocks are mapped in such pages */
 #define CPU_GRAIN  (256 << 10)       /* bytes of traffic that pay for waking another thread */
 #define CPU_STREAM (8 << 20)         /* bytes of an output that no cache will hold: written past the caches */
+#define CPU_BURST  4096 /* bytes of an output that are computed in a buffer before they go past the caches */
 #define CPU_WALK   4
 #define CPU_BLOCK  4096 /* elements of a row handed out at a time */
 #define CPU_ROW    4096 /* the longest row that kernels keep in a buffer of their own */
@@ -74,7 +75,11 @@ static inline int cpu_parts(gm_device *dev, int64_t n, int64_t bytes_per_item)
 
 /* A store to memory first reads the line it goes to; for outputs far larger than the caches that read is a third
  * of a copy's traffic. Kernels compute such outputs in a small buffer and send it out with this. Measured: from
- * 8 MiB on, also with the reading that follows. A job that used it ends with stream_end. */
+ * 8 MiB on, also with the reading that follows. A job that used it ends with stream_end.
+ *
+ * Bursts of reading and of writing that take turns are best if one of reading has CPU_BURST bytes, of all inputs
+ * together: with half of it a Zen 4 sometimes stops to read ahead, and relu takes twice as long; with twice as much
+ * add takes a third longer. */
 static inline bool cpu_streams(int64_t bytes) { return bytes >= CPU_STREAM; }
 
 static inline void stream_out(void *to, const void *from, int64_t bytes)
@@ -258,8 +263,6 @@ static void cpu_walk_run(gm_device *dev, const cpu_walk *w, int weight, cpu_row 
 
 /* ---- rows made dense: kernels that only know contiguous rows see any strides ---- */
 
-#define CPU_CHUNK 512
-
 /* n contiguous elements of each tensor; p[0] is the output. */
 typedef void (*cpu_dense_row)(const void *context, int64_t n, char *const *p);
 
@@ -268,6 +271,7 @@ typedef struct dense_job {
     const void   *context;
     int           tensors;
     int64_t       size[CPU_WALK];
+    int64_t       chunk;  /* elements that go through buffers at a time */
     bool          update; /* the output is read too */
     bool          stream; /* the output goes past the caches */
 } dense_job;
@@ -303,12 +307,12 @@ static void dense_row(const void *context, int64_t n, char *const *p, const int6
         j->row(j->context, n, p);
         return;
     }
-    char  room[CPU_WALK][CPU_CHUNK * 8] __attribute__((aligned(64)));
+    char  room[CPU_WALK][CPU_BURST] __attribute__((aligned(64)));
     char *q[CPU_WALK];
     for (int k = 0; k < j->tensors; k++)
-        if (stride[k] == 0) copy_strided(j->size[k], n < CPU_CHUNK ? n : CPU_CHUNK, room[k], 1, p[k], 0);
-    for (int64_t i = 0; i < n; i += CPU_CHUNK) {
-        int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+        if (stride[k] == 0) copy_strided(j->size[k], n < j->chunk ? n : j->chunk, room[k], 1, p[k], 0);
+    for (int64_t i = 0; i < n; i += j->chunk) {
+        int64_t m = n - i < j->chunk ? n - i : j->chunk;
         for (int k = 0; k < j->tensors; k++) {
             char *at = p[k] + i * stride[k] * j->size[k];
             q[k] = stride[k] == 1 && (k > 0 || !j->stream) ? at : room[k];
@@ -327,8 +331,13 @@ static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, bo
 {
     cpu_walk  w;
     dense_job j = {.row = row, .context = context, .tensors = tensors, .update = update};
+    int64_t   widest = 1;
     cpu_walk_new(&w, tensors, t);
-    for (int k = 0; k < tensors; k++) j.size[k] = w.size[k];
+    for (int k = 0; k < tensors; k++) {
+        j.size[k] = w.size[k];
+        if (w.size[k] > widest) widest = w.size[k];
+    }
+    j.chunk = CPU_BURST / widest / (tensors > 2 ? 2 : 1);
     j.stream = !update && cpu_streams(w.numel * w.size[0]);
     cpu_walk_run(dev, &w, weight, dense_row, &j);
 }

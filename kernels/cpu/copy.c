@@ -2,7 +2,7 @@
  *
  * A copy within a dtype first widens its elements: a short innermost run that is contiguous in both tensors becomes one
  * element of up to 64 bytes. So a patch of four floats moves as 16 bytes. Then the copy moves whole rows (memcpy),
- * transposes in tiles, or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64 converts
+ * transposes in tiles (transpose.c), or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64 converts
  * contiguous rows in vector code. Other casts go through gm_load and gm_store, which define all of them. */
 
 /* ---- casts of contiguous rows ---- */
@@ -151,99 +151,6 @@ static void order_rows(cpu_walk *w)
     for (int d = b; d < a; d++) walk_swap(w, d, d + 1);
 }
 
-typedef float   quad32 __attribute__((vector_size(16), aligned(1), may_alias)); /* of what may be wider elements */
-typedef double  pair64 __attribute__((vector_size(16), aligned(1), may_alias));
-typedef int32_t quad_index __attribute__((vector_size(16)));
-typedef int64_t pair_index __attribute__((vector_size(16)));
-
-/* y[r][c] = x[c][r] for 4 x 4 floats; xs and ys: elements between rows */
-CPU_INLINE void transpose4(float *y, int64_t ys, const float *x, int64_t xs)
-{
-    quad32     a = *(const quad32 *)x, b = *(const quad32 *)(x + xs);
-    quad32     c = *(const quad32 *)(x + 2 * xs), d = *(const quad32 *)(x + 3 * xs);
-    quad_index low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
-    quad32     ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
-    quad32     AB = __builtin_shuffle(a, b, high), CD = __builtin_shuffle(c, d, high);
-    *(quad32 *)y = __builtin_shuffle(ab, cd, (quad_index){0, 1, 4, 5});
-    *(quad32 *)(y + ys) = __builtin_shuffle(ab, cd, (quad_index){2, 3, 6, 7});
-    *(quad32 *)(y + 2 * ys) = __builtin_shuffle(AB, CD, (quad_index){0, 1, 4, 5});
-    *(quad32 *)(y + 3 * ys) = __builtin_shuffle(AB, CD, (quad_index){2, 3, 6, 7});
-}
-
-CPU_INLINE void transpose2(double *y, int64_t ys, const double *x, int64_t xs)
-{
-    pair64 a = *(const pair64 *)x, b = *(const pair64 *)(x + xs);
-    *(pair64 *)y = __builtin_shuffle(a, b, (pair_index){0, 2});
-    *(pair64 *)(y + ys) = __builtin_shuffle(a, b, (pair_index){1, 3});
-}
-
-#define TILE_ROWS 16 /* of y: one cache line of x */
-#define TILE_COLS 64
-
-/* rows x columns of y from columns x rows of x, both with contiguous inner elements of `size` bytes. */
-static void transpose_tile(int64_t size, int64_t rows, int64_t cols, char *y, int64_t ys, const char *x, int64_t xs)
-{
-    int64_t step = size == 4 ? 4 : 2, r = 0;
-    for (; r + step <= rows; r += step) {
-        int64_t c = 0;
-        if (size == 4)
-            for (; c + 4 <= cols; c += 4) transpose4((float *)y + r * ys + c, ys, (const float *)x + c * xs + r, xs);
-        else
-            for (; c + 2 <= cols; c += 2) transpose2((double *)y + r * ys + c, ys, (const double *)x + c * xs + r, xs);
-        for (int64_t k = 0; k < step; k++)
-            copy_strided(size, cols - c, y + ((r + k) * ys + c) * size, 1, x + (c * xs + r + k) * size, xs);
-    }
-    for (; r < rows; r++) copy_strided(size, cols, y + r * ys * size, 1, x + r * size, xs);
-}
-
-typedef struct transpose_job {
-    cpu_walk w; /* without the two dimensions that are swapped */
-    int64_t  rows, cols, strips, ys, xs;
-} transpose_job;
-
-/* The strip of TILE_COLS columns of y that starts at c, over all its rows: x is read along its contiguous
- * dimension; the pieces of y lie far apart, where no hardware looks ahead, so the next are asked for here. */
-static void transpose_strip(const transpose_job *j, char *y, const char *x, int64_t c)
-{
-    int64_t size = j->w.size[0], cols = j->cols - c < TILE_COLS ? j->cols - c : TILE_COLS;
-    for (int64_t r = 0; r < j->rows; r += TILE_ROWS) {
-        int64_t rows = j->rows - r < TILE_ROWS ? j->rows - r : TILE_ROWS;
-        for (int64_t k = r + TILE_ROWS; k < r + 2 * TILE_ROWS && k < j->rows; k++)
-            for (int64_t line = 0; line < cols * size; line += 64)
-                __builtin_prefetch(y + (k * j->ys + c) * size + line, 1);
-        transpose_tile(size, rows, cols, y + (r * j->ys + c) * size, j->ys, x + (c * j->xs + r) * size, j->xs);
-    }
-}
-
-static void transpose_part(void *context, int64_t begin, int64_t end, int thread)
-{
-    const transpose_job *j = context;
-    int64_t              at[GM_MAX_DIMS];
-    char                *p[CPU_WALK];
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        walk_seek(&j->w, i / j->strips, at, p);
-        transpose_strip(j, p[0], p[1], i % j->strips * TILE_COLS);
-    }
-}
-
-/* Where y is contiguous along its last dimension and x along another one: true if done. */
-static bool copy_transposed(gm_device *dev, const cpu_walk *w)
-{
-    int last = w->ndim - 1, e = 0;
-    if ((w->size[0] != 4 && w->size[0] != 8) || w->stride[0][last] != 1 || w->stride[1][last] < 4) return false;
-    while (e < last && !(w->stride[1][e] == 1 && w->shape[e] >= 4)) e++;
-    if (e == last || w->shape[last] < 4) return false;
-    transpose_job j = {.w = *w, .rows = w->shape[e], .cols = w->shape[last]};
-    j.ys = w->stride[0][e];
-    j.xs = w->stride[1][last];
-    j.strips = (j.cols + TILE_COLS - 1) / TILE_COLS;
-    j.w.rows = w->rows / j.rows;
-    walk_drop(&j.w, e); /* the last stays where walk_seek expects the row */
-    cpu_parallel(dev, j.w.rows * j.strips, 4 * TILE_COLS * j.rows * w->size[0], transpose_part, &j);
-    return true;
-}
-
 static gm_status cpu_copy(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
@@ -361,38 +268,43 @@ static gm_status cpu_with_rows(gm_device *dev, const gm_call *call, int ndim, in
 
 /* ---- fill ---- */
 
+/* A row gets the element again and again from a pattern of whole elements. memset knows what a machine writes
+ * fastest; it serves where all bytes of the element are equal, as those of 0 are. */
 typedef struct fill_job {
-    int64_t  size;
-    uint64_t bits;
+    int64_t size;
+    bool    one_byte, stream;
+    char    pattern[CPU_BURST];
 } fill_job;
 
-static void fill_dense(const void *context, int64_t n, char *const *p)
+static void fill_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
 {
     const fill_job *j = context;
-    uint8_t         u1 = (uint8_t)j->bits;
-    uint16_t        u2 = (uint16_t)j->bits;
-    uint32_t        u4 = (uint32_t)j->bits;
-    switch (j->size) {
-    case 1: memset(p[0], u1, (size_t)n); break;
-    case 2:
-        for (int64_t i = 0; i < n; i++) ((bits2 *)p[0])[i] = u2;
-        break;
-    case 4:
-        for (int64_t i = 0; i < n; i++) ((bits4 *)p[0])[i] = u4;
-        break;
-    case 8:
-        for (int64_t i = 0; i < n; i++) ((bits8 *)p[0])[i] = j->bits;
-        break;
+    if (stride[0] != 1 && n > 1) {
+        copy_strided(j->size, n, p[0], stride[0], j->pattern, 0);
+        return;
+    }
+    if (j->one_byte) {
+        memset(p[0], j->pattern[0], (size_t)(n * j->size));
+        return;
+    }
+    for (int64_t i = 0; i < n * j->size; i += CPU_BURST) {
+        int64_t bytes = n * j->size - i < CPU_BURST ? n * j->size - i : CPU_BURST;
+        if (j->stream) stream_out(p[0] + i, j->pattern, bytes);
+        else memcpy(p[0] + i, j->pattern, (size_t)bytes);
     }
 }
 
 static gm_status cpu_fill(gm_device *dev, const gm_call *call)
 {
-    gm_tensor    *y = call->out[0];
-    fill_job      j = {.size = (int64_t)gm_dtype_size(y->dtype)};
-    unsigned char bytes[8] = {0};
-    gm_store(y->dtype, bytes, 0, call->attrs->value);
-    memcpy(&j.bits, bytes, 8); /* little end first: the element is in the low bytes */
-    cpu_elementwise(dev, 1, &y, false, 1, fill_dense, &j);
+    gm_tensor *y = call->out[0];
+    fill_job   j = {.size = (int64_t)gm_dtype_size(y->dtype), .one_byte = true};
+    cpu_walk   w;
+    cpu_walk_new(&w, 1, &y);
+    if (!w.numel) return GM_OK;
+    gm_store(y->dtype, j.pattern, 0, call->attrs->value);
+    for (int64_t i = 1; i < j.size; i++) j.one_byte &= j.pattern[i] == j.pattern[0];
+    copy_strided(j.size, w.numel < CPU_BURST / j.size ? w.numel : CPU_BURST / j.size, j.pattern, 1, j.pattern, 0);
+    j.stream = cpu_streams(w.numel * j.size);
+    cpu_walk_run(dev, &w, 1, fill_row, &j);
     return GM_OK;
 }

@@ -102,10 +102,10 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
     }
 }
 
-/* dx = g (exp(x - largest) / sum - share), n <= CPU_CHUNK; by: g / sum, less: g share */
+/* dx = g (exp(x - largest) / sum - share), n <= BURST; by: g / sum, less: g share */
 CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T less, T *dx, bool stream)
 {
-    T room[CPU_CHUNK] __attribute__((aligned(64))), *y = stream ? room : dx;
+    T room[BURST] __attribute__((aligned(64))), *y = stream ? room : dx;
     for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(exp_v)(F(at)(x, i, n - i) - largest) * by - less);
     if (stream) stream_out(dx, room, n * (int64_t)sizeof(T));
 }
@@ -126,8 +126,8 @@ static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int 
             continue;
         }
         double share = j->smoothing / (double)n, by = 1 / (double)sum, p = exp((double)(x[target] - largest)) * by;
-        for (int64_t i = 0; i < n; i += CPU_CHUNK) {
-            int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+        for (int64_t i = 0; i < n; i += BURST) {
+            int64_t m = n - i < BURST ? n - i : BURST;
             F(entropy_grad_chunk)(m, x + i, largest, (T)(by * g), (T)(share * g), dx + i, j->stream);
         }
         if (j->stream) stream_end(); /* before a plain store to the same lines */

@@ -1,9 +1,11 @@
 /* norm.c - layer norm and RMS norm over the last dimension, forward and backward.
  *
- * A row is read from memory once and stays in cache for its passes: the sum in double, the squares around the mean, the
- * result. Because the squares have a pass of their own, a mean of 1e4 with a variance of 1 keeps its digits in f32. The
- * mean is subtracted in two parts, because a mean rounded to f32 would lose those digits again. Each thread sums the
- * gradients of w and b in double; these sums are then added in order of threads. */
+ * A row is read from memory once and stays in cache for its passes: mean and squares in double, the result. A mean of
+ * 1e4 with a variance of 1 keeps its digits in f32. The mean is subtracted in two parts, because a mean rounded to f32
+ * would lose those digits again. Gradients of w and b are sums over rows: NORM_ROWS rows that follow each other are
+ * added in their own type, the rest by each thread in double, and these sums in order of threads. */
+
+#define NORM_ROWS 4
 
 /* One job serves both norms and both directions; NULL data where a tensor is absent. */
 typedef struct norm_job {
@@ -13,7 +15,7 @@ typedef struct norm_job {
     cpu_rows    x, residual, y, sum, mean, rstd; /* forward */
     cpu_rows    g, gsum, dx;                     /* backward, beside x, mean, rstd */
     const void *w, *b;
-    double     *partial; /* thread t: dw at partial + 2 t width, db behind it */
+    double     *partial; /* thread t: dw at partial + 2 t width, db behind it; NULL if neither is wanted */
 } norm_job;
 
 #define AS 32
@@ -73,7 +75,7 @@ static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[2], *w = call->in[3], *dw = call->out[1], *db = cpu_out(call, 2);
     bool       rms = call->op == GM_OP_rms_norm_grad;
-    gm_block  *block;
+    gm_block  *block = NULL;
     norm_job   j = {.rms = rms};
     j.g = cpu_rows_of(call->in[0]);
     j.gsum = rows_or_none(call->in[1]);
@@ -84,15 +86,18 @@ static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
     j.w = w ? gm_tensor_data(w) : NULL;
     j.dx = cpu_rows_of(call->out[0]);
     j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
-    int64_t bytes = (call->in[1] ? 4 : 3) * j.width * j.x.size;
-    int     parts = cpu_parts(dev, j.x.rows, bytes);
+    int64_t bytes = NORM_ROWS * (call->in[1] ? 4 : 3) * j.width * j.x.size;
+    int64_t groups = (j.x.rows + NORM_ROWS - 1) / NORM_ROWS;
+    int     parts = cpu_parts(dev, groups, bytes);
     size_t  room = (size_t)parts * 2 * (size_t)j.width * sizeof(double);
-    GM_TRY(cpu_scratch(dev, room, &j.partial, &block));
-    memset(j.partial, 0, room);
-    cpu_parallel(dev, j.x.rows, bytes, BY_TYPE(x, norm_grad_part), &j);
+    if (dw || db) {
+        GM_TRY(cpu_scratch(dev, room, &j.partial, &block));
+        memset(j.partial, 0, room);
+    }
+    cpu_parallel(dev, groups, bytes, BY_TYPE(x, norm_grad_part), &j);
     if (dw) add_partials(dw, j.partial, parts, 2 * j.width, call->attrs->accumulate);
     if (db) add_partials(db, j.partial + j.width, parts, 2 * j.width, call->attrs->accumulate);
-    gm_pool_release(dev->pool, block);
+    if (block) gm_pool_release(dev->pool, block);
     return GM_OK;
 }
 

@@ -6,12 +6,12 @@ static void F(norm_sums_part)(void *context, int64_t begin, int64_t end, int thr
     int64_t          n = j->width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        double   mean;
-        const T *v = F(row_and_mean)(n, cpu_row_at(&j->x, r), F(row_or_none)(&j->residual, r),
-                                     F(row_or_none)(&j->sum, r), j->mean.data != NULL, &mean);
-        T        high = (T)mean, low = (T)(mean - (double)high);
-        if (j->mean.data) *(T *)cpu_row_at(&j->mean, r) = high;
-        *(T *)cpu_row_at(&j->m2, r) = (T)F(squares_row)(n, v, high, low);
+        double mean, squares;
+        F(row_moments)
+        (n, cpu_row_at(&j->x, r), F(row_or_none)(&j->residual, r), F(row_or_none)(&j->sum, r), j->mean.data != NULL,
+         &mean, &squares);
+        if (j->mean.data) *(T *)cpu_row_at(&j->mean, r) = (T)mean;
+        *(T *)cpu_row_at(&j->m2, r) = (T)squares;
     }
 }
 

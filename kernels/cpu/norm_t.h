@@ -1,15 +1,42 @@
 /* norm_t.h - rows of the norms for one element type (as.h); see norm.c. */
 
-/* v = x + residual, kept in out; returns the row's sum. */
-static double F(add_sum_row)(int64_t n, const T *x, const T *residual, T *out)
+/* out = x + residual */
+static void F(add_row_to)(int64_t n, const T *x, const T *residual, T *out)
 {
-    vf64 a = {0}, b = {0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        V v = F(at)(x, i, n - i) + F(at)(residual, i, n - i);
-        F(put)(out, i, n - i, v);
-        F(add_wide)(&a, &b, v);
+    for (int64_t i = 0; i < n; i += LANES) F(put)(out, i, n - i, F(at)(x, i, n - i) + F(at)(residual, i, n - i));
+}
+
+/* d and d^2 are added, d = v - first, in double. */
+CPU_INLINE void F(add_moments)(const T *v, double first, vf64 *sum, vf64 *squares)
+{
+#if T_BITS == 32
+    vf64 d = widen(*(const any_half *)v) - first, e = widen(*(const any_half *)(v + LANES / 2)) - first;
+    sum[1] += e;
+    squares[1] += e * e;
+#else
+    vf64 d = F(load)(v) - first;
+#endif
+    sum[0] += d;
+    squares[0] += d * d;
+}
+
+/* The mean of n elements; returns the sum of squares around it. One pass: sums of d = v - v[0] lose nothing to a mean
+ * far from 0, and v[0] itself is at most sqrt(n) standard deviations away, so at most n eps of double go. */
+static double F(moments_row)(int64_t n, const T *v, double *mean)
+{
+    double  first = isfinite(v[0]) ? (double)v[0] : 0; /* an infinite mean is not NaN */
+    vf64    sums[2] = {{0}, {0}}, squares[2] = {{0}, {0}};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) F(add_moments)(v + i, first, sums, squares);
+    double sum = sum_v_wide(sums[0] + sums[1]), square = sum_v_wide(squares[0] + squares[1]);
+    for (; i < n; i++) {
+        double d = (double)v[i] - first;
+        sum += d;
+        square += d * d;
     }
-    return sum_v_wide(a + b);
+    double rest = square - sum * (sum / (double)n);
+    *mean = first + sum / (double)n;
+    return rest < 0 ? 0 : rest;
 }
 
 /* Sum of (v - high - low)^2; missing lanes count for nothing. */
@@ -32,8 +59,9 @@ static double F(squares_row)(int64_t n, const T *v, T high, T low)
 /* y = (v - high - low) rstd w + b */
 static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y)
 {
+    const T less = low * rstd;
     for (int64_t i = 0; i < n; i += LANES) {
-        V h = (F(at)(v, i, n - i) - high - low) * rstd;
+        V h = (F(at)(v, i, n - i) - high) * rstd - less;
         if (w) h = h * F(at)(w, i, n - i);
         if (b) h = h + F(at)(b, i, n - i);
         F(put)(y, i, n - i, h);
@@ -43,27 +71,24 @@ static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, con
 /* The same for a y past the caches, by way of a buffer. */
 static void F(scale_shift_stream)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y)
 {
-    T room[CPU_CHUNK] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < n; i += CPU_CHUNK) {
-        int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+    T room[BURST] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < n; i += BURST) {
+        int64_t m = n - i < BURST ? n - i : BURST;
         F(scale_shift_row)(m, v + i, high, low, rstd, w ? w + i : NULL, b ? b + i : NULL, room);
         stream_out(y + i, room, m * (int64_t)sizeof(T));
     }
 }
 
-/* The row that is normalised, x or x + residual, and its mean (of layer norm; else 0); NULL where absent. sum receives
- * the row where it is given, as it must be with a residual. */
-CPU_INLINE const T *F(row_and_mean)(int64_t n, const T *x, const T *residual, T *sum, bool wants_mean, double *mean)
+/* The row that is normalised, x or x + residual. sum receives it where it is given, as it must be with a residual.
+ * With `centred` *mean is its mean and *squares the sum of squares around it, else 0 and the sum of squares. */
+CPU_INLINE const T *F(row_moments)(int64_t n, const T *x, const T *residual, T *sum, bool centred, double *mean,
+                                   double *squares)
 {
-    double total = 0;
-    if (residual) {
-        total = F(add_sum_row)(n, x, residual, sum);
-        x = sum;
-    } else {
-        if (sum) memcpy(sum, x, (size_t)n * sizeof(T));
-        if (wants_mean) total = F(sum_row)(n, x);
-    }
-    *mean = wants_mean ? total / (double)n : 0;
+    if (residual) F(add_row_to)(n, x, residual, sum);
+    else if (sum) memcpy(sum, x, (size_t)n * sizeof(T));
+    if (residual) x = sum;
+    *mean = 0;
+    *squares = centred ? F(moments_row)(n, x, mean) : F(dot_row)(n, x, x);
     return x;
 }
 
@@ -79,11 +104,11 @@ static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         T       *y = cpu_row_at(&j->y, r), *sum = F(row_or_none)(&j->sum, r);
-        double   mean;
-        const T *residual = F(row_or_none)(&j->residual, r);
-        const T *v = F(row_and_mean)(n, cpu_row_at(&j->x, r), residual, residual && !sum ? y : sum, !j->rms, &mean);
+        double   mean, squares;
+        const T *x = cpu_row_at(&j->x, r), *residual = F(row_or_none)(&j->residual, r);
+        const T *v = F(row_moments)(n, x, residual, residual && !sum ? y : sum, !j->rms, &mean, &squares);
         T        high = (T)mean, low = (T)(mean - (double)high);
-        double   rstd = 1 / sqrt(F(squares_row)(n, v, high, low) / (double)n + j->eps);
+        double   rstd = 1 / sqrt(squares / (double)n + j->eps);
         if (j->stream) F(scale_shift_stream)(n, v, high, low, (T)rstd, j->w, j->b, y);
         else F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y);
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
@@ -119,31 +144,83 @@ CPU_INLINE void F(input_gradient_row)(int64_t n, const T *h, const T *x, T mean,
     }
 }
 
-/* dx of that with h = g w; dw += g hat, db += g */
+/* dx = h = g w; the means of h and of h hat. Four vectors are added in T before they are added in double: one rounding
+ * more than each product has anyway. */
+CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T mean, T rstd, T *dx, double *h_sum,
+                             double *hh_sum)
+{
+    vf64    h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
+    int64_t i = 0;
+    while (i < n) {
+        V s = F(splat)(0), q = s;
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            if (i >= n) break;
+            V gv = F(at)(g, i, n - i), hat = (F(at)(x, i, n - i) - mean) * rstd, h = w ? gv * F(at)(w, i, n - i) : gv;
+            F(put)(dx, i, n - i, h); /* rounded: fused into the difference below it would not cancel */
+            s += h;                  /* missing lanes have g = 0 */
+            q += h * hat;
+            i += LANES;
+        }
+        F(add_wide)(&h0, &h1, s);
+        F(add_wide)(&hh0, &hh1, q);
+    }
+    *h_sum = sum_v_wide(h0 + h1);
+    *hh_sum = sum_v_wide(hh0 + hh1);
+}
+
+/* dx of rows [begin, end) */
+static void F(norm_grad_inputs)(const norm_job *j, int64_t begin, int64_t end)
+{
+    int64_t n = j->width;
+    T       row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
+    for (int64_t r = begin; r < end; r++) {
+        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
+        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target;
+        T        mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
+        double   h, hh;
+        F(weigh_row)(n, g, x, j->w, mean, rstd, dx, &h, &hh);
+        T mean_h = j->rms ? 0 : (T)(h / (double)n), mean_hh = (T)(hh / (double)n);
+        F(input_gradient_row)(n, dx, x, mean, rstd, mean_h, mean_hh, F(row_or_none)(&j->gsum, r), dx);
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+    }
+}
+
+/* dw += g hat, db += g over `rows` rows, at most NORM_ROWS of them, which are added in T first. */
+CPU_INLINE void F(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, double *dw, double *db)
+{
+    const T *g[NORM_ROWS], *x[NORM_ROWS];
+    T        mean[NORM_ROWS], rstd[NORM_ROWS];
+    int64_t  n = j->width;
+    for (int k = 0; k < rows; k++) {
+        g[k] = cpu_row_at(&j->g, begin + k);
+        x[k] = cpu_row_at(&j->x, begin + k);
+        mean[k] = F(number_at)(&j->mean, begin + k);
+        rstd[k] = F(number_at)(&j->rstd, begin + k);
+    }
+    for (int64_t i = 0; i < n; i += LANES) {
+        V s = F(splat)(0), q = s;
+#pragma GCC unroll 4
+        for (int k = 0; k < rows; k++) {
+            V gv = F(at)(g[k], i, n - i);
+            s += gv;
+            q += gv * ((F(at)(x[k], i, n - i) - mean[k]) * rstd[k]);
+        }
+        F(add_to)(dw, i, n - i, q);
+        F(add_to)(db, i, n - i, s);
+    }
+}
+
+/* Groups of NORM_ROWS rows, so that which rows are added in T does not depend on threads. */
 static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
-    const T        *w = j->w;
-    int64_t         n = j->width;
-    double         *dw = j->partial + 2 * thread * n, *db = dw + n;
-    T               row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
-    for (int64_t r = begin; r < end; r++) {
-        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
-        const T *gsum = F(row_or_none)(&j->gsum, r);
-        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target;
-        T        mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r), rstd = *(T *)cpu_row_at(&j->rstd, r);
-        vf64     h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
-        for (int64_t i = 0; i < n; i += LANES) {
-            V gv = F(at)(g, i, n - i), hat = (F(at)(x, i, n - i) - mean) * rstd, h = w ? gv * F(at)(w, i, n - i) : gv;
-            F(add_wide)(&h0, &h1, h); /* missing lanes have g = 0 */
-            F(mul_wide)(&hh0, &hh1, h, hat);
-            F(add_to)(dw, i, n - i, gv * hat);
-            F(add_to)(db, i, n - i, gv);
-            F(put)(dx, i, n - i, h); /* rounded: fused into the difference below it would not cancel */
-        }
-        T mean_h = j->rms ? 0 : (T)(sum_v_wide(h0 + h1) / (double)n), mean_hh = (T)(sum_v_wide(hh0 + hh1) / (double)n);
-        F(input_gradient_row)(n, dx, x, mean, rstd, mean_h, mean_hh, gsum, dx);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+    double         *dw = j->partial ? j->partial + 2 * thread * j->width : NULL;
+    for (int64_t group = begin; group < end; group++) {
+        int64_t first = group * NORM_ROWS, rows = j->x.rows - first < NORM_ROWS ? j->x.rows - first : NORM_ROWS;
+        if (dw && rows == NORM_ROWS) F(norm_grad_weights)(j, first, NORM_ROWS, dw, dw + j->width);
+        else if (dw) F(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
+        F(norm_grad_inputs)(j, first, first + rows);
     }
     stream_end();
 }

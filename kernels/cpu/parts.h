@@ -1,7 +1,8 @@
 /* parts.h - the parts of the CPU backend, in order of dependence. Included once, by cpu.c. */
 #include "base.c"   /* raw memory, parallel helpers, row iteration over strided tensors */
 #include "vector.c" /* vector types and the polynomial functions that elementwise kernels share */
-#include "copy.c"   /* fill and copy: any strides, any dtype */
+#include "transpose.c"
+#include "copy.c" /* fill and copy: any strides, any dtype */
 #include "elementwise.c"
 #include "random.c"
 #include "norm.c"

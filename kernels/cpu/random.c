@@ -6,8 +6,8 @@
  * index, a number; nothing reads memory through it. */
 #include "../sample.h"
 
-#define WORDS      1024 /* made at a time */
-#define INDEX_BASE 64   /* so that the pointer that carries an index is never null */
+#define WORDS      (CPU_BURST / 4) /* made at a time, at most */
+#define INDEX_BASE 64              /* so that the pointer that carries an index is never null */
 
 typedef unsigned_f64 vu64;
 typedef vu64         any_u64 __attribute__((aligned(4), may_alias));
@@ -90,7 +90,7 @@ CPU_INLINE void philox_blocks(const vu64 *keys, uint64_t step, vu64 block, uint3
     for (int k = 0; k < CHAINS; k++) store_words(c0[k], c1[k], c2[k], c3[k], out + 4 * k * BLOCK_LANES);
 }
 
-/* Words of the blocks that hold elements [index, index + n), n <= WORDS - 8; returns the word of `index`. */
+/* Words of the blocks that hold elements [index, index + n), n <= WORDS; returns the word of `index`. */
 static const uint32_t *philox_words(uint64_t key, uint64_t step, uint64_t index, int64_t n, uint32_t *out)
 {
     vu64    block = {0}, keys[2 * ROUNDS];
@@ -155,8 +155,8 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
     uint64_t          index = (uint64_t)((uintptr_t)p[k] - INDEX_BASE);
     uint32_t          words[WORDS + 4 * CHAINS * BLOCK_LANES] __attribute__((aligned(64)));
     bool              even = stride[k] == 1;
-    int64_t           most = even ? WORDS - 8 : 1; /* indices that do not follow each other: one at a time */
-    char              room[2][WORDS * 8] __attribute__((aligned(64)));
+    int64_t           most = even ? CPU_BURST / j->size : 1; /* indices that do not follow each other: one at a time */
+    char              room[2][CPU_BURST] __attribute__((aligned(64)));
     bool              one = j->has_x && stride[1] == 0; /* the gradient of a sum */
     if (one) copy_strided(j->size, n < most ? n : most, room[1], 1, p[1], 0);
     for (int64_t i = 0; i < n; i += most) {

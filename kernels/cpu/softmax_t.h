@@ -10,8 +10,8 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
         const T *x = cpu_row_at(&j->x, r);
         T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
         T        sum = F(exp_row)(n, x, 1, F(max_row)(n, x), y);
-        F(scale_row)(n, 1 / sum, y, y);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+        if (j->stream) F(scale_past)(n, 1 / sum, row, target);
+        else F(scale_row)(n, 1 / sum, y, y);
     }
     stream_end();
 }

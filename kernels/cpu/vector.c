@@ -7,7 +7,9 @@
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
  *   V at(p, i, m)   put(p, i, m, V): whole vectors where m >= LANES, else the first m lanes of p + i; the idiom is
  *       for (i = 0; i < n; i += LANES) F(put)(y, i, n - i, f(F(at)(x, i, n - i)));
- *   V select(VI mask, V yes, V no)   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
+ *   V select(VI mask, V yes, V no)   if_less(a, b, V yes, V no): a < b ? yes : no   if_most: a <= b
+ *       the same where a comparison chooses: compilers take a mask through a vector there
+ *   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
  *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
  *   V sums_v(V r[LANES])             lane j: the sum across lanes of r[j]
  *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
@@ -24,6 +26,7 @@
  *   float  exp_row_f32(int64_t n, const float *x, float scale, float shift, float *y)
  *                                        y = exp(scale x - shift), returns the sum; softmax's inner loop
  *   void   scale_row_f32(int64_t n, float a, const float *x, float *y)                      y = a x
+ *   void   scale_past_f32(int64_t n, float a, const float *x, float *y)         likewise, past the caches (base.c)
  *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x
  *
  * Errors against long double, the same for f32 and f64, in units in the last place: exp 1.1, log 0.9, tanh 1.4,
@@ -99,6 +102,19 @@ CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b)
 {
     return (vf64)_mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)m), (__m512d)b, (__m512d)a);
 }
+#define IF_V(name, predicate)                                               \
+    CPU_INLINE vf32 name##_f32(vf32 a, vf32 b, vf32 yes, vf32 no)           \
+    {                                                                       \
+        __mmask16 m = _mm512_cmp_ps_mask((__m512)a, (__m512)b, predicate);  \
+        return (vf32)_mm512_mask_blend_ps(m, (__m512)no, (__m512)yes);      \
+    }                                                                       \
+    CPU_INLINE vf64 name##_f64(vf64 a, vf64 b, vf64 yes, vf64 no)           \
+    {                                                                       \
+        __mmask8 m = _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, predicate); \
+        return (vf64)_mm512_mask_blend_pd(m, (__m512d)no, (__m512d)yes);    \
+    }
+IF_V(if_less, _CMP_LT_OQ)
+IF_V(if_most, _CMP_LE_OQ)
 #elif CPU_VECTOR == 32
 CPU_INLINE vi32 first_f32(int64_t n) { return (vi32){0, 1, 2, 3, 4, 5, 6, 7} < (vi32){0} + (int32_t)n; }
 CPU_INLINE vi64 first_f64(int64_t n) { return (vi64){0, 1, 2, 3} < (vi64){0} + n; }
@@ -154,6 +170,10 @@ CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64){sqrt(a[0]), sqrt(a[1])}; }
 #if CPU_VECTOR != 64
 CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)((m & (vi32)a) | (~m & (vi32)b)); }
 CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)((m & (vi64)a) | (~m & (vi64)b)); }
+CPU_INLINE vf32 if_less_f32(vf32 a, vf32 b, vf32 yes, vf32 no) { return select_f32(a < b, yes, no); }
+CPU_INLINE vf64 if_less_f64(vf64 a, vf64 b, vf64 yes, vf64 no) { return select_f64(a < b, yes, no); }
+CPU_INLINE vf32 if_most_f32(vf32 a, vf32 b, vf32 yes, vf32 no) { return select_f32(a <= b, yes, no); }
+CPU_INLINE vf64 if_most_f64(vf64 a, vf64 b, vf64 yes, vf64 no) { return select_f64(a <= b, yes, no); }
 #endif
 #if !defined(__x86_64__)
 CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return select_f32(a < b, a, b); }
@@ -162,26 +182,66 @@ CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return select_f64(a < b, a, b); }
 CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return select_f64(a > b, a, b); }
 #endif
 
-/* The rounding error of s = a * a: a^2 = s + low. (Written a * a - s, the compiler may see s - s.) */
+/* 1 / a for a far from 0 and from infinity, to 1.1 units in the last place of f32 */
 #if CPU_VECTOR == 64
-CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm512_fmsub_ps((__m512)a, (__m512)a, (__m512)s); }
-CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm512_fmsub_pd((__m512d)a, (__m512d)a, (__m512d)s); }
+CPU_INLINE vf32 inverse_v_f32(vf32 a)
+{
+    vf32 r = (vf32)_mm512_rcp14_ps((__m512)a);
+    return r + r * (1 - a * r);
+}
+#else
+CPU_INLINE vf32 inverse_v_f32(vf32 a) { return 1 / a; }
+#endif
+CPU_INLINE vf64 inverse_v_f64(vf64 a) { return 1 / a; }
+
+/* The rounding error of s = a * b: a b = s + low. (Written a * b - s, the compiler may see s - s.) */
+#if CPU_VECTOR == 64
+CPU_INLINE vf32 product_low_f32(vf32 a, vf32 b, vf32 s)
+{
+    return (vf32)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)s);
+}
+CPU_INLINE vf64 product_low_f64(vf64 a, vf64 b, vf64 s)
+{
+    return (vf64)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)s);
+}
 CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 #elif defined(__FMA__) && CPU_VECTOR == 32
-CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm256_fmsub_ps((__m256)a, (__m256)a, (__m256)s); }
-CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm256_fmsub_pd((__m256d)a, (__m256d)a, (__m256d)s); }
+CPU_INLINE vf32 product_low_f32(vf32 a, vf32 b, vf32 s)
+{
+    return (vf32)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)s);
+}
+CPU_INLINE vf64 product_low_f64(vf64 a, vf64 b, vf64 s)
+{
+    return (vf64)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)s);
+}
 CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
-#else /* Dekker's product: a cut in halves whose products are exact */
-CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s)
+#else /* Dekker's product: a and b cut in halves whose products are exact */
+CPU_INLINE vf32 product_low_f32(vf32 a, vf32 b, vf32 s)
 {
-    vf32 h = (vf32)((vi32)a & (int32_t)0xfffff000), l = a - h;
-    return (h * h - s) + 2 * h * l + l * l;
+    vf32 h = (vf32)((vi32)a & (int32_t)0xfffff000), l = a - h, g = (vf32)((vi32)b & (int32_t)0xfffff000), m = b - g;
+    return (h * g - s) + (h * m + l * g) + l * m;
 }
-CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s)
+CPU_INLINE vf64 product_low_f64(vf64 a, vf64 b, vf64 s)
 {
-    vf64 h = (vf64)((vi64)a & (int64_t)0xfffffffff8000000), l = a - h;
-    return (h * h - s) + 2 * h * l + l * l;
+    const int64_t front = (int64_t)0xfffffffff8000000;
+    vf64          h = (vf64)((vi64)a & front), l = a - h, g = (vf64)((vi64)b & front), m = b - g;
+    return (h * g - s) + (h * m + l * g) + l * m;
 }
+#endif
+
+/* A store past the caches (base.c), to an address that vectors divide. */
+#if CPU_VECTOR == 64
+CPU_INLINE void store_past_f32(float *p, vf32 v) { _mm512_stream_ps(p, (__m512)v); }
+CPU_INLINE void store_past_f64(double *p, vf64 v) { _mm512_stream_pd(p, (__m512d)v); }
+#elif CPU_VECTOR == 32
+CPU_INLINE void store_past_f32(float *p, vf32 v) { _mm256_stream_ps(p, (__m256)v); }
+CPU_INLINE void store_past_f64(double *p, vf64 v) { _mm256_stream_pd(p, (__m256d)v); }
+#elif defined(__x86_64__)
+CPU_INLINE void store_past_f32(float *p, vf32 v) { _mm_stream_ps(p, (__m128)v); }
+CPU_INLINE void store_past_f64(double *p, vf64 v) { _mm_stream_pd(p, (__m128d)v); }
+#else
+CPU_INLINE void store_past_f32(float *p, vf32 v) { *(any_f32 *)p = v; }
+CPU_INLINE void store_past_f64(double *p, vf64 v) { *(any_f64 *)p = v; }
 #endif
 
 CPU_INLINE double sum_v_wide(vf64 v)

@@ -170,14 +170,14 @@ CPU_INLINE V F(tanh_v)(V x)
     p = p * z + 0.133333333333330386;
     p = p * z + -0.333333333333333329;
 #endif
-    return F(select)(a < (T)0.625, x + x * (z * p), large);
+    return F(if_less)(a, F(splat)((T)0.625), x + x * (z * p), large);
 }
 
 CPU_INLINE V F(sigmoid_v)(V x) { return 1 / (1 + F(exp_v)(-x)); }
 
-/* Phi(x) of the normal distribution, and its density: Phi(-u) = exp(-u^2/2) G(t) K / (u + K),
- * u = |x|, t = (u - K) / (u + K), G a fit of Mills' ratio; the square's rounding error goes into exp. */
-CPU_INLINE V F(normal_cdf_v)(V x, V *density)
+/* Phi(-u) of the normal distribution, u = min(|x|, where it is 0), as e times what is returned: e = exp(-u^2 / 2), and
+ * Mills' ratio is G(t) K / (u + K), t = (u - K) / (u + K), G a polynomial; the square's rounding error goes into exp. */
+CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
 {
 #if T_BITS == 32
     const T end = 14.5f;
@@ -185,61 +185,62 @@ CPU_INLINE V F(normal_cdf_v)(V x, V *density)
     const T end = 39.5;
 #endif
     const T K = 4;
-    V       u = F(min_v)(F(splat)(end), F(abs_v)(x)), s = u * u;
-    V       e = F(exp_low_v)(s * (T)-0.5, F(square_low)(u, s) * (T)-0.5);
-    V       r = 1 / (u + K), t = (u - K) * r;
+    V       u = F(min_v)(F(splat)(end), F(abs_v)(x)), half = u * (T)-0.5, s = half * u;
+    V       r = F(inverse_v)(u + K), t = (u - K) * r;
+    *u_out = u;
+    *e = F(exp_low_v)(s, F(product_low)(half, u, s));
 #if T_BITS == 32
-    V p = F(splat)(-0.0000307457892513165205f);
-    p = p * t + 0.0000487004627856163606f;
-    p = p * t + 0.000392328411273061587f;
-    p = p * t + -0.000880893514087976451f;
-    p = p * t + -0.00188180322791996365f;
-    p = p * t + 0.0151016174370759103f;
-    p = p * t + -0.0466307514743469125f;
-    p = p * t + 0.0967841699486766563f;
-    p = p * t + -0.151974151518452288f;
-    p = p * t + 0.188821284627592637f;
+    V p = F(splat)(-0.0000307457892513165205f * K);
+    p = p * t + 0.0000487004627856163606f * K;
+    p = p * t + 0.000392328411273061587f * K;
+    p = p * t + -0.000880893514087976451f * K;
+    p = p * t + -0.00188180322791996365f * K;
+    p = p * t + 0.0151016174370759103f * K;
+    p = p * t + -0.0466307514743469125f * K;
+    p = p * t + 0.0967841699486766563f * K;
+    p = p * t + -0.151974151518452288f * K;
+    p = p * t + 0.188821284627592637f * K;
 #else
-    V       p = F(splat)(-1.81136984258447746e-10);
-    p = p * t + -6.292047904981627e-10;
-    p = p * t + 4.79534867090196032e-10;
-    p = p * t + 4.90101234975943171e-9;
-    p = p * t + 3.31769674349027642e-9;
-    p = p * t + -2.13474649356940297e-8;
-    p = p * t + -3.87365106161456788e-8;
-    p = p * t + 6.79483599471872167e-8;
-    p = p * t + 2.55384356545601305e-7;
-    p = p * t + -1.57423379009835644e-7;
-    p = p * t + -1.48004121977288834e-6;
-    p = p * t + 1.79166593415904961e-7;
-    p = p * t + 8.78617085529063602e-6;
-    p = p * t + -4.77064689483794904e-7;
-    p = p * t + -0.0000577737336661590255;
-    p = p * t + 0.0000333360781221687343;
-    p = p * t + 0.00040770461438281673;
-    p = p * t + -0.000869923091850893165;
-    p = p * t + -0.00188504724168080958;
-    p = p * t + 0.0150991437227342845;
-    p = p * t + -0.0466304644899143367;
-    p = p * t + 0.0967843501855536322;
-    p = p * t + -0.151974160492973027;
-    p = p * t + 0.188821282603937873;
+    V       p = F(splat)(-1.81136984258447746e-10 * K);
+    p = p * t + -6.292047904981627e-10 * K;
+    p = p * t + 4.79534867090196032e-10 * K;
+    p = p * t + 4.90101234975943171e-9 * K;
+    p = p * t + 3.31769674349027642e-9 * K;
+    p = p * t + -2.13474649356940297e-8 * K;
+    p = p * t + -3.87365106161456788e-8 * K;
+    p = p * t + 6.79483599471872167e-8 * K;
+    p = p * t + 2.55384356545601305e-7 * K;
+    p = p * t + -1.57423379009835644e-7 * K;
+    p = p * t + -1.48004121977288834e-6 * K;
+    p = p * t + 1.79166593415904961e-7 * K;
+    p = p * t + 8.78617085529063602e-6 * K;
+    p = p * t + -4.77064689483794904e-7 * K;
+    p = p * t + -0.0000577737336661590255 * K;
+    p = p * t + 0.0000333360781221687343 * K;
+    p = p * t + 0.00040770461438281673 * K;
+    p = p * t + -0.000869923091850893165 * K;
+    p = p * t + -0.00188504724168080958 * K;
+    p = p * t + 0.0150991437227342845 * K;
+    p = p * t + -0.0466304644899143367 * K;
+    p = p * t + 0.0967843501855536322 * K;
+    p = p * t + -0.151974160492973027 * K;
+    p = p * t + 0.188821282603937873 * K;
 #endif
-    V tail = e * (p * (r * K));
-    *density = e * (T)0.398942280401432677940;
-    return F(select)(x < 0, tail, 1 - tail);
+    return p * r;
 }
 
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|); -inf becomes NaN, as in 0 * inf */
 CPU_INLINE V F(gelu_v)(V x)
 {
-    V density;
-    return x * F(normal_cdf_v)(x, &density);
+    V u, e, tail = F(normal_tail_v)(x, &u, &e);
+    return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail;
 }
 
+/* Phi(x) + x phi(x) */
 CPU_INLINE V F(gelu_grad_v)(V x)
 {
-    V density, cdf = F(normal_cdf_v)(x, &density);
-    return cdf + x * density;
+    V u, e, tail = F(copysign_v)(F(normal_tail_v)(x, &u, &e), x);
+    return F(if_less)(x, F(splat)(0), F(splat)(0), F(splat)(1)) + e * (x * (T)0.398942280401432677940 - tail);
 }
 
 /* s = sigmoid(x) and its slope s (1 - s) = e / (1 + e)^2, e = exp(-|x|): neither cancels */
@@ -247,7 +248,7 @@ CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
 {
     V e = F(exp_v)(-F(abs_v)(x)), r = 1 / (1 + e);
     *slope = e * (r * r);
-    return F(select)(x < 0, e * r, r);
+    return F(if_less)(x, F(splat)(0), e * r, r);
 }
 
 /* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
@@ -278,8 +279,8 @@ CPU_INLINE V F(sigmoid_grad_v)(V x)
 /* 1 - tanh^2(x) = 4 s (1 - s) at 2 x */
 CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
-CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                         /* NaN stays NaN */
-CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x <= 0, F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
+CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                                  /* NaN stays NaN */
+CPU_INLINE V F(relu_grad_v)(V x) { return F(if_most)(x, F(splat)(0), F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 
 /* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */
 #define MAP_ROW(f)                                                                 \
@@ -425,6 +426,16 @@ static inline void F(scale_row)(int64_t n, T a, const T *x, T *y)
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) F(store)(y + i, F(load)(x + i) * a);
     if (i < n) F(store_n)(y + i, n - i, F(load_n)(x + i, n - i) * a);
+}
+
+/* The same past the caches (base.c). */
+static inline void F(scale_past)(int64_t n, T a, const T *x, T *y)
+{
+    int64_t i = 0, head = (int64_t)(-(uintptr_t)y % CPU_VECTOR / sizeof(T));
+    if ((uintptr_t)y % sizeof(T) || head > n) head = n;
+    F(scale_row)(head, a, x, y);
+    for (i = head; i + LANES <= n; i += LANES) F(store_past)(y + i, F(load)(x + i) * a);
+    if (i < n) F(scale_row)(n - i, a, x + i, y + i);
 }
 
 static inline void F(axpy_row)(int64_t n, T a, const T *x, T *y)
