@@ -2,7 +2,7 @@
  *
  *     #define AS 32
  *     #include "as.h"
- *     #include "norm_t.h"      // F(name) is name_f32, T is float, V a vector of LANES floats, BURST of them fill CPU_BURST bytes
+ *     #include "norm_t.h"      // F(name) is name_f32, T float, V LANES floats; BURST floats are CPU_BURST bytes
  *     #define AS 64
  *     #include "as.h"
  *     #include "norm_t.h"

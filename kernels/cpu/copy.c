@@ -1,9 +1,9 @@
 /* copy.c - fill and copy: any strides, any dtype to any.
  *
  * A copy within a dtype first widens its elements: a short innermost run that is contiguous in both tensors becomes one
- * element of up to 64 bytes. So a patch of four floats moves as 16 bytes. Then the copy moves whole rows (memcpy),
- * transposes in tiles (transpose.c), or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64 converts
- * contiguous rows in vector code. Other casts go through gm_load and gm_store, which define all of them. */
+ * element of up to 64 bytes. So a patch of four floats moves as 16 bytes. Then the copy moves whole rows, transposes
+ * (transpose.c), or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64 converts contiguous
+ * rows in vector code. Other casts go through gm_load and gm_store, which define all of them. */
 
 /* ---- casts of contiguous rows ---- */
 

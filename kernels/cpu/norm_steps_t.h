@@ -23,8 +23,7 @@ static void F(norm_apply_part)(void *context, int64_t begin, int64_t end, int th
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
         T       *y = cpu_row_at(&j->y, r), mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
-        if (j->stream) F(scale_shift_stream)(n, x, mean, 0, rstd, j->w, j->b, y);
-        else F(scale_shift_row)(n, x, mean, 0, rstd, j->w, j->b, y);
+        F(scale_shift_row)(n, x, mean, 0, rstd, j->w, j->b, y, j->stream, x + n);
     }
     stream_end();
 }
@@ -62,13 +61,13 @@ static void F(norm_grad_apply_part)(void *context, int64_t begin, int64_t end, i
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
-        T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target;
+        T       *dx = cpu_row_at(&j->y, r), *h = j->stream ? row : dx;
         T        mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
         T        mean_h = F(number_at)(&j->h, r), mean_hh = F(number_at)(&j->h_hat, r);
         for (int64_t i = 0; w && i < n; i += LANES) /* rounded: fused into the difference it would not cancel */
-            F(put)(dx, i, n - i, F(at)(g, i, n - i) * F(at)(w, i, n - i));
-        F(input_gradient_row)(n, w ? dx : g, x, mean, rstd, mean_h, mean_hh, F(row_or_none)(&j->gsum, r), dx);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+            F(put)(h, i, n - i, F(at)(g, i, n - i) * F(at)(w, i, n - i));
+        const T *gsum = F(row_or_none)(&j->gsum, r);
+        F(input_gradient_row)(n, w ? h : g, x, mean, rstd, mean_h, mean_hh, gsum, dx, j->stream, g + n, x + n);
     }
     stream_end();
 }

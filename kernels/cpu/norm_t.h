@@ -56,26 +56,17 @@ static double F(squares_row)(int64_t n, const T *v, T high, T low)
     return s;
 }
 
-/* y = (v - high - low) rstd w + b */
-static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y)
+/* y = (v - high - low) rstd w + b, past the caches if `past`; next: a row that will be read soon */
+static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y, bool past,
+                               const T *next)
 {
     const T less = low * rstd;
-    for (int64_t i = 0; i < n; i += LANES) {
-        V h = (F(at)(v, i, n - i) - high) * rstd - less;
-        if (w) h = h * F(at)(w, i, n - i);
-        if (b) h = h + F(at)(b, i, n - i);
-        F(put)(y, i, n - i, h);
-    }
-}
-
-/* The same for a y past the caches, by way of a buffer. */
-static void F(scale_shift_stream)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y)
-{
-    T room[BURST] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < n; i += BURST) {
-        int64_t m = n - i < BURST ? n - i : BURST;
-        F(scale_shift_row)(m, v + i, high, low, rstd, w ? w + i : NULL, b ? b + i : NULL, room);
-        stream_out(y + i, room, m * (int64_t)sizeof(T));
+    for (int64_t i = 0, m = F(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
+        V h = (F(at)(v, i, m) - high) * rstd - less;
+        if (w) h = h * F(at)(w, i, m);
+        if (b) h = h + F(at)(b, i, m);
+        F(put_past)(y, i, m, h, past);
+        __builtin_prefetch(next + i);
     }
 }
 
@@ -109,8 +100,8 @@ static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
         const T *v = F(row_moments)(n, x, residual, residual && !sum ? y : sum, !j->rms, &mean, &squares);
         T        high = (T)mean, low = (T)(mean - (double)high);
         double   rstd = 1 / sqrt(squares / (double)n + j->eps);
-        if (j->stream) F(scale_shift_stream)(n, v, high, low, (T)rstd, j->w, j->b, y);
-        else F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y);
+        const T *next = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r);
+        F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y, j->stream, next);
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
         *(T *)cpu_row_at(&j->rstd, r) = (T)rstd;
     }
@@ -134,81 +125,105 @@ CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
     for (int64_t k = 0; k < m; k++) acc[i + k] += v[k];
 }
 
-/* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum; dx may be h, gsum NULL. */
+/* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum, past the caches if `past`; dx may be h, gsum NULL. next_g, next_x:
+ * rows that will be read soon. */
 CPU_INLINE void F(input_gradient_row)(int64_t n, const T *h, const T *x, T mean, T rstd, T mean_h, T mean_hh,
-                                      const T *gsum, T *dx)
+                                      const T *gsum, T *dx, bool past, const T *next_g, const T *next_x)
 {
-    for (int64_t i = 0; i < n; i += LANES) {
-        V hat = (F(at)(x, i, n - i) - mean) * rstd, d = (F(at)(h, i, n - i) - mean_h - hat * mean_hh) * rstd;
-        F(put)(dx, i, n - i, gsum ? d + F(at)(gsum, i, n - i) : d);
+    for (int64_t i = 0, m = F(first_step)(dx, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
+        V hat = (F(at)(x, i, m) - mean) * rstd, d = (F(at)(h, i, m) - mean_h - hat * mean_hh) * rstd;
+        F(put_past)(dx, i, m, gsum ? d + F(at)(gsum, i, m) : d, past);
+        __builtin_prefetch(next_g + i);
+        __builtin_prefetch(next_x + i);
     }
 }
 
-/* dx = h = g w; the means of h and of h hat. Four vectors are added in T before they are added in double: one rounding
- * more than each product has anyway. */
-CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T mean, T rstd, T *dx, double *h_sum,
-                             double *hh_sum)
+/* The vector of h = g w at i, kept rounded: fused into a difference later it would not cancel. Missing lanes have
+ * g = 0. */
+CPU_INLINE void F(weigh)(int64_t i, int64_t m, const T *g, const T *x, const T *w, T mean, T rstd, T *kept, V *sum,
+                         V *sum_hat)
+{
+    V gv = F(at)(g, i, m), hat = (F(at)(x, i, m) - mean) * rstd, h = w ? gv * F(at)(w, i, m) : gv;
+    F(put)(kept, i, m, h);
+    *sum += h;
+    *sum_hat += h * hat;
+}
+
+/* The sums of h and of h hat over a row. Four vectors are added in T before they are added in double: one rounding more
+ * than each product has anyway. */
+CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T mean, T rstd, T *kept, double *sum,
+                             double *sum_hat)
 {
     vf64    h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
     int64_t i = 0;
     while (i < n) {
         V s = F(splat)(0), q = s;
+        if (i + 4 * LANES <= n) {
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            if (i >= n) break;
-            V gv = F(at)(g, i, n - i), hat = (F(at)(x, i, n - i) - mean) * rstd, h = w ? gv * F(at)(w, i, n - i) : gv;
-            F(put)(dx, i, n - i, h); /* rounded: fused into the difference below it would not cancel */
-            s += h;                  /* missing lanes have g = 0 */
-            q += h * hat;
+            for (int k = 0; k < 4; k++, i += LANES) F(weigh)(i, LANES, g, x, w, mean, rstd, kept, &s, &q);
+        } else {
+            F(weigh)(i, n - i, g, x, w, mean, rstd, kept, &s, &q);
             i += LANES;
         }
         F(add_wide)(&h0, &h1, s);
         F(add_wide)(&hh0, &hh1, q);
     }
-    *h_sum = sum_v_wide(h0 + h1);
-    *hh_sum = sum_v_wide(hh0 + hh1);
+    *sum = sum_v_wide(h0 + h1);
+    *sum_hat = sum_v_wide(hh0 + hh1);
 }
 
 /* dx of rows [begin, end) */
 static void F(norm_grad_inputs)(const norm_job *j, int64_t begin, int64_t end)
 {
-    int64_t n = j->width;
-    T       row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
+    const T *w = j->w;
+    int64_t  n = j->width;
+    T        row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
     for (int64_t r = begin; r < end; r++) {
-        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
-        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target;
+        int64_t  soon = r + 1 < j->x.rows ? r + 1 : r;
+        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r), *gsum = F(row_or_none)(&j->gsum, r);
+        T       *dx = cpu_row_at(&j->dx, r), *h = j->stream ? row : dx;
         T        mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
-        double   h, hh;
-        F(weigh_row)(n, g, x, j->w, mean, rstd, dx, &h, &hh);
-        T mean_h = j->rms ? 0 : (T)(h / (double)n), mean_hh = (T)(hh / (double)n);
-        F(input_gradient_row)(n, dx, x, mean, rstd, mean_h, mean_hh, F(row_or_none)(&j->gsum, r), dx);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+        double   sum, sum_hat;
+        if (w) F(weigh_row)(n, g, x, w, mean, rstd, h, &sum, &sum_hat);
+        else F(weigh_row)(n, g, x, NULL, mean, rstd, h, &sum, &sum_hat);
+        T mean_h = j->rms ? 0 : (T)(sum / (double)n), mean_hh = (T)(sum_hat / (double)n);
+        F(input_gradient_row)
+        (n, h, x, mean, rstd, mean_h, mean_hh, gsum, dx, j->stream, cpu_row_at(&j->g, soon), cpu_row_at(&j->x, soon));
     }
 }
 
-/* dw += g hat, db += g over `rows` rows, at most NORM_ROWS of them, which are added in T first. */
-CPU_INLINE void F(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, double *dw, double *db)
-{
+typedef struct F(norm_rows) {
     const T *g[NORM_ROWS], *x[NORM_ROWS];
     T        mean[NORM_ROWS], rstd[NORM_ROWS];
-    int64_t  n = j->width;
-    for (int k = 0; k < rows; k++) {
-        g[k] = cpu_row_at(&j->g, begin + k);
-        x[k] = cpu_row_at(&j->x, begin + k);
-        mean[k] = F(number_at)(&j->mean, begin + k);
-        rstd[k] = F(number_at)(&j->rstd, begin + k);
-    }
-    for (int64_t i = 0; i < n; i += LANES) {
-        V s = F(splat)(0), q = s;
+} F(norm_rows);
+
+/* The vector at i of dw += g hat and db += g over so many rows. */
+CPU_INLINE void F(add_weights)(const F(norm_rows) * p, int rows, int64_t i, int64_t m, double *dw, double *db)
+{
+    V s = F(splat)(0), q = s;
 #pragma GCC unroll 4
-        for (int k = 0; k < rows; k++) {
-            V gv = F(at)(g[k], i, n - i);
-            s += gv;
-            q += gv * ((F(at)(x[k], i, n - i) - mean[k]) * rstd[k]);
-        }
-        F(add_to)(dw, i, n - i, q);
-        F(add_to)(db, i, n - i, s);
+    for (int k = 0; k < rows; k++) {
+        V g = F(at)(p->g[k], i, m);
+        s += g;
+        q += g * ((F(at)(p->x[k], i, m) - p->mean[k]) * p->rstd[k]);
     }
+    F(add_to)(dw, i, m, q);
+    F(add_to)(db, i, m, s);
+}
+
+/* dw += g hat, db += g over `rows` rows, at most NORM_ROWS of them, which are added in T first. */
+static void F(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, double *dw, double *db)
+{
+    F(norm_rows) p;
+    int64_t n = j->width, i = 0;
+    for (int k = 0; k < rows; k++) {
+        p.g[k] = cpu_row_at(&j->g, begin + k);
+        p.x[k] = cpu_row_at(&j->x, begin + k);
+        p.mean[k] = F(number_at)(&j->mean, begin + k);
+        p.rstd[k] = F(number_at)(&j->rstd, begin + k);
+    }
+    for (; rows == NORM_ROWS && i + LANES <= n; i += LANES) F(add_weights)(&p, NORM_ROWS, i, LANES, dw, db);
+    for (; i < n; i += LANES) F(add_weights)(&p, rows, i, n - i, dw, db);
 }
 
 /* Groups of NORM_ROWS rows, so that which rows are added in T does not depend on threads. */
@@ -218,9 +233,8 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
     double         *dw = j->partial ? j->partial + 2 * thread * j->width : NULL;
     for (int64_t group = begin; group < end; group++) {
         int64_t first = group * NORM_ROWS, rows = j->x.rows - first < NORM_ROWS ? j->x.rows - first : NORM_ROWS;
-        if (dw && rows == NORM_ROWS) F(norm_grad_weights)(j, first, NORM_ROWS, dw, dw + j->width);
-        else if (dw) F(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
         F(norm_grad_inputs)(j, first, first + rows);
+        if (dw) F(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
     }
     stream_end();
 }

@@ -7,9 +7,9 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
     T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *x = cpu_row_at(&j->x, r);
+        const T *x = cpu_row_at(&j->x, r), *next = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r);
         T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
-        T        sum = F(exp_row)(n, x, 1, F(max_row)(n, x), y);
+        T        sum = F(exp_row)(n, x, 1, F(max_row)(n, x), y, next);
         if (j->stream) F(scale_past)(n, 1 / sum, row, target);
         else F(scale_row)(n, 1 / sum, y, y);
     }

@@ -7,6 +7,7 @@
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
  *   V at(p, i, m)   put(p, i, m, V): whole vectors where m >= LANES, else the first m lanes of p + i; the idiom is
  *       for (i = 0; i < n; i += LANES) F(put)(y, i, n - i, f(F(at)(x, i, n - i)));
+ *   put_past(p, i, m, V, past), first_step: the same for what may go past the caches (vector_t.h)
  *   V select(VI mask, V yes, V no)   if_less(a, b, V yes, V no): a < b ? yes : no   if_most: a <= b
  *       the same where a comparison chooses: compilers take a mask through a vector there
  *   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
@@ -23,8 +24,8 @@
  *   float  max_row_f32(int64_t n, const float *x)        -inf for n = 0; NaN only if all are NaN
  *   double sum_row_f32(int64_t n, const float *x)        f32 is summed in double
  *   double dot_row_f32(int64_t n, const float *x, const float *y)                           likewise
- *   float  exp_row_f32(int64_t n, const float *x, float scale, float shift, float *y)
- *                                        y = exp(scale x - shift), returns the sum; softmax's inner loop
+ *   float  exp_row_f32(int64_t n, const float *x, float scale, float shift, float *y, const float *next)
+ *              y = exp(scale x - shift), returns the sum; softmax's inner loop, which asks memory for the next row
  *   void   scale_row_f32(int64_t n, float a, const float *x, float *y)                      y = a x
  *   void   scale_past_f32(int64_t n, float a, const float *x, float *y)         likewise, past the caches (base.c)
  *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x

@@ -3,12 +3,31 @@
 CPU_INLINE V    F(load)(const T *p) { return *(const F(any) *)p; }
 CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
 /* Whole vectors of p at i, or the first m lanes: the loops below step by LANES with m = n - i. */
-CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m) { return m < LANES ? F(load_n)(p + i, m) : F(load)(p + i); }
+CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m)
+{
+    return __builtin_expect(m < LANES, 0) ? F(load_n)(p + i, m) : F(load)(p + i);
+}
 
 CPU_INLINE void F(put)(T *p, int64_t i, int64_t m, V v)
 {
-    if (m < LANES) F(store_n)(p + i, m, v);
+    if (__builtin_expect(m < LANES, 0)) F(store_n)(p + i, m, v);
     else F(store)(p + i, v);
+}
+
+/* put, past the caches (base.c) if `past`; whole vectors then go to addresses that vectors divide. The idiom is
+ *     for (i = 0, m = F(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i)
+ *         F(put_past)(y, i, m, f(F(at)(x, i, m)), past); */
+CPU_INLINE void F(put_past)(T *p, int64_t i, int64_t m, V v, bool past)
+{
+    if (__builtin_expect(m < LANES, 0)) F(store_n)(p + i, m, v);
+    else if (past) F(store_past)(p + i, v);
+    else F(store)(p + i, v);
+}
+
+CPU_INLINE int64_t F(first_step)(const T *y, int64_t n, bool past)
+{
+    int64_t head = (int64_t)(-(uintptr_t)y % CPU_VECTOR / sizeof(T));
+    return past && head > 0 && head < n ? head : n;
 }
 
 CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI) ~(VI)F(splat)((T)-0.0)); }
@@ -176,7 +195,7 @@ CPU_INLINE V F(tanh_v)(V x)
 CPU_INLINE V F(sigmoid_v)(V x) { return 1 / (1 + F(exp_v)(-x)); }
 
 /* Phi(-u) of the normal distribution, u = min(|x|, where it is 0), as e times what is returned: e = exp(-u^2 / 2), and
- * Mills' ratio is G(t) K / (u + K), t = (u - K) / (u + K), G a polynomial; the square's rounding error goes into exp. */
+ * Mills' ratio is G(t) K / (u + K), t = (u - K) / (u + K), G a polynomial. What rounds off the square goes into exp. */
 CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
 {
 #if T_BITS == 32
@@ -389,8 +408,8 @@ static inline double F(dot_row)(int64_t n, const T *x, const T *y)
     return sum_v_wide((a + b) + (c + d));
 }
 
-/* y = exp(scale x - shift); returns the sum, added in 4 LANES columns: relative error n eps / (4 LANES) at worst. */
-static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y)
+/* y = exp(scale x - shift); returns the sum, added in 4 LANES columns: at worst n eps / (4 LANES). next: read soon */
+static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y, const T *next)
 {
     V       s0 = F(splat)(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t i = 0;
@@ -398,6 +417,7 @@ static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y)
         V a = F(exp_v)(F(load)(x + i) * scale - shift), b = F(exp_v)(F(load)(x + i + LANES) * scale - shift);
         V c = F(exp_v)(F(load)(x + i + 2 * LANES) * scale - shift);
         V d = F(exp_v)(F(load)(x + i + 3 * LANES) * scale - shift);
+        for (int k = 0; k < 4; k++) __builtin_prefetch(next + i + k * LANES);
         F(store)(y + i, a);
         F(store)(y + i + LANES, b);
         F(store)(y + i + 2 * LANES, c);
@@ -431,11 +451,8 @@ static inline void F(scale_row)(int64_t n, T a, const T *x, T *y)
 /* The same past the caches (base.c). */
 static inline void F(scale_past)(int64_t n, T a, const T *x, T *y)
 {
-    int64_t i = 0, head = (int64_t)(-(uintptr_t)y % CPU_VECTOR / sizeof(T));
-    if ((uintptr_t)y % sizeof(T) || head > n) head = n;
-    F(scale_row)(head, a, x, y);
-    for (i = head; i + LANES <= n; i += LANES) F(store_past)(y + i, F(load)(x + i) * a);
-    if (i < n) F(scale_row)(n - i, a, x + i, y + i);
+    for (int64_t i = 0, m = F(first_step)(y, n, true); i < n; i += m < LANES ? m : LANES, m = n - i)
+        F(put_past)(y, i, m, F(at)(x, i, m) * a, true);
 }
 
 static inline void F(axpy_row)(int64_t n, T a, const T *x, T *y)
