@@ -153,7 +153,7 @@ describe("large copies and fills agree with ref:", function()
   -- 0 and -0, whose bytes are or are not all equal; 2, of which only the last byte differs; 0.1
   local large = { f32 = { 2100, 1025 }, f64 = { 1050, 1025 }, bf16 = { 4200, 1025 } }
   for _, dtype in ipairs { "f32", "f64", "bf16", "u8" } do
-    it("fill " .. dtype, function()
+    it("fill with numbers of " .. dtype, function()
       for _, shape in ipairs { { 3, 5 }, large[dtype] } do
         gm.scope(function()
           local values = dtype == "u8" and { 0, 200 } or shape[1] == 3 and { 0, -0.0, 2, 0.1 } or { 0, 0.1 }

@@ -1,0 +1,66 @@
+-- Mutants of memory-bound kernels: fills, transposed copies, norms, what goes past the caches. docs/testing.md says how they run.
+return {
+  {
+    name = "1840-fill-one-byte", file = "kernels/cpu/copy.c",
+    find = [[j.one_byte &= j.pattern[i] == j.pattern[0];]],
+    replace = [[j.one_byte &= j.pattern[i] == j.pattern[0] || i == j.size - 1;]],
+    breaks = "fill takes a number for repeated bytes if all but its last byte are equal",
+    test = "spec/kernels/past_caches_spec.lua -f 'fill with'",
+  },
+  {
+    name = "1841-transposed-last-strip", file = "kernels/cpu/transpose.c",
+    find = [[whole = j->cols - c < n ? 0 : j->rows / n * n;]],
+    replace = [[whole = j->rows / n * n;]],
+    breaks = "a transposed copy writes whole lines where its last columns fill a part of one",
+    test = "spec/kernels/past_caches_spec.lua -f transposed",
+  },
+  {
+    name = "1842-transposed-lines", file = "kernels/cpu/transpose.c", isa = "avx512",
+    find = [[back = front + 4;]],
+    replace = [[back = front + 0;]],
+    breaks = "a transposed copy of 16 x 16 floats takes the front half of each row twice",
+    test = "spec/kernels/past_caches_spec.lua -f transposed",
+  },
+  {
+    name = "1843-moments-shift", file = "kernels/cpu/norm_t.h",
+    find = [[double rest = square - sum * (sum / (double)n);]],
+    replace = [[double rest = square;]],
+    breaks = "the variance of a norm is around its first element",
+    test = "spec/kernels/norm_spec.lua -f layer_norm",
+  },
+  {
+    name = "1844-norm-weights-of-rows", file = "kernels/cpu/norm_t.h",
+    find = [[- p->mean[k]) * p->rstd[k]);]],
+    replace = [[- p->mean[0]) * p->rstd[k]);]],
+    breaks = "rows that are added together share the mean of the first",
+    test = "spec/kernels/norm_spec.lua -f layer_norm_grad",
+  },
+  {
+    name = "1845-scale-past", file = "kernels/cpu/vector_t.h",
+    find = [[F(put_past)(y, i, m, F(at)(x, i, m) * a, true);]],
+    replace = [[F(put_past)(y, i, m, m < LANES ? F(at)(x, i, m) : F(at)(x, i, m) * a, true);]],
+    breaks = "the ends of rows of softmax that go past the caches are not divided",
+    test = "spec/kernels/past_caches_spec.lua -f softmax",
+  },
+  {
+    name = "1846-gelu-of-infinity", file = "kernels/cpu/vector_t.h",
+    find = [[return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail;]],
+    replace = [[return F(max_v)(F(splat)(0), x) - (e * u) * tail;]],
+    breaks = "gelu hides an infinity below 0",
+    test = "spec/kernels/elementwise_spec.lua -f 'special values'",
+  },
+  {
+    name = "1847-update-past-the-caches", file = "kernels/cpu/base.c",
+    find = [[j.stream = !update && cpu_streams(]],
+    replace = [[j.stream = cpu_streams(]],
+    breaks = "an update of a large tensor does not read what it updates",
+    test = "spec/kernels/past_caches_spec.lua -f axpy",
+  },
+  {
+    name = "1848-norm-first-step", file = "kernels/cpu/vector_t.h",
+    find = [[return past && head > 0 && head < n ? head : n;]],
+    replace = [[return past && head > 0 && head < n ? head - 1 + (head == 1) : n;]],
+    breaks = "rows that go past the caches are not written at addresses that vectors divide, which is a fault",
+    test = "spec/kernels/past_caches_spec.lua -f layer_norm",
+  },
+}
