@@ -1,4 +1,4 @@
--- Mutants of memory-bound kernels: fills, transposed copies, norms, what goes past the caches. docs/testing.md says how they run.
+-- Mutants of memory-bound kernels: fills, transposed copies, norms, stores past the caches.
 return {
   {
     name = "1840-fill-one-byte", file = "kernels/cpu/copy.c",
