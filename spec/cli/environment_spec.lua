@@ -47,7 +47,7 @@ describe("the environment", function()
       RANK = true, WORLD_SIZE = true, LOCAL_RANK = true, LOCAL_WORLD_SIZE = true, MASTER_ADDR = true,
       MASTER_PORT = true, LD_PRELOAD = true, NCCL_SOCKET_IFNAME = true, HWLOC_COMPONENTS = true }
     for name in pairs(found) do
-      local launcher = name:match "^OMPI_" or name:match "^PMIX?_" or name:match "^SLURM_" or name:match "^MPI_"
+      local launcher = name:match "^OMPI_" or name:match "^PMIX?_" or name:match "^SLURMD?_" or name:match "^MPI_"
         or name:match "^TORCHELASTIC_"
       assert.is_truthy(environment.variables[name] or theirs[name] or launcher,
         name .. ": a line in lua/ganymede/base/environment.lua")

@@ -30,10 +30,12 @@ describe("the clock of the wall", function()
     local found = places({ "^lua/.*%.lua$" }, { "core%.wall", "os%.time", "os%.clock" }, tree.lua_code)
     assert.same({
       "lua/ganymede/base/machine.lua: os%.time",               -- in the name of a file
+      "lua/ganymede/checkpoint/neighbours.lua: core%.wall",    -- tells saves of one start of the ranks from others
       "lua/ganymede/cli/cluster/record.lua: core%.wall",       -- when something happened to a job
       "lua/ganymede/hooks/prometheus.lua: core%.wall",         -- when a file was written
       "lua/ganymede/observe/rundir.lua: core%.wall",           -- in the name of a run
       "lua/ganymede/observe/tensorboard.lua: os%.time",        -- when a file was begun
+      "lua/ganymede/train/neighbour_memory.lua: core%.wall",   -- tells a run from others
     }, found)
   end)
 
