@@ -58,6 +58,7 @@ function fresh.restore()
   core.set_rng_step(0)
   core.memory_limit(0)
   core.keep_gathered(false)
+  if core.world() > 1 then core.comm_set_phase "other" end
   context.destroy()
   if shown(core.mesh()) ~= shown(kept.mesh) then core.set_mesh(kept.mesh) end
   collectgarbage()
