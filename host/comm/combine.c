@@ -7,14 +7,9 @@
 
 #include <math.h>
 #include <string.h>
+#include "../../kernels/each_cpu.h"
 
 #define BLOCK 2048
-
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
 
 /* Element i of what is written depends on elements i alone, which `out` may share with a part. */
 #define EACH(i, n) _Pragma("GCC ivdep") for (int64_t i = 0; i < (n); i++)
@@ -24,24 +19,24 @@
 #define BETTER_PLAIN(a, b, sign) (((sign) > 0 ? (a) >= (b) : (a) <= (b)) ? (a) : (b))
 
 /* Arithmetic on the type that is worked in. name: of that type; order: it is compared as. */
-#define PAIRS(name, type, order, BETTER)                                                               \
-    FOR_EACH_CPU static void add_##name(const type *a, const type *b, type *out, int64_t n)            \
-    {                                                                                                  \
-        EACH(i, n) out[i] = (type)(a[i] + b[i]);                                                       \
-    }                                                                                                  \
-    FOR_EACH_CPU static void best_##name(const type *a, const type *b, type *out, int64_t n, int sign) \
-    {                                                                                                  \
-        if (sign > 0) EACH(i, n) out[i] = (type)BETTER((order)a[i], (order)b[i], 1);                   \
-        else EACH(i, n) out[i] = (type)BETTER((order)a[i], (order)b[i], -1);                           \
-    }                                                                                                  \
-    FOR_EACH_CPU static void divide_##name(const type *a, type by, type *out, int64_t n)               \
-    {                                                                                                  \
-        EACH(i, n) out[i] = (type)(a[i] / by);                                                         \
-    }                                                                                                  \
-    static void pair_##name(gm_reduction op, const type *a, const type *b, type *out, int64_t n)       \
-    {                                                                                                  \
-        if (op == GM_MAX || op == GM_MIN) best_##name(a, b, out, n, op == GM_MAX ? 1 : -1);            \
-        else add_##name(a, b, out, n);                                                                 \
+#define PAIRS(name, type, order, BETTER)                                                                  \
+    GM_FOR_EACH_CPU static void add_##name(const type *a, const type *b, type *out, int64_t n)            \
+    {                                                                                                     \
+        EACH(i, n) out[i] = (type)(a[i] + b[i]);                                                          \
+    }                                                                                                     \
+    GM_FOR_EACH_CPU static void best_##name(const type *a, const type *b, type *out, int64_t n, int sign) \
+    {                                                                                                     \
+        if (sign > 0) EACH(i, n) out[i] = (type)BETTER((order)a[i], (order)b[i], 1);                      \
+        else EACH(i, n) out[i] = (type)BETTER((order)a[i], (order)b[i], -1);                              \
+    }                                                                                                     \
+    GM_FOR_EACH_CPU static void divide_##name(const type *a, type by, type *out, int64_t n)               \
+    {                                                                                                     \
+        EACH(i, n) out[i] = (type)(a[i] / by);                                                            \
+    }                                                                                                     \
+    static void pair_##name(gm_reduction op, const type *a, const type *b, type *out, int64_t n)          \
+    {                                                                                                     \
+        if (op == GM_MAX || op == GM_MIN) best_##name(a, b, out, n, op == GM_MAX ? 1 : -1);               \
+        else add_##name(a, b, out, n);                                                                    \
     }
 PAIRS(f32, float, float, BETTER_FLOAT)
 PAIRS(f64, double, double, BETTER_FLOAT)
@@ -74,12 +69,12 @@ COMBINE(i32, uint32_t, (uint32_t)of)
 COMBINE(i64, uint64_t, (uint64_t)of)
 COMBINE(u8, uint8_t, (uint8_t)of)
 
-FOR_EACH_CPU static void widen_bf16(const uint16_t *from, float *to, int64_t n)
+GM_FOR_EACH_CPU static void widen_bf16(const uint16_t *from, float *to, int64_t n)
 {
     EACH(i, n) to[i] = gm_bf16_to_f32(from[i]);
 }
 
-FOR_EACH_CPU static void narrow_bf16(const float *from, uint16_t *to, int64_t n)
+GM_FOR_EACH_CPU static void narrow_bf16(const float *from, uint16_t *to, int64_t n)
 {
     EACH(i, n) to[i] = gm_f32_to_bf16(from[i]);
 }

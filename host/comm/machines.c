@@ -64,6 +64,7 @@ static void fill(gm_machines *m, const gm_group *g)
             }
         m->first[k + 1] = n;
     }
+    for (int i = 0; i < g->size; i++) m->relayed += m->of[i] != m->own && gm_machine_relay(m, m->own, i) == g->rank;
 }
 
 gm_status gm_machines_of(gm_group *g, const gm_machines **out)

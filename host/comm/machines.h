@@ -8,11 +8,12 @@
 #include "state.h"
 
 typedef struct gm_machines {
-    int  n, own; /* machines; that of this member */
-    int *of;     /* by place: the machine */
-    int *index;  /* by place: which of its machine's members */
-    int *first;  /* by machine, and one more: where its members begin in `place` */
-    int *place;  /* places, machine by machine */
+    int  n, own;  /* machines; that of this member */
+    int *of;      /* by place: the machine */
+    int *index;   /* by place: which of its machine's members */
+    int *first;   /* by machine, and one more: where its members begin in `place` */
+    int *place;   /* places, machine by machine */
+    int  relayed; /* places elsewhere that this member relays for */
 } gm_machines;
 
 /* NULL: the group's operations go straight from member to member, because its machines are not known, it is on one

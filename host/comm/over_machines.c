@@ -82,17 +82,10 @@ gm_status gm_step_all_gather_over_machines(gm_pending *p, int round)
 
 /* Scratch memory of a sum, in pieces of the largest slice: what members here have added for this one, by index; the
  * same for each member elsewhere that this one relays for, in the order of places; what other machines have added. */
-static int n_relayed(const gm_group *g, const gm_machines *m)
-{
-    int n = 0;
-    for (int i = 0; i < g->size; i++) n += m->of[i] != m->own && gm_machine_relay(m, m->own, i) == g->rank;
-    return n;
-}
-
 size_t gm_sum_scratch_over_machines(const gm_group *g, size_t largest)
 {
     const gm_machines *m = g->machines;
-    return (size_t)(gm_machine_size(m, m->own) * (1 + n_relayed(g, m)) + m->n) * largest;
+    return (size_t)(gm_machine_size(m, m->own) * (1 + m->relayed) + m->n) * largest;
 }
 
 static size_t largest_of(const gm_pending *p)
@@ -110,7 +103,7 @@ static char *from_member(const gm_pending *p, const gm_machines *m, int relayed,
 
 static char *from_machine(const gm_pending *p, const gm_machines *m, int machine)
 {
-    return from_member(p, m, n_relayed(p->group, m), machine);
+    return from_member(p, m, m->relayed, machine);
 }
 
 /* This member's terms of the slice of `place`. */

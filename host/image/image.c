@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "../../kernels/each_cpu.h"
 
 #define FILE_MOST ((size_t)1 << 30) /* bytes of a file */
 
@@ -51,21 +52,14 @@ gm_status gm_image_choose(const gm_window_rule *rule, int64_t height, int64_t wi
     return GM_OK;
 }
 
-/* The loops over pixels are compiled for plain x86-64 and for AVX2, of which the system's loader chooses. */
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define FOR_EACH_CPU __attribute__((target_clones("avx2", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
-
-FOR_EACH_CPU static void grey_of_rgb(const uint8_t *restrict row, int64_t w, uint8_t *restrict to)
+GM_FOR_EACH_CPU static void grey_of_rgb(const uint8_t *restrict row, int64_t w, uint8_t *restrict to)
 {
     for (int64_t x = 0; x < w; x++)
         to[x] = (uint8_t)((19595u * row[3 * x] + 38470u * row[3 * x + 1] + 7471u * row[3 * x + 2] + 32768u) >> 16);
 }
 
-FOR_EACH_CPU static void split_rgb(const uint8_t *restrict row, int64_t w, uint8_t *restrict red,
-                                   uint8_t *restrict green, uint8_t *restrict blue)
+GM_FOR_EACH_CPU static void split_rgb(const uint8_t *restrict row, int64_t w, uint8_t *restrict red,
+                                      uint8_t *restrict green, uint8_t *restrict blue)
 {
     for (int64_t x = 0; x < w; x++) red[x] = row[3 * x], green[x] = row[3 * x + 1], blue[x] = row[3 * x + 2];
 }

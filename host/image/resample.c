@@ -1,10 +1,11 @@
-/* resample.c - see resample.h. The loops are compiled for plain x86-64 and for AVX2; whole numbers give the same. */
+/* resample.c - see resample.h. The loops are compiled for several instruction sets; whole numbers give the same. */
 #include "resample.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/each_cpu.h"
 
 #define BITS 22 /* of a weight, behind the point: a sum of 255 x 2^22 fits */
 
@@ -95,16 +96,14 @@ void gm_resampler_free(gm_resampler *r)
 
 /* ---- loops ---- */
 
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE uint8_t to_byte(int32_t sum)
+static inline uint8_t to_byte(int32_t sum)
 {
     int32_t v = sum >> BITS;
     return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
 /* n rows of a->in values to n rows of a->out: four at a time, which share their weights. */
-INLINE void across(const gm_resample_axis *a, const uint8_t *from, int64_t n, uint8_t *to)
+GM_FOR_EACH_CPU static void across(const gm_resample_axis *a, const uint8_t *from, int64_t n, uint8_t *to)
 {
     int64_t in = a->in, out = a->out, y = 0;
     for (; y + 4 <= n; y += 4, from += 4 * in, to += 4 * out)
@@ -130,8 +129,8 @@ INLINE void across(const gm_resample_axis *a, const uint8_t *from, int64_t n, ui
 }
 
 /* a->in rows of w values to a->out rows. */
-INLINE void down(const gm_resample_axis *a, const uint8_t *restrict from, int64_t w, int32_t *restrict sums,
-                 uint8_t *restrict to)
+GM_FOR_EACH_CPU static void down(const gm_resample_axis *a, const uint8_t *restrict from, int64_t w,
+                                 int32_t *restrict sums, uint8_t *restrict to)
 {
     for (int64_t i = 0; i < a->out; i++, to += w) {
         for (int64_t x = 0; x < w; x++) sums[x] = 1 << (BITS - 1);
@@ -143,32 +142,6 @@ INLINE void down(const gm_resample_axis *a, const uint8_t *restrict from, int64_
         for (int64_t x = 0; x < w; x++) to[x] = to_byte(sums[x]);
     }
 }
-
-static void across_any(const gm_resample_axis *a, const uint8_t *from, int64_t n, uint8_t *to)
-{
-    across(a, from, n, to);
-}
-static void down_any(const gm_resample_axis *a, const uint8_t *from, int64_t w, int32_t *sums, uint8_t *to)
-{
-    down(a, from, w, sums, to);
-}
-
-#ifdef __x86_64__
-#define FOR_AVX2 __attribute__((target("avx2")))
-FOR_AVX2 static void across_avx2(const gm_resample_axis *a, const uint8_t *from, int64_t n, uint8_t *to)
-{
-    across(a, from, n, to);
-}
-FOR_AVX2 static void down_avx2(const gm_resample_axis *a, const uint8_t *from, int64_t w, int32_t *sums, uint8_t *to)
-{
-    down(a, from, w, sums, to);
-}
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2"); }
-#else
-#define across_avx2 across_any
-#define down_avx2   down_any
-static bool has_avx2(void) { return false; }
-#endif
 
 /* ---- the face ---- */
 
@@ -185,19 +158,9 @@ static gm_status make_room(gm_resampler *r, size_t between, size_t sums)
     return between <= r->room && sums <= r->sums_room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to resize a picture");
 }
 
-typedef void across_loop(const gm_resample_axis *, const uint8_t *, int64_t, uint8_t *);
-typedef void down_loop(const gm_resample_axis *, const uint8_t *, int64_t, int32_t *, uint8_t *);
-
 static void all_down(gm_resampler *r, const uint8_t *from, int64_t channels, int64_t w, uint8_t *to)
 {
-    down_loop *loop = has_avx2() ? down_avx2 : down_any;
-    for (int64_t c = 0; c < channels; c++) loop(&r->y, from + c * r->y.in * w, w, r->sums, to + c * r->y.out * w);
-}
-
-static void all_across(gm_resampler *r, const uint8_t *from, int64_t rows, uint8_t *to)
-{
-    across_loop *loop = has_avx2() ? across_avx2 : across_any;
-    loop(&r->x, from, rows, to);
+    for (int64_t c = 0; c < channels; c++) down(&r->y, from + c * r->y.in * w, w, r->sums, to + c * r->y.out * w);
 }
 
 gm_status gm_resample_part(gm_resampler *r, const uint8_t *from, int64_t channels, const gm_resample_span *y,
@@ -212,9 +175,9 @@ gm_status gm_resample_part(gm_resampler *r, const uint8_t *from, int64_t channel
     if (!wide && !high) memcpy(to, from, (size_t)(channels * y->n * x->n));
     else if (rows_first) {
         all_down(r, from, channels, x->held, r->between);
-        all_across(r, r->between, channels * y->n, to);
+        across(&r->x, r->between, channels * y->n, to);
     } else {
-        if (wide) all_across(r, from, channels * y->held, high ? r->between : to);
+        if (wide) across(&r->x, from, channels * y->held, high ? r->between : to);
         if (high) all_down(r, wide ? r->between : from, channels, x->n, to);
     }
     return GM_OK;
