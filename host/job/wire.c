@@ -24,7 +24,7 @@ gm_status gm_wire_listen(const char *path, int *fd)
 {
     struct sockaddr_un address;
     GM_TRY(open_socket(path, fd, &address));
-    if (bind(*fd, (struct sockaddr *)&address, sizeof address) || listen(*fd, 128)) {
+    if (bind(*fd, (struct sockaddr *)&address, sizeof address) || listen(*fd, SOMAXCONN)) {
         gm_status st = GM_FAIL(GM_EIO, "cannot listen at %s: %s", path, strerror(errno));
         close(*fd);
         *fd = -1;

@@ -40,6 +40,9 @@ local GONE = "the job has ended"
 
 local function connect(job)
   local connection, why = core.request_connect(job.path .. "/requests")
+  if not connection and why:find("temporarily unavailable", 1, true) then
+    failure(1, "the job has looked at nobody for so long that no other one can wait; `ganymede top` shows what it does")
+  end
   if not connection then failure(1, "%s (%s)", GONE, why) end
   return connection
 end
