@@ -49,7 +49,7 @@ void gm_host_close(gm_host_elements *e)
 
 static gm_status load_one(const gm_tensor *t, int64_t at, double *out)
 {
-    char        one[8];
+    char        one[8] __attribute__((aligned(8)));
     size_t      size = gm_dtype_size(t->dtype);
     const char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {
@@ -63,7 +63,7 @@ static gm_status load_one(const gm_tensor *t, int64_t at, double *out)
 
 static gm_status store_one(const gm_tensor *t, int64_t at, double v)
 {
-    char   one[8];
+    char   one[8] __attribute__((aligned(8)));
     size_t size = gm_dtype_size(t->dtype);
     char  *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {

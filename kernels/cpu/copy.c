@@ -273,7 +273,7 @@ static gm_status cpu_with_rows(gm_device *dev, const gm_call *call, int ndim, in
 typedef struct fill_job {
     int64_t size;
     bool    one_byte, stream;
-    char    pattern[CPU_BURST];
+    char    pattern[CPU_BURST] __attribute__((aligned(64))); /* gm_store writes an element of any dtype to it */
 } fill_job;
 
 static void fill_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
