@@ -4,29 +4,38 @@
 --   <case> <steps>   runs that many steps -> the seconds of each
 --   flops <case>     -> the operations of the matrix products and convolutions of one step
 --   products         -> operations a second of a product of 1024 x 1024 x 1024 on all threads, the best of 9
--- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), vit (width 192, depth 12, 3 heads, batch 32, 49
--- patches + 1), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224 (ResNet-18, 8 images of
+--   ready            -> 0: all that it needs is loaded
+-- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), llama (the shape of SmolLM2-135M, 4 x 256 tokens), vit
+-- (width 192, depth 12, 3 heads, batch 32, 49 patches + 1), vitsmall (width 64, depth 4, 4 heads, batch 64, 16
+-- patches, of which the mean is taken), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224 (ResNet-18, 8 images of
 -- 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32). f32, AdamW, no dropout,
 -- random data.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 
-local function gpt(batch, length)
-  local model = gm.models.GPT { vocabulary = 50257 }
-  local tokens = gm.uniform({ batch, length + 1 }, { low = 0, high = 50256, seed = 1 }):to("i64")
+local function text(model, vocabulary, batch, length)
+  local tokens = gm.uniform({ batch, length + 1 }, { low = 0, high = vocabulary - 1, seed = 1 }):to("i64")
   return model, tokens:narrow(2, 1, length):contiguous():keep(), tokens:narrow(2, 2, length):contiguous():keep()
+end
+
+local function gpt(...) return text(gm.models.GPT { vocabulary = 50257 }, 50257, ...) end
+
+local function vit(batch, options)
+  options.image_size, options.channels, options.classes = 28, 1, 10
+  return gm.models.VisionTransformer(options), gm.normal({ batch, 1, 28, 28 }, { seed = 1 }):keep(),
+    gm.uniform({ batch }, { low = 0, high = 10, seed = 2 }):to("i64"):keep()
 end
 
 local make = {
   gpt64 = function() return gpt(4, 64) end,
   gpt1024 = function() return gpt(1, 1024) end,
-  vit = function()
-    local model = gm.models.VisionTransformer {
-      image_size = 28, patch_size = 4, channels = 1, classes = 10, width = 192, depth = 12, heads = 3,
-    }
-    return model, gm.normal({ 32, 1, 28, 28 }, { seed = 1 }):keep(),
-      gm.uniform({ 32 }, { low = 0, high = 10, seed = 2 }):to("i64"):keep()
+  llama = function()
+    local model = gm.models.Llama { vocabulary = 49152, width = 576, hidden = 1536, depth = 30, heads = 9,
+      kv_heads = 3 }
+    return text(model, 49152, 4, 256)
   end,
+  vit = function() return vit(32, { patch_size = 4, width = 192, depth = 12, heads = 3 }) end,
+  vitsmall = function() return vit(64, { patch_size = 7, width = 64, depth = 4, heads = 4, pool = "mean" }) end,
 }
 
 local function pictures(batch, side, classes)
@@ -102,6 +111,7 @@ end
 for line in io.lines() do
   local name, steps = line:match "^(%w+) (%d+)$"
   local counted = line:match "^flops (%w+)$"
-  print(name and seconds(name, tonumber(steps)) or counted and flops(counted) or products())
+  print(name and seconds(name, tonumber(steps)) or counted and flops(counted) or line == "products" and products()
+    or "0")
   io.stdout:flush()
 end

@@ -1,12 +1,13 @@
 """step.py - one training step of ours against PyTorch on the CPU, alternating in one run.
 
-    python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 vit
+    python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 llama vit vitsmall (step.lua says what they are)
 
-Needs a Python with torch and numpy, and a built tree. f32, 2 threads each (THREADS=n for another number).
-Prints for each case the median seconds of both, the median of the paired ratios PyTorch / ours (above 1 ours is
-faster), and the floor: the operations of the products of a step at the rate of our product of 1024^3 in the same run,
-with its share of our time. The machine is usually shared: believe the ratios, not the seconds. Cases of images are in
-step_images.py."""
+Needs a Python with torch and numpy, for llama also with transformers, and a built tree. f32, 2 threads each (THREADS=n
+for another number). Prints for each case the median seconds of both, the median of the paired ratios PyTorch / ours
+(above 1 ours is faster), and the floor: the operations of the products of a step at the rate of our product of 1024^3
+in the same run, with its share of our time. The machine is usually shared: believe the ratios, not the seconds.
+Memory is how far the resident bytes of each process went above those before the model was made (VmHWM of Linux); each
+case has processes of its own. Cases of images are in step_images.py."""
 import os
 import statistics
 import subprocess
@@ -20,7 +21,8 @@ import torch.nn.functional as F
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 THREADS = int(os.environ.get("THREADS", "2"))
-ROUNDS = {"gpt64": 7, "gpt1024": 5, "vit": 9}
+ROUNDS = {"gpt64": 7, "gpt1024": 5, "llama": 5, "vit": 9, "vitsmall": 15}
+QUICK = {"vit": 3, "vitsmall": 50}  # steps of a round; of the other cases it is one
 
 
 class Block(nn.Module):
@@ -52,24 +54,44 @@ class GPT(nn.Module):
 
 
 class ViT(nn.Module):
-    def __init__(self, width=192, depth=12, heads=3, patch=4, side=28, classes=10):
+    def __init__(self, width=192, depth=12, heads=3, patch=4, side=28, classes=10, token=True):
         super().__init__()
         self.patches = nn.Conv2d(1, width, patch, patch)
-        self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = nn.Parameter(torch.zeros(1, (side // patch) ** 2 + 1, width))
+        self.token = nn.Parameter(torch.zeros(1, 1, width)) if token else None
+        self.positions = nn.Parameter(torch.zeros(1, (side // patch) ** 2 + int(token), width))
         self.blocks = nn.Sequential(*[Block(width, heads, False, "none") for _ in range(depth)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
     def forward(self, x):
         x = self.patches(x).flatten(2).transpose(1, 2)
+        if self.token is None:
+            return self.head(self.norm(self.blocks(x + self.positions)).mean(1))
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
         return self.head(self.norm(self.blocks(x)[:, 0]))
+
+
+class Llama(nn.Module):
+    """The shape of SmolLM2-135M, by transformers."""
+
+    def __init__(self):
+        from transformers import LlamaConfig, LlamaForCausalLM
+        super().__init__()
+        self.model = LlamaForCausalLM(LlamaConfig(
+            vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+            num_key_value_heads=3, tie_word_embeddings=True, attn_implementation="sdpa"))
+
+    def forward(self, t):
+        return self.model(input_ids=t, use_cache=False).logits
 
 
 def peer(case):
     """-> the model, what it is called with, the loss of its result."""
     if case == "vit":
         model, x, y = ViT(), torch.randn(32, 1, 28, 28), torch.randint(0, 10, (32,))
+    elif case == "vitsmall":
+        model, x, y = ViT(64, 4, 4, 7, token=False), torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,))
+    elif case == "llama":
+        model, x, y = Llama(), torch.randint(0, 49152, (4, 256)), torch.randint(0, 49152, (4, 256))
     else:
         shape = (4, 64) if case == "gpt64" else (1, 1024)
         model, x, y = GPT(), torch.randint(0, 50257, shape), torch.randint(0, 50257, shape)
@@ -90,9 +112,34 @@ def stepper(model, inputs, loss):
     return step
 
 
-def main(peer=peer, rounds=ROUNDS):
-    """rounds: case -> how many rounds of a step each; a round of cases that are quick has three steps."""
-    torch.set_num_threads(THREADS)
+class Resident:
+    """How far the resident bytes of a process go above those when this was made."""
+
+    def __init__(self, pid):
+        self.pid, self.before = pid, 0
+        with open(f"/proc/{pid}/clear_refs", "w") as f:
+            f.write("5")
+        self.before = self.bytes("VmRSS")
+
+    def bytes(self, key):
+        with open(f"/proc/{self.pid}/status") as f:
+            return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))
+
+    def peak(self):
+        return (self.bytes("VmHWM") - self.before) / 2 ** 20
+
+
+def timed(step, steps):
+    times = []
+    for _ in range(steps):
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def compare(case, peer, rounds):
+    """Prints the line of a case; ours runs in a process of its own."""
     ours = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), os.path.join(ROOT, "spec", "bench", "step.lua")],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -101,28 +148,35 @@ def main(peer=peer, rounds=ROUNDS):
         ours.stdin.flush()
         return [float(v) for v in ours.stdout.readline().split()]
 
-    print(f"torch {torch.__version__}, {THREADS} threads")
-    for case in sys.argv[1:] or rounds:
-        torch.manual_seed(0)
-        step = stepper(*peer(case))
-        per_round = 1 if case != "vit" else 3
-        ask(f"{case} 2"), [step() for _ in range(2)]
-        operations, a, b, rate = ask(f"flops {case}")[0], [], [], 0
-        for _ in range(rounds[case]):
-            rate = max(rate, ask("products")[0])
-            a.append(min(ask(f"{case} {per_round}")))
-            times = []
-            for _ in range(per_round):
-                begin = time.perf_counter()
-                step()
-                times.append(time.perf_counter() - begin)
-            b.append(min(times))
-        ratios = [p / o for o, p in zip(a, b)]
-        print(f"{case:9s} ours {statistics.median(a):7.3f} s   torch {statistics.median(b):7.3f} s   "
-              f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})   "
-              f"floor of the products {operations / rate:.3f} s: {operations / rate / statistics.median(a):.2f}",
-              flush=True)
+    ask("ready")
+    memory = Resident(ours.pid), Resident(os.getpid())
+    torch.manual_seed(0)
+    step, steps = stepper(*peer(case)), QUICK.get(case, 1)
+    ask(f"{case} 2"), timed(step, 2)
+    peaks = [m.peak() for m in memory]
+    operations, a, b, rate = ask(f"flops {case}")[0], [], [], 0
+    for _ in range(rounds):
+        rate = max(rate, ask("products")[0])
+        a.append(min(ask(f"{case} {steps}")))
+        b.append(timed(step, steps))
+    ratios = [p / o for o, p in zip(a, b)]
+    print(f"{case:9s} ours {statistics.median(a):7.4f} s   torch {statistics.median(b):7.4f} s   "
+          f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})   "
+          f"floor of the products {operations / rate:.4f} s: {operations / rate / statistics.median(a):.2f}   "
+          f"memory {peaks[0]:.0f} MiB, torch {peaks[1]:.0f} MiB", flush=True)
     ours.stdin.close()
+    ours.wait()
+
+
+def main(peer=peer, rounds=ROUNDS):
+    """rounds: case -> how many rounds it has."""
+    torch.set_num_threads(THREADS)
+    cases = sys.argv[1:] or list(rounds)
+    if len(cases) == 1:
+        return compare(cases[0], peer, rounds[cases[0]])
+    print(f"torch {torch.__version__}, {THREADS} threads", flush=True)
+    for case in cases:
+        subprocess.run([sys.executable, sys.argv[0], case], check=True)
 
 
 if __name__ == "__main__":
