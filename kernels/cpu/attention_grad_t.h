@@ -105,7 +105,8 @@ static void F(gradient_products)(int64_t d, T *c, const T *slivers, int64_t quer
 {
     int64_t count = F(gemm_slivers)(queries);
     F(tile)
-    t = {.b_step = GEMM_COLUMNS,
+    t = {.a_side = 1,
+         .b_step = GEMM_COLUMNS,
          .k = d,
          .c_row = GRADIENT_KEYS,
          .columns = GEMM_COLUMNS,
@@ -129,8 +130,14 @@ static void F(gradient_sum)(int64_t d, T *c, bool add, const T *a, int64_t a_ste
 {
     int64_t count = F(gemm_slivers)(rows);
     F(tile)
-    t = {
-        .a_step = a_step, .b_step = d, .k = depth, .c_row = d, .init_row = d, .alpha = alpha, .fetch = (const char *)c};
+    t = {.a_step = a_step,
+         .a_side = 1,
+         .b_step = d,
+         .k = depth,
+         .c_row = d,
+         .init_row = d,
+         .alpha = alpha,
+         .fetch = (const char *)c};
     for (int64_t j = 0; j < d; j += GEMM_COLUMNS)
         for (int64_t s = 0; s < count; s++) {
             int64_t i = F(cut)(rows, count, s);

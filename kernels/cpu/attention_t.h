@@ -181,6 +181,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
     F(tile)
     t = {.b = q,
+         .a_side = 1,
          .b_step = GEMM_COLUMNS,
          .k = d,
          .c_row = GEMM_COLUMNS,
@@ -199,6 +200,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     F(attention_soften)(w, room, panel, keys, first);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
     t = (F(tile)){.b = room->scores,
+                  .a_side = 1,
                   .b_step = GEMM_COLUMNS,
                   .k = keys,
                   .a_step = d,

@@ -12,6 +12,7 @@ typedef struct F(gemm_block) {
     T          *resident, *own; /* own: GEMM_OWN elements for each thread, a packed piece and a widened one */
     int64_t     i0, i1, j0, j1, p0, p1;
     int64_t     slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
+    bool        direct_a, direct_b;      /* slivers of a, whole panels of b are read where they lie, and not packed */
 } F(gemm_block);
 
 #define GEMM_PIECE ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
@@ -213,6 +214,32 @@ CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x
     t->fetch_step = next->stride;
 }
 
+/* Sliver of rows i .. i + height of the block, k numbers from p on: packed at `packed`, or in a itself. */
+CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *packed, int64_t i, int64_t height,
+                               int64_t p)
+{
+    const gemm   *g = w->g;
+    const int64_t row = g->numbers ? g->a_row / 2 : g->a_row;
+    t->a = w->direct_a ? (const T *)g->a + (w->i0 + i) * row + p * g->a_k : packed;
+    t->a_step = w->direct_a ? g->a_k : height;
+    t->a_side = w->direct_a ? row : 1;
+}
+
+/* Panel of columns j .. j + width, k numbers from p on: packed in `own`, or in b itself. */
+static void F(gemm_one_panel)(const F(gemm_block) * w, F(tile) * t, T *own, int64_t j, int64_t width, int64_t p,
+                              int64_t k)
+{
+    const gemm *g = w->g;
+    if (width == GEMM_COLUMNS && w->direct_b) {
+        t->b = (const T *)g->b + j + p * g->b_k;
+        t->b_step = g->b_k;
+        return;
+    }
+    F(gemm_pack_panel)(g, own, own + GEMM_PIECE, j, width, p, k);
+    t->b = own;
+    t->b_step = GEMM_COLUMNS;
+}
+
 /* Job: walks panels of b, all resident slivers of a for each. */
 static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -220,7 +247,7 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0;
-    F(tile) t = {.alpha = (T)g->alpha, .b = own, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
+    F(tile) t = {.alpha = (T)g->alpha, .pairs = g->numbers > 0};
     for (int64_t u = begin; u < end; u++) {
         int64_t j = w->j0 + u / w->chunks * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
         int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks),
@@ -230,11 +257,10 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
             bool deeper = p + GEMM_DEPTH < w->p1;
             F(gemm_ahead)
             next = F(gemm_next_panel)(g, deeper ? j : j + width, width, deeper ? p + GEMM_DEPTH : w->p0, k);
-            F(gemm_pack_panel)(g, own, own + GEMM_PIECE, j, width, p, k);
+            F(gemm_one_panel)(w, &t, own, j, width, p, k);
             for (int64_t s = s0; s < s1; s++) {
                 int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
-                t.a = w->resident + rows * (p - w->p0) + i * k;
-                t.a_step = height;
+                F(gemm_sliver)(w, &t, w->resident + rows * (p - w->p0) + i * k, i, height, p);
                 F(gemm_fetch)(&t, &next, s - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
             }
@@ -249,7 +275,7 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0;
-    F(tile) t = {.alpha = (T)g->alpha, .a = own, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
+    F(tile) t = {.alpha = (T)g->alpha, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     for (int64_t u = begin; u < end; u++) {
         int64_t i = F(cut)(rows, w->slivers, u / w->chunks), height = F(cut)(rows, w->slivers, u / w->chunks + 1) - i;
         int64_t s0 = F(cut)(w->panels, w->chunks, u % w->chunks), s1 = F(cut)(w->panels, w->chunks, u % w->chunks + 1);
@@ -259,8 +285,8 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
             F(gemm_ahead)
             next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + i + (deeper ? 0 : height)), g->a_row, g->a_k, height,
                                 deeper ? p + GEMM_DEPTH : w->p0, k);
-            F(gemm_pack)(g, own, height, F(gemm_a)(g, w->i0 + i), g->a_row, g->a_k, height, p, k);
-            t.a_step = height;
+            if (!w->direct_a) F(gemm_pack)(g, own, height, F(gemm_a)(g, w->i0 + i), g->a_row, g->a_k, height, p, k);
+            F(gemm_sliver)(w, &t, own, i, height, p);
             for (int64_t s = s0; s < s1; s++) {
                 t.b = w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k;
                 F(gemm_fetch)(&t, &next, s - s0, k);
@@ -277,19 +303,34 @@ static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job
     else job(w, 0, units, 0);
 }
 
+/* Slivers of a whose rows or columns are contiguous are read where they lie if few panels meet them, and panels of b
+ * whose rows are, unless they are resident. Lines that lie GEMM_CLASH bytes apart have one place in the first-level
+ * cache, where they would drive each other out: 14 rows of a half as far apart get on, hundreds of rows of b do not.
+ * Pairs lie in rows of bf16 as they are multiplied, if none begins in one row and ends in the next. */
+static void F(gemm_direct)(F(gemm_block) * w)
+{
+    const gemm   *g = w->g;
+    const int64_t size = g->numbers ? 2 : (int64_t)sizeof(T);
+    const bool    rows = g->a_k == 1 && g->a_row * size % GEMM_CLASH != 0;
+    const bool    pairs = g->numbers % 2 == 0 && g->a_row % 2 == 0 && (uintptr_t)g->a % sizeof(T) == 0;
+    w->direct_a = w->panels <= GEMM_DIRECT && (g->numbers ? rows && pairs : rows || g->a_row == 1);
+    w->direct_b = !g->numbers && !g->widen && !g->panel && g->b_column == 1 && 2 * g->b_k * size % GEMM_CLASH != 0;
+}
+
 /* One block: pack the resident operand, then walk the other. */
 static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_resident)
 {
     int64_t rows = w->i1 - w->i0, columns = w->j1 - w->j0, k = w->p1 - w->p0, depths = F(gemm_depths)(k);
     int     count = threads ? gm_threads_count(threads) : 1;
     double  flops = 2.0 * (double)rows * (double)columns * (double)k;
+    double  cost = (double)(rows_resident ? rows : columns) * (double)k * 16; /* of packing what is resident */
     w->slivers = F(gemm_slivers)(rows);
     w->panels = F(gemm_panels)(columns);
+    F(gemm_direct)(w);
     int64_t units = rows_resident ? w->panels : w->slivers, other = rows_resident ? w->slivers : w->panels;
     w->chunks = units % count && units < 8 * count && other >= count ? count : 1;
-    F(gemm_job)
-    (threads, other * depths, (double)(rows_resident ? rows : columns) * (double)k * 16,
-     rows_resident ? F(gemm_pack_rows) : F(gemm_pack_columns), w);
+    if (rows_resident && !w->direct_a) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_rows), w);
+    if (!rows_resident) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_columns), w);
     F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
 }
 

@@ -12,6 +12,7 @@
 typedef struct F(tile) {
     const T    *a, *b;
     int64_t     a_step, b_step; /* from one k to the next */
+    int64_t     a_side;         /* from one row of a to the next; 1 in a sliver */
     int64_t     k;
     T          *c;
     int64_t     c_row, columns; /* columns <= GEMM_COLUMNS */
@@ -60,13 +61,15 @@ CPU_INLINE V F(tile_add)(V c, const T *a, V b) { return c + F(splat)(*a) * b; }
 
 typedef V (*F(tile_step))(V c, const T *a, V b);
 
-/* add: F(tile_add), or what takes its place where a and b hold something else. */
+/* add: F(tile_add), or what takes its place where a and b hold something else. The address of a row of a is that of
+ * every third row and a multiple of a_side that an instruction can have (0, 1, 2). */
 CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const F(tile_step) add)
 {
-    V           acc[GEMM_ROWS][2];
-    const T    *a = t->a, *b = t->b;
-    const char *fetch = t->fetch;
-    int64_t     a_step = t->a_step, b_step = t->b_step, k = t->k, fetch_step = t->fetch_step;
+    V             acc[GEMM_ROWS][2];
+    const T      *b = t->b, *third[(GEMM_ROWS + 2) / 3];
+    const int64_t side = t->a_side;
+    const char   *fetch = t->fetch;
+    int64_t       a_step = t->a_step, b_step = t->b_step, k = t->k, fetch_step = t->fetch_step;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(t->c + i * t->c_row, 1, 3);
@@ -74,6 +77,8 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++) acc[i][j] = F(splat)(0);
     }
+#pragma GCC unroll 16
+    for (int i = 0; i < (rows + 2) / 3; i++) third[i] = t->a + 3 * i * side;
     while (k > 0) {
         int64_t steps = k < GEMM_FETCH ? k : GEMM_FETCH;
         k -= steps;
@@ -83,10 +88,12 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
             V b0 = F(load)(b), b1 = vectors > 1 ? F(load)(b + LANES) : b0;
 #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                acc[i][0] = add(acc[i][0], a + i, b0);
-                if (vectors > 1) acc[i][1] = add(acc[i][1], a + i, b1);
+                const T *at = third[i / 3] + i % 3 * side;
+                acc[i][0] = add(acc[i][0], at, b0);
+                if (vectors > 1) acc[i][1] = add(acc[i][1], at, b1);
             }
-            a += a_step;
+#pragma GCC unroll 16
+            for (int i = 0; i < (rows + 2) / 3; i++) third[i] += a_step;
             b += b_step;
         } while (--steps > 0);
     }

@@ -7,9 +7,9 @@
 --   ready            -> 0: all that it needs is loaded
 -- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), llama (the shape of SmolLM2-135M, 4 x 256 tokens), vit
 -- (width 192, depth 12, 3 heads, batch 32, 49 patches + 1), vitsmall (width 64, depth 4, 4 heads, batch 64, 16
--- patches, of which the mean is taken), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224 (ResNet-18, 8 images of
--- 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32). f32, AdamW, no dropout,
--- random data.
+-- patches, of which the mean is taken), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224
+-- (ResNet-18, 8 images of 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32).
+-- f32, AdamW, no dropout, random data.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 

@@ -85,6 +85,14 @@ describe("products of bf16", function()
     end
   end)
 
+  it("of rows that end with half of a pair are exact", function()
+    local whole = gm.full({ 40, 34 }, 0 / 0, { dtype = "bf16" })
+    local a = core.run_op("ref", "copy", { n = 1, numbers({ 40, 33 }, "contiguous", -8, 8) },
+      { n = 1, whole:narrow(2, 1, 33) })[1]
+    local b, attrs = numbers({ 33, 50 }, "contiguous", -8, 8), { dtype = "f32" }
+    support.compare(product("cpu", a, b, attrs), product("ref", a, b, attrs), support.exact, "33 of 34 numbers")
+  end)
+
   -- A sum of k terms in f32; results in bf16 are rounded once more (support.compare).
   it("agree with sums in f64, in random sizes and strides", function()
     for case = 1, 40 do

@@ -58,6 +58,13 @@ local rows = {
     breaks = "the gradient of a bias in bf16 adds the first row again and again",
     test = "spec/kernels/contraction_spec.lua -f 'linear_weight_grad bf16'",
   },
+  {
+    name = "1903-pairs-across", file = "kernels/cpu/gemm_block_t.h",
+    find = [[g->numbers % 2 == 0 && g->a_row % 2 == 0 &&]],
+    replace = [[g->a_row % 2 == 0 &&]],
+    breaks = "the last pair of a row that is read where it lies has a number that is not of this row",
+    test = "spec/kernels/bf16_products_spec.lua -f 'half of a pair'",
+  },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
 return rows

@@ -464,4 +464,25 @@ if (c[GM_CONTROL_HALTED] != 0) {
     breaks = "keys behind a window count as work",
     test = "unit ring_windows",
   },
+  {
+    name = "1900-direct-side", file = "kernels/cpu/gemm_tile_t.h",
+    find = [[third[i / 3] + i % 3 * side]],
+    replace = [[third[i / 3] + i % 3]],
+    breaks = "rows of a that are read where they lie are taken for neighbours",
+    test = "spec/kernels/contraction_spec.lua -f matmul",
+  },
+  {
+    name = "1901-direct-depth", file = "kernels/cpu/gemm_block_t.h",
+    find = [[(w->i0 + i) * row + p * g->a_k]],
+    replace = [[(w->i0 + i) * row]],
+    breaks = "products of more than one block along k take the first numbers of a again, where a is not packed",
+    test = "spec/kernels/contraction_spec.lua -f matmul",
+  },
+  {
+    name = "1902-direct-panel", file = "kernels/cpu/gemm_block_t.h",
+    find = [[t->b_step = g->b_k;]],
+    replace = [[t->b_step = GEMM_COLUMNS;]],
+    breaks = "rows of b that are read where they lie are taken for those of a panel",
+    test = "spec/kernels/contraction_spec.lua -f matmul",
+  },
 }
