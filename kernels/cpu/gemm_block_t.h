@@ -55,6 +55,18 @@ static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, in
     }
 }
 
+/* Brings what gemm_finish reads or writes besides c into the cache, while the tile runs: rows of it lie far apart. */
+CPU_INLINE void F(gemm_fetch_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)
+{
+    const int64_t line = 64 / (int64_t)sizeof(T);
+    const bool    writes = g->y != g->c;
+    for (int64_t r = i; r < i + rows; r++)
+        for (int64_t n = j; n < j + columns; n += line) {
+            if (g->pre) __builtin_prefetch((const T *)g->pre + r * g->pre_row + n, 0, 3);
+            if (writes) __builtin_prefetch((T *)g->y + r * g->y_row + n, 1, 3);
+        }
+}
+
 /* A tile of c that lies in several images goes to `room` (out) or comes from there. */
 static void F(gemm_images)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns, T *room, bool out)
 {
@@ -106,8 +118,10 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
         t->init = (const T *)g->bias + j;
         t->init_row = 0;
     }
+    const bool finish = p + k == g->k && g->finish;
+    if (finish) F(gemm_fetch_finish)(g, i, rows, j, t->columns);
     F(tile_run)(t, rows);
-    if (p + k == g->k && g->finish) F(gemm_finish)(g, i, rows, j, t->columns);
+    if (finish) F(gemm_finish)(g, i, rows, j, t->columns);
 }
 
 /* Packs, of `count` rows or columns of a matrix, k numbers from p on. at: their first numbers, of all k. */
