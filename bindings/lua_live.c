@@ -100,7 +100,7 @@ static int page_step(lua_State *L)
     page_box *b = gm_check_object(L, 1, PAGE);
     gm_rank  *r = gm_lua_rank(L);
     if (!b->page) return 0;
-    gm_page_step totals = {gm_now(), luaL_checknumber(L, 3), luaL_checknumber(L, 4)};
+    gm_page_step totals = {gm_now(), luaL_checknumber(L, 3), luaL_checknumber(L, 4), 0};
     if (r->device) {
         gm_memory_stats m = gm_pool_stats(r->device->pool);
         gm_page_memory(b->page, m.live, m.peak, m.reserved);
@@ -150,7 +150,8 @@ static void set_call(lua_State *L, const char *name, const gm_page_call *call, d
     lua_setfield(L, -2, name);
 }
 
-/* Adds the rates of the steps that the page has: { steps, samples, tokens, seconds between the first and the last }. */
+/* Adds the rates of the steps that the page has: { steps, samples, tokens, seconds between the first and the last,
+ * waited: those of them in which the rank waited for others }. */
 static void set_rate(lua_State *L, const gm_page *p, double now)
 {
     uint64_t held = p->n_steps < GM_PAGE_STEPS ? p->n_steps : GM_PAGE_STEPS;
@@ -159,11 +160,12 @@ static void set_rate(lua_State *L, const gm_page *p, double now)
     gm_page_step first = p->steps[(p->n_steps - held) % GM_PAGE_STEPS];
     gm_set_number(L, "since_step", now - last.ended);
     if (held < 2) return;
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     gm_set_number(L, "steps", (double)(held - 1));
     gm_set_number(L, "samples", last.samples - first.samples);
     gm_set_number(L, "tokens", last.tokens - first.tokens);
     gm_set_number(L, "seconds", last.ended - first.ended);
+    gm_set_number(L, "waited", last.waited - first.waited);
     lua_setfield(L, -2, "lately");
 }
 

@@ -390,12 +390,13 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     c->charged = true;
     if (c->page) gm_page_waits(c->page, p, began);
     gm_status st = gm_pending_wait_until(p, is_done);
-    if (c->page) gm_page_waits(c->page, NULL, 0);
+    double    waited = gm_now() - began;
+    if (c->page) gm_page_waited(c->page, charged ? 0 : waited); /* within another wait: the time is in that one */
     gm_comm_journal_waited(c, id);
     c->charged = charged;
     c->waiting = outer;
     c->waiting_group = outer_group;
-    p->account->exposed += gm_now() - began;
+    p->account->exposed += waited;
     if (st == GM_OK) return settle(p);
     c->n_under_way--;
     p->dropped = true;

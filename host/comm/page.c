@@ -91,8 +91,15 @@ void gm_page_called(gm_page *page, const gm_pending *p)
 void gm_page_waits(gm_page *page, const gm_pending *p, double since)
 {
     begin(page);
-    if (p) fill(&page->waiting, p, since);
-    else page->waiting.record.call = -1;
+    fill(&page->waiting, p, since);
+    end(page);
+}
+
+void gm_page_waited(gm_page *page, double seconds)
+{
+    begin(page);
+    page->waiting.record.call = -1;
+    page->waited += seconds;
     end(page);
 }
 
@@ -100,6 +107,7 @@ void gm_page_stepped(gm_page *page, int64_t step, gm_page_step totals)
 {
     begin(page);
     page->step = step;
+    totals.waited = page->waited;
     page->steps[page->n_steps % GM_PAGE_STEPS] = totals;
     page->n_steps++;
     end(page);

@@ -37,7 +37,7 @@ typedef struct gm_page_call {
 } gm_page_call;
 
 typedef struct gm_page_step {
-    double ended, samples, tokens; /* samples and tokens: so far */
+    double ended, samples, tokens, waited; /* samples, tokens, and seconds of waiting for other ranks: so far */
 } gm_page_step;
 
 typedef struct gm_page {
@@ -50,6 +50,7 @@ typedef struct gm_page {
     gm_page_step steps[GM_PAGE_STEPS];
     uint64_t     live, peak, reserved; /* bytes of tensors after the last step */
     gm_page_call waiting, last;
+    double       waited; /* seconds in which the rank waited for others, so far */
     char         host[64];
     double       copied;      /* gm_now() of that machine when this copy was made (page_copy.h); 0: the page itself */
     double       copied_wall; /* the same on the clock of the wall */
@@ -63,8 +64,9 @@ void      gm_page_free(gm_page *page); /* the file stays; NULL is allowed */
 /* What the rank does. */
 struct gm_pending;
 void gm_page_called(gm_page *page, const struct gm_pending *p);
-void gm_page_waits(gm_page *page, const struct gm_pending *p, double since); /* p NULL: no more */
-void gm_page_stepped(gm_page *page, int64_t step, gm_page_step totals);
+void gm_page_waits(gm_page *page, const struct gm_pending *p, double since);
+void gm_page_waited(gm_page *page, double seconds);                     /* it waits no more, after so long */
+void gm_page_stepped(gm_page *page, int64_t step, gm_page_step totals); /* `waited` is added here */
 void gm_page_memory(gm_page *page, uint64_t live, uint64_t peak, uint64_t reserved);
 
 /* A copy for other machines, of the page of this process. */

@@ -131,14 +131,16 @@ local Job = {}
 Job.__index = Job
 
 --- Starts a recipe in the background -> job. command: of how, default this program's `run -n 3`; "%s" in it is the
--- program. The recipe makes the file `ready` (ready() does) when what is to happen may happen.
-function support.start(body, words, command)
+-- program. The recipe makes the file `ready` (ready() does) when what is to happen may happen. seconds: of its life, at
+-- most (default 90).
+function support.start(body, words, command, seconds)
   local self = setmetatable({ home = support.home("local function ready() assert(io.open('ready', 'w')):close() end\n"
     .. body) }, Job)
   local line = (command or "%s run recipe.lua -n 3"):format(shell.quote(shell.executable()))
   local program = ("echo $$ >pid; exec %s --threads 1 --device %s %s"):format(line, device.name(),
     table.concat(words or {}, " "))
-  local script = ("timeout -k 5 90 sh -c %s >out 2>err; echo $? >status"):format(shell.quote(program))
+  local script = ("timeout -k 5 %d sh -c %s >out 2>err; echo $? >status"):format(seconds or 90,
+    shell.quote(program))
   assert(os.execute(("cd %s && env %s setsid sh -c %s </dev/null >/dev/null 2>&1 &"):format(shell.quote(self.home),
     support.environment_words(self.home), shell.quote(script))) == 0)
   return self

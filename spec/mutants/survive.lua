@@ -58,7 +58,7 @@ return {
   },
   {
     name = "1288-restart-elsewhere", file = "lua/ganymede/job/attempts.lua",
-    find = [[if known.folder then words = elastic.with(words, "--out", known.folder) end]],
+    find = [[if known.folder then words = command_line.with(words, "--out", known.folder) end]],
     replace = "",
     breaks = "a restart makes a run folder of its own",
     test = "spec/faults/restarts_spec.lua -f 'in the same folder'",

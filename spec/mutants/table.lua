@@ -18,7 +18,8 @@ local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline"
   "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "search",
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
-  "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound" }
+  "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
+  "faults" }
 
 local mutants = {}
 

@@ -69,9 +69,13 @@ void gm_test_page_is_read(void **state)
     assert_int_equal(copy.waiting.member[2], 3);
     assert_string_equal(gm_page_describe(&copy.waiting, text, sizeof text),
                         "all_reduce f32 (4, 8) sum (call 17 of data), at blocks.3");
-    gm_page_waits(page, NULL, 0);
+    gm_page_waited(page, 0.5);
+    gm_page_stepped(page, 21, (gm_page_step){21, 672, 0});
+    gm_page_waits(page, &call, 9.5);
+    gm_page_waited(page, 0.25);
     assert_int_equal(gm_page_read(path, &copy), GM_OK);
     assert_int_equal(copy.waiting.record.call, -1);
+    assert_true(copy.waited == 0.75 && copy.steps[20 % GM_PAGE_STEPS].waited == 0.5);
     assert_int_equal(copy.last.record.number, 16);
     page->changes++; /* a rank that was killed while it wrote: the reader does not wait for it */
     assert_int_equal(gm_page_read(path, &copy), GM_OK);

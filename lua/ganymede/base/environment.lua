@@ -40,6 +40,8 @@ environment.variables = {
   GANYMEDE_FAKE_CUBLAS_FAST = { whose = "spec", doc = "of the emulation: the answer that is fast" },
   GANYMEDE_FAKE_CUBLAS_INVALID = { whose = "spec", doc = "of the emulation: the epilogue that is called invalid" },
   GANYMEDE_NCCL_FAIL = { whose = "spec", doc = "of the emulation: where an operation between GPUs fails" },
+  GANYMEDE_SPEC_CHANGES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
+    doc = "how often the ranks of a job change in the spec of that (3)" },
   GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "whether specs print how far results differ" },
   GANYMEDE_SPEC_FILES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
     doc = "how many hostile files of each kind the specs of them make (30)" },

@@ -23,8 +23,8 @@
 -- With -n N this process starts N ranks and watches over them (ganymede.job.launcher); each runs all of the above, the
 -- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
 local attempts = require "ganymede.job.attempts"
+local command_line = require "ganymede.job.command_line"
 local core = require "ganymede.core"
-local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local live = require "ganymede.job.live"
@@ -306,6 +306,9 @@ local function write_stats(args, about, ok, err)
   about.exit_code = ok and 0 or failure.code(err)
   about.error = not ok and failure.text(err) or nil
   local made, document = pcall(stats.document, about.run, about)
+  if made and type(document.slowest) == "table" and core.rank() == 0 then
+    log.info("%s", require("ganymede.observe.slowest").text(document.slowest, document.seconds))
+  end
   local function write(path)
     local written, why = made, document
     if made then written, why = pcall(stats.write, path, document) end
@@ -352,7 +355,7 @@ local function take_last_size(args)
     and not args.takes_over and steps.last_sets(args.out, core.world())
   if not found then return end
   args.set = joined(args.set, found)
-  for _, text in ipairs(found) do args.argv = elastic.with(args.argv, "--set", text) end
+  for _, text in ipairs(found) do args.argv = command_line.with(args.argv, "--set", text) end
   if core.rank() == 0 then
     log.info("%d rank%s, as `ganymede resize` left them in this job of Slurm%s", core.world(),
       core.world() == 1 and "" or "s", #found > 0 and ": " .. table.concat(found, ", ") or "")

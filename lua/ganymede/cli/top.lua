@@ -23,7 +23,7 @@ local function document(job, rows)
   for _, key in ipairs { "name", "recipe", "folder", "world", "batch", "host", "pid", "started" } do
     about[key] = job[key]
   end
-  return json.encode({ job = about, ranks = json.array(rows) }, { indent = true })
+  return json.encode({ job = about, ranks = json.array(rows), slowest = top.slowest(rows) }, { indent = true })
 end
 
 -- Whether a rank of the job is there.

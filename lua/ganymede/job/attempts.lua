@@ -9,6 +9,7 @@
 -- folder, the folder of the checkpoints, and which smaller numbers of ranks fit. Ctrl-C and SIGTERM end the job for
 -- good, also between two attempts. The trap: the ranks read the command line of the supervisor, so that args here means
 -- the same flags on both sides.
+local command_line = require "ganymede.job.command_line"
 local core = require "ganymede.core"
 local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
@@ -122,17 +123,16 @@ end
 
 -- Takes up that the job has other ranks from now on. world: the entry of worlds that it has.
 local function share(now, world)
-  now.ranks, now.base = world.ranks, elastic.with(now.base, "-n", tostring(world.ranks))
-  for _, text in ipairs(world.sets) do now.base = elastic.with(now.base, "--set", text) end
+  now.ranks, now.base = world.ranks, command_line.changed(now.base, world.ranks, world.sets)
 end
 
 -- The command line of the next attempt. known: folder, checkpoints.
 local function command(now, known)
   local words = without(now.base, "--replan")
-  if known.folder then words = elastic.with(words, "--out", known.folder) end
+  if known.folder then words = command_line.with(words, "--out", known.folder) end
   local step, in_memory = newest_of(known)
   if step == 0 then return words end
-  return elastic.with(words, "--resume", in_memory and known.memory or known.checkpoints or "auto")
+  return command_line.with(words, "--resume", in_memory and known.memory or known.checkpoints or "auto")
 end
 
 -- elastic.run; a job that cannot even be started has failed like one whose ranks do not start.
@@ -263,7 +263,7 @@ local function open_memory(now, known)
   if not ok then failure(2, "--memory-checkpoint: %s", failure.text(folder)) end
   now.keep.folder, now.keep.stays = folder, true
   known.memory = folder:path() .. "/checkpoints"
-  now.base = elastic.with(now.base, "--memory-folder", known.memory)
+  now.base = command_line.with(now.base, "--memory-folder", known.memory)
   now.argv = now.base
 end
 

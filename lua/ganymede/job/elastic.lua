@@ -24,6 +24,7 @@
 -- { refused }, or { step, before, ranks, built, paused, saved, read (seconds), place }.
 -- The trap: the ranks of both sets run at the same time. Only one set is asked for stops, and only it writes into the
 -- run's folder.
+local command_line = require "ganymede.job.command_line"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local fewer = require "ganymede.job.fewer"
@@ -181,38 +182,12 @@ end
 
 -- ---------------------------------------------------------------- the change
 
-local once = { ["--replan"] = 0, ["--trace"] = 1, ["--profile"] = 1, ["--step-file"] = 1 } -- and their values
-
---- Returns the words of a command line without those whose work is done when training has begun.
-function elastic.without_beginnings(words)
-  local out, skip = {}, 0
-  for _, word in ipairs(words) do
-    local flag = word:match "^(%-%-[%w-]+)=" or word
-    if skip > 0 then
-      skip = skip - 1
-    elseif once[flag] then
-      skip = flag == word and once[flag] or 0
-    else
-      out[#out + 1] = word
-    end
-  end
-  return out
-end
-
---- Returns a copy of a list of words with more of them.
-function elastic.with(words, ...)
-  local out = { unpack(words) }
-  for _, word in ipairs { ... } do out[#out + 1] = word end
-  return out
-end
-
 -- What the ranks that come are started with: of launcher.start, and `base`, the command line without what says that
 -- they take over.
 local function arguments(self, ranks, sets)
   local now = self.args
-  local base = elastic.with(elastic.without_beginnings(now.base), "-n", tostring(ranks))
-  for _, text in ipairs(sets) do base = elastic.with(base, "--set", text) end
-  return { base = base, argv = elastic.with(base, "--out", self.known.folder, "--takes-over"), ranks = ranks,
+  local base = command_line.changed(command_line.without_beginnings(now.base), ranks, sets)
+  return { base = base, argv = command_line.with(base, "--out", self.known.folder, "--takes-over"), ranks = ranks,
     threads = now.threads, quiet = true, timeout = now.timeout, spent = core.now() - self.began }
 end
 

@@ -22,6 +22,7 @@
 -- The trap: who waits here asks the file system each 20 ms on rank 0, and all ranks exchange what is known each time,
 -- so that no rank waits in an operation for longer than ranks wait for each other.
 -- @module ganymede.job.steps
+local command_line = require "ganymede.job.command_line"
 local core = require "ganymede.core"
 local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
@@ -160,7 +161,7 @@ local function command(folder, count, machines, sets)
   end
   add(unpack(srun(launcher.started.job, count, machines, steps.VARIABLE .. "=" .. folder)))
   if launcher.started.pmix then add "--mpi=pmix" end
-  add(core.executable(), unpack(elastic.without_beginnings(self.argv)))
+  add(core.executable(), unpack(command_line.without_beginnings(self.argv)))
   add("-n", tostring(count), "--out", self.folder(), "--takes-over")
   for _, text in ipairs(sets) do add("--set", text) end
   return words
@@ -262,10 +263,11 @@ local function sizes_of(folder, job)
   return found
 end
 
--- Writes down what a change has made of them. Settings of the changes before it stay.
+-- Writes down what a change has made of them. Settings of the changes before it stay, except
+-- those of the same keys.
 local function keep_size(folder, job, change, nodes)
   local before = sizes_of(folder, job)
-  local sets = elastic.with(before and before.sets or {}, unpack(change.sets))
+  local sets = command_line.settings(before and before.sets or {}, change.sets)
   write(folder, SIZE, { job = job, ranks = change.ranks, sets = json.array(sets), nodes = nodes and json.array(nodes) })
 end
 

@@ -10,6 +10,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local parallel = require "ganymede.job.parallel"
 local ranks = require "ganymede.job.ranks"
+local slowest = require "ganymede.observe.slowest"
 
 local stats = {}
 
@@ -155,6 +156,7 @@ function stats.document(run, about)
     energy = energy_of(run), loss_scaling = run.loss_scaling or json.null,
     loss = list(run.loss), metrics = metrics_of(run), ranks = json.array(run.ranks or { run.rank or stats.rank() }),
   }
+  document.slowest = run.ranks and slowest.of_run(run.ranks, seconds) or json.null
   for key, value in pairs(run.more or {}) do document[key] = value end
   return document
 end

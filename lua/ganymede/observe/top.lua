@@ -10,6 +10,7 @@
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local slowest = require "ganymede.observe.slowest"
 
 local top = {}
 
@@ -40,6 +41,12 @@ local function rates(page)
   return lately.samples / lately.seconds, lately.tokens > 0 and lately.tokens / lately.seconds or nil
 end
 
+-- The share of the last 16 steps in which the rank waited for others; nil: it is not known yet.
+local function waits(page)
+  local lately = page.lately
+  return page.world > 1 and lately and lately.seconds > 0 and lately.waited / lately.seconds or nil
+end
+
 local function is_alive(pid)
   local said = core.process_is(pid)
   return not (said:find "is gone" or said:find "has ended")
@@ -49,7 +56,7 @@ local function row_of(rank, page, pages)
   if not page then return { rank = rank } end
   local row = { rank = rank, pid = page.pid, step = page.step, since_step = page.since_step, live = page.live,
     peak = page.peak, phase = page.world > 1 and page.phase or nil, host = page.silent and page.host or nil,
-    silent = page.silent }
+    silent = page.silent, waits = waits(page) }
   if page.silent then row.alive = page.silent < SILENT else row.alive = is_alive(page.pid) end
   row.samples_per_second, row.tokens_per_second = rates(page)
   local call = page.waiting
@@ -62,8 +69,9 @@ local function row_of(rank, page, pages)
 end
 
 --- One row for each rank of a job: rank and, where it has a page, pid, alive, step, since_step (seconds),
--- samples_per_second, tokens_per_second, live, peak (bytes), phase (of several ranks), and waiting { call, seconds,
--- ranks } or process (a text); of a rank on another machine host and silent, the seconds since its page was copied.
+-- samples_per_second, tokens_per_second, live, peak (bytes), waits (the share of the last 16 steps in which it waited
+-- for others) and phase (of several ranks), and waiting { call, seconds, ranks } or process (a text); of a rank on
+-- another machine host and silent, the seconds since its page was copied.
 function top.rows(job, pages)
   local rows = {}
   for rank = 0, job.world - 1 do rows[rank + 1] = row_of(rank, pages[rank], pages) end
@@ -92,19 +100,38 @@ end
 
 local function count(n) return n and ("%.0f"):format(n) or "-" end
 
---- The table as a list of lines. columns: the width of the terminal; nil: as wide as it is.
+--- The rank that the others have waited for in the last 16 steps (ganymede.observe.slowest, in shares of their time);
+-- nil: there is none, or some rank tells nothing.
+function top.slowest(rows)
+  local shares = {}
+  for i, row in ipairs(rows) do
+    if not (row.alive and row.waits) then return nil end
+    shares[i] = row.waits
+  end
+  return slowest.of(shares, 1)
+end
+
+local function percent(share) return share and ("%.0f %%"):format(100 * share) or "-" end
+
+--- The table as a list of lines, and one more where the ranks wait for one of them. columns: the width of the terminal;
+-- nil: as wide as it is.
 function top.lines(job, rows, columns)
   local by_token = false
   for _, row in ipairs(rows) do by_token = by_token or row.tokens_per_second ~= nil end
-  local form = "%4s %8s %9s %10s %12s %11s %11s  %s"
+  local form = "%4s %8s %9s %10s %12s %11s %11s %6s  %s"
   local lines = { ("%s%s, %d rank%s%s, since %s"):format(job.name, job.folder and " in " .. job.folder or "", job.world,
     job.world == 1 and "" or "s", job.batch and (", batch %d"):format(job.batch) or "", job.started or "?"),
     form:format("rank", "process", "step", "last step", by_token and "tokens/s" or "samples/s", "memory", "peak",
-      "does") }
+      "waits", "does") }
   for _, row in ipairs(rows) do
     lines[#lines + 1] = form:format(row.rank, row.pid or "-", row.step or "-", seconds(row.since_step),
       count(row.tokens_per_second or row.samples_per_second), row.live and machine.bytes(row.live) or "-",
-      row.peak and machine.bytes(row.peak) or "-", does(row))
+      row.peak and machine.bytes(row.peak) or "-", percent(row.waits), does(row))
+  end
+  local slow = top.slowest(rows)
+  if slow then
+    lines[#lines + 1] = ("the others wait for rank %d: %s of the last steps each, rank %d itself %s"):format(slow.rank,
+      percent(slow.others), slow.rank, percent(slow.waited))
   end
   for i, line in ipairs(lines) do lines[i] = columns and line:sub(1, columns) or line end
   return lines

@@ -5,6 +5,7 @@ local chart = require "ganymede.observe.report.chart"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
+local slowest = require "ganymede.observe.slowest"
 
 local escaped = chart.escaped
 local parts = {}
@@ -234,8 +235,9 @@ function parts.communication(runs)
       local sum = sums[key]
       rows[i] = { sum[1], sum[2], sum[3], bytes(sum[4]), sum[5], sum[6] }
     end
+    local slow = type(run.stats.slowest) == "table" and run.stats.slowest
     return html_table({ "axis", "operation", "calls", "bytes", "seconds", "seconds in which a rank only waited" },
-      rows)
+      rows) .. (slow and ("<p>%s</p>"):format(chart.escaped(slowest.text(slow, run.stats.seconds))) or "")
   end)
 end
 

@@ -1,0 +1,31 @@
+--- Mutants of what faults and slow ranks meet. What a row says: spec/mutants/table.lua.
+return {
+  {
+    name = "1880-fastest-named", file = "lua/ganymede/observe/slowest.lua",
+    find = [[if waited[i] < waited[least] then least = i end]],
+    replace = [[if waited[i] > waited[least] then least = i end]],
+    breaks = "the rank that waits longest is said to be the one that the others wait for",
+    test = "spec/faults/slow_rank_spec.lua -f 'by top'",
+  },
+  {
+    name = "1881-always-named", file = "lua/ganymede/observe/slowest.lua",
+    find = [[return found.seconds > MATTERS * seconds and found or nil]],
+    replace = [[return found]],
+    breaks = "some rank is named in every run",
+    test = "spec/faults/slow_rank_spec.lua -f 'only where'",
+  },
+  {
+    name = "1882-page-without-waits", file = "host/comm/page.c",
+    find = [[    page->waited += seconds;]],
+    replace = [[]],
+    breaks = "top does not see how long a rank has waited",
+    test = "spec/faults/slow_rank_spec.lua -f 'by top'",
+  },
+  {
+    name = "1883-command-line-grows", file = "lua/ganymede/job/command_line.lua",
+    find = [[word == "--set" and keys[key_of(value)] then]],
+    replace = [[word == "--set" and false then]],
+    breaks = "each change of ranks makes the command line of the next ones longer",
+    test = "spec/job/random_changes_spec.lua",
+  },
+}
