@@ -7,6 +7,7 @@ local emulation = require "spec.cuda.emulation"
 local job = require "spec.parallel.job"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
 
 if emulation.lacks(pending) then return end
 
@@ -85,6 +86,20 @@ describe("a GPU without memory left", function()
     assert.equal(3, #list)
     check_memory(list[2], "that of the system: the GPU has no ")
     check_losses(list, { 1, 3 })
+  end)
+
+  -- One rank alone asks for more than its GPU has, while the others are on their way into the step's exchanges.
+  it("on one of three ranks ends the job within seconds, with its words, once", function()
+    local env = emulation.environment()
+    env.GANYMEDE_CUDA_MEMORY = 12 * 2 ^ 20
+    local result = support.run(support.training [[
+      if trainer.step == 5 and core.rank() == 1 then
+        fault()
+        gm.zeros { 2 ^ 22 }
+      end]], { "--device", "cuda" }, 3, env)
+    support.check(result, 1, "out of memory: wanted 16.0 MiB")
+    assert.matches("ganymede: rank 1: [^\n]*out of memory", result.err)
+    check_memory(result.err, "that of the system: the GPU has no ")
   end)
 end)
 

@@ -91,21 +91,22 @@ function support.environment_words(home, more)
   return table.concat(words, " ")
 end
 
---- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it, for at most `seconds` (default 60)
--- -> { code, out, err }.
-function support.run_in(home, words, ranks, seconds)
+--- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it, for at most `seconds` (default 60),
+-- with more variables of the environment (env) -> { code, out, err }.
+function support.run_in(home, words, ranks, seconds, env)
   local line = { "run", "recipe.lua", "-n", tostring(ranks or 3), "--threads", "1" }
   for _, word in ipairs(words) do line[#line + 1] = word end
-  return run_host(line, { cwd = home, env = support.environment(home), timeout = seconds or 60 })
+  return run_host(line, { cwd = home, env = support.environment(home, env), timeout = seconds or 60 })
 end
 
 --- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds from fault() to the end }.
--- words: more of the command line. Fails when processes or files in the temporary folder are left.
-function support.run(body, words, ranks)
+-- words: more of the command line; env: of the environment. Fails when processes or files in the temporary folder are
+-- left.
+function support.run(body, words, ranks, env)
   local home = support.home(body)
   local ok, result = pcall(function()
     local line = { "--stats", "stats.json", unpack(words or {}) }
-    local result = support.run_in(home, line, ranks)
+    local result = support.run_in(home, line, ranks, nil, env)
     local ended = core.wall()
     local file = io.open(home .. "/fault")
     if file then

@@ -55,7 +55,7 @@ void gm_test_page_is_read(void **state)
     assert_int_equal(gm_page_read(path, &copy), GM_OK);
     assert_int_equal(copy.step, -1);
     assert_int_equal(copy.waiting.record.call, -1);
-    for (int i = 1; i <= 20; i++) gm_page_stepped(page, i, (gm_page_step){i, 32.0 * i, 0});
+    for (int i = 1; i <= 20; i++) gm_page_stepped(page, i, (gm_page_step){i, 32.0 * i, 0, 0});
     gm_page_memory(page, 10, 30, 20);
     gm_page_called(page, &call);
     gm_page_waits(page, &call, 7.5);
@@ -70,7 +70,7 @@ void gm_test_page_is_read(void **state)
     assert_string_equal(gm_page_describe(&copy.waiting, text, sizeof text),
                         "all_reduce f32 (4, 8) sum (call 17 of data), at blocks.3");
     gm_page_waited(page, 0.5);
-    gm_page_stepped(page, 21, (gm_page_step){21, 672, 0});
+    gm_page_stepped(page, 21, (gm_page_step){21, 672, 0, 0});
     gm_page_waits(page, &call, 9.5);
     gm_page_waited(page, 0.25);
     assert_int_equal(gm_page_read(path, &copy), GM_OK);
