@@ -47,15 +47,15 @@ describe("a job on two hosts", function()
     for i = 1, 64 do assert.near(want[i], got[i], 1e-5 * math.max(1, want[i])) end -- sums of f32 in another order
   end
 
-  -- mpirun on host 0, in the background; it dies with its watch after 60 s.
-  local function mpirun(ranks, words)
+  -- mpirun on host 0, in the background; it dies with its watch after 60 s. agent: another program than pair:agent's.
+  local function mpirun(ranks, words, agent)
     pair:agent(home .. "/agent")
     shell.write(home .. "/hosts", ("%s slots=2\n%s slots=2\n"):format(hosts.addresses[0], hosts.addresses[1]))
     local env = support.environment_words(home, { OMPI_ALLOW_RUN_AS_ROOT = 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1 })
     local line = ("cd %s && env %s timeout -k 5 60 %s mpirun --hostfile hosts --map-by node --mca plm_rsh_agent "
-      .. "%s/agent --mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 2 "
+      .. "%s/%s --mca oob_tcp_keepalive_time 2 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 2 "
       .. "-x GANYMEDE_ROOT -x GANYMEDE_SPEC_MARK -x TMPDIR -n %d %s run recipe.lua --threads 1 --device %s %s "
-      .. ">out 2>err; echo $? >status"):format(shell.quote(home), env, pair:inside(0), home, ranks,
+      .. ">out 2>err; echo $? >status"):format(shell.quote(home), env, pair:inside(0), home, agent or "agent", ranks,
       shell.quote(shell.executable()), device.name(), words)
     shell.write(home .. "/job.sh", line .. "\n")
     assert(os.execute(("setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home)) == 0)
@@ -107,6 +107,42 @@ describe("a job on two hosts", function()
     local said = shell.read(home .. "/err")
     assert.is_truthy(said:find "rank %d does not answer" or said:find "lost communication with a remote daemon", said)
     nothing_left()
+  end)
+
+  -- mpirun, its daemon on the other host, which stands where ssh has started it, and the rank there.
+  for _, case in ipairs {
+    { "mpirun", function() return support.pids(home, "^mpirun") end },
+    { "the daemon of the other host", function() return support.pids(home, "^%S*orted") end },
+    { "a rank of the other host", function()
+      local daemon = support.pids(home, "^%S*orted")[1]
+      return { shell.run(("cat /proc/%s/task/*/children"):format(daemon)).out:match "%d+" }
+    end },
+  } do
+    it("over mpirun ends soon where " .. case[1] .. " is killed, and leaves nothing on both", function()
+      mpirun(4, "--comm-timeout 60")
+      wait_for "ready"
+      local victims = case[2]()
+      assert.is_true(#victims > 0, "nobody to kill")
+      local killed = core.now()
+      assert.equal(0, os.execute("kill -9 " .. table.concat(victims, " ")))
+      go()
+      assert.not_equal("0\n", wait_for "status")
+      nothing_left()
+      local took = core.now() - killed
+      assert.is_true(took < 30, took) -- as for a link that was cut
+      if os.getenv "GANYMEDE_SPEC_DIFFERENCES" then print(case[1], ("all gone after %.1f s"):format(took)) end
+    end)
+  end
+
+  it("over mpirun does not begin where the other host does not let it in", function()
+    local refusing = home .. "/refusing"
+    shell.write(refusing, "#!/bin/sh\necho 'Connection refused' >&2\nexit 255\n") -- as ssh says and ends
+    shell.run("chmod +x " .. refusing)
+    mpirun(4, "--out run", "refusing")
+    assert.not_equal("0\n", wait_for "status")
+    assert.matches("Connection refused", shell.read(home .. "/err"))
+    nothing_left()
+    assert.equal("", shell.run("ls -d " .. home .. "/run 2>/dev/null").out)
   end)
 
   local function plain(words, options)

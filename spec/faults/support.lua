@@ -62,6 +62,16 @@ function support.left(home)
   end
 end
 
+--- The processes of the job of a home whose command line matches a Lua pattern -> list of pids.
+function support.pids(home, pattern)
+  local pids = {}
+  for _, line in ipairs(alive("GANYMEDE_SPEC_MARK=" .. home)) do
+    local pid, command = line:match "^(%d+) (.*)$"
+    if command:find(pattern) then pids[#pids + 1] = pid end
+  end
+  return pids
+end
+
 --- Fails when a job left anything in the temporary folder.
 function support.check_folder(home)
   local folders = shell.run("cd " .. shell.quote(home) .. " && ls -d ganymede-* ompi.* 2>/dev/null").out
@@ -169,14 +179,7 @@ function Job:file(name)
 end
 
 --- The processes of this job whose command line matches a Lua pattern -> list of pids.
-function Job:pids(pattern)
-  local pids = {}
-  for _, line in ipairs(alive("GANYMEDE_SPEC_MARK=" .. self.home)) do
-    local pid, command = line:match "^(%d+) (.*)$"
-    if command:find(pattern) then pids[#pids + 1] = pid end
-  end
-  return pids
-end
+function Job:pids(pattern) return support.pids(self.home, pattern) end
 
 --- The process that was started -> list of one pid.
 function Job:supervisor() return { (self:file("pid"):match "%d+") } end

@@ -2,9 +2,9 @@
  * be set while they run, without touching the machine's.
  *
  * The file that WALL_CLOCK names holds one double, the seconds by which the wall is ahead of the machine's clock; all
- * processes map it, so that the time jumps for all of them at once. The monotonic clock stays as it is, as it does when a
- * clock is set. The trap: other readers of the time of day (C11's timespec_get) are not covered; clocks_spec.lua says
- * that the program has none. */
+ * processes map it, so that the time jumps for all of them at once. The monotonic clock stays as it is, as it does when
+ * a clock is set. The trap: other readers of the time of day (C11's timespec_get) are not covered; clocks_spec.lua
+ * says that the program has none. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
