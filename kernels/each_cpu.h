@@ -7,7 +7,8 @@
 #ifndef GM_EACH_CPU_H
 #define GM_EACH_CPU_H
 
-#if defined(__x86_64__) && defined(__gnu_linux__)
+/* The loader asks which one to take before the thread sanitizer is there. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define GM_FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define GM_FOR_EACH_CPU

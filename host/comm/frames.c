@@ -265,7 +265,7 @@ static size_t body_of(const gm_frames *f, const gm_frame_head *h)
  * more, are read into scrap. */
 static char *next_room(const gm_frames *f, gm_frame_peer *p, size_t *n)
 {
-    static char scrap[4096]; /* nobody reads it */
+    static _Thread_local char scrap[4096]; /* nobody reads it; ranks that are threads (in tests) have one each */
     if (p->in_at < sizeof p->in) {
         *n = sizeof p->in - p->in_at;
         return (char *)&p->in + p->in_at;
