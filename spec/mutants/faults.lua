@@ -37,4 +37,11 @@ return {
     breaks = "--comm-timeout follows the clock of the wall",
     test = "spec/faults/clocks_jump_spec.lua -f hangs",
   },
+  {
+    name = "1885-dtype-believed", file = "host/arrays/safetensors.c",
+    find = [[!json_is_string(dtype) || ]],
+    replace = [[]],
+    breaks = "a header whose dtype is no text ends the program",
+    test = "spec/checkpoint/fuzz_spec.lua --slow",
+  },
 }

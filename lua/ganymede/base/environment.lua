@@ -45,6 +45,8 @@ environment.variables = {
   GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "whether specs print how far results differ" },
   GANYMEDE_SPEC_FILES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
     doc = "how many hostile files of each kind the specs of them make (30)" },
+  GANYMEDE_SPEC_FUZZ = { whose = "spec", pattern = "^%d+$", allowed = "a number of seconds",
+    doc = "how long libFuzzer runs in the spec of that (20)" },
   GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
   GANYMEDE_SPEC_MARK = { whose = "spec", doc = "marks the processes of a spec" },
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
