@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "arena.h"
 #include "cpu/cpu.h"
 #include "cuda/runtime/find.h"
 #include "graph.h"
@@ -114,6 +115,29 @@ void gm_device_free(gm_device *dev)
     if (dev->backend->close) dev->backend->close(dev);
     free(dev->notes);
     free(dev);
+}
+
+/* ---- memory that ranks share ---- */
+
+static gm_status take_shared(void *device, size_t bytes, void **out)
+{
+    char       text[300];
+    gm_device *dev = device;
+    gm_status  st = gm_arena_take(dev->arena, bytes, out);
+    if (st == GM_OK) return GM_OK;
+    snprintf(text, sizeof text, "%.200s; further tensors lie in memory of this rank alone", gm_last_error());
+    gm_device_note(dev, text);
+    return st;
+}
+
+static void give_shared(void *device, void *p, size_t bytes) { gm_arena_give(((gm_device *)device)->arena, p, bytes); }
+
+void gm_device_share(gm_device *dev, gm_arena *arena)
+{
+    static const gm_raw_memory memory = {take_shared, give_shared};
+    if (!dev->backend->on_host || !dev->backend->has_data) return;
+    if (arena) dev->arena = arena;
+    gm_pool_share(dev->pool, arena ? &memory : NULL, dev);
 }
 
 #define NOTES 16 /* what comes after so many is not kept: each asks for the same remedies */

@@ -43,6 +43,7 @@ struct gm_device {
     bool               deterministic; /* gm_device_set_deterministic */
     bool               tf32; /* products of f32 may round their operands to 11 significant bits (gm_device_set_tf32) */
     struct gm_profile *profile; /* profile.h; NULL until one is started */
+    struct gm_arena   *arena;   /* gm_device_share; NULL: none so far */
     struct gm_journal *journal; /* journal.h: owned; NULL: none */
     struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
     /* Called again and again while the host waits for the device, if operations between devices may be queued
@@ -120,6 +121,10 @@ typedef struct gm_device_fact {
 } gm_device_fact;
 gm_status gm_device_facts(gm_device_fact *out, int n, int *found);
 
+/* From here on tensors that are made by gm_tensor_new_shared lie in the arena (arena.h), which must outlive the device;
+ * NULL: from here on they lie where all do. Where the arena has no more room, they do so too, and a note says it. On
+ * devices whose memory is not the host's it has no effect. */
+void gm_device_share(gm_device *dev, struct gm_arena *arena);
 /* Notes: a kernel that chooses something for the user, such as a slow way because a library is missing, leaves a text.
  * The device keeps each text once in its life. gm_device_next_note copies the oldest text into buf and forgets it;
  * false: none is left. */

@@ -42,11 +42,15 @@ struct gm_pool {
     void           *context; /* for raw */
     gm_memory_stats stats;
     gm_pool_part    own;
-    gm_pool_part   *used;    /* by requests; &own: no part */
-    gm_journal     *journal; /* NULL: none */
-    gm_block       *headers; /* spare headers */
-    place          *places;  /* n_places used of slots / 2 */
-    uint32_t       *slot;    /* index + 1 into places, 0: free */
+    gm_raw_memory   raw_shared; /* the second source; alloc NULL: there was none yet */
+    void           *shared_context;
+    bool            shares, wants_shared; /* it serves requests; such as are made now */
+    gm_pool_part    shared;               /* its blocks */
+    gm_pool_part   *used;                 /* by requests; &own: no part */
+    gm_journal     *journal;              /* NULL: none */
+    gm_block       *headers;              /* spare headers */
+    place          *places;               /* n_places used of slots / 2 */
+    uint32_t       *slot;                 /* index + 1 into places, 0: free */
     uint32_t        n_places, slots, current;
 };
 
@@ -124,18 +128,45 @@ gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out)
     return GM_OK;
 }
 
-void gm_pool_trim(gm_pool *p)
+static void give_back(gm_pool *p, const gm_block *b)
+{
+    if (b->part == &p->shared) p->raw_shared.free(p->shared_context, b->data, b->size);
+    else p->raw.free(p->context, b->data, b->size);
+}
+
+static void trim(gm_pool *p, gm_pool_part *part)
 {
     for (int c = 0; c < CLASSES; c++)
-        while (p->own.idle[c]) {
-            gm_block *b = p->own.idle[c];
-            p->own.idle[c] = b->next;
-            p->raw.free(p->context, b->data, b->size);
+        while (part->idle[c]) {
+            gm_block *b = part->idle[c];
+            part->idle[c] = b->next;
+            give_back(p, b);
             p->stats.reserved -= b->size;
-            p->own.reserved -= b->size;
+            part->reserved -= b->size;
             b->next = p->headers;
             p->headers = b;
         }
+}
+
+void gm_pool_trim(gm_pool *p)
+{
+    trim(p, &p->own);
+    trim(p, &p->shared);
+}
+
+void gm_pool_share(gm_pool *p, const gm_raw_memory *raw, void *context)
+{
+    p->shares = raw != NULL;
+    if (!raw) return;
+    p->raw_shared = *raw;
+    p->shared_context = context;
+}
+
+bool gm_pool_want_shared(gm_pool *p, bool wanted)
+{
+    bool before = p->wants_shared;
+    p->wants_shared = wanted;
+    return before;
 }
 
 void gm_pool_free(gm_pool *p)
@@ -183,16 +214,27 @@ static gm_status over_limit(const gm_pool *p, size_t bytes, const char *refusal)
                    refusal ? "" : " or a higher --limit-memory");
 }
 
+/* From its part's source; a block that no memory to share is left for becomes one of the pool's own. */
+static gm_status take_bytes(gm_pool *p, gm_block *b)
+{
+    if (b->part == &p->shared) {
+        gm_status st = p->raw_shared.alloc(p->shared_context, b->size, &b->data);
+        if (st != GM_ENOMEM) return st;
+        b->part = &p->own;
+    }
+    return p->raw.alloc(p->context, b->size, &b->data);
+}
+
 static gm_status take_from_system(gm_pool *p, gm_block *b)
 {
     gm_memory_stats *s = &p->stats;
-    bool             may_trim = p->used == &p->own;
+    bool             may_trim = b->part == &p->own || b->part == &p->shared;
     if (s->limit && s->reserved + b->size > s->limit && may_trim) gm_pool_trim(p);
     if (s->limit && s->reserved + b->size > s->limit) return over_limit(p, b->asked, NULL);
-    gm_status st = p->raw.alloc(p->context, b->size, &b->data);
+    gm_status st = take_bytes(p, b);
     if (st == GM_ENOMEM && may_trim) {
         gm_pool_trim(p);
-        st = p->raw.alloc(p->context, b->size, &b->data);
+        st = take_bytes(p, b);
     }
     if (st == GM_ENOMEM) return over_limit(p, b->asked, gm_last_error());
     if (st != GM_OK) return st;
@@ -202,12 +244,18 @@ static gm_status take_from_system(gm_pool *p, gm_block *b)
     return GM_OK;
 }
 
+static gm_pool_part *part_for(gm_pool *p, size_t bytes)
+{
+    bool shared = p->shares && p->wants_shared && p->used == &p->own && bytes >= GM_SHARED_LEAST;
+    return shared ? &p->shared : p->used;
+}
+
 static gm_status take(gm_pool *p, size_t bytes, void **data, gm_block **out)
 {
     size_t size;
     if (bytes > MAX_BYTES) return over_limit(p, bytes, "no memory is that large");
     int           class_ = size_class(bytes, &size);
-    gm_pool_part *part = p->used;
+    gm_pool_part *part = part_for(p, bytes);
     gm_block     *b = part->idle[class_];
     if (b) {
         part->idle[class_] = b->next;
@@ -223,6 +271,7 @@ static gm_status take(gm_pool *p, size_t bytes, void **data, gm_block **out)
             p->headers = b;
             return st;
         }
+        part = b->part;
     }
     b->place = p->current;
     place *at = &p->places[b->place];

@@ -57,6 +57,14 @@ gm_status gm_pool_alloc(gm_pool *pool, size_t bytes, void **data, gm_block **blo
 gm_status gm_pool_alloc_scratch(gm_pool *pool, size_t bytes, void **data, gm_block **block);
 void      gm_pool_release(gm_pool *pool, gm_block *block);
 
+/* Gives the pool a second source: memory that other processes can map (arena.h). While `wanted`, requests of at least
+ * GM_SHARED_LEAST bytes that no part (below) serves are taken from there, and where it has no more, from the first
+ * source. These blocks are counted and limited as all are, and serve later such requests only. raw NULL: there is no
+ * such source any more; its blocks stay until they are released, so raw's context must live as long as the pool. */
+#define GM_SHARED_LEAST ((size_t)16 << 10)
+void gm_pool_share(gm_pool *pool, const gm_raw_memory *raw, void *context);
+bool gm_pool_want_shared(gm_pool *pool, bool wanted); /* what it was before */
+
 /* A part of a pool has blocks of its own. They serve only requests that are made while the part is in use, and return
  * to the part when they are released. Recorded work (graph.h) therefore finds the same memory in each run. While a part
  * is in use, nothing is given back to the system, and a request beyond the limit fails. Statistics, places and limit

@@ -138,6 +138,14 @@ gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t 
     return tensor_new(dev, dtype, ndim, shape, false, out);
 }
 
+gm_status gm_tensor_new_shared(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+{
+    bool      before = gm_pool_want_shared(dev->pool, true);
+    gm_status st = tensor_new(dev, dtype, ndim, shape, false, out);
+    (void)gm_pool_want_shared(dev->pool, before);
+    return st;
+}
+
 gm_status gm_tensor_new_absent(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
 {
     return tensor_new(dev, dtype, ndim, shape, true, out);
