@@ -293,7 +293,7 @@ static int use_device(lua_State *L)
 static int share_memory(lua_State *L)
 {
     char said[400];
-    L_TRY(L, gm_comm_share_memory(gm_lua_comm(L), lua_toboolean(L, 1), said, sizeof said));
+    L_TRY(L, gm_rank_share_memory(gm_lua_rank(L), lua_toboolean(L, 1), said, sizeof said));
     lua_pushstring(L, said);
     return 1;
 }

@@ -75,7 +75,7 @@ static double load(lua_State *L, const gm_tensor *t, int64_t at)
     return v;
 }
 
-/* empty(shape, dtype) */
+/* empty(shape, dtype [, shared]): shared: in memory that the ranks of this machine share, where they do */
 static int empty(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
@@ -84,7 +84,8 @@ static int empty(lua_State *L)
     gm_dtype   dtype = gm_opt_dtype(L, 2, r->default_dtype);
     gm_handle *h = gm_push_handle(L);
     gm_value  *v;
-    L_TRY(L, gm_value_new(r, "empty", dtype, ndim, shape, &v));
+    if (lua_toboolean(L, 3)) L_TRY(L, gm_value_new_shared(r, "empty", dtype, ndim, shape, &v));
+    else L_TRY(L, gm_value_new(r, "empty", dtype, ndim, shape, &v));
     gm_handle_fill(r, h, v, "empty");
     return 1;
 }
@@ -412,7 +413,7 @@ static void push_dtypes(lua_State *L)
 int gm_open_tensor(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("empty", empty, "shape table, dtype string?"),
+        GM_FUNCTION("empty", empty, "shape table, dtype string?, shared boolean?"),
         GM_FUNCTION("tensor", from, "values number|table, dtype string?, shape table?"),
         GM_PUBLIC(shape, shape, "t tensor"),
         GM_PUBLIC(size, size, "t tensor, dim integer"),

@@ -97,6 +97,17 @@ gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, con
     return gm_value_take(r, t, out);
 }
 
+gm_status gm_value_new_shared(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape,
+                              gm_value **out)
+{
+    gm_device *dev;
+    gm_tensor *t = NULL;
+    GM_TRY(gm_rank_device(r, &dev));
+    gm_rank_place(r, op);
+    GM_TRY(gm_tensor_new_shared(dev, dtype, ndim, shape, &t));
+    return gm_value_take(r, t, out);
+}
+
 void gm_value_retain(gm_value *v) { v->refs++; }
 
 void gm_value_release(gm_value *v)
@@ -227,11 +238,12 @@ gm_status gm_value_set_wide_grad(gm_value *v, bool on)
     return GM_OK;
 }
 
-gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, bool shared, gm_tensor **out)
 {
     size_t bytes = gm_dtype_size(dtype);
     for (int d = 0; d < ndim; d++) bytes *= (size_t)shape[d];
-    if (!r->rests.gradients || bytes < r->rests.least) return gm_tensor_new(r->device, dtype, ndim, shape, out);
+    if (!r->rests.gradients || bytes < r->rests.least)
+        return (shared ? gm_tensor_new_shared : gm_tensor_new)(r->device, dtype, ndim, shape, out);
     return gm_tier_new_tensor(r->rests.tier, r->device, dtype, ndim, shape, out);
 }
 
@@ -242,7 +254,7 @@ static gm_status new_grad(const gm_value *v, gm_tensor **out)
     gm_device       *dev = like->storage->device;
     gm_dtype         dtype = gm_value_grad_dtype(v);
     if (v->param->own || dev != v->rank->device) return gm_tensor_new(dev, dtype, like->ndim, like->shape, out);
-    return gm_gradient_new(v->rank, dtype, like->ndim, like->shape, out);
+    return gm_gradient_new(v->rank, dtype, like->ndim, like->shape, false, out);
 }
 
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)

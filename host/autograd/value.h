@@ -73,6 +73,9 @@ void gm_value_logical(const gm_value *v, int64_t *logical);
 char *gm_value_describe(const gm_value *v, char *buf, size_t size);
 /* A new contiguous value, undefined contents, born at (path, op). */
 gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out);
+/* The same by gm_tensor_new_shared. */
+gm_status gm_value_new_shared(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape,
+                              gm_value **out);
 void      gm_value_retain(gm_value *v);
 void      gm_value_release(gm_value *v); /* NULL is allowed */
 
@@ -92,8 +95,9 @@ gm_status gm_value_write(const gm_value *v, const char *what);
 gm_status gm_value_set_wide_grad(gm_value *v, bool on);
 /* The dtype of the gradient of a leaf. */
 gm_dtype gm_value_grad_dtype(const gm_value *v);
-/* A new tensor for gradients or their sums, which rests in the rank's tier if gradients of its size do. */
-gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
+/* A new tensor for gradients or their sums, which rests in the rank's tier if gradients of its size do; else, if all of
+ * it is what ranks exchange (shared), it is one of gm_tensor_new_shared. */
+gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, bool shared, gm_tensor **out);
 /* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
  * GM_EINVAL: the reducer is summing it over the ranks, or it is sparse. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);

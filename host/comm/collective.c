@@ -108,8 +108,8 @@ static void go_over_machines(gm_pending *p, gm_status (*step)(gm_pending *p, int
 /* ---- all_reduce, reduce: slices of the flat tensor ---- */
 
 /* Everybody's terms of this rank's slice are summed into `sum` as they come, or come into scratch, in order of places;
- * the own one stays where it is. */
-static void exchange_terms(gm_pending *p, char *sum)
+ * the own one stays where it is. lend: all members want the sums. */
+static void exchange_terms(gm_pending *p, char *sum, bool lend)
 {
     const gm_group *g = p->group;
     gm_slice        own = gm_slice_of(p, g->rank);
@@ -118,7 +118,8 @@ static void exchange_terms(gm_pending *p, char *sum)
         gm_slice other = gm_slice_of(p, to_place(g, k));
         if (!folded)
             gm_pending_receive(p, from_place(g, k), gm_at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
-        gm_pending_send(p, to_place(g, k), other.bytes, other.n, false);
+        if (lend) gm_pending_lend(p, to_place(g, k), other.bytes, other.n);
+        else gm_pending_send(p, to_place(g, k), other.bytes, other.n, false);
     }
 }
 
@@ -139,13 +140,13 @@ static gm_status step_all_reduce(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     gm_slice        own = gm_slice_of(p, g->rank);
-    if (round == 0) exchange_terms(p, own.bytes);
+    if (round == 0 && !gm_pending_shares(p)) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
+    if (round == 0) exchange_terms(p, own.bytes, true);
     if (round != 1) return GM_OK;
     GM_TRY(combine_slice(p, own.bytes));
     for (int k = 1; k < g->size; k++) {
         gm_slice other = gm_slice_of(p, from_place(g, k));
-        gm_pending_receive(p, from_place(g, k), other.bytes, other.n, false);
-        gm_pending_send(p, to_place(g, k), own.bytes, own.n, false);
+        gm_pending_share(p, to_place(g, k), own.bytes, own.n, from_place(g, k), other.bytes, other.n);
     }
     return GM_OK;
 }
@@ -193,7 +194,7 @@ static gm_status step_reduce(gm_pending *p, int round)
     gm_slice        own = gm_slice_of(p, g->rank);
     bool            here = g->rank == p->root;
     char           *sum = here ? own.bytes : p->scratch2;
-    if (round == 0) exchange_terms(p, sum);
+    if (round == 0) exchange_terms(p, sum, false);
     if (round != 1) return GM_OK;
     GM_TRY(combine_slice(p, sum));
     if (!here) gm_pending_send(p, p->root, sum, own.n, false);

@@ -42,6 +42,7 @@
 #ifndef GM_COMM_H
 #define GM_COMM_H
 
+#include "../../kernels/arena.h"
 #include "../../kernels/tensor.h"
 #include "../mesh/mesh.h"
 #include "note.h"
@@ -124,8 +125,11 @@ bool      gm_comm_is_linked(const gm_comm *c);
 /* Lets ranks of one machine talk through memory that they share (comm_windows.h), or ends that. Collective over all
  * ranks, with nothing under way. Sums of ranks of one machine have the same bits either way. said[size] receives a line
  * about the first rank that should share memory and cannot, with the reason, the same on every rank, or "": such ranks
- * talk as before. Ranks with GANYMEDE_SHARED_MEMORY=none in their environment share none. */
-gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size);
+ * talk as before. Ranks with GANYMEDE_SHARED_MEMORY=none in their environment share none. *arena: what tensors of this
+ * rank may lie in, which the others then reach without the system (arena.h); made if it is NULL, and owned by the
+ * caller, who keeps it until gm_comm_free. */
+gm_status gm_comm_share_memory(gm_comm *c, bool on, gm_arena **arena, char *said, size_t size);
+bool      gm_comm_shares_memory(const gm_comm *c); /* with some other rank, now */
 
 /* Says on which machine each rank is: machine[world], any numbers, copied; NULL forgets it. The same on all ranks,
  * with nothing under way. Collectives of a group on several machines then send what is for, or from, several of its

@@ -72,7 +72,7 @@ static void progress(tcp *c)
 
 static int tcp_send(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **out)
 {
-    return gm_frames_send(&((tcp *)t->context)->frames, t, to, tag, bytes, n, out);
+    return gm_frames_send(&((tcp *)t->context)->frames, t, to, tag, bytes, n, NULL, out);
 }
 
 static int tcp_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)

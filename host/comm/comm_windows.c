@@ -32,6 +32,7 @@ typedef struct windows {
     int          *place_of;               /* by rank; -1: it is reached by the transport below */
     gm_window   **window;                 /* by place */
     int          *pid;                    /* by place; 0: its memory cannot be read */
+    gm_reach     *reach;                  /* by place */
     uint32_t      seen;                   /* rings of the bell before the last look around */
     unsigned      turns;
     char         *lost; /* by place: what the transport below said of it */
@@ -94,10 +95,23 @@ static bool pull(gm_frames *f, int peer, void *to, uint64_t at, size_t n)
     return *pid != 0;
 }
 
+static char *reach(gm_frames *f, int peer, uint64_t at, size_t n)
+{
+    const windows *w = f->context;
+    return gm_reach_at(&w->reach[place_of_peer(w, peer)], at, n);
+}
+
 static void lost(gm_frames *f, int peer) { (void)f, (void)peer; }
 
-static const gm_stream stream = {
-    .put = put, .get = get, .lost = lost, .look = look, .skip = skip, .pull = pull, .eager = 16 << 10, .pad = 8};
+static const gm_stream stream = {.put = put,
+                                 .get = get,
+                                 .lost = lost,
+                                 .look = look,
+                                 .skip = skip,
+                                 .reach = reach,
+                                 .pull = pull,
+                                 .eager = 16 << 10,
+                                 .pad = 8};
 
 static void look_around(windows *w)
 {
@@ -151,7 +165,14 @@ static int windows_send(gm_transport *t, int to, int tag, const void *bytes, siz
 {
     windows *w = t->context;
     if (is_below(w, to)) return start_below(t, true, to, tag, (void *)(uintptr_t)bytes, n, out);
-    return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, out);
+    return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, NULL, out);
+}
+
+static int windows_lend(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **out)
+{
+    windows *w = t->context;
+    if (is_below(w, to)) return start_below(t, true, to, tag, bytes, n, out);
+    return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, filled, out);
 }
 
 static int windows_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)
@@ -287,8 +308,12 @@ static void windows_rest(gm_transport *t, double seconds)
 static void free_windows(windows *w)
 {
     gm_frames_free(&w->frames);
-    for (int i = 0; w->window && i < w->here; i++) gm_window_close(w->window[i]);
+    for (int i = 0; w->window && w->reach && i < w->here; i++) {
+        gm_window_close(w->window[i]);
+        gm_reach_close(&w->reach[i]);
+    }
     free(w->window);
+    free(w->reach);
     free(w->rank);
     free(w->pid);
     free(w->place_of);
@@ -343,6 +368,7 @@ static void fill(gm_transport *t, windows *w, bool crowded)
     t->folds = windows_folds;
     t->fold = windows_fold;
     t->lacks = windows_lacks;
+    t->lend = windows_lend;
     t->rest = windows_rest;
     t->lost = NULL; /* waits find it */
     t->crowded = crowded;
@@ -359,7 +385,13 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
     w->pid = malloc(n * sizeof *w->pid);
     if (!w->rank || !w->pid || !w->lost || !w->place_of || !gm_frames_make(&w->frames, 2 * w->here)) return false;
     w->window = malloc(n * sizeof *w->window);
-    if (!w->window) return false;
+    w->reach = malloc(n * sizeof *w->reach);
+    if (!w->window || !w->reach) {
+        free(w->window);
+        w->window = NULL; /* the caller's still */
+        return false;
+    }
+    memcpy(w->reach, r->reach, n * sizeof *w->reach);
     memcpy(w->rank, r->rank, n * sizeof *w->rank);
     memcpy(w->pid, r->pid, n * sizeof *w->pid);
     memcpy(w->window, r->window, n * sizeof *w->window);

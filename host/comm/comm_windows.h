@@ -13,10 +13,11 @@ typedef struct gm_window_ranks { /* of this machine */
     bool            crowded; /* there are fewer cores than ranks */
     const int      *pid;     /* by place, of the process whose memory may be read; 0: it may not */
     gm_window     **window;  /* by place, that of this rank too; NULL: this rank is reached by the transport below */
+    const gm_reach *reach;   /* by place: arenas; zeros: there is none */
 } gm_window_ranks;
 
-/* Makes a transport above base. Takes base and the windows (not the arrays), unless it fails: GM_ENOMEM. Every two
- * ranks must agree whether they share memory. Notices that were sent by the transport below before are still heard. */
+/* Makes a transport above base. Takes base, windows and mapped arenas (not the arrays), unless it fails: GM_ENOMEM.
+ * Every two ranks must agree whether they share memory. Notices that came by the transport below are still heard. */
 gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks, gm_transport **out);
 /* Ends it, and gives the transport below back. Nothing may be under way. */
 gm_transport *gm_transport_windows_end(gm_transport *t);

@@ -1,10 +1,11 @@
 /* fold.c - receives from several ranks at once whose bytes are read where they lie. See frames.h.
  *
  * The request that the caller tests has peer -1 and owns the fold; each of the messages is a request of its own, in no
- * list of requests. When all messages have been offered, they are copied out of the memory of their senders piece by
- * piece, and taken from there while they are in the caches; or, where this cannot be done, all are granted. Grants go
- * out in the same order to all peers, and a stream brings bodies in the order of their grants: so of two folds the
- * first is first in every stream, and its bytes are never behind those of the second. */
+ * list of requests. When all messages have been offered, they are taken piece by piece, where they lie if this process
+ * maps that memory. Else each piece is copied out of the memory of its sender and taken while it is in the caches.
+ * Where this cannot be done, all are granted. The result goes back into mapped memory in the same pass, if it was asked
+ * for. Grants go out in the same order to all peers, and a stream brings bodies in the order of their grants: so of two
+ * folds the first is first in every stream, and its bytes are never behind those of the second. */
 #include <stdlib.h>
 #include <string.h>
 #include "frames.h"
@@ -18,7 +19,9 @@ typedef struct gm_fold {
     bool              granted;
     size_t            at, bytes;
     void (*take)(void *context, const char *const *parts, size_t at, size_t bytes);
-    void *context;
+    void       *context;
+    const char *result; /* and filled: as transport.h has them */
+    bool       *filled;
 } gm_fold;
 
 static bool post(gm_frames *f, gm_frame_request *q)
@@ -57,6 +60,8 @@ int gm_frames_fold(gm_frames *f, gm_transport *t, const gm_fold_call *call, cons
     fold->bytes = call->bytes;
     fold->take = call->take;
     fold->context = call->context;
+    fold->result = call->result;
+    fold->filled = call->filled;
     *out = whole;
     for (int i = 0; i < call->n; i++)
         fold->part[i] = (gm_frame_request){.peer = peers[i], .tag = call->tag, .room = call->bytes, .fold = fold};
@@ -74,6 +79,27 @@ static bool make_room(gm_frames *f, size_t size)
     return true;
 }
 
+/* The next m bytes of message i: where they lie, or pulled into a piece of the room. NULL: the system refuses. */
+static const char *bring(gm_frames *f, const gm_fold *fold, int i, size_t m)
+{
+    const gm_frame_request *q = &fold->part[i];
+    char                   *to = f->room + (size_t)i * PIECE;
+    const char             *there = f->stream->reach ? f->stream->reach(f, q->peer, q->at, fold->bytes) : NULL;
+    if (there) return there + fold->at;
+    return f->stream->pull(f, q->peer, to, q->at + fold->at, m) ? to : NULL;
+}
+
+/* The result of the next m bytes, which are in the caches still, goes where the senders of the terms want it. */
+static void fill(gm_frames *f, const gm_fold *fold, size_t m)
+{
+    for (int i = 0; i < fold->n && fold->result; i++) {
+        const gm_frame_request *q = &fold->part[i];
+        char                   *there = f->stream->reach ? f->stream->reach(f, q->peer, q->at, fold->bytes) : NULL;
+        if (there) memcpy(there + fold->at, fold->result + fold->at, m);
+        fold->filled[i] = there != NULL;
+    }
+}
+
 /* Takes all bytes from the memory of the senders. False: it cannot, and nothing was taken. A sender that dies meanwhile
  * leaves the fold as it is: it never ends, as if its bytes never came. */
 static bool pull_all(gm_frames *f, gm_fold *fold)
@@ -82,12 +108,11 @@ static bool pull_all(gm_frames *f, gm_fold *fold)
     while (fold->at < fold->bytes) {
         size_t left = fold->bytes - fold->at, m = left < PIECE ? left : PIECE;
         for (int i = 0; i < fold->n; i++) {
-            const gm_frame_request *q = &fold->part[i];
-            char                   *to = f->room + (size_t)i * PIECE;
-            if (!f->stream->pull(f, q->peer, to, q->at + fold->at, m)) return fold->at > 0;
-            fold->where[i] = to;
+            fold->where[i] = bring(f, fold, i, m);
+            if (!fold->where[i]) return fold->at > 0;
         }
         fold->take(fold->context, fold->where, fold->at, m);
+        fill(f, fold, m);
         fold->at += m;
     }
     fold->whole->done = true;
@@ -108,7 +133,8 @@ bool gm_fold_offered(gm_frames *f, gm_frame_request *q, const gm_frame_head *h)
     for (int i = 0; i < fold->n && well; i++) {
         gm_frame_request *part = &fold->part[i];
         if (!pulled) well = gm_frames_grant(f, &f->peers[part->peer], part, part->id);
-        else if (fold->whole->done) well = gm_frames_have(f, &f->peers[part->peer], part->id);
+        else if (fold->whole->done)
+            well = gm_frames_have(f, &f->peers[part->peer], part->id, fold->result && fold->filled[i]);
     }
     return well;
 }

@@ -32,13 +32,15 @@ static void free_request(gm_frames *f, gm_frame_request *q)
     f->spare = q;
 }
 
-int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void *bytes, size_t n, void **out)
+int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void *bytes, size_t n, bool *filled,
+                   void **out)
 {
     gm_frame_peer    *p = &f->peers[peer];
     gm_frame_request *q = new_request(f, peer, tag, bytes, n);
     bool              offer = n > f->stream->eager, put_it;
     if (!q) return gm_frames_no_memory(t);
     q->id = ++f->ids;
+    q->filled = filled;
     if (offer) gm_frames_append(&p->offered, q);
     if (offer)
         put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_OFFER, tag, n, q->id, (uintptr_t)bytes}, NULL, 0, NULL);
@@ -114,7 +116,7 @@ int gm_frames_drain(gm_frames *f, gm_transport *t, int *peer)
         gm_frame_early *e = p->early;
         while (e && (e->wanted || !(e->whole || e->offered))) e = e->next;
         if (!e || p->gone) continue;
-        if (e->offered && !gm_frames_have(f, p, e->id)) return gm_frames_no_memory(t);
+        if (e->offered && !gm_frames_have(f, p, e->id, false)) return gm_frames_no_memory(t);
         gm_frames_unlink_early(&p->early, e);
         free(e);
         *peer = r;

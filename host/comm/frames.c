@@ -145,19 +145,21 @@ bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64
     return gm_frames_put(f, p, (gm_frame_head){FRAME_GRANT, q->tag, 0, id, 0}, NULL, 0, NULL);
 }
 
-bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id)
+bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id, bool filled)
 {
-    return gm_frames_put(f, p, (gm_frame_head){FRAME_DONE, 0, 0, id, 0}, NULL, 0, NULL);
+    return gm_frames_put(f, p, (gm_frame_head){FRAME_DONE, 0, 0, id, filled}, NULL, 0, NULL);
 }
 
 bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h)
 {
-    size_t n = h->n < q->room ? h->n : q->room;
+    size_t      n = h->n < q->room ? h->n : q->room;
+    const char *there = f->stream->reach ? f->stream->reach(f, index_of(f, p), h->at, n) : NULL;
     q->n = h->n;
-    if (!f->stream->pull || !f->stream->pull(f, index_of(f, p), q->bytes, h->at, n))
+    if (there) memcpy(q->bytes, there, n);
+    else if (!f->stream->pull || !f->stream->pull(f, index_of(f, p), q->bytes, h->at, n))
         return gm_frames_grant(f, p, q, h->id);
     finish(q, h->n);
-    return gm_frames_have(f, p, h->id);
+    return gm_frames_have(f, p, h->id, false);
 }
 
 gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room)
@@ -199,7 +201,9 @@ static bool take_grant(gm_frames *f, gm_frame_peer *p)
 static bool take_done(gm_frame_peer *p)
 {
     gm_frame_request *q = of_id(p->offered, p->in.id);
-    if (q && gm_frames_unlink(&p->offered, q)) q->done = true;
+    if (!q || !gm_frames_unlink(&p->offered, q)) return true;
+    if (q->filled) *q->filled = p->in.at != 0;
+    q->done = true;
     return true;
 }
 

@@ -2,8 +2,9 @@
  * windows of shared memory (comm_windows.c) are made of.
  *
  * A frame is a head and then the bytes of a message. Messages of up to `eager` bytes are sent at once, and wait at
- * the receiver if no receive is posted. Longer ones are offered. The receiver copies them out of the sender's memory
- * and says that this is done; or, where it cannot, grants them, and their bytes follow, straight into its buffer.
+ * the receiver if no receive is posted. Longer ones are offered. The receiver reads them where they lie if it maps that
+ * memory (the sender's arena), else copies them out of the sender's memory, and says that this is done. Where it can do
+ * neither, it grants them, and their bytes follow, straight into its buffer.
  * Streams never block. A fold is a receive from several ranks at once, whose bytes are read
  * where they lie in their streams: it grants all messages together, so that no stream waits for another one for ever.
  * The trap: a request that is not done stands in a list of its peer, or is where the bytes of an outgoing or incoming
@@ -28,7 +29,7 @@ typedef struct gm_frame_head {
     int32_t  kind, tag;
     uint64_t n;  /* bytes of the message */
     uint64_t id; /* of an offer: the sender's */
-    uint64_t at; /* of an offer: where its bytes are, in the memory of the sender */
+    uint64_t at; /* of an offer: where its bytes are, in the memory of the sender; of a done: were they replaced? */
 } gm_frame_head;
 
 struct gm_fold;
@@ -41,7 +42,8 @@ typedef struct gm_frame_request {
     char                    *bytes;
     size_t                   room, n; /* n: of the message, once it is known */
     uint64_t                 id, at;
-    struct gm_fold          *fold; /* that this is one of the messages of, or all of (peer -1); NULL: of none */
+    bool                    *filled; /* of a send: set when a fold has replaced its bytes; NULL: none may */
+    struct gm_fold          *fold;   /* that this is one of the messages of, or all of (peer -1); NULL: of none */
 } gm_frame_request;
 
 typedef struct gm_frame_early { /* a message that came before its receive */
@@ -94,6 +96,9 @@ typedef struct gm_stream {
     /* What has arrived, in one piece, at least a multiple of `pad`; it stays until skip. NULL: there are no folds. */
     const char *(*look)(gm_frames *f, int peer, size_t *n);
     void (*skip)(gm_frames *f, int peer, size_t n);
+    /* Where n bytes that the peer has at `at` in its memory lie in this process, to be read and, until the peer is told
+     * that they are no longer needed, written. NULL: nowhere. The function NULL: never. */
+    char *(*reach)(gm_frames *f, int peer, uint64_t at, size_t n);
     /* Copies n bytes that the peer has at `at` in its memory. False: it cannot. NULL: it never can. */
     bool (*pull)(gm_frames *f, int peer, void *to, uint64_t at, size_t n);
     size_t eager; /* bytes of a message that is sent unasked */
@@ -130,8 +135,8 @@ bool gm_frames_taken(gm_frames *f, gm_frame_peer *p);
 /* Answers an offer: its bytes go into q, now or when they come. False: no memory. */
 bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h);
 bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64_t id);
-/* Says that the bytes of an offer are no longer needed. False: no memory. */
-bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id);
+/* Says that the bytes of an offer are no longer needed; filled: a result is in their place. False: no memory. */
+bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id, bool filled);
 /* Keeps a message that nobody waits for; room: for its bytes. NULL: no memory. */
 gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room);
 /* Finishes a receive with a message that is here. */
@@ -146,8 +151,10 @@ void gm_frames_unlink_early(gm_frame_early **list, const gm_frame_early *e);
 bool gm_frames_make(gm_frames *f, int n);
 void gm_frames_free(gm_frames *f); /* all but f itself, also what is under way */
 int  gm_frames_no_memory(gm_transport *t);
-int  gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void *bytes, size_t n, void **out);
-int  gm_frames_receive(gm_frames *f, gm_transport *t, int peer, int tag, void *bytes, size_t n, void **out);
+/* filled: see gm_frame_request */
+int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void *bytes, size_t n, bool *filled,
+                   void **out);
+int gm_frames_receive(gm_frames *f, gm_transport *t, int peer, int tag, void *bytes, size_t n, void **out);
 /* 1: done; 0: not yet; -1: its peer, *lost, is gone. The request is gone unless it is not done yet. */
 int gm_frames_test(gm_frames *f, gm_frame_request *q, size_t *n, int *lost);
 int gm_frames_cancel(gm_frames *f, gm_transport *t, gm_frame_request *q);

@@ -87,11 +87,12 @@ static void post(gm_pending *p)
             if (m->send) p->account->bytes += m->n;
             if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
             if (m->send) gm_comm_journal_sent(p, m->n);
-            if (!t->has_data || p->linked) {
+            if (!t->has_data || p->linked || m->given) {
                 m->done = true;
                 continue;
             }
-            if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
+            if (m->filled) bad = t->lend(t, rank, p->tag, m->bytes, m->n, m->filled, &m->request);
+            else if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
             else if (m->fold) bad = gm_terms_start(p, m);
             else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
             if (bad) {

@@ -111,6 +111,7 @@ void gm_pending_free(gm_pending *p)
     free(p->answers);
     free(p->rows);
     free(p->terms.part);
+    free(p->terms.gave);
     free(p->text);
     free(p->sizes);
     give_memory(p->comm, p);

@@ -11,15 +11,18 @@
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+#include "../../kernels/arena.h"
 #include "../../kernels/philox.h"
 #include "comm_windows.h"
 
-#define WHY_ROOM 200
+#define WHY_ROOM 240
 
 typedef struct offer { /* of one rank; sent as it is */
     uint64_t  machine, key;
     cpu_set_t cores;
     int32_t   pid, fd;       /* fd -1: it has no window */
+    int32_t   file;          /* of its arena; -1: none */
+    uint64_t  base, size;    /* the arena's range */
     char      why[WHY_ROOM]; /* it has none */
 } offer;
 
@@ -31,8 +34,10 @@ typedef struct sharing {
     int            *rank;    /* of this machine, by place */
     int            *pid;     /* the same: of those whose memory is read; 0: of the others */
     gm_window     **window;
+    gm_reach       *reach; /* the same: ranges of the others' arenas */
     gm_window_ranks here;
     int             fd; /* of this rank's window; -1: none */
+    gm_arena      **arena;
 } sharing;
 
 /* ---- what a rank has ---- */
@@ -56,13 +61,25 @@ static bool is_wished(const char *what)
     return wish && !strcmp(wish, what);
 }
 
-/* What failed, for a user: without the place in the source. */
-static void take_why(char *why)
+/* What failed, for a user: without the place in the source; and what follows of it. */
+static void take_why(char *why, const char *then)
 {
-    snprintf(why, WHY_ROOM, "%.*s", WHY_ROOM - 1, gm_last_error());
-    char *place = strrchr(why, '[');
-    if (place && place > why && place[-1] == ' ') place[-1] = 0;
+    char  text[WHY_ROOM];
+    char *place;
+    snprintf(text, sizeof text, "%s", gm_last_error());
+    place = strrchr(text, '[');
+    if (place && place > text && place[-1] == ' ') place[-1] = 0;
+    snprintf(why, WHY_ROOM, "%.130s; %.100s", text, then);
 }
+
+static void no_window(const sharing *s, char *why)
+{
+    char then[100];
+    snprintf(then, sizeof then, "it talks through %.64s", s->c->transport->name);
+    take_why(why, then);
+}
+
+static void no_arena(char *why) { take_why(why, "its messages are copied by the system"); }
 
 /* All offers, as far as they are known. */
 static gm_status tell_offers(sharing *s)
@@ -100,8 +117,9 @@ static gm_status find_here(sharing *s)
     s->rank = calloc((size_t)c->world, sizeof *s->rank);
     s->pid = calloc((size_t)c->world, sizeof *s->pid);
     s->window = calloc((size_t)c->world, sizeof *s->window);
+    s->reach = calloc((size_t)c->world, sizeof *s->reach);
     s->reached = calloc((size_t)c->world + WHY_ROOM, 1);
-    if (!s->rank || !s->pid || !s->window || !s->reached)
+    if (!s->rank || !s->pid || !s->window || !s->reach || !s->reached)
         return GM_FAIL(GM_ENOMEM, "no memory for the ranks of this machine");
     for (int r = 0; r < c->world; r++) {
         if (s->all[r].machine != s->mine.machine || !s->mine.machine) continue;
@@ -111,6 +129,7 @@ static gm_status find_here(sharing *s)
     s->here.rank = s->rank;
     s->here.pid = s->pid;
     s->here.window = s->window;
+    s->here.reach = s->reach;
     s->here.shape = (gm_window_shape){n, ring_bytes(n), 4096};
     s->here.crowded = is_crowded(s);
     return GM_OK;
@@ -130,13 +149,27 @@ static gm_status tell_machines(const sharing *s)
     return st;
 }
 
+/* Without an arena messages are copied by the system, as those of other memory are. */
+static void offer_arena(sharing *s)
+{
+    if (s->fd < 0 || is_wished("rings")) return;
+    if (!*s->arena && gm_arena_new(s->arena) != GM_OK) {
+        no_arena(s->mine.why);
+        return;
+    }
+    s->mine.file = gm_arena_file(*s->arena);
+    s->mine.base = (uintptr_t)gm_arena_base(*s->arena);
+    s->mine.size = gm_arena_size(*s->arena);
+}
+
 static void make_own(sharing *s)
 {
     gm_window **own = &s->window[s->here.place];
     if (is_wished("none") || s->here.shape.n < 2) return; /* nobody need be told */
-    if (gm_window_make(&s->here.shape, s->mine.key, own, &s->fd) != GM_OK) take_why(s->mine.why);
+    if (gm_window_make(&s->here.shape, s->mine.key, own, &s->fd) != GM_OK) no_window(s, s->mine.why);
     s->mine.fd = s->fd;
     s->mine.pid = (int32_t)getpid();
+    offer_arena(s);
 }
 
 static void open_others(sharing *s)
@@ -146,9 +179,12 @@ static void open_others(sharing *s)
         const offer *o = &s->all[s->rank[i]];
         if (i == s->here.place || o->fd < 0) continue;
         gm_status st = gm_window_open(&s->here.shape, o->key, o->pid, o->fd, &s->window[i]);
-        if (st != GM_OK) take_why(why);
+        if (st != GM_OK) no_window(s, why);
         s->reached[s->rank[i]] = st == GM_OK;
-        s->pid[i] = is_wished("rings") ? 0 : o->pid;
+        if (is_wished("rings")) continue;
+        s->pid[i] = o->pid;
+        if (st == GM_OK && o->file >= 0 && gm_reach_open(o->pid, o->file, o->base, o->size, &s->reach[i]) != GM_OK)
+            no_arena(why);
     }
 }
 
@@ -164,6 +200,7 @@ static bool agree(sharing *s, const char *all)
         if (!all[row * (size_t)s->rank[i] + (size_t)s->c->rank]) {
             gm_window_close(s->window[i]);
             s->window[i] = NULL;
+            gm_reach_close(&s->reach[i]);
         }
         any |= s->window[i] != NULL;
     }
@@ -176,7 +213,7 @@ static void explain(const sharing *s, const char *all, char *said, size_t size)
     size_t row = (size_t)s->c->world + WHY_ROOM;
     for (int r = 0; r < s->c->world && !*said; r++) {
         const char *why = s->all[r].why[0] ? s->all[r].why : all + row * (size_t)r + (size_t)s->c->world;
-        if (*why) snprintf(said, size, "rank %d: %.*s; it talks through %s", r, WHY_ROOM, why, s->c->transport->name);
+        if (*why) snprintf(said, size, "rank %d: %.*s", r, WHY_ROOM, why);
     }
 }
 
@@ -185,7 +222,7 @@ static gm_status share(sharing *s, char *said, size_t size)
     char     *all = NULL;
     size_t   *sizes = NULL;
     gm_status st;
-    s->mine = (offer){.machine = machine(), .fd = -1};
+    s->mine = (offer){.machine = machine(), .fd = -1, .file = -1};
     if (sched_getaffinity(0, sizeof s->mine.cores, &s->mine.cores)) CPU_ZERO(&s->mine.cores);
     if (getrandom(&s->mine.key, sizeof s->mine.key, 0) != sizeof s->mine.key) s->mine.machine = 0;
     GM_TRY(tell_offers(s));
@@ -216,17 +253,21 @@ static void end_sharing(gm_comm *c)
 static void free_sharing(sharing *s)
 {
     if (s->fd >= 0) close(s->fd);
-    for (int i = 0; s->window && !s->c->shares && i < s->here.shape.n; i++) gm_window_close(s->window[i]);
+    for (int i = 0; s->window && s->reach && !s->c->shares && i < s->here.shape.n; i++) {
+        gm_window_close(s->window[i]);
+        gm_reach_close(&s->reach[i]);
+    }
     free(s->all);
     free(s->reached);
     free(s->rank);
     free(s->pid);
     free(s->window);
+    free(s->reach);
 }
 
-static gm_status begin_sharing(gm_comm *c, gm_group *world, char *said, size_t size)
+static gm_status begin_sharing(gm_comm *c, gm_group *world, gm_arena **arena, char *said, size_t size)
 {
-    sharing             s = {.c = c, .world = world, .fd = -1};
+    sharing             s = {.c = c, .world = world, .fd = -1, .arena = arena};
     const gm_transport *before = c->transport;
     gm_status           st = share(&s, said, size);
     c->shares = c->transport != before;
@@ -234,7 +275,9 @@ static gm_status begin_sharing(gm_comm *c, gm_group *world, char *said, size_t s
     return gm_comm_once(st);
 }
 
-gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size)
+bool gm_comm_shares_memory(const gm_comm *c) { return c->shares; }
+
+gm_status gm_comm_share_memory(gm_comm *c, bool on, gm_arena **arena, char *said, size_t size)
 {
     gm_group  *world;
     gm_account before[GM_CALL_COUNT][GM_PHASE_COUNT]; /* what is exchanged here is in no account */
@@ -246,7 +289,7 @@ gm_status gm_comm_share_memory(gm_comm *c, bool on, char *said, size_t size)
                        c->n_under_way);
     GM_TRY(gm_comm_everybody(c, &world));
     memcpy(before, world->account, sizeof before);
-    if (on && !c->may_share) st = begin_sharing(c, world, said, size);
+    if (on && !c->may_share) st = begin_sharing(c, world, arena, said, size);
     if (!on && c->may_share) st = gm_comm_barrier(c, world); /* nothing is on its way any more */
     if (!on && st == GM_OK) end_sharing(c);
     if (st == GM_OK) c->may_share = on;

@@ -116,8 +116,10 @@ typedef struct gm_message {
     char  *bytes;
     size_t n;
     void  *request;
+    bool  *filled;           /* of a send that is lent (transport.h, lend); NULL: it is not */
     int    place;            /* of the other member */
     bool   send, done, fold; /* fold: one message of each other member, which the operation's terms take */
+    bool   given;            /* a send that is only counted: its bytes are there already */
 } gm_message;
 
 /* The answer of another member to the question of a wait. */
@@ -147,6 +149,8 @@ typedef struct gm_terms {
     const char  *own; /* this member's */
     char        *out;
     const char **part; /* by place */
+    bool        *gave; /* of a sum that all members want: by place, but for the own one: they have this member's part */
+    bool        *came; /* by place: this member has theirs */
 } gm_terms;
 
 /* The progress of an operation between devices: lane.c. */
@@ -219,6 +223,12 @@ void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool al
 /* Adds a receive of n bytes from every other member that is summed, with own, into out as it comes. False: the
  * transport or their size does not allow that. */
 bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n);
+/* Sends the term of a sum to the member that makes it. Where memory allows, that puts the sum in its place, and then
+ * gm_pending_share neither sends nor receives it. False from gm_pending_shares: no memory. */
+bool gm_pending_shares(gm_pending *p);
+void gm_pending_lend(gm_pending *p, int place, char *bytes, size_t n);
+/* Exchanges the sums: this member's, own[n], goes to place `to`, and that of `from` comes into other[m]. */
+void gm_pending_share(gm_pending *p, int to, const char *own, size_t n, int from, char *other, size_t m);
 /* terms.c: starts such a receive; counts the messages that one, or another receive, has taken. */
 int  gm_terms_start(gm_pending *p, gm_message *m);
 void gm_terms_took(const gm_pending *p, const gm_message *m);

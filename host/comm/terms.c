@@ -51,10 +51,43 @@ int gm_terms_start(gm_pending *p, gm_message *m)
         snprintf(t->error, sizeof t->error, "no memory for a message");
         return -1;
     }
-    gm_fold_call call = {ranks, others(p->group, ranks), p->tag, m->n, take, p};
+    gm_fold_call call = {.ranks = ranks,
+                         .n = others(p->group, ranks),
+                         .tag = p->tag,
+                         .bytes = m->n,
+                         .take = take,
+                         .context = p,
+                         .result = p->terms.gave ? p->terms.out : NULL,
+                         .filled = p->terms.gave};
     int          bad = t->fold(t, &call, &m->request);
     free(ranks);
     return bad;
+}
+
+/* ---- sums that all members want ---- */
+
+bool gm_pending_shares(gm_pending *p)
+{
+    size_t size = (size_t)p->group->size;
+    p->terms.gave = calloc(2 * size, sizeof *p->terms.gave);
+    p->terms.came = p->terms.gave ? p->terms.gave + size : NULL;
+    return p->terms.gave != NULL;
+}
+
+void gm_pending_lend(gm_pending *p, int place, char *bytes, size_t n)
+{
+    int first = p->n_messages;
+    gm_pending_send(p, place, bytes, n, false);
+    bool one = p->n_messages == first + 1; /* a longer message goes in pieces, which are not folded */
+    if (one && p->comm->transport->lend && p->terms.came) p->messages[first].filled = &p->terms.came[place];
+}
+
+void gm_pending_share(gm_pending *p, int to, const char *own, size_t n, int from, char *other, size_t m)
+{
+    int first = p->n_messages, rank = p->group->rank;
+    gm_pending_send(p, to, own, n, false);
+    for (int i = first; i < p->n_messages; i++) p->messages[i].given = p->terms.gave[to < rank ? to : to - 1];
+    if (!p->terms.came[from]) gm_pending_receive(p, from, other, m, false);
 }
 
 void gm_terms_took(const gm_pending *p, const gm_message *m)

@@ -29,6 +29,10 @@ typedef struct gm_fold_call {
     size_t     bytes;
     void (*take)(void *context, const char *const *parts, size_t at, size_t bytes);
     void *context;
+    /* Not NULL: bytes [at, at + bytes) of it are what take has made of these. They replace the bytes of a message that
+     * was lent (below) where this rank can write them; filled[i]: that was done for the i-th rank. */
+    const char *result;
+    bool       *filled;
 } gm_fold_call;
 
 typedef struct gm_transport gm_transport;
@@ -66,6 +70,8 @@ struct gm_transport {
     bool (*folds)(gm_transport *t, const int *ranks, int n, size_t bytes);
     int (*fold)(gm_transport *t, const gm_fold_call *call, void **request);
     bool (*lacks)(gm_transport *t, void *request, int rank);
+    /* As send, of bytes that a fold may replace by its result. When test says done, *filled tells whether it has. */
+    int (*lend)(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **request);
     /* Sleeps until something may have moved, for at most so many seconds. */
     void (*rest)(gm_transport *t, double seconds);
     bool crowded; /* more ranks than cores wait here: who waits should rest at once */

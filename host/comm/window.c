@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "../../kernels/arena.h"
 
 #define MAGIC UINT64_C(0x676d77696e646f77)
 #define NAME  "ganymede" /* as /proc/PID/maps shows it */
@@ -90,38 +91,38 @@ gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window *
     return GM_OK;
 }
 
-/* A window, and no other file: to open some of those would do something. */
-static gm_status check_file(const char *path)
+/* Opens a file that we have made, of this size, and no other: to open some of those would do something. */
+static gm_status open_file(int pid, int fd, const char *name, uint64_t size, int *out)
 {
-    const char wanted[] = "/memfd:" NAME;
-    char       target[64] = "";
+    char        path[64], wanted[64], target[64] = "";
+    struct stat about;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", name);
     if (readlink(path, target, sizeof target - 1) < 0)
         return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s: %s", path, strerror(errno));
-    if (strncmp(target, wanted, sizeof wanted - 1))
+    if (strcmp(target, wanted))
         return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s is another process's file", path);
-    return GM_OK;
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s: %s", path, strerror(errno));
+    *out = file;
+    if (!fstat(file, &about) && about.st_size == (off_t)size) return GM_OK;
+    close(file);
+    return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s has another size", path);
 }
 
 gm_status gm_window_open(const gm_window_shape *shape, uint64_t key, int pid, int fd, gm_window **out)
 {
-    char        path[64];
-    struct stat about;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    GM_TRY(check_file(path));
-    int       file = open(path, O_RDWR | O_CLOEXEC);
-    gm_status st = GM_OK;
-    if (file < 0) return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s: %s", path, strerror(errno));
+    int    file;
     size_t size = head_size(shape) + (size_t)shape->n * (shape->large + shape->small);
-    if (fstat(file, &about) || about.st_size != (off_t)size)
-        st = GM_FAIL(GM_EINVAL, "memory cannot be shared: %s has another size", path);
-    if (st == GM_OK) st = map(shape, file, out);
+    GM_TRY(open_file(pid, fd, NAME, size, &file));
+    gm_status st = map(shape, file, out);
     close(file);
     GM_TRY(st);
     const shared *s = (*out)->s;
     if (s->magic == MAGIC && s->key == key && s->size == size) return GM_OK;
     gm_window_close(*out);
     *out = NULL;
-    return GM_FAIL(GM_EINVAL, "memory cannot be shared: %s belongs to another job", path);
+    return GM_FAIL(GM_EINVAL, "memory cannot be shared: /proc/%d/fd/%d belongs to another job", pid, fd);
 }
 
 void gm_window_close(gm_window *w)
@@ -129,6 +130,34 @@ void gm_window_close(gm_window *w)
     if (!w) return;
     munmap(w->s, w->size);
     free(w);
+}
+
+/* ---- the arena of another rank ---- */
+
+gm_status gm_reach_open(int pid, int fd, uint64_t base, uint64_t size, gm_reach *out)
+{
+    int file;
+    GM_TRY(open_file(pid, fd, GM_ARENA_NAME, size, &file));
+    void *here = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int   why = errno;
+    close(file);
+    if (here == MAP_FAILED) return GM_FAIL(GM_EINVAL, "memory cannot be shared: mmap: %s", strerror(why));
+    (void)madvise(here, size, MADV_DONTFORK);
+    (void)madvise(here, size, MADV_DONTDUMP);
+    *out = (gm_reach){here, base, size};
+    return GM_OK;
+}
+
+void gm_reach_close(gm_reach *r)
+{
+    if (r->here) munmap(r->here, r->size);
+    r->here = NULL;
+}
+
+char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n)
+{
+    bool inside = r->here && at >= r->base && at - r->base <= r->size && n <= r->size - (at - r->base);
+    return inside ? r->here + (at - r->base) : NULL;
 }
 
 /* ---- rings ---- */

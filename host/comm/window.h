@@ -1,5 +1,5 @@
-/* window.h - memory that a rank shares with the other ranks of its machine: rings that it fills and they empty, and a
- * bell by which they wake it.
+/* window.h - memory that a rank shares with the other ranks of its machine: rings that it fills and they empty, a bell
+ * by which they wake it, and the arena in which tensors may lie.
  *
  * The memory has no name (memfd_create): it is there as long as a process maps it, and nothing is left after any death.
  * Others open it as a file of the owner (/proc/PID/fd/N), which works for processes of one user that see each other.
@@ -36,6 +36,20 @@ size_t gm_window_put(gm_window *w, int ring, const struct iovec *parts, int n);
 /* The reader. look: what is there in one piece. skip: that has been read; true: the owner waits for room: ring. */
 const char *gm_window_look(gm_window *w, int ring, size_t *n);
 bool        gm_window_skip(gm_window *w, int ring, size_t n);
+
+/* The arena (arena.h) of another rank, mapped as a whole. */
+typedef struct gm_reach {
+    char    *here; /* its first byte in this process; NULL: it is not mapped */
+    uint64_t base; /* and in the process that owns it */
+    uint64_t size;
+} gm_reach;
+
+/* Maps the range [base, base + size) of a process, whose file is fd there. GM_EINVAL: that is no arena of this size, or
+ * it may not be opened; why. */
+gm_status gm_reach_open(int pid, int fd, uint64_t base, uint64_t size, gm_reach *out);
+void      gm_reach_close(gm_reach *r); /* of zeros is allowed */
+/* Where n bytes at address `at` of the owner lie here; NULL: not in the arena. */
+char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n);
 
 void     gm_window_ring(gm_window *w); /* wakes its owner */
 uint32_t gm_window_rung(gm_window *w); /* so often, for the owner */

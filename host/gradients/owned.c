@@ -22,7 +22,7 @@ gm_status gm_owned_make(gm_reducer *d, bucket *b)
         b->numel += gm_parts_numel(&d->slots[i].parts);
     }
     gm_rank_place(d->rank, "gradient");
-    GM_TRY(gm_gradient_new(d->rank, b->dtype, 1, &b->numel, &b->flat));
+    GM_TRY(gm_gradient_new(d->rank, b->dtype, 1, &b->numel, false, &b->flat));
     GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->flat));
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         slot         *s = &d->slots[i];
@@ -55,7 +55,7 @@ static gm_status pack(gm_reducer *d, bucket *b, gm_group *g, uint32_t axes)
     if (gm_slot_counts(d, first, axes) && is_packed(b, first, g, first->leaf->param->grad))
         return gm_parts_flatten(first->leaf->param->grad, &b->packed);
     gm_rank_place(d->rank, "gradient");
-    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &n, &b->packed));
+    GM_TRY(gm_tensor_new_shared(d->rank->device, b->dtype, 1, &n, &b->packed));
     GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->packed));
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         const slot *s = &d->slots[i];
@@ -216,7 +216,7 @@ static gm_status gather_bucket(gm_reducer *d, bucket *b)
     gm_status  st;
     GM_TRY(gm_parts_group(&d->slots[b->first].parts, &comm, &g));
     gm_rank_place(d->rank, "parameter");
-    GM_TRY_OR(gm_tensor_new(d->rank->device, b->held, 1, &b->numel, &mine), st, done);
+    GM_TRY_OR(gm_tensor_new_shared(d->rank->device, b->held, 1, &b->numel, &mine), st, done);
     GM_TRY_OR(pack_own(d, b, mine), st, done);
     GM_TRY_OR(place_of_all(d, b, g, &all), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);

@@ -93,7 +93,7 @@ static gm_status make_views(gm_reducer *d)
             continue;
         }
         gm_rank_place(d->rank, "gradient");
-        GM_TRY(gm_gradient_new(d->rank, b->dtype, 1, &b->numel, &b->flat));
+        GM_TRY(gm_gradient_new(d->rank, b->dtype, 1, &b->numel, true, &b->flat));
         for (int i = b->first; i >= 0; i = d->slots[i].next) {
             const gm_tensor *t = d->slots[i].leaf->local;
             gm_shape_strides(t->ndim, t->shape, stride);

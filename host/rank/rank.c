@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/arena.h"
 #include "../../kernels/philox.h"
 #include "../comm/comm.h"
 #include "../comm/join.h"
@@ -39,6 +40,7 @@ void gm_rank_end(gm_rank *r)
     gm_device_free(r->beside);
     gm_device_free(r->other);
     gm_device_free(r->device);
+    gm_arena_free(r->arena);
     if (r->plans) r->free_plans(r->plans);
     if (r->stored) r->free_stored(r->stored);
     free(r->path);
@@ -163,6 +165,16 @@ gm_status gm_rank_comm(gm_rank *r, gm_comm **out)
 
 /* ---- the device ---- */
 
+gm_status gm_rank_share_memory(gm_rank *r, bool on, char *said, size_t size)
+{
+    gm_comm *c;
+    GM_TRY(gm_rank_comm(r, &c));
+    GM_TRY(gm_comm_share_memory(c, on, &r->arena, said, size));
+    r->shares = r->arena && gm_comm_shares_memory(c);
+    if (r->device) gm_device_share(r->device, r->shares ? r->arena : NULL);
+    return GM_OK;
+}
+
 gm_status gm_rank_poll(gm_rank *r) { return r->comm && gm_comm_under_way(r->comm) ? gm_comm_poll(r->comm) : GM_OK; }
 
 /* Messages move when somebody looks: products do, between pieces of their work. What fails is found by who waits. */
@@ -175,6 +187,7 @@ gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
                        r->device->backend->name);
     GM_TRY(gm_device_new(backend, threads, &r->device));
     r->threads = threads;
+    if (r->shares) gm_device_share(r->device, r->arena);
     if (r->device->threads) gm_threads_set_meanwhile(r->device->threads, look_after_messages, r);
     return GM_OK;
 }

@@ -22,17 +22,19 @@ typedef struct gm_drawn {
 } gm_drawn;
 
 typedef struct gm_rank {
-    int             rank, world;
-    gm_mesh         mesh;
-    int             coordinate[GM_MAX_AXES]; /* of this rank, an entry an axis */
-    struct gm_comm *comm;   /* NULL until gm_rank_connect; a rank that is alone gets one over `self` on first use */
-    gm_device      *device; /* NULL until gm_rank_open_device */
-    gm_device      *beside; /* the host's CPU beside a device with memory of its own (gm_rank_beside); NULL: none yet */
-    int             threads; /* that were asked for; 0: one a usable core */
-    bool            apart;   /* the device stands for one with memory of its own, though it is meta */
-    gm_device      *other;   /* of specs, whose ops run on a device beside it; NULL: none yet */
-    gm_dtype        default_dtype;
-    uint64_t        seed;
+    int              rank, world;
+    gm_mesh          mesh;
+    int              coordinate[GM_MAX_AXES]; /* of this rank, an entry an axis */
+    struct gm_comm  *comm;   /* NULL until gm_rank_connect; a rank that is alone gets one over `self` on first use */
+    gm_device       *device; /* NULL until gm_rank_open_device */
+    struct gm_arena *arena;  /* memory for tensors that ranks of this machine share; NULL: none yet */
+    bool             shares; /* the device's tensors may lie there now */
+    gm_device *beside;  /* the host's CPU beside a device with memory of its own (gm_rank_beside); NULL: none yet */
+    int        threads; /* that were asked for; 0: one a usable core */
+    bool       apart;   /* the device stands for one with memory of its own, though it is meta */
+    gm_device *other;   /* of specs, whose ops run on a device beside it; NULL: none yet */
+    gm_dtype   default_dtype;
+    uint64_t   seed;
 
     struct gm_plans *plans; /* of redistributions on this mesh, remembered (host/parallel); NULL: none yet */
     void (*free_plans)(struct gm_plans *p);
@@ -101,6 +103,9 @@ gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh);
 /* The comm, made over `self` where the rank has none. */
 gm_status gm_rank_comm(gm_rank *r, struct gm_comm **out);
 
+/* gm_comm_share_memory (comm.h), and with it memory for the device's tensors where all ranks of the machine
+ * reach them (gm_tensor_new_shared). Collective. */
+gm_status gm_rank_share_memory(gm_rank *r, bool on, char *said, size_t size);
 /* backend: "cpu", "meta", ...; threads 0: one a usable core. GM_EINVAL when a device is open already. */
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);
 /* The device, opened as "cpu" on first use. */

@@ -21,7 +21,9 @@ local methods = {}
 local dtype = { type = "string", optional = true, one_of = require("ganymede.base.dtypes").all,
                 doc = "the type of the elements" }
 local seed = { type = "integer", optional = true, doc = "the seed, on which alone the numbers depend" }
-local typed = { dtype = dtype }
+local typed = { dtype = dtype, shared = { type = "boolean", default = false,
+  doc = "whether it lies in memory that the ranks of this machine share, where they do (docs/ranks.md): collectives of "
+    .. "16 KiB and more are faster there, products slower" } }
 
 local function as_list(name)
   return ("a shape is a list: %s({ 2, 3 }%s)"):format(name, name == "gm.full" and ", value" or "")
@@ -81,10 +83,10 @@ end)
 -- @example
 --   gm.empty({ 2, 3 }):shape() --> { 2, 3 }
 define("empty", "shape table, options options?", typed, function(shape, opt)
-  return core.empty(shape, opt.dtype)
+  return core.empty(shape, opt.dtype, opt.shared)
 end)
 
-local function full(shape, value, opt) return core.fill_(core.empty(shape, opt.dtype), value) end
+local function full(shape, value, opt) return core.fill_(core.empty(shape, opt.dtype, opt.shared), value) end
 
 --- Makes a tensor of one number everywhere.
 -- @param shape a list of sizes
@@ -125,7 +127,7 @@ define("ones", "shape table, options options?", typed, function(shape, opt) retu
 -- @see gm.tensor
 -- @example
 --   gm.arange(4) --> { 0, 1, 2, 3 }
-define("arange", "n integer, options options?", typed, function(n, opt)
+define("arange", "n integer, options options?", { dtype = dtype }, function(n, opt)
   local list = {}
   for i = 1, n do list[i] = i - 1 end
   return core.tensor(list, opt.dtype or "i64", { n })
