@@ -5,7 +5,10 @@
 --
 -- f32, 8 bytes to 64 MiB (the whole tensor; all_gather: the result) over all ranks. Open MPI's algorithms (its own
 -- choice and up to seven others) are tried once for each size, and the fastest is measured. Printed: microseconds of a
--- call of ours and of MPI's, the number of its algorithm, and the median of the paired ratios: above 1 ours is faster.
+-- call of ours on tensors that lie as all do, of ours on tensors in memory that the ranks share (shared = true), and of
+-- MPI's, the number of its algorithm, and for both of ours the median of the paired ratios by the clock, and by the
+-- time that the cores worked, all ranks together: above 1 ours is better.
+-- COLLECTIVES="all_reduce,all_gather" SIZES="262144,16777216" ROUNDS=15 choose what is measured.
 -- MPI's ranks spin while they wait: on a machine that does other work, or with more ranks than cores, this says little.
 local ffi = require "ffi"
 local comm = require "ganymede.job.comm"
@@ -15,7 +18,7 @@ local gm = require "ganymede"
 gm.launch { parallel = {} }
 ffi.cdef "double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times);"
 
-local rank, world, rounds = core.rank(), core.world(), 7
+local rank, world, rounds = core.rank(), core.world(), tonumber(os.getenv "ROUNDS" or 7)
 if world == 1 then error("collectives.lua: start it on several ranks, -n 2", 0) end
 
 local function load_peer()
@@ -48,9 +51,17 @@ local calls = {
 }
 local sizes = { 8, 2 ^ 10, 2 ^ 14, 2 ^ 18, 2 ^ 20, 2 ^ 22, 2 ^ 24, 2 ^ 26 }
 
+-- Is x in the list of the environment's variable? It names all where it is not set.
+local function is_asked(variable, x)
+  local list = os.getenv(variable)
+  return not list or ("," .. list .. ","):find((",%s,"):format(x), 1, true) ~= nil
+end
+
 if rank == 0 then
-  print(("%d ranks through %s; microseconds a call"):format(world, core.comm_transport()))
-  print(("%-15s %10s %10s %10s %4s %8s"):format("", "bytes", "ours", "MPI", "alg", "ratio"))
+  print(("%d ranks through %s; microseconds a call, ratios by the clock and of the cores"):format(world,
+    core.comm_transport()))
+  print(("%-15s %10s %10s %10s %10s %4s %8s %8s %8s %8s"):format("", "bytes", "ours", "shared", "MPI", "alg", "ratio",
+    "cores", "shared", "cores"))
 end
 
 -- The same on all ranks: rank 0's.
@@ -66,26 +77,57 @@ local function best(what, most, input, out, n)
   return chosen
 end
 
+-- Of all ranks together.
+local function total(seconds)
+  local sum = 0
+  for _, text in ipairs(comm.exchange(tostring(seconds))) do sum = sum + tonumber(text) end
+  return sum
+end
+
+-- Seconds of a call by the clock, and of all cores. call(): makes it `times` times.
+local function measure(call, times)
+  comm.barrier()
+  local began, worked = core.now(), os.clock()
+  call()
+  local seconds, work = core.now() - began, os.clock() - worked
+  return seconds / times, total(work) / times
+end
+
+local function tensors(n, shared)
+  local opt = { shared = shared }
+  return { whole = gm.zeros({ n }, opt), out = gm.zeros({ n }, opt), block = gm.zeros({ n / world }, opt) }
+end
+
+-- A line of the table.
+local function compare(what, call, bytes)
+  local n = math.ceil(bytes / 4 / world) * world
+  local apart, shared = tensors(n, false), tensors(n, true)
+  local times = math.max(2, math.min(300, 2 ^ 22 / bytes))
+  local input = call[1] == "all_gather" and apart.block or apart.whole
+  local algorithm = best(what, call[2], input, apart.out, n)
+  local all = { {}, {}, {}, {}, {}, {}, {} }
+  local function ours(on)
+    return measure(function()
+      for _ = 1, times do gm.scope(function() call[3](on.whole, on.block) end) end
+    end, times)
+  end
+  for round = 0, rounds do -- the first warms up
+    local clock, work = ours(apart)
+    local clock2, work2 = ours(shared)
+    local theirs, work3 = measure(function()
+      peer.gm_bench_mpi(what - 1, algorithm, input:data(), apart.out:data(), n, times)
+    end, times)
+    local found = { clock, clock2, theirs, theirs / clock, work3 / work, theirs / clock2, work3 / work2 }
+    for i, x in ipairs(found) do all[i][#all[i] + 1] = round > 0 and x or nil end
+  end
+  for i, list in ipairs(all) do all[i] = median(list) end
+  if rank > 0 then return end
+  print(("%-15s %10d %10.1f %10.1f %10.1f %4d %8.2f %8.2f %8.2f %8.2f"):format(call[1], bytes, 1e6 * all[1],
+    1e6 * all[2], 1e6 * all[3], algorithm, all[4], all[5], all[6], all[7]))
+end
+
 for what, call in ipairs(calls) do
-  local name, most, ours = call[1], call[2], call[3]
   for _, bytes in ipairs(sizes) do
-    local n = math.ceil(bytes / 4 / world) * world
-    local whole, out, block = gm.zeros { n }, gm.zeros { n }, gm.zeros { n / world }
-    local times = math.max(2, math.min(300, 2 ^ 22 / bytes))
-    local input = name == "all_gather" and block or whole
-    local algorithm = best(what, most, input, out, n)
-    local mine, theirs, ratios = {}, {}, {}
-    for round = 0, rounds do -- the first warms up
-      comm.barrier()
-      local began = core.now()
-      for _ = 1, times do gm.scope(function() ours(whole, block) end) end
-      local seconds = (core.now() - began) / times
-      local other = peer.gm_bench_mpi(what - 1, algorithm, input:data(), out:data(), n, times)
-      if round > 0 then mine[round], theirs[round], ratios[round] = seconds, other, other / seconds end
-    end
-    if rank == 0 then
-      print(("%-15s %10d %10.1f %10.1f %4d %8.2f"):format(name, bytes, 1e6 * median(mine), 1e6 * median(theirs),
-        algorithm, median(ratios)))
-    end
+    if is_asked("COLLECTIVES", call[1]) and is_asked("SIZES", bytes) then compare(what, call, bytes) end
   end
 end

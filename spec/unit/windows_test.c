@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../../host/comm/window.h"
+#include "../../kernels/arena.h"
 #include "../../kernels/clock.h"
 #include "threads_transport.h"
 #include "unit.h"
@@ -21,7 +22,7 @@ static gm_group *everybody(gm_rank *r)
 static void share(gm_rank *r, bool on)
 {
     char said[400];
-    OK(gm_comm_share_memory(r->comm, on, said, sizeof said));
+    OK(gm_rank_share_memory(r, on, said, sizeof said));
     if (*said) fail_msg("%s", said);
     assert_true(!strcmp(gm_comm_transport(r->comm), on ? "shared memory" : "threads"));
 }
@@ -140,11 +141,23 @@ void gm_test_windows_strangers(void **state)
 
 /* ---- the same bits as over messages ---- */
 
-static gm_tensor *random_tensor(gm_rank *r, gm_dtype dtype, int64_t n, uint64_t seed)
+/* Where tensors lie: in memory of their ranks alone, in memory that ranks share, or some here and some there. */
+typedef enum placement { APART, SHARED, MIXED } placement;
+
+static bool lies_shared(const gm_rank *r, const gm_tensor *t)
+{
+    const char *at = gm_tensor_data(t), *base = r->arena ? gm_arena_base(r->arena) : NULL;
+    return base && at >= base && at < base + gm_arena_size(r->arena);
+}
+
+static gm_tensor *random_tensor(gm_rank *r, gm_dtype dtype, int64_t n, uint64_t seed, placement where)
 {
     unit_random random = {seed * 1000003 + (uint64_t)r->rank};
     gm_tensor  *t = NULL;
-    OK(gm_tensor_new(r->device, dtype, 1, &n, &t));
+    bool        shared = where == SHARED || (where == MIXED && ((uint64_t)r->rank + seed) % 2);
+    OK((shared ? gm_tensor_new_shared : gm_tensor_new)(r->device, dtype, 1, &n, &t));
+    bool large = (size_t)n * gm_dtype_size(dtype) >= GM_SHARED_LEAST, may = r->shares && r->arena;
+    assert_true(lies_shared(r, t) == (shared && may && large));
     for (int64_t i = 0; i < n; i++)
         gm_store(dtype, gm_tensor_data(t), i,
                  gm_dtype_is_float(dtype) ? unit_between(&random, -3, 3) : (double)unit_below(&random, 100));
@@ -160,14 +173,15 @@ static uint64_t hash_of(const gm_tensor *t, uint64_t h)
 }
 
 /* Every collective on tensors of some p n elements; a hash of all results on this rank. */
-static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op)
+static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op, placement where)
 {
     int         p = gm_group_size(g), me = gm_group_rank(g);
     uint64_t    h = 1;
     int64_t     rows[16];
     gm_pending *sent = NULL;
-    gm_tensor  *t = random_tensor(r, dtype, p * n + p - 1, 1), *whole = random_tensor(r, dtype, p * n, 2);
-    gm_tensor  *block = random_tensor(r, dtype, n, 3), *out = random_tensor(r, dtype, p * n, 4);
+    gm_tensor  *t = random_tensor(r, dtype, p * n + p - 1, 1, where);
+    gm_tensor  *whole = random_tensor(r, dtype, p * n, 2, where);
+    gm_tensor  *block = random_tensor(r, dtype, n, 3, where), *out = random_tensor(r, dtype, p * n, 4, where);
     OK(gm_comm_all_reduce(r->comm, g, t, op, NULL)); /* slices of different sizes */
     h = hash_of(t, h);
     OK(gm_comm_reduce(r->comm, g, t, p - 1, op, NULL));
@@ -198,13 +212,13 @@ static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm
 
 static void compare(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op)
 {
-    uint64_t plain = all_calls(r, g, dtype, n, op);
+    uint64_t plain = all_calls(r, g, dtype, n, op, APART);
     share(r, true);
-    uint64_t shared = all_calls(r, g, dtype, n, op);
+    for (int where = APART; where <= MIXED; where++)
+        if (all_calls(r, g, dtype, n, op, (placement)where) != plain)
+            fail_msg("%s of %d elements on %d ranks: other bits through shared memory, placement %d",
+                     gm_dtype_name(dtype), (int)n, r->world, where);
     share(r, false);
-    if (plain != shared)
-        fail_msg("%s of %d elements on %d ranks: other bits through shared memory", gm_dtype_name(dtype), (int)n,
-                 r->world);
 }
 
 static void body_same_bits(gm_rank *r, void *context)
@@ -238,7 +252,7 @@ static void body_crossed(gm_rank *r, void *context)
     share(r, true);
     for (int i = 0; i < N; i++) {
         int64_t n = 400000 + i;
-        OK(gm_tensor_new(r->device, GM_F32, 1, &n, &t[i]));
+        OK((i % 2 ? gm_tensor_new_shared : gm_tensor_new)(r->device, GM_F32, 1, &n, &t[i]));
         for (int64_t k = 0; k < n; k++) ((float *)gm_tensor_data(t[i]))[k] = (float)(r->rank + i);
         OK(gm_comm_group(r->comm, (uint32_t[]){1, 2, 3}[i % 3], &g[i]));
         OK(gm_comm_all_reduce(r->comm, g[i], t[i], GM_SUM, &p[i]));
@@ -273,7 +287,7 @@ static void body_given_up(gm_rank *r, void *context)
     gm_comm_set_timeout(r->comm, 20);
     share(r, true);
     for (int bad = 0; bad < r->world; bad++) {
-        gm_tensor *t = random_tensor(r, GM_F32, 300000, 1);
+        gm_tensor *t = random_tensor(r, GM_F32, 300000, 1, bad % 2 ? SHARED : MIXED);
         gm_status  st = r->rank == bad ? GM_EINVAL : gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL);
         assert_int_equal(st, r->rank == bad ? GM_EINVAL : GM_EPEER);
         OK(gm_comm_section_end(r->comm, r->rank != bad, "it does not come", &failed, &first));
@@ -303,7 +317,7 @@ static void body_absent(gm_rank *r, void *context)
     (void)context;
     gm_comm_set_timeout(r->comm, 1);
     share(r, true);
-    gm_tensor *t = random_tensor(r, GM_F32, 300000, 1);
+    gm_tensor *t = random_tensor(r, GM_F32, 300000, 1, SHARED);
     if (r->rank == 2) {
         usleep(3000000); /* and answers nobody */
         gm_comm_fail(r->comm, 1, "it slept");
@@ -331,7 +345,7 @@ static void body_refused(gm_rank *r, void *context)
 {
     char        said[400];
     const char *text = context;
-    OK(gm_comm_share_memory(r->comm, true, said, sizeof said));
+    OK(gm_rank_share_memory(r, true, said, sizeof said));
     bool well = *text ? strstr(said, "rank 0: memory cannot be shared: ") == said && strstr(said, text) : !*said;
     if (!well) fail_msg("'%s', not '%s'", said, text);
     assert_true(!strcmp(gm_comm_transport(r->comm), "threads"));
