@@ -29,14 +29,17 @@ struct gm_arena {
     part  *idle;
 };
 
-/* A file may not grow beyond a limit of the process (ulimit -f): the system would end the process. */
+/* A file may not grow beyond a limit of the process (ulimit -f): the system would end the process. Of the addresses
+ * that it may have (ulimit -v) most stay for other memory, and for the arenas of others. */
 static size_t wanted_size(void)
 {
-    struct rlimit file;
+    struct rlimit file, addresses;
     long          pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     size_t        size = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : MOST;
     if (size > MOST) size = MOST;
     if (!getrlimit(RLIMIT_FSIZE, &file) && file.rlim_cur < size) size = (size_t)file.rlim_cur;
+    if (!getrlimit(RLIMIT_AS, &addresses) && addresses.rlim_cur != RLIM_INFINITY && addresses.rlim_cur / 16 < size)
+        size = (size_t)addresses.rlim_cur / 16;
     return size / HUGE * HUGE;
 }
 

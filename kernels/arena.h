@@ -16,8 +16,8 @@
 
 typedef struct gm_arena gm_arena;
 
-/* Makes a range as large as the machine's memory, at most 256 GiB, less where the process may not have so many
- * addresses. GM_EINVAL: the system refuses; the message says what. */
+/* Makes a range as large as the machine's memory, at most 256 GiB, and at most 1/16 of the addresses that the
+ * process may have (ulimit -v). GM_EINVAL: the system refuses; the message says what. */
 gm_status gm_arena_new(gm_arena **out);
 void      gm_arena_free(gm_arena *a); /* when no block is in use; NULL is allowed */
 

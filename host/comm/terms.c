@@ -30,7 +30,7 @@ bool gm_pending_fold(gm_pending *p, const char *own, char *out, size_t n)
 {
     gm_transport *t = p->comm->transport;
     int          *ranks = t->folds && t->has_data && !p->linked ? malloc((size_t)p->group->size * sizeof *ranks) : NULL;
-    bool          can = ranks && t->folds(t, ranks, others(p->group, ranks), n);
+    bool          can = ranks && p->group->size > 1 && t->folds(t, ranks, others(p->group, ranks), n);
     free(ranks);
     if (can) p->terms.part = malloc((size_t)p->group->size * sizeof *p->terms.part);
     gm_message *m = can && p->terms.part ? gm_pending_message(p) : NULL;

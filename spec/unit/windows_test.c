@@ -226,6 +226,9 @@ static void body_same_bits(gm_rank *r, void *context)
     (void)context;
     for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++) compare(r, everybody(r), (gm_dtype)dtype, 131, GM_SUM);
     compare(r, everybody(r), GM_F64, 1, GM_MIN);
+    gm_group *alone = NULL;
+    OK(gm_comm_group(r->comm, 0, &alone));
+    compare(r, alone, GM_F32, 16411, GM_SUM);
     compare(r, everybody(r), GM_F32, 16411, GM_MEAN); /* longer than what is sent unasked */
     if (r->world == 8) return;
     compare(r, everybody(r), GM_BF16, 32801, GM_SUM);
