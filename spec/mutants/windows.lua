@@ -190,8 +190,8 @@ return {
   },
   {
     name = "1831-past-the-end", file = "host/comm/window.c",
-    find = [[ && n <= r->size - (at - r->base);]],
-    replace = [[;]],
+    find = [[n <= r->size - (at - r->base);]],
+    replace = [[n <= r->size;]],
     breaks = "bytes past the end of an arena are read",
     test = "unit arena_reach",
   },
@@ -204,8 +204,8 @@ return {
   },
   {
     name = "1833-no-result", file = "host/comm/fold.c",
-    find = [[if (there) memcpy(there + fold->at, fold->result + fold->at, m);]],
-    replace = [[]],
+    find = [[memcpy(there + fold->at, fold->result + fold->at, m);]],
+    replace = [[memcpy(there, fold->result, m);]],
     breaks = "a sum does not come back to those who lent their terms",
     test = "unit windows_same_bits",
   },
@@ -226,8 +226,8 @@ return {
   },
   {
     name = "1836-mixed-up", file = "kernels/memory.c",
-    find = [[return shared ? &p->shared : p->used;]],
-    replace = [[return p->shares && bytes >= GM_SHARED_LEAST ? &p->shared : p->used;]],
+    find = [[p->shares && p->wants_shared &&]],
+    replace = [[p->shares &&]],
     breaks = "blocks that ranks share serve any request",
     test = "unit arena_pool",
   },

@@ -224,6 +224,7 @@ static void compare(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduc
 static void body_same_bits(gm_rank *r, void *context)
 {
     (void)context;
+    gm_comm_set_timeout(r->comm, 60);
     for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++) compare(r, everybody(r), (gm_dtype)dtype, 131, GM_SUM);
     compare(r, everybody(r), GM_F64, 1, GM_MIN);
     gm_group *alone = NULL;
