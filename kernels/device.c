@@ -137,7 +137,7 @@ void gm_device_share(gm_device *dev, gm_arena *arena)
     static const gm_raw_memory memory = {take_shared, give_shared};
     if (!dev->backend->on_host || !dev->backend->has_data) return;
     if (arena) dev->arena = arena;
-    gm_pool_share(dev->pool, arena ? &memory : NULL, dev);
+    gm_pool_lend(dev->pool, arena ? &memory : NULL, dev);
 }
 
 #define NOTES 16 /* what comes after so many is not kept: each asks for the same remedies */

@@ -154,7 +154,7 @@ void gm_pool_trim(gm_pool *p)
     trim(p, &p->shared);
 }
 
-void gm_pool_share(gm_pool *p, const gm_raw_memory *raw, void *context)
+void gm_pool_lend(gm_pool *p, const gm_raw_memory *raw, void *context)
 {
     p->shares = raw != NULL;
     if (!raw) return;

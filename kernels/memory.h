@@ -62,7 +62,7 @@ void      gm_pool_release(gm_pool *pool, gm_block *block);
  * source. These blocks are counted and limited as all are, and serve later such requests only. raw NULL: there is no
  * such source any more; its blocks stay until they are released, so raw's context must live as long as the pool. */
 #define GM_SHARED_LEAST ((size_t)16 << 10)
-void gm_pool_share(gm_pool *pool, const gm_raw_memory *raw, void *context);
+void gm_pool_lend(gm_pool *pool, const gm_raw_memory *raw, void *context);
 bool gm_pool_want_shared(gm_pool *pool, bool wanted); /* what it was before */
 
 /* A part of a pool has blocks of its own. They serve only requests that are made while the part is in use, and return

@@ -59,7 +59,7 @@ typedef struct gm_tensor {
 /* Makes a contiguous tensor; its values are undefined. GM_ESHAPE: a size is negative, or the tensor has more than 2^47
  * bytes. GM_ENOMEM: see memory.h. */
 gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
-/* The same in memory that the other ranks of the machine can read and write (memory.h, gm_pool_share), where the device
+/* The same in memory that the other ranks of the machine can read and write (memory.h, gm_pool_lend), where the device
  * has such: collectives then need no copy by the system. Products over it are slower where the system has no huge pages
  * for such memory. */
 gm_status gm_tensor_new_shared(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);

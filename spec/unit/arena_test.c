@@ -138,7 +138,7 @@ void gm_test_arena_pool(void **state)
     OK(gm_pool_new(&(gm_raw_memory){take, give}, NULL, &p));
     assert_true(!gm_pool_want_shared(p, true));
     OK(gm_pool_alloc(p, 32768, &data[0], &b[0])); /* there is no second source yet */
-    gm_pool_share(p, &(gm_raw_memory){take_second, give_second}, NULL);
+    gm_pool_lend(p, &(gm_raw_memory){take_second, give_second}, NULL);
     OK(gm_pool_alloc(p, GM_SHARED_LEAST - 1, &data[1], &b[1]));
     assert_int_equal(second.held, 0);
     OK(gm_pool_alloc(p, 65000, &data[2], &b[2]));
@@ -156,7 +156,7 @@ void gm_test_arena_pool(void **state)
     OK(gm_pool_alloc(p, 65000, &data[3], &b[3]));
     assert_ptr_equal(data[3], own);
     gm_pool_release(p, b[2]);
-    gm_pool_share(p, NULL, NULL);
+    gm_pool_lend(p, NULL, NULL);
     OK(gm_pool_alloc(p, 65000, &data[2], &b[2]));
     assert_int_equal(second.held, 65536); /* in use still */
     gm_pool_release(p, b[2]);

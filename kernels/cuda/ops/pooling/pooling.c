@@ -49,11 +49,11 @@ static double share_of(const gm_pool_args *a, const gm_pool_axis *axis, int64_t 
 }
 
 /* Windows of two or three places, of which the image has one: only the first and the last may reach past it. */
-static gm_pooling_share shares_of(const gm_pool_args *a, const gm_pool_axis *axis)
+static gm_pool_share shares_of(const gm_pool_args *a, const gm_pool_axis *axis)
 {
     double first = share_of(a, axis, 0), last = share_of(a, axis, axis->out - 1), other = first;
     if (axis->out > 2) other = share_of(a, axis, 1);
-    return (gm_pooling_share){first, last, other, (float)first, (float)last, (float)other};
+    return (gm_pool_share){first, last, other, (float)first, (float)last, (float)other};
 }
 
 /* Fills in a->plane, if pooling_plane.cu has kernels for this. gradient: items are packs of x; else windows. */

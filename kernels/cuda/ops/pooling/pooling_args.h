@@ -16,19 +16,19 @@ typedef struct gm_pool_view {
 } gm_pool_view;
 
 /* 1 / the places of a window of one axis: of the first window, the last one, and any other. */
-typedef struct gm_pooling_share {
+typedef struct gm_pool_share {
     double first, last, other;
     float  first_f, last_f, other_f;
-} gm_pooling_share;
+} gm_pool_share;
 
 /* Planes (h, w) without gaps, one distance apart, as `rows` rows of items: pairs of windows; in gradients packs of 16
  * bytes of dx. */
 typedef struct gm_pool_plane {
-    int64_t          n; /* items, below 2^31 */
-    gm_divider       by_items, by_rows;
-    int32_t          items, rows;                   /* items of a row, rows of a plane */
-    int32_t          x_image, y_image, index_image; /* elements from plane to plane */
-    gm_pooling_share share[2];                      /* of averages: of h, with the divisor if there is one; of w */
+    int64_t       n; /* items, below 2^31 */
+    gm_divider    by_items, by_rows;
+    int32_t       items, rows;                   /* items of a row, rows of a plane */
+    int32_t       x_image, y_image, index_image; /* elements from plane to plane */
+    gm_pool_share share[2];                      /* of averages: of h, with the divisor if there is one; of w */
 } gm_pool_plane;
 
 typedef struct gm_pool_args {

@@ -26,7 +26,7 @@ GM_DEVICE gm_plane_place gm_plane_place_of(const gm_pool_plane *p, int64_t i)
 /* 1 / the places of window o of `out` on an axis; only the first and the last one may differ from the others. */
 template <class R> GM_DEVICE R gm_plane_share(const gm_pool_plane *p, int axis, int32_t o, int32_t out)
 {
-    const gm_pooling_share &s = p->share[axis];
+    const gm_pool_share &s = p->share[axis];
     if constexpr (sizeof(R) == sizeof(double)) return o == 0 ? s.first : o == out - 1 ? s.last : s.other;
     else return o == 0 ? s.first_f : o == out - 1 ? s.last_f : s.other_f;
 }
