@@ -15,11 +15,12 @@
 
 static gm_process *check_program(lua_State *L) { return gm_check_object(L, 1, PROGRAM); }
 
-/* program_start(argv, path) -> program: starts argv[1], found as sh finds it; what it prints is added to the file */
+/* program_start(argv[, path]) -> program: starts argv[1], found as sh finds it; what it prints is added to the file;
+ * without one it goes where the output of this process goes */
 static int program_start(lua_State *L)
 {
     size_t      n = lua_objlen(L, 1);
-    const char *path = luaL_checkstring(L, 2);
+    const char *path = luaL_optstring(L, 2, NULL);
     gm_check_argument(L, n > 0, 1, "a list of words was expected, and it is empty");
     char **argv = lua_newuserdata(L, (n + 1) * sizeof *argv); /* the words stay in their table meanwhile */
     for (size_t i = 0; i < n; i++) {
@@ -33,10 +34,10 @@ static int program_start(lua_State *L)
     *p = (gm_process){.said = {.from = -1}};
     luaL_getmetatable(L, PROGRAM);
     lua_setmetatable(L, -2);
-    int output = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (output < 0) return luaL_error(L, "cannot write %s: %s", path, strerror(errno));
+    int output = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    if (path && output < 0) return luaL_error(L, "cannot write %s: %s", path, strerror(errno));
     gm_status status = gm_process_start_into(p, argv, output);
-    close(output);
+    if (path) close(output);
     L_TRY(L, status);
     return 1;
 }
@@ -50,11 +51,11 @@ static int ended(lua_State *L)
     return 1;
 }
 
-/* program:signal("terminate" | "kill") */
+/* program:signal("terminate" | "kill" | "interrupt") */
 static int send_signal(lua_State *L)
 {
-    static const char *const names[] = {"terminate", "kill", NULL};
-    static const int         numbers[] = {SIGTERM, SIGKILL};
+    static const char *const names[] = {"terminate", "kill", "interrupt", NULL};
+    static const int         numbers[] = {SIGTERM, SIGKILL, SIGINT};
     gm_process_signal(check_program(L), numbers[gm_check_option(L, 2, NULL, names)]);
     return 0;
 }
@@ -78,7 +79,7 @@ int gm_open_process(lua_State *L)
     static const gm_declaration methods[] = {GM_FUNCTION("ended", ended, "program object"),
                                              GM_FUNCTION("signal", send_signal, "program object, name string"),
                                              GM_FUNCTION("pid", pid, "program object"), GM_LAST_FUNCTION};
-    static const gm_declaration functions[] = {GM_FUNCTION("program_start", program_start, "argv table, path string"),
+    static const gm_declaration functions[] = {GM_FUNCTION("program_start", program_start, "argv table, path string?"),
                                                GM_LAST_FUNCTION};
     gm_new_class(L, PROGRAM, methods, collect);
     gm_declare(L, functions);

@@ -56,8 +56,8 @@ static bool is_torchruns_own(void)
 static gm_status meeting_place(gm_launched *l)
 {
     const char *address = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST");
-    const char *names[] = {"GANYMEDE_JOB_KEY", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                           "SLURM_JOB_ID",     "SLURM_STEP_ID",       "MASTER_PORT"};
+    const char *names[] = {"GANYMEDE_JOB_KEY", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID",
+                           "SLURM_STEP_ID",    "MASTER_PORT",         "GANYMEDE_STANDBY_SET"};
     l->key = GM_HASH_START;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) l->key = mixed(l->key, names[i]);
     l->port = number_of("MASTER_PORT");

@@ -19,8 +19,10 @@ static void become(char *const *argv, char *const *environment, int output, int 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(nothing, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
+    if (output >= 0) {
+        dup2(output, STDOUT_FILENO);
+        dup2(output, STDERR_FILENO);
+    }
     if (kept >= 0) {
         fcntl(kept, F_SETFD, 0);
         dprintf(kept, "%d\n", (int)getpid()); /* for the sweeper: whom to end if this process outlives its parent */

@@ -20,7 +20,8 @@ typedef struct gm_process {
  * inherits the descriptor `kept`. If the program cannot be run, the new process prints the reason and ends. GM_EIO: no
  * process could be made. */
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept);
-/* Starts a program whose output, and messages, go to the descriptor `output`. GM_EIO: no process could be made. */
+/* Starts a program whose output, and messages, go to the descriptor `output`; -1: where those of this process go.
+ * GM_EIO: no process could be made. */
 gm_status gm_process_start_into(gm_process *p, char *const *argv, int output);
 /* Returns true once, when the process has ended; *status is as waitpid gives it. */
 bool gm_process_ended(gm_process *p, int *status);

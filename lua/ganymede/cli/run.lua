@@ -33,6 +33,7 @@ local machine = require "ganymede.base.machine"
 local run_events = require "ganymede.job.run_events"
 local runs_folder = require "ganymede.job.runs_folder"
 local session = require "ganymede.job.session"
+local spares = require "ganymede.job.spares"
 local steps = require "ganymede.job.steps"
 
 local verb = { summary = "train a recipe" }
@@ -91,7 +92,7 @@ function verb.arguments(parser)
     .. "copy of a neighbour's; a restart goes on from it, if it is the newest"):argname "K"
     :convert(session.integer(1))
   parser:flag("--standby", "with --memory-checkpoint: keep as many ranks again ready, which go on at once when a rank "
-    .. "has died; they need the memory of a second job")
+    .. "has died; they need the memory of a second job; also where srun or torchrun start the ranks, over TCP")
   parser:option("--memory-folder", "for the ranks of --memory-checkpoint: the folder in memory"):hidden(true)
   parser:option("--least-ranks", "for the ranks of `ganymede slurm --min-ranks`: the smallest number of them")
     :hidden(true):convert(session.integer(1))
@@ -161,6 +162,7 @@ local function make_context(args, about, run, folder, settings, about_restarts)
     function context.taken_over(closed)
       is_whole, about.taken = closed, true
       live.open { recipe = args.recipe, folder = folder.path }
+      live.share(folder.path)
     end
   end
   function context.record(event) folder:write(event) end
@@ -352,7 +354,7 @@ end
 -- Takes up what `ganymede resize` has made of the ranks of this job of Slurm, whose script starts them again.
 local function take_last_size(args)
   local found = launcher.started and launcher.started.by == "srun" and args.out and args.resume == "auto"
-    and not args.takes_over and steps.last_sets(args.out, core.world())
+    and (not args.takes_over or spares.folder()) and steps.last_sets(args.out, core.world())
   if not found then return end
   args.set = joined(args.set, found)
   for _, text in ipairs(found) do args.argv = command_line.with(args.argv, "--set", text) end
@@ -389,6 +391,10 @@ end
 function verb.run(args)
   if args.quiet then log.level = math.min(log.level, 1) end
   if not core.link_rank() then attempts.check(args) end
+  if spares.wanted(args) then
+    verb.refuse_unserved(args)
+    return spares.guard(args)
+  end
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
   check_files(args)

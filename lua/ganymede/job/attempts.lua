@@ -20,6 +20,7 @@ local log = require "ganymede.base.log"
 local restarts = require "ganymede.job.restarts"
 local runs_folder = require "ganymede.job.runs_folder"
 local run_events = require "ganymede.job.run_events"
+local spares = require "ganymede.job.spares"
 local srun_steps = require "ganymede.job.steps"
 
 local attempts = {}
@@ -32,18 +33,20 @@ local FIRST_DELAY = 1 -- seconds, without --restart-delay
 --- Refuses flags of restarts that have no effect, before anything is started.
 function attempts.check(args)
   for _, flag in ipairs { "takes_over", "memory_folder" } do
-    if args[flag] and not (flag == "takes_over" and srun_steps.folder()) then
+    if args[flag] and not (flag == "takes_over" and (srun_steps.folder() or spares.folder())) then
       failure(2, "--%s is for ranks that a supervisor has started; leave it out", (flag:gsub("_", "-")))
     end
   end
   if not args.max_restarts then
     for _, flag in ipairs { "min_ranks", "restart_delay", "memory_checkpoint", "standby" } do
       -- without a supervisor, the ranks that another launcher starts again find what lies in memory
-      local own = flag == "memory_checkpoint" and (launcher.expected() > 1 or srun_steps.folder() ~= nil)
+      local own = (flag == "memory_checkpoint" or flag == "standby")
+        and (launcher.expected() > 1 or srun_steps.folder() ~= nil)
       if args[flag] and not own then
         failure(2, "--%s belongs to --max-restarts, which was not given", (flag:gsub("_", "-")))
       end
     end
+    if args.standby then spares.check(args) end
     return
   end
   if args.standby and not args.memory_checkpoint then

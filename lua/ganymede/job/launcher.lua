@@ -252,6 +252,7 @@ function launcher.connect(args)
   local found = not joined and launched()
   if not found then return end
   if found.by == "srun" then core.signals_terminate_once() end -- its steps are sent several
+  if os.getenv "GANYMEDE_STANDBY" then core.signals_terminate_once() end -- a guard passes on what came here, too
   if found.by == "srun" then
     launcher.started = { by = "srun", job = os.getenv "SLURM_JOB_ID", pmix = os.getenv "PMIX_RANK" ~= nil }
   end

@@ -19,6 +19,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
+local spares = require "ganymede.job.spares"
 
 local live = {}
 
@@ -44,7 +45,7 @@ end
 
 -- Makes what rank 0 makes -> the path of the folder.
 local function make(about)
-  local path = core.job_folder()
+  local path = core.job_folder() or spares.folder()
   if not path then
     open.folder = core.folder_make(core.world() == 1)
     path = open.folder:path()

@@ -51,7 +51,8 @@ function steps.folder() return os.getenv(steps.VARIABLE) end
 -- line), folder (a function that gives the path of the run's folder), parallel (its table, nil or "auto").
 function steps.open(about)
   local started = launcher.started
-  self = not core.link_rank() and started and started.by == "srun" and started.job and about or nil
+  self = not (core.link_rank() or os.getenv "GANYMEDE_STANDBY") and started and started.by == "srun" and started.job
+    and about or nil
   if not self then return end
   self.leaving, live.errand = {}, steps.errand
 end
@@ -188,6 +189,7 @@ function steps.ask(id, request)
   end
   local wrong = elastic.problem(request)
   if wrong then return refuse(wrong) end
+  if os.getenv "GANYMEDE_STANDBY" then return refuse "ranks stand by in this job (--standby), whose number stays" end
   if not self then return refuse "only a supervisor, or rank 0 of ranks that srun has started, can start others" end
   if self.change then return refuse "another resize of this job is under way" end
   if not live.run_folder() then return refuse "it has not begun to train, or it has no folder (--out)" end

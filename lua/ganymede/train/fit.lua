@@ -56,6 +56,7 @@ local settings = require "ganymede.config"
 local schema = require "ganymede.config.schema"
 local sections = require "ganymede.nn.sections"
 local snapshot = require "ganymede.checkpoint.snapshot"
+local spares = require "ganymede.job.spares"
 local stage = require "ganymede.pipeline.stage"
 local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
@@ -266,6 +267,7 @@ local function restore(trainer, run, memory)
   if not run.resume then return nil end
   local step, path = newest_of_both(trainer, run, memory)
   if not (step or path) then
+    if run.taken_over then ranks.fail(1, "--standby: there is no checkpoint from which the ranks could go on") end
     trainer:say "there is no checkpoint to resume from: this run begins at step 1"
     return nil
   end
@@ -292,13 +294,21 @@ local function open_memory(run)
   return neighbour_memory.open(run.memory.interval, out, run.resume == "auto" or run.taken_over ~= nil)
 end
 
+-- The ranks that stood by have the state. word: of handover.stand_by.
+local function note_change(trainer, run, word)
+  if not (run.happened and ranks.is_first()) then return end
+  run.happened { event = "restart", step = trainer.step, seconds = core.now() - word.at, ranks = core.world(),
+    why = ("a rank ended with status %d; those that stood by went on"):format(word.status) }
+end
+
 -- Restores the checkpoint and makes the run's folder, so that a folder that is refused ends the run before its first
 -- step.
 -- Returns the memory of the machines, if the run saves there.
 local function begin(trainer, run)
-  if run.taken_over then take_over(trainer, run) end
+  local word = run.taken_over and spares.folder() and handover.stand_by(trainer) or nil
+  if word then run.taken_over(false) elseif run.taken_over then take_over(trainer, run) end
   local memory = open_memory(run)
-  local step = not run.taken_over and restore(trainer, run, memory) or nil
+  local step = (word or not run.taken_over) and restore(trainer, run, memory) or nil
   folder(run)
   if memory then
     memory:settle_on(step)
@@ -306,6 +316,8 @@ local function begin(trainer, run)
   end
   adaptive_batch.show(trainer)
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
+  if word then note_change(trainer, run, word) end
+  spares.trains(trainer.step)
   return memory
 end
 

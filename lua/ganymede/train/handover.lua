@@ -17,6 +17,7 @@ local log = require "ganymede.base.log"
 local memory_checkpoint = require "ganymede.train.memory_checkpoint"
 local ranks = require "ganymede.job.ranks"
 local snapshot = require "ganymede.checkpoint.snapshot"
+local spares = require "ganymede.job.spares"
 local steps = require "ganymede.job.steps"
 local StepLoader = require "ganymede.train.step_loader"
 local tensor = require "ganymede.tensor"
@@ -161,6 +162,14 @@ function handover.take(trainer)
   core.signals_stop_requested() -- from here on there is something to save: SIGTERM waits for the border of a step
   local go = await "go"
   return word.before, go.closed == true
+end
+
+--- Waits, prepared for training, until the ranks that train have died -> the word of ganymede.job.spares. The state is
+-- not taken: the caller reads it from the memory of the machines. Collective.
+function handover.stand_by(trainer)
+  rehearse_step(trainer)
+  collectgarbage()
+  return spares.await() or failure(143, "ended while it stood by: what has started it is gone")
 end
 
 return handover

@@ -1,0 +1,195 @@
+--- `run --memory-checkpoint K --standby` on several machines: ranks over TCP on this one, where SLURMD_NODENAME says
+-- on which machine each is. A rank is killed, hangs or is asked to stop, and the ranks that stand by go on in its job, from
+-- memory; no checkpoint is on a disk.
+--
+-- With the same mesh the losses have the same bits as those of a run that nobody disturbed.
+-- sanitizers: no, numbers of training on several ranks are compared
+local core = require "ganymede.core"
+local json = require "ganymede.base.json"
+local plain_ranks = require "spec.support.plain_ranks"
+local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
+
+-- 40 steps. Behind each step that a line "STEP RANK COMMAND" of the file `plan` names, as soon as the ranks that
+-- stand by wait, the rank does that once: kill, stop (it hangs), fail (a Lua error), term (SIGTERM to the guard of rank 0, and
+-- to itself SIGKILL). What has happened is in the folder `done`.
+local recipe = [[
+local function text_of(name)
+  local file = io.open(name)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+local spares = require "ganymede.job.spares"
+local await = spares.await
+function spares.await()
+  io.open("waits-" .. rank .. "-" .. os.getenv "GANYMEDE_STANDBY_SET", "w"):close()
+  return await()
+end
+local function all_wait()
+  local set = tonumber(os.getenv "GANYMEDE_STANDBY_SET" or "") or -1
+  for r = 0, core.world() - 1 do
+    if not text_of(("waits-%d-%d"):format(r, set + 1)) then return false end
+  end
+  return true
+end
+local acts = {
+  kill = function() kill(9) end,
+  stop = function() kill "STOP" end,
+  fail = function() error "as planned" end,
+  term = function()
+    os.execute("while ! [ -s guard ]; do sleep 0.02; done; kill -TERM $(cat guard)")
+    kill(9)
+  end,
+}
+require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
+  for step, who, what in (text_of "plan" or ""):gmatch "(%d+) (%d+) (%a+)" do
+    local done = ("done/%s-%s"):format(step, who)
+    if trainer.step >= tonumber(step) and rank == tonumber(who) and not text_of(done) then
+      while not all_wait() do core.sleep(0.02) end
+      local file = io.open(done, "w")
+      file:write(trainer.step)
+      file:close()
+      acts[what]()
+    end
+  end
+end })
+return {
+  name = "points", seed = 3, steps = 40, dtype = "f64",
+  model = { type = "MLP", inputs = 6, hidden = { 8, 8 }, classes = 4, dropout = 0.2 },
+  data = { train = { type = "Synthetic", length = 40, shape = { 6 }, classes = 4 }, batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+  hooks = { { type = "Fault" } },
+}
+]]
+
+describe("ranks that stand by on several machines", function()
+  local home
+  before_each(function()
+    home = support.home(recipe)
+    assert(os.execute("mkdir " .. shell.quote(home .. "/done")) == 0)
+  end)
+  after_each(function()
+    os.execute("rm -rf /dev/shm/ganymede-memory-*-spec" .. home:match "[^-]+$" .. "*")
+    shell.remove(home)
+  end)
+
+  -- Starts the recipe on these machines, a letter for each rank.
+  local function start(machines, out, ...)
+    os.execute("rm -f " .. home .. "/status* " .. home .. "/waits-*")
+    return plain_ranks.start(home, { "run", "recipe.lua", "--threads", "1", "--out", out, ... }, { ranks = #machines,
+      env = function(rank)
+        return { SLURMD_NODENAME = "spec" .. home:match "[^-]+$" .. machines:sub(rank + 1, rank + 1), LOCAL_RANK = 0,
+          LOCAL_WORLD_SIZE = 1 }
+      end })
+  end
+
+  local function nothing_left()
+    local id = json.decode(shell.read(home .. "/run/memory.json"), "memory.json").id
+    assert.equal("", shell.run(("ls -d /dev/shm/ganymede-memory-%s-* 2>/dev/null"):format(id)).out)
+    for _, path in ipairs(shell.lines "ls -d /dev/shm/ganymede-?????? 2>/dev/null || true") do
+      assert.is_false(core.is_file(path .. "/trains-0") or core.is_file(path .. "/trains-1"), path .. " is left")
+    end
+    support.check_folder(home)
+  end
+
+  -- The run with this plan, whose losses must be those of the same mesh without a fault -> results of the ranks.
+  local function undisturbed(machines, plan, ...)
+    local whole = start(machines, "whole", ...):finish()
+    assert.equal(0, whole[0].code, whole[0].err)
+    shell.write(home .. "/plan", plan)
+    local results = start(machines, "run", "--memory-checkpoint", "3", "--standby", "--comm-timeout", "20",
+      ...):finish()
+    for rank = 0, #machines - 1 do assert.equal(0, results[rank].code, results[rank].err) end
+    assert.same(support.losses(home, "whole"), support.losses(home, "run"))
+    assert.equal("", shell.run("ls -d " .. home .. "/run/checkpoints 2>/dev/null").out)
+    nothing_left()
+    return results
+  end
+
+  local function times(text, pattern) return select(2, text:gsub(pattern, "")) end
+
+  it("go on in place of ranks that are killed, twice, and the losses have the same bits", function()
+    local results = undisturbed("aab", "10 1 kill 25 0 kill", "--set", "zero.level=3")
+    assert.equal(2, times(results[0].out, "resumed from the memory of 2 machines at step %d+, saved by 3 ranks"),
+      results[0].out)
+    assert.matches("rank 1 was ended by signal 9; the ranks that stand by go on", results[1].err)
+    assert.equal(2, times(shell.read(home .. "/run/events.jsonl"), '"event":"restart"'))
+  end)
+
+  it("go on in a mesh of tensors on two machines after a Lua error", function()
+    local results = undisturbed("ab", "10 1 fail", "--set", "parallel.tensor.size=2",
+      "--set", "parallel.tensor.mode=1d")
+    assert.matches("as planned", results[1].err)
+    assert.equal(1, times(results[0].out, "resumed from the memory of 2 machines"), results[0].out)
+  end)
+
+  it("have a rank killed that hangs", function()
+    shell.write(home .. "/plan", "10 1 stop")
+    local results = start("ab", "run", "--memory-checkpoint", "3", "--standby", "--comm-timeout", "2"):finish()
+    assert.equal(0, results[0].code, results[0].err)
+    assert.equal(0, results[1].code, results[1].err)
+    assert.equal(1, times(results[0].out, "resumed from the memory of 2 machines"), results[0].out)
+    assert.equal(40, #support.losses(home))
+    nothing_left()
+  end)
+
+  it("save and end with status 75 where SIGTERM comes while they take over", function()
+    shell.write(home .. "/plan", "10 1 term")
+    local job = start("ab", "run", "--memory-checkpoint", "3", "--standby")
+    job:wait_for "waits-0-1"
+    for _, pid in ipairs(job:pids(0)) do -- the guard is the parent of its ranks, and has started a sweeper, too
+      local env = shell.run(("tr '\\0' '\\n' </proc/%s/environ"):format(pid)).out
+      if env:find "GANYMEDE_STANDBY=" then
+        shell.write(home .. "/guard", shell.read("/proc/" .. pid .. "/status"):match "PPid:%s*(%d+)")
+      end
+    end
+    local results = job:finish()
+    assert.equal(75, results[0].code, results[0].err)
+    assert.equal(75, results[1].code, results[1].err)
+    assert.matches("saved run/checkpoints/step%-%d+", results[0].err)
+    nothing_left()
+  end)
+
+  it("leave nothing where a guard is killed", function()
+    shell.write(home .. "/plan", "10 1 guard")
+    local text = shell.read(home .. "/recipe.lua"):gsub("local acts = {", [[%0
+      guard = function()
+        os.execute("kill -KILL $(sed -n 's/^PPid:[^0-9]*//p' /proc/" .. core.process().pid .. "/status)")
+        core.sleep(0.1)
+      end,]])
+    shell.write(home .. "/recipe.lua", text)
+    local results = start("ab", "run", "--memory-checkpoint", "3", "--standby"):finish() -- no process is left
+    assert.equal(137, results[1].code, results[1].err)
+    assert.equal(75, results[0].code, results[0].err)
+    local deadline = core.now() + 60 -- the sweeper of the guard removes its folder when nobody can know it any more
+    while shell.run("ls -d " .. home .. "/ganymede-*").code == 0 and core.now() < deadline do os.execute "sleep 0.1" end
+    nothing_left()
+  end)
+
+  it("do not go on for ever where no newer step comes into memory", function()
+    shell.write(home .. "/plan", "20 1 fail")
+    os.execute("rmdir " .. home .. "/done") -- so that nothing is noted as done: it fails each time
+    local text = shell.read(home .. "/recipe.lua"):gsub("file:write%(trainer.step%)%s+file:close%(%)", "")
+    shell.write(home .. "/recipe.lua", text)
+    local results = start("ab", "run", "--memory-checkpoint", "4", "--standby"):finish()
+    assert.equal(1, results[0].code, results[0].err)
+    assert.matches("3 times in a row no newer step was in memory than step %d+", results[0].err)
+    assert.matches("as planned", results[1].err)
+  end)
+
+  it("are refused where they cannot be", function()
+    for _, case in ipairs {
+      { "give %-%-memory%-checkpoint K, too", "--out", "run", "--standby" },
+      { "give %-%-out DIR", "--memory-checkpoint", "3", "--standby" },
+      { "leave %-%-timeout out", "--out", "run", "--memory-checkpoint", "3", "--standby", "--timeout", "60" },
+    } do
+      local results = plain_ranks.start(home, { "run", "recipe.lua", unpack(case, 2) }, { ranks = 2 }):finish()
+      os.execute("rm -f " .. home .. "/status*")
+      for rank = 0, 1 do
+        assert.equal(2, results[rank].code, results[rank].err)
+        assert.matches(case[1], results[rank].err)
+      end
+    end
+  end)
+end)
