@@ -240,12 +240,12 @@ static int remove_one(const char *path, const struct stat *about, int type, stru
     return 0;
 }
 
-/* What a supervisor, its ranks and Open MPI make in a job's folder. */
+/* What a supervisor or a guard, its ranks and Open MPI make in a job's folder. */
 static bool is_of_job(const char *name)
 {
     return !strcmp(name, "supervisor") || !strcmp(name, "requests") || !strcmp(name, "control") ||
            !strcmp(name, "checkpoints") || !strncmp(name, "job", 3) || !strncmp(name, "rank-", 5) ||
-           !strncmp(name, "ompi.", 5) || !strncmp(name, "vader_segment.", 14);
+           !strncmp(name, "guard-", 6) || !strncmp(name, "ompi.", 5) || !strncmp(name, "vader_segment.", 14);
 }
 
 /* Is it a folder that gm_job_folder_make makes? Our own, closed to others, of such a name. */

@@ -1,6 +1,6 @@
 --- `run --memory-checkpoint K --standby` on several machines: ranks over TCP on this one, where SLURMD_NODENAME says
--- on which machine each is. A rank is killed, hangs or is asked to stop, and the ranks that stand by go on in its job, from
--- memory; no checkpoint is on a disk.
+-- on which machine each is. A rank is killed, hangs or is asked to stop, and the ranks that stand by go on in its job,
+-- from memory; no checkpoint is on a disk.
 --
 -- With the same mesh the losses have the same bits as those of a run that nobody disturbed.
 -- sanitizers: no, numbers of training on several ranks are compared
@@ -11,8 +11,8 @@ local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 -- 40 steps. Behind each step that a line "STEP RANK COMMAND" of the file `plan` names, as soon as the ranks that
--- stand by wait, the rank does that once: kill, stop (it hangs), fail (a Lua error), term (SIGTERM to the guard of rank 0, and
--- to itself SIGKILL). What has happened is in the folder `done`.
+-- stand by wait, the rank does that once: kill, stop (it hangs), fail (a Lua error), term (SIGTERM to the
+-- guard of rank 0, and SIGKILL to itself). What has happened is in the folder `done`.
 local recipe = [[
 local function text_of(name)
   local file = io.open(name)
@@ -88,7 +88,7 @@ describe("ranks that stand by on several machines", function()
     local id = json.decode(shell.read(home .. "/run/memory.json"), "memory.json").id
     assert.equal("", shell.run(("ls -d /dev/shm/ganymede-memory-%s-* 2>/dev/null"):format(id)).out)
     for _, path in ipairs(shell.lines "ls -d /dev/shm/ganymede-?????? 2>/dev/null || true") do
-      assert.is_false(core.is_file(path .. "/trains-0") or core.is_file(path .. "/trains-1"), path .. " is left")
+      assert.is_false(core.is_file(path .. "/guard-here"), path .. " is left")
     end
     support.check_folder(home)
   end

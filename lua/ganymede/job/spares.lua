@@ -1,14 +1,14 @@
 --- Ranks that stand by where another launcher has started the ranks: `run --memory-checkpoint K --standby` on several
 -- machines.
 --
---     if spares.wanted(args) then return spares.guard(args) end -- in what the launcher has started
+--     if spares.wanted(args) then ... spares.guard(args)         -- in what the launcher has started
 --     spares.folder()            -- in a rank: where its guard has its words; nil: no guard has started this process
 --     spares.trains(step)        -- in a rank: training begins behind that step
 --     local word = spares.await()                                -- in the ranks that stand by; collective
 --
 -- srun or torchrun starts one process for each rank. With --standby that process does not join the others: it is the
 -- guard of a rank, and starts the rank as a program of its own. When training has begun, it starts a second one, which
--- joins the second ones of all other guards. They form a set of ranks that is fully built and waits. Who waits for whom:
+-- joins the second ones of all other guards. They are a set of ranks that is fully built and waits. Who waits for whom:
 --
 --     guard of each rank             its rank that trains            its rank that stands by
 --                                    dies, or ends because            waits, with all that stand by
@@ -21,9 +21,9 @@
 -- a guard has said so and another one has not, because its rank hangs, the rank that stands by asks its guard to kill
 -- it. Guards do not speak with each other: all they must know comes through the ranks that stand by. Sets of ranks are
 -- numbered; the number is part of the key of a job (host/comm/launched.h), so that no rank meets one of another set.
--- Words are files in a private folder of each guard:
+-- Words are files guard-WORD-N in a private folder of each guard, where WORD is
 --
---     trains-N (set N trains: the step)   take-N (JSON: at, the time)   wanted-N (the old rank of N is to be killed)
+--     trains (set N trains: the step)   take (JSON: at, the time)   wanted (the rank that trains is to be killed)
 --
 -- That of rank 0 is also where others find the job (ganymede.job.live): a rank that is killed leaves files there, which
 -- its guard removes.
@@ -51,7 +51,7 @@ local MOST = 3    -- take-overs in a row without a newer step in memory
 --- The folder of the guard's words; nil: no guard has started this process.
 function spares.folder() return os.getenv(spares.FOLDER) end
 
-local function path_of(folder, word, set) return ("%s/%s-%d"):format(folder, word, set) end
+local function path_of(folder, word, set) return ("%s/guard-%s-%d"):format(folder, word, set) end
 
 -- ---------------------------------------------------------------- flags
 
@@ -152,7 +152,7 @@ local function replace(self, status)
     log.warn("rank %d was ended by signal %d; the ranks that stand by go on", self.number, status - 128)
   end
   for _, name in ipairs(core.list_folder(self.folder)) do
-    if name ~= "guard" then os.remove(self.folder .. "/" .. name) end
+    if name ~= "guard-here" then os.remove(self.folder .. "/" .. name) end
   end
   core.write_whole(path_of(self.folder, "take", self.spare.set), json.encode { at = core.now(), status = status })
   self.rank, self.spare = self.spare, nil
@@ -179,7 +179,7 @@ function spares.guard(args)
   if not ok then failure(2, "--standby: %s", failure.text(folder)) end
   local self = { argv = args.argv, out = args.out, folder = folder:path(), number = found.rank,
     is_first = found.rank == 0, reached = 0, stalled = 0 }
-  core.write_whole(self.folder .. "/guard", "\n") -- so that nobody takes it for one that a dead job has left
+  core.write_whole(self.folder .. "/guard-here", "\n") -- so that nobody takes it for one that a dead job has left
   return failure.protect(function()
     kill(self.spare)
     kill(self.rank)
