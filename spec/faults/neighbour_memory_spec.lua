@@ -132,11 +132,12 @@ describe("checkpoints in the memory of several machines", function()
 
   it("give way to the disk where two neighbours are lost, which one line says", function()
     shell.write(home .. "/disk", "5")
-    local step = lose(0, "abc", "--set", "checkpoint.interval=5")
+    lose(0, "abc", "--set", "checkpoint.interval=5")
     os.execute("rm -r " .. memory_of "a" .. " " .. memory_of "b")
     local said = go_on("resumed from run/checkpoints/step-00000005 at step 5", "abc", "--set", "checkpoint.interval=50")
-    assert.is_truthy(said.err:find(("no step is whole in memory (step %d lacks the part of rank 0), and the newest "
-      .. "checkpoint on the disk serves"):format(step), 1, true), said.err)
+    -- a step whose copies were on their way may lack more than the one that was whole
+    assert.matches("no step is whole in memory %(step %d+ lacks the parts? of ranks? 0[^%)]*%), and the newest "
+      .. "checkpoint on the disk serves", said.err)
   end)
 
   it("give way to the disk where that is newer", function()

@@ -113,4 +113,64 @@ return {
     breaks = "after the death of a machine the others are given more ranks than they have places",
     test = "spec/job/slurm_nodes_spec.lua -f 'no smaller number'",
   },
+  {
+    name = "1849-guard-in-a-supervised-job", file = "lua/ganymede/job/spares.lua",
+    find = [[args.standby and not core.link_rank() and launcher]],
+    replace = [[args.standby and launcher]],
+    breaks = "the ranks of a supervisor take themselves for guards",
+    test = "spec/faults/memory_checkpoint_spec.lua -f 'goes on in ranks'",
+  },
+  {
+    name = "1850-one-guard-is-enough", file = "lua/ganymede/job/spares.lua",
+    find = [[if all then return json]],
+    replace = [[if any then return json]],
+    breaks = "ranks that stand by go on while old ranks still run",
+    test = "spec/faults/spares_spec.lua -f 'are killed, twice'",
+  },
+  {
+    name = "1851-hanging-rank-stays", file = "lua/ganymede/job/spares.lua",
+    find = [[    self.rank.killed = true
+    self.rank.program:signal "kill"]],
+    replace = [[    self.rank.killed = true]],
+    breaks = "a rank that hangs keeps those that stand by from going on",
+    test = "spec/faults/spares_spec.lua -f 'that hangs'",
+  },
+  {
+    name = "1852-stop-of-the-dead", file = "lua/ganymede/job/spares.lua",
+    find = [[  if self.asked then self.rank.program:signal "terminate" end
+]],
+    replace = "",
+    breaks = "a SIGTERM that comes while ranks that stood by take over is lost",
+    test = "spec/faults/spares_spec.lua -f 'status 75'",
+  },
+  {
+    name = "1853-takes-over-for-ever", file = "lua/ganymede/job/spares.lua",
+    find = [[if self.stalled >= MOST then]],
+    replace = [[if false then]],
+    breaks = "the same error has ranks take over from each other for ever",
+    test = "spec/faults/spares_spec.lua -f 'for ever'",
+  },
+  {
+    name = "1854-guard-leaves-its-folder", file = "host/files/files.c",
+    find = [[!strncmp(name, "guard-", 6)]],
+    replace = [[!strncmp(name, "guard+", 6)]],
+    breaks = "a guard that is killed leaves its folder",
+    test = "spec/faults/spares_spec.lua -f 'a guard is killed'",
+  },
+  {
+    name = "1855-steps-twice", file = "lua/ganymede/train/fit.lua",
+    find = [[if word then run.taken_over(false)]],
+    replace = [[if word then run.taken_over(true)]],
+    breaks = "steps that ranks which stood by make again are twice in metrics.jsonl",
+    test = "spec/faults/spares_spec.lua -f 'are killed, twice'",
+  },
+  {
+    name = "1856-timeout-of-the-waiting", file = "lua/ganymede/job/spares.lua",
+    find = [[  if args.timeout then
+]],
+    replace = [[  if false then
+]],
+    breaks = "--timeout ends ranks that stand by, and nobody refuses it",
+    test = "spec/faults/spares_spec.lua -f 'are refused'",
+  },
 }
