@@ -46,6 +46,7 @@ local spares = { FOLDER = "GANYMEDE_STANDBY", SET = "GANYMEDE_STANDBY_SET" }
 local NAP = 0.02  -- seconds between two looks of a guard
 local PACE = 0.04 -- seconds between two looks of ranks that stand by, each of which is an exchange between them
 local GRACE = 0.5 -- seconds for which old ranks may end by themselves, and say why
+local CALM = 2    -- seconds that ranks which took over have before others are built beside them
 local MOST = 3    -- take-overs in a row without a newer step in memory
 
 --- The folder of the guard's words; nil: no guard has started this process.
@@ -113,7 +114,9 @@ local function keep_spare(self)
   local spare = self.spare
   if not spare then
     if self.asked or self.no_spare or not core.is_file(path_of(self.folder, "trains", self.rank.set)) then return end
-    self.spare = start(self, self.rank.set + 1)
+    self.calm = self.calm or core.now() + (self.rank.set > 0 and CALM or 0)
+    if core.now() < self.calm then return end
+    self.spare, self.calm = start(self, self.rank.set + 1), nil
   elseif spare.program:ended() then
     self.spare, self.no_spare = nil, true
     if self.is_first and not self.asked then
