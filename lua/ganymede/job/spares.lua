@@ -45,7 +45,7 @@ local spares = { FOLDER = "GANYMEDE_STANDBY", SET = "GANYMEDE_STANDBY_SET" }
 
 local NAP = 0.02  -- seconds between two looks of a guard
 local PACE = 0.04 -- seconds between two looks of ranks that stand by, each of which is an exchange between them
-local GRACE = 0.5 -- seconds for which old ranks may end by themselves, and say why
+local GRACE = 0.1 -- seconds for which old ranks may end by themselves, and say why
 local CALM = 2    -- seconds that ranks which took over have before others are built beside them
 local MOST = 3    -- take-overs in a row without a newer step in memory
 
