@@ -106,6 +106,7 @@ describe("ganymede slurm", function()
       { { "-N", "1", "--sbatch", "mem=3" }, "--sbatch mem=3" },
       { { "-N", "1", "--partition", "a b" }, "'a b'" },
       { { "-N", "1", "--restart-delay", "2" }, "nothing is started again without --max-restarts" },
+      { { "-N", "2", "--", "--standby" }, "after --: --standby: the ranks that stand by go on from memory" },
       { { "-N", "1", "--max-restarts", "-1" }, "--max-restarts" },
       { { "-N", "2", "--min-ranks", "1" }, "nothing is started again without --max-restarts" },
       { { "-N", "2", "--max-restarts", "1", "--min-ranks", "2" }, "--min-ranks 2: must be less than the 2 ranks" },

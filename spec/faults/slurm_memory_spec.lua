@@ -1,6 +1,7 @@
 --- `ganymede slurm --max-restarts ... -- --memory-checkpoint K` on Slurm itself: three slurmd on this machine
 -- (spec/faults/slurm_cluster.lua), each of which counts as a machine of its own. A rank dies, and the memory of its
--- machine with it; a machine dies. The run goes on from the copies at the neighbours, and no checkpoint is on a disk.
+-- machine with it, without and with ranks that stand by; a machine dies. The run goes on from the copies at the
+-- neighbours, and no checkpoint is on a disk.
 --
 -- In f64 the losses agree with those of one rank to 1e-9: the order of sums differs, 1e-16 an addition.
 -- sanitizers: no, numbers of training on several ranks are compared
@@ -79,6 +80,27 @@ describe("a run on Slurm with checkpoints in memory", function()
     c:wait(job, "^COMPLETED")
     local said = log(job)
     check_resumed(said, "resumed from the memory of 3 machines at step (%d+), saved by 3 ranks; %d")
+    like_undisturbed(64)
+    nothing_in_memory()
+  end)
+
+  it("goes on in ranks that stand by, in the same step of Slurm", function()
+    local job = submit("-N 3 --max-restarts 2", "--memory-checkpoint 4 --standby", [[
+      local spares = require "ganymede.job.spares"
+      local await = spares.await
+      function spares.await()
+        io.open("waits", "w"):close()
+        return await()
+      end
+    ]] .. body [[
+        while not io.open "waits" do core.sleep(0.02) end
+        os.execute "rm -r /dev/shm/ganymede-memory-$(sed 's/.*id\":\"//; s/\".*//' run/memory.json)-$SLURMD_NODENAME-*"
+        kill(9)]])
+    c:wait(job, "^COMPLETED")
+    local said = log(job)
+    check_resumed(said, "resumed from the memory of 3 machines at step (%d+), saved by 3 ranks; %d")
+    assert.matches("rank 1 was ended by signal 9; the ranks that stand by go on", said)
+    assert.is_nil(said:find("they are started again", 1, true), said)
     like_undisturbed(64)
     nothing_in_memory()
   end)

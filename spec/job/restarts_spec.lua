@@ -91,6 +91,19 @@ describe("a job that failed", function()
     assert.same({ 1, 2, 4, 8, 16, 32, 60, 60, 60 }, waited)
     assert.equal(600, next_of(times(5), { most = 100, delay = 600 }).delay)
   end)
+
+  it("waits for nothing after an attempt that got further, unless it was told to", function()
+    local history = times(1)
+    history[2] = attempt { began = 5, reached = 10 }
+    assert.equal(0, restarts.next(history, { most = 3 }).delay)
+    assert.equal(2, restarts.next(history, { most = 3, delay = 2 }).delay)
+    local waited = {}
+    for i = 1, 3 do
+      history[2 + i] = attempt { began = 10, reached = 10 }
+      waited[i] = restarts.next(history, { most = 100 }).delay
+    end
+    assert.same({ 1, 2, 4 }, waited)
+  end)
 end)
 
 describe("a place for a rank", function()

@@ -173,4 +173,18 @@ return {
     breaks = "--timeout ends ranks that stand by, and nobody refuses it",
     test = "spec/faults/spares_spec.lua -f 'are refused'",
   },
+  {
+    name = "1857-waits-after-progress", file = "lua/ganymede/job/restarts.lua",
+    find = [[if not first and stalled == 0 then return 0 end]],
+    replace = "",
+    breaks = "a job that got further waits for a second before it begins again",
+    test = "spec/job/restarts_spec.lua -f 'waits for nothing'",
+  },
+  {
+    name = "1858-standby-without-memory-on-slurm", file = "lua/ganymede/cli/slurm.lua",
+    find = [[local wrong = run.standby and]],
+    replace = [[local wrong = false and]],
+    breaks = "a job of Slurm is submitted whose ranks refuse --standby",
+    test = "spec/cli/slurm_spec.lua -f 'refuses'",
+  },
 }

@@ -83,8 +83,9 @@ function verb.arguments(parser)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:option("--max-restarts", "start the job again, from its newest checkpoint, after a rank has died or hangs; "
     .. "end it when more than K attempts in a row left no newer checkpoint"):argname "K":convert(session.integer(1))
-  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
-    .. "a row without a newer checkpoint, up to 60"):argname "S":convert(number)
+  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1; none after an "
+    .. "attempt that left a newer checkpoint), doubled for each one in a row without a newer checkpoint, up to 60")
+    :argname "S":convert(number)
   parser:option("--min-ranks", "with --max-restarts: go on with fewer ranks, at least M, if a rank cannot be started "
     .. "again"):argname "M":convert(session.integer(1))
   parser:option("--memory-checkpoint", "with --max-restarts, or where mpirun, srun or torchrun start the ranks: save a "

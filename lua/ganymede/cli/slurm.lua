@@ -23,7 +23,7 @@ verb.examples = {
   "ganymede slurm first.lua -N 1 --dry-run -- --steps 100 --set optimizer.lr=3e-4",
 }
 
-local WARN, DELAY = 120, 1 -- seconds
+local WARN = 120 -- seconds
 
 -- What may stand in a line of #SBATCH without quotes, in words of Slurm: times, partitions, accounts.
 local function plain(text)
@@ -60,8 +60,9 @@ function verb.arguments(parser)
   parser:flag("--requeue", "let the job wait again when it was preempted or its time was over, until the run has ended")
   parser:option("--max-restarts", "start the ranks again, from their newest checkpoint, after one has died or hangs; "
     .. "end after K + 1 attempts in a row without a newer checkpoint"):argname "K":convert(session.integer(0))
-  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1), doubled for each one in "
-    .. "a row without a newer checkpoint"):argname "S":convert(session.seconds(3600))
+  parser:option("--restart-delay", "with --max-restarts: seconds before a restart (default 1; none after an "
+    .. "attempt that left a newer checkpoint), doubled for each one in a row without a newer checkpoint")
+    :argname "S":convert(session.seconds(3600))
   parser:option("--min-ranks", "with --max-restarts: when a machine has died, go on with those that are left and at "
     .. "least M ranks"):argname "M":convert(session.integer(1))
   parser:option("--ended", "for the script of --max-restarts: the status of the ranks, or begin, over, forget")
@@ -109,6 +110,9 @@ local function run_options(args)
   end
   if run.least_ranks then failure(2, "--least-ranks after --: give --min-ranks before it") end
   if run.memory_checkpoint then refuse_memory(args) end
+  local wrong = run.standby and require("ganymede.job.spares").problem { out = "of the script",
+    memory_checkpoint = run.memory_checkpoint, timeout = run.timeout }
+  if wrong then failure(2, "after --: %s", wrong) end
   require("ganymede.cli.run").refuse_unserved(run)
   return run
 end
@@ -216,10 +220,12 @@ local function starts(args, folder, in_memory)
   local run = joined(words)
   local size = joined { core.executable(), "resize", folder, "--last" }
   if not args.max_restarts then return once:format(size, run) end
-  local ask = joined { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--ntasks-per-node",
-    tostring(args.ntasks_per_node or 1), "--out", folder, "--max-restarts", tostring(args.max_restarts),
-    "--restart-delay", tostring(args.restart_delay or DELAY),
-    args.min_ranks and "--min-ranks=" .. args.min_ranks or nil }
+  local question = { core.executable(), "slurm", args.recipe, "-N", tostring(args.nodes), "--ntasks-per-node",
+    tostring(args.ntasks_per_node or 1), "--out", folder, "--max-restarts", tostring(args.max_restarts) }
+  for _, option in ipairs { "restart_delay", "min_ranks" } do
+    if args[option] then table.insert(question, ("--%s=%s"):format((option:gsub("_", "-")), args[option])) end
+  end
+  local ask = joined(question)
   return again:format(ask, size, run, ask) .. (in_memory and over:format(ask) or "")
 end
 
@@ -305,7 +311,7 @@ local function judge(args)
   end
   if not status then return said[args.ended](args) end
   local pause, why = require("ganymede.job.batch_attempts").ended(args.out, status, ranks_of(args),
-    { most = args.max_restarts, delay = args.restart_delay or DELAY, nodes = args.min_ranks and args.nodes })
+    { most = args.max_restarts, delay = args.restart_delay, nodes = args.min_ranks and args.nodes })
   if not pause then failure(1, "the ranks ended with status %d and are not started again: %s", status, why) end
   log.warn("the ranks ended with status %d; they are started again in %g s, from the newest checkpoint", status, pause)
   log.result(("%g"):format(pause))

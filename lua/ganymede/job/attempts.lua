@@ -26,7 +26,6 @@ local srun_steps = require "ganymede.job.steps"
 local attempts = {}
 
 local NAP = 0.05      -- seconds between two looks for a stop
-local FIRST_DELAY = 1 -- seconds, without --restart-delay
 
 -- ---------------------------------------------------------------- flags
 
@@ -237,7 +236,7 @@ end
 local function all_attempts(args, now, known)
   if not args.max_restarts then return elastic.run(now, known) end
   local history, began = {}, core.now()
-  local limits = { most = args.max_restarts, delay = args.restart_delay or FIRST_DELAY }
+  local limits = { most = args.max_restarts, delay = args.restart_delay }
   if args.standby then allow_replacing(now, known, history, limits) end
   note_restart(now)
   while true do

@@ -13,7 +13,7 @@
 -- same error twice in a row, numbers in its text apart, without progress between, is a mistake in the recipe and ends
 -- it. An attempt has made progress if it left a newer checkpoint than the one it began from. After K + 1 attempts in a
 -- row without progress the job ends. The delay before an attempt is doubled for each attempt in a row without progress,
--- from `delay` to MOST_SECONDS.
+-- from `delay` to MOST_SECONDS. Where nobody has chosen `delay`, an attempt with progress is followed at once.
 local restarts = {}
 
 --- The longest delay before an attempt, in seconds.
@@ -41,8 +41,14 @@ function restarts.stalled(history)
   return count
 end
 
---- Returns the seconds to wait before the next attempt, after so many without progress.
+-- The first delay, in seconds, where nobody has chosen one.
+local FIRST_SECONDS = 1
+
+--- Returns the seconds to wait before the next attempt, after so many without progress. first: of --restart-delay; nil:
+-- it was not given, and nothing waits after an attempt that made progress.
 function restarts.delay(first, stalled)
+  if not first and stalled == 0 then return 0 end
+  first = first or FIRST_SECONDS
   return math.min(math.max(first, restarts.MOST_SECONDS), first * 2 ^ math.max(0, stalled - 1))
 end
 
@@ -72,8 +78,8 @@ function restarts.lost(history)
 end
 
 --- Returns { ranks, delay, smaller (the entry of worlds that comes now, or nil) } for the next attempt; or nil and why
--- there is none. limits: most (K), delay (seconds), worlds (smaller numbers of ranks that fit, list of { ranks, ... },
--- the largest first)
+-- there is none. limits: most (K), delay (seconds; nil: nobody has chosen it), worlds (smaller numbers of ranks that
+-- fit, list of { ranks, ... }, the largest first)
 function restarts.next(history, limits)
   local last = history[#history]
   local why = is_final(history)
