@@ -177,6 +177,23 @@ describe("ranks that stand by on several machines", function()
     nothing_left()
   end)
 
+  it("that are lost are missed in one line, and the run ends in order without them", function()
+    shell.write(home .. "/plan", "10 0 lose")
+    local text = shell.read(home .. "/recipe.lua"):gsub("local acts = {", [[%0
+      lose = function()
+        os.execute("while ! [ -s waits-1-1 ]; do sleep 0.02; done; kill -KILL $(cat waits-1-1)")
+        core.sleep(5)
+      end,]]):gsub('"w"%):close%(%)\n  return await', '"w"):write(core.process().pid):close()\n  return await')
+    shell.write(home .. "/recipe.lua", text)
+    local results = start("ab", "run", "--memory-checkpoint", "3", "--standby", "--stats", "stats.json"):finish()
+    assert.equal(0, results[0].code, results[0].err)
+    assert.equal(0, results[1].code, results[1].err)
+    assert.equal(1, times(results[0].err, "the ranks that stood by are gone"))
+    assert.is_nil(results[0].err:find("connection", 1, true), results[0].err)
+    assert.equal(0, json.decode(shell.read(home .. "/stats.json"), "stats.json").exit_code)
+    nothing_left()
+  end)
+
   it("do not go on for ever where no newer step comes into memory", function()
     shell.write(home .. "/plan", "20 1 fail")
     os.execute("rmdir " .. home .. "/done") -- so that nothing is noted as done: it fails each time

@@ -187,4 +187,11 @@ return {
     breaks = "a job of Slurm is submitted whose ranks refuse --standby",
     test = "spec/cli/slurm_spec.lua -f 'refuses'",
   },
+  {
+    name = "1859-stats-of-who-never-ran", file = "lua/ganymede/cli/run.lua",
+    find = [[if args.takes_over and not about.taken then return end]],
+    replace = "",
+    breaks = "ranks that stood by and are lost write --stats as if the run had failed",
+    test = "spec/faults/spares_spec.lua -f 'missed in one line'",
+  },
 }

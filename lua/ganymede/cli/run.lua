@@ -304,6 +304,7 @@ end
 -- fails, the run fails, unless it had failed already.
 local function write_stats(args, about, ok, err)
   if about.left then return end -- they are those of the ranks that go on
+  if args.takes_over and not about.taken then return end -- it never was a rank of the run
   if not args.stats and not about.folder then return end -- the same on all ranks, which gather
   local stats = require "ganymede.observe.stats"
   about.exit_code = ok and 0 or failure.code(err)

@@ -109,19 +109,24 @@ local function hear(self, stop)
   self.rank.program:signal(stop == "interrupt" and "interrupt" or "terminate")
 end
 
+-- Says once that nobody stands by any more, unless the run ends soon: then those of other guards have ended first.
+local function tell_loss(self)
+  if self.told or self.asked or not self.is_first or core.now() - self.no_spare < CALM then return end
+  self.told = true
+  log.warn("--standby: the ranks that stood by are gone, and a death costs a start from here on")
+end
+
 -- Keeps a rank that stands by.
 local function keep_spare(self)
   local spare = self.spare
   if not spare then
-    if self.asked or self.no_spare or not core.is_file(path_of(self.folder, "trains", self.rank.set)) then return end
+    if self.no_spare then return tell_loss(self) end
+    if self.asked or not core.is_file(path_of(self.folder, "trains", self.rank.set)) then return end
     self.calm = self.calm or core.now() + (self.rank.set > 0 and CALM or 0)
     if core.now() < self.calm then return end
     self.spare, self.calm = start(self, self.rank.set + 1), nil
   elseif spare.program:ended() then
-    self.spare, self.no_spare = nil, true
-    if self.is_first and not self.asked then
-      log.warn("--standby: the ranks that stood by are gone, and a death costs a start from here on")
-    end
+    self.spare, self.no_spare = nil, core.now()
   elseif not self.rank.killed and core.is_file(path_of(self.folder, "wanted", spare.set)) then
     self.rank.killed = true
     self.rank.program:signal "kill"

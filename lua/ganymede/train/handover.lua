@@ -169,7 +169,10 @@ end
 function handover.stand_by(trainer)
   rehearse_step(trainer)
   collectgarbage()
-  return spares.await() or failure(143, "ended while it stood by: what has started it is gone")
+  local ok, word = pcall(spares.await)
+  if ok and word then return word end
+  -- at the end of a job, too: nobody prints it, and the guards say it where it is a loss
+  error(failure.new_peer(1, "ended while it stood by: " .. (ok and "its guard is gone" or failure.text(word))), 0)
 end
 
 return handover
