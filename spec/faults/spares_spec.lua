@@ -182,7 +182,8 @@ describe("ranks that stand by on several machines", function()
     local text = shell.read(home .. "/recipe.lua"):gsub("local acts = {", [[%0
       lose = function()
         os.execute("while ! [ -s waits-1-1 ]; do sleep 0.02; done; kill -KILL $(cat waits-1-1)")
-        core.sleep(5)
+        while not text_of "err0":find "stood by are gone" do core.sleep(0.05) end
+        assert(not io.open "stats.json", "those that are lost have written --stats")
       end,]]):gsub('"w"%):close%(%)\n  return await', '"w"):write(core.process().pid):close()\n  return await')
     shell.write(home .. "/recipe.lua", text)
     local results = start("ab", "run", "--memory-checkpoint", "3", "--standby", "--stats", "stats.json"):finish()
