@@ -35,7 +35,7 @@ require("ganymede.hooks.base").class("Clock", {}, { priority = 99, needs_output 
     if rank > 0 then return end
     times:write(("%%.4f %%d %%d\n"):format(core.now(), trainer.step, core.process().pid))
     times:flush()
-    if exists "over" then kill "TERM" end
+    if os.remove "over" then kill "TERM" end -- once: a second one would end it without removing what is in memory
   end })
 local tokens = { type = "Synthetic", kind = "tokens", length = 2400, sequence_length = 64, vocab_size = 256 }
 return {
