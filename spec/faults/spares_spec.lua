@@ -34,12 +34,20 @@ local function all_wait()
   end
   return true
 end
+local function wait_until(fn) -- so that nothing stays where a spec fails
+  local ends = core.now() + 50
+  while not fn() do
+    assert(core.now() < ends, "it did not come")
+    core.sleep(0.02)
+  end
+end
 local acts = {
   kill = function() kill(9) end,
   stop = function() kill "STOP" end,
   fail = function() error "as planned" end,
   term = function()
-    os.execute("while ! [ -s guard ]; do sleep 0.02; done; kill -TERM $(cat guard)")
+    wait_until(function() return (text_of "guard" or "") ~= "" end)
+    os.execute("kill -TERM $(cat guard)")
     kill(9)
   end,
 }
@@ -47,7 +55,7 @@ require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function
   for step, who, what in (text_of "plan" or ""):gmatch "(%d+) (%d+) (%a+)" do
     local done = ("done/%s-%s"):format(step, who)
     if trainer.step >= tonumber(step) and rank == tonumber(who) and not text_of(done) then
-      while not all_wait() do core.sleep(0.02) end
+      wait_until(all_wait)
       local file = io.open(done, "w")
       file:write(trainer.step)
       file:close()
@@ -181,8 +189,9 @@ describe("ranks that stand by on several machines", function()
     shell.write(home .. "/plan", "10 0 lose")
     local text = shell.read(home .. "/recipe.lua"):gsub("local acts = {", [[%0
       lose = function()
-        os.execute("while ! [ -s waits-1-1 ]; do sleep 0.02; done; kill -KILL $(cat waits-1-1)")
-        while not text_of "err0":find "stood by are gone" do core.sleep(0.05) end
+        wait_until(function() return text_of "waits-1-1" ~= "" end)
+        os.execute("kill -KILL $(cat waits-1-1)")
+        wait_until(function() return text_of "err0":find "stood by are gone" end)
         assert(not io.open "stats.json", "those that are lost have written --stats")
       end,]]):gsub('"w"%):close%(%)\n  return await', '"w"):write(core.process().pid):close()\n  return await')
     shell.write(home .. "/recipe.lua", text)
