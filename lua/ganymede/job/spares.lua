@@ -30,8 +30,8 @@
 -- Where a machine is gone, its guards are gone, and those that stood by fail with the others. Then the guards end with
 -- the status of their ranks, and the launcher starts all of them again.
 -- @module ganymede.job.spares
+local command_line = require "ganymede.job.command_line"
 local core = require "ganymede.core"
-local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
@@ -92,8 +92,10 @@ end
 local function start(self, set)
   local words = { "env", spares.FOLDER .. "=" .. self.folder, spares.SET .. "=" .. set, core.executable() }
   local argv = self.argv
-  if set > 0 then argv = elastic.with(elastic.without_beginnings(argv), "--resume", "auto", "--takes-over") end
-  return { set = set, program = core.program_start(elastic.with(words, unpack(argv))) }
+  if set > 0 then
+    argv = command_line.with(command_line.without_beginnings(argv), "--resume", "auto", "--takes-over")
+  end
+  return { set = set, program = core.program_start(command_line.with(words, unpack(argv))) }
 end
 
 local function kill(rank)
