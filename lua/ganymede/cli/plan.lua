@@ -28,7 +28,7 @@ function verb.arguments(parser)
     :argname "KEY=VALUE"
   parser:option("--top", "how many settings are simulated and listed at least (default 5)"):argname "K"
     :convert(session.integer(1))
-  parser:option("--looks", "end after so many rehearsals and simulations, with the best so far (default: no end)")
+  parser:option("--looks", "end after so many rehearsals, reckonings and simulations, with the best so far")
     :argname "L":convert(session.integer(1))
   parser:flag("--front", "search the whole front of time against memory, not the fastest alone")
   parser:option("--json", "write all of it as a JSON document, too"):argname "FILE"
@@ -74,9 +74,10 @@ local function print_left_out(found)
 end
 
 local function print_found(found, args)
-  print(("%d settings of %s on %d rank%s of %s%s: %d rehearsed, %d simulated"):format(found.settings, args.recipe,
-    found.ranks, found.ranks == 1 and "" or "s", found.machine,
-    found.memory > 0 and (", %s each"):format(machine.bytes(found.memory)) or "", found.rehearsed, found.simulated))
+  print(("%d settings of %s on %d rank%s of %s%s: %d rehearsed, %d reckoned, %d simulated"):format(found.settings,
+    args.recipe, found.ranks, found.ranks == 1 and "" or "s", found.machine,
+    found.memory > 0 and (", %s each"):format(machine.bytes(found.memory)) or "", found.rehearsed, found.reckoned,
+    found.simulated))
   print "           step      samples      memory    waiting   bubble   setting"
   local listed = math.min(#found.rows, math.max(args.top or 5, 1))
   for i = 1, listed do print_row(i, found.rows[i]) end
@@ -94,7 +95,7 @@ local function document(found)
       exposed = json.array(row.exposed), bubble = row.bubble, why = row.why, bound = row.bound }
   end
   return { settings = found.settings, complete = found.complete, rehearsed = found.rehearsed,
-    simulated = found.simulated, ranks = found.ranks,
+    reckoned = found.reckoned, simulated = found.simulated, ranks = found.ranks,
     machine = found.machine, memory = found.memory, rows = rows, front = json.array(found.front),
     left_out = json.array(found.left_out) }
 end

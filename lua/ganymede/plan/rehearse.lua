@@ -27,6 +27,7 @@ local regions = require "ganymede.plan.regions"
 local rehearsed_hooks = require "ganymede.plan.hooks"
 local session = require "ganymede.job.session"
 local stages = require "ganymede.plan.stages"
+local zero = require "ganymede.optim.zero"
 
 -- ---------------------------------------------------------------- the steps
 
@@ -55,6 +56,22 @@ local function few_pieces(schedule, x, y)
   if n == 1 or not schedule.order_for or not micro_batches.is_list(x) or #x <= n then return x, y end
   if not failure.try(schedule.order_for, schedule, n, n, false) then return x, y end
   return first_of(x, n), y ~= nil and first_of(y, n) or nil
+end
+
+-- Lets the first step have two batches, which leave the states of the optimizer that all would. Returns a function of
+-- the samples of that step: those that it would have had. Where an epoch might end in the second step, and where what
+-- is gathered and kept depends on what was used before (stage 3 of ZeRO, offload), nothing changes.
+local function few_batches(trainer, notes)
+  local loader, few = trainer.opt.train_dataloader, 2
+  local whole, per_epoch = loader.accumulation or 1, trainer.steps_per_epoch
+  if whole <= few or notes.remembers or trainer.batching or per_epoch and per_epoch < 3 then
+    return function(samples) return samples end
+  end
+  loader.accumulation = few
+  return function(samples)
+    loader.accumulation = whole
+    return samples / few * whole
+  end
 end
 
 -- Returns the schedule of a rehearsal, which notes its first batch.
@@ -96,6 +113,7 @@ local function counting(watch, notes)
   function hook.before_train(_, trainer)
     noting(trainer.engine.schedule, trainer.engine, notes)
     watch:attach(trainer.engine)
+    hook.whole = few_batches(trainer, notes)
     if notes.left_out and core.world() > 1 then core.comm_trace(true) end
   end
   function hook.before_train_iter(_, trainer)
@@ -103,7 +121,7 @@ local function counting(watch, notes)
   end
   function hook.after_train_iter(_, trainer)
     local samples = trainer.last.samples
-    hook.first = hook.first or samples
+    hook.first = hook.first or hook.whole(samples)
     if trainer.step < 2 or samples < hook.first then return end
     if notes.step_file then core.record_stop(notes.step_file) end
     trainer:stop()
@@ -125,6 +143,7 @@ local function nobody_listens() end
 local function make_steps(settings, command, take_hooks, notes)
   local watch, stats = modules.watch(), {}
   local hook = counting(watch, notes)
+  notes.remembers = settings.offload ~= nil or zero.options(settings.zero).stage == 3
   borders.open(function() return model_of.build(settings) end)
   local trainer = failure.protect(function()
     watch:detach()

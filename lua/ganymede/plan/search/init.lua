@@ -7,18 +7,19 @@
 -- at next. A share is opened. A family is bounded by a rehearsal of one piece, which it has in common with many
 -- (ganymede.plan.search.cells), then by its order of passes, played (ganymede.plan.search.refine), and then opened. A
 -- setting is rehearsed as one rank, of the stage that works longest, which gives a nearer bound and a peak, also for
--- its relatives (ganymede.plan.search.relatives); when it comes up again, it is simulated (ganymede.plan.simulate).
+-- its relatives (ganymede.plan.search.relatives). When it comes up again, its step is reckoned from those of a few
+-- pieces if it has many (ganymede.plan.search.lengths), and in the end it is simulated (ganymede.plan.simulate).
 -- What fits in no memory is left out on the way. The search ends when the next bound exceeds the best time, so nothing
--- that was left out would have won. Times that agree to 6 digits are equal, and the simpler setting wins. The result is
--- a function of the arguments alone.
+-- that was left out would have won, as far as what was reckoned is right. Times that agree to 6 digits are equal, and
+-- the simpler setting wins. The result is a function of the arguments alone.
 --
 -- given: recipe, ranks, set, seed, machine (a name or path), memory (bytes of a rank; default: the machine's), keep
 -- (ganymede.plan.search.keep), top (how many are simulated at least), front (the whole Pareto front of time and
--- memory), looks (the search ends after so many rehearsals and simulations, with the best so far), all (simulate
--- everything: for tests), tell (a function of a text, now and then). Returns { rows = the simulated ones, best first,
--- front = list of places in rows, left_out = list of { why, count, example }, settings = how many there were,
--- rehearsed, simulated, pieces (how many were rehearsed for bounds), machine, memory, ranks, facts }. A row: setting,
--- sets, lua, words, seconds, samples_per_second, peak_bytes, busy, exposed, bubble, why (it loses).
+-- memory), looks (the search ends after so many rehearsals, reckonings and simulations, with the best so far), all
+-- (simulate everything: for tests), tell (a function of a text, now and then). Returns { rows = the simulated ones,
+-- best first, front = list of places in rows, left_out = list of { why, count, example }, settings = how many there
+-- were, rehearsed, reckoned, simulated, pieces (how many were rehearsed for bounds), machine, memory, ranks, facts }.
+-- A row: setting, sets, lua, words, seconds, samples_per_second, peak_bytes, busy, exposed, bubble, why (it loses).
 -- @module ganymede.plan.search
 local bounds = require "ganymede.plan.search.bounds"
 local cells = require "ganymede.plan.search.cells"
@@ -27,6 +28,7 @@ local facts_module = require "ganymede.plan.search.facts"
 local failure = require "ganymede.base.failure"
 local frontier = require "ganymede.plan.search.frontier"
 local heaps = require "ganymede.plan.search.heap"
+local lengths = require "ganymede.plan.search.lengths"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
 local records = require "ganymede.plan.records"
@@ -130,21 +132,35 @@ local function sharing_kinds(search, s, store, fn, ...)
   return ok, found
 end
 
--- Simulates -> its row; nil: it is left out.
-local function measure(search, s)
+-- Simulates a setting -> its row; nil: it is left out. `of`: the setting that it stands for.
+local function measure(search, s, of)
   local given, store = search.given, store_of(search, s)
-  search.simulated = search.simulated + 1
   local ok, found = sharing_kinds(search, s, store, simulate, { recipe = given.recipe, ranks = given.ranks,
     set = sets_of(search, s), seed = given.seed, machine = given.machine, store = store,
     mesh = bounds.mesh(s, given.ranks) })
   if not ok then
     local code = failure.code(found)
     if code == 130 or code == 143 then error(found, 0) end
-    return leave(search, reason_of(failure.text(found)), s)
+    return leave(search, reason_of(failure.text(found)), of)
   end
   local row = row_of(search, s, found)
-  if is_too_large(search, row.peak_bytes) then return leave(search, too_large(search), s) end
+  if is_too_large(search, row.peak_bytes) then return leave(search, too_large(search), of) end
   return row
+end
+
+-- Reckons a setting of many pieces by simulations of a few -> { line, least } of its seconds, and its bytes at least;
+-- nil: it is left out; {}, 0: it has too few pieces for that. A whole step holds at least what a short one does.
+local function reckon(search, s)
+  local short, steps = refine.lengths(s, search.facts)
+  if not short or search.given.all then return {}, 0 end
+  local seconds, bytes = {}, 0
+  search.reckoned = search.reckoned + 1
+  for i, few in ipairs(short) do
+    local row = measure(search, few, s)
+    if not row then return nil end
+    seconds[i], bytes = row.seconds, math.max(bytes, row.peak_bytes)
+  end
+  return { lengths.reckon(seconds, steps) }, bytes
 end
 
 -- ---------------------------------------------------------------- the search
@@ -298,16 +314,32 @@ local function look_at(search, heap, entry)
   heap:push(entry)
 end
 
+local function tell(search, text)
+  if not search.given.tell then return end
+  search.given.tell(("%d rehearsed, %d reckoned, %d simulated; %s"):format(search.rehearsed, search.reckoned,
+    search.simulated, text))
+end
+
+-- Looks at a few pieces in place of many. Puts the setting back: another one may be nearer then.
+local function look_at_few(search, heap, entry)
+  local found, bytes = reckon(search, entry.setting)
+  if not found then return end
+  entry.few, entry.line = true, found[1]
+  entry.bound, entry.peak = math.max(entry.bound, found[2] or 0), math.max(entry.peak, bytes)
+  heap:push(entry)
+  if not entry.line then return end
+  if not search.likely or entry.line < search.likely.line then search.likely = entry end
+  tell(search, ("reckoned at %.4g s: %s"):format(entry.line, setting.words(entry.setting, search.facts)))
+end
+
 local function take_row(search, entry)
-  local row = measure(search, entry.setting)
+  search.simulated = search.simulated + 1
+  local row = measure(search, entry.setting, entry.setting)
   if not row then return end
   row.bound = entry.bound
   search.rows[#search.rows + 1] = row
   if not search.best or better(row, search.best) then search.best = row end
-  if search.given.tell then
-    search.given.tell(("%d rehearsed, %d simulated; best so far %.4g s: %s"):format(search.rehearsed, search.simulated,
-      search.best.seconds, search.best.words))
-  end
+  tell(search, ("best so far %.4g s: %s"):format(search.best.seconds, search.best.words))
 end
 
 local function count_of(heap)
@@ -316,17 +348,30 @@ local function count_of(heap)
   return n
 end
 
+local function looks_of(search) return search.rehearsed + search.reckoned + search.simulated end
+
 local function visit(search, heap, entry)
   if entry.share then return open_share(search, heap, entry) end
   if entry.family then return look_at_family(search, heap, entry) end
   if not entry.looked then return look_at(search, heap, entry) end
-  take_row(search, entry)
+  if not entry.few then return look_at_few(search, heap, entry) end
+  if not entry.taken then take_row(search, entry) end
+end
+
+-- Whether there is a row. When the looks are over, what is reckoned to be the fastest becomes one.
+local function has_best(search)
+  local likely = search.likely
+  if not search.best and likely then
+    take_row(search, likely)
+    likely.taken, search.likely = true, nil
+  end
+  return search.best ~= nil
 end
 
 local function run(search, shares)
   local heap, beaten = first_entries(search, shares), 0
   while heap:first() do
-    if search.best and search.rehearsed + search.simulated >= (search.given.looks or math.huge) then
+    if looks_of(search) >= (search.given.looks or math.huge) and has_best(search) then
       search.ended = count_of(heap)
       break
     end
@@ -359,14 +404,14 @@ local function result(search, beaten, count)
   local reasons = listed(search.reasons)
   if search.ended then
     table.insert(reasons, 1, { count = search.ended, why = ("not looked at: the search ended after %d looks"):format(
-      search.rehearsed + search.simulated) })
+      looks_of(search)) })
   end
   if beaten > 0 then
     table.insert(reasons, 1, { count = beaten, why = "slower than the best by its lower bound" })
   end
   return { rows = search.rows, front = frontier.of(search.rows), left_out = reasons, settings = count,
-    complete = search.ended == nil, rehearsed = search.rehearsed, simulated = search.simulated,
-    pieces = search.cells.asked,
+    complete = search.ended == nil, rehearsed = search.rehearsed, reckoned = search.reckoned,
+    simulated = search.simulated, pieces = search.cells.asked,
     machine = search.machine.name, memory = search.memory,
     ranks = search.given.ranks, facts = search.facts }
 end
@@ -376,7 +421,7 @@ local function prepare(given)
   given.keep, given.top = given.keep or {}, given.top or 5
   local about = machines.read(given.machine)
   local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
-    passes = {}, totals = {}, relatives = {}, stores = {}, kinds = {}, rehearsed = 0, simulated = 0 }
+    passes = {}, totals = {}, relatives = {}, stores = {}, kinds = {}, rehearsed = 0, reckoned = 0, simulated = 0 }
   search.facts = facts_module.of(given, about, given.keep)
   search.facts.told = given.keep.sets ~= nil and #given.keep.sets > 0
   search.cells = cells.open(given, search.facts, about)

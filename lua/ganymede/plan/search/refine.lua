@@ -98,17 +98,43 @@ function refine.by_order(search, family)
   return least
 end
 
+-- A setting with other numbers of pieces of the same size. It has facts of its own, for the samples of its step.
+local function with_pieces(s, facts, accumulation, micro)
+  local out = {}
+  for key, value in pairs(s) do out[key] = value end
+  out.accumulation, out.micro = accumulation, micro
+  local part = accumulation * micro / (s.accumulation * s.micro)
+  out.facts = setmetatable({ samples = facts.samples * part }, { __index = facts })
+  return out
+end
+
 --- Returns a setting with fewer pieces of the same size, whose record says what that of many would, piece by piece, and
 -- how many are missing; nil, 0: there is none. It has facts of its own, for the samples of its step.
 function refine.short(s, facts)
-  local out = {}
-  for key, value in pairs(s) do out[key] = value end
-  out.accumulation = math.min(s.accumulation, 2) -- stage 2 of ZeRO needs two
-  if s.pipeline.size > 1 then out.micro = math.min(s.micro, 2 * s.pipeline.size) end
-  local pieces, own = s.accumulation * s.micro, out.accumulation * out.micro
+  local accumulation = math.min(s.accumulation, 2) -- stage 2 of ZeRO needs two
+  local micro = s.pipeline.size > 1 and math.min(s.micro, 2 * s.pipeline.size) or s.micro
+  local pieces, own = s.accumulation * s.micro, accumulation * micro
+  local out = with_pieces(s, facts, accumulation, micro)
   if own == pieces or (s.pipeline.size > 1 and not space.schedule(out)) then return nil, 0 end
-  out.facts = setmetatable({ samples = facts.samples / pieces * own }, { __index = facts })
   return out, pieces - own
+end
+
+--- Returns settings with 2, 3 and 4 batches, or with 1, 2 and 3 micro-batches a stage, of the same pieces, by which a
+-- simulation of many is reckoned (ganymede.plan.search.lengths), and how many such steps lie between the last of them
+-- and all pieces; nil: there are not so many pieces that this would be less work.
+function refine.lengths(s, facts)
+  local piped = s.pipeline.size > 1
+  local unit, first = piped and s.pipeline.size or 1, piped and 1 or 2
+  local whole = piped and s.micro or s.accumulation
+  local steps = whole / unit - (first + 2)
+  if steps < 2 or (piped and s.accumulation > 1) then return nil end
+  local list = {}
+  for i = 0, 2 do
+    local n = (first + i) * unit
+    list[i + 1] = with_pieces(s, facts, piped and 1 or n, piped and n or s.micro)
+    if piped and not space.schedule(list[i + 1]) then return nil end
+  end
+  return list, steps
 end
 
 --- Returns the seconds that a stage (from 1) works at least for a piece.
