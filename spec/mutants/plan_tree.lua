@@ -20,7 +20,7 @@ return {
   },
   {
     name = "1482-passes-halves", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[elseif s.recompute ~= "none" then w = 1e-12 end]],
+    find = [[elseif s.recompute ~= "none" then out.either[part], w = w, 1e-12 end]],
     replace = [[end]],
     breaks = "a bound says in which half of a backward pass recomputation leaves a gradient of weights",
     test = passes .. " -f 'in either half'",

@@ -28,18 +28,21 @@ function passes.ends(s, facts, n_sections)
 end
 
 --- Returns the seconds of the parts: of sections from one end to the next; nil: where they end is not known. Where a
--- backward pass is one action, its halves count together.
+-- backward pass is one action, its halves count together. Where it is two and something runs again, the gradients of
+-- weights may be in either half: `either`, which a rank works at some time.
 function passes.of_parts(sections, s, facts)
   local ends = passes.ends(s, facts, #sections.forward)
   if not ends then return nil end
-  local out, first, whole = { forward = {}, backward_input = {}, backward_weight = {} }, 1, passes.whole(s)
+  local out = { forward = {}, backward_input = {}, backward_weight = {}, either = {} }
+  local first, whole = 1, passes.whole(s)
   for part, last in ipairs(ends) do
     local f, i, w = 1e-12, 1e-12, 1e-12 -- no time is refused
     for at = first, last do
       f, i, w = f + sections.forward[at], i + sections.input[at], w + sections.weight[at]
     end
+    out.either[part] = 0
     if whole then i, w = i + w, 1e-12
-    elseif s.recompute ~= "none" then w = 1e-12 end -- what runs again may take it into the first half
+    elseif s.recompute ~= "none" then out.either[part], w = w, 1e-12 end
     out.forward[part], out.backward_input[part], out.backward_weight[part] = f, i, w
     first = last + 1
   end
@@ -60,7 +63,7 @@ local function least_of(s, costs, parts)
   for r, held in ipairs(parts) do
     local work, inputs = 0, 0
     for _, part in ipairs(held) do
-      work, inputs = work + m * (f[part] + i[part] + w[part]), inputs + m * (f[part] + i[part])
+      work, inputs = work + m * (f[part] + i[part] + w[part] + costs.either[part]), inputs + m * (f[part] + i[part])
     end
     if work > longest then heaviest, longest = r, work end
     if passes.whole(s) then most = math.max(most, before + work + after)
@@ -75,6 +78,7 @@ function passes.of_stage(s, costs, stage)
   local seconds = 0
   for _, part in ipairs(s.pipeline.size > 1 and held_by(s)[stage] or { 1 }) do
     seconds = seconds + costs.forward[part] + costs.backward_input[part] + costs.backward_weight[part]
+      + costs.either[part]
   end
   return seconds
 end
@@ -106,8 +110,10 @@ function passes.played(s, costs, schedule)
     local f, b = costs.forward[1], costs.backward_input[1] + costs.backward_weight[1]
     return { time = s.micro * (f + b), last = { (s.micro - 1) * (f + b) + f } }
   end
-  local found = pipelines.simulate(schedule, costs)
-  return { time = found.time, last = last_gradients(schedule, found.begins) }
+  local found = pipelines.simulate(schedule, { forward = costs.forward, backward_input = costs.backward_input,
+    backward_weight = costs.backward_weight })
+  local least = least_of(s, costs, held_by(s)) -- with what may run in either half
+  return { time = math.max(found.time, least), last = last_gradients(schedule, found.begins) }
 end
 
 --- Returns the seconds of a step whose gradients are summed after the last pass that adds to them: sums(part) says how
