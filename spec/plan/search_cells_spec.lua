@@ -63,6 +63,17 @@ describe("cells of a model", function()
     return s
   end
 
+  it("have the pieces of the recipe: its batches, in its micro-batches", function()
+    rehearsal.with_workers(function()
+      local found = facts_module.of({ recipe = home .. "/recipe.lua", set = { "gradient_accumulation=3" } }, m, {})
+      assert.same({ 12, 3, 3 }, { found.samples, found.accumulation, found.pieces })
+      local set = { "parallel.pipeline=2", "num_microbatches=4", "gradient_accumulation=2",
+        "schedule={type='PipelineSchedule',order='1f1b'}" }
+      found = facts_module.of({ recipe = home .. "/recipe.lua", set = set }, m, {})
+      assert.same({ 8, 2, 8 }, { found.samples, found.accumulation, found.pieces })
+    end)
+  end)
+
   it("say the same from two of its blocks as from all, and what a piece of a world takes", function()
     rehearsal.with_workers(function()
       local given = { recipe = home .. "/recipe.lua" }

@@ -263,10 +263,9 @@ end
 
 --- Returns the facts. given: recipe, set, seed; m: the machine; keep: the parts that are kept (ganymede.plan.search).
 function facts.of(given, m, keep)
-  given = { recipe = given.recipe, set = given.set, seed = given.seed, pieces = given.pieces,
-    device = rehearsal.device_of(m.device) }
+  given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device) }
   local serial = serial_sets(keep)
-  local plain = must(rehearsed(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" }))
+  local plain = must(rehearsed(given, { "parallel={}", "schedule=nil" })) -- in the pieces of the recipe
   local values = values_of(plain)
   local accumulation = values.gradient_accumulation or 1
   local samples = values["data.batch_size"] * accumulation
@@ -276,7 +275,8 @@ function facts.of(given, m, keep)
     failure(2, "a plan does not know disks and host memory yet: leave out `offload`")
   end
   local experts = values["model.moe.experts"]
-  local out = { samples = samples, accumulation = accumulation, pieces = accumulation * (given.pieces or 1),
+  local out = { samples = samples, accumulation = accumulation,
+    pieces = accumulation * (values.num_microbatches or 1),
     heads = values["model.heads"], kv_heads = values["model.kv_heads"], experts = experts,
     fixed_batches = batches_that_stay(values), values = values, dtype = found.dtype, totals = found.totals,
     floors = {}, own = { schedule = own_schedule(values) }, more = keep.more }
