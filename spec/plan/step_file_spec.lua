@@ -66,6 +66,9 @@ end
 local cases = {
   { "on one rank", 1, {}, is_memory },
   { "with data parallelism and ZeRO", 2, { "zero={stage=2}" }, is_memory },
+  { "with batches that add up", 1, { "gradient_accumulation=5" }, is_memory }, -- a rehearsal makes two of them before
+  { "with parts that are gathered for batches that add up", 2, -- and all, where a rank keeps some of what it gathers
+    { "zero={stage=3,whole_below=16,keep=3000,ahead=2000}", "gradient_accumulation=6" }, is_memory },
   { "with tensors cut", 2, { "parallel.tensor={size=2,mode=\"1d\"}" }, is_memory },
   { "with states on a disk", 1, { "offload={optimizer='disk',disk='.',ring=131072}" }, is_work },
   { "with two stages", 2, { "parallel.pipeline=2", "num_microbatches=4" }, is_work },
