@@ -68,4 +68,11 @@ return {
     breaks = "a plan with experts knows the batches of a recipe and not its micro-batches",
     test = "spec/plan/search_cells_spec.lua -f 'pieces of the recipe'",
   },
+  {
+    name = "1879-cells-padding", file = "lua/ganymede/plan/search/cells.lua",
+    find = [[return math.ceil(facts.samples]],
+    replace = [[return math.floor(facts.samples]],
+    breaks = "a cell knows nothing of the padding of uneven samples, with which ranks compute",
+    test = "spec/plan/search_cells_spec.lua -f 'two of its blocks'",
+  },
 }

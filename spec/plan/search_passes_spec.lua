@@ -30,7 +30,8 @@ local function always(v) return function() return v end end
 
 -- Costs whose parts that may run in either half of a backward pass are in this half.
 local function with_either(costs, half)
-  local out = { forward = costs.forward, backward_input = costs.backward_input, backward_weight = costs.backward_weight }
+  local out = { forward = costs.forward, backward_input = costs.backward_input,
+    backward_weight = costs.backward_weight }
   out[half] = {}
   for part, seconds in ipairs(costs[half]) do out[half][part] = seconds + costs.either[part] end
   return out

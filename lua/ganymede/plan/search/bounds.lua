@@ -166,6 +166,12 @@ local function cost_of(own, none, kind, share, launch)
   return math.max(seconds_of(own, kind, share, launch), none and seconds_of(none, kind, share, launch) or 0)
 end
 
+-- How many times as many samples as its share a rank computes with: where they are uneven, the rest is padding.
+local function padded(s, facts)
+  local samples = facts.samples / (s.micro * s.accumulation * setting.batch_ways(s))
+  return math.ceil(samples) / samples
+end
+
 --- Returns the seconds of the passes of each section for a micro-batch, at least, as ganymede.plan.search.passes takes
 -- them; nil: unknown. Where a backward pass is one action, the gradients of weights are in it, wherever recomputation
 -- puts them.
@@ -173,7 +179,8 @@ function bounds.sections(s, facts, m, ranks)
   local sections = facts.floors[s.recompute].sections
   if not sections then return nil end
   local none = facts.floors.none and facts.floors.none.sections
-  local share, out = s.micro * s.accumulation * ranks / s.pipeline.size, { forward = {}, input = {}, weight = {} }
+  local share = s.micro * s.accumulation * ranks / s.pipeline.size / padded(s, facts)
+  local out = { forward = {}, input = {}, weight = {} }
   for i, own in ipairs(sections) do
     for kind, list in pairs(out) do
       list[i] = cost_of(own, (passes.whole(s) or kind ~= "weight") and none and none[i], kind, share, m.launch)
@@ -189,7 +196,8 @@ local known_stages = setmetatable({}, { __mode = "k" }) -- facts -> { seconds, s
 local function staged(s, facts, m, ranks)
   local p, known = s.pipeline, known_stages[facts] or {}
   local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
-  local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute }, " ")
+  local key = table.concat({ p.size, p.schedule, p.chunks, split, s.micro, s.accumulation, s.recompute,
+    padded(s, facts) }, " ")
   known_stages[facts] = known
   if not known[key] then
     local sections = bounds.sections(s, facts, m, ranks)

@@ -161,9 +161,9 @@ end
 local Cells = {}
 Cells.__index = Cells
 
--- The samples of a piece on a rank, at least.
+-- The samples of a piece on a rank. Where they are uneven, ranks have equally many all the same, some of them padding.
 local function samples_of(s, facts)
-  return math.floor(facts.samples / s.accumulation / s.micro / setting.batch_ways(s))
+  return math.ceil(facts.samples / s.accumulation / s.micro / setting.batch_ways(s))
 end
 
 local function key_of(s, facts, recompute)

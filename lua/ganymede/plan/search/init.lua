@@ -95,22 +95,42 @@ local function store_of(search, s)
   return list[#list].records
 end
 
+-- Begins the rehearsal of a rank -> a function that returns what is found and the events of its record; nil and why
+-- not. path: of the record; nil: it is not kept.
+local function begin_rank(search, s, rank, path)
+  local given, own = search.given, not path and os.tmpname() or nil
+  local finish = rehearsal.start { recipe = given.recipe, ranks = given.ranks, rank = rank, set = sets_of(search, s),
+    seed = given.seed, step_file = path or own, device = rehearsal.device_of(search.machine.device) }
+  return function()
+    local found, failed = finish()
+    local events = found and core.step_condensed(search.machine, path or own)
+    if own then os.remove(own) end
+    return found, found and events or failed
+  end
+end
+
 -- Rehearses the rank whose stage works longest -> { rank, stage, peak, events of its record, missing = pieces that the
--- record does not have }; nil: left out. The record of a whole step serves a simulation, too.
+-- record does not have }; nil: left out. The record of a whole step serves a simulation, too. Where data ranks send in
+-- each piece, `lengths` are the events of three shorter steps, and `steps` as refine.lengths says.
 local function look(search, s)
-  local given, store = search.given, store_of(search, s)
-  local rank, stage = bounds.rank(s, search.facts, search.machine, given.ranks)
+  local rank, stage = bounds.rank(s, search.facts, search.machine, search.given.ranks)
   local few, missing = refine.short(s, search.facts)
-  local path = few and os.tmpname() or store:new_path()
+  local short, steps = nil, nil
+  if few and (s.zero == 2 or s.zero == 3) then short, steps = refine.lengths(s, search.facts) end
+  local store = store_of(search, s)
+  local path, running, lengths_of = not few and store:new_path() or nil, {}, {}
+  local first = begin_rank(search, few or s, rank, path)
+  for i, one in ipairs(short or {}) do running[i] = begin_rank(search, one, rank) end
   search.rehearsed = search.rehearsed + 1
-  local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank,
-    set = sets_of(search, few or s), seed = given.seed, step_file = path,
-    device = rehearsal.device_of(search.machine.device) }
-  local events = found and core.step_condensed(search.machine, path)
-  if few then os.remove(path) end
-  if not found then return leave(search, reason_of(failed.text), s) end
-  if not few then store:put(bounds.mesh(s, given.ranks), rank, found, path) end
-  return { rank = rank, stage = stage, peak = found.totals.peak_bytes, events = events, missing = missing }
+  local found, events = first()
+  for i, finish in ipairs(running) do
+    local known, of = finish()
+    lengths_of[i] = known and of
+  end
+  if not found then return leave(search, reason_of(events.text), s) end
+  if path then store:put(bounds.mesh(s, search.given.ranks), rank, found, path) end
+  return { rank = rank, stage = stage, peak = found.totals.peak_bytes, events = events, missing = missing,
+    lengths = steps and lengths_of[1] and lengths_of[2] and lengths_of[3] and lengths_of, steps = steps }
 end
 
 local function row_of(search, s, found)
@@ -280,6 +300,14 @@ local function look_at_family(search, heap, entry)
   heap:push(entry)
 end
 
+-- Reckons what a rank alone takes for all pieces from the events of a few; 0: there are none.
+local function reckon_rank(search, s, known, rank)
+  if not known.lengths then return 0 end
+  local seconds, mesh = {}, bounds.mesh(s, search.given.ranks)
+  for i, events in ipairs(known.lengths) do seconds[i] = bounds.of_rank(events, mesh, search.machine, rank) end
+  return select(2, lengths.reckon(seconds, known.steps))
+end
+
 -- What a record says of each setting whose ranks have it: the mesh of each is another.
 local function tell_relatives(search, known, first)
   local peak, events = known.peak, known.events
@@ -290,7 +318,7 @@ local function tell_relatives(search, known, first)
       local total, passes = bounds.of_rank(events, bounds.mesh(s, search.given.ranks), search.machine, rank)
       local more = known.missing > 0 and known.missing * refine.piece(search, s, known.stage) or 0
       total, passes = total + more, passes + more
-      entry.near = { bound = total, peak = peak }
+      entry.near = { bound = math.max(total, reckon_rank(search, s, known, rank)), peak = peak }
       search.totals[relatives.ops(s)] = math.max(total, search.totals[relatives.ops(s)] or 0)
       if s.recompute == "none" and s.zero ~= 3 then search.passes[relatives.passes(s)] = passes end
     end
