@@ -30,6 +30,14 @@ describe("records rewritten as published software works", function()
     assert.truthy(found:find(wanted, 1, true), found)
   end)
 
+  it("find no scales of 8 bits, whose numbers are those of earlier steps", function()
+    local texts = { "float8_scale", "float8_encode", "all_reduce", "f32 ()", "blocks.1.mlp.up", "tensor", "f64 (1)" }
+    local found = rewritten({ delayed_scales = true }, texts, { "o 0 -1 -1 4 0 1 0 10 0",
+      "b 1 2 3 -1 4 -1 5 -1 4 4 0", "w 1 0", "o 1 -1 -1 4 0 1 0 10 0", "b 2 2 6 -1 -1 -1 5 -1 8 8 0", "w 2 0" })
+    local wanted = "o 1 -1 -1 4 0 1 0 10 0\nb 1 2 6 -1 -1 -1 5 -1 8 8 0\nw 1 0\nend 3\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
   it("write the scores of attention", function()
     local texts = { "attention", "bf16 (2, 8, 3, 4) (2, 8, 3, 4) causal", "bf16" }
     local found = rewritten({ whole_scores = true }, texts, { "o 0 1 2 -1 4 100 100 50 0" })

@@ -91,7 +91,7 @@ describe("cells of a model", function()
         for i = 1, 7 do assert.near(b[kind][i], a[kind][i], 1e-12 * b[kind][i]) end
       end
       assert.same(whole.saved, short.saved)
-      local padded = list:get(family { data = 4, tensor = { size = 2, mode = "1d" }, accumulation = 2 }) -- half a sample
+      local padded = list:get(family { data = 4, tensor = { size = 2, mode = "1d" }, accumulation = 2 }) -- a half
       assert.is_true(padded == short)
       local larger = list:get(family { tensor = { size = 2, mode = "1d" }, accumulation = 1 }) -- 4 samples a piece
       assert.is_true(short.saved[3] > 0)

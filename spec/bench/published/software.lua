@@ -11,6 +11,9 @@
 --                  twice (nanotron models/llama.py gate_up_proj, Megatron-LM linear_fc1)
 --   whole_scores   attention writes its scores: two batched products of all pairs, softmax and dropout as kernels
 --                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
+--   delayed_scales scales of tensors of 8 bits come from earlier steps, so a tensor is read once, when it is encoded,
+--                  and nothing is sent for a scale (nvidia.github.io/TransformerEngine, FP8 Delayed Scaling). Ours finds
+--                  them in the tensor itself
 --   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
 --                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps. So many
 --                  kernels are launched in place of one
@@ -36,6 +39,7 @@ software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, hos
   attention = { a100 = 0.6, h100 = 0.35 } }
 software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2, host = PYTORCH }
 software.megatron_core = { order = stages_outside, joined_gate = true, host = PYTORCH }
+software.megatron_float8 = { order = stages_outside, joined_gate = true, host = PYTORCH, delayed_scales = true }
 software.colossal_ai = { eager = 9, host = PYTORCH, attention = { a100 = 0.6, h100 = 0.35 } }
 software.fsdp_2023 = { eager = 9, host = PYTORCH, attention = { a100 = 0.325, h100 = 0.25 } }
 
@@ -95,6 +99,14 @@ local function is_second(words, texts)
     and texts[tonumber(words[8])] == "tensor"
 end
 
+-- Whether an op or an operation finds a scale of 8 bits: float8_scale, and the largest magnitude over ranks, a number of
+-- f32 in a layer.
+local function is_of_scale(words, texts)
+  local name = texts[tonumber(words[words[1] == "b" and 3 or 2])]
+  if words[1] ~= "b" then return name == "float8_scale" end
+  return name == "all_reduce" and texts[tonumber(words[4])] == "f32 ()" and (texts[tonumber(words[6])] or "") ~= ""
+end
+
 -- Bytes for each score of a head: forward, scores written, read and written by the softmax, read and written by
 -- dropout, with its mask of a byte, and read by the second product; backward, the same back, and gradients.
 local of_scores = { attention = 2 + 4 + 5 + 2, attention_grad = 2 + 5 + 6 + 4 }
@@ -135,11 +147,15 @@ local function rewritten_events(lines, how, texts, number)
     local words, op = is_event[kind] and words_of(line), kind == "o" or kind == "r"
     if kind == "b" then
       local id = words[2]
-      if how.joined_gate and is_second(words, texts) then line = nil
+      local is_left_out = how.joined_gate and is_second(words, texts)
+        or how.delayed_scales and is_of_scale(words, texts)
+      if is_left_out then line = nil
       else ids[id], next_id = next_id, next_id + 1 end
       if line then line = ("b %d %s"):format(ids[id], line:match "^b %d+ (.*)") end
     elseif kind == "w" then
       line = ids[words[2]] and ("w %d %s"):format(ids[words[2]], words[3])
+    elseif op and how.delayed_scales and is_of_scale(words, texts) then
+      line = nil
     elseif op and how.eager and norms[texts[tonumber(words[2])]] then
       words[9] = ("%.17g"):format(how.eager * words[9])
       line = table.concat(words, " ")

@@ -1,9 +1,9 @@
--- The rows in FP8 of NVIDIA's DGX Cloud recipes (dgx_cloud.lua has those in bf16, and what the settings mean), and of its
--- summary of NeMo: github.com/NVIDIA/dgxc-benchmarking A @143b90d, B @85380ff, github.com/NVIDIA/NeMo-Framework-Launcher
+-- The rows in FP8 of NVIDIA's DGX Cloud recipes (dgx_cloud.lua has those in bf16, and what the settings mean), and of
+-- its summary of NeMo: github.com/NVIDIA/dgxc-benchmarking A @143b90d, B @85380ff, NVIDIA/NeMo-Framework-Launcher
 -- examples/README.md (24; its tokens a second and GPU as seconds of a step). Dense layers multiply in 8 bits with
--- Transformer Engine, whose scales come from earlier steps; ours come from the tensor itself, which reads it once more.
--- Rows of 24 with stages do not say their chunks and are left out. Rates of products of 8 bits in dgx_h100 are assumed:
--- twice those of bf16.
+-- Transformer Engine. That its scales come from earlier steps (software.lua, delayed_scales) was added after these rows
+-- had been predicted without it. Rows of 24 with stages do not say their chunks and are left out. Rates of products of
+-- 8 bits in dgx_h100 are assumed: twice those of bf16.
 local shapes = {
   ["15B"] = { type = "GPT", vocabulary = 256000, width = 6144, depth = 32, heads = 48, kv_heads = 8, mlp_ratio = 4,
     tied = false, bias = false },
@@ -31,4 +31,4 @@ for release, size, gpus, batch, tensor, pipeline, chunks, micro, sequence, secon
     bucket = 160, seconds = n(seconds), overrides = { "float8=true" } }
 end
 
-return { machine = "dgx_h100", software = "megatron_core", rows = rows }
+return { machine = "dgx_h100", software = "megatron_float8", rows = rows }
