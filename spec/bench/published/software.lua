@@ -12,8 +12,8 @@
 --   whole_scores   attention writes its scores: two batched products of all pairs, softmax and dropout as kernels
 --                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
 --   delayed_scales scales of tensors of 8 bits come from earlier steps, so a tensor is read once, when it is encoded,
---                  and nothing is sent for a scale (nvidia.github.io/TransformerEngine, FP8 Delayed Scaling). Ours finds
---                  them in the tensor itself
+--                  and nothing is sent for a scale (nvidia.github.io/TransformerEngine, FP8 Delayed Scaling). Ours
+--                  finds them in the tensor itself
 --   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
 --                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps. So many
 --                  kernels are launched in place of one
@@ -99,8 +99,8 @@ local function is_second(words, texts)
     and texts[tonumber(words[8])] == "tensor"
 end
 
--- Whether an op or an operation finds a scale of 8 bits: float8_scale, and the largest magnitude over ranks, a number of
--- f32 in a layer.
+-- Whether an op or an operation finds a scale of 8 bits: float8_scale, and the largest magnitude over ranks, a number
+-- of f32 in a layer.
 local function is_of_scale(words, texts)
   local name = texts[tonumber(words[words[1] == "b" and 3 or 2])]
   if words[1] ~= "b" then return name == "float8_scale" end

@@ -120,11 +120,15 @@ local function look(search, s)
   local store = store_of(search, s)
   local path, running, lengths_of = not few and store:new_path() or nil, {}, {}
   local first = begin_rank(search, few or s, rank, path)
-  for i, one in ipairs(short or {}) do running[i] = begin_rank(search, one, rank) end
+  for i, one in ipairs(short or {}) do
+    local same = one.accumulation == few.accumulation and one.micro == few.micro
+    running[i] = same and first or begin_rank(search, one, rank)
+  end
   search.rehearsed = search.rehearsed + 1
   local found, events = first()
   for i, finish in ipairs(running) do
-    local known, of = finish()
+    local known, of = found, events
+    if finish ~= first then known, of = finish() end
     lengths_of[i] = known and of
   end
   if not found then return leave(search, reason_of(events.text), s) end

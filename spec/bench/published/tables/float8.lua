@@ -31,4 +31,4 @@ for release, size, gpus, batch, tensor, pipeline, chunks, micro, sequence, secon
     bucket = 160, seconds = n(seconds), overrides = { "float8=true" } }
 end
 
-return { machine = "dgx_h100", software = "megatron_float8", rows = rows }
+return { machine = "dgx_h100", software = "megatron_float8", rows = rows, calibrate = {} }
