@@ -7,7 +7,8 @@ local shell = require "spec.support.shell"
 local software = require "software"
 local step = require "step"
 
-local names = { "nanotron", "playbook", "vtrain", "bloom", "megatron", "llm_foundry", "dgx_cloud", "float8", "colossal" }
+local names = { "nanotron", "playbook", "vtrain", "bloom", "megatron", "llm_foundry", "dgx_cloud", "float8",
+  "colossal" }
 local folder = shell.temporary_folder()
 
 -- Rewrites a record of these lines (texts first) -> its lines without the head.
