@@ -93,6 +93,13 @@ describe("cells of a model", function()
       assert.same(whole.saved, short.saved)
       local padded = list:get(family { data = 4, tensor = { size = 2, mode = "1d" }, accumulation = 2 }) -- a half
       assert.is_true(padded == short)
+      -- blocks that run again go back as a whole: the gradients of their weights are with those of their inputs
+      local again = list:get(family { recompute = "block" })
+      local plain = cells.sections(list:get(family()), {}, m)
+      local of = cells.sections(again, {}, m)
+      assert.equal(0, of.weight[3])
+      assert.is_true(of.input[3] > plain.input[3] + plain.weight[3] and plain.weight[3] > 0)
+      assert.equal(plain.weight[7], of.weight[7])
       local larger = list:get(family { tensor = { size = 2, mode = "1d" }, accumulation = 1 }) -- 4 samples a piece
       assert.is_true(short.saved[3] > 0)
       assert.equal(4 * short.saved[3], larger.saved[3])
@@ -106,7 +113,7 @@ describe("cells of a model", function()
         for i = 1, 7 do sum = sum + a[kind][i] end
       end
       assert.is_true(2 * sum <= passes and 2 * sum > 0.85 * passes, ("%g, %g"):format(2 * sum, passes))
-      assert.equal(2, list.asked)
+      assert.equal(4, list.asked)
       list:expect(family { data = 4 })
       list:close()
       whole_list:close()

@@ -1,6 +1,7 @@
 -- What a search looks at in place of a whole step: a setting with fewer pieces of the same size.
 local passes = require "ganymede.plan.search.passes"
 local refine = require "ganymede.plan.search.refine"
+local relatives = require "ganymede.plan.search.relatives"
 local setting = require "ganymede.plan.search.setting"
 
 local facts = { samples = 96, accumulation = 1, own = {}, bounds = function(_, parts)
@@ -30,6 +31,13 @@ describe("a look at a setting with many pieces", function()
     assert.same({ n = 2, nil, 0 }, { n = select("#", refine.short(made(4, 8, 1, "1f1b"), facts)),
       refine.short(made(4, 8, 1, "1f1b"), facts) })
     assert.equal(96, facts.samples)
+  end)
+
+  it("has records of its own, because its samples are not those of others with as many pieces", function()
+    local a, b = refine.short(made(1, 1, 24, "none"), facts), refine.short(made(1, 1, 12, "none"), facts)
+    assert.equal(a.accumulation, b.accumulation)
+    assert.not_equal(relatives.records(a), relatives.records(b))
+    assert.equal(relatives.records(a), (relatives.records(refine.short(made(1, 1, 24, "none"), facts))))
   end)
 
   it("counts what a stage works for each piece that is missing", function()

@@ -87,11 +87,13 @@ describe("the search for a plan", function()
     assert.is_truthy(found.rows[1].mesh[2])
   end)
 
-  it("has bounds of pipelines in every order on 4 stages #slow", function()
-    local all = plan { ranks = 4, machine = machine("gpu", false, "auto"), all = true, keep = {
-      "parallel.pipeline=4", "num_microbatches=4", "recompute=none" } }
-    assert.is_true(#all.rows >= 4, #all.rows .. " settings")
-    check_bounds(all, home .. "/gpu.json", 4)
+  it("has bounds of pipelines in every order on 4 stages, also where blocks or attention run again #slow", function()
+    for _, again in ipairs { "none", "attention", "block" } do
+      local all = plan { ranks = 4, machine = machine("gpu", false, "auto"), all = true, keep = {
+        "parallel.pipeline=4", "num_microbatches=4", "recompute=" .. again } }
+      assert.is_true(#all.rows >= 4, #all.rows .. " settings")
+      check_bounds(all, home .. "/gpu.json", 4)
+    end
   end)
 
   it("leaves out what needs more memory, and takes what needs less", function()

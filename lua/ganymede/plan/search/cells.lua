@@ -59,14 +59,19 @@ end
 -- The events of the passes: { seconds, part, at, kind } of ops, at: a section; { begins, axes, name, bytes, at, kind };
 -- { waits }. Backward begins with the first op whose name ends with _grad. A loss may make gradients in forward, so of
 -- the ops of the last section before that a third counts.
-local function condensed(events, find, n_sections, m)
-  local out, backward, axes = {}, false, {}
+-- blocks: whether whole blocks run again; such a section goes back as a whole, in the first half (docs/memory.md).
+local function condensed(events, find, n_sections, m, blocks)
+  local out, backward, axes, region = {}, false, {}, {}
+  for _, e in ipairs(blocks and events or {}) do
+    local at = e.again and e.path and find(e.path)
+    if at then region[at] = true end
+  end
   for i = 1, rates.last_product(events) do
     local e = events[i]
     local at = e.path and find(e.path)
     if e.kind == "op" then
       backward = backward or e.name:find "_grad$" ~= nil
-      local kind = not backward and "forward" or e.name:find "weight_grad$" and "weight" or "input"
+      local kind = not backward and "forward" or e.name:find "weight_grad$" and not region[at] and "weight" or "input"
       local part = at == n_sections and not backward and 1 / 3 or 1
       out[#out + 1] = { seconds = rates.op(m, e), part = part, at = at, kind = kind }
     elseif e.kind == "begin" then
@@ -93,10 +98,11 @@ end
 
 -- The cell of a rehearsal. sections: those of the model that was rehearsed; map: of each section of the whole model,
 -- the one that it is like.
-local function cell_of(found, step, sections, map, m)
+local function cell_of(found, step, sections, map, m, recompute)
   local find = section_finder(sections)
   local saved = saved_of(found.modules, find, #sections)
-  local out = { events = condensed(step.events, find, #sections, m), sections = #sections, map = map, saved = {},
+  local events = condensed(step.events, find, #sections, m, recompute == "block")
+  local out = { events = events, sections = #sections, map = map, saved = {},
     by_mesh = {} }
   for i, at in ipairs(map) do out.saved[i] = saved[at] end
   return out
@@ -190,8 +196,9 @@ function Cells:begin(s)
   for _, text in ipairs(facts.short and facts.short.sets or {}) do set[#set + 1] = text end
   local path = os.tmpname()
   self.started = self.started + 1
-  return { path = path, finish = rehearsal.start { recipe = given.recipe, ranks = ranks, rank = 0, set = set,
-    seed = given.seed, step_file = path, device = rehearsal.device_of(self.machine.device) } }
+  local finish = rehearsal.start { recipe = given.recipe, ranks = ranks, rank = 0, set = set, seed = given.seed,
+    step_file = path, device = rehearsal.device_of(self.machine.device) }
+  return { path = path, recompute = s.recompute, finish = finish }
 end
 
 local function identity(n)
@@ -209,8 +216,8 @@ function Cells:finish(entry)
   if not found and (failed.code == 130 or failed.code == 143) then error(failed.text, 0) end
   if not step then return false end
   local short = facts.short
-  if short then return cell_of(found, step, short.sections, short.map, self.machine) end
-  return cell_of(found, step, facts.section_list, identity(#facts.section_list), self.machine)
+  if short then return cell_of(found, step, short.sections, short.map, self.machine, entry.recompute) end
+  return cell_of(found, step, facts.section_list, identity(#facts.section_list), self.machine, entry.recompute)
 end
 
 --- Begins the rehearsal of a cell that will be asked for, beside others. At most as many run as there are processors.

@@ -10,12 +10,14 @@ local relatives = {}
 -- Orders of one backward pass have the ops and operations of a rank in common, and so have those that split it.
 local alike = { ["1f1b"] = "whole", gpipe = "whole", interleaved = "whole", ["zb-h1"] = "split", ["zb-h2"] = "split" }
 
--- What settings have in common that differ in ZeRO, recomputation, and the order of passes and of axes alone.
+-- What settings have in common that differ in ZeRO, recomputation, and the order of passes and of axes alone. Those
+-- with facts of their own (ganymede.plan.search.refine) have other samples in a step, so equal pieces may be larger.
 local function share_of(s)
   local t, q, p = s.tensor, s.sequence, s.pipeline
   local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
   return table.concat({ s.data, s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
-    p.size, alike[p.schedule] or p.schedule, p.chunks, split, s.micro, s.accumulation }, " ")
+    p.size, alike[p.schedule] or p.schedule, p.chunks, split, s.micro, s.accumulation,
+    s.facts and s.facts.samples or "whole" }, " ")
 end
 
 --- Equal passes: settings that differ in ZeRO and recomputation, and in orders of passes that are alike.
