@@ -104,6 +104,11 @@ describe("a search that reckons", function()
     assert.equal(all.rows[1].words, found.rows[1].words)
     assert.equal(all.rows[1].seconds, found.rows[1].seconds)
     assert.is_true(found.rows[1].bound <= found.rows[1].seconds)
+    local near = plan { top = 1, within = 0.2 } -- at most a fifth slower than what wins, with fewer looks
+    assert.is_true(near.complete and near.rows[1].seconds <= 1.2 * all.rows[1].seconds)
+    local function looks(of) return of.rehearsed + of.reckoned + of.simulated end
+    assert.is_true(looks(near) <= looks(found))
+    assert.truthy(near.left_out[1].why:find "at most 20 %% faster")
     local some = plan { top = 1, looks = 2 } -- one rehearsed, one reckoned
     assert.is_false(some.complete)
     assert.equal(1, #some.rows)

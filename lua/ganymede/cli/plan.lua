@@ -18,6 +18,12 @@ local verb = { prints = true, summary = "find the best way to share a step over 
 verb.examples = { "ganymede plan first.lua -n 8 --machine dgx_a100_80g",
   "ganymede plan first.lua -n 4 --machine here.json --memory 4G --keep parallel.pipeline=2" }
 
+local function percent(text)
+  local n = tonumber(text)
+  if n and n > 0 and n < 100 then return n end
+  return nil, ("'%s' is no number above 0 and below 100"):format(text)
+end
+
 function verb.arguments(parser)
   run.shared_arguments(parser)
   parser:option("--machine", "the file of a machine, or the name of one that comes with Ganymede"):argname "FILE"
@@ -30,6 +36,8 @@ function verb.arguments(parser)
     :convert(session.integer(1))
   parser:option("--looks", "end after so many rehearsals, reckonings and simulations, with the best so far")
     :argname "L":convert(session.integer(1))
+  parser:option("--within", "end when nothing that is left can be faster than the best by more than so many percent")
+    :argname "PERCENT":convert(percent)
   parser:flag("--front", "search the whole front of time against memory, not the fastest alone")
   parser:option("--json", "write all of it as a JSON document, too"):argname "FILE"
 end
@@ -120,7 +128,7 @@ function verb.run(args)
   local search = require "ganymede.plan.search"
   local found = session.with_signals({}, search, { recipe = args.recipe, ranks = args.ranks or 1, set = args.set,
     seed = args.seed, machine = args.machine, memory = args.memory, top = args.top, front = args.front,
-    looks = args.looks,
+    looks = args.looks, within = args.within and args.within / 100,
     keep = require("ganymede.plan.search.keep").parse(args.keep),
     tell = (core.is_terminal(2) or log.level >= 3) and tell or nil })
   if args.json then core.write_whole(args.json, json.encode(document(found), { indent = true }) .. "\n") end
