@@ -194,15 +194,15 @@ end
 -- at, a setting `looked`. Of equal bounds, shares and families are opened first: they may have the simpler setting.
 -- Where the best may be missed by a part (`within`), settings that were looked at come earlier by this part: they make
 -- a row sooner (weighted A*, Pohl 1970).
-local function key_of(search, entry) return entry.looked and entry.bound / (1 + search.within) or entry.bound end
+local function turn_of(search, entry) return entry.looked and entry.bound / (1 + search.within) or entry.bound end
 
 local function push(search, heap, entry)
-  entry.key = key_of(search, entry)
+  entry.turn = turn_of(search, entry)
   heap:push(entry)
 end
 
 local function before(a, b)
-  if a.key ~= b.key then return a.key < b.key end
+  if a.turn ~= b.turn then return a.turn < b.turn end
   if a.setting and b.setting then return setting.before(a.setting, b.setting) end
   if a.setting or b.setting then return b.setting ~= nil end
   return a.number < b.number
@@ -218,7 +218,7 @@ local function is_beaten(search, entry)
   local best = search.best
   if not best or search.given.all then return false end
   local limit = best.seconds * (1 + 1e-6)
-  if entry.key * (1 + search.within) <= limit then return false end
+  if entry.turn * (1 + search.within) <= limit then return false end
   if search.given.front then return frontier.dominates(search.rows, entry.bound, entry.peak) end
   return #search.rows >= search.given.top
 end
