@@ -15,12 +15,6 @@ local support = require "spec.faults.support"
 -- stand by wait, the rank does that once: kill, stop (it hangs), fail (a Lua error), term (SIGTERM to the
 -- guard of rank 0, and SIGKILL to itself). What has happened is in the folder `done`.
 local recipe = [[
-local function text_of(name)
-  local file = io.open(name)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
 local spares = require "ganymede.job.spares"
 local await = spares.await
 function spares.await()

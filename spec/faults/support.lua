@@ -1,7 +1,8 @@
 --- For specs of faults: a job of several ranks that goes wrong, and whether anything of it is left.
 --
--- A recipe here has `rank`, `fault()` and `sum(t)`: fault() notes the time and must be called right before what goes
--- wrong; sum is an all_reduce over all ranks. Ranks must be gone 10 seconds after that: the promise, not a speed.
+-- A recipe here has `rank`, `text_of(file)` (nil: there is none), `fault()`, `kill(signal)` and `sum(t)`: fault() notes
+-- the time and must be called right before what goes wrong; sum is an all_reduce over all ranks. Ranks must be gone 10
+-- seconds after that: the promise, not a speed.
 local assert = require "luassert"
 local core = require "ganymede.core"
 local device = require "spec.support.device"
@@ -14,7 +15,7 @@ local support = {}
 local head = [[
 local core = require "ganymede.core"
 local gm = require "ganymede"
-local rank = core.rank()
+local rank, text_of = core.rank(), require("ganymede.base.machine").read
 local function fault()
   local file = assert(io.open("fault", "w"))
   file:write(("%.6f"):format(core.wall()))

@@ -12,12 +12,6 @@ local support = require "spec.faults.support"
 -- itself: lines "step batch". Ranks that come die while they read the state where there is a file `wrong`. Where there
 -- is a file `full`, memory takes no state.
 local recipe = [[
-local function text_of(name)
-  local file = io.open(name)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
 local changes, came, quick = {}, text_of "ready" ~= nil, text_of "quick" ~= nil
 local snapshot = require "ganymede.checkpoint.snapshot"
 local begin_save = snapshot.start
