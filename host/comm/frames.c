@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/past_caches.h"
+
+#define LARGE ((size_t)4 << 20) /* bytes of a message that the caches will not hold until they are used */
 
 static int index_of(const gm_frames *f, const gm_frame_peer *p) { return (int)(p - f->peers); }
 
@@ -150,12 +153,22 @@ bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id, bool filled)
     return gm_frames_put(f, p, (gm_frame_head){FRAME_DONE, 0, 0, id, filled}, NULL, 0, NULL);
 }
 
+static void copy(char *to, const char *from, size_t n)
+{
+    if (n < LARGE) {
+        memcpy(to, from, n);
+        return;
+    }
+    gm_stream_out(to, from, (int64_t)n);
+    gm_stream_end();
+}
+
 bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h)
 {
     size_t      n = h->n < q->room ? h->n : q->room;
     const char *there = f->stream->reach ? f->stream->reach(f, index_of(f, p), h->at, n) : NULL;
     q->n = h->n;
-    if (there) memcpy(q->bytes, there, n);
+    if (there) copy(q->bytes, there, n);
     else if (!f->stream->pull || !f->stream->pull(f, index_of(f, p), q->bytes, h->at, n))
         return gm_frames_grant(f, p, q, h->id);
     finish(q, h->n);

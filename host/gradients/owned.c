@@ -216,7 +216,7 @@ static gm_status gather_bucket(gm_reducer *d, bucket *b)
     gm_status  st;
     GM_TRY(gm_parts_group(&d->slots[b->first].parts, &comm, &g));
     gm_rank_place(d->rank, "parameter");
-    GM_TRY_OR(gm_tensor_new(d->rank->device, b->held, 1, &b->numel, &mine), st, done);
+    GM_TRY_OR(gm_tensor_new_shared(d->rank->device, b->held, 1, &b->numel, &mine), st, done);
     GM_TRY_OR(pack_own(d, b, mine), st, done);
     GM_TRY_OR(place_of_all(d, b, g, &all), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);

@@ -6,9 +6,7 @@
  * number of threads, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
 #include <stdlib.h>
 #include <sys/mman.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "../past_caches.h"
 
 #define CPU_PAGE   ((size_t)2 << 20) /* a huge page; larger blocks are mapped in such pages */
 #define CPU_GRAIN  (256 << 10)       /* bytes of traffic that pay for waking another thread */
@@ -73,43 +71,13 @@ static inline int cpu_parts(gm_device *dev, int64_t n, int64_t bytes_per_item)
 
 /* ---- stores past the caches ---- */
 
-/* A store to memory first reads the line it goes to; for outputs far larger than the caches that read is a third
- * of a copy's traffic. Kernels compute such outputs in a small buffer and send it out with this. Measured: from
- * 8 MiB on, also with the reading that follows. A job that used it ends with stream_end.
+/* Kernels compute outputs far larger than the caches in a small buffer and send it out with gm_stream_out. Measured:
+ * from 8 MiB on, also with the reading that follows.
  *
  * Bursts of reading and of writing that take turns are best if one of reading has CPU_BURST bytes, of all inputs
  * together. On a Zen 4, relu of 50 MB in a loop took 2.2 to 4.6 ms with half of it, as if the processor at times ceased
  * to read ahead, and 2.0 to 2.8 ms so; add took a third longer with twice as much. */
 static inline bool cpu_streams(int64_t bytes) { return bytes >= CPU_STREAM; }
-
-static inline void stream_out(void *to, const void *from, int64_t bytes)
-{
-#if defined(__x86_64__)
-    int64_t i = (int64_t)(-(uintptr_t)to & 63);
-    if (i > bytes) i = bytes;
-    memcpy(to, from, (size_t)i);
-    for (; i + 64 <= bytes; i += 64) {
-        char       *t = (char *)to + i;
-        const char *f = (const char *)from + i;
-#if defined(__AVX512F__)
-        _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512(f));
-#else
-        for (int k = 0; k < 64; k += 16)
-            _mm_stream_si128((__m128i *)(t + k), _mm_loadu_si128((const __m128i *)(f + k)));
-#endif
-    }
-    memcpy((char *)to + i, (const char *)from + i, (size_t)(bytes - i));
-#else
-    memcpy(to, from, (size_t)bytes);
-#endif
-}
-
-static inline void stream_end(void)
-{
-#if defined(__x86_64__)
-    _mm_sfence();
-#endif
-}
 
 /* ---- walks ---- */
 
@@ -247,7 +215,7 @@ static void walk_part(void *context, int64_t begin, int64_t end, int thread)
         block = 0;
         if (i < end) walk_next(w, at, row);
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* weight: 1 for plain traffic; more where an element costs arithmetic beyond its bytes. */
@@ -319,7 +287,7 @@ static void dense_row(const void *context, int64_t n, char *const *p, const int6
             if (stride[k] > 1 && (k > 0 || j->update)) copy_strided(j->size[k], m, room[k], 1, at, stride[k]);
         }
         j->row(j->context, m, q);
-        if (stride[0] == 1 && j->stream) stream_out(p[0] + i * j->size[0], room[0], m * j->size[0]);
+        if (stride[0] == 1 && j->stream) gm_stream_out(p[0] + i * j->size[0], room[0], m * j->size[0]);
         else if (stride[0] != 1) copy_strided(j->size[0], m, p[0] + i * stride[0] * j->size[0], stride[0], room[0], 1);
     }
 }

@@ -122,7 +122,7 @@ static void copy_row(const void *context, int64_t n, char *const *p, const int64
     char           *to = p[0];
     const char     *from = p[1];
     if (to_step == 1 && step == 1) {
-        if (cpu_streams(w->numel * w->size[0])) stream_out(to, from, n * w->size[0]);
+        if (cpu_streams(w->numel * w->size[0])) gm_stream_out(to, from, n * w->size[0]);
         else memcpy(to, from, (size_t)(n * w->size[0]));
         return;
     }
@@ -289,7 +289,7 @@ static void fill_row(const void *context, int64_t n, char *const *p, const int64
     }
     for (int64_t i = 0; i < n * j->size; i += CPU_BURST) {
         int64_t bytes = n * j->size - i < CPU_BURST ? n * j->size - i : CPU_BURST;
-        if (j->stream) stream_out(p[0] + i, j->pattern, bytes);
+        if (j->stream) gm_stream_out(p[0] + i, j->pattern, bytes);
         else memcpy(p[0] + i, j->pattern, (size_t)bytes);
     }
 }

@@ -94,7 +94,7 @@ static void clear_row(void *to, int64_t bytes, bool stream)
     if (!stream) memset(to, 0, (size_t)bytes);
     else
         for (int64_t i = 0; i < bytes; i += (int64_t)sizeof zeros)
-            stream_out((char *)to + i, zeros, bytes - i < (int64_t)sizeof zeros ? bytes - i : (int64_t)sizeof zeros);
+            gm_stream_out((char *)to + i, zeros, bytes - i < (int64_t)sizeof zeros ? bytes - i : (int64_t)sizeof zeros);
 }
 
 #define AS 32

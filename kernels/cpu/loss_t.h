@@ -44,7 +44,7 @@ static void F(table_part)(void *context, int64_t begin, int64_t end, int thread)
         int64_t stop = F(group_start)(j, group + 1);
         for (int64_t r = F(group_start)(j, group); r < stop; r++) F(table_row)(j, r, first, last - first);
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* Adds n <= LOSS_BLOCK elements. */
@@ -107,7 +107,7 @@ CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T 
 {
     T room[BURST] __attribute__((aligned(64))), *y = stream ? room : dx;
     for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(exp_v)(F(at)(x, i, n - i) - largest) * by - less);
-    if (stream) stream_out(dx, room, n * (int64_t)sizeof(T));
+    if (stream) gm_stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 
 /* dx = g (softmax - (1 - e) [class is the target] - e / classes) */
@@ -130,7 +130,7 @@ static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int 
             int64_t m = n - i < BURST ? n - i : BURST;
             F(entropy_grad_chunk)(m, x + i, largest, (T)(by * g), (T)(share * g), dx + i, j->stream);
         }
-        if (j->stream) stream_end(); /* before a plain store to the same lines */
+        if (j->stream) gm_stream_end(); /* before a plain store to the same lines */
         dx[target] = (T)((double)g * (p - (1 - j->smoothing) - share));
     }
 }

@@ -25,7 +25,7 @@ static void F(norm_apply_part)(void *context, int64_t begin, int64_t end, int th
         T       *y = cpu_row_at(&j->y, r), mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
         F(scale_shift_row)(n, x, mean, 0, rstd, j->w, j->b, y, j->stream, x + n);
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* dw += g hat, db += g; sums of h = g w and of h hat */
@@ -69,5 +69,5 @@ static void F(norm_grad_apply_part)(void *context, int64_t begin, int64_t end, i
         const T *gsum = F(row_or_none)(&j->gsum, r);
         F(input_gradient_row)(n, w ? h : g, x, mean, rstd, mean_h, mean_hh, gsum, dx, j->stream, g + n, x + n);
     }
-    stream_end();
+    gm_stream_end();
 }

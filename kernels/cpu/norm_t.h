@@ -105,7 +105,7 @@ static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
         *(T *)cpu_row_at(&j->rstd, r) = (T)rstd;
     }
-    stream_end();
+    gm_stream_end();
 }
 
 CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
@@ -236,5 +236,5 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
         F(norm_grad_inputs)(j, first, first + rows);
         if (dw) F(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
     }
-    stream_end();
+    gm_stream_end();
 }

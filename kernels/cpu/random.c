@@ -169,7 +169,7 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
             x = room[1];
         }
         j->row(j, m, first, at, x, stride[0] == 1 && !j->stream ? y : room[0]);
-        if (stride[0] == 1 && j->stream) stream_out(y, room[0], m * j->size);
+        if (stride[0] == 1 && j->stream) gm_stream_out(y, room[0], m * j->size);
         else if (stride[0] != 1) copy_strided(j->size, m, y, stride[0], room[0], 1);
     }
 }

@@ -13,7 +13,7 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
         if (j->stream) F(scale_past)(n, 1 / sum, row, target);
         else F(scale_row)(n, 1 / sum, y, y);
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* The sum of exp(x - shift), in double over vector sums of 4 LANES elements. */
@@ -47,9 +47,9 @@ static void F(log_softmax_part)(void *context, int64_t begin, int64_t end, int t
         T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
         T        m = F(max_row)(n, x), log_sum = (T)log(F(exp_sum_row)(n, x, m));
         for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i) - m - log_sum);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* dx = y (g - sum(g y)) */
@@ -63,9 +63,9 @@ static void F(softmax_grad_part)(void *context, int64_t begin, int64_t end, int 
         const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
         T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(dot_row)(n, y, g);
         for (int64_t i = 0; i < n; i += LANES) F(put)(dx, i, n - i, F(at)(y, i, n - i) * (F(at)(g, i, n - i) - sum));
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* y = log p: dx = g - p sum(g) */
@@ -80,7 +80,7 @@ static void F(log_softmax_grad_part)(void *context, int64_t begin, int64_t end, 
         T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(sum_row)(n, g);
         for (int64_t i = 0; i < n; i += LANES)
             F(put)(dx, i, n - i, F(at)(g, i, n - i) - F(exp_v)(F(at)(y, i, n - i)) * sum);
-        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
+        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
-    stream_end();
+    gm_stream_end();
 }

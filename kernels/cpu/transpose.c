@@ -124,7 +124,7 @@ static void transpose_lines(const transpose_job *j, char *y, const char *x, int6
     x += c * j->xs * size;
     for (int64_t r = 0; r < whole; r += n) {
         transpose_line(size, room, x + r * size, j->xs);
-        for (int64_t k = 0; k < n; k++) stream_out(y + (r + k) * j->ys * size, room + k * 64, 64);
+        for (int64_t k = 0; k < n; k++) gm_stream_out(y + (r + k) * j->ys * size, room + k * 64, 64);
     }
     transpose_tile(size, j->rows - whole, cols, y + whole * j->ys * size, j->ys, x + whole * size, j->xs);
 }
@@ -154,7 +154,7 @@ static void transpose_part(void *context, int64_t begin, int64_t end, int thread
         if (j->stream) transpose_lines(j, p[0], p[1], i % j->strips * j->strip);
         else transpose_strip(j, p[0], p[1], i % j->strips * j->strip);
     }
-    stream_end();
+    gm_stream_end();
 }
 
 /* Does each row of the output begin at a cache line? */
