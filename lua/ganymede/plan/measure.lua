@@ -115,7 +115,8 @@ local operations = { -- in one order on all ranks
 
 local rounds = 12 -- the first warms up
 
--- Seconds of a call, on average over some calls in a row.
+-- Seconds of a call, on average over some calls in a row. They end when all ranks are done: the root of a broadcast
+-- only hands its bytes to the system, which a slow network takes long to empty.
 local function time(call, bytes)
   local n = bytes / 4
   local whole, block = tensors.zeros { n }, tensors.zeros { n / core.world() }
@@ -124,6 +125,7 @@ local function time(call, bytes)
   comm.barrier()
   local began = core.now()
   for _ = 1, times do tensors.scope(function() call(whole, block) end) end
+  comm.barrier()
   return (core.now() - began) / times
 end
 
