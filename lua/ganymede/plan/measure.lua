@@ -113,7 +113,8 @@ local operations = { -- in one order on all ranks
   { "reduce_scatter", function(whole) comm.reduce_scatter(whole) end },
 }
 
-local rounds = 12 -- the first warms up
+-- A first round warms up. On a slow network there are fewer than the most, so that all of them take about SECONDS.
+local MOST_ROUNDS, LEAST_ROUNDS, SECONDS = 12, 3, 30
 
 -- Seconds of a call, on average over some calls in a row. They end when all ranks are done: the root of a broadcast
 -- only hands its bytes to the system, which a slow network takes long to empty.
@@ -129,11 +130,18 @@ local function time(call, bytes)
   return (core.now() - began) / times
 end
 
+-- How many rounds there are, the same on all ranks. first: seconds of one on this rank.
+local function rounds_within(first)
+  local longest = comm.all_reduce(tensors.tensor({ first }, { dtype = "f64" }), nil, "max"):item()
+  return math.max(LEAST_ROUNDS, math.min(MOST_ROUNDS, math.floor(SECONDS / longest)))
+end
+
 -- Returns by operation the list of { bytes, seconds }. A round measures every operation at every size, so that a bad
 -- moment of the machine spoils one time of many of them, and not all times of one.
 local function time_links()
   local lists, out, world = {}, {}, core.world()
-  for round = 0, rounds do
+  local round, last, began = 0, 0, core.now()
+  while round <= last do
     for _, operation in ipairs(operations) do
       for power = 10, 22, 2 do
         local key = operation[1] .. power
@@ -142,6 +150,8 @@ local function time_links()
         lists[key].bytes, lists[key][round] = bytes, tensors.scope(time, operation[2], bytes)
       end
     end
+    if round == 0 then last = tensors.scope(rounds_within, core.now() - began) end
+    round = round + 1
   end
   for _, operation in ipairs(operations) do
     local points = {}
