@@ -87,25 +87,28 @@ char *gm_value_describe(const gm_value *v, char *buf, size_t size)
     return buf;
 }
 
-gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out)
+typedef gm_status (*tensor_maker)(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
+
+static gm_status new_by(tensor_maker make, gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape,
+                        gm_value **out)
 {
     gm_device *dev;
     gm_tensor *t = NULL;
     GM_TRY(gm_rank_device(r, &dev));
     gm_rank_place(r, op);
-    GM_TRY(gm_tensor_new(dev, dtype, ndim, shape, &t));
+    GM_TRY(make(dev, dtype, ndim, shape, &t));
     return gm_value_take(r, t, out);
+}
+
+gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out)
+{
+    return new_by(gm_tensor_new, r, op, dtype, ndim, shape, out);
 }
 
 gm_status gm_value_new_shared(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape,
                               gm_value **out)
 {
-    gm_device *dev;
-    gm_tensor *t = NULL;
-    GM_TRY(gm_rank_device(r, &dev));
-    gm_rank_place(r, op);
-    GM_TRY(gm_tensor_new_shared(dev, dtype, ndim, shape, &t));
-    return gm_value_take(r, t, out);
+    return new_by(gm_tensor_new_shared, r, op, dtype, ndim, shape, out);
 }
 
 void gm_value_retain(gm_value *v) { v->refs++; }

@@ -116,7 +116,7 @@ class Resident:
     """How far the resident bytes of a process go above those when this was made."""
 
     def __init__(self, pid):
-        self.pid, self.before = pid, 0
+        self.pid = pid
         with open(f"/proc/{pid}/clear_refs", "w") as f:
             f.write("5")
         self.before = self.bytes("VmRSS")
