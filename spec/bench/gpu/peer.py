@@ -4,6 +4,7 @@
     gpt MODE BATCH STEPS                 seconds of STEPS training steps of GPT-2 124M; the first time it compiles and
                                          warms up. MODE: "autocast" (parameters f32, bf16 autocast), or "weights"
                                          (parameters, gradients and moments bf16, no masters: less exact than ours)
+    resnet BATCH SIDE STEPS              seconds of STEPS training steps of ResNet-18: channels last, autocast, fused AdamW
     attention KIND B S H D               seconds of scaled_dot_product_attention: forward, backward
     product N                            seconds of an N x N x N product in bf16
     copy BYTES                           seconds of a copy on the device
@@ -129,6 +130,60 @@ def gpt(mode, batch, steps):
     return {"seconds": seconds, "loss": float(loss.detach()), "peak_bytes": peak, "warm_up_seconds": warm}
 
 
+def make_resnet(batch, side):
+    def convolution(inputs, outputs, size, stride):
+        return nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+
+    class Block(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            self.c1, self.c2 = convolution(inputs, width, 3, stride), convolution(width, width, 3, 1)
+            self.n1, self.n2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+            self.shortcut = nn.Identity() if stride == 1 else nn.Sequential(
+                convolution(inputs, width, 1, stride), nn.BatchNorm2d(width))
+
+        def forward(self, x):
+            y = F.relu(self.n1(self.c1(x)), inplace=True)
+            return F.relu(self.n2(self.c2(y)) + self.shortcut(x), inplace=True)
+
+    nn, at = torch.nn, 64
+    layers = [convolution(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    for stage in range(4):
+        for i in range(2):
+            layers.append(Block(at, 64 << stage, 2 if i == 0 and stage else 1))
+            at = 64 << stage
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(at, 1000))
+    model = model.to(DEVICE, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    torch.backends.cudnn.benchmark = True
+    x = torch.randn((batch, 3, side, side), device=DEVICE).to(memory_format=torch.channels_last)
+    y = torch.randint(0, 1000, (batch,), device=DEVICE)
+
+    def step():
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=not TOY):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    for _ in range(2 if TOY else 6):
+        step()
+    return step
+
+
+def resnet(batch, side, steps):
+    key = ("resnet", batch, side)
+    if key not in models:
+        models[key] = make_resnet(int(batch), int(side))
+    synchronize()
+    began = time.perf_counter()
+    for _ in range(int(steps)):
+        models[key]()
+    synchronize()
+    return {"seconds": time.perf_counter() - began}
+
+
 def timed(fn, rounds):
     """Median seconds of fn, by events on a GPU."""
     times = []
@@ -190,7 +245,7 @@ def drop():
     return {}
 
 
-COMMANDS = {"about": about, "gpt": gpt, "attention": attention, "product": product, "copy": copy, "drop": drop}
+COMMANDS = {"about": about, "gpt": gpt, "resnet": resnet, "attention": attention, "product": product, "copy": copy, "drop": drop}
 
 
 def main():

@@ -153,8 +153,8 @@ end
 
 local function report()
   local results = { version = 1, toy = common.toy, stages = stages(), sanitize = lines_of "sanitize" }
-  for _, name in ipairs { "doctor", "smoke", "rates", "profile", "attention", "float8", "kernels", "long", "ranks",
-                          "curves" } do
+  for _, name in ipairs { "doctor", "smoke", "rates", "profile", "attention", "float8", "images", "kernels", "long",
+                          "ranks", "curves" } do
     results[name] = common.read(name)
   end
   for _, name in ipairs(gpt_names) do results[name] = common.read(name) end
@@ -173,6 +173,12 @@ local function report()
   for _, row in ipairs(results.float8 and results.float8.rows or {}) do
     say("8 bits, width %5d: products %.4g TFLOP/s (bf16 %.4g), codes %.4g GB/s, layer %.4g (bf16 %.4g): ratio %.2f",
       row.width, row.product, row.product_bf16, row.encode_gbs, row.layer, row.layer_bf16, row.ratio)
+  end
+  local images = results.images
+  if images then
+    say("ResNet-18 bf16, %d x %d x %d: %.4g ms a step; %s", images.batch, images.side, images.side, 1e3 * images.seconds,
+      images.ratio and ("PyTorch %.4g ms: ours is %.3f times as fast"):format(1e3 * images.peer_seconds, images.ratio)
+      or "PyTorch: " .. tostring(images.peer_reason))
   end
   for _, row in ipairs(results.attention and results.attention.rows or {}) do
     say("attention s %5d, d %3d, %-7s: %.4g forward, %.4g backward, %.4g TFLOP/s both; %s", row.length, row.head_size,

@@ -16,6 +16,7 @@
 #     profile   120   what each op of that step costs (ganymede run --profile)
 #     attention 240   attention forward and backward against PyTorch's SDPA
 #     float8    120   dense layers of 8 bits beside those of bf16: products, rounding, forward and backward
+#     images    120   steps of ResNet-18 in turn with PyTorch, and what each of its ops costs
 #     kernels   120   each memory-bound op's share of the copy bandwidth, the worst first
 #     long      240   1,000 steps: does anything grow?
 #     ranks     240   1, 2, 4 and 8 ranks on one GPU, messages through host memory; NCCL with 1 rank: equal losses?
@@ -33,7 +34,7 @@ set -u
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd -P)
 here=$top/spec/bench/gpu
 usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-all='facts smoke rates gpt32 gpt64 chunk64 timed64 profile attention float8 kernels long ranks curves suite layers'
+all='facts smoke rates gpt32 gpt64 chunk64 timed64 profile attention float8 images kernels long ranks curves suite layers'
 all="$all sanitize"
 first='facts smoke suite rates timed64 profile gpt64 attention sanitize'
 out=gpu-results stages='' bound=1000000 toy=
@@ -138,6 +139,7 @@ stage_profile() {
 
 stage_attention() { "$gm" run "$here/attention.lua" --device cuda; }
 stage_float8() { "$gm" run "$here/float8.lua" --device cuda; }
+stage_images() { "$gm" run "$here/images.lua" --device cuda; }
 stage_kernels() { "$gm" run "$here/kernels.lua" --device cuda; }
 stage_long() { cuda "$here/long.lua"; }
 
