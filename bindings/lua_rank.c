@@ -64,9 +64,8 @@ static int turn(lua_State *L, void (*set)(gm_device *dev, bool wanted, bool *eff
     return 1;
 }
 
-/* set_tf32(wanted), time_products(wanted), set_deterministic(wanted) -> does it have an effect here? */
+/* set_tf32(wanted), set_deterministic(wanted) -> does it have an effect here? */
 static int set_tf32(lua_State *L) { return turn(L, gm_device_set_tf32); }
-static int time_products(lua_State *L) { return turn(L, gm_device_time_products); }
 static int set_deterministic(lua_State *L) { return turn(L, gm_device_set_deterministic); }
 
 /* detect_anomaly([on]) -> was it on? From now on the first op that makes a number that is not finite fails
@@ -353,7 +352,6 @@ int gm_open_rank(lua_State *L)
     static const gm_declaration functions[] = {GM_FUNCTION("use_device", use_device, "about table"),
                                                GM_FUNCTION("device", device, ""),
                                                GM_FUNCTION("set_tf32", set_tf32, "wanted boolean"),
-                                               GM_FUNCTION("time_products", time_products, "wanted boolean"),
                                                GM_FUNCTION("set_deterministic", set_deterministic, "wanted boolean"),
                                                GM_FUNCTION("detect_anomaly", detect_anomaly, "on boolean?"),
                                                GM_FUNCTION("cuda_facts", cuda_facts, ""),

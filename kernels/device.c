@@ -178,9 +178,9 @@ void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect)
     *effect = is_gpu(dev);
 }
 
-void gm_device_time_products(gm_device *dev, bool wanted, bool *effect)
+void gm_device_time_products(gm_device *dev, gm_timing timing, bool *effect)
 {
-    dev->time_products = wanted;
+    dev->timing = timing;
     *effect = is_gpu(dev);
 }
 

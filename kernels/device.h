@@ -30,6 +30,13 @@ typedef struct gm_op_counter {
     double   products; /* the part of flops in matrix products and attention */
 } gm_op_counter;
 
+/* Whether ways to make a product are timed (gm_device_time_products). */
+typedef enum gm_timing {
+    GM_TIMING_NONE,     /* no: a fixed rule decides, or what gm_choices_take was given */
+    GM_TIMING_ALONE,    /* yes, and the fastest is taken at once */
+    GM_TIMING_TOGETHER, /* yes, and the fastest is taken when gm_choices_take is given it */
+} gm_timing;
+
 struct gm_device {
     const gm_backend  *backend;
     gm_pool           *pool;
@@ -39,7 +46,7 @@ struct gm_device {
     gm_op_counter      counters[GM_OP_COUNT];
     struct gm_graph   *capture;       /* the graph that is being recorded (graph.h); NULL: nothing is recorded */
     void              *state;         /* made by the backend's `open`, for the backend alone */
-    bool               time_products; /* gm_device_time_products */
+    gm_timing          timing;        /* gm_device_time_products */
     bool               deterministic; /* gm_device_set_deterministic */
     bool               tf32; /* products of f32 may round their operands to 11 significant bits (gm_device_set_tf32) */
     struct gm_profile *profile; /* profile.h; NULL until one is started */
@@ -101,7 +108,8 @@ struct gm_backend {
     char *(*describe)(const gm_device *dev, char *buf, size_t size);
     /* Writes "GPU-8f0c1d2e-..." into buf, the name that the driver's tools give the device, or ""; returns buf. */
     char *(*identify)(const gm_device *dev, char *buf, size_t size);
-    const struct gm_queues *queues; /* queues.h; NULL: such devices have no further queues */
+    const struct gm_queues  *queues;  /* queues.h; NULL: such devices have no further queues */
+    const struct gm_choices *choices; /* choices.h; NULL: there is nothing to choose from */
 };
 
 /* Makes a device, freed by gm_device_free. backend: "cpu", "ref", "meta", "cuda", or "cuda:1" for the second GPU.
@@ -135,10 +143,10 @@ bool gm_device_count(const gm_device *dev, gm_device_counts *out);
 /* Says whether later products of f32 may use TF32 (8 bits of exponent, 10 of mantissa, sums in f32). They use it where
  * the device has it and cuBLASLt computes the product. *effect: whether this device has it. */
 void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect);
-/* Says whether the algorithms for a product are timed when a product of this kind is first met, so that the fastest is
- * taken. The choice, and so the last bits of products, may then differ from run to run and from rank to rank. *effect:
- * whether this setting has an effect on this device. */
-void gm_device_time_products(gm_device *dev, bool wanted, bool *effect);
+/* Says whether the ways to make a product are timed when a product of this kind is first met, so that the fastest is
+ * taken (choices.h). What is fastest, and so the last bits of products, may differ from run to run and from rank to
+ * rank. *effect: whether this setting has an effect on this device. */
+void gm_device_time_products(gm_device *dev, gm_timing timing, bool *effect);
 /* Says whether an op must give the same bits whenever it is called with the same values. Our kernels always do.
  * Libraries have faster algorithms that add numbers in the order in which blocks end; this setting excludes them.
  * *effect: whether this setting has an effect on this device. */

@@ -7,6 +7,7 @@
 #include "dnn/dnn.h"
 #include "runtime/driver.h"
 #include "ops/optimizer/optimizer_table.h"
+#include "products/choose.h"
 
 static _Thread_local CUcontext current; /* of this thread, as far as this module has set it */
 
@@ -96,6 +97,7 @@ void gm_cuda_stop(gm_device *dev)
         d->cuCtxSetCurrent(cu->context);
         if (cu->stream) d->cuStreamSynchronize(cu->stream);
         gm_dnn_stop(cu);
+        gm_products_free(cu->products);
         gm_blas_free(cu->blas);
         gm_tables_free(dev);
         gm_cuda_free_tickets(cu);

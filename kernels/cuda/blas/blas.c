@@ -12,25 +12,22 @@
 #include "../runtime/counts.h"
 #include "library.h"
 #include "../runtime/driver.h"
-#include "fastest.h"
 #include "key.h"
 #include "../../float8.h"
 
 #define WORKSPACE  ((uint64_t)32 << 20) /* what a product may take at most; NVIDIA's advice for sm_90 */
-#define ANSWERS    8                    /* of the ways it offers, those that are timed, where that is wanted */
+#define ANSWERS    8                    /* of the algorithms it has, those that are timed, where that is wanted */
 #define MOST_CALLS 16                   /* a batch of more than one dimension is that many calls at most */
 
 static const gm_blas_library *lt; /* set when a device makes its first product */
 
 typedef struct plan {
     plan_key                         key;
-    bool                             possible, invalid;
+    bool                             invalid;
     cublasLtMatmulDesc_t             product;
     cublasLtMatrixLayout_t           matrix[MATRICES];
-    cublasLtMatmulAlgo_t             algorithm;
-    size_t                           workspace;
-    int                              n; /* ways to choose from by time; 0: the choice is made */
-    cublasLtMatmulHeuristicResult_t *ways;
+    int                              asked, n; /* how many algorithms were asked for; how many there are */
+    cublasLtMatmulHeuristicResult_t *algorithms;
 } plan;
 
 struct gm_blas {
@@ -166,34 +163,68 @@ static gm_status set_preferences(cublasLtMatmulPreference_t wish, const plan_key
     return GM_OK;
 }
 
-static void take_way(plan *pl, const cublasLtMatmulHeuristicResult_t *way)
+static bool same_algorithm(const cublasLtMatmulAlgo_t *a, const cublasLtMatmulAlgo_t *b)
 {
-    pl->algorithm = way->algo;
-    pl->workspace = way->workspaceSize;
+    return !memcmp(a->data, b->data, sizeof a->data);
+}
+
+static int place_of(const plan *pl, const cublasLtMatmulAlgo_t *algorithm)
+{
+    for (int i = 0; i < pl->n; i++)
+        if (same_algorithm(&pl->algorithms[i].algo, algorithm)) return i;
+    return -1;
+}
+
+static gm_status add_algorithm(plan *pl, const cublasLtMatmulHeuristicResult_t *result)
+{
+    if (place_of(pl, &result->algo) >= 0) return GM_OK;
+    void *grown = realloc(pl->algorithms, ((size_t)pl->n + 1) * sizeof *result);
+    if (!grown) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
+    pl->algorithms = grown;
+    pl->algorithms[pl->n++] = *result;
+    return GM_OK;
 }
 
 /* Asks how; that there is no way is an answer too. The first is what cuBLASLt holds to be the fastest. */
-static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish, bool timed)
+static gm_status ask(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish, int wanted)
 {
-    cublasLtMatmulHeuristicResult_t ways[ANSWERS];
-    int                             found = 0, n = 0;
+    cublasLtMatmulHeuristicResult_t results[ANSWERS];
+    int                             found = 0;
     GM_TRY(set_preferences(wish, &pl->key));
     cublasStatus_t s = lt->cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
-                                                          pl->matrix[D], pl->matrix[D], wish, timed ? ANSWERS : 1, ways,
-                                                          &found);
+                                                          pl->matrix[D], pl->matrix[D], wish, wanted, results, &found);
+    pl->asked = wanted;
     pl->invalid = s == CUBLAS_STATUS_INVALID_VALUE; /* so it says of some epilogues that it has for other sizes only */
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || pl->invalid) return GM_OK;
     if (s != CUBLAS_STATUS_SUCCESS) return failed(s, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
     for (int i = 0; i < found; i++)
-        if (ways[i].state == CUBLAS_STATUS_SUCCESS) ways[n++] = ways[i];
-    if (!n) return GM_OK;
-    pl->possible = true;
-    take_way(pl, &ways[0]);
-    if (n == 1) return GM_OK;
-    pl->ways = malloc((size_t)n * sizeof *ways);
-    if (!pl->ways) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
-    memcpy(pl->ways, ways, (size_t)n * sizeof *ways);
-    pl->n = n;
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) GM_TRY(add_algorithm(pl, &results[i]));
+    return GM_OK;
+}
+
+/* After that the plan has as many algorithms as are wanted, or all that there are. */
+static gm_status ask_for(gm_blas *blas, plan *pl, int wanted)
+{
+    cublasLtMatmulPreference_t wish;
+    if (pl->asked >= wanted) return GM_OK;
+    GM_LT(cublasLtMatmulPreferenceCreate(&wish));
+    gm_status st = ask(blas, pl, wish, wanted);
+    lt->cublasLtMatmulPreferenceDestroy(wish);
+    return st;
+}
+
+/* The place of an algorithm that an earlier run was given; -1: this library does not take it for this product. */
+static gm_status find_algorithm(gm_blas *blas, plan *pl, const cublasLtMatmulAlgo_t *algorithm, int *place)
+{
+    cublasLtMatmulHeuristicResult_t result = {0};
+    *place = place_of(pl, algorithm);
+    if (*place >= 0) return GM_OK;
+    cublasStatus_t s = lt->cublasLtMatmulAlgoCheck(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
+                                                   pl->matrix[D], pl->matrix[D], algorithm, &result);
+    if (s != CUBLAS_STATUS_SUCCESS || result.workspaceSize > WORKSPACE) return GM_OK;
+    result.algo = *algorithm;
+    GM_TRY(add_algorithm(pl, &result));
+    *place = pl->n - 1;
     return GM_OK;
 }
 
@@ -203,19 +234,15 @@ static void free_plan(plan *pl)
     for (int i = 0; i < MATRICES; i++)
         if (pl->matrix[i]) lt->cublasLtMatrixLayoutDestroy(pl->matrix[i]);
     if (pl->product) lt->cublasLtMatmulDescDestroy(pl->product);
-    free(pl->ways);
+    free(pl->algorithms);
     free(pl);
 }
 
-static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p, bool timed)
+static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p, int wanted)
 {
-    cublasLtMatmulPreference_t wish;
     GM_TRY(describe_product(pl, p));
     for (int i = 0; i < MATRICES; i++) GM_TRY(describe_matrix(pl, i));
-    GM_LT(cublasLtMatmulPreferenceCreate(&wish));
-    gm_status st = choose(blas, pl, wish, timed);
-    lt->cublasLtMatmulPreferenceDestroy(wish);
-    return st;
+    return ask_for(blas, pl, wanted);
 }
 
 static size_t hash_of(const plan_key *key)
@@ -247,7 +274,8 @@ static gm_status grow(gm_blas *blas)
     return GM_OK;
 }
 
-static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args *p, bool timed, plan **out)
+/* wanted: how many algorithms, at least. */
+static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args *p, int wanted, plan **out)
 {
     if (2 * blas->used >= blas->slots) GM_TRY(grow(blas));
     plan **slot = slot_of(blas->plans, blas->slots, key);
@@ -255,7 +283,7 @@ static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args 
         plan *pl = calloc(1, sizeof *pl);
         if (!pl) return GM_FAIL(GM_ENOMEM, "no memory for a plan of cuBLASLt");
         pl->key = *key;
-        gm_status st = fill_plan(blas, pl, p, timed);
+        gm_status st = fill_plan(blas, pl, p, wanted);
         if (st != GM_OK) {
             free_plan(pl);
             return st;
@@ -264,7 +292,7 @@ static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args 
         blas->used++;
     }
     *out = *slot;
-    return GM_OK;
+    return ask_for(blas, *slot, wanted);
 }
 
 void gm_blas_free(gm_blas *blas)
@@ -299,65 +327,16 @@ static addresses addresses_of(const gm_gemm_args *p, int64_t i, size_t size, siz
     return at;
 }
 
-static gm_status queue(gm_cuda *cu, plan *pl, const gm_gemm_args *p, addresses at, void *workspace)
+static gm_status queue(gm_cuda *cu, plan *pl, int which, const gm_gemm_args *p, addresses at, void *workspace)
 {
-    float alpha = (float)p->alpha, beta = p->accumulate ? 1 : 0;
+    const cublasLtMatmulHeuristicResult_t *how = &pl->algorithms[which];
+    float                                  alpha = (float)p->alpha, beta = p->accumulate ? 1 : 0;
     GM_TRY(set_addresses(pl, gm_blas_vector(p), at.pre, p->scale));
     gm_cuda_count_library();
     GM_LT(cublasLtMatmul(cu->blas->handle, pl->product, &alpha, at.b, pl->matrix[A], at.a, pl->matrix[B], &beta, at.y,
-                         pl->matrix[D], at.y, pl->matrix[D], &pl->algorithm, workspace, pl->workspace,
+                         pl->matrix[D], at.y, pl->matrix[D], &how->algo, workspace, how->workspaceSize,
                          (cudaStream_t)cu->stream));
     return GM_OK;
-}
-
-/* ---- which way is the fastest ---- */
-
-typedef struct trial {
-    gm_cuda     *cu;
-    plan        *pl;
-    gm_gemm_args args;
-    addresses    at;
-    void        *workspace;
-} trial;
-
-static gm_status queue_way(void *context, int i)
-{
-    trial *t = context;
-    take_way(t->pl, &t->pl->ways[i]);
-    return queue(t->cu, t->pl, &t->args, t->at, t->workspace);
-}
-
-/* Bytes that a matrix laid out as D or AUX takes, a multiple of ALIGNMENT. */
-static size_t extent_of(const plan_key *key, int i, size_t size)
-{
-    int64_t n = (key->count - 1) * key->step[i] + key->ld[i] * (key->columns - 1) + key->rows;
-    return ((size_t)n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-/* Takes the fastest way. What the trials write goes to memory of their own; where there is none for it, the first way
- * stays. */
-static gm_status time_ways(gm_device *dev, gm_cuda *cu, plan *pl, const gm_gemm_args *p, size_t size, size_t size_to)
-{
-    trial     t = {.cu = cu, .pl = pl, .args = *p, .at = addresses_of(p, 0, size, size_to)};
-    size_t    y = extent_of(&pl->key, D, size_to), aux = p->pre && !p->slope ? extent_of(&pl->key, AUX, size_to) : 0;
-    size_t    sums = p->sums ? ((size_t)p->m * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : 0;
-    void     *room;
-    gm_block *block = NULL;
-    int       best = 0;
-    gm_status st = gm_cuda_scratch(dev, y + aux + sums + WORKSPACE, &room, &block);
-    if (st == GM_OK) {
-        t.at.y = room;
-        if (aux) t.at.pre = (char *)room + y;
-        if (sums) t.args.sums = (char *)room + y + aux;
-        t.workspace = (char *)room + y + aux + sums;
-        st = gm_cuda_fastest(dev, pl->n, queue_way, &t, &best);
-        gm_pool_release(dev->pool, block);
-    }
-    take_way(pl, &pl->ways[best]);
-    pl->n = 0;
-    free(pl->ways);
-    pl->ways = NULL;
-    return st == GM_ENOMEM ? GM_OK : st;
 }
 
 /* ---- the product ---- */
@@ -383,29 +362,92 @@ static void note_invalid(gm_device *dev, plan *pl)
     pl->invalid = false;
 }
 
-gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, bool *served)
+static gm_status queue_all(gm_device *dev, gm_cuda *cu, plan *pl, int which, const gm_product *p,
+                           const gm_gemm_args *args)
 {
     gm_status st = GM_OK;
-    gm_cuda  *cu;
-    gm_blas  *blas;
     gm_block *block = NULL;
-    plan_key  key;
-    plan     *pl = NULL;
     void     *workspace = NULL;
-    *served = false;
-    if (calls_of(p) > MOST_CALLS || !gm_blas_key(p, dtype, to, &key)) return GM_OK;
-    key.tf32 = dtype == GM_F32 && dev->tf32;
-    GM_TRY(gm_cuda_enter(dev, &cu));
-    GM_TRY(blas_of(cu, &blas));
-    if (!blas) return GM_OK;
-    GM_TRY(plan_of(blas, &key, p, dev->time_products && !cu->graph, &pl));
-    if (pl->invalid) note_invalid(dev, pl);
-    if (!pl->possible) return GM_OK;
-    if (pl->n && !cu->graph) GM_TRY(time_ways(dev, cu, pl, p, gm_dtype_size(dtype), gm_dtype_size(to)));
-    if (pl->workspace) GM_TRY(gm_cuda_scratch(dev, pl->workspace, &workspace, &block));
-    for (int64_t i = 0; i < calls_of(p) && st == GM_OK; i++)
-        st = queue(cu, pl, p, addresses_of(p, i, gm_dtype_size(dtype), gm_dtype_size(to)), workspace);
+    size_t    size = gm_dtype_size(p->dtype), size_to = gm_dtype_size(p->to);
+    size_t    bytes = pl->algorithms[which].workspaceSize;
+    if (bytes) GM_TRY(gm_cuda_scratch(dev, bytes, &workspace, &block));
+    for (int64_t i = 0; i < calls_of(args) && st == GM_OK; i++)
+        st = queue(cu, pl, which, args, addresses_of(args, i, size, size_to), workspace);
     if (block) gm_pool_release(dev->pool, block);
-    *served = st == GM_OK;
     return st;
+}
+
+/* *out NULL: cuBLASLt is not there, or cannot be asked. args: with what stands for db. */
+static gm_status plan_for(gm_device *dev, const gm_product *p, const gm_gemm_args *args, int wanted, gm_cuda **cu,
+                          plan **out)
+{
+    gm_blas *blas;
+    plan_key key;
+    *out = NULL;
+    if (!args->m || !args->n || !args->k || p->dtype == GM_F64) return GM_OK;
+    if (calls_of(args) > MOST_CALLS || !gm_blas_key(args, p->dtype, p->to, &key)) return GM_OK;
+    key.tf32 = p->dtype == GM_F32 && dev->tf32;
+    GM_TRY(gm_cuda_enter(dev, cu));
+    GM_TRY(blas_of(*cu, &blas));
+    if (!blas) return GM_OK;
+    GM_TRY(plan_of(blas, &key, args, wanted, out));
+    if ((*out)->invalid) note_invalid(dev, *out);
+    return GM_OK;
+}
+
+static gm_status make(gm_device *dev, const gm_product *p, const gm_gemm_args *args, const gm_variant *v, bool *served)
+{
+    gm_cuda             *cu;
+    plan                *pl;
+    int                  which = 0;
+    cublasLtMatmulAlgo_t algorithm;
+    *served = false;
+    GM_TRY(plan_for(dev, p, args, 1, &cu, &pl));
+    if (pl && v) {
+        memcpy(algorithm.data, v->word, sizeof algorithm.data);
+        GM_TRY(find_algorithm(cu->blas, pl, &algorithm, &which));
+    }
+    *served = pl && which >= 0 && which < pl->n;
+    return *served ? queue_all(dev, cu, pl, which, p, args) : GM_OK;
+}
+
+/* cuBLASLt sets sums: where they are added to db, or db has gaps, they go by way of a vector of their own. */
+static gm_status run(gm_device *dev, const gm_product *p, const gm_variant *v, bool *served)
+{
+    gm_tensor   *sums = NULL, *db = p->db;
+    gm_attrs     attrs = gm_attrs_default();
+    gm_gemm_args args = p->args;
+    if (!db) return make(dev, p, &args, v, served);
+    bool straight = !args.accumulate && gm_tensor_is_contiguous(db);
+    if (!straight) GM_TRY(gm_tensor_new(dev, db->dtype, 1, db->shape, &sums));
+    args.sums = gm_tensor_data(straight ? db : sums);
+    gm_status st = make(dev, p, &args, v, served);
+    gm_call   c = {.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &sums, .out = &db, .attrs = &attrs};
+    if (st == GM_OK && *served && !straight) st = args.accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);
+    gm_tensor_release(sums);
+    return st;
+}
+
+static gm_status offers(gm_device *dev, const gm_product *p, int most, gm_variant *out, int *n)
+{
+    gm_cuda     *cu;
+    plan        *pl;
+    gm_gemm_args args = p->args;
+    if (p->db) args.sums = gm_tensor_data(p->db);
+    *n = 0;
+    GM_TRY(plan_for(dev, p, &args, ANSWERS, &cu, &pl));
+    for (int i = 0; pl && i < pl->n && i < ANSWERS && *n < most; i++, ++*n)
+        memcpy(out[*n].word, pl->algorithms[i].algo.data, sizeof out[*n].word);
+    return GM_OK;
+}
+
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(gm_variant), "a variant is an algorithm of cuBLASLt");
+
+const gm_way gm_way_cublaslt = {"cublaslt", offers, run};
+
+char *gm_blas_about(const gm_cuda *cu, char *buf, size_t size)
+{
+    if (cu->blas) snprintf(buf, size, ", cuBLASLt %zu", lt->cublasLtGetVersion());
+    else snprintf(buf, size, ", without cuBLASLt");
+    return buf;
 }

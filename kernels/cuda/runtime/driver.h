@@ -70,12 +70,13 @@ struct gm_cuda {
     CUdeviceptr           step;      /* the step block on the device */
     gm_step_block         step_sent; /* its content, if has_step */
     bool                  has_step;
-    CUdeviceptr           refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
-    void                 *refused; /* page-locked: the content of `refusal` at the last wait */
-    struct gm_blas       *blas;    /* blas.h; NULL until the first product */
-    struct gm_dnn        *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
-    struct gm_tables     *tables;  /* optimizer_table.h; NULL until the first call of many tensors */
-    struct gm_cuda_graph *graph;   /* graph.h; NULL: none is being captured */
+    CUdeviceptr           refusal;  /* refusal.h; 0 until a kernel that may refuse is launched */
+    void                 *refused;  /* page-locked: the content of `refusal` at the last wait */
+    struct gm_blas       *blas;     /* blas.h; NULL until the first product */
+    struct gm_dnn        *dnn;      /* dnn.c; NULL until attention asks for cuDNN */
+    struct gm_products   *products; /* products/choose.h; NULL until the first product */
+    struct gm_tables     *tables;   /* optimizer_table.h; NULL until the first call of many tensors */
+    struct gm_cuda_graph *graph;    /* graph.h; NULL: none is being captured */
     struct gm_ticket     *spare_tickets[GM_CUDA_TICKETS]; /* queues.c */
     int                   n_spare_tickets;
 };

@@ -10,6 +10,7 @@
 #include "graph.h"
 #include "profile.h"
 #include "transfer.h"
+#include "../products/choose.h"
 
 static gm_host_api host; /* set once, when the module is opened */
 
@@ -62,6 +63,7 @@ static const gm_backend backend = {
     .describe = gm_cuda_describe,
     .identify = gm_cuda_identify,
     .queues = &gm_cuda_queues,
+    .choices = &gm_cuda_choices,
 };
 
 __attribute__((visibility("default"))) int gm_cuda_open(const gm_host_api *api, gm_cuda_api *out);

@@ -10,7 +10,7 @@
 
 #define GM_CUDA_MODULE  "ganymede_cuda.so" /* beside the executable */
 #define GM_CUDA_OPEN    "gm_cuda_open"
-#define GM_CUDA_VERSION 4
+#define GM_CUDA_VERSION 5
 
 /* The functions of the program that the module may call. */
 typedef struct gm_host_api {

@@ -17,6 +17,7 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local lora = require "ganymede.nn.lora"
 local options = require "ganymede.base.options"
+local products = require "ganymede.job.products"
 local tensor = require "ganymede.tensor"
 
 local snapshot = { format = 1 }
@@ -88,6 +89,7 @@ function snapshot.meta(trainer)
     rng = { seed = core.seed(), step = engine.steps_done },
     dtype = core.default_dtype(),
     loss_scaling = engine.loss_scaling and engine.loss_scaling:state() or nil,
+    products = products.state(),
   }
 end
 
@@ -138,6 +140,7 @@ end
 -- Collective.
 function snapshot.start(trainer, directory, opt)
   local checkpoint, began = require "ganymede.checkpoint", core.now()
+  products.join() -- a run that is resumed has the same ways from here on
   core.scope_open()
   local ok, result = pcall(function()
     return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) },
@@ -180,7 +183,7 @@ local shape = {
   optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
   ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
   rng = { seed = is_count, step = is_count },
-  ["loss_scaling?"] = "table",
+  ["loss_scaling?"] = "table", ["products?"] = "table",
 }
 
 local function fits(value, wanted)
@@ -297,6 +300,7 @@ end
 
 local function take_up(trainer, meta)
   local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  products.load(meta.products)
   engine:set_steps(meta.rng.step, engine.optimizer.counts_updates and meta.optimizer.steps)
   if engine.loss_scaling and meta.loss_scaling then engine.loss_scaling:load_state(meta.loss_scaling) end
   if scheduler then

@@ -121,9 +121,10 @@ local fields = {
   matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
     doc = "the precision of f32 products on a GPU; \"high\" rounds their factors to TF32 (10 bits), which is several "
       .. "times as fast, and keeps sums in f32" },
-  time_products = { type = "boolean", default = false,
-    doc = "whether a run on one GPU times the ways to compute each kind of matrix product when it first comes, and "
-      .. "takes the fastest; the last bits may then differ from run to run" },
+  time_products = { type = { "boolean", "string" }, default = false,
+    doc = "whether a run on GPUs times the ways to compute each kind of matrix product when it first comes, and takes "
+      .. "the fastest; the last bits may then differ from run to run; a file: the products.json of an earlier run, "
+      .. "whose choices are taken, and nothing is timed" },
   deterministic = { type = "boolean", default = false,
     doc = "whether a run on a GPU uses only kernels that give the same bits each time; gradients of attention in 16 "
       .. "bits, which cuDNN adds up in any order, then come from our own kernel, which is slower" },

@@ -6,6 +6,7 @@ local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
+local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
 
 local session = {}
@@ -89,23 +90,12 @@ local function use_precision(config, rehearsal)
   end
 end
 
--- Applies time_products. Ranks would choose each for itself, and copies of one value would differ in their last bits.
-local function use_timing(config, rehearsal)
-  if config.time_products and core.world() > 1 then
-    failure(2, "time_products = true is for one rank: each rank would choose its own way to make a product, and copies "
-      .. "of a value would no longer be equal; leave it out with %d ranks", core.world())
-  end
-  local effect = core.time_products(config.time_products == true)
-  if config.time_products and not effect and not rehearsal then
-    log.info("time_products has no effect here: this run is on %s", core.device().name)
-  end
-end
-
 -- Applies deterministic. Where it has no effect, results have the same bits each time in any case.
 local function use_determinism(config)
-  if config.deterministic and config.time_products then
+  if config.deterministic and config.time_products == true then
     failure(2, "deterministic = true and time_products = true contradict each other: what is fastest differs from run "
-      .. "to run, and with it the last bits; leave one out")
+      .. "to run, and with it the last bits; leave one out, or give time_products = FILE, the %s of a run that has "
+      .. "timed them", products.FILE)
   end
   core.set_deterministic(config.deterministic == true)
 end
@@ -115,7 +105,7 @@ function session.use_ops(settings, rehearsal)
   core.detect_anomaly(settings.detect_anomaly == true)
   use_determinism(settings)
   use_precision(settings, rehearsal)
-  use_timing(settings, rehearsal)
+  products.begin(settings.time_products, rehearsal)
 end
 
 --- Returns a converter for lua-argparse that accepts integers of at least `least`.

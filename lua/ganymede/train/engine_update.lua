@@ -10,6 +10,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
+local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
 local stage_gradients = require "ganymede.train.stage_gradients"
 
@@ -92,15 +93,20 @@ end
 -- hears (ganymede.job.live). A job has fewer ranks.
 local REQUEST = 2 ^ 20
 
+-- A rank has timed kinds of products, about which all must agree (ganymede.job.products).
+local TIMED = 2 ^ 21
+
 -- Takes in what ranks were asked for.
 local function hear(self, asked)
   self.stop_asked = self.stop_asked or asked % REQUEST > 0
-  self.requests_wait = self.requests_wait or asked >= REQUEST
+  self.requests_wait = self.requests_wait or asked % TIMED >= REQUEST
+  self.products_wait = self.products_wait or asked >= TIMED
 end
 
 -- Sums over the ranks what all must know before the decision: the loss, and what ranks were asked for.
 local function agree(self)
   local asked = (self.stop_requested and self.stop_requested() and 1 or 0) + (live.waiting() and REQUEST or 0)
+    + (products.waiting() and TIMED or 0)
   if core.world() > 1 then
     core.comm_all_reduce(self.control:loss(asked), core.comm_group(), "sum")
   else
@@ -240,9 +246,12 @@ function Engine:step(told)
   return true
 end
 
---- For trainers: serves the requests of other processes, if the last agreement said that there are some. subject: that
--- of live.serve. Collective.
+--- For trainers: agrees on the ways to make products, and serves the requests of other processes, if the last agreement
+-- of the ranks said that there are some. subject: that of live.serve. Collective.
 function Engine:serve_requests(subject)
+  if self.products_wait then products.join() end
+  self.products_wait = false
+  products.keep()
   if not self.requests_wait then return end
   self.requests_wait = false
   live.serve(subject)

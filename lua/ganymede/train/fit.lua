@@ -45,6 +45,7 @@ local model_of = require "ganymede.train.model"
 local options = require "ganymede.base.options"
 local placement = require "ganymede.train.placement"
 local prediction = require "ganymede.observe.prediction"
+local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
@@ -309,7 +310,7 @@ local function begin(trainer, run)
   if word then run.taken_over(false) elseif run.taken_over then take_over(trainer, run) end
   local memory = open_memory(run)
   local step = (word or not run.taken_over) and restore(trainer, run, memory) or nil
-  folder(run)
+  products.write_into(folder(run))
   if memory then
     memory:settle_on(step)
     table.insert(trainer.hooks, memory:hook())

@@ -1,6 +1,7 @@
 /* columns.c - sums over rows in two passes (columns_args.h), and bias_activation_grad. */
 #include "../../runtime/cuda.h"
 #include "columns_args.h"
+#include "pass.h"
 
 #define COLUMNS_ROWS 64 /* a set of rows is not smaller, so that the second pass stays small beside the first */
 
@@ -63,6 +64,13 @@ done:
     return st;
 }
 
+static gm_status go_back(gm_device *dev, gm_dtype t, gm_columns_args *a, const gm_tensor *db, bool accumulate)
+{
+    bool even = gm_rows_even(&a->g, a->width, t) && gm_rows_even(&a->pre, a->width, t) &&
+                gm_rows_even(&a->dpre, a->width, t);
+    return gm_columns(dev, even ? "gm_columns_even" : "gm_columns_activation", t, a, NULL, db, accumulate);
+}
+
 /* dpre = g f'(pre), db (+)= the sum of dpre over rows */
 gm_status cuda_bias_activation_grad(gm_device *dev, const gm_call *call)
 {
@@ -74,8 +82,30 @@ gm_status cuda_bias_activation_grad(gm_device *dev, const gm_call *call)
                           .width = g->shape[g->ndim - 1],
                           .function = call->attrs->function};
     if (!call->out[0] && !call->out[1]) return GM_OK;
-    bool even = gm_rows_even(&a.g, a.width, g->dtype) && gm_rows_even(&a.pre, a.width, g->dtype) &&
-                gm_rows_even(&a.dpre, a.width, g->dtype);
-    return gm_columns(dev, even ? "gm_columns_even" : "gm_columns_activation", g->dtype, &a, NULL, call->out[1],
-                      call->attrs->accumulate);
+    return go_back(dev, g->dtype, &a, call->out[1], call->attrs->accumulate);
+}
+
+static gm_row_view rows_of_matrix(const gm_columns_matrix *m, int64_t rows, gm_dtype t)
+{
+    gm_row_view r = {.data = m->data, .step = m->column};
+    if (!m->data) return (gm_row_view){0};
+    if (rows != 1) {
+        r.shape[0] = rows;
+        r.stride[0] = m->row;
+        r.ndim = 1;
+    }
+    r.vectors = m->column == 1 && (uintptr_t)m->data % 16 == 0 &&
+                (rows == 1 || m->row * (int64_t)gm_dtype_size(t) % 16 == 0);
+    return r;
+}
+
+gm_status gm_columns_pass_run(gm_device *dev, gm_dtype t, const gm_columns_pass *pass)
+{
+    gm_columns_args a = {.g = rows_of_matrix(&pass->g, pass->rows, t),
+                         .pre = rows_of_matrix(&pass->pre, pass->rows, t),
+                         .dpre = rows_of_matrix(&pass->dpre, pass->rows, t),
+                         .rows = pass->rows,
+                         .width = pass->width,
+                         .function = pass->function};
+    return go_back(dev, t, &a, pass->db, pass->accumulate);
 }

@@ -5,7 +5,7 @@
  * sums. Its sums of products of 8 bits are not the fast ones that round on the way
  * (CUBLASLT_MATMUL_DESC_FAST_ACCUM stays 0). */
 #include "../../../float8.h"
-#include "../../blas/blas.h"
+#include "../../products/product.h"
 #include "float8_args.h"
 
 static gm_status contiguous(gm_device *dev, gm_tensor *t, gm_tensor **out)
@@ -121,7 +121,7 @@ static gm_status by_codes(gm_device *dev, const product *p, bool *served)
                       .accumulate = p->call->attrs->accumulate,
                       .format = (int32_t)p->call->attrs->format,
                       .scale = {gm_tensor_data(p->call->in[2]), gm_tensor_data(p->call->in[3])}};
-    return gm_blas_product(dev, &g, GM_U8, p->y->dtype, served);
+    return gm_product_try(dev, &(gm_product){g, GM_U8, p->y->dtype, NULL}, served);
 }
 
 /* *out (rows, k): the numbers of codes. The scale has the type of arithmetic of the dtype. */

@@ -1,9 +1,6 @@
-/* gemm.c - matmul, linear and its gradients. It turns tensors into products (gemm_args.h). cuBLASLt (blas.h) computes
- * the products that it can, and the kernels of gemm.cu the others. If cuBLASLt lacks the activation of a product, or an
- * alignment for it, it computes the plain product in f32, and a kernel adds bias and activation; so pre and y are
- * rounded once. Gradients that cuBLASLt cannot compute in one call are a plain product followed by
- * bias_activation_grad. */
-#include "../../blas/blas.h"
+/* gemm.c - matmul, linear and its gradients. It turns tensors into products (products/product.h), and has the kernels of
+ * gemm.cu for what no library can make. */
+#include "../../products/product.h"
 #include "../../common/gemm_args.h"
 
 /* ---- tensors to products ---- */
@@ -131,134 +128,75 @@ static gm_status run_kernel(gm_device *dev, const gm_gemm_args *p, gm_dtype dtyp
                      *p);
 }
 
-/* The plain product in f32 by cuBLASLt, then bias and function by a kernel. */
-static gm_status run_in_two(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype, bool *served)
+static gm_status offers_no_tiles(gm_device *dev, const gm_product *p, int most, gm_variant *out, int *n)
 {
-    gm_status    st;
-    char         name[GM_CUDA_NAME];
-    gm_block    *block;
-    gm_gemm_args plain = *p, rest = *p;
-    int64_t      step = p->m * p->n;
-    void        *product;
-    GM_TRY(gm_cuda_scratch(dev, (size_t)(batch_of(p) * step) * sizeof(float), &product, &block));
-    plain.y = product;
-    plain.y_m = p->n;
-    plain.y_n = 1;
-    plain.bias = plain.pre = NULL;
-    plain.function = GM_FN_none;
-    for (int d = p->ndim - 1; d >= 0; step *= p->dim[d--].n) plain.dim[d].y = step;
-    GM_TRY_OR(gm_blas_product(dev, &plain, dtype, GM_F32, served), st, done);
-    rest.a = product;
-    if (*served)
-        st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_gemm_finish_all", dtype),
-                       gm_cuda_over(dev, batch_of(p) * p->m * p->n, 4, 256), rest);
-done:
-    gm_pool_release(dev->pool, block);
-    return st;
+    (void)dev, (void)p, (void)most, (void)out;
+    *n = 0;
+    return GM_OK;
 }
 
-/* to: of y, dtype or f32. */
-static gm_status run(gm_device *dev, gm_gemm_args *p, gm_dtype dtype, gm_dtype to)
+static gm_status run_tiles(gm_device *dev, const gm_product *p, const gm_variant *v, bool *served)
 {
-    bool served = false;
-    join_batch(p);
-    join_rows(p);
-    if (batch_of(p) * p->m * p->n == 0) return GM_OK;
-    if (p->k && dtype != GM_F64) {
-        GM_TRY(gm_blas_product(dev, p, dtype, to, &served));
-        if (!served && (p->bias || p->function) && !p->accumulate) GM_TRY(run_in_two(dev, p, dtype, &served));
-    }
-    if (!served && p->k && dtype != GM_F64)
+    (void)v;
+    *served = true;
+    if (p->args.k && p->dtype != GM_F64)
         gm_device_note(dev, "some products run on our own kernels, many times slower than cuBLASLt's: it is turned off "
                             "(GANYMEDE_CUDA_BLAS=none), or does not do their strides");
-    return served ? GM_OK : run_kernel(dev, p, dtype);
+    return run_kernel(dev, &p->args, p->dtype);
+}
+
+const gm_way gm_way_tiles = {"tiles", offers_no_tiles, run_tiles};
+
+static gm_status run(gm_device *dev, gm_product *p)
+{
+    join_batch(&p->args);
+    join_rows(&p->args);
+    if (batch_of(&p->args) * p->args.m * p->args.n == 0 && !p->db) return GM_OK;
+    return gm_product_run(dev, p);
 }
 
 gm_status cuda_matmul(gm_device *dev, const gm_call *call)
 {
-    gm_gemm_args p;
-    matmul_of(&p, call);
-    p.wide = call->out[0]->dtype != call->in[0]->dtype;
-    return run(dev, &p, call->in[0]->dtype, call->out[0]->dtype);
+    gm_product p = {.dtype = call->in[0]->dtype, .to = call->out[0]->dtype};
+    matmul_of(&p.args, call);
+    p.args.wide = p.to != p.dtype;
+    return run(dev, &p);
 }
 
 gm_status cuda_linear(gm_device *dev, const gm_call *call)
 {
-    gm_gemm_args p;
-    linear_of(&p, call);
-    return run(dev, &p, call->in[0]->dtype, call->in[0]->dtype);
+    gm_product p = {.dtype = call->in[0]->dtype, .to = call->in[0]->dtype};
+    linear_of(&p.args, call);
+    return run(dev, &p);
 }
 
 /* ---- gradients of linear ---- */
 
-/* What cuBLASLt can be asked for at all. */
-static bool for_blas(const gm_gemm_args *p, gm_dtype t) { return p->m && p->n && p->k && t != GM_F64; }
-
-static void gradient_of(gm_gemm_args *p, const gm_call *call, bool transpose_a)
+static gm_product gradient_of(const gm_call *call, bool transpose_a)
 {
-    gm_attrs a = gm_attrs_default();
+    gm_product p = {.dtype = call->in[0]->dtype, .to = call->in[0]->dtype};
+    gm_attrs   a = gm_attrs_default();
     a.transpose_a = transpose_a;
     a.accumulate = call->attrs->accumulate;
-    matmul_of(p, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a});
-}
-
-static gm_status run_pass(gm_device *dev, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre, gm_tensor *db,
-                          const gm_attrs *attrs)
-{
-    gm_call c = {.op = GM_OP_bias_activation_grad,
-                 .n_in = 2,
-                 .n_out = 2,
-                 .in = (gm_tensor *[]){g, pre},
-                 .out = (gm_tensor *[]){dpre, db},
-                 .attrs = attrs};
-    return cuda_bias_activation_grad(dev, &c);
-}
-
-/* The product and its sums by cuBLASLt, which sets them: where they are added to db, or db has gaps, by way of a vector
- * of their own. */
-static gm_status run_with_sums(gm_device *dev, gm_gemm_args *p, gm_tensor *db, bool *served)
-{
-    gm_tensor *sums = NULL;
-    gm_attrs   a = gm_attrs_default();
-    bool       straight = !p->accumulate && gm_tensor_is_contiguous(db);
-    if (!straight) GM_TRY(gm_tensor_new(dev, db->dtype, 1, db->shape, &sums));
-    p->sums = gm_tensor_data(straight ? db : sums);
-    gm_status st = gm_blas_product(dev, p, db->dtype, db->dtype, served);
-    gm_call   c = {.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &sums, .out = &db, .attrs = &a};
-    if (st == GM_OK && *served && !straight) st = p->accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);
-    p->sums = NULL;
-    gm_tensor_release(sums);
-    return st;
+    matmul_of(&p.args, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a});
+    return p;
 }
 
 gm_status cuda_linear_weight_grad(gm_device *dev, const gm_call *call)
 {
-    gm_gemm_args p;
-    gm_tensor   *g = call->in[0], *db = call->out[1];
-    bool         served = false;
-    gradient_of(&p, call, true);
-    if (db && for_blas(&p, g->dtype)) GM_TRY(run_with_sums(dev, &p, db, &served));
-    if (served) return GM_OK;
-    GM_TRY(run(dev, &p, g->dtype, g->dtype));
-    return db ? run_pass(dev, g, NULL, NULL, db, call->attrs) : GM_OK;
+    gm_product p = gradient_of(call, true);
+    p.db = call->out[1];
+    return run(dev, &p);
 }
 
 gm_status cuda_linear_input_grad(gm_device *dev, const gm_call *call)
 {
-    gm_gemm_args p;
-    gm_tensor   *pre = call->in[2], *dpre = call->out[0];
-    bool         served = false;
-    gradient_of(&p, call, false);
-    if (for_blas(&p, dpre->dtype)) {
-        gm_gemm_args with = p;
-        with.pre = gm_tensor_data(pre);
-        with.pre_m = pre->stride[0];
-        with.pre_n = pre->stride[1];
-        with.function = (int32_t)call->attrs->function;
-        with.slope = true;
-        GM_TRY(gm_blas_product(dev, &with, dpre->dtype, dpre->dtype, &served));
-    }
-    if (served) return GM_OK;
-    GM_TRY(run(dev, &p, dpre->dtype, dpre->dtype));
-    return run_pass(dev, dpre, pre, dpre, NULL, call->attrs); /* element by element, in place */
+    gm_product p = gradient_of(call, false);
+    gm_tensor *pre = call->in[2];
+    p.args.pre = gm_tensor_data(pre);
+    p.args.pre_m = pre->stride[0];
+    p.args.pre_n = pre->stride[1];
+    p.args.function = (int32_t)call->attrs->function;
+    p.args.slope = true;
+    return run(dev, &p);
 }
