@@ -9,6 +9,16 @@
 
 #include "gm_lua.h"
 
+/* The rank's device; where it has no choices, the one on which core.run_op ran last: specs look at the ways of a GPU from
+ * a rank on the CPU. */
+static gm_status choosing(lua_State *L, gm_device **out)
+{
+    gm_rank *r = gm_lua_rank(L);
+    GM_TRY(gm_rank_device(r, out));
+    if (!(*out)->backend->choices && r->other) *out = r->other;
+    return GM_OK;
+}
+
 /* time_products(timing): "none", "alone" or "together" -> has it an effect here? */
 static int time_products(lua_State *L)
 {
@@ -16,7 +26,7 @@ static int time_products(lua_State *L)
     gm_device               *dev;
     bool                     effect;
     int                      timing = luaL_checkoption(L, 1, NULL, names);
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, choosing(L, &dev));
     gm_device_time_products(dev, (gm_timing)timing, &effect);
     lua_pushboolean(L, effect);
     return 1;
@@ -73,7 +83,7 @@ static int choices(lua_State *L)
 {
     gm_device *dev;
     gm_choice  c;
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, choosing(L, &dev));
     lua_newtable(L);
     for (int i = 0; gm_choices_get(dev, i, &c); i++) {
         push_choice(L, &c);
@@ -88,7 +98,7 @@ static int choices_waiting(lua_State *L)
     gm_device *dev;
     gm_choice  c;
     int        waiting = 0, n = 0;
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, choosing(L, &dev));
     for (; gm_choices_get(dev, n, &c); n++) waiting += !c.counts;
     lua_pushinteger(L, waiting);
     lua_pushinteger(L, n);
@@ -104,7 +114,7 @@ static int choices_take(lua_State *L)
     gm_check_argument(L, strlen(way) < sizeof c.way, 2, "the name of a way has at most 15 letters");
     snprintf(c.way, sizeof c.way, "%s", way);
     check_words(L, 3, c.word);
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, choosing(L, &dev));
     L_TRY(L, gm_choices_take(dev, &c));
     return 0;
 }
@@ -114,7 +124,7 @@ static int choices_about(lua_State *L)
 {
     gm_device *dev;
     char       about[640];
-    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, choosing(L, &dev));
     lua_pushstring(L, gm_choices_about(dev, about, sizeof about));
     return 1;
 }

@@ -80,10 +80,32 @@ API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return --handles < 0 ? CUBLAS_STATUS_NOT_INITIALIZED : CUBLAS_STATUS_SUCCESS;
 }
 
-/* GANYMEDE_FAKE_CUBLAS_VERSION: another one. */
+/* Of a rank that mpirun started; else 0. The process has forgotten the variable, but not the text that it began with. */
+static int rank_here(void)
+{
+    static int  rank = -1;
+    static char text[1 << 16];
+    if (rank >= 0) return rank;
+    rank = 0;
+    FILE  *file = fopen("/proc/self/environ", "rb");
+    size_t n = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file) fclose(file);
+    for (const char *at = text; at < text + n; at += strlen(at) + 1)
+        if (!strncmp(at, "OMPI_COMM_WORLD_RANK=", 21)) rank = atoi(at + 21);
+    return rank;
+}
+
+/* A variable of the environment; of "1,2" the first on rank 0, the second on all ranks above. NULL: it is not there. */
+static const char *of_rank(const char *name)
+{
+    const char *text = getenv(name), *comma = text ? strchr(text, ',') : NULL;
+    return comma && rank_here() > 0 ? comma + 1 : text;
+}
+
+/* GANYMEDE_FAKE_CUBLAS_VERSION: another one, by rank. */
 API size_t cublasLtGetVersion(void)
 {
-    const char *other = getenv("GANYMEDE_FAKE_CUBLAS_VERSION");
+    const char *other = of_rank("GANYMEDE_FAKE_CUBLAS_VERSION");
     return other ? (size_t)atol(other) : 130000;
 }
 
@@ -371,12 +393,17 @@ typedef struct queued {
     uint32_t    number; /* of the answer that is followed */
 } queued;
 
-/* GANYMEDE_FAKE_CUBLAS_FAST: the answer by which products are made at once; by others they take a second. */
-static void take_time(uint32_t number)
+/* GANYMEDE_FAKE_CUBLAS_FAST: by rank, the answer by which products are made at once; by others they take a second.
+ * GANYMEDE_FAKE_CUBLAS_SLOW: an epilogue whose products all take two seconds more. */
+static void take_time(const product *p, uint32_t number)
 {
-    const char *fast = getenv("GANYMEDE_FAKE_CUBLAS_FAST");
+    const char *fast = of_rank("GANYMEDE_FAKE_CUBLAS_FAST"), *slow = getenv("GANYMEDE_FAKE_CUBLAS_SLOW");
     if (fast && (uint32_t)atoi(fast) != number) gm_fake_spend(1);
+    if (slow && atoi(slow) == (int)p->epilogue) gm_fake_spend(2);
 }
+
+/* GANYMEDE_FAKE_CUBLAS_BITS: each answer has other last bits, by this factor alpha. */
+static double factor_of(uint32_t number) { return getenv("GANYMEDE_FAKE_CUBLAS_BITS") ? 1 + 1e-6 * number : 1; }
 
 static void run_queued(const void *context, char *error, size_t size)
 {
@@ -384,8 +411,8 @@ static void run_queued(const void *context, char *error, size_t size)
     const matrix *m[3] = {&q->m[0], &q->m[1], &q->m[2]};
     (void)error;
     (void)size;
-    take_time(q->number);
-    multiply(&q->how, m, q->at, q->result, q->alpha, q->beta);
+    take_time(&q->how, q->number);
+    multiply(&q->how, m, q->at, q->result, (float)((double)q->alpha * factor_of(q->number)), q->beta);
     if (q->how.epilogue & CUBLASLT_EPILOGUE_BGRADB) sum_columns(&q->how, m, q->at[1]);
 }
 
