@@ -1,5 +1,5 @@
---- The ways to make a matrix product on CUDA (kernels/cuda/products): each way that is offered for a kind is right, trials
--- write nothing that the product does not, and choices are refused where they cannot be followed.
+--- The ways to make a matrix product on CUDA (kernels/cuda/products): each way that is offered is right, trials write
+-- nothing that the product does not, and choices are refused where they cannot be followed.
 --
 -- The truth is ref.
 local core = require "ganymede.core"

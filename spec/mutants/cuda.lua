@@ -39,8 +39,8 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = 'spec/cuda/products_spec.lua -f "sums of f32"',
   },
   {
-    name = "352-sums-replace", file = "kernels/cuda/ops/gemm/gemm.c",
-    find = [[if (st == GM_OK && *served && !straight) st = p->accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);]],
+    name = "352-sums-replace", file = "kernels/cuda/blas/blas.c",
+    find = [[if (st == GM_OK && *served && !straight) st = args.accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);]],
     replace = [[if (st == GM_OK && *served && !straight) st = cuda_copy(dev, &c);]],
     breaks = "the bias gradient that a product brings replaces what was there",
     test = "spec/cuda/products_spec.lua",
@@ -68,8 +68,8 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
   },
   {
     name = "366-tf32-for-all", file = "kernels/cuda/blas/blas.c",
-    find = [[key.tf32 = dtype == GM_F32 && dev->tf32;]],
-    replace = [[key.tf32 = dtype == GM_F32;]],
+    find = [[key.tf32 = p->dtype == GM_F32 && dev->tf32;]],
+    replace = [[key.tf32 = p->dtype == GM_F32;]],
     breaks = "the plan of a product in TF32 is taken for one in f32",
     test = 'spec/cuda/profile_spec.lua -f "TF32"',
   },

@@ -112,6 +112,14 @@ local function refuse_training(settings)
   end
 end
 
+-- Ranks agree on what was timed at the end of a training step (ganymede.job.products), which generation has not.
+local function refuse_timing(settings)
+  if settings.time_products == true and core.world() > 1 then
+    failure(2, "time_products = true: generation on %d ranks times nothing, since each rank would choose for itself; "
+      .. "give time_products = FILE, the products.json of a run", core.world())
+  end
+end
+
 local function one_source(args)
   local given = 0
   for _, name in ipairs { "prompt", "prompts", "chat" } do given = given + (args[name] and 1 or 0) end
@@ -248,7 +256,9 @@ local function run(args)
   refuse_unused(args.set)
   local settings = config.resolve(given, { file = "generate", sets = args.set, in_code = true }).config
   refuse_training(settings)
+  refuse_timing(settings)
   session.join(settings, { flags = { model = args.model, adapter = args.adapter } })
+  session.use_ops(settings)
   if args.dtype then gm.set_default_dtype(args.dtype) end
   local model = gm.pretrained(args.model, { quantize = args.quantize })
   local tokenizer = tokenizer_of(args, model)

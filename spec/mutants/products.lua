@@ -1,0 +1,88 @@
+--- Mutants of the ways to make products on GPUs, and of the choices between them.
+-- What a row says: spec/mutants/table.lua.
+return {
+  {
+    name = "1935-sums-of-columns", file = "kernels/cuda/products/after.c",
+    find = [[{(void *)(uintptr_t)p->args.a, p->args.a_k, p->args.a_m}]],
+    replace = [[{(void *)(uintptr_t)p->args.a, p->args.a_m, p->args.a_k}]],
+    breaks = "the pass for the sums adds along the other dimension",
+    test = 'spec/cuda/ways_spec.lua -f "sums of rows"',
+  },
+  {
+    name = "1936-slope-of-result", file = "kernels/cuda/products/after.c",
+    find = [[.pre = {a->pre, a->pre_m, a->pre_n},]],
+    replace = [[.pre = y,]],
+    breaks = "the slope is taken where the product is, not where the layer before was",
+    test = 'spec/cuda/ways_spec.lua -f "slope"',
+  },
+  {
+    name = "1937-trial-writes-result", file = "kernels/cuda/products/trial.c",
+    find = [[t->args.y = room;]],
+    replace = [[(void)room;]],
+    breaks = "trials add to the result of the product that is timed",
+    test = 'spec/cuda/ways_spec.lua -f "added to"',
+  },
+  {
+    name = "1938-slowest", file = "kernels/cuda/products/trial.c",
+    find = [[if (all->of[i].seconds < all->of[all->best].seconds) all->best = i;]],
+    replace = [[if (all->of[i].seconds > all->of[all->best].seconds) all->best = i;]],
+    breaks = "the slowest way is taken",
+    test = "spec/cuda/ways_spec.lua -f 'timed once'",
+  },
+  {
+    name = "1939-each-for-itself", file = "kernels/cuda/products/choose.c",
+    find = [[if (e->results.n && dev->timing == GM_TIMING_ALONE) take_fastest(e);]],
+    replace = [[if (e->results.n) take_fastest(e);]],
+    breaks = "each of several ranks takes what it has timed itself",
+    test = 'spec/cuda/choices_spec.lua -f "what rank 0 has timed"',
+  },
+  {
+    name = "1940-last-rank-decides", file = "lua/ganymede/job/products.lua",
+    find = [[if not decided[c.kind] then take { c } end]],
+    replace = [[take { c }]],
+    breaks = "the highest rank that has timed a kind decides",
+    test = 'spec/cuda/choices_spec.lua -f "what rank 0 has timed"',
+  },
+  {
+    name = "1941-never-joined", file = "lua/ganymede/train/engine_update.lua",
+    find = [[self.products_wait = self.products_wait or asked >= TIMED]],
+    replace = [[self.products_wait = false]],
+    breaks = "ranks never go over to what they have timed",
+    test = 'spec/cuda/choices_spec.lua -f "stages of a pipeline"',
+  },
+  {
+    name = "1942-not-in-checkpoints", file = "lua/ganymede/checkpoint/snapshot.lua",
+    find = [[products.load(meta.products)]],
+    replace = [[products.load(nil)]],
+    breaks = "a resumed run times its products anew",
+    test = 'spec/cuda/choices_spec.lua -f "same bits when it is resumed"',
+  },
+  {
+    name = "1943-any-library", file = "lua/ganymede/job/products.lua",
+    find = [[if state.good_for == here then return take(state.choices) end]],
+    replace = [[if state.good_for then return take(state.choices) end]],
+    breaks = "choices of another library are taken from a checkpoint",
+    test = 'spec/cuda/choices_spec.lua -f "another library"',
+  },
+  {
+    name = "1944-file-of-elsewhere", file = "lua/ganymede/job/products.lua",
+    find = [[if doc.good_for ~= here then]],
+    replace = [[if not doc.good_for then]],
+    breaks = "a file for another GPU or library is taken",
+    test = 'spec/cuda/choices_spec.lua -f "is not for here"',
+  },
+  {
+    name = "1945-first-algorithm", file = "kernels/cuda/blas/blas.c",
+    find = [[GM_TRY(find_algorithm(cu->blas, pl, &algorithm, &which));]],
+    replace = [[(void)find_algorithm;]],
+    breaks = "the first algorithm of cuBLASLt is taken, whichever was chosen",
+    test = 'spec/cuda/choices_spec.lua -f "same bits when it is resumed"',
+  },
+  {
+    name = "1946-mixture", file = "lua/ganymede/job/products.lua",
+    find = [[if core.world() > 1 then refuse_mixture() end]],
+    replace = "",
+    breaks = "ranks with different libraries take over each other's choices",
+    test = 'spec/cuda/choices_spec.lua -f "different libraries"',
+  },
+}
