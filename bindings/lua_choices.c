@@ -9,8 +9,8 @@
 
 #include "gm_lua.h"
 
-/* The rank's device; where it has no choices, the one on which core.run_op ran last: specs look at the ways of a GPU from
- * a rank on the CPU. */
+/* The rank's device; where it has no choices, the one on which core.run_op ran last: specs look at the ways of a GPU
+ * from a rank on the CPU. */
 static gm_status choosing(lua_State *L, gm_device **out)
 {
     gm_rank *r = gm_lua_rank(L);

@@ -80,7 +80,7 @@ API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return --handles < 0 ? CUBLAS_STATUS_NOT_INITIALIZED : CUBLAS_STATUS_SUCCESS;
 }
 
-/* Of a rank that mpirun started; else 0. The process has forgotten the variable, but not the text that it began with. */
+/* Of a rank that mpirun started; else 0. The process has forgotten the variable, but not the text it began with. */
 static int rank_here(void)
 {
     static int  rank = -1;

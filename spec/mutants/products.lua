@@ -2,16 +2,16 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "1935-sums-of-columns", file = "kernels/cuda/products/after.c",
-    find = [[{(void *)(uintptr_t)p->args.a, p->args.a_k, p->args.a_m}]],
-    replace = [[{(void *)(uintptr_t)p->args.a, p->args.a_m, p->args.a_k}]],
+    name = "1935-sums-of-columns", file = "kernels/cuda/ops/gemm/after.c",
+    find = [[g = {(void *)(uintptr_t)a->a, a->a_k, a->a_m};]],
+    replace = [[g = {(void *)(uintptr_t)a->a, a->a_m, a->a_k};]],
     breaks = "the pass for the sums adds along the other dimension",
     test = 'spec/cuda/ways_spec.lua -f "sums of rows"',
   },
   {
-    name = "1936-slope-of-result", file = "kernels/cuda/products/after.c",
-    find = [[.pre = {a->pre, a->pre_m, a->pre_n},]],
-    replace = [[.pre = y,]],
+    name = "1936-slope-of-result", file = "kernels/cuda/ops/gemm/after.c",
+    find = [[pre = {a->pre, a->pre_m, a->pre_n};]],
+    replace = [[pre = y;]],
     breaks = "the slope is taken where the product is, not where the layer before was",
     test = 'spec/cuda/ways_spec.lua -f "slope"',
   },
@@ -48,7 +48,7 @@ return {
     find = [[self.products_wait = self.products_wait or asked >= TIMED]],
     replace = [[self.products_wait = false]],
     breaks = "ranks never go over to what they have timed",
-    test = 'spec/cuda/choices_spec.lua -f "stages of a pipeline"',
+    test = 'spec/cuda/choices_spec.lua -f "what rank 0 has timed"',
   },
   {
     name = "1942-not-in-checkpoints", file = "lua/ganymede/checkpoint/snapshot.lua",

@@ -443,11 +443,11 @@ static gm_status offers(gm_device *dev, const gm_product *p, int most, gm_varian
 
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(gm_variant), "a variant is an algorithm of cuBLASLt");
 
-const gm_way gm_way_cublaslt = {"cublaslt", offers, run};
-
-char *gm_blas_about(const gm_cuda *cu, char *buf, size_t size)
+static char *about(const gm_device *dev, char *buf, size_t size)
 {
-    if (cu->blas) snprintf(buf, size, ", cuBLASLt %zu", lt->cublasLtGetVersion());
+    if (gm_cuda_of(dev)->blas) snprintf(buf, size, ", cuBLASLt %zu", lt->cublasLtGetVersion());
     else snprintf(buf, size, ", without cuBLASLt");
     return buf;
 }
+
+const gm_way gm_way_cublaslt = {"cublaslt", offers, run, about};

@@ -21,7 +21,4 @@ gm_status gm_blas_open(gm_cuda *cu);
 /* NULL is allowed. */
 void gm_blas_free(gm_blas *blas);
 
-/* Writes ", cuBLASLt 130200", the version of the library, or that there is none; returns buf. */
-char *gm_blas_about(const gm_cuda *cu, char *buf, size_t size);
-
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../blas/blas.h"
 #include "../runtime/driver.h"
 #include "trial.h"
 
@@ -246,8 +245,10 @@ static char *about(const gm_device *dev, char *buf, size_t size)
 {
     const gm_cuda *cu = gm_cuda_of(dev);
     if (describe_device(cu, buf, size) != GM_OK) snprintf(buf, size, "a GPU that does not say what it is");
-    size_t used = strlen(buf);
-    gm_blas_about(cu, buf + used, size - used);
+    for (int i = 0; gm_ways[i]; i++) {
+        size_t used = strlen(buf);
+        if (gm_ways[i]->about) gm_ways[i]->about(dev, buf + used, size - used);
+    }
     return buf;
 }
 

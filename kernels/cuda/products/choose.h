@@ -15,6 +15,4 @@ gm_status gm_products_choose(gm_device *dev, const gm_product *p, const gm_way *
                              const char **kind);
 void      gm_products_free(gm_products *products); /* NULL is allowed */
 
-extern const gm_choices gm_cuda_choices; /* the entries of the backend's table */
-
 #endif

@@ -31,12 +31,14 @@ typedef struct gm_way {
     /* Queues the product. v: one of the variants; NULL: the first. *served = false: the way, or this variant, cannot
      * make it; nothing was queued. */
     gm_status (*run)(gm_device *dev, const gm_product *p, const gm_variant *v, bool *served);
+    /* Writes what its variants depend on beside the GPU, such as ", cuBLASLt 130200"; returns buf. NULL: nothing. */
+    char *(*about)(const gm_device *dev, char *buf, size_t size);
 } gm_way;
 
 extern const gm_way gm_way_cublaslt;    /* blas/blas.c: cuBLASLt with an epilogue for all of it, and its algorithms */
-extern const gm_way gm_way_sums_after;  /* after.c: the plain product, then a pass over a for db */
-extern const gm_way gm_way_slope_after; /* after.c: the plain product, then a pass for the slope */
-extern const gm_way gm_way_function_after; /* after.c: the plain product in f32, then a pass for bias and function */
+extern const gm_way gm_way_sums_after;  /* ops/gemm/after.c: the plain product, then a pass over a for db */
+extern const gm_way gm_way_slope_after; /* ops/gemm/after.c: the plain product, then a pass for the slope */
+extern const gm_way gm_way_function_after; /* ops/gemm/after.c: the product in f32, then a pass for bias and function */
 extern const gm_way gm_way_tiles;          /* ops/gemm/gemm.c: our own kernel, without db and slopes; never timed */
 
 /* The ways that are timed, in the order in which they are offered; ends with NULL. */

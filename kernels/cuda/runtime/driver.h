@@ -102,8 +102,9 @@ gm_status gm_cuda_wait_event(gm_device *dev, gm_cuda *cu, CUevent event); /* the
  * block. */
 void gm_cuda_wait_for_links(gm_device *dev, gm_cuda *cu);
 
-extern const struct gm_queues gm_cuda_queues; /* queues.c */
-void                          gm_cuda_free_tickets(gm_cuda *cu);
+extern const struct gm_queues  gm_cuda_queues;  /* queues.c */
+extern const struct gm_choices gm_cuda_choices; /* products/choose.c */
+void                           gm_cuda_free_tickets(gm_cuda *cu);
 
 /* A compiled file of kernels, in the module's own data (images.c, which the build writes). */
 typedef struct gm_cuda_image {

@@ -10,7 +10,6 @@
 #include "graph.h"
 #include "profile.h"
 #include "transfer.h"
-#include "../products/choose.h"
 
 static gm_host_api host; /* set once, when the module is opened */
 

@@ -1,5 +1,5 @@
-/* gemm.c - matmul, linear and its gradients. It turns tensors into products (products/product.h), and has the kernels of
- * gemm.cu for what no library can make. */
+/* gemm.c - matmul, linear and its gradients. It turns tensors into products (products/product.h), and has the kernels
+ * of gemm.cu for what no library can make. */
 #include "../../products/product.h"
 #include "../../common/gemm_args.h"
 
@@ -145,7 +145,7 @@ static gm_status run_tiles(gm_device *dev, const gm_product *p, const gm_variant
     return run_kernel(dev, &p->args, p->dtype);
 }
 
-const gm_way gm_way_tiles = {"tiles", offers_no_tiles, run_tiles};
+const gm_way gm_way_tiles = {"tiles", offers_no_tiles, run_tiles, NULL};
 
 static gm_status run(gm_device *dev, gm_product *p)
 {

@@ -1,9 +1,10 @@
-/* after.c - ways that make the plain product first, in its own fastest way, and then pass over memory once more. */
+/* after.c - ways to make a product (products/product.h) that make the plain one first, in its own way, and then pass
+ * over memory once more. */
 #include <string.h>
 
-#include "../../op.h"
-#include "../ops/columns/pass.h"
-#include "product.h"
+#include "../../../op.h"
+#include "../../products/product.h"
+#include "../columns/pass.h"
 
 /* ---- sums ---- */
 
@@ -25,12 +26,10 @@ static gm_status offers_sums(gm_device *dev, const gm_product *p, int most, gm_v
 /* Row l of what is summed has the l-th numbers of all rows of a. */
 static gm_status run_sums(gm_device *dev, const gm_product *p, const gm_variant *v, bool *served)
 {
-    gm_product      plain = *p;
-    gm_columns_pass pass = {.g = {(void *)(uintptr_t)p->args.a, p->args.a_k, p->args.a_m},
-                            .rows = p->args.k,
-                            .width = p->args.m,
-                            .db = p->db,
-                            .accumulate = p->args.accumulate};
+    const gm_gemm_args *a = &p->args;
+    gm_product          plain = *p;
+    gm_columns_matrix   g = {(void *)(uintptr_t)a->a, a->a_k, a->a_m};
+    gm_columns_pass     pass = {.g = g, .rows = a->k, .width = a->m, .db = p->db, .accumulate = a->accumulate};
     (void)v;
     *served = has_sums(p);
     if (!*served) return GM_OK;
@@ -39,7 +38,7 @@ static gm_status run_sums(gm_device *dev, const gm_product *p, const gm_variant 
     return gm_columns_pass_run(dev, p->dtype, &pass);
 }
 
-const gm_way gm_way_sums_after = {"sums after", offers_sums, run_sums};
+const gm_way gm_way_sums_after = {"sums after", offers_sums, run_sums, NULL};
 
 /* ---- slopes ---- */
 
@@ -57,11 +56,10 @@ static gm_status offers_slope(gm_device *dev, const gm_product *p, int most, gm_
 /* Element by element, in place. */
 static gm_status run_slope(gm_device *dev, const gm_product *p, const gm_variant *v, bool *served)
 {
-    gm_product          plain = *p;
-    gm_columns_matrix   y = {p->args.y, p->args.y_m, p->args.y_n};
     const gm_gemm_args *a = &p->args;
-    gm_columns_pass     pass = {
-            .g = y, .pre = {a->pre, a->pre_m, a->pre_n}, .dpre = y, .rows = a->m, .width = a->n, .function = a->function};
+    gm_product          plain = *p;
+    gm_columns_matrix   y = {a->y, a->y_m, a->y_n}, pre = {a->pre, a->pre_m, a->pre_n};
+    gm_columns_pass     pass = {.g = y, .pre = pre, .dpre = y, .rows = a->m, .width = a->n, .function = a->function};
     (void)v;
     *served = has_slope(p);
     if (!*served) return GM_OK;
@@ -72,7 +70,7 @@ static gm_status run_slope(gm_device *dev, const gm_product *p, const gm_variant
     return gm_columns_pass_run(dev, p->dtype, &pass);
 }
 
-const gm_way gm_way_slope_after = {"slope after", offers_slope, run_slope};
+const gm_way gm_way_slope_after = {"slope after", offers_slope, run_slope, NULL};
 
 /* ---- functions ---- */
 
@@ -137,4 +135,4 @@ done:
     return st;
 }
 
-const gm_way gm_way_function_after = {"function after", offers_function, run_function};
+const gm_way gm_way_function_after = {"function after", offers_function, run_function, NULL};
