@@ -131,6 +131,8 @@ def gpt(mode, batch, steps):
 
 
 def make_resnet(batch, side):
+    nn, at = torch.nn, 64
+
     def convolution(inputs, outputs, size, stride):
         return nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
 
@@ -146,7 +148,6 @@ def make_resnet(batch, side):
             y = F.relu(self.n1(self.c1(x)), inplace=True)
             return F.relu(self.n2(self.c2(y)) + self.shortcut(x), inplace=True)
 
-    nn, at = torch.nn, 64
     layers = [convolution(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     for stage in range(4):
         for i in range(2):
