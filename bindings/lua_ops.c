@@ -180,6 +180,7 @@ static void attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64
     luaL_checktype(L, arg, LUA_TTABLE);
     a->causal = gm_field_flag(L, arg, "causal");
     a->window = (int64_t)gm_field_number(L, arg, "window", 0);
+    a->prefix_mask = gm_field_flag(L, arg, "prefix_mask");
     a->softcap = gm_field_number(L, arg, "softcap", 0);
     a->scale = gm_field_number(L, arg, "scale", 0);
     a->p = gm_field_number(L, arg, "dropout", 0);
@@ -223,8 +224,7 @@ static int rotary(lua_State *L)
         a.interleaved = gm_field_flag(L, 3, "interleaved");
         a.inverse = gm_field_flag(L, 3, "inverse");
         a.alpha = gm_field_number(L, 3, "scale", 1);
-        lua_getfield(L, 3, "positions");
-        if (!lua_isnil(L, -1)) in[2] = gm_check_value(L, lua_gettop(L));
+        in[2] = tensor_field(L, 3, "positions");
     }
     return gm_apply_one(L, GM_OP_rotary, 3, in, &a);
 }
@@ -416,8 +416,8 @@ static const gm_lua_option attention_settings[] = {
     {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},
     {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
-    {"limits", "tensor", "none", NULL,
-     "(b, s, 2) i64: the first key that a query may see, from 0, and the one behind the last"},
+    {"prefix_mask", "boolean", "false", NULL, "in each row of key_mask ones come before zeros; another is an error"},
+    {"limits", "tensor", "none", NULL, "(b, s, 2) i64: the first key that a query may see, from 0, and the end"},
     {"bias", "tensor", "none", NULL, "(n, h, s, t): added to scores, after softcap; sample i takes number i modulo n"},
     {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
     GM_LAST_OPTION};

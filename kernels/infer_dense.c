@@ -313,6 +313,8 @@ static gm_status expect_attention(const gm_call *call, const gm_tensor *limits, 
     if (hk == 0 ? h != 0 : h % hk != 0)
         return GM_FAIL(GM_ESHAPE, "%s: %" PRId64 " query heads are no multiple of %" PRId64 " key heads", op, h, hk);
     GM_TRY(gm_expect_shape(call, "key_mask", call->in[3], 2, k->shape));
+    if (at->prefix_mask && !call->in[3])
+        return GM_FAIL(GM_EINVAL, "%s: prefix_mask says what key_mask is like, and no key_mask is given", op);
     GM_TRY(gm_expect_shape(call, "limits", limits, 3, (int64_t[]){q->shape[0], q->shape[1], 2}));
     GM_TRY(expect_bias(call, bias));
     GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));

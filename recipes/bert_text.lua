@@ -20,6 +20,7 @@ return gm.recipe {
   model = {
     type = "BERT", vocabulary = 260, sequence_length = length,
     width = 128, depth = 2, heads = 4, dropout = 0, attention_dropout = 0,
+    prefix_mask = true, -- texts begin at the first position, and padding is behind them
   },
   data  = {
     train = { type = "TextPairs", path = files, split = "train", sequence_length = length, stride = 4 },

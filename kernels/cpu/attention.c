@@ -8,6 +8,8 @@
  * order of blocks, so that the bits depend neither on scheduling nor on the number of threads. Keys that the mask hides
  * are packed as zeros, because their values may be NaN. */
 
+#include "../key_mask.h"
+
 /* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
 typedef struct attention_view {
     char   *data;
@@ -217,6 +219,7 @@ static gm_status cpu_attention(gm_device *dev, const gm_call *call)
     attention_job w = attention_job_of(dev, call);
     gm_dtype      dtype = call->in[0]->dtype;
     int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads);
+    GM_TRY(gm_key_mask_check(call));
     GM_TRY(attention_output(dev, call->out[0], w.accumulate, &o));
     w.o = attention_view_of(o);
     attention_lse(&w, call->out[1]);

@@ -4,6 +4,7 @@
  * added to what a softcap makes of the scores: its gradient is dS, summed over the samples. The gradient
  * uses the identities of FlashAttention (Dao et al. 2022): with P from the stored lse and
  * D = rowsum(g o), dS = P (dP - D). Dropout works on the probabilities after softmax. */
+#include "../key_mask.h"
 #include "../sample.h"
 #include "loops.h"
 
@@ -160,6 +161,7 @@ gm_status gm_ref_attention(gm_device *dev, const gm_call *call)
 {
     problem p = problem_of(dev, call);
     double *s;
+    GM_TRY(gm_key_mask_check(call));
     GM_TRY(ref_scratch(p.keys, &s));
     for (int64_t b = 0; b < p.batch; b++)
         for (int64_t n = 0; n < p.heads; n++)

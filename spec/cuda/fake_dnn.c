@@ -295,6 +295,7 @@ static double computed(int mode, double x, double b, bool seen, int64_t index)
     case CUDNN_POINTWISE_LOG: return log(x);
     case CUDNN_POINTWISE_IDENTITY: return x;
     case CUDNN_POINTWISE_CMP_GE: return x >= b;
+    case CUDNN_POINTWISE_CMP_LT: return x < b;
     case CUDNN_POINTWISE_BINARY_SELECT: return seen ? x : b;
     case CUDNN_POINTWISE_GEN_INDEX: return (double)index;
     default: return NAN;

@@ -139,6 +139,8 @@ describe("attention agrees with ref:", function()
 
   -- Windows that end within blocks of keys and of queries, that hide whole blocks, and that hide all keys from a query;
   -- keys that end before the last query. A slope of tanh is at most 1: capped scores have no larger errors.
+  -- "prefix": a mask of ones and then zeros that is said to be one, by which cuDNN computes what it takes (16 bits,
+  -- heads of multiples of 8); one sample has no key at all.
   local views = {
     { "a window of 1 key", { 2, 40, 40, 4, 2, 3 }, { window = 1 } },
     { "a window and a cap", { 1, 150, 150, 2, 1, 8 }, { window = 40, softcap = 0.7 }, true },
@@ -151,6 +153,8 @@ describe("attention agrees with ref:", function()
     { "a cap of causal attention", { 1, 70, 70, 2, 2, 16 }, { softcap = 1.5, causal = true } },
     { "a window of whole tiles", { 1, 200, 200, 2, 1, 16 }, { window = 130 } },
     { "rows that end early", { 2, 150, 200, 2, 1, 16 }, {}, "ends" },
+    { "padded rows", { 5, 150, 200, 2, 1, 16 }, {}, "prefix" },
+    { "padded rows of causal attention", { 5, 150, 150, 4, 2, 64 }, { causal = true }, "prefix" },
     { "one query of a long cache", { 2, 1, 257, 4, 2, 16 }, { window = 100, softcap = 2 } },
   }
   for _, view in ipairs(views) do
@@ -160,8 +164,9 @@ describe("attention agrees with ref:", function()
           local b, s, t, h, hk, d = unpack(view[2])
           local attrs = { scale = 1, stream = { key = 99, step = 5 }, causal = view[3].window and true or nil }
           for key, value in pairs(view[3]) do attrs[key] = value end
+          attrs.prefix_mask = view[4] == "prefix"
           local mask = view[4] == "ends" and ends({ 150, 70 }, t)
-            or view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
+            or view[4] == "prefix" and ends({ 70, t, 1, 0, 129 }, t) or view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
           local q, k = operand(b, s, h, d, dtype, "packed"), operand(b, t, hk, d, dtype, "heads first")
           local v, g = operand(b, t, hk, d, dtype, "contiguous"), operand(b, s, h, d, dtype, "contiguous")
           local inputs = { q, k, v, mask, n = 6 }
@@ -189,6 +194,18 @@ describe("attention agrees with ref:", function()
     end)
   end)
 
+  it("a mask that is no prefix is refused where it is said to be one", function()
+    local q = input({ 3, 3, 1, 2 }, "f32")
+    local mask = gm.tensor({ { 1, 1, 0 }, { 0, 0, 0 }, { 0, 1, 0 } }, { dtype = "u8" })
+    for _, backend in ipairs { "ref", unpack(support.backends) } do
+      assert.error_matches(function() -- a GPU finds it, and says so when it is waited for
+        local o = core.run_op(backend, "attention", { q, q, q, mask, n = 6 }, { true, true, n = 2 },
+          { prefix_mask = true })[1]
+        return support.copy(o, "f64"):totable()
+      end, "attention: key_mask has a zero before a one in row 2 %(from 0%): 1 of its first 2 keys are hidden")
+    end
+  end)
+
   it("what cannot be meant is refused", function()
     local q = input({ 1, 4, 1, 2 }, "f32")
     local function refused(attrs, text)
@@ -200,6 +217,7 @@ describe("attention agrees with ref:", function()
     refused({ window = -2, causal = true }, "window is -2")
     refused({ behind = -1, causal = true }, "behind is -1")
     refused({ softcap = -1 }, "softcap is -1")
+    refused({ prefix_mask = true }, "prefix_mask says what key_mask is like, and no key_mask is given")
   end)
 
   -- accumulate: what the outputs hold counts as the attention to other keys; a query of it has seen none.

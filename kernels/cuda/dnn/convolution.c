@@ -97,6 +97,22 @@ gm_status gm_dnn_convolve_call(gm_device *dev, const gm_call *call, bool *served
     return run(dev, dnn, &p, gm_tensor_data(t[0]), gm_tensor_data(t[1]), gm_tensor_data(t[2]), served);
 }
 
+gm_status gm_dnn_takes_problem(gm_device *dev, gm_dnn_convolution *p, bool *takes)
+{
+    struct gm_dnn *dnn;
+    GM_TRY(gm_dnn_enter(dev, &dnn));
+    p->arch = dnn->arch;
+    *takes = dnn->there && gm_dnn_takes_convolution(p, NULL);
+    return GM_OK;
+}
+
+gm_status gm_dnn_convolve_problem(gm_device *dev, const gm_dnn_convolution *p, void *const *data, bool *served)
+{
+    struct gm_dnn *dnn;
+    GM_TRY(gm_dnn_enter(dev, &dnn));
+    return run(dev, dnn, p, data[0], data[1], data[2], served);
+}
+
 gm_status gm_dnn_takes_call(gm_device *dev, const gm_call *call, bool *takes)
 {
     struct gm_dnn     *dnn;

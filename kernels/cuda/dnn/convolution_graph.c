@@ -21,6 +21,12 @@ bool gm_dnn_takes_convolution(const gm_dnn_convolution *p, const char **why)
     return !cannot;
 }
 
+/* (n, c, h, w) that lies in memory as (n, h, w, c) */
+static gm_dnn_shape with_channels_last(const int64_t *n)
+{
+    return (gm_dnn_shape){{n[0], n[1], n[2], n[3]}, {n[1] * n[2] * n[3], 1, n[1] * n[3], n[1]}};
+}
+
 static void write_down(gm_dnn_builder *b, const void *problem)
 {
     const gm_dnn_convolution *p = problem;
@@ -30,7 +36,8 @@ static void write_down(gm_dnn_builder *b, const void *problem)
     gm_dnn_tensor             t[3];
     for (int i = 0; i < 3; i++)
         t[i] = gm_dnn_given(b, GM_DNN_CONVOLUTION_X + i, type,
-                            gm_dnn_packed(size[i][0], size[i][1], size[i][2], size[i][3]));
+                            p->channels_last && i < 2 ? with_channels_last(size[i])
+                                                      : gm_dnn_packed(size[i][0], size[i][1], size[i][2], size[i][3]));
     gm_dnn_convolve(b, place[p->side], p->low, p->high, p->stride, p->dilation, p->accumulate, t);
 }
 

@@ -42,6 +42,15 @@ static gm_status hear_experts(const gm_refusal *r)
                    r->op <= GM_OP_experts_order && r->op != GM_OP_experts_before ? " experts" : "", (int)r->count);
 }
 
+static gm_status hear_attention(const gm_refusal *r)
+{
+    return GM_FAIL(GM_EINVAL,
+                   "%s: key_mask has a zero before a one in row %" PRId64 " (from 0): %" PRId64 " of its first %" PRId64
+                   " keys are hidden; prefix_mask takes rows of ones and then zeros, leave it out for others (found by "
+                   "the GPU, noticed here; %d such)",
+                   gm_op_name((gm_op)r->op), r->place, r->value, r->limit, (int)r->count);
+}
+
 gm_status gm_cuda_hear_refusal(gm_cuda *cu)
 {
     const gm_refusal *r = cu->refused;
@@ -52,6 +61,7 @@ gm_status gm_cuda_hear_refusal(gm_cuda *cu)
                        "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64
                        " classes (found by the GPU, noticed here; %d such)",
                        gm_op_name((gm_op)r->op), r->value, r->place, r->limit, (int)r->count);
+    if (r->op == GM_OP_attention || r->op == GM_OP_attention_grad) return hear_attention(r);
     if (r->op >= GM_OP_experts_count && r->op <= GM_OP_experts_combine_grad) return hear_experts(r);
     return GM_FAIL(GM_EINVAL,
                    "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64

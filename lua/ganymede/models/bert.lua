@@ -28,6 +28,7 @@ BERT.options = {
     doc = "the probability with which an element of the embeddings and branches is dropped in training" },
   attention_dropout = { type = "number", default = 0.1, min = 0, below = 1,
     doc = "the probability with which an attention weight is dropped in training" },
+  prefix_mask = nn.TransformerBlock.options.prefix_mask,
   head_chunk = { type = "integer", min = 0, default = 0,
                  doc = "the number of rows of a rank whose logits of the tokens exist at a time, in a Projection; 0: "
                    .. "all, in a tensor" },
@@ -39,7 +40,7 @@ BERT.options = {
 local function block_options(opt, weight)
   return {
     width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, activation = opt.activation, eps = opt.eps,
-    post_norm = true, dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    post_norm = true, dropout = opt.dropout, attention_dropout = opt.attention_dropout, prefix_mask = opt.prefix_mask,
     weight_initializer = weight, bias_initializer = init.zeros(),
   }
 end

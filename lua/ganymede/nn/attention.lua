@@ -34,6 +34,9 @@ MultiHeadAttention.options = {
     doc = "scores s become softcap tanh(s / softcap), as in Gemma 2" },
   scale    = { type = "number", above = 0, optional = true,
     doc = "what products of queries and keys are multiplied by; default: 1 / sqrt(head_size)" },
+  prefix_mask = { type = "boolean", default = false,
+    doc = "whether key masks hide the last positions of rows alone, such as padding behind texts: attention in 16 bits "
+      .. "on a GPU is then faster, and another key mask is an error" },
   bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
   qkv_bias = { type = "boolean", optional = true,
     doc = "whether the projection to queries, keys and values has a bias; default: bias" },
@@ -139,7 +142,7 @@ local function attend_to_kept(self, kept, qkv, options)
   local q, k, v = parts(self, qkv, kept:place())
   if kept.attend then return kept:attend(self, q, k, v, options) end -- ganymede.nn.pages
   k, v = kept:extend(self, k, v)
-  options.key_mask = kept.mask
+  options.key_mask, options.prefix_mask = kept.mask, nil
   if self.opt.window then k, v, options.key_mask = in_window(self.opt.window, q:size(2), k, v, kept.mask) end
   return sequence_parallel.attention(q, k, v, options)
 end
@@ -185,7 +188,7 @@ function MultiHeadAttention:forward(x, seen)
   local key_mask, limits, place = understood(self, seen, x)
   local y = attend(self, x, {
     causal = opt.causal, window = opt.window, softcap = opt.softcap, scale = opt.scale,
-    key_mask = key_mask, limits = limits,
+    key_mask = key_mask, prefix_mask = key_mask and opt.prefix_mask or nil, limits = limits,
     dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
   }, place)
   y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.heads * self.head_size }))

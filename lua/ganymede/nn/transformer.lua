@@ -37,7 +37,7 @@ TransformerBlock.options = {
   causal    = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
   window    = Attention.options.window, attention_softcap = Attention.options.softcap,
-  attention_scale = Attention.options.scale,
+  attention_scale = Attention.options.scale, prefix_mask = Attention.options.prefix_mask,
   activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
@@ -112,7 +112,7 @@ function TransformerBlock:build(opt)
   if opt.input_norms then self.norm1 = new_norm(opt) end
   self.attention = Attention(with {
     heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, causal = opt.causal,
-    window = opt.window, softcap = opt.attention_softcap, scale = opt.attention_scale,
+    window = opt.window, softcap = opt.attention_softcap, scale = opt.attention_scale, prefix_mask = opt.prefix_mask,
     qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, qk_norm_joint = opt.qk_norm_joint,
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
