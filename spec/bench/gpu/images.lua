@@ -47,12 +47,23 @@ if peer then peer:close() end
 
 core.profile_start()
 for _ = 1, each do gm.scope(step) end
-local ops = core.profile_stop()
+local ops, sums = core.profile_stop(), {}
+for _, op in ipairs(ops) do
+  local sum = sums[op.op] or { op = op.op, seconds = 0, calls = 0 }
+  sums[op.op], sum.seconds, sum.calls = sum, sum.seconds + op.seconds / each, sum.calls + op.calls / each
+end
+local kinds = {}
+for _, sum in pairs(sums) do table.insert(kinds, sum) end
+table.sort(kinds, function(a, b) return a.seconds > b.seconds end)
+result.kinds = json.array(kinds)
+for _, sum in ipairs(kinds) do
+  if sum.seconds > 5e-5 then common.say("  %8.4f ms  %5.1f calls  all %s", 1e3 * sum.seconds, sum.calls, sum.op) end
+end
 table.sort(ops, function(a, b) return a.seconds > b.seconds end)
 result.ops = json.array {}
 for i = 1, math.min(20, #ops) do
   local op = ops[i]
-  result.ops[i] = { op = op.op, seconds = op.seconds / each, calls = op.calls / each }
-  common.say("  %8.4f ms  %5.1f calls  %s", 1e3 * op.seconds / each, op.calls / each, op.op)
+  result.ops[i] = { op = op.op, about = op.about, seconds = op.seconds / each, calls = op.calls / each }
+  common.say("  %8.4f ms  %5.1f calls  %s %s", 1e3 * op.seconds / each, op.calls / each, op.op, op.about)
 end
 common.write("images", result)

@@ -210,10 +210,13 @@ def attention(kind, b, s, h, d):
     q, k, v, g = (torch.randn(shape, device=DEVICE, dtype=HALF) for _ in range(4))
     for t in (q, k, v):
         t.requires_grad_(True)
-    causal, drop = kind != "all", 0.1 if kind == "dropout" else 0.0
+    causal, drop, mask = kind in ("causal", "dropout"), 0.1 if kind == "dropout" else 0.0, None
+    if kind in ("padded", "masked"):  # the lengths of attention.lua
+        lengths = torch.tensor([shape[2] - i * shape[2] // (2 * shape[0]) for i in range(shape[0])], device=DEVICE)
+        mask = (torch.arange(shape[2], device=DEVICE) < lengths[:, None])[:, None, None, :]
 
     def run():
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=drop)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=drop)
 
     rounds = 2 if TOY else 10
     with torch.no_grad():
