@@ -66,7 +66,7 @@ local function operations(way, sizes, mask)
   local n = way == "forward" and 10 or 18
   if way == "backward" and h ~= hk then n = n + 2 end -- sums over the heads that share a key's
   if mask:find "causal" then n = n + (s == t and 4 or 5) end
-  if mask:find "padded" then n = n + 3 end
+  if mask:find "padded" then n = n + 6 end
   return n
 end
 

@@ -113,12 +113,10 @@ gm_status gm_dnn_convolve_problem(gm_device *dev, const gm_dnn_convolution *p, v
     return run(dev, dnn, p, data[0], data[1], data[2], served);
 }
 
-gm_status gm_dnn_takes_call(gm_device *dev, const gm_call *call, bool *takes)
+gm_status gm_dnn_problem_of(gm_device *dev, const gm_call *call, gm_dnn_convolution *p, gm_tensor **t, bool *takes)
 {
-    struct gm_dnn     *dnn;
-    gm_dnn_convolution p;
-    gm_tensor         *t[3];
-    GM_TRY(take(dev, call, &dnn, t, &p));
+    struct gm_dnn *dnn;
+    GM_TRY(take(dev, call, &dnn, t, p));
     *takes = dnn != NULL;
     return GM_OK;
 }

@@ -36,8 +36,8 @@ static void write_down(gm_dnn_builder *b, const void *problem)
     gm_dnn_tensor             t[3];
     for (int i = 0; i < 3; i++)
         t[i] = gm_dnn_given(b, GM_DNN_CONVOLUTION_X + i, type,
-                            p->channels_last && i < 2 ? with_channels_last(size[i])
-                                                      : gm_dnn_packed(size[i][0], size[i][1], size[i][2], size[i][3]));
+                            p->channels_last[i] ? with_channels_last(size[i])
+                                                : gm_dnn_packed(size[i][0], size[i][1], size[i][2], size[i][3]));
     gm_dnn_convolve(b, place[p->side], p->low, p->high, p->stride, p->dilation, p->accumulate, t);
 }
 

@@ -13,15 +13,15 @@
 typedef enum gm_dnn_side { GM_DNN_OF_RESULT, GM_DNN_OF_INPUT, GM_DNN_OF_WEIGHT } gm_dnn_side; /* what is computed */
 
 /* A convolution y = w over x, all contiguous: x (n, c, h, w), w (out, c / groups, kernel), y (n, out, h', w'); of one
- * dimension of space the first is 1. channels_last: x and w lie in memory as (n, h, w, c) and (out, kernel, c); y does
- * not. The key of the cache of plans, compared as bytes: begin with zeros. */
+ * dimension of space the first is 1. channels_last: which of x, w and y have their second dimension last in memory. The
+ * key of the cache of plans, compared as bytes: begin with zeros. */
 typedef struct gm_dnn_convolution {
     int64_t x[4], w[4], y[4];
     int64_t stride[2], dilation[2], low[2], high[2];
     int32_t dtype, arch;
     int32_t side;       /* gm_dnn_side */
     int32_t accumulate; /* it is added to what is there */
-    int32_t channels_last;
+    int32_t channels_last[3];
 } gm_dnn_convolution;
 
 enum { GM_DNN_CONVOLUTION_X = 1, GM_DNN_CONVOLUTION_W, GM_DNN_CONVOLUTION_Y, GM_DNN_CONVOLUTION_UIDS };

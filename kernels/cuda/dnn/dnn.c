@@ -43,7 +43,8 @@ static const gm_tensor *limits_of(const gm_call *call) { return call->in[call->o
 static const gm_tensor *bias_of(const gm_call *call) { return call->in[call->op == GM_OP_attention ? 5 : 8]; }
 
 /* false: something that a problem cannot express. */
-static bool read_problem(const gm_call *call, const int32_t *lengths, const struct gm_dnn *dnn, gm_dnn_problem *p)
+static bool read_problem(const gm_call *call, const gm_dnn_lengths *lengths, const struct gm_dnn *dnn,
+                         gm_dnn_problem *p)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const gm_attrs  *attrs = call->attrs;
@@ -220,7 +221,7 @@ static size_t rounded(int64_t bytes) { return ((size_t)bytes + 255) / 256 * 256;
 
 /* One block holds cuDNN's workspace and, of a gradient, the two sums that it wants stored. */
 static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p, const gm_call *call,
-                     const int32_t *lengths)
+                     const gm_dnn_lengths *lengths)
 {
     const gm_dnn_plan *plan = NULL;
     void              *data;
@@ -233,7 +234,10 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
     GM_TRY(gm_cuda_scratch(dev, own + delta + sums + 256, &data, &block));
     give_tensors(&k, call);
     give_numbers(&k, p, call->attrs);
-    if (p->padded) give(&k, GM_DNN_LENGTHS, lengths);
+    if (p->padded) {
+        give(&k, GM_DNN_LENGTHS, lengths->keys);
+        give(&k, GM_DNN_QUERIES, lengths->queries);
+    }
     if (p->gradient) {
         give(&k, GM_DNN_DELTA, (char *)data + own);
         give(&k, GM_DNN_DQ_SUM, (char *)data + own + delta);
@@ -280,7 +284,7 @@ static gm_status say_why(gm_device *dev, const gm_call *call, bool there, const 
     return GM_OK;
 }
 
-gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const int32_t *lengths, bool *served)
+gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const gm_dnn_lengths *lengths, bool *served)
 {
     struct gm_dnn *dnn = NULL;
     gm_dnn_problem p;

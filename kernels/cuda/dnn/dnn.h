@@ -19,10 +19,15 @@
 #include "../runtime/cuda.h"
 #include "convolution_graph.h"
 
-/* A call of attention, or of its gradient. lengths: of a key mask with prefix_mask, i32 (b) on the device: the number
- * of keys of each sample that count, at least 1; NULL: the call has none. The values of keys that do not count must be
- * finite. */
-gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const int32_t *lengths, bool *served);
+/* Of a key mask with prefix_mask, i32 (b) each on the device, at multiples of 16 bytes: the number of keys of each
+ * sample that count, at least 1; and the number of queries, for all samples. */
+typedef struct gm_dnn_lengths {
+    const int32_t *keys, *queries;
+} gm_dnn_lengths;
+
+/* A call of attention, or of its gradient. lengths: NULL: it has no such mask. The values of keys that do not count
+ * must be finite. */
+gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const gm_dnn_lengths *lengths, bool *served);
 
 /* Convolutions, transposed ones and gradients of weights, by single operations of cuDNN. It takes bf16 or f16, one or
  * two dimensions of space, padding that is the same on both sides, contiguous tensors at multiples of 16 bytes, groups
@@ -33,8 +38,9 @@ gm_status gm_dnn_convolve_call(gm_device *dev, const gm_call *call, bool *served
  * those of x, w and y in device memory, multiples of 16. */
 gm_status gm_dnn_takes_problem(gm_device *dev, gm_dnn_convolution *p, bool *takes);
 gm_status gm_dnn_convolve_problem(gm_device *dev, const gm_dnn_convolution *p, void *const *data, bool *served);
-/* Tells whether it takes the call. Of its tensors, it looks at sizes, strides and addresses alone. */
-gm_status gm_dnn_takes_call(gm_device *dev, const gm_call *call, bool *takes);
+/* The problem of a call, and its tensors x, w and y. *takes: whether it takes the call, of whose tensors this looks at
+ * sizes, strides and addresses alone; if not, *p and t are undefined. */
+gm_status gm_dnn_problem_of(gm_device *dev, const gm_call *call, gm_dnn_convolution *p, gm_tensor **t, bool *takes);
 
 /* Where a call of a convolution, a transposed one or the gradient of its weights holds x, w and y
  * (convolution_graph.h): places among its inputs, and GM_DNN_OUT for its first output, which is the one that is

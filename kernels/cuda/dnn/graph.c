@@ -69,11 +69,18 @@ static gm_dnn_tensor places(graph *g, int64_t axis, gm_dnn_tensor x)
     return i;
 }
 
-/* x (b, h, s, t) with -inf where i `mode` j is false. */
-static gm_dnn_tensor where(graph *g, cudnnPointwiseMode_t mode, gm_dnn_tensor i, gm_dnn_tensor j, gm_dnn_tensor x)
+/* (b, h, s, t): i `mode` j */
+static gm_dnn_tensor compared(graph *g, cudnnPointwiseMode_t mode, gm_dnn_tensor i, gm_dnn_tensor j)
 {
-    gm_dnn_tensor seen = gm_dnn_virtual(g->b, CUDNN_DATA_BOOLEAN, x.shape), y = like_scores(g);
-    gm_dnn_binary(g->b, mode, CUDNN_DATA_BOOLEAN, i, j, seen);
+    gm_dnn_tensor y = gm_dnn_virtual(g->b, CUDNN_DATA_BOOLEAN, i.shape);
+    gm_dnn_binary(g->b, mode, CUDNN_DATA_BOOLEAN, i, j, y);
+    return y;
+}
+
+/* x with -inf where seen is false */
+static gm_dnn_tensor where(graph *g, gm_dnn_tensor seen, gm_dnn_tensor x)
+{
+    gm_dnn_tensor y = like_scores(g);
     gm_dnn_select(g->b, seen, x, g->hidden, y);
     return y;
 }
@@ -88,14 +95,19 @@ static gm_dnn_tensor causal(graph *g, gm_dnn_tensor x)
         i = gm_dnn_virtual(b, CUDNN_DATA_INT32, x.shape);
         gm_dnn_binary(b, ADD, CUDNN_DATA_INT32, first, later, i);
     }
-    return where(g, CUDNN_POINTWISE_CMP_GE, i, places(g, 3, x), x);
+    return where(g, compared(g, CUDNN_POINTWISE_CMP_GE, i, places(g, 3, x)), x);
 }
 
-/* x (b, h, s, t) with -inf at the keys from a sample's length on. */
+/* x (b, h, s, t) with -inf at the keys from a sample's length on. cuDNN knows this mask only together with lengths of
+ * the queries: without them it computed the first query alone. All queries count here. */
 static gm_dnn_tensor padded(graph *g, gm_dnn_tensor x)
 {
-    gm_dnn_tensor lengths = gm_dnn_given(g->b, GM_DNN_LENGTHS, CUDNN_DATA_INT32, gm_dnn_packed(g->p->b, 1, 1, 1));
-    return where(g, CUDNN_POINTWISE_CMP_LT, places(g, 3, x), lengths, x);
+    gm_dnn_shape  each = gm_dnn_packed(g->p->b, 1, 1, 1);
+    gm_dnn_tensor queries = gm_dnn_given(g->b, GM_DNN_QUERIES, CUDNN_DATA_INT32, each);
+    gm_dnn_tensor keys = gm_dnn_given(g->b, GM_DNN_LENGTHS, CUDNN_DATA_INT32, each);
+    gm_dnn_tensor row = compared(g, CUDNN_POINTWISE_CMP_LT, places(g, 2, x), queries);
+    gm_dnn_tensor column = compared(g, CUDNN_POINTWISE_CMP_LT, places(g, 3, x), keys);
+    return where(g, compared(g, CUDNN_POINTWISE_LOGICAL_AND, row, column), x);
 }
 
 static gm_dnn_tensor masked(graph *g, gm_dnn_tensor x)

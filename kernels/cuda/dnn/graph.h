@@ -45,6 +45,7 @@ typedef enum gm_dnn_uid {
     GM_DNN_ONE,
     GM_DNN_LATER,   /* i32 from the host: t - s */
     GM_DNN_LENGTHS, /* i32 (b), of a padded problem: how many keys count, at least 1 */
+    GM_DNN_QUERIES, /* i32 (b), of a padded problem: how many queries count, which is s */
     GM_DNN_UIDS,
 } gm_dnn_uid;
 

@@ -221,8 +221,8 @@ static gm_status by_library(gm_device *dev, const gm_call *call, bool *served)
 {
     gm_key_lengths k;
     GM_TRY(gm_key_lengths_of(dev, call, &k));
-    gm_status st = gm_dnn_attention(dev, call, k.lengths, served);
-    if (!k.lengths) return st;
+    gm_status st = gm_dnn_attention(dev, call, k.there ? &k.each : NULL, served);
+    if (!k.there) return st;
     if (st == GM_OK && *served) st = gm_key_lengths_blank(dev, call, &k);
     gm_pool_release(dev->pool, k.block);
     return st;

@@ -9,19 +9,22 @@ gm_status gm_key_lengths_of(gm_device *dev, const gm_call *call, gm_key_lengths 
     const gm_tensor *mask = call->in[3];
     void            *data;
     gm_lengths_args  a = {.op = (int32_t)call->op};
-    *out = (gm_key_lengths){.lengths = NULL};
+    *out = (gm_key_lengths){.there = false};
     if (!mask || !call->attrs->prefix_mask || !mask->shape[0]) return GM_OK;
     int64_t each = (mask->shape[0] + 3) & ~(int64_t)3; /* cuDNN wants addresses that are multiples of 16 */
     GM_TRY(gm_cuda_refusal(dev, &a.refusal));
-    GM_TRY(gm_cuda_scratch(dev, 2 * sizeof(int32_t) * (size_t)each, &data, &out->block));
-    out->lengths = data;
-    out->none = out->lengths + each;
+    GM_TRY(gm_cuda_scratch(dev, 3 * sizeof(int32_t) * (size_t)each, &data, &out->block));
+    a.lengths = data;
+    a.all = a.lengths + each;
+    a.none = a.all + each;
     a.mask = gm_tensor_data(mask);
     a.mask_stride[0] = mask->stride[0];
     a.mask_stride[1] = mask->stride[1];
     a.keys = mask->shape[1];
-    a.lengths = out->lengths;
-    a.none = out->none;
+    a.queries = call->in[0]->shape[1];
+    out->there = true;
+    out->each = (gm_dnn_lengths){a.lengths, a.all};
+    out->none = a.none;
     gm_status st = GM_LAUNCH(dev, "gm_attention_lengths",
                              ((gm_cuda_grid){.x = mask->shape[0],
                                              .block = GM_LENGTHS_THREADS,

@@ -25,6 +25,7 @@ GM_KERNEL(gm_attention_lengths, gm_lengths_args)
     }
     if (count != end) gm_refuse(a.refusal, a.op, end - count, gm_block_x, end);
     a.lengths[gm_block_x] = end > 0 ? end : 1;
+    a.all[gm_block_x] = (int32_t)a.queries;
     a.none[gm_block_x] = end == 0;
 }
 

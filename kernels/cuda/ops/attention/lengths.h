@@ -3,12 +3,14 @@
 #ifndef GM_CUDA_ATTENTION_LENGTHS_H
 #define GM_CUDA_ATTENTION_LENGTHS_H
 
+#include "../../dnn/dnn.h"
 #include "../../runtime/cuda.h"
 
 typedef struct gm_key_lengths {
-    int32_t  *lengths; /* on the device, i32 (samples), at least 1; NULL: the call has no mask with prefix_mask */
-    int32_t  *none;    /* 1 for samples without a key */
-    gm_block *block;   /* scratch that holds both; whoever asked for them releases it to the device's pool */
+    bool           there; /* false: the call has no mask with prefix_mask, and there is nothing else */
+    gm_dnn_lengths each;
+    int32_t       *none;  /* i32 (samples): 1 for those without a key */
+    gm_block      *block; /* scratch that holds all; whoever asked for it releases it to the device's pool */
 } gm_key_lengths;
 
 /* Counts the keys of a call of attention or of its gradient. A mask whose ones do not come before its zeros is refused

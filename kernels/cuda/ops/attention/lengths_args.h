@@ -13,8 +13,9 @@
 typedef struct gm_lengths_args {
     const uint8_t *mask;    /* (samples, keys) */
     int32_t       *lengths; /* (samples): the number of keys that count, or 1 where none does */
+    int32_t       *all;     /* (samples): the number of queries */
     int32_t       *none;    /* (samples): 1 where no key counts, else 0 */
-    int64_t        mask_stride[2], keys;
+    int64_t        mask_stride[2], keys, queries;
     gm_refusal    *refusal;
     int32_t        op; /* gm_op, for the refusal */
 } gm_lengths_args;

@@ -1,10 +1,11 @@
 /* convolution.c - convolutions of 1, 2 and 3 dimensions: by cuDNN where it takes them (dnn.h), or takes them on other
- * tensors (folded.h, widened.h), else by the kernels of convolution.cu. What follows a product of cuDNN, the bias and
- * the activation, is a kernel of ours; the product is rounded to 16 bits before. */
+ * tensors (turned.h, folded.h, widened.h), else by the kernels of convolution.cu. What follows a product of cuDNN, the
+ * bias and the activation, is a kernel of ours; the product is rounded to 16 bits before. */
 #include "convolution.h"
 
 #include "../../dnn/dnn.h"
 #include "folded.h"
+#include "turned.h"
 #include "widened.h"
 
 gm_convolution_view gm_convolution_view_of(const gm_tensor *t)
@@ -49,7 +50,8 @@ static void say_slow(gm_device *dev)
 /* The product by cuDNN. */
 static gm_status multiply(gm_device *dev, const gm_call *call, bool *served)
 {
-    GM_TRY(gm_dnn_convolve_call(dev, call, served));
+    GM_TRY(gm_convolve_turned(dev, call, served));
+    if (!*served) GM_TRY(gm_dnn_convolve_call(dev, call, served));
     if (!*served) GM_TRY(gm_convolve_folded(dev, call, served));
     return *served ? GM_OK : gm_convolve_widened(dev, call, served);
 }

@@ -6,12 +6,13 @@
 #include "../../../memory.h"
 #include "../../dnn/dnn.h"
 #include "folded_args.h"
+#include "turned.h"
 
 #define FEW  GM_FOLDED_PACK /* channels; from there on cuDNN has good engines */
 #define MOST 32             /* channels of a folded tensor; with more, zeros are most of the work */
 
 /* The folded call: the tensors x, w and y of the call (gm_dnn_roles); copies of x and w, between tensor and memory of
- * this call; and the problem for cuDNN. */
+ * this call; the problem for cuDNN; and the memory that it is given. */
 typedef struct folded {
     const gm_tensor   *given[3];
     gm_folded_args     copy[2];
@@ -72,7 +73,7 @@ static void describe(const gm_call *call, folded *f)
     memcpy(f->problem.y, y->shape, sizeof f->problem.y);
     f->problem.dtype = y->dtype;
     f->problem.side = gm_dnn_roles_of(call->op).side;
-    f->problem.channels_last = 1;
+    for (int i = 0; i < 3; i++) f->problem.channels_last[i] = 1;
 }
 
 static gm_status fold(gm_device *dev, gm_folded_args *a)
@@ -86,24 +87,29 @@ static gm_status compute(gm_device *dev, const gm_call *call, folded *f, bool *s
     char            name[GM_CUDA_NAME];
     gm_folded_args *w = &f->copy[1];
     bool            gradient = f->problem.side == GM_DNN_OF_WEIGHT;
+    const int64_t  *y = f->problem.y;
     GM_TRY(fold(dev, &f->copy[0]));
-    if (!gradient) GM_TRY(fold(dev, w));
+    if (gradient) GM_TRY(gm_turn_planes(dev, gm_tensor_data(f->given[2]), f->data[2], y[0], y[1], y[2] * y[3]));
+    else GM_TRY(fold(dev, w));
     GM_TRY(gm_dnn_convolve_problem(dev, &f->problem, f->data, served));
-    if (!*served || !gradient) return GM_OK;
+    if (!*served) return GM_OK;
+    if (!gradient) return gm_turn_planes(dev, f->data[2], gm_tensor_data(f->given[2]), y[0], y[2] * y[3], y[1]);
     w->n = gm_tensor_numel(f->given[1]);
     w->accumulate = call->attrs->accumulate;
     return GM_LAUNCH(dev, gm_cuda_name(name, "gm_convolution_unfold", f->given[1]->dtype),
                      gm_cuda_over(dev, w->n, 1, 256), *w);
 }
 
+static size_t rounded(size_t bytes) { return (bytes + 255) & ~(size_t)255; }
+
 /* Of a problem that cuDNN takes. */
 static gm_status run(gm_device *dev, const gm_call *call, folded *f, bool *served)
 {
     gm_block *block;
-    size_t    x = (bytes_of(&f->copy[0]) + 255) & ~(size_t)255;
-    GM_TRY(gm_cuda_scratch(dev, x + bytes_of(&f->copy[1]), &f->data[0], &block));
+    size_t    x = rounded(bytes_of(&f->copy[0])), w = rounded(bytes_of(&f->copy[1]));
+    GM_TRY(gm_cuda_scratch(dev, x + w + (size_t)gm_tensor_numel(f->given[2]) * 2, &f->data[0], &block));
     f->data[1] = (char *)f->data[0] + x;
-    f->data[2] = gm_tensor_data(f->given[2]);
+    f->data[2] = (char *)f->data[1] + w;
     for (int i = 0; i < 2; i++) f->copy[i].folded = f->data[i];
     gm_status st = compute(dev, call, f, served);
     gm_pool_release(dev->pool, block);

@@ -1,8 +1,8 @@
 /* folded.h - convolutions over few channels, such as the three colours of an image, as ones over more channels without
  * a stride. Tensor cores multiply packs of 8 channels, and cuDNN's engines for fewer are slow. So the places that a
  * stride passes over become channels: with the stride s, x (n, c, h, w) becomes (n, c s s, h / s, w / s), and a kernel
- * of k x k one of k / s x k / s, rounded up and filled up with zeros. The sums stay the same. Both are written with
- * their channels last, as tensor cores read them, and padding becomes zeros of x. The copy of x is TensorFlow's
+ * of k x k one of k / s x k / s, rounded up and filled up with zeros. The sums stay the same. All tensors have their
+ * channels last for cuDNN (turned.h), and padding becomes zeros of x. The copy of x is TensorFlow's
  * space_to_depth. */
 #ifndef GM_CUDA_CONVOLUTION_FOLDED_H
 #define GM_CUDA_CONVOLUTION_FOLDED_H

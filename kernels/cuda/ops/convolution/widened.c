@@ -5,6 +5,7 @@
 
 #include "../../dnn/dnn.h"
 #include "convolution.h"
+#include "turned.h"
 
 #define MULTIPLE 8 /* of channels, for products on tensor cores */
 
@@ -112,7 +113,8 @@ static gm_status compute(gm_device *dev, const widened *c, int accumulate, bool 
     for (int role = 0; role < ROLES; role++)
         if (c->made[role] && c->roles.place[role] != GM_DNN_OUT)
             GM_TRY(refit(dev, c->given[role], c->made[role], role == X ? into : none, 0));
-    GM_TRY(gm_dnn_convolve_call(dev, &c->call, served));
+    GM_TRY(gm_convolve_turned(dev, &c->call, served));
+    if (!*served) GM_TRY(gm_dnn_convolve_call(dev, &c->call, served));
     for (int role = 0; *served && role < ROLES; role++)
         if (c->made[role] && c->roles.place[role] == GM_DNN_OUT)
             GM_TRY(refit(dev, c->made[role], c->given[role], role == X ? c->low : none, accumulate));
@@ -121,12 +123,14 @@ static gm_status compute(gm_device *dev, const widened *c, int accumulate, bool 
 
 gm_status gm_convolve_widened(gm_device *dev, const gm_call *call, bool *served)
 {
-    widened c;
-    bool    takes = false;
+    widened            c;
+    bool               takes = false;
+    gm_dnn_convolution problem;
+    gm_tensor         *t[ROLES];
     *served = false;
     if (!gm_dtype_is_narrow(call->out[0]->dtype) || call->out[0]->ndim > 4) return GM_OK;
     gm_status st = begin(dev, call, &c);
-    if (st == GM_OK) st = gm_dnn_takes_call(dev, &c.call, &takes);
+    if (st == GM_OK) st = gm_dnn_problem_of(dev, &c.call, &problem, t, &takes);
     if (st == GM_OK && takes) st = compute(dev, &c, call->attrs->accumulate, served);
     for (int role = 0; role < ROLES; role++) gm_tensor_release(c.made[role]);
     return st;
