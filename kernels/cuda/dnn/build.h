@@ -10,7 +10,7 @@
 
 #include "library.h"
 
-#define GM_DNN_DESCRIPTORS 160 /* of one graph, its plan and what the choice of the plan looked at */
+#define GM_DNN_DESCRIPTORS 224 /* of one graph, its plan and what the choice of the plan looked at */
 #define GM_DNN_OPS         32
 
 typedef struct gm_dnn_shape {

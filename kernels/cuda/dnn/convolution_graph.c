@@ -43,5 +43,5 @@ static void write_down(gm_dnn_builder *b, const void *problem)
 
 gm_dnn_writing gm_dnn_of_convolution(const gm_dnn_convolution *p)
 {
-    return (gm_dnn_writing){"a convolution", write_down, p, GM_DNN_CONVOLUTION_UIDS};
+    return (gm_dnn_writing){"a convolution", write_down, p, GM_DNN_CONVOLUTION_UIDS, p->long_sum};
 }

@@ -22,6 +22,7 @@ typedef struct gm_dnn_convolution {
     int32_t side;       /* gm_dnn_side */
     int32_t accumulate; /* it is added to what is there */
     int32_t channels_last[3];
+    int32_t long_sum; /* as of gm_dnn_writing */
 } gm_dnn_convolution;
 
 enum { GM_DNN_CONVOLUTION_X = 1, GM_DNN_CONVOLUTION_W, GM_DNN_CONVOLUTION_Y, GM_DNN_CONVOLUTION_UIDS };

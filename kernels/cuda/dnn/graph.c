@@ -213,5 +213,5 @@ static void write_down(gm_dnn_builder *b, const void *problem)
 
 gm_dnn_writing gm_dnn_of_attention(const gm_dnn_problem *p)
 {
-    return (gm_dnn_writing){"attention", write_down, p, GM_DNN_UIDS};
+    return (gm_dnn_writing){"attention", write_down, p, GM_DNN_UIDS, false};
 }

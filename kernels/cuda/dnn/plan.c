@@ -90,6 +90,13 @@ static gm_status try_engine(gm_dnn_builder *b, cudnnBackendDescriptor_t config, 
     return GM_OK;
 }
 
+static bool is_better(const gm_dnn_plan *one, const gm_dnn_plan *than, bool long_sum)
+{
+    if (!one->plan || !than->plan) return one->plan;
+    if (one->deterministic != than->deterministic) return one->deterministic;
+    return long_sum && one->engine == than->engine && one->workspace > than->workspace;
+}
+
 static gm_status choose(gm_dnn_builder *b, const gm_dnn_writing *p, target to, gm_dnn_plan *out)
 {
     cudnnBackendDescriptor_t configs[MOST_ENGINES];
@@ -97,10 +104,10 @@ static gm_status choose(gm_dnn_builder *b, const gm_dnn_writing *p, target to, g
     cudnnBackendDescriptor_t graph = checked_graph(b, p, to);
     int64_t                  n = ask(b, p, graph, to, configs);
     GM_TRY(b->st);
-    for (int64_t i = 0; i < n && !(any.plan && any.deterministic); i++) {
+    for (int64_t i = 0; i < n && (p->long_sum || !any.plan || !any.deterministic); i++) {
         gm_dnn_plan one = {.plan = NULL};
         GM_TRY(try_engine(b, configs[i], to, &one));
-        if (one.plan && (!any.plan || one.deterministic)) any = one;
+        if (is_better(&one, &any, p->long_sum)) any = one;
     }
     if (!any.plan)
         return GM_FAIL(GM_EINVAL,

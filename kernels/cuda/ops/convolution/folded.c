@@ -73,6 +73,7 @@ static void describe(const gm_call *call, folded *f)
     memcpy(f->problem.y, y->shape, sizeof f->problem.y);
     f->problem.dtype = y->dtype;
     f->problem.side = gm_dnn_roles_of(call->op).side;
+    f->problem.long_sum = f->problem.side == GM_DNN_OF_WEIGHT;
     for (int i = 0; i < 3; i++) f->problem.channels_last[i] = 1;
 }
 

@@ -66,7 +66,7 @@ GM_DEVICE void gm_turn_write(const gm_turn_args &a, uint16_t *to, int64_t row, i
 }
 
 /* A block has a tile. */
-GM_KERNEL_BOUND(gm_convolution_turn, gm_turn_args, GM_TURN_THREADS, 6)
+GM_KERNEL_BOUND(gm_convolution_turn, gm_turn_args, GM_TURN_THREADS, 5)
 {
     GM_SHARED(uint32_t, tile);
     const int64_t each = (int64_t)a.tiles[0] * a.tiles[1], n = gm_block_x / each;
