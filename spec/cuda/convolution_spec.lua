@@ -58,6 +58,27 @@ describe("cuDNN's convolutions", function()
     end
   end)
 
+  it("become such plans where channels are last, and split a long sum", function()
+    local problems = {}
+    for i, size in ipairs(sizes) do
+      for _, side in ipairs { "result", "input", "weight" } do
+        table.insert(problems, ("conv %s-last %s %s 90"):format(side, i % 2 == 0 and "f16" or "bf16", size))
+      end
+    end
+    local long = "bf16 128 16 115 115 64 4 1 0 1 90" -- the first convolution of a ResNet, folded
+    table.insert(problems, "conv weight-last " .. long)
+    table.insert(problems, "conv weight-last-long " .. long)
+    local answers = ask(problems)
+    if not answers then return pending "there is no cuDNN 9.19 or newer here, or gm_dnn_trial is not built" end
+    local engine, workspace = {}, {}
+    for i, answer in ipairs(answers) do
+      engine[i], workspace[i] = answer:match "^ok ops 1 engine (%d+) workspace (%d+) deterministic"
+      assert.truthy(engine[i], problems[i] .. ": " .. answer)
+    end
+    assert.equal(engine[#engine - 1], engine[#engine])
+    assert.is_true(tonumber(workspace[#workspace]) > 2 * tonumber(workspace[#workspace - 1]))
+  end)
+
   it("are not tried where they are not claimed", function()
     local refused = {
       { "conv result f32 2 8 9 9 8 3 1 1 1 90", "more than 16 bits" },
@@ -109,6 +130,18 @@ describe("convolutions by cuDNN agree with ref:", function()
       attrs = { stride = { 2, 1 }, dilation = { 1, 1 }, pad_low = { 1, 0 }, pad_high = { 1, 0 }, groups = 1 } },
     { x = { 2, 16, 11 }, w = { 16, 8, 2 }, y = { 2, 16, 5 }, kernel = { 2 }, over = { 1 },
       attrs = { stride = { 2 }, dilation = { 2 }, pad_low = { 0 }, pad_high = { 0 }, groups = 2 } },
+    -- more than a tile of what is turned: of places, whole packs and not, and of channels
+    { x = { 2, 72, 9, 9 }, w = { 8, 72, 3, 3 }, y = { 2, 8, 9, 9 }, kernel = { 3, 3 }, over = { 0, 0 },
+      attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 1, 1 }, pad_high = { 1, 1 }, groups = 1 } },
+    { x = { 1, 8, 10, 8 }, w = { 72, 8, 3, 2 }, y = { 1, 72, 10, 8 }, kernel = { 3, 2 }, over = { 0, 0 },
+      attrs = { stride = { 1, 1 }, dilation = { 1, 2 }, pad_low = { 1, 1 }, pad_high = { 1, 1 }, groups = 1 } },
+    -- few channels, which take in the places that a stride passes over: 3 of 7 x 7, 1 of another stride each way, 7
+    { x = { 2, 3, 15, 14 }, w = { 8, 3, 7, 7 }, y = { 2, 8, 8, 7 }, kernel = { 7, 7 }, over = { 0, 1 },
+      attrs = { stride = { 2, 2 }, dilation = { 1, 1 }, pad_low = { 3, 3 }, pad_high = { 3, 3 }, groups = 1 } },
+    { x = { 2, 1, 9, 12 }, w = { 16, 1, 4, 5 }, y = { 2, 16, 3, 9 }, kernel = { 4, 5 }, over = { 1, 0 },
+      attrs = { stride = { 3, 1 }, dilation = { 1, 1 }, pad_low = { 0, 1 }, pad_high = { 2, 0 }, groups = 1 } },
+    { x = { 2, 7, 5, 6 }, w = { 8, 7, 2, 2 }, y = { 2, 8, 2, 3 }, kernel = { 2, 2 }, over = { 1, 0 },
+      attrs = { stride = { 2, 2 }, dilation = { 1, 1 }, pad_low = { 0, 0 }, pad_high = { 0, 0 }, groups = 1 } },
     -- cuDNN is given wider copies of these: of channels (whole packs of space, and not), of padding, of both
     { x = { 2, 3, 8, 4 }, w = { 8, 3, 3, 3 }, y = { 2, 8, 8, 4 }, kernel = { 3, 3 }, over = { 0, 0 },
       attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 1, 1 }, pad_high = { 1, 1 }, groups = 1 } },

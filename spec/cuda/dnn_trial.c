@@ -50,18 +50,21 @@ static bool read_problem(const char *line, gm_dnn_problem *p)
     return true;
 }
 
-/* A convolution: "conv result|input|weight DTYPE n c h w out kernel stride padding groups ARCH", square kernels. */
+/* A convolution: "conv result|input|weight DTYPE n c h w out kernel stride padding groups ARCH", square kernels. The
+ * side may have "-last" behind it: all tensors have their channels last; or "-last-long": and the sum is long. */
 static bool read_convolution(const char *line, gm_dnn_convolution *p)
 {
     static const char *const sides[] = {"result", "input", "weight"};
-    char                     side[16], dtype[16];
+    char                     side[24], dtype[16];
     long long                v[9];
     gm_dtype                 t;
     memset(p, 0, sizeof *p);
-    if (sscanf(line, "conv %15s %15s %lld %lld %lld %lld %lld %lld %lld %lld %lld %d", side, dtype, &v[0], &v[1], &v[2],
+    if (sscanf(line, "conv %23s %15s %lld %lld %lld %lld %lld %lld %lld %lld %lld %d", side, dtype, &v[0], &v[1], &v[2],
                &v[3], &v[4], &v[5], &v[6], &v[7], &v[8], &p->arch) != 12)
         return false;
-    while (p->side < 3 && strcmp(side, sides[p->side])) p->side++;
+    p->long_sum = strstr(side, "-long") != NULL;
+    for (int i = 0; i < 3; i++) p->channels_last[i] = strstr(side, "-last") != NULL;
+    while (p->side < 3 && strncmp(side, sides[p->side], strlen(sides[p->side]))) p->side++;
     if (p->side == 3 || !gm_dtype_parse(dtype, &t)) return false;
     memcpy(p->x, (int64_t[]){v[0], v[1], v[2], v[3]}, sizeof p->x);
     memcpy(p->w, (int64_t[]){v[4], v[1] / v[8], v[5], v[5]}, sizeof p->w);

@@ -1,0 +1,99 @@
+--- Mutants of attention and convolutions through cuDNN: key masks that are prefixes, tensors that are turned or folded.
+-- What a row says: spec/mutants/table.lua.
+return {
+  {
+    name = "1920-lengths-of-ones", file = "kernels/cuda/ops/attention/lengths.cu",
+    find = [[a.lengths[gm_block_x] = end > 0 ? end : 1;]],
+    replace = [[a.lengths[gm_block_x] = end + 1;]],
+    breaks = "cuDNN is told of one key more than the mask shows",
+    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
+  },
+  {
+    name = "1921-holes-pass", file = "kernels/cuda/ops/attention/lengths.cu",
+    find = [[if (count != end) gm_refuse]],
+    replace = [[if (count > end) gm_refuse]],
+    breaks = "a GPU takes a mask with a zero before a one as a prefix",
+    test = "spec/cuda/dnn_spec.lua -f 'no prefix'",
+  },
+  {
+    name = "1922-no-key-keeps-one", file = "kernels/cuda/ops/attention/lengths.c",
+    find = [[
+if (forward) {
+        a.lse]],
+    replace = [[
+if (!forward) {
+        a.lse]],
+    breaks = "a sample without a key has the lse of the one key that cuDNN was given",
+    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
+  },
+  {
+    name = "1923-no-key-gradients", file = "kernels/cuda/ops/attention/lengths.c",
+    find = [[i < (forward ? 1 : GM_LENGTHS_BLANKS)]],
+    replace = [[i < 1]],
+    breaks = "a sample without a key has gradients of its keys",
+    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
+  },
+  {
+    name = "1924-padding-or-causal", file = "kernels/cuda/dnn/graph.c",
+    find = [[if (g->p->padded) x = padded(g, x);]],
+    replace = [[if (g->p->padded && !g->p->causal) x = padded(g, x);]],
+    breaks = "causal attention through cuDNN sees padding",
+    test = "spec/cuda/dnn_spec.lua -f 'padded keys, causal'",
+  },
+  {
+    name = "1925-holes-pass-on-cpu", file = "kernels/key_mask.c",
+    find = [[if (count != end)]],
+    replace = [[if (count > end)]],
+    breaks = "a CPU takes a mask with a zero before a one as a prefix",
+    test = "spec/kernels/attention_spec.lua -f 'no prefix'",
+  },
+  {
+    name = "1926-prefix-not-told", file = "lua/ganymede/nn/attention.lua",
+    find = [[prefix_mask = key_mask and opt.prefix_mask or nil, limits]],
+    replace = [[prefix_mask = nil, limits]],
+    breaks = "a layer does not pass on what is known of its masks",
+    test = "spec/models/bert_spec.lua -f prefixes",
+  },
+  {
+    name = "1927-fold-without-padding", file = "kernels/cuda/ops/convolution/folded.cu",
+    find = [[left = s * a.fold[1] - a.low[1];]],
+    replace = [[left = s * a.fold[1];]],
+    breaks = "a folded image has its padding behind it",
+    test = "spec/cuda/convolution_spec.lua -f 'case 5'",
+  },
+  {
+    name = "1928-unfold-replaces", file = "kernels/cuda/ops/convolution/folded.cu",
+    find = [[a.accumulate ? gm_get(*to) + v : v]],
+    replace = [[v]],
+    breaks = "the gradient of a folded weight replaces what was there",
+    test = "spec/cuda/convolution_spec.lua -f 'case 5'",
+  },
+  {
+    name = "1929-turned-tiles", file = "kernels/cuda/ops/convolution/turned.cu",
+    find = [[column = (int64_t)(at % a.tiles[1]) * GM_TURN_SIDE;]],
+    replace = [[column = (int64_t)(at % a.tiles[1]) * (GM_TURN_SIDE - 8);]],
+    breaks = "tiles of turned planes overlap, and the last places are missing",
+    test = "spec/cuda/convolution_spec.lua -f 'case 3'",
+  },
+  {
+    name = "1930-turned-not-told", file = "kernels/cuda/dnn/convolution_graph.c",
+    find = [[p->channels_last[i] ? with_channels_last]],
+    replace = [[p->channels_last[i] && i ? with_channels_last]],
+    breaks = "cuDNN reads a turned image as if it were not turned",
+    test = "spec/cuda/convolution_spec.lua -f 'case 1'",
+  },
+  {
+    name = "1931-long-sum-whole", file = "kernels/cuda/dnn/plan.c",
+    find = [[one->workspace > than->workspace]],
+    replace = [[one->workspace < than->workspace]],
+    breaks = "a long sum is split as little as possible",
+    test = "spec/cuda/convolution_spec.lua -f 'long sum'",
+  },
+  {
+    name = "1932-prefix-of-nothing", file = "kernels/infer_dense.c",
+    find = [[if (at->prefix_mask && !call->in[3])]],
+    replace = [[if (at->prefix_mask && call->in[3] == q)]],
+    breaks = "prefix_mask without a key mask is ignored",
+    test = "spec/kernels/attention_spec.lua -f 'cannot be meant'",
+  },
+}
