@@ -68,8 +68,8 @@ function CrossAttention:forward(x, context, key_mask)
   local q = ops.reshape(self.query(x), { b, s, opt.heads, d })
   local kv = ops.reshape(self.key_value(context), { b, context:size(2), opt.heads, 2, d })
   local y = ops.attention(q, ops.select(kv, 4, 1), ops.select(kv, 4, 2), {
-    key_mask = key_mask, prefix_mask = key_mask and opt.prefix_mask or nil,
-    dropout = self.training and opt.dropout > 0 and opt.dropout or nil })
+    prefix_mask = key_mask and opt.prefix_mask or nil,
+    key_mask = key_mask, dropout = self.training and opt.dropout > 0 and opt.dropout or nil })
   return self.output(ops.reshape(y, { b, s, opt.heads * d }))
 end
 
