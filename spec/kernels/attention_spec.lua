@@ -166,7 +166,8 @@ describe("attention agrees with ref:", function()
           for key, value in pairs(view[3]) do attrs[key] = value end
           attrs.prefix_mask = view[4] == "prefix"
           local mask = view[4] == "ends" and ends({ 150, 70 }, t)
-            or view[4] == "prefix" and ends({ 70, t, 1, 0, 129 }, t) or view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
+            or view[4] == "prefix" and ends({ 70, t, 1, 0, 129 }, t)
+            or view[4] and support.integers({ b, t }, "u8", 0, 2) or nil
           local q, k = operand(b, s, h, d, dtype, "packed"), operand(b, t, hk, d, dtype, "heads first")
           local v, g = operand(b, t, hk, d, dtype, "contiguous"), operand(b, s, h, d, dtype, "contiguous")
           local inputs = { q, k, v, mask, n = 6 }
