@@ -24,6 +24,18 @@ static bool in_vectors(gm_batch_norm_args *a, gm_dtype t)
     return gm_map_vectors(&a->map, 4, lanes, (const void *[]){a->y, a->x, a->g, NULL}, (size_t[]){size, size, size, 0});
 }
 
+/* 16 bytes at once where planes do not end with an item: the channel may change within it. */
+static void in_packs(gm_batch_norm_args *a, const gm_tensor *y, const gm_tensor *x, const gm_tensor *g)
+{
+    int64_t lanes = 16 / (int64_t)gm_dtype_size(x->dtype), n = gm_tensor_numel(x), planes = x->shape[0] * x->shape[1];
+    bool    aligned = ((uintptr_t)a->y | (uintptr_t)a->x | (uintptr_t)a->g) % 16 == 0;
+    if (a->vectors || !aligned || n > INT32_MAX / 2 || n % lanes || !n || n / planes < lanes) return;
+    if (!gm_tensor_is_contiguous(y) || !gm_tensor_is_contiguous(x) || !gm_tensor_is_contiguous(g)) return;
+    a->packs = (int32_t)(n / lanes);
+    a->inner = (int32_t)(n / planes);
+    a->channels = (int32_t)x->shape[1];
+}
+
 static gm_status apply(gm_device *dev, const char *kernel, const gm_tensor *y, const gm_tensor *x, const gm_tensor *g,
                        gm_batch_norm_args *a)
 {
@@ -40,6 +52,8 @@ static gm_status apply(gm_device *dev, const char *kernel, const gm_tensor *y, c
     a->x = gm_tensor_data(x);
     a->g = gm_tensor_data(g);
     a->vectors = in_vectors(a, x->dtype);
+    in_packs(a, y, x, g);
+    if (a->packs) return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), gm_cuda_over(dev, a->packs, 1, 256), *a);
     return GM_LAUNCH(dev, gm_cuda_name(name, kernel, x->dtype), gm_map_grid(dev, &a->map), *a);
 }
 

@@ -15,10 +15,85 @@ template <class T> GM_DEVICE gm_real<T> gm_channel_at(const gm_channel_view &v, 
     return v.data ? gm_at<T>(v.data, c * v.step) : otherwise;
 }
 
+/* y = (x - mean) by + add of a channel; and dx = (g - h - (x - mean) hh) by of its gradient. */
+template <class R> struct gm_channel_line {
+    R mean, by, add;
+};
+template <class R> struct gm_channel_grad_line {
+    R mean, by, h, hh;
+};
+
+template <class T, class R = gm_real<T>> GM_DEVICE gm_channel_line<R> gm_line_of(const gm_batch_norm_args &a, int64_t c)
+{
+    return {gm_channel_number<R>(a.mean, c), gm_channel_number<R>(a.rstd, c) * gm_channel_at<T>(a.w, c, 1),
+            gm_channel_at<T>(a.b, c, 0)};
+}
+
+template <class T, class R = gm_real<T>>
+GM_DEVICE gm_channel_grad_line<R> gm_grad_line_of(const gm_batch_norm_args &a, int64_t c)
+{
+    const R rstd = gm_channel_number<R>(a.rstd, c);
+    return {gm_channel_number<R>(a.mean, c), rstd * gm_channel_at<T>(a.w, c, 1),
+            a.mean_h.data ? gm_channel_number<R>(a.mean_h, c) : 0,
+            a.mean_h_hat.data ? gm_channel_number<R>(a.mean_h_hat, c) * rstd : 0};
+}
+
+/* Of an element of contiguous tensors: its channel, how many elements of the plane are left, and the channel behind. */
+typedef struct gm_channel_place {
+    int32_t channel, left, next;
+} gm_channel_place;
+
+GM_DEVICE gm_channel_place gm_channel_place_of(const gm_batch_norm_args &a, uint32_t element)
+{
+    const uint32_t plane = element / (uint32_t)a.inner;
+    const int32_t  c = (int32_t)(plane % (uint32_t)a.channels);
+    return {c, a.inner - (int32_t)(element - plane * (uint32_t)a.inner), c + 1 < a.channels ? c + 1 : 0};
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_batch_norm_apply_packs(const gm_batch_norm_args &a)
+{
+    GM_GRID_LOOP(i, a.packs) {
+        const gm_channel_place at = gm_channel_place_of(a, (uint32_t)i * V);
+        R                      x[V];
+        gm_take<T>(a.x, i * V, 1, x);
+        const gm_channel_line<R> one = gm_line_of<T>(a, at.channel);
+        const gm_channel_line<R> two = gm_line_of<T>(a, at.left < V ? at.next : at.channel);
+        GM_UNROLL for (int k = 0; k < V; k++)
+        {
+            const bool behind = k >= at.left;
+            x[k] = (x[k] - (behind ? two.mean : one.mean)) * (behind ? two.by : one.by) + (behind ? two.add : one.add);
+        }
+        gm_give<T>(a.y, i * V, x);
+    }
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_batch_norm_grad_apply_packs(const gm_batch_norm_args &a)
+{
+    GM_GRID_LOOP(i, a.packs) {
+        const gm_channel_place at = gm_channel_place_of(a, (uint32_t)i * V);
+        const int              moves = a.mean_h_hat.data != NULL;
+        R                      x[V], g[V];
+        gm_take<T>(a.x, i * V, 1, x);
+        gm_take<T>(a.g, i * V, 1, g);
+        const gm_channel_grad_line<R> one = gm_grad_line_of<T>(a, at.channel);
+        const gm_channel_grad_line<R> two = gm_grad_line_of<T>(a, at.left < V ? at.next : at.channel);
+        GM_UNROLL for (int k = 0; k < V; k++)
+        {
+            const bool behind = k >= at.left;
+            const R    moved = moves ? (x[k] - (behind ? two.mean : one.mean)) * (behind ? two.hh : one.hh) : 0;
+            x[k] = (g[k] - (behind ? two.h : one.h) - moved) * (behind ? two.by : one.by);
+        }
+        gm_give<T>(a.y, i * V, x);
+    }
+}
+
 /* y = (x - mean) rstd w + b */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_batch_norm_apply(const gm_batch_norm_args a)
 {
+    if (a.packs) return gm_batch_norm_apply_packs<T>(a);
     GM_GRID_LOOP(i, a.map.n) {
         int64_t at[4];
         gm_map_place(&a.map, 4, i, at);
@@ -40,6 +115,7 @@ GM_DEVICE void gm_batch_norm_apply(const gm_batch_norm_args a)
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_batch_norm_grad_apply(const gm_batch_norm_args a)
 {
+    if (a.packs) return gm_batch_norm_grad_apply_packs<T>(a);
     GM_GRID_LOOP(i, a.map.n) {
         int64_t at[4];
         gm_map_place(&a.map, 4, i, at);

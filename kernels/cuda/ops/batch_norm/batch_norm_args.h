@@ -19,6 +19,8 @@ typedef struct gm_batch_norm_args {
     const void     *x, *g;
     gm_channel_view w, b, mean, rstd, mean_h, mean_h_hat;
     int32_t         vectors; /* 1: items have 16 bytes, of one channel */
+    int32_t         packs;   /* not 0: all tensors are contiguous, so many items of 16 bytes, of one or two channels: */
+    int32_t         inner, channels; /* the elements of a plane, at least those of an item; planes of an image */
 } gm_batch_norm_args;
 
 typedef struct gm_batch_norm_sums_args {
