@@ -1,4 +1,5 @@
---- Mutants of attention and convolutions through cuDNN: key masks that are prefixes, tensors that are turned or folded.
+--- Mutants of what cuDNN computes and what is around it: key masks that are prefixes, tensors that are turned or folded,
+-- batch norm of odd planes.
 -- What a row says: spec/mutants/table.lua.
 return {
   {
@@ -71,8 +72,8 @@ if (!forward) {
   {
     name = "1929-turned-tiles", file = "kernels/cuda/ops/convolution/turned.cu",
     find = [[column = (int64_t)(at % a.tiles[1]) * GM_TURN_SIDE;]],
-    replace = [[column = (int64_t)(at % a.tiles[1]) * (GM_TURN_SIDE - 8);]],
-    breaks = "tiles of turned planes overlap, and the last places are missing",
+    replace = [[column = (int64_t)(at % a.tiles[1]) * (GM_TURN_SIDE + 8);]],
+    breaks = "tiles of turned planes leave places out between them",
     test = "spec/cuda/convolution_spec.lua -f 'case 3'",
   },
   {
@@ -83,11 +84,11 @@ if (!forward) {
     test = "spec/cuda/convolution_spec.lua -f 'case 1'",
   },
   {
-    name = "1931-long-sum-whole", file = "kernels/cuda/dnn/plan.c",
-    find = [[one->workspace > than->workspace]],
-    replace = [[one->workspace < than->workspace]],
-    breaks = "a long sum is split as little as possible",
-    test = "spec/cuda/convolution_spec.lua -f 'long sum'",
+    name = "1931-next-plane", file = "kernels/cuda/ops/batch_norm/batch_norm.cu",
+    find = [[c + 1 < a.channels ? c + 1 : 0]],
+    replace = [[c]],
+    breaks = "elements of a plane that begins within an item are normalised as those of the plane before",
+    test = "spec/kernels/images_spec.lua -f 'atch norm'",
   },
   {
     name = "1932-prefix-of-nothing", file = "kernels/infer_dense.c",
