@@ -1,5 +1,5 @@
---- Mutants of what cuDNN computes and what is around it: key masks that are prefixes, tensors that are turned or folded,
--- batch norm of odd planes.
+--- Mutants of what cuDNN computes and of what is around it: key masks that are prefixes, tensors that are turned or
+-- folded, batch norm of odd planes.
 -- What a row says: spec/mutants/table.lua.
 return {
   {
