@@ -5,6 +5,7 @@
 function largest_block(name) {
     if (name ~ /^gm_(sort_scan|sum_squares_join|top_k)/) return 1024 # GM_SCAN_THREADS, GM_JOIN_THREADS, reduce_pick.c
     if (name ~ /^gm_(gemm|attention)/) return 256
+    if (name ~ /^gm_wgmma_[^j]/) return 384 # GM_WGMMA_THREADS
     if (name ~ /^gm_(unary|binary)/) return 256 # map.c
     if (name ~ /^gm_columns_(norm|activation|even)/) return 256 # GM_COLUMNS_WARPS
     if (name ~ /^gm_norm_grad_(held|small)/) return 384 # GM_NORM_GRAD_WARPS

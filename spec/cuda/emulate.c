@@ -24,13 +24,14 @@
 #define SHARED_MOST  ((size_t)228 << 10)
 #define GUARD        256
 #define WARP         32
+#define MEETINGS     16
 
 gm_emulated_thread gm_emulated;
 
 static gm_emulated_kernel kernels[MOST_KERNELS];
 static int                kernel_count;
 
-typedef enum state { IDLE, READY, AT_SYNC, AT_SHUFFLE } state;
+typedef enum state { IDLE, READY, AT_SYNC, AT_SHUFFLE, AT_BARRIER } state;
 
 typedef struct place {
     const char *file;
@@ -43,7 +44,14 @@ typedef struct worker {
     state state;
     int   thread;
     place at;
+    bool (*passed)(const void *of, int value); /* AT_BARRIER */
+    const void *of;
+    int         value;
 } worker;
+
+typedef struct meeting { /* of those who name its number */
+    int arrived, rounds;
+} meeting;
 
 static struct {
     worker                    worker[MOST_THREADS];
@@ -54,6 +62,7 @@ static struct {
     bool                      reverse;
     int                       in_warp[MOST_THREADS / WARP]; /* waiting at a shuffle */
     unsigned                  round[MOST_THREADS];          /* shuffles a lane has made */
+    meeting                   meetings[MEETINGS];
     unsigned char             slot[2][MOST_THREADS][GM_EMULATED_SLOT];
     const gm_emulated_kernel *kernel;
     const void               *args;
@@ -198,6 +207,7 @@ static void stuck(int workers)
         if (w->state == AT_SYNC)
             fail("waits for threads that do not come (ended, or waiting elsewhere),", w->thread, w->at);
         if (w->state == AT_SHUFFLE) fail("shuffles with lanes that do not come,", w->thread, w->at);
+        if (w->state == AT_BARRIER) fail("waits for a barrier that nobody passes on,", w->thread, w->at);
     }
     fail("nothing can go on", 0, (place){0});
 }
@@ -207,6 +217,7 @@ static void run_block(void)
     int workers = 0;
     run.started = run.ended = run.at_sync = 0;
     memset(run.in_warp, 0, sizeof run.in_warp);
+    memset(run.meetings, 0, sizeof run.meetings);
     for (int i = 0; i < run.threads; i++) run.of_thread[i] = -1, run.round[i] = 0;
     while (run.ended < run.threads && !run.error[0]) {
         if (run.started < run.threads) {
@@ -216,6 +227,7 @@ static void run_block(void)
         bool any = false;
         for (int k = 0; k < workers && !run.error[0]; k++) {
             worker *w = &run.worker[run.reverse ? workers - 1 - k : k];
+            if (w->state == AT_BARRIER && w->passed(w->of, w->value)) w->state = READY;
             if (w->state != READY) continue;
             any = true;
             go_on(w);
@@ -235,6 +247,28 @@ void gm_emulated_sync(const char *file, int line)
 {
     run.at_sync++;
     wait_as(AT_SYNC, file, line);
+}
+
+void gm_emulated_wait(bool (*passed)(const void *of, int value), const void *of, int value, const char *file, int line)
+{
+    if (passed(of, value)) return;
+    run.now->passed = passed;
+    run.now->of = of;
+    run.now->value = value;
+    wait_as(AT_BARRIER, file, line);
+}
+
+static bool has_met(const void *of, int rounds) { return ((const meeting *)of)->rounds != rounds; }
+
+void gm_emulated_meet(int number, int threads, const char *file, int line)
+{
+    meeting *m = &run.meetings[number];
+    int      round = m->rounds;
+    if (++m->arrived == threads) {
+        m->arrived = 0;
+        m->rounds++;
+    }
+    gm_emulated_wait(has_met, m, round, file, line);
 }
 
 /* Two slots in turn: a lane that puts its next value has been through a meeting after which all others have read. */

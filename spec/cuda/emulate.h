@@ -34,6 +34,18 @@ const unsigned char *gm_emulated_gather(const void *value, size_t bytes, const c
 /* The same, for the bytes of one lane. */
 void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, int line);
 
+/* The thread waits until passed(of, value) is true, which another thread of its block sees to. */
+void gm_emulated_wait(bool (*passed)(const void *of, int value), const void *of, int value, const char *file, int line);
+/* So many threads of the block meet, those that name the same number, 0 to 15. */
+void gm_emulated_meet(int number, int threads, const char *file, int line);
+
+/* What cuTensorMapEncodeTiled of the fake driver writes: a matrix of numbers of 16 bits, and the box that is copied. */
+typedef struct gm_emulated_map {
+    unsigned char *data;
+    int64_t        size[2], step; /* columns, rows; bytes between rows */
+    uint32_t       box[2];        /* columns, rows */
+} gm_emulated_map;
+
 float    gm_emulated_get_f16(uint16_t bits);
 uint16_t gm_emulated_put_f16(float x);
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "emulate.h"
 #include "emulator.h"
 #include "fake_memory.h"
 #include "fake_task.h"
@@ -285,6 +286,26 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     return leave(gm_fake_put(
         stream,
         (gm_fake_task){.kind = GM_FAKE_LAUNCH, .kernel = kernel, .grid = {x, y, z, (int)bx, shared}, .args = args}));
+}
+
+/* What a GPU refuses is refused: strides and addresses that are no multiples of 16, boxes that do not fit the swizzle. */
+CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *data,
+                                const cuuint64_t *size, const cuuint64_t *step, const cuuint32_t *box,
+                                const cuuint32_t *each, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+{
+    (void)promotion;
+    bool       of_16 = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    cuuint32_t row = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 0;
+    if (!of_16 || rank != 2 || !row || box[0] * 2 != row || !box[1] || box[1] > 256 || each[0] != 1 || each[1] != 1 ||
+        interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE || !size[0] ||
+        !size[1] || size[0] > UINT32_MAX || size[1] > UINT32_MAX || step[0] % 16 || step[0] >= (cuuint64_t)1 << 40 ||
+        (uintptr_t)data % 16 || (uintptr_t)map % 64)
+        return CUDA_ERROR_INVALID_VALUE;
+    const gm_emulated_map made = {data, {(int64_t)size[0], (int64_t)size[1]}, (int64_t)step[0], {box[0], box[1]}};
+    memset(map, 0, sizeof *map);
+    memcpy(map, &made, sizeof made);
+    return CUDA_SUCCESS;
 }
 
 /* ---- memory, as the driver has it ---- */

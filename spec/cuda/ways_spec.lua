@@ -135,7 +135,7 @@ describe("a choice", function()
 
   it("of a way that there is not, or that cannot make the kind, is refused", function()
     local choice = timed(40)
-    refused('there is no way to make products named "magic"; there are cublaslt, ',
+    refused('there is no way to make products named "magic"; there are wgmma, cublaslt, ',
       function() core.choices_take(choice.kind, "magic", "", 0) end)
     refused("at most 8 words of 16 hexadecimal digits",
       function() core.choices_take(choice.kind, choice.way, "7", 0) end)

@@ -3,8 +3,8 @@
 
 #include "choose.h"
 
-const gm_way *const gm_ways[] = {&gm_way_cublaslt, &gm_way_sums_after, &gm_way_slope_after, &gm_way_function_after,
-                                 NULL};
+const gm_way *const gm_ways[] = {&gm_way_wgmma,       &gm_way_cublaslt,       &gm_way_sums_after,
+                                 &gm_way_slope_after, &gm_way_function_after, NULL};
 
 /* The rule where nothing was chosen: the first that can. */
 static gm_status run_first(gm_device *dev, const gm_product *p, bool *served)

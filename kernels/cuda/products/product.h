@@ -35,6 +35,7 @@ typedef struct gm_way {
     char *(*about)(const gm_device *dev, char *buf, size_t size);
 } gm_way;
 
+extern const gm_way gm_way_wgmma;       /* ops/gemm/wgmma.c: our own kernels for Hopper, 16 bits */
 extern const gm_way gm_way_cublaslt;    /* blas/blas.c: cuBLASLt with an epilogue for all of it, and its algorithms */
 extern const gm_way gm_way_sums_after;  /* ops/gemm/after.c: the plain product, then a pass over a for db */
 extern const gm_way gm_way_slope_after; /* ops/gemm/after.c: the plain product, then a pass for the slope */

@@ -39,6 +39,9 @@ const char *gm_cuda_name(char *buf, const char *base, gm_dtype t);
 gm_cuda_grid gm_cuda_over(const gm_device *dev, int64_t n, int each, int block);
 int          gm_cuda_multiprocessors(const gm_device *dev);
 
+/* Whether this build has the kernel for this GPU. Some kernels are compiled for one kind of GPU only. */
+bool gm_cuda_has(gm_device *dev, const char *kernel);
+
 /* Gives memory for one op. The caller releases *block as soon as the op is queued: the stream keeps the order, so later
  * work cannot overwrite the memory too early. GM_ENOMEM. */
 gm_status gm_cuda_scratch(gm_device *dev, size_t bytes, void **data, gm_block **block);

@@ -24,6 +24,16 @@ static gm_status look_up(gm_cuda *cu, const char *name, CUfunction *out)
     return GM_FAIL(GM_EINVAL, "there is no kernel '%s' in this build", name);
 }
 
+bool gm_cuda_has(gm_device *dev, const char *kernel)
+{
+    gm_cuda   *cu;
+    CUfunction function;
+    if (gm_cuda_enter(dev, &cu) != GM_OK) return false;
+    for (int i = 0; i < cu->n_modules; i++)
+        if (cu->driver->cuModuleGetFunction(&function, cu->modules[i], kernel) == CUDA_SUCCESS) return true;
+    return false;
+}
+
 /* The kernel's slot of the table; fills it the first time. */
 static gm_status find(gm_cuda *cu, const char *name, struct gm_cuda_function **out)
 {
