@@ -12,7 +12,8 @@
  * finite, which a step notices (step_control.h). A tensor of zeros has the least scale, 2^-126.
  *
  * A code is the nearest one, of two that are as near the even one. What is beyond the largest becomes the largest, NaN
- * stays NaN, without its sign: so do the conversions of GPUs (PTX: cvt.rn.satfinite). The header is C for host and
+ * stays NaN, without its sign: so do the conversions of GPUs (PTX: cvt.rn.satfinite). An infinite number of a tensor
+ * becomes NaN (float8_encode), so that no scale makes it finite. The header is C for host and
  * kernels of GPUs. */
 #ifndef GM_FLOAT8_H
 #define GM_FLOAT8_H

@@ -92,14 +92,16 @@ static gm_status cpu_float8_scale(gm_device *dev, const gm_call *call)
 
 /* ---- codes ---- */
 
-static void float8_codes(const float8_job *j, int format, const char *x, int64_t n, uint8_t *to)
+/* An infinite number is none of those that become the largest: 0 times it is NaN then. */
+static void float8_codes(const float8_job *j, int format, const char *from, int64_t n, uint8_t *to)
 {
-    const float by = (float)j->inverse;
+    const float   by = (float)j->inverse, *x = (const float *)from;
+    const double *wide = (const double *)from;
     if (j->dtype == GM_F32)
-        for (int64_t i = 0; i < n; i++) to[i] = gm_float8_code(format, float8_bits(((const float *)x)[i] * by));
+        for (int64_t i = 0; i < n; i++) to[i] = gm_float8_code(format, float8_bits(x[i] * by + 0 * x[i]));
     else
         for (int64_t i = 0; i < n; i++)
-            to[i] = gm_float8_code(format, float8_bits_f64(((const double *)x)[i] * j->inverse));
+            to[i] = gm_float8_code(format, float8_bits_f64(wide[i] * j->inverse + 0 * wide[i]));
 }
 
 /* n codes of row r from column c on; the format is known where the loop is compiled. */

@@ -52,7 +52,8 @@ gm_status gm_ref_float8_encode(gm_device *dev, const gm_call *call)
     int64_t          n = gm_tensor_numel(x), k = x->shape[x->ndim - 1];
     double           scale = ref_get(call->in[1], 0), inverse = scale > 0 ? 1 / scale : 0;
     for (int64_t i = 0; i < n; i++) {
-        uint8_t code = encoded((int)call->attrs->format, ref_get(x, i) * inverse);
+        double  v = ref_get(x, i);
+        uint8_t code = encoded((int)call->attrs->format, isinf(v) ? NAN : v * inverse);
         if (call->out[0]) ref_set(call->out[0], i, code);
         if (call->out[1]) ref_set(call->out[1], i % k * (n / k) + i / k, code);
     }

@@ -2,6 +2,7 @@
 -- products against the reference.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local emulation = require "spec.cuda.emulation"
 local support = require "spec.kernels.support"
 
 local ops = gm.ops
@@ -123,6 +124,14 @@ describe("scales", function()
   end)
 end)
 
+-- What tensor cores make of a product of 8 bits on Hopper (Ada, too) is not a sum in f32: an instruction shifts its 32
+-- products and the sum so far to the exponent of the largest of them, keeps 13 bits behind the first of each, and keeps
+-- as many of its result (DeepSeek-V3's report, arXiv:2412.19437, section 3.5.2). So each of the 34 numbers of an
+-- instruction may be off by 2^-13 of the largest. Here products are at most 2 and 0.7 in the mean square, so sums of
+-- k of them stay below 3 sqrt(k), which is 4 standard deviations. "is exact" below has what is small enough for all.
+local function on_tensor_cores(k) return support.absolute(34 * math.ceil(k / 32) * 2 ^ (24 - 13), 3 * math.sqrt(k)) end
+local has_tensor_cores = core.has_backend "cuda" and not emulation.is_on()
+
 -- What a product of numbers of these magnitudes may be off by: k terms in f32, rounded once.
 local function product(shape, n, dtype, f, with)
   local k = shape[#shape]
@@ -141,7 +150,8 @@ local function product(shape, n, dtype, f, with)
   local to = with.dtype or dtype
   support.agree { op = "float8_product", attrs = { format = f - 1, dtype = to, accumulate = with.accumulate },
     inputs = { n = 5, a, b, sx, sw, with.bias and support.input({ n }, to) or nil },
-    outputs = { with.accumulate and support.given(y, to) or true }, within = support.terms(k, 2 * k + 2) }
+    outputs = { with.accumulate and support.given(y, to) or true }, within = support.terms(k, 2 * k + 2),
+    on = has_tensor_cores and dtype ~= "f64" and { cuda = on_tensor_cores(k) } or nil }
 end
 
 describe("float8_product agrees with ref:", function()
@@ -158,6 +168,25 @@ describe("float8_product agrees with ref:", function()
         end)
       end)
     end
+  end
+
+  -- Sums of whole numbers below 2^8 fit results of 16 bits, and what tensor cores keep.
+  for _, dtype in ipairs(support.dtypes) do
+    it("is exact where sums are small whole numbers: " .. dtype, function()
+      for _, size in ipairs { { 16, 32, 48 }, { 33, 64, 16 }, { 70, 240, 80 }, { 3, 5, 7 } } do
+        gm.scope(function()
+          local m, k, n = unpack(size)
+          local one, wide = number(1, "f32"), support.wide(dtype)
+          local function codes(rows, format)
+            local x = support.copy(support.integers({ rows, k }, "i32", -1, 1), "f32")
+            return ref("float8_encode", { x, one }, { format = format }, 2)[1]
+          end
+          support.agree { op = "float8_product", attrs = { format = 1, dtype = dtype }, within = support.exact,
+            inputs = { n = 5, codes(m, 1), codes(n, 0), number(2 ^ -3, wide), number(2 ^ 5, wide) },
+            outputs = { true } }
+        end)
+      end
+    end)
   end
 
   it("an infinite scale leaves nothing finite", function()

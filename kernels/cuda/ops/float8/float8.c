@@ -54,20 +54,16 @@ gm_status cuda_float8_scale(gm_device *dev, const gm_call *call)
     char             name[GM_CUDA_NAME];
     const gm_tensor *x = call->in[0];
     gm_float8_args   a = args_of(call, x);
+    int64_t          n = gm_tensor_numel(x), each = GM_FLOAT8_HELD * GM_FLOAT8_THREADS * (16 / gm_dtype_size(x->dtype));
     gm_cuda_grid     grid = gm_rows_grid(a.rows, a.k, x->dtype, 1, &a.team);
-    gm_cuda_grid     one = {.x = 1, .block = GM_FLOAT8_THREADS, .shared = 32 * sizeof(float)};
-    gm_block        *block;
-    void            *part;
-    gm_status        st = GM_OK;
-    if (grid.x > GM_FLOAT8_PARTS) grid.x = GM_FLOAT8_PARTS;
-    a.parts = gm_tensor_numel(x) ? (int32_t)grid.x : 0;
-    GM_TRY(gm_cuda_scratch(dev, GM_FLOAT8_PARTS * sizeof(float), &part, &block));
-    a.part = part;
-    a.y = gm_tensor_data(call->out[0]);
-    if (a.parts) st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_float8_largest", x->dtype), grid, a);
-    if (st == GM_OK) st = GM_LAUNCH(dev, gm_cuda_name(name, "gm_float8_join", x->dtype), one, a);
-    gm_pool_release(dev->pool, block);
-    return st;
+    int64_t          most = (int64_t)gm_cuda_multiprocessors(dev) * GM_FLOAT8_BLOCKS;
+    a.needed = gm_tensor_data(call->out[0]);
+    a.flat = gm_tensor_is_contiguous(x) && (uintptr_t)a.x.data % 16 == 0 && n * gm_dtype_size(x->dtype) % 16 == 0;
+    if (a.flat) grid = (gm_cuda_grid){.x = (n + each - 1) / each, .block = GM_FLOAT8_THREADS, .shared = grid.shared};
+    if (grid.x > most) grid.x = most;
+    if (grid.x < 1) grid.x = 1; /* no elements have a scale, too */
+    GM_TRY(gm_cuda_fill(dev, a.needed, 0, gm_dtype_size(call->out[0]->dtype)));
+    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_float8_largest", x->dtype), grid, a);
 }
 
 gm_status cuda_float8_encode(gm_device *dev, const gm_call *call)
@@ -84,9 +80,10 @@ gm_status cuda_float8_encode(gm_device *dev, const gm_call *call)
     a.scale = gm_tensor_data(call->in[1]);
     a.codes = codes ? gm_tensor_data(codes) : NULL;
     a.turned = turned ? gm_tensor_data(turned) : NULL;
+    a.flat = gm_rows_even(&a.x, a.k, x->dtype) && a.k % 8 == 0 && a.rows % 16 == 0;
     st = GM_LAUNCH(
         dev, gm_cuda_name(name, "gm_float8_encode", x->dtype),
-        ((gm_cuda_grid){.x = high * wide, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_TILE * GM_FLOAT8_PITCH}), a);
+        ((gm_cuda_grid){.x = high * wide, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_TILE * GM_FLOAT8_TILE}), a);
 done:
     st = bring_home(dev, codes, call->out[0], st);
     return bring_home(dev, turned, call->out[1], st);

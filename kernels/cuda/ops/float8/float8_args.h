@@ -4,19 +4,20 @@
 
 #include "../../common/rows.h"
 
-#define GM_FLOAT8_TILE    64 /* rows and columns that a block turns together */
-#define GM_FLOAT8_PITCH   (GM_FLOAT8_TILE + 4)
+#define GM_FLOAT8_TILE    128 /* rows and columns that a block turns together */
 #define GM_FLOAT8_THREADS 256
-#define GM_FLOAT8_PARTS   1024 /* blocks of a search for the largest magnitude, at most */
+#define GM_FLOAT8_HELD    4 /* pieces of 16 bytes that a thread has under way when it looks for the largest magnitude */
+#define GM_FLOAT8_BLOCKS  8 /* blocks of such threads that run on a multiprocessor at once */
 
 typedef struct gm_float8_args {
     gm_row_view x; /* rows of k; decode: without */
     int64_t     rows, k;
     const void *scale;          /* one number in the type of arithmetic */
     uint8_t    *codes, *turned; /* (rows, k) and (k, rows), dense; NULL: not wanted. decode reads codes */
-    float      *part;           /* the largest magnitude of each block */
-    void       *y;              /* the scale that is found; decode: numbers, dense */
-    int32_t     team, format, parts;
+    void       *needed;         /* raised to the scale that x needs, a number of the same type; NULL: not wanted */
+    void       *y;              /* decode: numbers, dense */
+    int32_t     team, format;
+    int32_t     flat; /* largest: x is one run of whole pieces of 16 bytes. encode: tiles that are whole are even */
 } gm_float8_args;
 
 #endif
