@@ -49,21 +49,28 @@ static gm_float8_args args_of(const gm_call *call, const gm_tensor *x)
                             .format = (int32_t)call->attrs->format};
 }
 
+/* The largest magnitude, from whole pieces of 16 bytes where x is one run of them. */
 gm_status cuda_float8_scale(gm_device *dev, const gm_call *call)
 {
     char             name[GM_CUDA_NAME];
     const gm_tensor *x = call->in[0];
     gm_float8_args   a = args_of(call, x);
-    int64_t          n = gm_tensor_numel(x), each = GM_FLOAT8_HELD * GM_FLOAT8_THREADS * (16 / gm_dtype_size(x->dtype));
-    gm_cuda_grid     grid = gm_rows_grid(a.rows, a.k, x->dtype, 1, &a.team);
+    int64_t          n = gm_tensor_numel(x), size = (int64_t)gm_dtype_size(x->dtype);
+    int64_t          each = GM_FLOAT8_HELD * GM_FLOAT8_THREADS * (16 / size);
     int64_t          most = (int64_t)gm_cuda_multiprocessors(dev) * GM_FLOAT8_BLOCKS;
+    bool             flat = gm_tensor_is_contiguous(x) && (uintptr_t)a.x.data % 16 == 0 && n * size % 16 == 0;
+    gm_cuda_grid     grid = gm_rows_grid(a.rows, a.k, x->dtype, 1, &a.team);
     a.needed = gm_tensor_data(call->out[0]);
-    a.flat = gm_tensor_is_contiguous(x) && (uintptr_t)a.x.data % 16 == 0 && n * gm_dtype_size(x->dtype) % 16 == 0;
-    if (a.flat) grid = (gm_cuda_grid){.x = (n + each - 1) / each, .block = GM_FLOAT8_THREADS, .shared = grid.shared};
+    if (flat) grid = (gm_cuda_grid){.x = (n + each - 1) / each, .block = GM_FLOAT8_THREADS, .shared = grid.shared};
     if (grid.x > most) grid.x = most;
     if (grid.x < 1) grid.x = 1; /* no elements have a scale, too */
     GM_TRY(gm_cuda_fill(dev, a.needed, 0, gm_dtype_size(call->out[0]->dtype)));
-    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_float8_largest", x->dtype), grid, a);
+    return GM_LAUNCH(dev, gm_cuda_name(name, flat ? "gm_float8_largest_flat" : "gm_float8_largest", x->dtype), grid, a);
+}
+
+static bool is_whole(const gm_float8_args *a, gm_dtype dtype)
+{
+    return gm_rows_even(&a->x, a->k, dtype) && a->k % GM_FLOAT8_TILE == 0 && a->rows % GM_FLOAT8_TILE == 0;
 }
 
 gm_status cuda_float8_encode(gm_device *dev, const gm_call *call)
@@ -80,9 +87,8 @@ gm_status cuda_float8_encode(gm_device *dev, const gm_call *call)
     a.scale = gm_tensor_data(call->in[1]);
     a.codes = codes ? gm_tensor_data(codes) : NULL;
     a.turned = turned ? gm_tensor_data(turned) : NULL;
-    a.flat = gm_rows_even(&a.x, a.k, x->dtype) && a.k % 8 == 0 && a.rows % 16 == 0;
     st = GM_LAUNCH(
-        dev, gm_cuda_name(name, "gm_float8_encode", x->dtype),
+        dev, gm_cuda_name(name, is_whole(&a, x->dtype) ? "gm_float8_encode_whole" : "gm_float8_encode", x->dtype),
         ((gm_cuda_grid){.x = high * wide, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_TILE * GM_FLOAT8_TILE}), a);
 done:
     st = bring_home(dev, codes, call->out[0], st);

@@ -71,8 +71,8 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_float8_raise(const gm
     else GM_FLOAT8_RAISE((unsigned int *)a.needed, gm_as_bits(scale));
 }
 
-/* All of a thread's packs are under way before the first is looked at. */
-template <class T, int V = gm_lanes<T>> GM_DEVICE uint32_t gm_float8_largest_flat(const gm_float8_args &a)
+/* Of x that is one run of whole packs. All of a thread's packs are under way before the first is looked at. */
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_float8_largest_flat(const gm_float8_args a)
 {
     constexpr int    HELD = GM_FLOAT8_HELD;
     const gm_vector *x = (const gm_vector *)a.x.data, none = {{0, 0, 0, 0}};
@@ -84,10 +84,11 @@ template <class T, int V = gm_lanes<T>> GM_DEVICE uint32_t gm_float8_largest_fla
                                                                                    : none;
         GM_UNROLL for (int j = 0; j < HELD; j++) most = gm_float8_larger<T>(most, held[j]);
     }
-    return most;
+    gm_float8_raise<T>(a, most);
 }
+GM_KERNELS(gm_float8_largest_flat, gm_float8_args)
 
-template <class T, int V = gm_lanes<T>> GM_DEVICE uint32_t gm_float8_largest_rows(const gm_float8_args &a)
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_float8_largest(const gm_float8_args a)
 {
     GM_TEAM(team, lane, row);
     const int64_t step = gm_grid_x * (gm_block_size / team);
@@ -97,12 +98,7 @@ template <class T, int V = gm_lanes<T>> GM_DEVICE uint32_t gm_float8_largest_row
         for (int64_t i = (int64_t)lane * V; i < a.k; i += (int64_t)team * V)
             most = gm_float8_larger<T>(most, gm_row_load<T>(&a.x, start, i, a.k));
     }
-    return most;
-}
-
-template <class T> GM_DEVICE void gm_float8_largest(const gm_float8_args a)
-{
-    gm_float8_raise<T>(a, a.flat ? gm_float8_largest_flat<T>(a) : gm_float8_largest_rows<T>(a));
+    gm_float8_raise<T>(a, most);
 }
 GM_KERNELS(gm_float8_largest, gm_float8_args)
 
@@ -274,15 +270,18 @@ GM_DEVICE void gm_float8_tile(const gm_float8_args &a, int64_t r0, int64_t c0, u
     if (a.needed) gm_float8_raise<T>(a, most); /* its first meeting is after all have read the tile */
 }
 
-template <class T> GM_DEVICE void gm_float8_encode(const gm_float8_args a)
+/* WHOLE: all tiles are. */
+template <class T, bool WHOLE> GM_DEVICE void gm_float8_encode_tiles(const gm_float8_args &a)
 {
     GM_SHARED(uint32_t, tile);
     const int64_t across = (a.k + TILE - 1) / TILE;
     const int64_t r0 = gm_block_x / across * TILE, c0 = gm_block_x % across * TILE;
-    if (a.flat && r0 + TILE <= a.rows && c0 + TILE <= a.k) gm_float8_tile<T, true>(a, r0, c0, tile);
-    else gm_float8_tile<T, false>(a, r0, c0, tile);
+    gm_float8_tile<T, WHOLE>(a, r0, c0, tile);
 }
+template <class T> GM_DEVICE void gm_float8_encode(const gm_float8_args a) { gm_float8_encode_tiles<T, false>(a); }
+template <class T> GM_DEVICE void gm_float8_encode_whole(const gm_float8_args a) { gm_float8_encode_tiles<T, true>(a); }
 GM_KERNELS(gm_float8_encode, gm_float8_args)
+GM_KERNELS(gm_float8_encode_whole, gm_float8_args)
 
 /* y = the numbers of codes, in any dtype that holds them: bf16 does, with scales that are powers of two. */
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_float8_decode(const gm_float8_args a)

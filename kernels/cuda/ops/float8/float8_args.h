@@ -17,7 +17,6 @@ typedef struct gm_float8_args {
     void       *needed;         /* raised to the scale that x needs, a number of the same type; NULL: not wanted */
     void       *y;              /* decode: numbers, dense */
     int32_t     team, format;
-    int32_t     flat; /* largest: x is one run of whole pieces of 16 bytes. encode: tiles that are whole are even */
 } gm_float8_args;
 
 #endif
