@@ -293,6 +293,17 @@ static int record_custom(lua_State *L)
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
 
+/* loss_seed(dtype) -> a scalar of this dtype: what backward of a loss begins with, 1 or the loss scale */
+static int loss_seed(lua_State *L)
+{
+    gm_dtype   dtype = gm_check_dtype(L, 1);
+    gm_handle *h = gm_push_handle(L);
+    gm_value  *v;
+    L_TRY(L, gm_loss_seed(gm_lua_rank(L), dtype, &v));
+    gm_handle_fill(gm_lua_rank(L), h, v, "loss_seed");
+    return 1;
+}
+
 int gm_open_autograd(lua_State *L)
 {
     static const gm_declaration functions[] = {
@@ -306,6 +317,7 @@ int gm_open_autograd(lua_State *L)
         GM_FUNCTION("grad_clear", grad_clear, "t tensor"),
         GM_FUNCTION("grad_part", grad_part, "t tensor"),
         GM_FUNCTION("grad_summed", grad_summed, "parameters table"),
+        GM_FUNCTION("loss_seed", loss_seed, "dtype string"),
         GM_FUNCTION("no_grad", no_grad, "change integer"),
         GM_FUNCTION("record_custom", record_custom, "inputs table, outputs table, backward function, splits boolean?"),
         GM_LAST_FUNCTION};

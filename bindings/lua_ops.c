@@ -164,6 +164,7 @@ static int softmax(lua_State *L)
 /* The tensor in this field of the options at arg, which stays on the stack, and so alive; NULL: there is none. */
 static gm_value *tensor_field(lua_State *L, int arg, const char *name)
 {
+    if (!lua_istable(L, arg)) return NULL;
     lua_getfield(L, arg, name);
     return lua_isnil(L, -1) ? NULL : gm_check_value(L, lua_gettop(L));
 }
@@ -315,44 +316,43 @@ static gm_attrs loss_options(lua_State *L, int arg)
     return a;
 }
 
-/* linear_cross_entropy(x (..., in), w (c, in), b or nil, target (...), { rows, places, ignore_index, label_smoothing })
+/* linear_cross_entropy(x (..., in), w (c, in), b or nil, target (...), { rows, places, and those of cross_entropy })
  * -> sum of the losses, and with places = true where the largest logit of each row is */
 static int linear_cross_entropy(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
     gm_value  *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
-    gm_value  *target = gm_check_value(L, 4), *sum, *places = NULL;
+    gm_value  *target = gm_check_value(L, 4), *scale = tensor_field(L, 5, "scale"), *sum, *places = NULL;
     gm_attrs   a = loss_options(L, 5);
     int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0x1p53);
     bool       wanted = gm_field_flag(L, 5, "places");
     gm_handle *h = gm_push_handle(L), *best = wanted ? gm_push_handle(L) : NULL;
-    L_TRY(L, gm_linear_cross_entropy(r, x, w, b, target, &a, rows, &sum, wanted ? &places : NULL));
+    L_TRY(L, gm_linear_cross_entropy(r, x, w, b, target, scale, &a, rows, &sum, wanted ? &places : NULL));
     gm_handle_fill(r, h, sum, "linear_cross_entropy");
     if (wanted) gm_handle_fill(r, best, places, "linear_cross_entropy");
     return wanted ? 2 : 1;
 }
 
-/* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing }) -> loss (...) */
+/* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing, scale }) -> loss (...) */
 static int cross_entropy(lua_State *L)
 {
     gm_attrs  a = loss_options(L, 3);
-    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
-    return gm_apply_one(L, GM_OP_cross_entropy, 2, in, &a);
+    gm_value *logits = gm_check_value(L, 1), *target = gm_check_value(L, 2), *scale = tensor_field(L, 3, "scale");
+    PUSH(L, "cross_entropy", gm_cross_entropy(gm_lua_rank(L), logits, target, scale, &a, &y));
 }
 
 /* dropout(x, p): drops always; whether to is the module's business. p = 0 returns x. */
 static int dropout(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
-    gm_rank  *r = gm_lua_rank(L);
     gm_value *x = gm_check_value(L, 1);
     a.p = luaL_checknumber(L, 2);
     if (a.p == 0) {
         lua_settop(L, 1);
         return 1;
     }
-    L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a.stream));
-    a.box = gm_rank_batch_box(r, x->ndim, x->shape);
+    L_TRY(L, gm_rank_next_stream(gm_lua_rank(L), GM_PURPOSE_DROPOUT, &a.stream));
+    a.box = gm_rank_batch_box(gm_lua_rank(L), x->ndim, x->shape);
     return gm_apply_one(L, GM_OP_dropout, 1, &x, &a);
 }
 
@@ -388,10 +388,9 @@ static int extreme(lua_State *L)
 /* top_k(x, k) -> values, indices from 0, (..., k): of the last dimension, the largest first */
 static int top_k(lua_State *L)
 {
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
+    gm_attrs a = gm_attrs_default();
     a.k = gm_check_integer(L, 2);
-    return gm_apply_two(L, GM_OP_top_k, x, &a, "top_k");
+    return gm_apply_two(L, GM_OP_top_k, gm_check_value(L, 1), &a, "top_k");
 }
 
 static int argmax(lua_State *L)
@@ -405,6 +404,7 @@ static int argmax(lua_State *L)
 
 #define LOSS_OPTIONS                                                                              \
     {"ignore_index", "integer", "-100", NULL, "targets of this value add nothing to the loss"},   \
+        {"scale", "tensor", "not known", NULL, "(): what backward will bring to each loss"},      \
     {                                                                                             \
         "label_smoothing", "number", "0", NULL, "share of the target that all classes have alike" \
     }

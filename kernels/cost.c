@@ -201,6 +201,8 @@ static double flops_rows_take(const gm_call *c) { return flops_embedding(c); }
 static double flops_rows_put(const gm_call *c) { return flops_embedding(c); }
 static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }
+static double flops_cross_entropy_both(const gm_call *c) { return 8 * first_in(c); }
+static double flops_rescale_rows(const gm_call *c) { return first_in(c) + numel(c->in[1]); } /* what is always done */
 static double flops_experts_count(const gm_call *c) { return flops_fill(c); }
 static double flops_experts_before(const gm_call *c) { return flops_fill(c); }
 static double flops_experts_limit(const gm_call *c) { return flops_fill(c); }

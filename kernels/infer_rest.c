@@ -68,6 +68,27 @@ gm_status gm_infer_cross_entropy_grad(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
+gm_status gm_infer_cross_entropy_both(const gm_call *call, gm_spec *spec)
+{
+    GM_TRY(expect_classes(call));
+    GM_TRY(gm_expect_shape(call, "scale", call->in[2], 0, NULL));
+    spec[0] = gm_spec_leading(call->in[0]);
+    spec[1] = gm_spec_like(call->in[0]);
+    return GM_OK;
+}
+
+/* scale (), g (...), x g.shape + (width) */
+gm_status gm_infer_rescale_rows(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->out ? call->out[0] : NULL;
+    if (!x) return GM_FAIL(GM_EINVAL, "rescale_rows: x must be given; its rows are multiplied in place");
+    GM_TRY(gm_expect_ndim(call, "x", x, 1));
+    GM_TRY(gm_expect_shape(call, "scale", call->in[0], 0, NULL));
+    GM_TRY(gm_expect_shape(call, "g", call->in[1], x->ndim - 1, x->shape));
+    spec[0] = gm_spec_like(x);
+    return GM_OK;
+}
+
 gm_status gm_infer_sum_squares(const gm_call *call, gm_spec *spec)
 {
     (void)call;

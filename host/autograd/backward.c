@@ -88,6 +88,16 @@ gm_tensor *gm_backward_saved(gm_backward *b, int i)
     return t;
 }
 
+gm_tensor *gm_backward_take(gm_backward *b, int i)
+{
+    gm_tensor *t = gm_backward_saved(b, i);
+    if (!t) return NULL;
+    if (b->tape->retains || t->refs > 1 || t->storage->refs > 1) return gm_work_cast(&b->work, t, t->dtype);
+    gm_tensor_retain(t);
+    gm_saved_clear(&b->node->saved[i]);
+    return gm_work_hold(&b->work, t);
+}
+
 gm_tensor *gm_backward_activated(gm_backward *b, int i, gm_function *function)
 {
     const edge *e = &b->node->in[i];

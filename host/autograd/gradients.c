@@ -296,6 +296,14 @@ static void cross_entropy_rule(gm_backward *b)
     gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_cross_entropy_grad, 5, in, gm_backward_attrs(b)));
 }
 
+/* The op knew what g would be, or else its gradient is multiplied row by row. */
+static void cross_entropy_both_rule(gm_backward *b)
+{
+    gm_tensor *dx = gm_backward_take(b, OUT(1)), *in[2] = {gm_backward_saved(b, 2), gm_backward_grad(b, 0)};
+    gm_work_into(gm_backward_work(b), GM_OP_rescale_rows, 2, in, NULL, 1, &dx);
+    gm_backward_give(b, 0, dx);
+}
+
 /* reductions */
 
 static void sum_rule(gm_backward *b)
@@ -372,6 +380,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_embedding_bag] = {gm_embedding_bag_rule, 1 | 8, 2},
     [GM_OP_cumsum] = {cumsum_rule, 0, 0},
     [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2 | 4},
+    [GM_OP_cross_entropy_both] = {cross_entropy_both_rule, 4, 2},
     [GM_OP_sum] = {sum_rule, 0, 0},
     [GM_OP_max] = {extreme_rule, 0, 2},
     [GM_OP_min] = {extreme_rule, 0, 2},

@@ -4,20 +4,33 @@
 
 /* ---- roots ---- */
 
+static gm_status seed_of(gm_rank *r, gm_tensor *scale, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+{
+    gm_work w;
+    gm_work_begin(&w, r, "backward");
+    *out = gm_work_keep(&w, scale ? gm_work_cast(&w, gm_work_shaped(&w, scale, ndim, shape), dtype)
+                                  : gm_work_full(&w, dtype, ndim, shape, 1));
+    return gm_work_end(&w);
+}
+
+gm_status gm_loss_seed(gm_rank *r, gm_dtype dtype, gm_value **out)
+{
+    gm_device *dev;
+    gm_tensor *t = NULL;
+    GM_TRY(gm_rank_device(r, &dev));
+    GM_TRY(seed_of(r, r->loss_scale, dtype, 0, NULL, &t));
+    return gm_value_take(r, t, out);
+}
+
 /* For a loss of one element: 1, or *scale where that is not NULL, which has one, too. */
 static gm_status new_seed(gm_value *loss, gm_tensor *scale, gm_tensor **out)
 {
-    gm_tensor *t = loss->local;
-    gm_work    w;
-    char       have[256];
+    char have[256];
     for (int d = 0; d < loss->ndim; d++)
         if (loss->shape[d] != 1)
             return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
                            gm_value_describe(loss, have, sizeof have));
-    gm_work_begin(&w, loss->rank, "backward");
-    *out = gm_work_keep(&w, scale ? gm_work_cast(&w, gm_work_shaped(&w, scale, t->ndim, t->shape), t->dtype)
-                                  : gm_work_full(&w, t->dtype, t->ndim, t->shape, 1));
-    return gm_work_end(&w);
+    return seed_of(loss->rank, scale, loss->local->dtype, loss->ndim, loss->local->shape, out);
 }
 
 static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value *seed, gm_tensor *scale)

@@ -56,6 +56,8 @@ gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_valu
  * depends on are released, also on failure. retain: they stay, so that another backward can run through them.
  * GM_EINVAL: some of them were released before; nothing has changed then. */
 gm_status gm_tape_backward(gm_value *loss, gm_value *seed, bool retain);
+/* A new value () of this dtype: what gm_tape_backward begins with where it gets no seed. */
+gm_status gm_loss_seed(gm_rank *r, gm_dtype dtype, gm_value **out);
 void      gm_tape_drop(gm_rank *r); /* forgets what was recorded; does nothing without a tape */
 
 /* ---- gm_value.node ---- */
@@ -150,6 +152,9 @@ gm_tensor *gm_backward_grad(gm_backward *b, int i);
 /* The same, but a tensor of zeros if nothing depended on the output. */
 gm_tensor *gm_backward_grad_or_zeros(gm_backward *b, int i);
 gm_tensor *gm_backward_saved(gm_backward *b, int i); /* NULL for an empty slot */
+/* What slot i holds, to be written into and given: the tensor itself, which the node lets go, or a copy where the graph
+ * is retained or others have the tensor, too. It belongs to the work. */
+gm_tensor *gm_backward_take(gm_backward *b, int i);
 /* If a node of the op `linear` with an activation computed input i, nothing else reads that input, and the graph is not
  * retained: returns the pre-activation and sets *function to the activation. The rule must then apply f' itself and
  * give the gradient of the pre-activation for input i; the other node will not apply it. Otherwise returns NULL. */

@@ -82,6 +82,13 @@ typedef struct entropy_job {
     bool     stream;
 } entropy_job;
 
+typedef struct rescale_job {
+    cpu_rows x, g;
+    gm_dtype dtype, wide; /* of x, of g */
+    int64_t  step;        /* between the elements of a row of x */
+    double   scale;
+} rescale_job;
+
 /* What is known of the elements of a row so far: the largest, and the sum of exp(x - shift). The shift follows the
  * largest element only when it has fallen LOSS_LAG behind: until then nothing can overflow. */
 typedef struct row_sum {
@@ -162,7 +169,7 @@ static gm_status check_targets(const gm_call *call, const cpu_rows *target, int6
         if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
             return GM_FAIL(GM_EINVAL,
                            "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
-                           gm_op_name(call->op), v, r, classes);
+                           gm_op_called(call->op, call->attrs), v, r, classes);
     }
     return GM_OK;
 }
@@ -198,6 +205,54 @@ static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
     j.dx = cpu_rows_of(call->out[0]);
     j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
     cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_TYPE(logits, entropy_grad_part), &j);
+    return GM_OK;
+}
+
+/* The loss of a row and its gradient while the row is in the caches. */
+static gm_status cross_entropy_both_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *logits = call->in[0];
+    entropy_job j = entropy_of(call);
+    GM_TRY(check_targets(call, &j.target, j.x.width));
+    j.loss = cpu_scalars_of(call->out[0]);
+    j.g = cpu_scalars_of(call->in[2]);
+    j.dx = cpu_rows_of(call->out[1]);
+    j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
+    cpu_parallel(dev, j.x.rows, 4 * j.x.width * j.x.size, BY_TYPE(logits, entropy_both_part), &j);
+    return GM_OK;
+}
+
+static gm_status cpu_cross_entropy_both(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, cross_entropy_both_rows);
+}
+
+/* Rows of x whose g is not the scale that they were made with: there are none as a rule. */
+static void rescale_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const rescale_job *j = context;
+    bool               unknown = j->scale == 0 || !isfinite(j->scale);
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        void  *x = cpu_row_at(&j->x, r);
+        double g = gm_load(j->wide, cpu_row_at(&j->g, r), 0);
+        for (int64_t i = 0; i < j->x.width && g != j->scale; i++) {
+            double v = gm_load(j->dtype, x, i * j->step);
+            gm_store(j->dtype, x, i * j->step, unknown ? NAN : v == 0 ? 0 : v * (g / j->scale));
+        }
+    }
+}
+
+static gm_status cpu_rescale_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *x = call->out[0], *scale = call->in[0];
+    rescale_job j = {.x = cpu_rows_of(x),
+                     .g = cpu_scalars_of(call->in[1]),
+                     .dtype = x->dtype,
+                     .wide = scale->dtype,
+                     .step = x->stride[x->ndim - 1],
+                     .scale = gm_load(scale->dtype, gm_tensor_data(scale), 0)};
+    cpu_parallel(dev, j.x.width ? j.x.rows : 0, 2 * j.x.width * j.x.size, rescale_part, &j);
     return GM_OK;
 }
 

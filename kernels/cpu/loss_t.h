@@ -80,25 +80,25 @@ static double F(sum_below)(int64_t n, const T *x, T largest)
     return sum;
 }
 
+/* Of a row with this sum, whose target counts. */
+static double F(entropy_of_row)(const entropy_job *j, const T *x, int64_t target, row_sum row)
+{
+    double n = (double)j->x.width, e = j->smoothing;
+    double rest = log(row.sum), miss = row.largest - (double)x[target] + rest;
+    return e > 0 ? (1 - e) * miss + e * (rest + F(sum_below)(j->x.width, x, (T)row.largest) / n) : miss;
+}
+
 static void F(entropy_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const entropy_job *j = context;
-    int64_t            n = j->x.width;
-    double             e = j->smoothing;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T       *loss = cpu_row_at(&j->loss, r);
-        row_sum  row = F(sum_exp)(n, x);
+        row_sum  row = F(sum_exp)(j->x.width, x);
         int64_t  target = load_index(&j->target, r);
         *(T *)cpu_row_at(&j->largest, r) = (T)row.largest;
         *(T *)cpu_row_at(&j->sum, r) = (T)row.sum;
-        if (target == j->ignore) {
-            *loss = 0;
-            continue;
-        }
-        double rest = log(row.sum), miss = row.largest - (double)x[target] + rest;
-        *loss = (T)(e > 0 ? (1 - e) * miss + e * (rest + F(sum_below)(n, x, (T)row.largest) / (double)n) : miss);
+        *(T *)cpu_row_at(&j->loss, r) = target == j->ignore ? 0 : (T)F(entropy_of_row)(j, x, target, row);
     }
 }
 
@@ -110,27 +110,49 @@ CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T 
     if (stream) gm_stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 
-/* dx = g (softmax - (1 - e) [class is the target] - e / classes) */
+/* dx = g (softmax - (1 - e) [class is the target] - e / classes) of a row whose target counts */
+static void F(entropy_grad_row)(const entropy_job *j, const T *x, int64_t target, T largest, T sum, T g, T *dx)
+{
+    int64_t n = j->x.width;
+    double  share = j->smoothing / (double)n, by = 1 / (double)sum, p = exp((double)(x[target] - largest)) * by;
+    for (int64_t i = 0; i < n; i += BURST) {
+        int64_t m = n - i < BURST ? n - i : BURST;
+        F(entropy_grad_chunk)(m, x + i, largest, (T)(by * g), (T)(share * g), dx + i, j->stream);
+    }
+    if (j->stream) gm_stream_end(); /* before a plain store to the same lines */
+    dx[target] = (T)((double)g * (p - (1 - j->smoothing) - share));
+}
+
 static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const entropy_job *j = context;
-    int64_t            n = j->x.width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
         T       *dx = cpu_row_at(&j->dx, r), g = *(T *)cpu_row_at(&j->g, r);
         T        largest = *(T *)cpu_row_at(&j->largest, r), sum = *(T *)cpu_row_at(&j->sum, r);
         int64_t  target = load_index(&j->target, r);
+        if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
+        else F(entropy_grad_row)(j, x, target, largest, sum, g, dx);
+    }
+}
+
+static void F(entropy_both_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const entropy_job *j = context;
+    T                  g = *(T *)cpu_row_at(&j->g, 0);
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const T *x = cpu_row_at(&j->x, r);
+        T       *dx = cpu_row_at(&j->dx, r), *loss = cpu_row_at(&j->loss, r);
+        int64_t  target = load_index(&j->target, r);
         if (target == j->ignore) {
-            memset(dx, 0, (size_t)n * sizeof(T));
+            *loss = 0;
+            memset(dx, 0, (size_t)j->x.width * sizeof(T));
             continue;
         }
-        double share = j->smoothing / (double)n, by = 1 / (double)sum, p = exp((double)(x[target] - largest)) * by;
-        for (int64_t i = 0; i < n; i += BURST) {
-            int64_t m = n - i < BURST ? n - i : BURST;
-            F(entropy_grad_chunk)(m, x + i, largest, (T)(by * g), (T)(share * g), dx + i, j->stream);
-        }
-        if (j->stream) gm_stream_end(); /* before a plain store to the same lines */
-        dx[target] = (T)((double)g * (p - (1 - j->smoothing) - share));
+        row_sum row = F(sum_exp)(j->x.width, x);
+        *loss = (T)F(entropy_of_row)(j, x, target, row);
+        F(entropy_grad_row)(j, x, target, (T)row.largest, (T)row.sum, g, dx);
     }
 }

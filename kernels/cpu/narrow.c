@@ -4,7 +4,8 @@
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
  * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c),
- * pages (pages.c) and bags (bags.c) handle 16 bits themselves. If there is an error, all outputs keep their values. */
+ * pages (pages.c), bags (bags.c) and rescale_rows handle 16 bits themselves. If there is an error, all outputs keep
+ * their values. */
 
 static bool is_native(gm_op op)
 {
@@ -16,6 +17,7 @@ static bool is_native(gm_op op)
     case GM_OP_rows_take:   /* moves rows */
     case GM_OP_rows_put:    /* moves rows */
     case GM_OP_embedding_bag:
+    case GM_OP_rescale_rows: /* as a rule there is nothing to do */
     case GM_OP_attention_paged:
     case GM_OP_linear_quantized:
 #define GM_OPTIMIZER(name, ...) case GM_OP_##name:

@@ -59,7 +59,7 @@ static gm_status check_targets(const gm_call *call)
         if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
             return GM_FAIL(GM_EINVAL,
                            "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
-                           gm_op_name(call->op), v, r, classes);
+                           gm_op_called(call->op, call->attrs), v, r, classes);
     }
     return GM_OK;
 }
@@ -106,23 +106,61 @@ gm_status gm_ref_cross_entropy(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-/* dlogits = g (softmax - (1 - e) [class is the target] - e / classes) */
+/* dx = g (softmax - (1 - e) [class is the target] - e / classes), zeros where ignored. */
+static void row_gradient(const ref_line *x, int64_t target, row_sum sum, double g, const gm_attrs *attrs,
+                         const ref_line *dx)
+{
+    double e = attrs->label_smoothing;
+    bool   ignored = target == attrs->ignore_index;
+    for (int64_t k = 0; k < x->n; k++) {
+        double wanted = (k == target ? 1 - e : 0) + e / (double)x->n;
+        double p = exp(ref_line_get(x, k) - sum.largest) / sum.sum;
+        ref_line_set(dx, k, ignored ? 0 : g * (p - wanted));
+    }
+}
+
 gm_status gm_ref_cross_entropy_grad(gm_device *dev, const gm_call *call)
 {
     (void)dev;
     const gm_tensor *logits = call->in[0];
-    double           e = call->attrs->label_smoothing;
     GM_TRY(check_targets(call));
     for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
         ref_line x = ref_line_of(logits, logits->ndim - 1, r), dx = ref_line_of(call->out[0], logits->ndim - 1, r);
-        int64_t  target = (int64_t)ref_get(call->in[1], r);
         row_sum  sum = {ref_get(call->in[2], r), ref_get(call->in[3], r)};
-        double   g = ref_get(call->in[4], r);
-        for (int64_t k = 0; k < x.n; k++) {
-            double wanted = (k == target ? 1 - e : 0) + e / (double)x.n;
-            double p = exp(ref_line_get(&x, k) - sum.largest) / sum.sum;
-            bool   ignored = target == call->attrs->ignore_index;
-            ref_line_set(&dx, k, ignored ? 0 : g * (p - wanted));
+        row_gradient(&x, (int64_t)ref_get(call->in[1], r), sum, ref_get(call->in[4], r), call->attrs, &dx);
+    }
+    return GM_OK;
+}
+
+gm_status gm_ref_cross_entropy_both(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *logits = call->in[0];
+    double           g = ref_get(call->in[2], 0);
+    GM_TRY(check_targets(call));
+    for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
+        ref_line x = ref_line_of(logits, logits->ndim - 1, r), dx = ref_line_of(call->out[1], logits->ndim - 1, r);
+        int64_t  target = (int64_t)ref_get(call->in[1], r);
+        row_sum  sum = sum_exp(&x);
+        bool     ignored = target == call->attrs->ignore_index;
+        ref_set(call->out[0], r, ignored ? 0 : row_loss(&x, target, sum, call->attrs->label_smoothing));
+        row_gradient(&x, target, sum, g, call->attrs, &dx);
+    }
+    return GM_OK;
+}
+
+gm_status gm_ref_rescale_rows(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    gm_tensor *t = call->out[0];
+    double     scale = ref_get(call->in[0], 0);
+    for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
+        ref_line x = ref_line_of(t, t->ndim - 1, r);
+        double   g = ref_get(call->in[1], r);
+        for (int64_t k = 0; k < x.n && g != scale; k++) {
+            double v = ref_line_get(&x, k);
+            bool   unknown = scale == 0 || !isfinite(scale);
+            ref_line_set(&x, k, unknown ? NAN : v == 0 ? 0 : v * (g / scale));
         }
     }
     return GM_OK;

@@ -22,6 +22,8 @@ return {
   embedding_grad     = { launches = 9 }, -- two rounds of three to sort the indices, their keys, their ends, the sums
   cross_entropy      = { launches = 1 },
   cross_entropy_grad = { launches = 1 },
+  cross_entropy_both = { launches = 1 },
+  rescale_rows       = { launches = 1 },
   sum_squares        = { launches = 2 },
   step_control       = { launches = 1 },
   adam               = { launches = 1 },

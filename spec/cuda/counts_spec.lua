@@ -35,9 +35,9 @@ local function ops_of(depth, dropout)
     forward = {
       embedding = 1, binary = 1, layer_norm = 2 * depth + 1, linear = 4 * depth + 1, attention = depth, dropout = drops,
     },
-    loss = { cross_entropy = 1, sum = 1, affine = 1 },
+    loss = { fill = 1, affine = 2, cross_entropy_both = 1, sum = 1 }, -- 1, and what backward will bring to each loss
     backward = {
-      fill = 1, affine = 1, cross_entropy_grad = 1,          -- from 1 to the gradient of the logits
+      fill = 1, affine = 1, rescale_rows = 1,                -- from 1 to the gradient of the logits, which is there
       matmul = 3 * depth + 2, linear_input_grad = depth,     -- dx, and both sides of the head, which has no bias
       linear_weight_grad = 4 * depth, attention_grad = depth, layer_norm_grad = 2 * depth + 1, dropout = drops,
       axpy = 1, sum = 1, copy = 2, embedding_grad = 1,       -- the stream's end, tables of positions and tokens

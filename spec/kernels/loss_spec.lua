@@ -114,6 +114,66 @@ describe("cross entropy agrees with ref:", function()
       end)
   end
 
+  -- Both at once are what the two ops are, with one gradient for all rows. The widest are such as a block of a GPU
+  -- keeps in shared memory, of one turn of its threads and of several, and with more rows than blocks.
+  for _, smoothing in ipairs { 0, 0.1 } do
+    local sizes = { { 0, 3 }, { 5, 1 }, { 2, 3, 17 }, { 7, 1025 }, { 300, 2 }, { 2, 16400 }, { 9, 8192 },
+                    { 3, 20480 } }
+    support.each(it, "cross_entropy_both with smoothing " .. smoothing, sizes, support.layouts,
+      function(dtype, shape, layout)
+        local leading, classes = { unpack(shape, 1, #shape - 1) }, shape[#shape]
+        local x, wide = input(shape, dtype, layout, -8, 8), support.wide(dtype)
+        local target = integers(leading, index_types[dtype], 0, classes - 1, layout)
+        agree { op = "cross_entropy_both", inputs = { x, target, gm.tensor(0.75, { dtype = wide }) },
+                outputs = { true, true }, attrs = { label_smoothing = smoothing, ignore_index = 1 },
+                within = { support.absolute(8 + (smoothing > 0 and 4 * math.sqrt(classes) or 0), 24),
+                           support.absolute(48 + 4 * math.sqrt(classes), 1) } } -- p by a sum of as many terms
+      end)
+  end
+
+  -- Quarters: the products are exact.
+  support.each(it, "rescale_rows", { { 0, 3 }, { 5, 1 }, { 2, 3, 17 }, { 7, 1025 }, { 600, 2 } }, support.layouts,
+    function(dtype, shape, layout)
+      local leading, wide = { unpack(shape, 1, #shape - 1) }, support.wide(dtype)
+      local count = 1
+      for _, n in ipairs(leading) do count = count * n end
+      local numbers = {}
+      for i = 1, count do numbers[i] = ({ 0.5, 0.25, 0, -2 })[i % 4 + 1] end
+      local some = gm.zeros(leading, { dtype = wide })
+      if count > 0 then some = gm.tensor(numbers, { dtype = wide }):reshape(leading) end
+      local function same(number) return gm.tensor(number, { dtype = wide }):expand(leading) end
+      for _, g in ipairs { some, gm.full(leading, 0.5, { dtype = wide }), same(2), same(0.5) } do
+        agree { op = "rescale_rows", inputs = { gm.tensor(0.5, { dtype = wide }), g },
+                outputs = { support.given(shape, dtype, layout == "expanded" and "window" or layout) },
+                within = support.exact }
+      end
+    end)
+
+  it("rescale_rows keeps zeros and rows that have their scale; a row whose scale says nothing becomes NaN", function()
+    local nan = 0 / 0
+    gm.scope(function()
+      for _, backend in ipairs { "ref", unpack(support.backends) } do
+        for _, dtype in ipairs(support.dtypes) do
+          local wide = support.wide(dtype)
+          local function after(scale, g)
+            local x = gm.tensor({ { 0, 2 }, { 0, -4 } }, { dtype = dtype })
+            core.run_op(backend, "rescale_rows",
+              { gm.tensor(scale, { dtype = wide }), gm.tensor(g, { dtype = wide }) }, { n = 1, x })
+            return x:totable()
+          end
+          local name = backend .. " " .. dtype
+          assert.same({ { 0, 2 }, { 0, -8 } }, after(1, { 1, 2 }), name)
+          assert.same({ { 0, 2 }, { 0, -4 } }, after(0, { 0, 0 }), name)
+          local lost = after(0, { 0, 1 })
+          assert.same({ 0, 2 }, lost[1], name)
+          assert.is_true(lost[2][1] ~= lost[2][1] and lost[2][2] ~= lost[2][2], name)
+          local bad = after(1, { 1, nan })
+          assert.is_true(bad[2][1] == 0 and bad[2][2] ~= bad[2][2], name)
+        end
+      end
+    end)
+  end)
+
   it("costs nothing where targets are ignored, and for logits of -inf that are not wanted", function()
     local inf = 1 / 0
     gm.scope(function()

@@ -80,7 +80,7 @@ return {
   },
   {
     name = "012-cross-entropy-smoothing", file = "kernels/cpu/loss_t.h",
-    find = [[(1 - e) * miss + e * (rest + F(sum_below)(n, x, (T)row.largest) / (double)n)]],
+    find = [[(1 - e) * miss + e * (rest + F(sum_below)(j->x.width, x, (T)row.largest) / n)]],
     replace = [[(1 - e) * miss]],
     breaks = "label smoothing is left out of the loss",
     test = "spec/kernels/loss_spec.lua -f entropy",
@@ -88,9 +88,9 @@ return {
   {
     name = "013-cross-entropy-ignore", file = "kernels/cpu/loss_t.h",
     find = [[
-memset(dx, 0, (size_t)n * sizeof(T));
-            continue;]],
-    replace = [[target = 0;]],
+if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
+        else F(entropy_grad_row)(j, x, target, largest, sum, g, dx);]],
+    replace = [[F(entropy_grad_row)(j, x, target == j->ignore ? 0 : target, largest, sum, g, dx);]],
     breaks = "ignored targets get a gradient",
     test = "spec/kernels/loss_spec.lua -f entropy",
   },

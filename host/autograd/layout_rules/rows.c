@@ -97,11 +97,11 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     }
 }
 
-/* logits (..., classes), target (...) */
+/* logits (..., classes), target (...), scale () */
 gm_status gm_layout_rule_loss(gm_rule_call *c)
 {
     int last = c->in[0]->ndim - 1;
-    if (c->op != GM_OP_cross_entropy) return gm_layout_rule_optimizer(c);
+    if (c->op != GM_OP_cross_entropy && c->op != GM_OP_cross_entropy_both) return gm_layout_rule_optimizer(c);
     GM_TRY(gm_rule_no_partial(c));
     GM_TRY(gm_rule_whole(c, 0, last, "the dimension of classes is cut"));
     GM_TRY(join_others(c, 0, last));

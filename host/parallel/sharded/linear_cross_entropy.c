@@ -25,6 +25,7 @@ typedef struct head {
     gm_tensor      *places;     /* (rows) i64; NULL: not wanted */
     gm_value       *sum;
     bool            records; /* gradients are wanted */
+    gm_value       *one;     /* () 1, what backward of a piece brings to each loss; NULL: there is none */
 } head;
 
 /* ---- blocks as rows ---- */
@@ -96,8 +97,8 @@ static gm_status target_rows(head *k, const gm_value *target, const gm_layout *r
 
 /* The sum of the losses, and where the largest logits are (places NULL: not asked for). The target follows the rows of
  * x where the product moves them. */
-static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, gm_value **sum,
-                         gm_value **places)
+static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, gm_value *scale, const gm_attrs *attrs,
+                         gm_value **sum, gm_value **places)
 {
     gm_value *y = NULL, *logits = NULL, *moved = NULL, *losses = NULL;
     gm_layout to = gm_layout_replicated();
@@ -107,7 +108,7 @@ static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, cons
     GM_TRY_OR(gm_settle(r, y, &logits), st, done);
     for (int d = 0; d < target->ndim; d++) gm_layout_copy_dim(&to, d, &logits->layout, d);
     GM_TRY_OR(gm_redistribute(r, target, &to, &moved), st, done);
-    GM_TRY_OR(gm_apply_first(r, GM_OP_cross_entropy, 2, (gm_value *[]){logits, moved}, attrs, &losses), st, done);
+    GM_TRY_OR(gm_cross_entropy(r, logits, moved, scale, attrs, &losses), st, done);
     if (places) GM_TRY_OR(gm_apply_first(r, GM_OP_argmax, 1, &logits, &a, places), st, done);
     st = gm_apply_first(r, GM_OP_sum, 1, &losses, &a, sum);
 done:
@@ -167,7 +168,7 @@ static gm_status piece(head *k, int64_t from, int64_t n)
     gm_value *in[N_IN] = {NULL, k->leaf[W], k->leaf[B]}, *target = NULL, *sum = NULL, *places = NULL;
     gm_status st;
     GM_TRY_OR(cut_piece(k, from, n, &in[X], &target), st, done);
-    GM_TRY_OR(loss_of(k->rank, in, target, k->attrs, &sum, k->places ? &places : NULL), st, done);
+    GM_TRY_OR(loss_of(k->rank, in, target, k->one, k->attrs, &sum, k->places ? &places : NULL), st, done);
     if (k->records) GM_TRY_OR(piece_backward(k, sum), st, done);
     if (k->dx) k->partial_x = in[X]->param->grad_partial;
     GM_TRY_OR(keep_places(k, places, from, n), st, done);
@@ -248,6 +249,9 @@ static gm_status open_head(head *k, gm_value *const *in, gm_value *target, bool 
     GM_TRY(w->st);
     GM_TRY(rows_value(k->rank, flat, &rows, in[X]->shape[in[X]->ndim - 1], &k->x));
     GM_TRY(target_rows(k, target, &rows));
+    if (k->records)
+        GM_TRY(
+            gm_value_take(k->rank, gm_work_keep(w, gm_work_full(w, gm_dtype_wide(flat->dtype), 0, NULL, 1)), &k->one));
     if (k->records && in[X]->requires_grad) k->dx = gm_work_like(w, flat);
     if (wants_places) k->places = gm_work_new(w, GM_I64, 1, flat->shape);
     for (int i = W; i < N_IN && w->st == GM_OK; i++) {
@@ -263,6 +267,7 @@ static gm_status open_head(head *k, gm_value *const *in, gm_value *target, bool 
 static void close_head(head *k)
 {
     gm_release_all(N_IN, k->leaf);
+    gm_value_release(k->one);
     gm_value_release(k->x);
     gm_value_release(k->target);
     gm_value_release(k->sum);
@@ -331,12 +336,12 @@ static gm_status check(gm_rank *r, gm_value *const *in, gm_value *target, int64_
     return GM_OK;
 }
 
-gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
+gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target, gm_value *scale,
                                   const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places)
 {
     gm_value *all[] = {x, w, b, target};
     GM_TRY(check(r, all, target, rows));
-    if (gm_work_lines(x->local) <= rows) return loss_of(r, all, target, attrs, sum, places);
+    if (gm_work_lines(x->local) <= rows) return loss_of(r, all, target, scale, attrs, sum, places);
     gm_status st = in_pieces(r, all, target, attrs, rows, sum, places);
     return gm_all_replicated(r, 4, all) ? st : gm_comm_once(st);
 }

@@ -78,6 +78,14 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * the sum of exponentials and the target's logit are reduced over the axes of the classes, the logits never gathered:
  * 1 + 2 numbers a row (3 with label smoothing), backward none. GM_EINVAL: a target that is no class. */
 
+/* *losses receives the loss of each row (op cross_entropy). scale, (), of the dtype of losses: what backward will bring
+ * to each row of them; NULL: not known. Where the gradient of the logits is wanted and the classes are whole, it is
+ * then computed at once (op cross_entropy_both), kept in place of the logits, and given by backward as it is. Where
+ * backward brings another number, that costs one more pass and, in 16 bits, one more rounding. Where the classes are
+ * cut, scale changes nothing. */
+gm_status gm_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, gm_value *scale, const gm_attrs *attrs,
+                           gm_value **losses);
+
 /* gm_sharded_embedding: rows of a table whose vocabulary may be cut. A rank looks up the rows that it holds and gives
  * zeros for the others, so the result is partial over those axes; the caller reduces it. Sends nothing. padding_index
  * (-1: none) is global. GM_EINVAL: an index or padding_index is no row of the table. */
@@ -112,10 +120,12 @@ gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm
  * logits and their gradient exist for one piece only. The node keeps dx (in x's dtype), dw and db (in f32 at least)
  * until its backward, which multiplies them by the gradient of the sum. Gradients of 16 bits are rounded once for dw
  * and db, twice for dx. There are as many products as without pieces, and none in backward. A block of at most `rows`
- * rows is one piece and uses the plain ops. *places (NULL: not wanted) receives the index of the largest logit of each
+ * rows is one piece and uses the plain ops; scale (NULL: not known) is
+ * for that: gm_cross_entropy. *places (NULL: not wanted) receives the index of the largest logit of each
  * row, i64, shaped as the target. Each piece sends what linear and cross_entropy send. GM_ESHAPE, GM_EINVAL: what
  * linear and cross_entropy refuse. */
 gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
-                                  const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
+                                  gm_value *scale, const gm_attrs *attrs, int64_t rows, gm_value **sum,
+                                  gm_value **places);
 
 #endif

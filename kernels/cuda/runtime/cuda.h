@@ -38,6 +38,7 @@ const char *gm_cuda_name(char *buf, const char *base, gm_dtype t);
  * few times as many blocks as the device can run at once; GM_GRID_LOOP then repeats. */
 gm_cuda_grid gm_cuda_over(const gm_device *dev, int64_t n, int each, int block);
 int          gm_cuda_multiprocessors(const gm_device *dev);
+size_t       gm_cuda_shared_most(const gm_device *dev); /* bytes of shared memory that a block may have */
 
 /* Whether this build has the kernel for this GPU. Some kernels are compiled for one kind of GPU only. */
 bool gm_cuda_has(gm_device *dev, const char *kernel);

@@ -102,7 +102,8 @@ const char *gm_cuda_name(char *buf, const char *base, gm_dtype t)
     return buf;
 }
 
-int gm_cuda_multiprocessors(const gm_device *dev) { return gm_cuda_of(dev)->multiprocessors; }
+int    gm_cuda_multiprocessors(const gm_device *dev) { return gm_cuda_of(dev)->multiprocessors; }
+size_t gm_cuda_shared_most(const gm_device *dev) { return (size_t)gm_cuda_of(dev)->shared_most; }
 
 gm_cuda_grid gm_cuda_over(const gm_device *dev, int64_t n, int each, int block)
 {

@@ -21,12 +21,15 @@ local precision = require "ganymede.tensor.precision"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.job.ranks"
 
--- Divides a sum, a scalar tensor, by the number of its targets. The number may be an f64 scalar tensor; the bits of the
--- result are the same.
-local function over(sum, count)
-  if type(count) == "number" then return ops.mul(sum, 1 / math.max(count, 1)) end
-  return ops.mul(sum, ops.cast(ops.div(1, ops.maximum(count, 1)), sum:dtype()))
+-- What a sum of this dtype is multiplied with, to be divided by the number of its targets. The number may be an f64
+-- scalar tensor; the bits of the product are the same.
+local function factor(count, dtype)
+  if type(count) == "number" then return 1 / math.max(count, 1) end
+  return ops.cast(ops.div(1, ops.maximum(count, 1)), dtype)
 end
+
+-- Divides a sum, a scalar tensor, by the number of its targets.
+local function over(sum, count) return ops.mul(sum, factor(count, sum:dtype())) end
 
 local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
@@ -92,6 +95,20 @@ local function sum_of_rows(output, target, options)
   return ops.sum(ops.cross_entropy(output, target, options))
 end
 
+local wide = { bf16 = "f32", f16 = "f32" }
+
+-- The same, times what `factor` gives for the count. What backward will bring to each row is then known: the same
+-- factor of what it begins with. So the gradient is made together with the losses (ops.cross_entropy, scale). A loss
+-- that is multiplied once more is right, too, but costs a pass over the gradient.
+local function mean_of_rows(output, target, options, count)
+  local dtype = (projection.is(output) and output.x or output):dtype()
+  local by = factor(count, wide[dtype] or dtype)
+  if core.no_grad(0) == 0 then
+    options.scale = tensors.no_grad(ops.mul, core.loss_seed(wide[dtype] or dtype), by)
+  end
+  return ops.mul(sum_of_rows(output, target, options), by)
+end
+
 local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
 
 local function check_same(name, output, target)
@@ -124,10 +141,9 @@ function CrossEntropyLoss:forward(logits, target, count)
   if is_soft(target) then
     return over(sum_of_soft(logits, target, self.opt.label_smoothing), count or self:count(target))
   end
-  local sum = sum_of_rows(logits, target, {
+  return mean_of_rows(logits, target, {
     ignore_index = self.opt.ignore_index, label_smoothing = self.opt.label_smoothing,
-  })
-  return over(sum, count or self:count(target))
+  }, count or self:count(target))
 end
 
 local BERTLoss = module.class("BERTLoss", nil, "losses")
@@ -180,9 +196,12 @@ function BERTLoss:hits(output, target) return both(output, target, metrics.hits)
 -- holds those of the tokens, most of them ignored, then that of the pair (0: the second text follows the first, 1: it
 -- does not).
 function BERTLoss:forward(output, target, count)
-  local terms = self:terms(output, target)
+  local tokens, of_pairs = split_target(target)
   count = count or self:count(target)
-  return ops.add(over(terms[1], count[1]), over(terms[2], count[2]))
+  local function mean(i, wanted)
+    return mean_of_rows(output[i], wanted, { ignore_index = self.opt.ignore_index }, count[i])
+  end
+  return ops.add(mean(1, tokens), mean(2, of_pairs))
 end
 
 local MSELoss = module.class("MSELoss", nil, "losses")

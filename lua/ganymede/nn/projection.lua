@@ -58,12 +58,12 @@ function Projection:logits()
   return under_path(self, function() return ops.linear(self.x, self.weight, bias_of(self)):settle() end)
 end
 
---- Returns the sum of the cross entropies with target (...), a scalar. options: ignore_index, label_smoothing.
+--- Returns the sum of the cross entropies with target (...), a scalar. options: ignore_index, label_smoothing, scale.
 function Projection:cross_entropy(target, options)
   check_version(self)
   local sum, places = under_path(self, ops.linear_cross_entropy, self.x, self.weight, bias_of(self), target, {
     rows = self.rows, places = self.places and true, ignore_index = options.ignore_index,
-    label_smoothing = options.label_smoothing,
+    label_smoothing = options.label_smoothing, scale = options.scale,
   })
   if places then
     core.become(self.places, places) -- so they outlive the scope of the loss

@@ -2,12 +2,17 @@
 --
 -- An op of kernels/ops.def is timed in the shapes of a GPT's step on 131,072 tokens of width 768 (200 MB in bf16,
 -- several times a GPU's L2), in bf16 and f32; its bytes are the least that it must move (kernels/cost.c). Times are
--- those of events around the op (kernels/profile.h). What has no case here is named at the end.
+-- those of events around the op (kernels/profile.h). What has no case here is named at the end. GM_BENCH_OPS, names of
+-- ops with a space between them, times these alone (and the copy).
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
+
+local chosen = {}
+for name in (os.getenv "GM_BENCH_OPS" or ""):gmatch "%S+" do chosen[name] = true end
+local function is_timed(op) return op ~= "copy" and not elsewhere[op] and (next(chosen) == nil or chosen[op]) end
 
 local rows, width, classes = common.size(131072, 32), common.size(768, 64), common.size(50304, 128)
 local class_rows, rounds = common.size(4096, 16), common.size(10, 1)
@@ -38,6 +43,7 @@ local function cases_of(t)
   local function logits() return random({ class_rows, classes }, t) end
   local function target() return whole({ class_rows }, classes) end
   local function per_class_row() return random({ class_rows }, "f32") end
+  local function scalar(number) return gm.tensor(number, { dtype = "f32" }) end
   local function tokens() return whole({ rows }, classes) end
   local function f(name) return { ["function"] = name } end
   local planes, side = common.size(64, 4), 56 -- of a ResNet's first block
@@ -97,6 +103,9 @@ local function cases_of(t)
     cross_entropy = { { "", { logits(), target() }, { true, true, true } } },
     cross_entropy_grad = { { "", { logits(), target(), per_class_row(), per_class_row(), per_class_row() },
       { true } } },
+    cross_entropy_both = { { "", { logits(), target(), scalar(1) }, { true, true } } },
+    rescale_rows = { { "all known", { scalar(1), scalar(1):expand { class_rows } }, { logits() } },
+                     { "none known", { scalar(1), scalar(2):expand { class_rows } }, { logits() } } },
     sum = { { "all", { x() }, { true } }, { "of rows", { x() }, { true }, { dims = 2 } },
             { "of columns", { x() }, { true }, { dims = 1 } } },
     max = { { "of rows", { x() }, { true, true }, { dim = 1 } } },
@@ -151,7 +160,7 @@ local result = { rows = json.array {}, refused = json.array {}, without_case = j
 local copy = {} -- GB/s by dtype
 for _, t in ipairs { "bf16", "f32" } do
   local names = { "copy" }
-  for _, op in ipairs(ops()) do names[#names + 1] = op ~= "copy" and not elsewhere[op] and op or nil end
+  for _, op in ipairs(ops()) do names[#names + 1] = is_timed(op) and op or nil end
   gm.scope(function()
     local all = cases_of(t)
     for _, op in ipairs(names) do
