@@ -118,6 +118,11 @@ for _, smoothing in ipairs { 0, 0.1 } do
     return ops.cross_entropy(1 / x, target, { label_smoothing = smoothing, ignore_index = 1 })
   end, "smoothed by " .. smoothing)
 end
+for _, scale in ipairs { 1, 0.5 } do -- what backward brings, and not
+  case("cross_entropy_both", { "bmn", "bm:n" }, "bmn", function(x, target)
+    return ops.cross_entropy(1 / x, target, { scale = gm.tensor(scale), ignore_index = 1 }):sum()
+  end, "with a scale of " .. scale)
+end
 case("cross_entropy", { "bmk", "nk", "n", "bm:n" }, "bmn", function(x, w, b, target)
   return (ops.linear_cross_entropy(1 / x, 1 / w, b, target, { rows = 3 }))
 end, "with its product, in pieces")
@@ -196,7 +201,7 @@ for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activati
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   embedding_bag_weight_grad embedding_rows rows_take rows_put
-  softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count
+  softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad rescale_rows experts_count
   experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter
   sum_squares sgd adam rmsprop adagrad lion step_control]]):gmatch "%S+" do
   on_blocks[name] = true

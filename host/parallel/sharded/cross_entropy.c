@@ -261,12 +261,15 @@ done:
 gm_status gm_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, gm_value *scale, const gm_attrs *attrs,
                            gm_value **losses)
 {
-    gm_value *in[] = {logits, target, scale};
+    gm_value *in[] = {logits, target, NULL};
+    gm_attrs  a = *attrs;
     bool      cut = logits->ndim && logits->layout.n_cuts[logits->ndim - 1];
     if (!scale || cut || !gm_tape_wanted(r, 1, in)) return gm_apply_first(r, GM_OP_cross_entropy, 2, in, attrs, losses);
-    gm_attrs a = *attrs;
     a.name = gm_op_name(GM_OP_cross_entropy); /* what the caller knows */
-    return gm_apply_first(r, GM_OP_cross_entropy_both, 3, in, &a, losses);
+    GM_TRY(gm_value_detach(scale, &in[2]));
+    gm_status st = gm_apply_first(r, GM_OP_cross_entropy_both, 3, in, &a, losses);
+    gm_value_release(in[2]);
+    return st;
 }
 
 gm_status gm_sharded_cross_entropy(gm_rank *r, const gm_value_call *call, gm_value **out)

@@ -10,10 +10,6 @@ local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 
-local chosen = {}
-for name in (os.getenv "GM_BENCH_OPS" or ""):gmatch "%S+" do chosen[name] = true end
-local function is_timed(op) return op ~= "copy" and not elsewhere[op] and (next(chosen) == nil or chosen[op]) end
-
 local rows, width, classes = common.size(131072, 32), common.size(768, 64), common.size(50304, 128)
 local class_rows, rounds = common.size(4096, 16), common.size(10, 1)
 
@@ -22,6 +18,10 @@ local elsewhere = { matmul = true, linear = true, attention = true, attention_gr
                     experts_before = true, experts_limit = true, experts_order = true, linear_weight_grad = true,
                     linear_input_grad = true, step_control = true, convolution = true,
                     transposed_convolution = true, convolution_weight_grad = true }
+
+local chosen = {}
+for name in (os.getenv "GM_BENCH_OPS" or ""):gmatch "%S+" do chosen[name] = true end
+local function is_timed(op) return op ~= "copy" and not elsewhere[op] and (next(chosen) == nil or chosen[op]) end
 
 local seed = 0
 local function random(shape, dtype)
