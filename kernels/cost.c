@@ -202,7 +202,7 @@ static double flops_rows_put(const gm_call *c) { return flops_embedding(c); }
 static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_both(const gm_call *c) { return 8 * first_in(c); }
-static double flops_rescale_rows(const gm_call *c) { return first_in(c) + numel(c->in[1]); } /* what is always done */
+static double flops_rescale_rows(const gm_call *c) { return numel(c->in[1]); } /* comparisons */
 static double flops_experts_count(const gm_call *c) { return flops_fill(c); }
 static double flops_experts_before(const gm_call *c) { return flops_fill(c); }
 static double flops_experts_limit(const gm_call *c) { return flops_fill(c); }
@@ -301,6 +301,7 @@ void gm_cost(const gm_call *call, double *flops, double *bytes)
         return;
     }
     for (int i = 0; i < call->n_in; i++) *bytes += distinct_bytes(call->in[i]);
+    if (call->op == GM_OP_rescale_rows) return; /* as a rule no row is multiplied */
     for (int i = 0; i < call->n_out; i++)
         *bytes += distinct_bytes(call->out[i]) * (slots->slot[i % slots->n].inout && !overwrites(call) ? 2 : 1);
 }

@@ -53,6 +53,16 @@ describe("elementwise ops agree with ref:", function()
     end
   end)
 
+  -- Tiles of 64 x 64 that a GPU moves by 16 bytes, whole and cut off, of one plane and of several, and others beside.
+  each(it, "copy of rows that become columns", { { 64, 64 }, { 72, 200 }, { 3, 136, 8 }, { 2, 130, 66 }, { 8, 3, 72 } },
+    { "turned", "window" }, function(dtype, shape, layout)
+      local x = input(shape, dtype, layout)
+      agree { op = "copy", inputs = { x }, outputs = { true }, attrs = { dtype = dtype }, within = support.exact }
+      local n = #shape
+      local turned = x:permute(n == 2 and { 2, 1 } or { 1, 3, 2 })
+      agree { op = "copy", inputs = { turned }, outputs = { true }, attrs = { dtype = dtype }, within = support.exact }
+    end)
+
   it("copy between all dtypes, with what saturates, overflows and is NaN", function()
     local odd = {
       0, -0.0, 0.5, -0.5, 1.5, 254.5, 255, 256, -1, 65503, 65519.99, 65520, 70000, -70000, 2 ^ 31 - 1, 2 ^ 31,

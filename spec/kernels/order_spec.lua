@@ -23,6 +23,16 @@ describe("sort agrees with ref:", function()
       end)
   end
 
+  -- Whole packs of 16 bytes, of one turn of a block's threads and of more, up to what shared memory holds, and beyond.
+  support.each(it, "unsort of even lines", { { 3, 8 }, { 5, 1024 }, { 2, 3, 4096 }, { 1, 8200 } }, { "contiguous" },
+    function(dtype, shape)
+      local index = core.run_op("ref", "sort", { support.input(shape, "f32") }, { true, true }, {})[2]
+      for _, wanted in ipairs { "i64", "i32" } do
+        support.agree { op = "unsort", inputs = { index:to(wanted), support.input(shape, dtype) }, outputs = { true },
+                        within = support.exact }
+      end
+    end)
+
   it("NaN counts as the largest, and equals stay in their order", function()
     gm.scope(function()
       local x = gm.tensor { 2, 0 / 0, math.huge, 2, -math.huge, 0 / 0, -1 }

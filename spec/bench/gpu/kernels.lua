@@ -17,7 +17,7 @@ local class_rows, rounds = common.size(4096, 16), common.size(10, 1)
 local elsewhere = { matmul = true, linear = true, attention = true, attention_grad = true, experts_count = true,
                     experts_before = true, experts_limit = true, experts_order = true, linear_weight_grad = true,
                     linear_input_grad = true, step_control = true, convolution = true,
-                    transposed_convolution = true, convolution_weight_grad = true }
+                    transposed_convolution = true, convolution_weight_grad = true, rescale_rows = true }
 
 local chosen = {}
 for name in (os.getenv "GM_BENCH_OPS" or ""):gmatch "%S+" do chosen[name] = true end
@@ -104,8 +104,6 @@ local function cases_of(t)
     cross_entropy_grad = { { "", { logits(), target(), per_class_row(), per_class_row(), per_class_row() },
       { true } } },
     cross_entropy_both = { { "", { logits(), target(), scalar(1) }, { true, true } } },
-    rescale_rows = { { "all known", { scalar(1), scalar(1):expand { class_rows } }, { logits() } },
-                     { "none known", { scalar(1), scalar(2):expand { class_rows } }, { logits() } } },
     sum = { { "all", { x() }, { true } }, { "of rows", { x() }, { true }, { dims = 2 } },
             { "of columns", { x() }, { true }, { dims = 1 } } },
     max = { { "of rows", { x() }, { true, true }, { dim = 1 } } },

@@ -1,6 +1,7 @@
 /* columns.cu - sums over rows (columns_args.h). In the first pass a warp has 32 packs of columns and every eighth row
  * of its block's set. The sums of the warps are then added in order. */
 #include "../../common/rows.cuh"
+#include "../../common/whole.cuh"
 #include "columns_args.h"
 #include "../../common/functions.cuh"
 
@@ -101,18 +102,6 @@ GM_DEVICE void gm_columns_activation(const gm_columns_args a)
     }
     if (a.db) gm_columns_join(a.db, db, room, i, a.width);
 }
-
-/* As gm_store_vector, which the compiler makes four stores of where it stands behind a condition. */
-#ifdef GM_EMULATED
-GM_DEVICE void gm_store_whole(void *p, gm_vector v) { gm_store_vector(p, v); }
-#else
-GM_DEVICE void gm_store_whole(void *p, gm_vector v)
-{
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.word[0]),
-                 "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
-                 : "memory");
-}
-#endif
 
 /* gm_columns_activation of even rows (gm_rows_even). A thread loads those of N rows before it waits. */
 template <class T, int function, int N, class R = gm_real<T>, int V = gm_lanes<T>>

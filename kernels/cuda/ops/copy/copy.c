@@ -55,6 +55,17 @@ static int dense_in_x(const gm_map *m)
     return -1;
 }
 
+/* Rows, columns, lines and planes of both sides are whole packs of 16 bytes. */
+static bool is_even(const gm_turn_args *a, size_t size)
+{
+    int64_t lanes = (int64_t)(16 / size);
+    bool    even = (size == 2 || size == 4) && (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->y % 16 == 0;
+    even = even && a->rows % lanes == 0 && a->columns % lanes == 0 && a->x_column % lanes == 0 && a->y_row % lanes == 0;
+    for (int d = 0; d < a->map.ndim && even; d++)
+        even = a->map.shape[d] == 1 || (a->map.stride[0][d] % lanes == 0 && a->map.stride[1][d] % lanes == 0);
+    return even;
+}
+
 static gm_status turn(gm_device *dev, const gm_map *m, int row, size_t size, const void *x, void *y)
 {
     int          inner = m->ndim - 1, n = 0;
@@ -74,12 +85,13 @@ static gm_status turn(gm_device *dev, const gm_map *m, int row, size_t size, con
     }
     gm_map_of(&a.map, n, shape, 2, stride);
     a.planes_at_once = a.map.n < 65535 ? a.map.n : 65535;
-    int64_t      down = (a.rows + GM_TILE - 1) / GM_TILE, across = (a.columns + GM_TILE - 1) / GM_TILE;
-    gm_cuda_grid g = {.x = down * across,
+    bool         even = is_even(&a, size);
+    int64_t      side = even ? GM_PLATE : GM_TILE, down = (a.rows + side - 1) / side;
+    gm_cuda_grid g = {.x = down * ((a.columns + side - 1) / side),
                       .y = (int)a.planes_at_once,
                       .block = GM_TILE * GM_TILE_LINES,
-                      .shared = GM_TILE * (GM_TILE + 1) * size};
-    snprintf(name, sizeof name, "gm_turn_%d", (int)size);
+                      .shared = even ? GM_PLATE * (GM_PLATE * size + GM_PLATE_GAP) : GM_TILE * (GM_TILE + 1) * size};
+    snprintf(name, sizeof name, even ? "gm_turn_even_%d" : "gm_turn_%d", (int)size);
     return GM_LAUNCH(dev, name, g, a);
 }
 

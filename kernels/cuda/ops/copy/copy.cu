@@ -1,11 +1,13 @@
 /* copy.cu - the kernels of fill, copy and scale:
  *     gm_move_<bytes>        moves elements of this size as bits; 16 bytes may be an item of smaller elements
  *     gm_turn_<bytes>        moves a plane whose rows become columns, through shared memory
+ *     gm_turn_even_<bytes>   the same by 16 bytes, where both sides are whole packs of these
  *     gm_cast_<from>_<to>    casts between floats, in items
  *     gm_cast_any            all other casts
  *     gm_scale_<from>_<to>, gm_scale_any    cast, and multiply by a number that only the device knows
  * The limit is bandwidth: each element is read once and written once. */
 #include "../../common/map.cuh"
+#include "../../common/whole.cuh"
 #include "copy_args.h"
 
 /* ---- bits, by cells of 1, 2, 4, 8 and 16 bytes ---- */
@@ -69,6 +71,52 @@ template <class C> GM_DEVICE void gm_turn(const gm_turn_args a)
     }
 }
 
+/* A plate of GM_PLATE rows and columns of cells of 2 or 4 bytes. A line of the plate in shared memory is a column of y;
+ * its bytes come as words, as the gap between lines asks for. A pack of y is gathered from as many lines as it has
+ * cells. */
+template <class C> GM_DEVICE void gm_turn_even(const gm_turn_args a)
+{
+    constexpr int V = 16 / (int)sizeof(C), PACKS = GM_PLATE / V, EACH = GM_PLATE * PACKS / (GM_TILE * GM_TILE_LINES);
+    constexpr int PITCH = GM_PLATE + GM_PLATE_GAP / (int)sizeof(C), WORDS = PITCH * (int)sizeof(C) / 4;
+    GM_SHARED(C, plate);
+    uint32_t     *words = (uint32_t *)plate;
+    const int64_t across = (a.columns + GM_PLATE - 1) / GM_PLATE;
+    const int64_t row = gm_block_x / across * GM_PLATE, column = gm_block_x % across * GM_PLATE;
+    for (int64_t plane = gm_block_y; plane < a.map.n; plane += a.planes_at_once) {
+        gm_vector held[EACH] = {{{0}}};
+        int64_t   at[2];
+        gm_map_place(&a.map, 2, plane, at);
+        const C *x = (const C *)a.x + at[1];
+        C       *y = (C *)a.y + at[0];
+        GM_UNROLL for (int n = 0; n < EACH; n++)
+        {
+            const int t = gm_thread + n * GM_TILE * GM_TILE_LINES, line = t / PACKS, place = t % PACKS * V;
+            if (column + line < a.columns && row + place < a.rows)
+                held[n] = gm_load_vector(x + (column + line) * a.x_column + row + place);
+        }
+        GM_UNROLL for (int n = 0; n < EACH; n++)
+        {
+            const int t = gm_thread + n * GM_TILE * GM_TILE_LINES, line = t / PACKS, pack = t % PACKS;
+            GM_UNROLL for (int j = 0; j < 4; j++) words[line * WORDS + 4 * pack + j] = held[n].word[j];
+        }
+        GM_SYNC();
+        GM_UNROLL for (int n = 0; n < EACH; n++)
+        {
+            const int t = gm_thread + n * GM_TILE * GM_TILE_LINES, line = t / PACKS, place = t % PACKS * V;
+            union GM_ALIGNED(16) {
+                gm_vector v;
+                C         x[V];
+            } u;
+            GM_UNROLL for (int j = 0; j < V; j++) u.x[j] = plate[(place + j) * PITCH + line];
+            if (row + line < a.rows && column + place < a.columns)
+                gm_store_whole(y + (row + line) * a.y_row + column + place, u.v);
+        }
+        GM_SYNC();
+    }
+}
+
+GM_KERNEL(gm_turn_even_2, gm_turn_args) { gm_turn_even<gm_cell<uint16_t>>(a); }
+GM_KERNEL(gm_turn_even_4, gm_turn_args) { gm_turn_even<gm_cell<uint32_t>>(a); }
 GM_KERNELS_BY_SIZE(gm_move, gm_map_args)
 GM_KERNELS_BY_SIZE(gm_fill, gm_map_args)
 GM_KERNELS_BY_SIZE(gm_turn, gm_turn_args)
@@ -186,33 +234,38 @@ GM_DEVICE void gm_cast_take(const gm_f16 *p, float *x)
 
 GM_DEVICE void gm_cast_give(float *p, const float *x)
 {
-    gm_store_vector(p, gm_pack<float>(x));
-    gm_store_vector(p + 4, gm_pack<float>(x + 4));
+    gm_store_whole(p, gm_pack<float>(x));
+    gm_store_whole(p + 4, gm_pack<float>(x + 4));
 }
 GM_DEVICE void gm_cast_give(gm_bf16 *p, const float *x)
 {
     gm_vector v;
     for (int k = 0; k < 4; k++)
         v.word[k] = gm_cast_f32_to_bf16(x[2 * k]).bits | (uint32_t)gm_cast_f32_to_bf16(x[2 * k + 1]).bits << 16;
-    gm_store_vector(p, v);
+    gm_store_whole(p, v);
 }
 GM_DEVICE void gm_cast_give(gm_f16 *p, const float *x)
 {
     gm_vector v;
     for (int k = 0; k < 4; k++)
         v.word[k] = gm_cast_f32_to_f16(x[2 * k]).bits | (uint32_t)gm_cast_f32_to_f16(x[2 * k + 1]).bits << 16;
-    gm_store_vector(p, v);
+    gm_store_whole(p, v);
 }
 
-/* From X to Y. */
+/* From X to Y. A thread has two items under way. */
 template <class X, class Y> GM_DEVICE void gm_cast(const gm_map_args a)
 {
-    GM_GRID_LOOP(i, a.map.n) {
-        float   x[8];
-        int64_t at[2];
+    const int64_t step = gm_grid_x * gm_block_size;
+    for (int64_t i = gm_block_x * gm_block_size + gm_thread; i < a.map.n; i += 2 * step) {
+        float      x[8], more[8];
+        int64_t    at[2], next[2];
+        const bool both = i + step < a.map.n;
         gm_map_place(&a.map, 2, i, at);
+        gm_map_place(&a.map, 2, both ? i + step : i, next);
         gm_cast_take((const X *)a.in[0] + at[1], x);
+        gm_cast_take((const X *)a.in[0] + next[1], more);
         gm_cast_give((Y *)a.out + at[0], x);
+        if (both) gm_cast_give((Y *)a.out + next[0], more);
     }
     const int64_t first = gm_block_x * gm_block_size + gm_thread, j = a.map.n * 8 + first;
     if (first < a.map.tail) gm_cast_store(a.to, a.out, j, gm_cast_load(a.from, a.in[0], j));

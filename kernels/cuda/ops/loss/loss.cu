@@ -11,6 +11,7 @@
  * a row's end is -inf, which adds nothing and needs no test. EVEN: rows are even (rows.cuh). */
 #include "../../common/async.cuh"
 #include "../../common/rows.cuh"
+#include "../../common/whole.cuh"
 #include "loss_args.h"
 
 constexpr int HELD = GM_LOSS_PACKS;
@@ -197,7 +198,7 @@ GM_DEVICE void gm_loss_give(const gm_loss_args &a, gm_loss_target t, int64_t row
                 gm_unpack<T>(held[k], x);
                 GM_UNROLL for (int j = 0; j < V; j++) x[j] = gm_exp_below<T>(x[j] - largest) * by_g - less;
             }
-            if constexpr (EVEN) gm_store_vector((T *)a.dx.data + to + i, gm_pack<T>(x));
+            if constexpr (EVEN) gm_store_whole((T *)a.dx.data + to + i, gm_pack<T>(x));
             else gm_row_give<T>(&a.dx, to, i, a.width, x);
         }
     }
@@ -239,18 +240,6 @@ GM_DEVICE void gm_cross_entropy_both(const gm_loss_args a)
  * of the block's next row in its place. So a row is on its way while the one before is written. ---- */
 
 constexpr int GROUPS = 4; /* of a thread's packs: it adds up the first of them while the last are under way */
-
-/* As gm_store_vector, which the compiler makes four stores of where it stands behind a condition. */
-#ifdef GM_EMULATED
-GM_DEVICE void gm_loss_store(void *p, gm_vector v) { gm_store_vector(p, v); }
-#else
-GM_DEVICE void gm_loss_store(void *p, gm_vector v)
-{
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.word[0]),
-                 "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
-                 : "memory");
-}
-#endif
 
 /* A thread's packs of a group: i = k * team + lane, k from group * part on, below the end of the row. The macro takes
  * part, team, lane and packs from where it stands. */
@@ -304,7 +293,7 @@ GM_DEVICE void gm_held_give(gm_vector *room, gm_vector *dx, const gm_vector *nex
             gm_unpack<T>(room[i], x);
             GM_UNROLL for (int j = 0; j < V; j++) x[j] = ignored ? 0 : gm_exp_below<T>(x[j] - largest) * by;
             if (next) gm_send_16(room + i, next + i, true);
-            gm_loss_store(dx + i, gm_pack<T>(x));
+            gm_store_whole(dx + i, gm_pack<T>(x));
         }
         gm_close_sends();
     }

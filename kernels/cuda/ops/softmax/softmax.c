@@ -13,7 +13,8 @@ static gm_status launch(gm_device *dev, const gm_call *call, bool grad, bool log
                           .rows = gm_rows_count(x, dim),
                           .width = x->shape[dim],
                           .logarithm = logarithm};
-    gm_cuda_grid     grid = gm_rows_grid(a.width ? a.rows : 0, a.width, x->dtype, GM_SOFTMAX_PACKS, &a.team);
+    int              packs = grad ? GM_SOFTMAX_GRAD_PACKS : GM_SOFTMAX_PACKS(gm_dtype_size(x->dtype));
+    gm_cuda_grid     grid = gm_rows_grid(a.width ? a.rows : 0, a.width, x->dtype, packs, &a.team);
     bool             even = gm_rows_even(&a.x, a.width, x->dtype) && gm_rows_even(&a.g, a.width, x->dtype) &&
                 gm_rows_even(&a.y, a.width, x->dtype);
     const char *kernel = grad   ? even ? "gm_softmax_grad_even" : "gm_softmax_grad"

@@ -3,12 +3,11 @@
  *
  * EVEN: rows are even (rows.cuh), so that no element asks whether it is in the row, but packs do. */
 #include "../../common/rows.cuh"
+#include "../../common/whole.cuh"
 #include "softmax_args.h"
 
-constexpr int HELD = GM_SOFTMAX_PACKS;
-
 /* The thread's packs of the part at c of a row that begins at `start`. */
-template <class T, bool EVEN, int V = gm_lanes<T>>
+template <class T, bool EVEN, int HELD, int V = gm_lanes<T>>
 GM_DEVICE void gm_softmax_hold(const gm_row_view *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
                                gm_vector (&held)[HELD])
 {
@@ -29,7 +28,7 @@ template <class T, bool EVEN> GM_DEVICE int64_t gm_softmax_start(const gm_row_vi
 template <class T, bool EVEN>
 GM_DEVICE void gm_softmax_give(const gm_row_view *rows, int64_t start, int64_t i, int64_t n, const gm_real<T> *x)
 {
-    if constexpr (EVEN) gm_store_vector((T *)rows->data + start + i, gm_pack<T>(x));
+    if constexpr (EVEN) gm_store_whole((T *)rows->data + start + i, gm_pack<T>(x));
     else gm_row_give<T>(rows, start, i, n, x);
 }
 
@@ -41,6 +40,7 @@ GM_DEVICE void gm_softmax(const gm_softmax_args a)
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
     const int64_t from = gm_softmax_start<T, EVEN>(&a.x, row), to = gm_softmax_start<T, EVEN>(&a.y, row);
+    constexpr int HELD = GM_SOFTMAX_PACKS(sizeof(T));
     const int     many = !GM_HELD_WHOLE;
     gm_vector     held[HELD];
     R             most = -INFINITY, sum = 0, x[V];
@@ -81,9 +81,10 @@ GM_DEVICE void gm_softmax_grad(const gm_softmax_args a)
     if (row >= a.rows) return;
     const int64_t from = gm_softmax_start<T, EVEN>(&a.x, row), slope = gm_softmax_start<T, EVEN>(&a.g, row),
                   to = gm_softmax_start<T, EVEN>(&a.y, row);
-    const int many = !GM_HELD_WHOLE;
-    gm_vector held[HELD], held_g[HELD];
-    R         sum = 0, x[V], g[V];
+    constexpr int HELD = GM_SOFTMAX_GRAD_PACKS;
+    const int     many = !GM_HELD_WHOLE;
+    gm_vector     held[HELD], held_g[HELD];
+    R             sum = 0, x[V], g[V];
     GM_EACH_PART(c) {
         gm_softmax_hold<T, EVEN>(&a.x, from, c, team, lane, a.width, held);
         gm_softmax_hold<T, EVEN>(&a.g, slope, c, team, lane, a.width, held_g);
