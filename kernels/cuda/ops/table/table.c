@@ -33,12 +33,14 @@ static gm_status sum_rows(gm_device *dev, const gm_call *call, const gm_sort_arg
                             .rows = s->rows,
                             .width = width,
                             .accumulate = call->attrs->accumulate};
-    gm_cuda_grid       grid = {.x = width ? (s->rows + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS : 0,
-                               .y = (int)((width + 32 * lanes - 1) / (32 * lanes)),
-                               .block = threads,
-                               .shared = (size_t)(threads * lanes) * gm_dtype_size(gm_dtype_wide(dw->dtype))};
     bool even = gm_rows_even(&a.g, width, dw->dtype) && gm_rows_even(&a.dw, width, dw->dtype) && s->n < INT32_MAX / 2;
-    return GM_LAUNCH(dev, gm_cuda_name(name, even ? "gm_table_grad_even" : "gm_table_grad", dw->dtype), grid, a);
+    int64_t      packs = (width + lanes - 1) / lanes, of_lane = even && packs > 32 ? 3 : 1;
+    gm_cuda_grid grid = {.x = width ? (s->rows + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS : 0,
+                         .y = (int)((packs + 32 * of_lane - 1) / (32 * of_lane)),
+                         .block = threads,
+                         .shared = (size_t)(threads * lanes * of_lane) * gm_dtype_size(gm_dtype_wide(dw->dtype))};
+    const char  *kernel = !even ? "gm_table_grad" : of_lane == 3 ? "gm_table_grad_even3" : "gm_table_grad_even1";
+    return GM_LAUNCH(dev, gm_cuda_name(name, kernel, dw->dtype), grid, a);
 }
 
 gm_status cuda_embedding_grad(gm_device *dev, const gm_call *call)
