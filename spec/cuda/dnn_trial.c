@@ -5,11 +5,11 @@
  * LIBRARY: cuDNN's, or "-" for the usual one or the toolkit's. DRIVER: a library to be there as libcuda.so.1, or "-":
  * then graphs are checked, and plans are not built. DEVICE: cuDNN's JSON of a GPU.
  *
- * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d MASK apart|fused ARCH", and is answered by
- * a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us), or "failed
- * WHY" (by cuDNN). MASK: full, causal, padded or causal-padded. "fused": q, k and v are views of one tensor
- * (b, s, h + 2 hk, d). "force " before a problem asks cuDNN what we refuse. A line may also be a convolution
- * (read_convolution). Status 3: there is no cuDNN. */
+ * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is
+ * answered by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us),
+ * or "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a
+ * problem asks cuDNN what we refuse. A line may also be a convolution (read_convolution). Status 3: there is no
+ * cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,8 +36,7 @@ static bool read_problem(const char *line, gm_dnn_problem *p)
     p->b = v[0], p->h = v[1], p->hk = v[2], p->s = v[3], p->t = v[4], p->d = v[5];
     p->dtype = t;
     p->arch = arch;
-    p->causal = !strncmp(mask, "causal", 6);
-    p->padded = strstr(mask, "padded") != NULL;
+    p->causal = !strcmp(mask, "causal");
     p->gradient = !strcmp(way, "backward");
     bool fused = !strcmp(layout, "fused");
     p->q = rows_of(p->s, fused ? p->h + 2 * p->hk : p->h, p->d);

@@ -3,6 +3,7 @@
  * operation in plain loops over the memory of the fake driver, so that what the graphs mean, and what they are given,
  * can be compared with ref. It takes any graph of the operations below: whether cuDNN has an engine for one is shown
  * with the real library (dnn_trial.c).
+ *
  * Every tensor of four dimensions becomes an array of double, rounded to its dtype when it is written. An index of a
  * smaller size stands for a group of those of a larger one: 1 for all, a key's head for its queries' heads. */
 #include <cudnn_graph.h>
@@ -294,8 +295,6 @@ static double computed(int mode, double x, double b, bool seen, int64_t index)
     case CUDNN_POINTWISE_LOG: return log(x);
     case CUDNN_POINTWISE_IDENTITY: return x;
     case CUDNN_POINTWISE_CMP_GE: return x >= b;
-    case CUDNN_POINTWISE_CMP_LT: return x < b;
-    case CUDNN_POINTWISE_LOGICAL_AND: return x != 0 && b != 0;
     case CUDNN_POINTWISE_BINARY_SELECT: return seen ? x : b;
     case CUDNN_POINTWISE_GEN_INDEX: return (double)index;
     default: return NAN;

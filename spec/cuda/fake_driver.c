@@ -288,7 +288,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
         (gm_fake_task){.kind = GM_FAKE_LAUNCH, .kernel = kernel, .grid = {x, y, z, (int)bx, shared}, .args = args}));
 }
 
-/* What a GPU refuses is refused: strides and addresses that are no multiples of 16, boxes that do not fit the swizzle. */
+/* What a GPU refuses is refused: strides and addresses that are no multiples of 16, boxes that do not fit the
+ * swizzle. */
 CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *data,
                                 const cuuint64_t *size, const cuuint64_t *step, const cuuint32_t *box,
                                 const cuuint32_t *each, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,

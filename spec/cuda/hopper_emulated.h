@@ -1,6 +1,6 @@
-/* hopper_emulated.h - what hopper.cuh says, on the CPU: copies are done at once, so are products, and a barrier in shared
- * memory is a count of arrivals and bytes. A thread that waits lets the others run. Addresses in shared memory are
- * distances from its begin; the swizzle is worked out from them as the hardware does. */
+/* hopper_emulated.h - what hopper.cuh says, on the CPU: copies are done at once, so are products, and a barrier in
+ * shared memory is a count of arrivals and bytes. A thread that waits lets the others run. Addresses in shared memory
+ * are distances from its begin; the swizzle is worked out from them as the hardware does. */
 #ifndef GM_HOPPER_EMULATED_H
 #define GM_HOPPER_EMULATED_H
 

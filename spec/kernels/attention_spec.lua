@@ -139,8 +139,7 @@ describe("attention agrees with ref:", function()
 
   -- Windows that end within blocks of keys and of queries, that hide whole blocks, and that hide all keys from a query;
   -- keys that end before the last query. A slope of tanh is at most 1: capped scores have no larger errors.
-  -- "prefix": a mask of ones and then zeros that is said to be one, by which cuDNN computes what it takes (16 bits,
-  -- heads of multiples of 8); one sample has no key at all.
+  -- "prefix": a mask of ones and then zeros that is said to be one; one sample has no key at all.
   local views = {
     { "a window of 1 key", { 2, 40, 40, 4, 2, 3 }, { window = 1 } },
     { "a window and a cap", { 1, 150, 150, 2, 1, 8 }, { window = 40, softcap = 0.7 }, true },

@@ -3,43 +3,11 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "1920-lengths-of-ones", file = "kernels/cuda/ops/attention/lengths.cu",
-    find = [[a.lengths[gm_block_x] = end > 0 ? end : 1;]],
-    replace = [[a.lengths[gm_block_x] = end + 1;]],
-    breaks = "cuDNN is told of one key more than the mask shows",
-    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
-  },
-  {
-    name = "1921-holes-pass", file = "kernels/cuda/ops/attention/lengths.cu",
+    name = "1921-holes-pass", file = "kernels/cuda/ops/attention/prefix.cu",
     find = [[if (count != end) gm_refuse]],
     replace = [[if (count > end) gm_refuse]],
     breaks = "a GPU takes a mask with a zero before a one as a prefix",
     test = "spec/cuda/dnn_spec.lua -f 'no prefix'",
-  },
-  {
-    name = "1922-no-key-keeps-one", file = "kernels/cuda/ops/attention/lengths.c",
-    find = [[
-if (forward) {
-        a.lse]],
-    replace = [[
-if (!forward) {
-        a.lse]],
-    breaks = "a sample without a key has the lse of the one key that cuDNN was given",
-    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
-  },
-  {
-    name = "1923-no-key-gradients", file = "kernels/cuda/ops/attention/lengths.c",
-    find = [[i < (forward ? 1 : GM_LENGTHS_BLANKS)]],
-    replace = [[i < 1]],
-    breaks = "a sample without a key has gradients of its keys",
-    test = "spec/cuda/dnn_spec.lua -f 'padded keys'",
-  },
-  {
-    name = "1924-padding-or-causal", file = "kernels/cuda/dnn/graph.c",
-    find = [[if (g->p->padded) x = padded(g, x);]],
-    replace = [[if (g->p->padded && !g->p->causal) x = padded(g, x);]],
-    breaks = "causal attention through cuDNN sees padding",
-    test = "spec/cuda/dnn_spec.lua -f 'padded keys, causal'",
   },
   {
     name = "1925-holes-pass-on-cpu", file = "kernels/key_mask.c",

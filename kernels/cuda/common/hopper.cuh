@@ -2,12 +2,13 @@
  * copies of tiles between memory and shared memory (PTX ISA, cp.async.bulk.tensor), products of tiles on the tensor
  * cores (wgmma), and barriers in shared memory on which both are waited for (mbarrier). wgmma needs code for sm_90a.
  *
- * A tile in shared memory has rows of 128 bytes, 64 numbers of 16 bits. Its 16-byte pieces are swizzled: piece c of row r
- * lies at place c ^ (r % 8) of the row (swizzle mode 128B). A tile starts at a multiple of 1,024 bytes.
+ * A tile in shared memory has rows of 128 bytes, 64 numbers of 16 bits. Its 16-byte pieces are swizzled: piece c of row
+ * r lies at place c ^ (r % 8) of the row (swizzle mode 128B). A tile starts at a multiple of 1,024 bytes.
  *
- * Shared memory is named by addresses of 32 bits (gm_shared_address). Barriers: 8 bytes of shared memory each. One thread
- * starts it with the number of arrivals that end a phase. gm_await(b, parity) returns when the phase of this parity (0, then 1, then 0) has ended. gm_expect arrives, and makes
- * the phase wait for so many bytes of copies too. */
+ * Shared memory is named by addresses of 32 bits (gm_shared_address). Barriers have 8 bytes of shared memory each. One
+ * thread starts a barrier with the number of arrivals that end a phase. gm_await(b, parity) returns when the phase of
+ * this parity (0, then 1, then 0) has ended. gm_expect arrives, and makes the phase wait for so many bytes of copies
+ * too. */
 #ifndef GM_CUDA_HOPPER_CUH
 #define GM_CUDA_HOPPER_CUH
 
@@ -18,13 +19,13 @@
 #define GM_TILE_ATOM 1024 /* bytes of 8 rows, which the swizzle repeats after */
 #define GM_WARPGROUP 128  /* threads */
 
-/* The address of piece 0 of row `row` of a tile with rows of 64 bytes, swizzled (mode 64B, over 512 bytes): piece p lies
- * at this address ^ p << 4. */
+/* The address of piece 0 of row `row` of a tile with rows of 64 bytes, swizzled (mode 64B, over 512 bytes): piece p
+ * lies at this address ^ p << 4. */
 GM_DEVICE uint32_t gm_swizzled_row(uint32_t tile, int row) { return tile + row * 64 + ((row >> 1 & 3) << 4); }
 
-/* A factor of a product in shared memory (PTX ISA, "Matrix descriptor"): its low word is gm_factor_low of its address, a
- * multiple of 16, plus address / 16 for what lies further on; gm_factor adds the high word. leading: bytes between blocks
- * of 64 along rows or columns of the result, where the tile's rows run along them (turned); else 16. */
+/* A factor of a product in shared memory (PTX ISA, "Matrix descriptor"). Its low word is gm_factor_low of its address,
+ * a multiple of 16, plus address / 16 for what lies further on; gm_factor adds the high word. leading: bytes between
+ * blocks of 64 along rows or columns of the result, where the tile's rows run along them (turned); else 16. */
 GM_DEVICE uint32_t gm_factor_low(uint32_t address, uint32_t leading)
 {
     return (address & 0x3ffff) >> 4 | leading >> 4 << 16;

@@ -2,9 +2,9 @@
  *
  *     gm_wgmma<T, columns, turned_a, turned_b>(c, a, b, more)     c (64, columns) = a (64, 16) b (16, columns) [+ c]
  *
- * a, b: descriptors (gm_factor_at). A tile has rows of 64 numbers along the sum, a row for each row of a or column of b;
- * of a turned factor it has them along the rows of a or the columns of b. With g = lane / 4, t = lane % 4 and w = the warp in
- * its warpgroup, a thread holds of c, for each block j of 8 columns (PTX ISA, "Register fragments for wgmma"),
+ * a, b: gm_factor. A tile has rows of 64 numbers along the sum, a row for each row of a or column of b; of a turned
+ * factor it has them along the rows of a or the columns of b. With g = lane / 4, t = lane % 4 and w = the warp in its
+ * warpgroup, a thread holds of c, for each block j of 8 columns (PTX ISA, "Register fragments for wgmma"),
  *     c[4 j], c[4 j + 1]: row 16 w + g, columns 8 j + 2 t, 8 j + 2 t + 1      c[4 j + 2], c[4 j + 3]: row + 8 */
 #ifndef GM_CUDA_WGMMA_CUH
 #define GM_CUDA_WGMMA_CUH

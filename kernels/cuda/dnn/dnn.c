@@ -43,22 +43,20 @@ static const gm_tensor *limits_of(const gm_call *call) { return call->in[call->o
 static const gm_tensor *bias_of(const gm_call *call) { return call->in[call->op == GM_OP_attention ? 5 : 8]; }
 
 /* false: something that a problem cannot express. */
-static bool read_problem(const gm_call *call, const gm_dnn_lengths *lengths, const struct gm_dnn *dnn,
-                         gm_dnn_problem *p)
+static bool read_problem(const gm_call *call, const struct gm_dnn *dnn, gm_dnn_problem *p)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const gm_attrs  *attrs = call->attrs;
     bool             gradient = call->op == GM_OP_attention_grad;
     memset(p, 0, sizeof *p);
-    if ((call->in[3] && !lengths) || limits_of(call) || attrs->p > 0 || attrs->accumulate) return false;
-    if (!has_elements(call) || bias_of(call) || attrs->window || attrs->behind || attrs->softcap > 0) return false;
+    if (call->in[3] || limits_of(call) || attrs->p > 0 || attrs->accumulate || !has_elements(call)) return false;
+    if (bias_of(call) || attrs->window || attrs->behind || attrs->softcap > 0) return false;
     p->b = q->shape[0], p->h = q->shape[2], p->hk = k->shape[2];
     p->s = q->shape[1], p->t = k->shape[1], p->d = q->shape[3];
     p->dtype = q->dtype;
     p->arch = dnn->arch;
     p->causal = attrs->causal;
     p->gradient = gradient;
-    p->padded = lengths != NULL;
     const gm_tensor *o = gradient ? call->in[4] : call->out[0], *lse = gradient ? call->in[5] : call->out[1];
     if (!read_strides(q, &p->q) || !read_strides(k, &p->k) || !read_strides(v, &p->v)) return false;
     if (!read_strides(o, &p->o) || !gm_tensor_is_contiguous(lse)) return false;
@@ -182,7 +180,7 @@ static void give_numbers(pack *k, const gm_dnn_problem *p, const gm_attrs *attrs
     k->one = 1;
     k->later = (int32_t)(p->t - p->s);
     give(k, GM_DNN_SCALE, &k->scale);
-    if (p->causal || p->padded) give(k, GM_DNN_HIDDEN, &k->hidden);
+    if (p->causal) give(k, GM_DNN_HIDDEN, &k->hidden);
     if (p->causal && p->s != p->t) give(k, GM_DNN_LATER, &k->later);
     if (p->gradient) give(k, GM_DNN_ONE, &k->one);
 }
@@ -191,8 +189,8 @@ static void give_tensors(pack *k, const gm_call *call)
 {
     static const gm_dnn_uid inputs[] = {GM_DNN_Q, GM_DNN_K, GM_DNN_V, 0, GM_DNN_O, GM_DNN_LSE, GM_DNN_G, 0, 0};
     static const gm_dnn_uid results[] = {GM_DNN_O, GM_DNN_LSE}, gradients[] = {GM_DNN_DQ, GM_DNN_DK, GM_DNN_DV};
-    for (int i = 0; i < call->n_in; i++) /* a mask is given by its lengths; there are neither limits nor a bias */
-        if (call->in[i] && inputs[i]) give_tensor(k, inputs[i], call->in[i]);
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i]) give_tensor(k, inputs[i], call->in[i]); /* there are neither a mask nor limits nor a bias */
     for (int i = 0; i < call->n_out; i++)
         if (call->out[i]) give_tensor(k, (call->op == GM_OP_attention ? results : gradients)[i], call->out[i]);
 }
@@ -220,8 +218,7 @@ gm_status gm_dnn_execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const gm_d
 static size_t rounded(int64_t bytes) { return ((size_t)bytes + 255) / 256 * 256; }
 
 /* One block holds cuDNN's workspace and, of a gradient, the two sums that it wants stored. */
-static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p, const gm_call *call,
-                     const gm_dnn_lengths *lengths)
+static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p, const gm_call *call)
 {
     const gm_dnn_plan *plan = NULL;
     void              *data;
@@ -234,10 +231,6 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
     GM_TRY(gm_cuda_scratch(dev, own + delta + sums + 256, &data, &block));
     give_tensors(&k, call);
     give_numbers(&k, p, call->attrs);
-    if (p->padded) {
-        give(&k, GM_DNN_LENGTHS, lengths->keys);
-        give(&k, GM_DNN_QUERIES, lengths->queries);
-    }
     if (p->gradient) {
         give(&k, GM_DNN_DELTA, (char *)data + own);
         give(&k, GM_DNN_DQ_SUM, (char *)data + own + delta);
@@ -250,7 +243,7 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
 /* Of a call that read_problem refuses. */
 static const char *what_has_no_problem(const gm_call *call)
 {
-    if (call->in[3] && !call->attrs->prefix_mask) return "a key mask without prefix_mask";
+    if (call->in[3]) return "a key mask";
     if (limits_of(call)) return "limits of what a query sees";
     if (bias_of(call)) return "a bias";
     if (call->attrs->p > 0) return "dropout";
@@ -284,7 +277,7 @@ static gm_status say_why(gm_device *dev, const gm_call *call, bool there, const 
     return GM_OK;
 }
 
-gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const gm_dnn_lengths *lengths, bool *served)
+static gm_status attend(gm_device *dev, const gm_call *call, bool *served)
 {
     struct gm_dnn *dnn = NULL;
     gm_dnn_problem p;
@@ -294,9 +287,12 @@ gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const gm_dnn_len
     if (gradient && dev->deterministic) return GM_OK;          /* as the user has asked */
     GM_TRY(gm_dnn_enter(dev, &dnn));
     const char *why = dnn->there ? NULL : dnn->missing;
-    if (!why && !read_problem(call, lengths, dnn, &p)) why = what_has_no_problem(call);
+    if (!why && !read_problem(call, dnn, &p)) why = what_has_no_problem(call);
     if (!why) gm_dnn_takes(&p, &why);
     *served = !why;
     if (*served && gradient) say_varying(dev, call);
-    return *served ? run(dev, dnn, &p, call, lengths) : say_why(dev, call, dnn->there, why);
+    return *served ? run(dev, dnn, &p, call) : say_why(dev, call, dnn->there, why);
 }
+
+gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served) { return attend(dev, call, served); }
+gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *served) { return attend(dev, call, served); }

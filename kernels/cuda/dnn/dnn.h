@@ -3,9 +3,9 @@
  * *served says whether cuDNN computes the call. This depends on the call and the device only (gm_dnn_takes):
  *   - It takes bf16 or f16; heads of a multiple of 8 numbers, up to 128, and up to 256 on sm_90; causal or not; as many
  *     key heads as query heads, or fewer; q, k, v of any strides that are multiples of 16 bytes, such as views of a
- *     fused QKV; a key mask of the attribute prefix_mask, given as the lengths of its rows.
- *   - It does not take another key mask, a window, a softcap, dropout, accumulate, a call without elements, causal with
- *     more queries than keys, or causal with different numbers of queries and keys that are not multiples of 64; and no
+ *     fused QKV.
+ *   - It does not take a key mask, a window, a softcap, dropout, accumulate, a call without elements, causal with more
+ *     queries than keys, or causal with different numbers of queries and keys that are not multiples of 64; and no
  *     gradient on a device that must be deterministic.
  * If no cuDNN can be loaded, nothing is served. GANYMEDE_CUDA_DNN=none turns it off. If this variable names a library
  * that cannot be loaded, that is an error. A call in 16 bits that is not served leaves a note (gm_device_note). If
@@ -19,15 +19,8 @@
 #include "../runtime/cuda.h"
 #include "convolution_graph.h"
 
-/* Of a key mask with prefix_mask, i32 (b) each on the device, at multiples of 16 bytes: the number of keys of each
- * sample that count, at least 1; and the number of queries, for all samples. */
-typedef struct gm_dnn_lengths {
-    const int32_t *keys, *queries;
-} gm_dnn_lengths;
-
-/* A call of attention, or of its gradient. lengths: NULL: it has no such mask. The values of keys that do not count
- * must be finite. */
-gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, const gm_dnn_lengths *lengths, bool *served);
+gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served);
+gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *served);
 
 /* Convolutions, transposed ones and gradients of weights, by single operations of cuDNN. It takes bf16 or f16, one or
  * two dimensions of space, padding that is the same on both sides, contiguous tensors at multiples of 16 bytes, groups

@@ -10,8 +10,8 @@ typedef struct graph {
     gm_dnn_builder       *b;
     const gm_dnn_problem *p;
     cudnnDataType_t       half;
-    gm_dnn_shape          scores, row;   /* (b, h, s, t), (b, h, s, 1) */
-    gm_dnn_tensor         scale, hidden; /* hidden: -inf */
+    gm_dnn_shape          scores, row; /* (b, h, s, t), (b, h, s, 1) */
+    gm_dnn_tensor         scale;
 } graph;
 
 /* What plans were built for, with cuDNN 9.19, for sm_80, sm_90 and sm_100. */
@@ -61,60 +61,24 @@ static gm_dnn_tensor exponential(graph *g, gm_dnn_tensor x)
     return y;
 }
 
-/* The number of the query (axis 2) or of the key (axis 3) of each of the scores x. */
-static gm_dnn_tensor places(graph *g, int64_t axis, gm_dnn_tensor x)
-{
-    gm_dnn_tensor i = gm_dnn_virtual(g->b, CUDNN_DATA_INT32, x.shape);
-    gm_dnn_index(g->b, axis, x, i);
-    return i;
-}
-
-/* (b, h, s, t): i `mode` j */
-static gm_dnn_tensor compared(graph *g, cudnnPointwiseMode_t mode, gm_dnn_tensor i, gm_dnn_tensor j)
-{
-    gm_dnn_tensor y = gm_dnn_virtual(g->b, CUDNN_DATA_BOOLEAN, i.shape);
-    gm_dnn_binary(g->b, mode, CUDNN_DATA_BOOLEAN, i, j, y);
-    return y;
-}
-
-/* x with -inf where seen is false */
-static gm_dnn_tensor where(graph *g, gm_dnn_tensor seen, gm_dnn_tensor x)
-{
-    gm_dnn_tensor y = like_scores(g);
-    gm_dnn_select(g->b, seen, x, g->hidden, y);
-    return y;
-}
-
 /* x (b, h, s, t) with -inf where query i does not see key j: i + (t - s) >= j must hold. */
-static gm_dnn_tensor causal(graph *g, gm_dnn_tensor x)
+static gm_dnn_tensor masked(graph *g, gm_dnn_tensor x)
 {
     gm_dnn_builder *b = g->b;
-    gm_dnn_tensor   i = places(g, 2, x);
+    if (!g->p->causal) return x;
+    gm_dnn_tensor hidden = gm_dnn_number(b, GM_DNN_HIDDEN, F32);
+    gm_dnn_tensor i = gm_dnn_virtual(b, CUDNN_DATA_INT32, x.shape), j = gm_dnn_virtual(b, CUDNN_DATA_INT32, x.shape);
+    gm_dnn_tensor seen = gm_dnn_virtual(b, CUDNN_DATA_BOOLEAN, x.shape), y = like_scores(g);
+    gm_dnn_index(b, 2, x, i);
     if (g->p->s != g->p->t) {
         gm_dnn_tensor first = i, later = gm_dnn_number(b, GM_DNN_LATER, CUDNN_DATA_INT32);
         i = gm_dnn_virtual(b, CUDNN_DATA_INT32, x.shape);
         gm_dnn_binary(b, ADD, CUDNN_DATA_INT32, first, later, i);
     }
-    return where(g, compared(g, CUDNN_POINTWISE_CMP_GE, i, places(g, 3, x)), x);
-}
-
-/* x (b, h, s, t) with -inf at the keys from a sample's length on. cuDNN knows this mask only together with lengths of
- * the queries: without them it computed the first query alone. All queries count here. */
-static gm_dnn_tensor padded(graph *g, gm_dnn_tensor x)
-{
-    gm_dnn_shape  each = gm_dnn_packed(g->p->b, 1, 1, 1);
-    gm_dnn_tensor queries = gm_dnn_given(g->b, GM_DNN_QUERIES, CUDNN_DATA_INT32, each);
-    gm_dnn_tensor keys = gm_dnn_given(g->b, GM_DNN_LENGTHS, CUDNN_DATA_INT32, each);
-    gm_dnn_tensor row = compared(g, CUDNN_POINTWISE_CMP_LT, places(g, 2, x), queries);
-    gm_dnn_tensor column = compared(g, CUDNN_POINTWISE_CMP_LT, places(g, 3, x), keys);
-    return where(g, compared(g, CUDNN_POINTWISE_LOGICAL_AND, row, column), x);
-}
-
-static gm_dnn_tensor masked(graph *g, gm_dnn_tensor x)
-{
-    if (g->p->causal || g->p->padded) g->hidden = gm_dnn_number(g->b, GM_DNN_HIDDEN, F32);
-    if (g->p->padded) x = padded(g, x);
-    return g->p->causal ? causal(g, x) : x;
+    gm_dnn_index(b, 3, x, j);
+    gm_dnn_binary(b, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, i, j, seen);
+    gm_dnn_select(b, seen, x, hidden, y);
+    return y;
 }
 
 /* scale q k^T */

@@ -24,7 +24,6 @@ typedef struct gm_dnn_problem {
     int32_t        dtype;                     /* gm_dtype */
     int32_t        arch;                      /* of the GPU: 90 for sm_90 */
     int32_t        causal, gradient;          /* causal: query i sees keys j <= i + (t - s) */
-    int32_t        padded;                    /* each sample has a number of keys that count, the first ones */
 } gm_dnn_problem;
 
 /* The tensors that the caller gives, by UID. */
@@ -43,9 +42,7 @@ typedef enum gm_dnn_uid {
     GM_DNN_SCALE,  /* this and the next two: f32 numbers from the host */
     GM_DNN_HIDDEN, /* -inf */
     GM_DNN_ONE,
-    GM_DNN_LATER,   /* i32 from the host: t - s */
-    GM_DNN_LENGTHS, /* i32 (b), of a padded problem: how many keys count, at least 1 */
-    GM_DNN_QUERIES, /* i32 (b), of a padded problem: how many queries count, which is s */
+    GM_DNN_LATER, /* i32 from the host: t - s */
     GM_DNN_UIDS,
 } gm_dnn_uid;
 

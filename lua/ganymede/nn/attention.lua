@@ -35,8 +35,8 @@ MultiHeadAttention.options = {
   scale    = { type = "number", above = 0, optional = true,
     doc = "what products of queries and keys are multiplied by; default: 1 / sqrt(head_size)" },
   prefix_mask = { type = "boolean", default = false,
-    doc = "whether key masks hide the last positions of rows alone, such as padding behind texts: attention in 16 bits "
-      .. "on a GPU is then faster, and another key mask is an error" },
+    doc = "whether key masks hide the last positions of rows alone, such as padding behind texts; another key mask "
+      .. "is then an error" },
   bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
   qkv_bias = { type = "boolean", optional = true,
     doc = "whether the projection to queries, keys and values has a bias; default: bias" },

@@ -20,8 +20,8 @@ CrossAttention.options = {
   context  = { type = "integer", min = 1, optional = true, doc = "the width of what keys come from; default: width" },
   head_size = { type = "integer", min = 1, optional = true, doc = "the width of a head; default: width / heads" },
   prefix_mask = { type = "boolean", default = false,
-    doc = "whether key masks hide the last positions of contexts alone, such as padding behind texts: attention in 16 "
-      .. "bits on a GPU is then faster, and another key mask is an error" },
+    doc = "whether key masks hide the last positions of contexts alone, such as padding behind texts; another "
+      .. "key mask is then an error" },
   bias     = { type = "boolean", default = true, doc = "whether the projections have biases" },
   input_bias = { type = "boolean", optional = true,
     doc = "whether the projections to queries, keys and values have biases; default: bias" },

@@ -51,7 +51,9 @@ local batch_size = common.size(64, 4)
 
 local turn = require("spec.bench.gpu.in_turn").hook {
   warm = warm, rounds = rounds, each = each, peers = os.getenv "GM_BENCH_PEERS" or "autocast weights", report = report,
-  question = function(trainer, mode, steps) return ("gpt %s %d %d"):format(mode, trainer.config.data.batch_size, steps) end,
+  question = function(trainer, mode, steps)
+    return ("gpt %s %d %d"):format(mode, trainer.config.data.batch_size, steps)
+  end,
 }
 
 return gm.recipe {

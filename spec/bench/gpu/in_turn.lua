@@ -3,9 +3,9 @@
 --     hooks = { require("spec.bench.gpu.in_turn").hook { warm =, rounds =, each =, peers =, question =, report = } }
 --
 -- warm: steps before the first window; rounds: windows; each: steps in one. peers: the modes of the peer, words in one
--- string. question(trainer, mode, steps): the line that peer.py is asked. report(trainer, result, last): called after each
--- window with what is known so far: seconds, windows (seconds, joules by NVML, what the host asked of the device, each
--- for a step), peers (by mode; ratios are of neighbouring windows); last is true behind the last window.
+-- string. question(trainer, mode, steps): the line that peer.py is asked. report(trainer, result, last): called after
+-- each window with what is known so far: seconds, windows (seconds, joules by NVML, what the host asked of the device,
+-- each for a step), peers (by mode; ratios are of neighbouring windows); last is true behind the last window.
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
 local hooks = require "ganymede.hooks.base"

@@ -4,7 +4,8 @@
     gpt MODE BATCH STEPS                 seconds of STEPS training steps of GPT-2 124M; the first time it compiles and
                                          warms up. MODE: "autocast" (parameters f32, bf16 autocast), or "weights"
                                          (parameters, gradients and moments bf16, no masters: less exact than ours)
-    resnet BATCH SIDE STEPS              seconds of STEPS training steps of ResNet-18: channels last, autocast, fused AdamW
+    resnet BATCH SIDE STEPS              seconds of STEPS training steps of ResNet-18: channels last, autocast, fused
+                                         AdamW
     attention KIND B S H D               seconds of scaled_dot_product_attention: forward, backward
     product N                            seconds of an N x N x N product in bf16
     copy BYTES                           seconds of a copy on the device
@@ -249,7 +250,8 @@ def drop():
     return {}
 
 
-COMMANDS = {"about": about, "gpt": gpt, "resnet": resnet, "attention": attention, "product": product, "copy": copy, "drop": drop}
+COMMANDS = {"about": about, "gpt": gpt, "resnet": resnet, "attention": attention, "product": product, "copy": copy,
+            "drop": drop}
 
 
 def main():

@@ -176,7 +176,8 @@ local function report()
   end
   local images = results.images
   if images then
-    say("ResNet-18 bf16, %d x %d x %d: %.4g ms a step; %s", images.batch, images.side, images.side, 1e3 * images.seconds,
+    local side = images.side
+    say("ResNet-18 bf16, %d x %d x %d: %.4g ms a step; %s", images.batch, side, side, 1e3 * images.seconds,
       images.ratio and ("PyTorch %.4g ms: ours is %.3f times as fast"):format(1e3 * images.peer_seconds, images.ratio)
       or "PyTorch: " .. tostring(images.peer_reason))
   end

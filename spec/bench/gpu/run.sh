@@ -34,8 +34,8 @@ set -u
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd -P)
 here=$top/spec/bench/gpu
 usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-all='facts smoke rates gpt32 gpt64 chunk64 timed64 profile attention float8 images kernels long ranks curves suite layers'
-all="$all sanitize"
+all='facts smoke rates gpt32 gpt64 chunk64 timed64 profile attention float8 images kernels long ranks curves'
+all="$all suite layers sanitize"
 first='facts smoke suite rates timed64 profile gpt64 attention sanitize'
 out=gpu-results stages='' bound=1000000 toy=
 while [ $# -gt 0 ]; do

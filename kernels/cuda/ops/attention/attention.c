@@ -12,7 +12,7 @@
 #include "attention_args.h"
 #include "../../runtime/cuda.h"
 #include "../../dnn/dnn.h"
-#include "lengths.h"
+#include "prefix.h"
 
 static gm_attention_view view_of(const gm_tensor *t)
 {
@@ -216,23 +216,12 @@ static gm_status grad_in_tiles(gm_device *dev, const gm_attention_args *a, gm_dt
 
 /* ---- the ops ---- */
 
-/* By cuDNN, where it takes the call. */
-static gm_status by_library(gm_device *dev, const gm_call *call, bool *served)
-{
-    gm_key_lengths k;
-    GM_TRY(gm_key_lengths_of(dev, call, &k));
-    gm_status st = gm_dnn_attention(dev, call, k.there ? &k.each : NULL, served);
-    if (!k.there) return st;
-    if (st == GM_OK && *served) st = gm_key_lengths_blank(dev, call, &k);
-    gm_pool_release(dev->pool, k.block);
-    return st;
-}
-
 gm_status cuda_attention(gm_device *dev, const gm_call *call)
 {
     gm_attention_args a;
     bool              served;
-    GM_TRY(by_library(dev, call, &served));
+    GM_TRY(gm_key_prefix_check(dev, call));
+    GM_TRY(gm_dnn_attention(dev, call, &served));
     if (served) return GM_OK;
     GM_TRY(read_call(dev, call, &a));
     a.o = view_of(call->out[0]);
@@ -248,7 +237,7 @@ gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
     gm_block         *block;
     gm_dtype          dtype = call->in[0]->dtype;
     bool              served;
-    GM_TRY(by_library(dev, call, &served));
+    GM_TRY(gm_dnn_attention_grad(dev, call, &served));
     if (served) return GM_OK;
     GM_TRY(read_call(dev, call, &a));
     a.o = view_of(call->in[4]);

@@ -1,6 +1,7 @@
 /* wgmma.c - the way to make products by our own kernels for Hopper (wgmma.cu): 16-bit matrices whose rows start at
- * multiples of 16 bytes, with bias and GELU (tanh) or ReLU, with the slope of one of these, or along a long sum, in pieces,
- * with the sums of a's rows. Sums are in f32 and have one order for each shape and number of multiprocessors. */
+ * multiples of 16 bytes, with bias and GELU (tanh) or ReLU, with the slope of one of these, or along a long sum, in
+ * pieces, with the sums of a's rows. Sums are in f32 and have one order for each shape and number of
+ * multiprocessors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +11,8 @@
 #include "../../runtime/tile_map.h"
 #include "wgmma_args.h"
 
-#define LEAST      64 /* rows, columns and depth; smaller products have other ways */
-#define GROUP      16 /* rows of tiles together: with as many columns of tiles, what the multiprocessors have under way */
+#define LEAST      64           /* rows, columns and depth; smaller products have other ways */
+#define GROUP      16           /* rows of tiles together: with as many columns, what multiprocessors have under way */
 #define PIECES     32           /* of a sum, at most */
 #define PIECE      8            /* stages that a piece has, at least */
 #define VARIANTS   3            /* numbers of pieces that are offered */
@@ -186,8 +187,8 @@ done:
     return st;
 }
 
-/* Without a variant: the rule. Plain products are cuBLASLt's, which makes them with less energy, and so sooner where power
- * is what limits the GPU (docs/gpu_measured.md); and so are products that keep less than all multiprocessors busy. */
+/* Without a variant: the rule. Plain products are cuBLASLt's, which makes them with less energy, and so sooner where
+ * power limits the GPU (docs/gpu_measured.md). So are products that keep less than all multiprocessors busy. */
 static bool is_ours(const gm_device *dev, const gm_product *p, int pieces)
 {
     bool more = p->args.function != GM_FN_none || p->db;

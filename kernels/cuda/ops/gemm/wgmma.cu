@@ -1,9 +1,9 @@
 /* wgmma.cu - products of 16-bit matrices on Hopper, with all that a dense layer needs beside them (wgmma_args.h).
  *
- * A block stays on its multiprocessor and computes one tile of y after the other. One thread has tiles of a and b copied
- * to shared memory, stage by stage; two warpgroups take turns: while one multiplies, the other finishes its tile (bias,
- * activation, rounding, the way to memory). So the tensor cores never wait for what follows a product ("ping-pong", as
- * NVIDIA's CUTLASS calls it). Sums have one order, whatever the number of multiprocessors. */
+ * A block stays on its multiprocessor and computes one tile of y after the other. One thread has tiles of a and b
+ * copied to shared memory, stage by stage. Two warpgroups take turns: while one multiplies, the other finishes its tile
+ * (bias, activation, rounding, the way to memory). So the tensor cores seldom wait for what follows a product. NVIDIA's
+ * CUTLASS calls this "ping-pong". Sums have one order for each number of pieces. */
 #include "wgmma_args.h"
 
 #include "../../common/hopper.cuh"

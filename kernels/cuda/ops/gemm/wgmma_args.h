@@ -1,7 +1,7 @@
 /* wgmma_args.h - describes a product for the kernels of wgmma.cu (Hopper; 16-bit factors, sums in f32):
  *     y[i][j] = f(sum over l of a[i][l] b[l][j] + bias[j])        pre, if wanted: the argument of f   (gm_wgmma_linear)
  *     y[i][j] = f'(pre[i][j]) sum over l of a[i][l] b[l][j]       f none: the plain product            (gm_wgmma_input)
- *     parts[p][i][j] = the sum over piece p of l, in f32                                               (gm_wgmma_weight)
+ *     parts[p][i][j] = the sum over piece p of l, in f32                                              (gm_wgmma_weight)
  *     part_sums[p][i] = the sum of a[i][l] over piece p of l, if wanted
  * and gm_wgmma_join adds the parts to y and sums. How a and b lie in memory is the kernel's: linear has rows of a and
  * of b' along l, input has rows of a along l and rows of b along j, weight has rows of a' along i and of b along j.
