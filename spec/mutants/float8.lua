@@ -44,9 +44,9 @@ return {
   },
   {
     name = "1709-float8-tile", file = "kernels/cuda/ops/float8/float8.cu",
-    find = [[(uint32_t)tile[(inner + j) * PITCH + i] << 8 * j;]],
-    replace = [[(uint32_t)tile[i * PITCH + inner + j] << 8 * j;]],
-    breaks = "a tile of codes is moved and not turned",
+    find = [[(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;]],
+    replace = [[(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * (3 - i);]],
+    breaks = "four codes of a turned tile come in the other order",
     test = "spec/kernels/float8_spec.lua -f turned",
   },
   {

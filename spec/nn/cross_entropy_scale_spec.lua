@@ -1,5 +1,5 @@
---- Cross entropy that is told what backward will bring: the same losses and gradients as without, whatever backward then
--- brings, however often it comes, and wherever else the logits are read.
+--- Cross entropy that is told what backward will bring: the same losses and gradients as without, whatever backward
+-- then brings, however often it comes, and wherever else the logits are read.
 -- ranks: 1 2
 local gm = require "ganymede"
 local core = require "ganymede.core"

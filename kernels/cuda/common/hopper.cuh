@@ -13,7 +13,7 @@
 #define GM_CUDA_HOPPER_CUH
 
 #include "dtype.cuh"
-#include "tensor_map.h"
+#include "../runtime/tensor_map.h"
 
 #define GM_TILE_ROW  128  /* bytes */
 #define GM_TILE_ATOM 1024 /* bytes of 8 rows, which the swizzle repeats after */

@@ -1,8 +1,8 @@
-/* tile_map.h - how kernels for Hopper have tiles of a matrix copied (common/tensor_map.h). */
+/* tile_map.h - how kernels for Hopper have tiles of a matrix copied (tensor_map.h). */
 #ifndef GM_CUDA_TILE_MAP_H
 #define GM_CUDA_TILE_MAP_H
 
-#include "../common/tensor_map.h"
+#include "tensor_map.h"
 #include "cuda.h"
 
 /* A matrix of numbers of 16 bits whose rows lie `step` elements apart, each without gaps; and a tile of it. Sizes and

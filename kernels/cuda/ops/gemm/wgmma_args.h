@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../common/tensor_map.h"
+#include "../../runtime/tensor_map.h"
 
 #define GM_WGMMA_ROWS    128 /* of a tile of y */
 #define GM_WGMMA_COLUMNS 192
