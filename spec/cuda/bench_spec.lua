@@ -69,12 +69,15 @@ describe("spec/bench/gpu/run.sh", function()
     assert.near((ratios[1] + ratios[2]) / 2, gpt.peers.autocast.ratio, 1e-9 * ratios[1])
     assert.is_true(gpt.calls.launches + gpt.calls.graphs > 0)
     for _, row in ipairs(results.attention.rows) do
-      local pairs_seen = row.kind ~= "all" and row.length * (row.length + 1) / 2 or row.length ^ 2
+      local b, s, lengths = row.batch, row.length, 0
+      for i = 1, b do lengths = lengths + s - math.floor((i - 1) * s / (2 * b)) end
+      local seen = { all = s ^ 2, masked = s * lengths / b }
+      local pairs_seen = seen[row.kind] or s * (s + 1) / 2
       local flops = 4 * row.batch * row.heads * row.head_size * pairs_seen
       assert.near(3.5 * flops / 2 / 1e12, row.peer_both, 1e-9 * row.peer_both)
       assert.near(row.both / row.peer_both, row.ratio, 1e-9 * row.ratio)
     end
-    assert.equal(6, #results.attention.rows)
+    assert.equal(8, #results.attention.rows)
     assert.same({}, { unpack(results.kernels.refused) })
     assert.is_true(#results.kernels.rows > 80)
     has(out, "PyTorch autocast 43 tokens/s, 1.00 GiB")

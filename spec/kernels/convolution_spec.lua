@@ -73,11 +73,11 @@ end
 -- results near zero may carry half a unit in the last place of a product that is much larger. slopes: of what follows.
 local function rounding(op, inputs, attrs, dtype, slopes)
   if support.wide(dtype) == dtype then return nil end
-  local product = support.reference(op, inputs, attrs, 1, 2)
-  local data, lists = product:data(), {}
+  local made = support.reference(op, inputs, attrs, 1, 2)
+  local data, lists = made:data(), {}
   for k, slope in ipairs(slopes) do
-    lists[k] = ffi.new("double[?]", product:numel() + 1)
-    for i = 0, product:numel() - 1 do lists[k][i] = support.epsilon[dtype] * slope * math.abs(data[i]) end
+    lists[k] = ffi.new("double[?]", made:numel() + 1)
+    for i = 0, made:numel() - 1 do lists[k][i] = support.epsilon[dtype] * slope * math.abs(data[i]) end
   end
   return { cuda = lists }
 end

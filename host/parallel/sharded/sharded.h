@@ -124,8 +124,7 @@ gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm
  * for that: gm_cross_entropy. *places (NULL: not wanted) receives the index of the largest logit of each
  * row, i64, shaped as the target. Each piece sends what linear and cross_entropy send. GM_ESHAPE, GM_EINVAL: what
  * linear and cross_entropy refuse. */
-gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
-                                  gm_value *scale, const gm_attrs *attrs, int64_t rows, gm_value **sum,
-                                  gm_value **places);
+gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target, gm_value *scale,
+                                  const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
 
 #endif

@@ -73,7 +73,7 @@ struct gm_cuda {
     CUdeviceptr           refusal;  /* refusal.h; 0 until a kernel that may refuse is launched */
     void                 *refused;  /* page-locked: the content of `refusal` at the last wait */
     struct gm_blas       *blas;     /* blas.h; NULL until the first product */
-    int                   wgmma;   /* wgmma.c: 1: this GPU has its kernels, -1: it has not, 0: nobody asked yet */
+    int                   wgmma;    /* wgmma.c: 1: this GPU has its kernels, -1: it has not, 0: nobody asked yet */
     struct gm_dnn        *dnn;      /* dnn.c; NULL until attention asks for cuDNN */
     struct gm_products   *products; /* products/choose.h; NULL until the first product */
     struct gm_tables     *tables;   /* optimizer_table.h; NULL until the first call of many tensors */

@@ -95,16 +95,17 @@ local function sum_of_rows(output, target, options)
   return ops.sum(ops.cross_entropy(output, target, options))
 end
 
-local wide = { bf16 = "f32", f16 = "f32" }
+local dtype_of_losses = { bf16 = "f32", f16 = "f32" }
 
 -- The same, times what `factor` gives for the count. What backward will bring to each row is then known: the same
--- factor of what it begins with. So the gradient is made together with the losses (ops.cross_entropy, scale). A loss
--- that is multiplied once more is right, too, but costs a pass over the gradient.
+-- factor of what it begins with. So a GPU makes the gradient together with the losses (ops.cross_entropy, scale). A
+-- loss that is multiplied once more is right, too, but costs a pass over the gradient. A CPU makes the gradient in
+-- backward, where plans of memory (ganymede.recompute.chain) count it.
 local function mean_of_rows(output, target, options, count)
   local dtype = (projection.is(output) and output.x or output):dtype()
-  local by = factor(count, wide[dtype] or dtype)
-  if core.no_grad(0) == 0 then
-    options.scale = tensors.no_grad(ops.mul, core.loss_seed(wide[dtype] or dtype), by)
+  local by = factor(count, dtype_of_losses[dtype] or dtype)
+  if core.device().name == "cuda" and core.no_grad(0) == 0 then
+    options.scale = tensors.no_grad(ops.mul, core.loss_seed(dtype_of_losses[dtype] or dtype), by)
   end
   return ops.mul(sum_of_rows(output, target, options), by)
 end

@@ -1,8 +1,7 @@
 -- attention.lua - attention forward and backward in bf16 against PyTorch's SDPA, TFLOP/s by the operations that the
 -- mask leaves (forward 4 b h s t d, backward 2.5 times that; half of it where causal): 16,384 tokens, width 2,048.
--- "causal" and "all" are cuDNN's, and "padded", where the lengths of samples are from half of the keys to all of them.
--- "dropout" (causal, one weight in ten) and "masked", the same mask without prefix_mask, are our own kernels' on tensor
--- cores.
+-- "causal" and "all" are cuDNN's. "dropout" (causal, one weight in ten) and "masked", where the lengths of samples are
+-- from half of the keys to all of them, are our own kernels' on tensor cores.
 --
 -- Ours is timed by events around each op (kernels/profile.h), the peer by events around each call. The attention of one
 -- head size and length is timed in ours and in the peer one after the other.
@@ -28,7 +27,7 @@ end
 local function share(kind, b, s)
   local keys = 0
   for i = 1, b do keys = keys + length_of(i, b, s) / (b * s) end
-  return (kind == "padded" or kind == "masked") and keys or kind == "all" and 1 or (s + 1) / (2 * s)
+  return kind == "masked" and keys or kind == "all" and 1 or (s + 1) / (2 * s)
 end
 
 local function ours(kind, b, s, h, d)
@@ -36,9 +35,9 @@ local function ours(kind, b, s, h, d)
     local shape = { b, s, h, d }
     local t = {}
     for i = 1, 4 do t[i] = gm.normal(shape, { dtype = "bf16", seed = i }) end
-    local attrs = { causal = kind == "causal" or kind == "dropout", prefix_mask = kind == "padded",
-                    p = kind == "dropout" and 0.1 or 0, stream = { key = 1, step = 1 } }
-    local mask = (kind == "padded" or kind == "masked") and mask_of(b, s) or nil
+    local attrs = { causal = kind == "causal" or kind == "dropout", p = kind == "dropout" and 0.1 or 0,
+                    stream = { key = 1, step = 1 } }
+    local mask = kind == "masked" and mask_of(b, s) or nil
     local function run()
       local out = core.run_op(common.backend(), "attention", { n = 6, t[1], t[2], t[3], mask },
         { n = 2, true, true }, attrs)
@@ -58,7 +57,7 @@ local peer, why = require("spec.bench.gpu.peer").start()
 local result = { peer = peer and peer.about, peer_reason = why, rows = json.array {} }
 for _, d in ipairs(common.size({ 64, 128 }, { 16 })) do
   for _, s in ipairs(common.size({ 1024, 4096, 16384 }, { 16, 32 })) do
-    for _, kind in ipairs { "causal", "all", "padded", "masked", "dropout" } do
+    for _, kind in ipairs { "causal", "all", "masked", "dropout" } do
       local b, h = math.max(1, tokens / s), width / d
       local flops = 4 * b * h * s * s * d * share(kind, b, s)
       local row = { length = s, head_size = d, kind = kind, batch = b, heads = h }

@@ -212,7 +212,7 @@ def attention(kind, b, s, h, d):
     for t in (q, k, v):
         t.requires_grad_(True)
     causal, drop, mask = kind in ("causal", "dropout"), 0.1 if kind == "dropout" else 0.0, None
-    if kind in ("padded", "masked"):  # the lengths of attention.lua
+    if kind == "masked":  # the lengths of attention.lua
         lengths = torch.tensor([shape[2] - i * shape[2] // (2 * shape[0]) for i in range(shape[0])], device=DEVICE)
         mask = (torch.arange(shape[2], device=DEVICE) < lengths[:, None])[:, None, None, :]
 

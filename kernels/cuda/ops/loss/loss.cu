@@ -335,10 +335,12 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
 
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_rescale_rows(const gm_loss_args a)
 {
-    const int team = gm_block_size, lane = gm_thread;
-    const R   scale = gm_row_number<R>(&a.scale, 0);
-    const int known = scale != 0 && scale - scale == 0;
-    if (a.g.ndim == 0 && gm_row_number<R>(&a.g, 0) == scale) return;
+    const int  team = gm_block_size, lane = gm_thread;
+    const R    scale = gm_row_number<R>(&a.scale, 0);
+    const int  known = scale != 0 && scale - scale == 0;
+    const bool one = a.g.ndim == 0 ||
+                     (a.g.ndim == 1 && a.g.stride[0] == 0); /* g of all rows, as a sum's backward has */
+    if (one && gm_row_number<R>(&a.g, 0) == scale) return;
     for (int64_t row = gm_block_x; row < a.rows; row += gm_grid_x) {
         const R       g = gm_row_number<R>(&a.g, row), by = known ? g / scale : NAN;
         const int64_t at = gm_row_start(&a.dx, row);
