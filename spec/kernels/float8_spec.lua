@@ -114,7 +114,7 @@ describe("scales", function()
 
   it("find the largest wherever it is", function()
     for _, backend in ipairs(support.backends) do
-      for _, at in ipairs { 1, 2, 77, 511, 512, 4097, 9000 } do
+      for _, at in ipairs { 1, 2, 77, 511, 512, 1600, 2048, 4097, 8192, 9000 } do
         gm.scope(function()
           local x = gm.ones { 9000 }
           x:set(at, -1000)

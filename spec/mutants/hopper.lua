@@ -80,7 +80,7 @@ return {
     find = [[GM_UNROLL for (int j = 0; j < HELD; j++) most = gm_float8_larger<T>(most, held[j]);]],
     replace = [[GM_UNROLL for (int j = 0; j < HELD - 1; j++) most = gm_float8_larger<T>(most, held[j]);]],
     breaks = "a scale is found without a part of the tensor",
-    test = "spec/kernels/float8_spec.lua -f scales",
+    test = "spec/kernels/float8_spec.lua -f 'find the largest'",
   },
   {
     name = "1908-plate-not-turned", file = "kernels/cuda/ops/copy/copy.cu",
