@@ -1,5 +1,5 @@
 /* lua_choices.c - the ways in which a device makes kinds of matrix products, as Lua moves them between ranks and files
- * (kernels/choices.h; ganymede.train.products). */
+ * (kernels/choices.h; ganymede.job.products). */
 #include "../kernels/choices.h"
 
 #include <inttypes.h>

@@ -120,10 +120,9 @@ gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm
  * logits and their gradient exist for one piece only. The node keeps dx (in x's dtype), dw and db (in f32 at least)
  * until its backward, which multiplies them by the gradient of the sum. Gradients of 16 bits are rounded once for dw
  * and db, twice for dx. There are as many products as without pieces, and none in backward. A block of at most `rows`
- * rows is one piece and uses the plain ops; scale (NULL: not known) is
- * for that: gm_cross_entropy. *places (NULL: not wanted) receives the index of the largest logit of each
- * row, i64, shaped as the target. Each piece sends what linear and cross_entropy send. GM_ESHAPE, GM_EINVAL: what
- * linear and cross_entropy refuse. */
+ * rows is one piece and uses the plain ops; scale (NULL: not known) is for them, as gm_cross_entropy has it. *places
+ * (NULL: not wanted) receives the index of the largest logit of each row, i64, shaped as the target. Each piece sends
+ * what linear and cross_entropy send. GM_ESHAPE, GM_EINVAL: what linear and cross_entropy refuse. */
 gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target, gm_value *scale,
                                   const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
 

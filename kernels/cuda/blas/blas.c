@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "../runtime/counts.h"
+#include "../runtime/hash.h"
 #include "library.h"
 #include "../runtime/driver.h"
 #include "key.h"
@@ -245,18 +246,10 @@ static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p, int w
     return ask_for(blas, pl, wanted);
 }
 
-static size_t hash_of(const plan_key *key)
-{
-    const unsigned char *bytes = (const unsigned char *)key;
-    uint64_t             h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ bytes[i]) * 0x100000001B3u;
-    return (size_t)(h ^ h >> 32);
-}
-
 /* The slot of the key, or the free one where it belongs. */
 static plan **slot_of(plan **plans, size_t slots, const plan_key *key)
 {
-    size_t i = hash_of(key) & (slots - 1);
+    size_t i = gm_hash_bytes(key, sizeof *key) & (slots - 1);
     while (plans[i] && memcmp(&plans[i]->key, key, sizeof *key)) i = (i + 1) & (slots - 1);
     return &plans[i];
 }

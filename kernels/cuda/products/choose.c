@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../runtime/driver.h"
+#include "../runtime/hash.h"
 #include "trial.h"
 
 /* A kind that was met here, or that only a given choice has named so far. */
@@ -54,18 +55,10 @@ void gm_products_free(gm_products *products)
     free(products);
 }
 
-static size_t hash_of(const gm_kind *kind)
-{
-    const unsigned char *bytes = (const unsigned char *)kind;
-    uint64_t             h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < sizeof *kind; i++) h = (h ^ bytes[i]) * 0x100000001B3u;
-    return (size_t)(h ^ h >> 32);
-}
-
 /* The slot of the kind, or the free one where it belongs. */
 static entry **slot_of(entry **slots, size_t n, const gm_kind *kind)
 {
-    size_t i = hash_of(kind) & (n - 1);
+    size_t i = gm_hash_bytes(kind, sizeof *kind) & (n - 1);
     while (slots[i] && memcmp(&slots[i]->kind, kind, sizeof *kind)) i = (i + 1) & (n - 1);
     return &slots[i];
 }

@@ -14,24 +14,27 @@ static uint32_t hash_of(const char *name)
     return h;
 }
 
-static gm_status look_up(gm_cuda *cu, const char *name, CUfunction *out)
+/* CUDA_ERROR_NOT_FOUND: no module has it. */
+static CUresult search(const gm_cuda *cu, const char *name, CUfunction *out)
 {
-    for (int i = 0; i < cu->n_modules; i++) {
-        CUresult r = cu->driver->cuModuleGetFunction(out, cu->modules[i], name);
-        if (r == CUDA_SUCCESS) return GM_OK;
-        if (r != CUDA_ERROR_NOT_FOUND) return gm_cuda_failed(r, __FILE__, __LINE__, name);
-    }
-    return GM_FAIL(GM_EINVAL, "there is no kernel '%s' in this build", name);
+    CUresult r = CUDA_ERROR_NOT_FOUND;
+    for (int i = 0; i < cu->n_modules && r == CUDA_ERROR_NOT_FOUND; i++)
+        r = cu->driver->cuModuleGetFunction(out, cu->modules[i], name);
+    return r;
+}
+
+static gm_status look_up(const gm_cuda *cu, const char *name, CUfunction *out)
+{
+    CUresult r = search(cu, name, out);
+    if (r == CUDA_ERROR_NOT_FOUND) return GM_FAIL(GM_EINVAL, "there is no kernel '%s' in this build", name);
+    return r == CUDA_SUCCESS ? GM_OK : gm_cuda_failed(r, __FILE__, __LINE__, name);
 }
 
 bool gm_cuda_has(gm_device *dev, const char *kernel)
 {
     gm_cuda   *cu;
     CUfunction function;
-    if (gm_cuda_enter(dev, &cu) != GM_OK) return false;
-    for (int i = 0; i < cu->n_modules; i++)
-        if (cu->driver->cuModuleGetFunction(&function, cu->modules[i], kernel) == CUDA_SUCCESS) return true;
-    return false;
+    return gm_cuda_enter(dev, &cu) == GM_OK && search(cu, kernel, &function) == CUDA_SUCCESS;
 }
 
 /* The kernel's slot of the table; fills it the first time. */

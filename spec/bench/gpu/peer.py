@@ -85,6 +85,21 @@ def about():
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": cudnn, "device": name}
 
 
+def trainer(loss_of, optimizer, autocast):
+    """-> a training step, which has been run a few times: it compiles and warms up."""
+    def step():
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=autocast and not TOY):
+            loss = loss_of()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    for _ in range(2 if TOY else 6):
+        step()
+    return step
+
+
 def make_gpt(mode, batch):
     torch.manual_seed(0)
     dtype = HALF if mode == "weights" else torch.float32
@@ -97,17 +112,7 @@ def make_gpt(mode, batch):
     shape = (batch, SHAPE["length"])
     x = torch.randint(0, SHAPE["vocabulary"], shape, device=DEVICE)
     y = torch.randint(0, SHAPE["vocabulary"], shape, device=DEVICE)
-
-    def step():
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=mode == "autocast" and not TOY):
-            loss = compiled(x, y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    for _ in range(2 if TOY else 6):
-        step()
+    step = trainer(lambda: compiled(x, y), optimizer, mode == "autocast")
     synchronize()
     return step
 
@@ -160,18 +165,7 @@ def make_resnet(batch, side):
     torch.backends.cudnn.benchmark = True
     x = torch.randn((batch, 3, side, side), device=DEVICE).to(memory_format=torch.channels_last)
     y = torch.randint(0, 1000, (batch,), device=DEVICE)
-
-    def step():
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=not TOY):
-            loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    for _ in range(2 if TOY else 6):
-        step()
-    return step
+    return trainer(lambda: F.cross_entropy(model(x), y), optimizer, True)
 
 
 def resnet(batch, side, steps):

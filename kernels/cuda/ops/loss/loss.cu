@@ -158,6 +158,25 @@ GM_DEVICE gm_running<R> gm_loss_sums(const gm_loss_args *a, int64_t at, int team
     return r;
 }
 
+/* What the team reads of its row: the target; its logit, by the first thread; the sums. */
+template <class R> struct gm_loss_reading {
+    gm_loss_target t;
+    R              wanted;
+    gm_running<R>  r;
+};
+
+template <class T, bool EVEN, class R = gm_real<T>>
+GM_DEVICE gm_loss_reading<R> gm_loss_read(const gm_loss_args *a, int64_t row, int team, int lane, R *scratch)
+{
+    gm_loss_reading<R> x;
+    const int64_t      at = gm_loss_start<T, EVEN>(&a->x, row);
+    x.t = gm_loss_target_of(a, row);
+    const int reads = lane == 0 && !x.t.ignored && !x.t.wrong;
+    x.wanted = reads ? gm_get(((const T *)a->x.data)[at + x.t.class_ * a->x.step]) : 0;
+    x.r = gm_loss_sums<T, EVEN>(a, at, team, lane, scratch);
+    return x;
+}
+
 /* EVEN: and without smoothing. */
 template <class T, bool EVEN, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
@@ -165,16 +184,12 @@ GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t        at = gm_loss_start<T, EVEN>(&a.x, row);
-    const gm_loss_target t = gm_loss_target_of(&a, row);
-    const int            reads = lane == 0 && !t.ignored && !t.wrong;
-    const R              wanted = reads ? gm_get(((const T *)a.x.data)[at + t.class_ * a.x.step]) : 0;
-    const gm_running<R>  r = gm_loss_sums<T, EVEN>(&a, at, team, lane, scratch);
+    const gm_loss_reading<R> x = gm_loss_read<T, EVEN>(&a, row, team, lane, scratch);
     if (lane != 0) return;
-    if (t.wrong) gm_refuse(a.refusal, a.op, t.class_, row, a.width);
-    gm_row_set_number(&a.loss, row, gm_loss_of_row<!EVEN>(&a, t, r.most, r.sum, r.total, wanted));
-    gm_row_set_number(&a.largest, row, r.most);
-    gm_row_set_number(&a.sum, row, r.sum);
+    if (x.t.wrong) gm_refuse(a.refusal, a.op, x.t.class_, row, a.width);
+    gm_row_set_number(&a.loss, row, gm_loss_of_row<!EVEN>(&a, x.t, x.r.most, x.r.sum, x.r.total, x.wanted));
+    gm_row_set_number(&a.largest, row, x.r.most);
+    gm_row_set_number(&a.sum, row, x.r.sum);
 }
 
 /* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes): all classes first, then the target
@@ -225,14 +240,11 @@ GM_DEVICE void gm_cross_entropy_both(const gm_loss_args a)
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
-    const int64_t        at = gm_loss_start<T, EVEN>(&a.x, row);
-    const gm_loss_target t = gm_loss_target_of(&a, row);
-    const int            reads = lane == 0 && !t.ignored && !t.wrong;
-    const R              wanted = reads ? gm_get(((const T *)a.x.data)[at + t.class_ * a.x.step]) : 0;
-    const gm_running<R>  r = gm_loss_sums<T, EVEN>(&a, at, team, lane, scratch);
-    if (t.wrong && lane == 0) gm_refuse(a.refusal, a.op, t.class_, row, a.width);
-    if (lane == 0) gm_row_set_number(&a.loss, row, gm_loss_of_row<!EVEN>(&a, t, r.most, r.sum, r.total, wanted));
-    gm_loss_give<T, EVEN>(a, t, row, r.most, r.sum, t.wrong ? (R)NAN : gm_row_number<R>(&a.g, 0), team, lane);
+    const gm_loss_reading<R> x = gm_loss_read<T, EVEN>(&a, row, team, lane, scratch);
+    if (x.t.wrong && lane == 0) gm_refuse(a.refusal, a.op, x.t.class_, row, a.width);
+    if (lane == 0)
+        gm_row_set_number(&a.loss, row, gm_loss_of_row<!EVEN>(&a, x.t, x.r.most, x.r.sum, x.r.total, x.wanted));
+    gm_loss_give<T, EVEN>(a, x.t, row, x.r.most, x.r.sum, x.t.wrong ? (R)NAN : gm_row_number<R>(&a.g, 0), team, lane);
 }
 
 /* ---- both, with rows in shared memory: even rows without smoothing; a block has row after row. Each pack of a row is
