@@ -51,11 +51,12 @@ static int float8_encode(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
     gm_attrs   a = format_option(L, 3);
-    gm_value  *in[2] = {gm_check_value(L, 1), NULL}, *out[2];
+    gm_value  *in[2] = {gm_check_value(L, 1), NULL}, *out[3];
+    const bool want[3] = {true, true, false};
     gm_handle *h[2];
     in[1] = check_scale(L, 2, in[0]->local->dtype);
     for (int i = 0; i < 2; i++) h[i] = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_float8_encode, 2, in, &a, 2, NULL, out));
+    L_TRY(L, gm_apply(r, GM_OP_float8_encode, 2, in, &a, 3, want, out));
     for (int i = 0; i < 2; i++) gm_handle_fill(r, h[i], out[i], "float8_encode");
     return 2;
 }
@@ -75,11 +76,31 @@ static int float8_product(lua_State *L)
     return gm_apply_one(L, GM_OP_float8_product, 5, in, &a);
 }
 
-/* linear_float8(x (..., in), w (out, in), b (out) or nil) -> y (..., out) */
+/* The tensors of x, w and the gradient that the option `name` of the table at arg lists. */
+static void scales_option(lua_State *L, int arg, const char *name, gm_value **out)
+{
+    if (!lua_istable(L, arg)) return;
+    lua_getfield(L, arg, name);
+    if (!lua_isnil(L, -1)) {
+        gm_check_argument(L, lua_istable(L, -1) && lua_objlen(L, -1) == 3, arg,
+                          lua_pushfstring(L, "%s should be a list of 3 tensors: those of x, w and the gradient", name));
+        for (int i = 0; i < 3; i++) {
+            lua_rawgeti(L, -1, i + 1);
+            out[i] = gm_check_value(L, lua_gettop(L)); /* the table keeps it */
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+/* linear_float8(x (..., in), w (out, in), b (out) or nil, { scale, needed }) -> y (..., out) */
 static int linear_float8(lua_State *L)
 {
-    gm_value *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
-    PUSH(L, "linear_float8", gm_linear_float8(gm_lua_rank(L), x, w, b, &y));
+    gm_value        *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
+    gm_float8_scales given = {{NULL, NULL, NULL}, {NULL, NULL, NULL}};
+    scales_option(L, 4, "scale", given.scale);
+    scales_option(L, 4, "needed", given.needed);
+    PUSH(L, "linear_float8", gm_linear_float8(gm_lua_rank(L), x, w, b, &given, &y));
 }
 
 #define FORMAT                                                                                                         \
@@ -91,6 +112,14 @@ static const gm_lua_option format[] = {FORMAT, GM_LAST_OPTION};
 static const gm_lua_option product[] = {
     FORMAT, {"dtype", "string", "f32", NULL, "the dtype of the result"}, GM_LAST_OPTION};
 
+static const gm_lua_option scales[] = {
+    {"scale", "tensor|table", "found when a tensor is read", NULL,
+     "the scales of x, w and the gradient: a list of 3 tensors"},
+    {"needed", "tensor|table", "none", NULL,
+     "a list of 3 tensors, which are raised to the scales that x, w and the gradient "
+     "need on this rank"},
+    GM_LAST_OPTION};
+
 int gm_open_float8(lua_State *L)
 {
     static const gm_declaration functions[] = {
@@ -99,7 +128,8 @@ int gm_open_float8(lua_State *L)
          doc_float8_encode},
         {"float8_product", float8_product, "a tensor, b tensor, a_scale tensor, b_scale tensor, options options?",
          product, NULL, 0, 0, doc_float8_product},
-        {"linear_float8", linear_float8, "x tensor, w tensor, b tensor|boolean?", NULL, NULL, 0, 0, doc_linear_float8},
+        {"linear_float8", linear_float8, "x tensor, w tensor, b tensor|boolean?, options options?", scales, NULL, 0, 0,
+         doc_linear_float8},
         GM_LAST_FUNCTION};
     lua_getfield(L, -1, "ops");
     gm_declare(L, functions);

@@ -18,7 +18,7 @@ gm_status gm_infer_float8_scale(const gm_call *call, gm_spec *spec)
     return expect_format(call);
 }
 
-/* x (..., k), scale () -> codes (..., k), turned (k, ...) */
+/* x (..., k), scale () -> codes (..., k), turned (k, ...), needed () */
 gm_status gm_infer_float8_encode(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *x = call->in[0];
@@ -28,6 +28,7 @@ gm_status gm_infer_float8_encode(const gm_call *call, gm_spec *spec)
     spec[0] = gm_spec_of(GM_U8, x->ndim, x->shape);
     spec[1] = gm_spec_of(GM_U8, 1, x->shape + x->ndim - 1);
     for (int d = 0; d < x->ndim - 1; d++) spec[1].shape[spec[1].ndim++] = x->shape[d];
+    spec[2] = gm_spec_of(gm_dtype_wide(x->dtype), 0, NULL);
     return GM_OK;
 }
 

@@ -14,7 +14,7 @@ typedef struct float8_job {
     int         format;
     double      inverse;
     uint8_t    *codes, *turned; /* NULL: not wanted */
-    uint32_t   *largest;        /* of each thread: bits of magnitudes */
+    uint32_t   *largest;        /* of each thread: bits of magnitudes; NULL: not wanted */
 } float8_job;
 
 CPU_INLINE uint32_t float8_bits(float v)
@@ -68,22 +68,35 @@ static double float8_get(const gm_tensor *t)
     return t->dtype == GM_F32 ? (double)*(const float *)gm_tensor_data(t) : *(const double *)gm_tensor_data(t);
 }
 
+/* Zeros in which threads leave the largest magnitudes that they have found. */
+static gm_status float8_watch(gm_device *dev, float8_job *j, gm_block **block)
+{
+    size_t size = (size_t)gm_threads_count(dev->threads) * sizeof *j->largest;
+    GM_TRY(cpu_scratch(dev, size, &j->largest, block));
+    memset(j->largest, 0, size);
+    return GM_OK;
+}
+
+/* The scale of the largest magnitude that a thread has found. */
+static double float8_found(gm_device *dev, const float8_job *j)
+{
+    uint32_t most = 0;
+    for (int t = 0; t < gm_threads_count(dev->threads); t++)
+        if (j->largest[t] > most) most = j->largest[t];
+    return (double)float8_number(gm_float8_scale(j->format, most));
+}
+
 static gm_status cpu_float8_scale(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = NULL;
     gm_block  *block;
-    int        threads = gm_threads_count(dev->threads);
-    uint32_t   most = 0;
-    float8_job j = {.dtype = call->in[0]->dtype};
-    GM_TRY(cpu_scratch(dev, (size_t)threads * sizeof *j.largest, &j.largest, &block));
+    float8_job j = {.dtype = call->in[0]->dtype, .format = (int)call->attrs->format};
+    GM_TRY(float8_watch(dev, &j, &block));
     gm_status st = cpu_plain(dev, j.dtype, call->in[0], true, &x);
     if (st == GM_OK) {
-        memset(j.largest, 0, (size_t)threads * sizeof *j.largest);
         j.x = gm_tensor_data(x);
         cpu_parallel(dev, gm_tensor_numel(x), (int64_t)gm_dtype_size(j.dtype), float8_largest, &j);
-        for (int t = 0; t < threads; t++)
-            if (j.largest[t] > most) most = j.largest[t];
-        float8_put(call->out[0], (double)float8_number(gm_float8_scale((int)call->attrs->format, most)));
+        float8_put(call->out[0], float8_found(dev, &j));
     }
     gm_tensor_release(x);
     gm_pool_release(dev->pool, block);
@@ -117,7 +130,6 @@ static void float8_encode_part(void *context, int64_t begin, int64_t end, int th
 {
     const float8_job *j = context;
     uint8_t           tile[FLOAT8_TILE][FLOAT8_TILE];
-    (void)thread;
     begin *= FLOAT8_TILE;
     end = end * FLOAT8_TILE < j->rows ? end * FLOAT8_TILE : j->rows;
     for (int64_t r = begin; r < end; r += FLOAT8_TILE)
@@ -125,8 +137,10 @@ static void float8_encode_part(void *context, int64_t begin, int64_t end, int th
             int64_t high = end - r < FLOAT8_TILE ? end - r : FLOAT8_TILE;
             int64_t wide = j->k - c < FLOAT8_TILE ? j->k - c : FLOAT8_TILE;
             for (int64_t i = 0; i < high; i++) {
+                int64_t from = (r + i) * j->k + c;
                 float8_piece(j, r + i, c, wide, tile[i]);
-                if (j->codes) memcpy(j->codes + (r + i) * j->k + c, tile[i], (size_t)wide);
+                if (j->largest) float8_largest(context, from, from + wide, thread);
+                if (j->codes) memcpy(j->codes + from, tile[i], (size_t)wide);
             }
             for (int64_t d = 0; j->turned && d < wide; d++)
                 for (int64_t i = 0; i < high; i++) j->turned[(c + d) * j->rows + r + i] = tile[i][d];
@@ -135,7 +149,8 @@ static void float8_encode_part(void *context, int64_t begin, int64_t end, int th
 
 static gm_status cpu_float8_encode(gm_device *dev, const gm_call *call)
 {
-    gm_tensor *x = NULL, *codes = NULL, *turned = NULL;
+    gm_tensor *x = NULL, *codes = NULL, *turned = NULL, *needed = cpu_out(call, 2);
+    gm_block  *block = NULL;
     gm_status  st;
     double     scale = float8_get(call->in[1]);
     float8_job j = {.dtype = call->in[0]->dtype,
@@ -145,14 +160,21 @@ static gm_status cpu_float8_encode(gm_device *dev, const gm_call *call)
     GM_TRY_OR(cpu_plain(dev, j.dtype, call->in[0], true, &x), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_U8, cpu_out(call, 0), false, &codes), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_U8, cpu_out(call, 1), false, &turned), st, done);
-    if (!gm_tensor_numel(x)) goto done;
+    if (needed) GM_TRY_OR(float8_watch(dev, &j, &block), st, done);
+    if (!gm_tensor_numel(x)) goto found;
     j.x = gm_tensor_data(x);
     j.rows = gm_tensor_numel(x) / j.k;
     j.codes = codes ? gm_tensor_data(codes) : NULL;
     j.turned = turned ? gm_tensor_data(turned) : NULL;
     cpu_parallel(dev, (j.rows + FLOAT8_TILE - 1) / FLOAT8_TILE, 8 * FLOAT8_TILE * j.k, float8_encode_part, &j);
+found:
+    if (needed) {
+        double found = float8_found(dev, &j), before = call->attrs->accumulate ? float8_get(needed) : 0;
+        float8_put(needed, before > found ? before : found);
+    }
 done:
     gm_tensor_release(x);
+    if (block) gm_pool_release(dev->pool, block);
     st = cpu_home(dev, codes, cpu_out(call, 0), st);
     return cpu_home(dev, turned, cpu_out(call, 1), st);
 }

@@ -29,19 +29,22 @@ static uint8_t encoded(int format, double v)
     return (uint8_t)(sign | best);
 }
 
-gm_status gm_ref_float8_scale(gm_device *dev, const gm_call *call)
+static double scale_of(const gm_tensor *x, int format)
 {
-    (void)dev;
-    const gm_tensor *x = call->in[0];
-    int              format = (int)call->attrs->format;
-    double           largest = 0, scale = ldexp(1, -126);
+    double largest = 0, scale = ldexp(1, -126);
     for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) {
         double v = fabs(ref_get(x, i));
         if (!(v <= largest)) largest = isnan(v) ? INFINITY : v;
     }
     if (largest >= ldexp(1, 128)) scale = INFINITY;
     while (largest > scale * value_of(format, (int)gm_float8_most(format))) scale *= 2;
-    ref_set(call->out[0], 0, scale);
+    return scale;
+}
+
+gm_status gm_ref_float8_scale(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    ref_set(call->out[0], 0, scale_of(call->in[0], (int)call->attrs->format));
     return GM_OK;
 }
 
@@ -56,6 +59,10 @@ gm_status gm_ref_float8_encode(gm_device *dev, const gm_call *call)
         uint8_t code = encoded((int)call->attrs->format, isinf(v) ? NAN : v * inverse);
         if (call->out[0]) ref_set(call->out[0], i, code);
         if (call->out[1]) ref_set(call->out[1], i % k * (n / k) + i / k, code);
+    }
+    if (call->n_out > 2 && call->out[2]) {
+        double needed = scale_of(x, (int)call->attrs->format), before = ref_get(call->out[2], 0);
+        ref_set(call->out[2], 0, call->attrs->accumulate && before > needed ? before : needed);
     }
     return GM_OK;
 }

@@ -48,7 +48,7 @@ describe("codes of 8 bits", function()
         local x = support.copy(support.numbers(telling(f)), dtype)
         for _, by in ipairs { 1, 2 ^ -4, 2 ^ 7, math.huge, 0 } do
           support.agree { op = "float8_encode", inputs = { x, number(by, support.wide(dtype)) },
-                          outputs = { true, true }, attrs = { format = f - 1 }, within = support.exact }
+                          outputs = { true, true, true }, attrs = { format = f - 1 }, within = support.exact }
         end
       end)
     end
@@ -78,13 +78,52 @@ describe("codes of 8 bits", function()
       local x = support.input(shape, dtype, layout, -3, 3)
       for f = 1, 2 do
         local inputs, attrs = { x, scale(x, f) }, { format = f - 1 }
-        for _, wanted in ipairs { { true, true }, { true, false }, { false, true } } do
-          wanted.n = 2
+        for _, wanted in ipairs { { true, true }, { true, false }, { false, true }, { true, true, true },
+                                  { false, false, true } } do
+          wanted.n = 3
           support.agree { op = "float8_encode", inputs = inputs, outputs = wanted, attrs = attrs,
                           within = support.exact }
         end
       end
     end)
+end)
+
+describe("the scale that a tensor needs", function()
+  support.each(it, "is found while it is rounded with another", { { 5 }, { 3, 7 }, { 48, 72 }, { 129, 260 }, { 0, 5 } },
+    { "contiguous", "turned" }, function(dtype, shape, layout)
+      local wide = support.wide(dtype)
+      for _, size in ipairs { 1e-3, 1e3 } do
+        local x = support.input(shape, dtype, layout, -size, size)
+        for f = 1, 2 do
+          local want = scale(x, f):item()
+          for _, backend in ipairs(support.backends) do
+            local function needed(before)
+              local to = before and number(before, wide) or true
+              return core.run_op(backend, "float8_encode", { x, number(2, wide) }, { false, false, to, n = 3 },
+                { format = f - 1, accumulate = before ~= nil })[3]:item()
+            end
+            assert.equal(want, needed())
+            assert.equal(want, needed(0))
+            assert.equal(want, needed(want / 2))
+            assert.equal(want * 4, needed(want * 4))
+            assert.equal(math.huge, needed(math.huge))
+          end
+        end
+      end
+    end)
+
+  it("is infinite beside a number that is not finite", function()
+    for _, backend in ipairs(support.backends) do
+      for _, bad in ipairs { math.huge, -math.huge, 0 / 0 } do
+        local x = gm.ones { 3, 200 }
+        x:set(2, 150, bad)
+        local out = core.run_op(backend, "float8_encode", { x, number(1, "f32") }, { true, false, true, n = 3 },
+          { format = 0 })
+        assert.equal(math.huge, out[3]:item())
+        assert.equal(127, out[1]:get(2, 150))
+      end
+    end
+  end)
 end)
 
 describe("scales", function()
@@ -139,8 +178,8 @@ local function product(shape, n, dtype, f, with)
   local x, w = support.input(shape, dtype, with.layout, -2, 2), support.input({ n, k }, dtype, "contiguous", -1, 1)
   local wide = support.wide(dtype)
   local sx, sw = scale(support.copy(x, wide), f), scale(support.copy(w, wide), 1)
-  local a = ref("float8_encode", { x, sx }, { format = f - 1 }, 2)[1]
-  local b = ref("float8_encode", { w, sw }, { format = 0 }, 2)[1]
+  local a = ref("float8_encode", { x, sx }, { format = f - 1 }, 3)[1]
+  local b = ref("float8_encode", { w, sw }, { format = 0 }, 3)[1]
   if with.gaps then
     local wider = gm.zeros({ a:shape()[1], k + 3 }, { dtype = "u8" })
     core.run_op("ref", "copy", { a }, { wider:narrow(2, 2, k) }, {})
@@ -180,7 +219,7 @@ describe("float8_product agrees with ref:", function()
           local one, wide = number(1, "f32"), support.wide(dtype)
           local function codes(rows, format)
             local x = support.copy(support.integers({ rows, k }, "i32", -1, 1), "f32")
-            return ref("float8_encode", { x, one }, { format = format }, 2)[1]
+            return ref("float8_encode", { x, one }, { format = format }, 3)[1]
           end
           support.agree { op = "float8_product", attrs = { format = 1, dtype = dtype }, within = support.exact,
             inputs = { n = 5, codes(m, 1), codes(n, 0), number(2 ^ -3, wide), number(2 ^ 5, wide) },
@@ -195,8 +234,8 @@ describe("float8_product agrees with ref:", function()
       local x = gm.ones { 2, 16 }
       x:set(1, 3, 0 / 0)
       local s, one = scale(x, 1), gm.ones {}
-      local a = ref("float8_encode", { x, s }, { format = 0 }, 2)[1]
-      local b = ref("float8_encode", { gm.ones { 3, 16 }, one }, { format = 0 }, 2)[1]
+      local a = ref("float8_encode", { x, s }, { format = 0 }, 3)[1]
+      local b = ref("float8_encode", { gm.ones { 3, 16 }, one }, { format = 0 }, 3)[1]
       local y = core.run_op(backend, "float8_product", { n = 5, a, b, s, one }, { true }, { dtype = "f32" })[1]
       for _, row in ipairs(y:totable()) do
         for _, v in ipairs(row) do assert.is_true(v ~= v) end

@@ -22,7 +22,7 @@ local calls = {
   min = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   argmax = { inputs = { "f" }, attrs = { dim = 1 } },
   rotary = { inputs = { "f", "wide" }, shapes = { { 2, 3, 4 }, { 2 } }, n = 3 }, -- no positions are given
-  float8_encode = { inputs = { "f", "wide" }, shapes = { { 3, 20 }, {} }, results = 2 },
+  float8_encode = { inputs = { "f", "wide" }, shapes = { { 3, 20 }, {} }, results = 2, outputs = 3 }, -- `needed` has no padding
 }
 
 -- Are all results of the op zero, for inputs that are?
@@ -34,6 +34,7 @@ local function makes_zeros(backend, op, call, dtype)
   end
   inputs.n = call.n
   for i = 1, call.results or 1 do outputs[i] = true end
+  outputs.n = call.outputs
   for _, y in ipairs(core.run_op(backend, op, inputs, outputs, call.attrs or {})) do
     for _, v in ipairs(numeric.flat(y:totable())) do zero = zero and v == 0 end
   end

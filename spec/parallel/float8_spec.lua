@@ -40,6 +40,16 @@ local meshes = {
   { "1d on 2, data 2, ZeRO 2 #slow", 4, { "parallel={data=2,tensor={size=2,mode='1d'}}", "zero=2" } },
 }
 
+-- Scales of the last 3 steps: all but those of the first step come from histories.
+local DELAYED = "float8={scaling='delayed',history=3,margin=1}"
+
+-- The settings with this one behind them, unless it is nil.
+local function with(set, one)
+  local all = { unpack(set or {}) }
+  all[#all + 1] = one
+  return all
+end
+
 describe("floats of 8 bits #ranks", function()
   local one = {}
   local function serial(set)
@@ -60,7 +70,21 @@ describe("floats of 8 bits #ranks", function()
       local apart = job.largest_difference(serial(mesh[4]), many, STEPS)
       assert.is_true(apart <= 1e-12, tostring(apart))
     end)
+
+    it("train with delayed scales as on one rank: " .. mesh[1], function()
+      local many = job.run(recipe, mesh[2], { steps = STEPS, set = with(mesh[3], DELAYED) })
+      local apart = job.largest_difference(serial(with(mesh[4], DELAYED)), many, STEPS)
+      assert.is_true(apart <= 1e-12, tostring(apart))
+    end)
   end
+
+  -- a scale is a power of two, so another one changes the codes of the smallest numbers only
+  it("delayed scales change what is computed from the second step on", function()
+    local now, late = serial(), serial { DELAYED }
+    local apart = job.largest_difference(now, late, STEPS)
+    assert.is_true(apart > 1e-10 and apart < 0.02, tostring(apart))
+    assert.equal(now.loss[1], late.loss[1])
+  end)
 
   it("are refused where products travel in blocks", function()
     local run = job.run(recipe, 4, { code = 2, set = { tensor("2d", 4) } })

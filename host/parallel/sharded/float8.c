@@ -11,7 +11,7 @@
 #include "../redistribute.h"
 #include "linear.h"
 
-enum { X_TURNED, W, X_SCALE, W_SCALE }; /* what a node keeps */
+enum { X_TURNED, W, X_SCALE, W_SCALE, DY_SCALE, DY_NEEDED }; /* what a node keeps */
 
 static gm_attrs of_format(int format)
 {
@@ -52,10 +52,11 @@ gm_status gm_sharded_float8_scale(gm_rank *r, const gm_value_call *c, gm_value *
 /* ---- the layer ---- */
 
 typedef struct layer {
-    gm_rank  *rank;
-    gm_value *x, *w, *b;                    /* owned, as those below */
-    gm_value *scale[2], *codes[2], *turned; /* of x and w; turned: of x, NULL: no gradient needs it */
-    bool      gathered;                     /* rows of x: dx is scattered by the node of the gathering */
+    gm_rank                *rank;
+    const gm_float8_scales *given;                        /* borrowed */
+    gm_value               *x, *w, *b;                    /* owned, as those below */
+    gm_value               *scale[2], *codes[2], *turned; /* of x and w; turned: of x, NULL: no gradient needs it */
+    bool                    gathered;                     /* rows of x: dx is scattered by the node of the gathering */
 } layer;
 
 static void close_layer(layer *l)
@@ -108,16 +109,52 @@ static gm_status lay_out(layer *l)
     return replace(l->rank, &l->x, &x);
 }
 
+/* l->scale[i]: the scale that was given, or that of v now. */
+static gm_status choose_scale(layer *l, int i, gm_value *v)
+{
+    gm_attrs a = of_format(GM_FLOAT8_E4M3);
+    if (!l->given->scale[i]) return gm_apply_first(l->rank, GM_OP_float8_scale, 1, &v, &a, &l->scale[i]);
+    gm_value_retain(l->scale[i] = l->given->scale[i]);
+    return GM_OK;
+}
+
+static gm_tensor *bytes(gm_work *w, int ndim, const int64_t *shape) { return gm_work_new(w, GM_U8, ndim, shape); }
+
+/* Codes of v as the value *out, laid out as v is; turned: the last dimension is the first. */
+static gm_status take_codes(gm_rank *r, gm_tensor *codes, const gm_value *v, bool turned, gm_value **out)
+{
+    gm_layout layout = gm_layout_replicated();
+    int64_t   shape[GM_MAX_DIMS];
+    for (int d = 0, n = v->ndim; d < n; d++) {
+        int from = turned ? (d + n - 1) % n : d;
+        gm_layout_copy_dim(&layout, d, &v->layout, from);
+        shape[d] = v->shape[from];
+    }
+    return gm_value_take_block(r, codes, &layout, v->ndim, shape, out);
+}
+
+/* Rounds v's block, and raises what was given to hold the scale that it needs. */
 static gm_status encode(layer *l, int i, gm_value *v, bool turned)
 {
-    gm_attrs  a = of_format(GM_FLOAT8_E4M3);
-    bool      want[2] = {true, turned};
-    gm_value *out[2] = {NULL, NULL};
-    GM_TRY(gm_apply_first(l->rank, GM_OP_float8_scale, 1, &v, &a, &l->scale[i]));
-    GM_TRY(gm_comm_once(gm_apply(l->rank, GM_OP_float8_encode, 2, (gm_value *[]){v, l->scale[i]}, &a, 2, want, out)));
-    l->codes[i] = out[0];
-    l->turned = turned ? out[1] : l->turned;
-    return GM_OK;
+    gm_attrs   a = of_format(GM_FLOAT8_E4M3);
+    gm_value  *needed = l->given->needed[i];
+    gm_tensor *t = v->local, *to[3] = {NULL, NULL, needed ? needed->local : NULL};
+    int64_t    shape[GM_MAX_DIMS];
+    gm_work    w;
+    a.accumulate = needed != NULL;
+    GM_TRY(choose_scale(l, i, v));
+    gm_work_begin(&w, l->rank, "float8_encode");
+    for (int d = 0; d < t->ndim; d++) shape[d] = t->shape[(d + t->ndim - 1) % t->ndim];
+    to[0] = bytes(&w, t->ndim, t->shape);
+    if (turned) to[1] = bytes(&w, t->ndim, shape);
+    gm_work_into(&w, GM_OP_float8_encode, 2, (gm_tensor *[]){t, l->scale[i]->local}, &a, 3, to);
+    to[0] = gm_work_keep(&w, to[0]);
+    if (turned) to[1] = gm_work_keep(&w, to[1]);
+    GM_TRY(gm_comm_once(gm_work_end(&w)));
+    gm_status st = take_codes(l->rank, to[0], v, false, &l->codes[i]);
+    if (st == GM_OK && turned) st = take_codes(l->rank, to[1], v, true, &l->turned);
+    else gm_tensor_release(to[1]);
+    return gm_comm_once(st);
 }
 
 static gm_status multiply(layer *l, gm_value **y)
@@ -144,6 +181,8 @@ static gm_status record(const layer *l, gm_value *y)
     gm_value *in[3] = {l->x, l->w, l->b}, *saved[GM_MAX_SAVED] = {NULL};
     saved[X_TURNED] = l->turned;
     saved[X_SCALE] = l->scale[0];
+    saved[DY_SCALE] = l->given->scale[2];
+    saved[DY_NEEDED] = l->given->needed[2];
     if (l->x->requires_grad) saved[W] = l->w, saved[W_SCALE] = l->scale[1];
     gm_record rec = {.name = "linear_float8",
                      .rule = float8_rule,
@@ -159,6 +198,15 @@ static gm_status record(const layer *l, gm_value *y)
     return gm_tape_record(l->rank, &rec);
 }
 
+/* v: one number with which, or into which, numbers of this dtype go; NULL: none. */
+static gm_status check_scale(const gm_value *v, const char *what, gm_dtype dtype)
+{
+    char text[256];
+    if (!v || (!v->ndim && v->local->dtype == gm_dtype_wide(dtype) && !v->layout.partial)) return GM_OK;
+    return GM_FAIL(GM_ESHAPE, "linear_float8: a %s beside x of %s should be %s (), is %s", what, gm_dtype_name(dtype),
+                   gm_dtype_name(gm_dtype_wide(dtype)), gm_value_describe(v, text, sizeof text));
+}
+
 static gm_status check_operands(const layer *l)
 {
     const gm_value *x = l->x, *w = l->w;
@@ -170,12 +218,22 @@ static gm_status check_operands(const layer *l)
     if (x->local->dtype != w->local->dtype || !gm_dtype_is_float(x->local->dtype))
         return GM_FAIL(GM_ESHAPE, "linear_float8: x is %s, w %s; both should be floats of one dtype",
                        gm_dtype_name(x->local->dtype), gm_dtype_name(w->local->dtype));
+    for (int i = 0; i < 3; i++) {
+        GM_TRY(check_scale(l->given->scale[i], "scale", x->local->dtype));
+        GM_TRY(check_scale(l->given->needed[i], "needed scale", x->local->dtype));
+    }
+    if (x->layout.partial || w->layout.partial)
+        return GM_FAIL(GM_ESHAPE,
+                       "linear_float8: %s is still a sum over ranks, and codes are no linear function of it "
+                       "(gather() makes the sum)",
+                       x->layout.partial ? "x" : "w");
     return GM_OK;
 }
 
-gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value **y)
+gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, const gm_float8_scales *given,
+                           gm_value **y)
 {
-    layer     l = {.rank = r, .x = x, .w = w, .b = b};
+    layer     l = {.rank = r, .given = given, .x = x, .w = w, .b = b};
     gm_status st;
     *y = NULL;
     GM_TRY(check_operands(&l));
@@ -218,15 +276,12 @@ static gm_tensor *gradient_of_y(gm_backward *b)
     return dy;
 }
 
-static void encode_into(gm_work *w, int format, gm_tensor *t, gm_tensor *scale, gm_tensor *codes, gm_tensor *turned)
+/* to: codes, turned, needed (raised); NULL: not wanted. */
+static void encode_into(gm_work *w, int format, gm_tensor *t, gm_tensor *scale, gm_tensor *const *to)
 {
     gm_attrs a = of_format(format);
-    gm_work_into(w, GM_OP_float8_encode, 2, (gm_tensor *[]){t, scale}, &a, 2, (gm_tensor *[]){codes, turned});
-}
-
-static gm_tensor *bytes(gm_work *w, int64_t rows, int64_t columns)
-{
-    return gm_work_new(w, GM_U8, 2, (int64_t[]){rows, columns});
+    a.accumulate = to[2] != NULL;
+    gm_work_into(w, GM_OP_float8_encode, 2, (gm_tensor *[]){t, scale}, &a, 3, to);
 }
 
 /* The codes of dy, as the gradients that are wanted read them. */
@@ -235,10 +290,13 @@ static void encode_gradient(pass *k, gm_tensor *rows)
     gm_work *w = k->work;
     if (w->st != GM_OK) return;
     int64_t m = rows->shape[0], n = rows->shape[1];
-    k->scale = scale_of(w, rows, gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);
-    if (gm_backward_wants(k->b, 0)) k->codes = bytes(w, m, n);
-    if (gm_backward_wants(k->b, 1)) k->turned = bytes(w, n, m);
-    encode_into(w, GM_FLOAT8_E5M2, rows, k->scale, k->codes, k->turned);
+    k->scale = gm_backward_saved(k->b, DY_SCALE);
+    if (!k->scale)
+        k->scale = scale_of(w, rows, gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);
+    if (gm_backward_wants(k->b, 0)) k->codes = bytes(w, 2, (int64_t[]){m, n});
+    if (gm_backward_wants(k->b, 1)) k->turned = bytes(w, 2, (int64_t[]){n, m});
+    encode_into(w, GM_FLOAT8_E5M2, rows, k->scale,
+                (gm_tensor *[]){k->codes, k->turned, gm_backward_saved(k->b, DY_NEEDED)});
 }
 
 /* to (+)= a b' */
@@ -260,8 +318,8 @@ static gm_tensor *gradient_of_x(pass *k, gm_pending **summing)
     uint32_t         shared = gm_layout_dim_axes(of_w, 0) & ~(gm_layout_cut_axes(x) | x->partial);
     gm_tensor       *weight = gm_backward_saved(b, W), *dx = gm_backward_like(b, 0);
     if (w->st != GM_OK) return NULL;
-    gm_tensor *turned = bytes(w, weight->shape[1], weight->shape[0]);
-    encode_into(w, GM_FLOAT8_E4M3, weight, gm_backward_saved(b, W_SCALE), NULL, turned);
+    gm_tensor *turned = bytes(w, 2, (int64_t[]){weight->shape[1], weight->shape[0]});
+    encode_into(w, GM_FLOAT8_E4M3, weight, gm_backward_saved(b, W_SCALE), (gm_tensor *[]){NULL, turned, NULL});
     product_into(k, k->codes, turned, gm_backward_saved(b, W_SCALE), false, gm_work_flat(w, dx));
     if (!shared || gm_backward_extra(b)[0]) return dx;
     uint32_t left = gm_layout_gradient(x, gm_backward_output_layout(b, 0, NULL), 0) & ~shared;

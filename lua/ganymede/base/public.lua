@@ -41,6 +41,7 @@ public.from = {
   recompute  = { "ganymede.nn.recompute", "recompute" },
   quantize   = { "ganymede.nn.few_bits", "quantize" },
   float8     = { "ganymede.nn.float8", "float8" },
+  float8_update = { "ganymede.nn.float8", "float8_update" },
   lora       = { "ganymede.nn.lora", "lora" },
   merge_lora = { "ganymede.nn.lora", "merge_lora" },
   freeze     = { "ganymede.nn.lora", "freeze" },

@@ -1,9 +1,9 @@
 --- What a training run is at the end of a step, as a checkpoint; and the way back.
 --
 -- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"), and for a
--- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"), and those of hooks that
--- have a method `tensors` ("average/<parameter>"); on each stage of a pipeline those of its part, of which the
--- checkpoint holds the union.
+-- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"), those of hooks that
+-- have a method `tensors` ("average/<parameter>"), and the scales that layers of 8 bits keep ("optimizer/float8/...");
+-- on each stage of a pipeline those of its part, of which the checkpoint holds the union.
 -- Everything else is in meta: step, the adapters of the model (ganymede.nn.lora) and what is trained beside them,
 -- position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
@@ -35,8 +35,9 @@ local function of_hooks(trainer)
   return out
 end
 
--- hooks: of of_hooks; default: all.
-local function tensors_of(trainer, hooks)
+-- hooks: of of_hooks; default: all. scales: those of float8; default: those that the model keeps.
+local function tensors_of(trainer, hooks, scales)
+  local kept = trainer.engine.float8
   local out = {}
   for _, entry in ipairs(trainer.engine.model:state()) do out[#out + 1] = entry end
   for _, entry in ipairs(trainer.engine.optimizer:state()) do
@@ -45,6 +46,7 @@ local function tensors_of(trainer, hooks)
   for _, own in ipairs(hooks or of_hooks(trainer)) do
     for _, entry in ipairs(own.entries) do out[#out + 1] = entry end
   end
+  for _, entry in ipairs(scales or kept and kept:tensors() or {}) do out[#out + 1] = entry end
   return out
 end
 
@@ -90,6 +92,7 @@ function snapshot.meta(trainer)
     dtype = core.default_dtype(),
     loss_scaling = engine.loss_scaling and engine.loss_scaling:state() or nil,
     products = products.state(),
+    float8 = engine.float8 and json.array(engine.float8.paths) or nil,
   }
 end
 
@@ -183,7 +186,7 @@ local shape = {
   optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
   ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
   rng = { seed = is_count, step = is_count },
-  ["loss_scaling?"] = "table", ["products?"] = "table",
+  ["loss_scaling?"] = "table", ["products?"] = "table", ["float8?"] = "table",
 }
 
 local function fits(value, wanted)
@@ -230,6 +233,9 @@ local function unknown_reason(name)
   return "this model has no '%s'"
 end
 
+-- Whether a tensor of this name is of the scales that layers of 8 bits keep; known_scales says why one is not taken.
+local function is_scale(name) return name:find "^optimizer/float8/" ~= nil end
+
 -- expected: the names on all stages
 local function check_tensors(ck, wanted, expected, path)
   local has_state = {}
@@ -244,7 +250,7 @@ local function check_tensors(ck, wanted, expected, path)
   local names = ck:names()
   for _, name in ipairs(names) do
     local counted = has_state[misser(name)]
-    if not (expected[name] or counted) then refuse(path, unknown_reason(name), name) end
+    if not (expected[name] or counted or is_scale(name)) then refuse(path, unknown_reason(name), name) end
     if counted then same(path, ("the shape of '%s'"):format(name), "1", table.concat(ck:info(name).shape, ", ")) end
   end
 end
@@ -321,6 +327,28 @@ local function known_hooks(trainer, ck)
   return known, new
 end
 
+-- What a checkpoint says of the layers that keep scales, in words that are compared.
+local function layers_of(paths) return table.concat(paths, "\n") end
+
+-- The scales that are taken from the checkpoint: list of entries; and why there are none, if one side has some.
+local function known_scales(trainer, ck)
+  local kept, saved = trainer.engine.float8, type(ck.meta) == "table" and ck.meta.float8 or nil
+  if not kept then
+    return {}, saved and "the checkpoint's scales of float8 are not used: layers here do not keep scales"
+  end
+  local entries, why = kept:tensors(), nil
+  local text = "no scales"
+  if type(saved) == "table" then text = pcall(layers_of, saved) and layers_of(saved) or "none that can be read" end
+  if text ~= layers_of(kept.paths) then why = saved and "of other layers" or "none" end
+  for _, entry in ipairs(why and {} or entries) do
+    local info = ck:info(entry.name)
+    local same_shape = info and table.concat(info.shape, " ") == table.concat(entry.tensor:shape(), " ")
+    if not same_shape then why = "of another length" end
+  end
+  if not why then return entries end
+  return {}, ("the checkpoint's histories of float8: %s; they begin empty"):format(why)
+end
+
 local function apply(trainer, ck, wanted, path, new_hooks)
   for _, entry in ipairs(wanted) do
     ck:read_into(entry.name, entry.tensor)
@@ -347,7 +375,9 @@ function snapshot.restore(trainer, path, fetch)
   core.scope_open()
   local ok, err = pcall(function()
     local hooks, new_hooks = known_hooks(trainer, ck)
-    local wanted = tensors_of(trainer, hooks)
+    local scales, why = known_scales(trainer, ck)
+    if why then trainer:say("resume: " .. why) end
+    local wanted = tensors_of(trainer, hooks, scales)
     local expected = checkpoint.names_on_stages(wanted)
     checkpoint.agree(pcall(function()
       check_meta(trainer, ck.meta, path)

@@ -162,7 +162,8 @@ local fields = {
   freeze = { type = { "table", "string" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the names of parameters that are not trained (gm.freeze)" },
   float8 = { type = { "table", "boolean" }, optional = true, fields = float8.options,
-    doc = "true or { skip, least }: dense layers multiply floats of 8 bits (gm.float8, docs/float8.md)" },
+    doc = "true or { skip, least, scaling, history, margin }: dense layers multiply floats of 8 bits "
+      .. "(gm.float8, docs/float8.md)" },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,

@@ -9,6 +9,7 @@
 -- The trap: what has been rounded does not come back. Export and merge_lora refuse such models.
 -- @module ganymede.nn.few_bits
 local core = require "ganymede.core"
+local float8_history = require "ganymede.nn.float8_history"
 local ops = require "ganymede.tensor.ops"
 local options = require "ganymede.base.options"
 local patterns = require "ganymede.nn.patterns"
@@ -41,7 +42,7 @@ function few.linear(m, x, b, f)
   local kind = few.of(m)
   if kind then return ops.linear_quantized(x, m.weight, b, f, kind.call) end
   if m.float8 then -- gm.float8
-    local y = ops.linear_float8(x, m:use "weight", b)
+    local y = ops.linear_float8(x, m:use "weight", b, float8_history.given(m, x))
     return f and ops[f](y) or y
   end
   return ops.linear(x, m:use "weight", b, f)

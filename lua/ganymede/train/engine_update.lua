@@ -151,6 +151,7 @@ end
 -- Makes the update. The optimizer reads the decision on the device; one that cannot is called with the clipping factor.
 local function update(self, numbers)
   local optimizer, has_data = self.optimizer, core.device().has_data
+  if self.float8 then self.float8:update() end
   if optimizer.takes_control then
     optimizer:step { lr = optimizer.lr, control = self.control }
   elseif numbers.go ~= 0 or not has_data then

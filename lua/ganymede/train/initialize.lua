@@ -13,6 +13,7 @@ local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
+local float8_history = require "ganymede.nn.float8_history"
 local Graph = require "ganymede.train.graph"
 local handlers = require "ganymede.train.gradient_handlers"
 local loss_scaling = require "ganymede.optim.loss_scaling"
@@ -356,6 +357,22 @@ local function check_data(opt)
   if next(files) then ranks.same_settings { data = files } end
 end
 
+-- The scales that layers of 8 bits keep from step to step, on all stages; nil: there are none.
+local function kept_scales(stage)
+  local state = float8_history.of(stage.model)
+  if state and stage.stages > 1 and core.comm_transport() ~= "meta" then
+    local own = table.concat(state.paths, "\n")
+    for _, text in ipairs(ranks.texts(own)) do
+      if text ~= own then
+        ranks.fail(2, "float8: scaling = \"delayed\" needs the same model on all stages: call gm.float8 before "
+          .. "gm.build_pipeline_model splits it")
+      end
+    end
+  end
+  if state then state:open(core.default_dtype()) end
+  return state
+end
+
 -- ---------------------------------------------------------------- the engine
 
 local function new(Engine, opt, launched)
@@ -376,6 +393,7 @@ local function new(Engine, opt, launched)
     control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {}, launched = launched,
   }, Engine)
   local device = core.device()
+  engine.float8 = kept_scales(stage)
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
   hold_gradients(engine, opt.gradient_dtype)
   scale_losses(engine, opt.fp16)
