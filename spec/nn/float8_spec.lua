@@ -176,11 +176,15 @@ describe("training with float8 = true", function()
     it("has losses within 2 % of those without, in " .. dtype, function()
       local _, plain = train(dtype)
       local _, rough = train(dtype, { "float8=true" })
-      local sums = { 0, 0 }
-      for i = 31, 40 do sums = { sums[1] + plain[i], sums[2] + rough[i] } end
+      local _, late = train(dtype, { "float8.scaling=delayed" })
+      local sums = { 0, 0, 0 }
+      for i = 31, 40 do sums = { sums[1] + plain[i], sums[2] + rough[i], sums[3] + late[i] } end
       assert.is_true(sums[1] / 10 < plain[1] - 1)
-      assert.is_true(math.abs(sums[2] / sums[1] - 1) < 0.02, ("%g, %g"):format(sums[1] / 10, sums[2] / 10))
-      assert.not_equal(sums[1], sums[2])
+      for i = 2, 3 do
+        assert.is_true(math.abs(sums[i] / sums[1] - 1) < 0.02, ("%g, %g"):format(sums[1] / 10, sums[i] / 10))
+        assert.not_equal(sums[1], sums[i])
+      end
+      assert.not_equal(sums[2], sums[3])
     end)
   end
 
