@@ -40,8 +40,9 @@ local meshes = {
   { "1d on 2, data 2, ZeRO 2 #slow", 4, { "parallel={data=2,tensor={size=2,mode='1d'}}", "zero=2" } },
 }
 
--- Scales of the last 3 steps: all but those of the first step come from histories.
-local DELAYED = "float8={scaling='delayed',history=3,margin=1}"
+-- Scales of the last 3 steps: all but those of the first step come from histories. With this margin they are 64 times as
+-- large as they must be, so those of a tensor itself give other codes.
+local DELAYED = "float8={scaling='delayed',history=3,margin=6}"
 
 -- The settings with this one behind them, unless it is nil.
 local function with(set, one)
@@ -78,11 +79,10 @@ describe("floats of 8 bits #ranks", function()
     end)
   end
 
-  -- a scale is a power of two, so another one changes the codes of the smallest numbers only
   it("delayed scales change what is computed from the second step on", function()
     local now, late = serial(), serial { DELAYED }
     local apart = job.largest_difference(now, late, STEPS)
-    assert.is_true(apart > 1e-10 and apart < 0.02, tostring(apart))
+    assert.is_true(apart > 1e-5 and apart < 0.05, tostring(apart))
     assert.equal(now.loss[1], late.loss[1])
   end)
 
