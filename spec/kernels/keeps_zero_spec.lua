@@ -22,7 +22,8 @@ local calls = {
   min = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   argmax = { inputs = { "f" }, attrs = { dim = 1 } },
   rotary = { inputs = { "f", "wide" }, shapes = { { 2, 3, 4 }, { 2 } }, n = 3 }, -- no positions are given
-  float8_encode = { inputs = { "f", "wide" }, shapes = { { 3, 20 }, {} }, results = 2, outputs = 3 }, -- `needed` has no padding
+  -- the third result has no padding
+  float8_encode = { inputs = { "f", "wide" }, shapes = { { 3, 20 }, {} }, results = 2, outputs = 3 },
 }
 
 -- Are all results of the op zero, for inputs that are?

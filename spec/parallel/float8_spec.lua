@@ -40,8 +40,8 @@ local meshes = {
   { "1d on 2, data 2, ZeRO 2 #slow", 4, { "parallel={data=2,tensor={size=2,mode='1d'}}", "zero=2" } },
 }
 
--- Scales of the last 3 steps: all but those of the first step come from histories. With this margin they are 64 times as
--- large as they must be, so those of a tensor itself give other codes.
+-- Scales of the last 3 steps: all but those of the first step come from histories. With this margin they are 64 times
+-- as large as they must be, so those of a tensor itself give other codes.
 local DELAYED = "float8={scaling='delayed',history=3,margin=6}"
 
 -- The settings with this one behind them, unless it is nil.
@@ -84,6 +84,21 @@ describe("floats of 8 bits #ranks", function()
     local apart = job.largest_difference(now, late, STEPS)
     assert.is_true(apart > 1e-5 and apart < 0.05, tostring(apart))
     assert.equal(now.loss[1], late.loss[1])
+  end)
+
+  -- two blocks have 8 layers, and each of them has x and dy cut over `data`, and w whole
+  it("delayed scales travel in one message a step, after the first", function()
+    local function calls(steps, set)
+      local n = 0
+      for _, row in ipairs(job.run(recipe, 2, { steps = steps, set = set }).ranks[1].comm) do
+        if row.op == "all_reduce" and row.phase ~= "initialize" then n = n + row.calls end
+      end
+      return n
+    end
+    local function in_a_step(set) return (calls(6, set) - calls(3, set)) / 3 end
+    local plain = in_a_step { "float8=false" }
+    assert.equal(plain + 16, in_a_step {})
+    assert.equal(plain + 1, in_a_step { DELAYED })
   end)
 
   it("are refused where products travel in blocks", function()

@@ -106,13 +106,14 @@ gm_status gm_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, gm_va
 
 /* *y = x w' + b as gm_apply of `linear` gives it, with x, w and, in backward, the gradient of y as floats of 8 bits
  * (kernels/float8.h): x and w in E4M3, gradients in E5M2, each with one scale for the whole tensor
- * (Micikevicius et al. 2022, arXiv:2209.05433): the one that is given, or that of the tensor at that moment. Sums, y, b and gradients have their usual dtypes. x (..., I), w (O, I),
- * b (O) or NULL. Scales do not depend on how tensors are cut, so all layouts compute with the same codes. The node
- * keeps the codes of x, a byte for each element; those of w are made again in backward. Layouts: rows may be cut by any
- * axes; w's rows by one (column), or its columns as x's last dimension (row); rows of x that are cut by the axis of w's
- * rows are gathered first, in x's dtype. Sends what linear sends with these layouts, and one number for each scale of a
- * tensor that is cut. GM_ESHAPE: both dimensions of w are cut (2D, 2.5D, 3D); x or w is partial; a scale has dimensions or another dtype
- * than scales of x have. A scale that is given must not change before backward, which refuses one that was written. */
+ * (Micikevicius et al. 2022, arXiv:2209.05433): the one that is given, or that of the tensor at that moment. Sums, y, b
+ * and gradients have their usual dtypes. x (..., I), w (O, I), b (O) or NULL. Scales do not depend on how tensors are
+ * cut, so all layouts compute with the same codes. The node keeps the codes of x, a byte for each element; those of w
+ * are made again in backward. Layouts: rows may be cut by any axes; w's rows by one (column), or its columns as x's
+ * last dimension (row); rows of x that are cut by the axis of w's rows are gathered first, in x's dtype. Sends what
+ * linear sends with these layouts, and one number for each scale that is not given of a tensor that is cut. A scale
+ * that is given must not change before backward, which refuses one that was written. GM_ESHAPE: both dimensions of w
+ * are cut (2D, 2.5D, 3D); x or w is partial; a scale has dimensions, or another dtype than scales of x have. */
 typedef struct gm_float8_scales { /* of x, w and the gradient of y; borrowed, retained by the node */
     gm_value *scale[3];           /* (), the same on all ranks; NULL: found when the tensor is read */
     gm_value *needed[3];          /* (), raised to the scale that this rank's block needs, forward for x and w, backward

@@ -115,6 +115,7 @@ end)
 -- the next step has the scales that follow. The engine does it by itself. A loop of your own calls it after the update
 -- of the parameters, on all ranks, when the backward passes of the step are over.
 -- @param model a module
+-- @return nothing
 -- @error no layer of the model keeps scales
 -- @see gm.float8
 -- @example

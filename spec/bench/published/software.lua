@@ -13,7 +13,7 @@
 --                  between them (Megatron-LM before 2023: no FlashAttention). Ours never writes them
 --   delayed_scales scales of tensors of 8 bits come from earlier steps, so a tensor is read once, when it is encoded,
 --                  and nothing is sent for a scale (nvidia.github.io/TransformerEngine, FP8 Delayed Scaling). Ours
---                  finds them in the tensor itself
+--                  does so with float8.scaling = "delayed", which these rows were not predicted with
 --   eager          a factor for the bytes of norms, which stands for all that PyTorch without a compiler runs between
 --                  the products of a layer and our kernels do not: sums, activations, copies, casts and gaps. So many
 --                  kernels are launched in place of one
