@@ -87,7 +87,7 @@ return {
   {
     name = "1971-float8-needed-before", file = "kernels/cpu/float8.c",
     find = [[float8_put(needed, before > found ? before : found);]],
-    replace = [[float8_put(needed, found);]],
+    replace = [[float8_put(needed, before > found ? found : found);]],
     breaks = "a smaller tensor takes back what a larger one needed",
     test = "spec/kernels/float8_spec.lua -f 'tensor needs'",
   },
@@ -172,7 +172,7 @@ return {
   {
     name = "1983-float8-turned-layout", file = "host/parallel/sharded/float8.c",
     find = [[int from = turned ? (d + n - 1) % n : d;]],
-    replace = [[int from = d;]],
+    replace = [[int from = turned ? (d + n) % n : d;]],
     breaks = "turned codes have the shape of the others",
     test = "spec/nn/float8_spec.lua -f computes",
   },

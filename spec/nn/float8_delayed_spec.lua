@@ -42,7 +42,7 @@ describe("linear_float8 with scales that are given", function()
       local x, w, g = (draw(6, 32) * 3):detach(), draw(16, 32), draw(6, 16)
       x:requires_grad(true)
       w:requires_grad(true)
-      local scale, needed = numbers(2 ^ -8, 2, 2 ^ -10), numbers(0, 64, 0)
+      local scale, needed = numbers(2 ^ -8, 2, 2 ^ 10), numbers(0, 64, 0)
       local y = ops.linear_float8(x, w, nil, { scale = scale, needed = needed })
       assert.equal(0, needed[3]:item())
       y:backward(g)
@@ -58,7 +58,7 @@ describe("linear_float8 with scales that are given", function()
       numeric.agree(w:grad(), product(g8_turned, x8_turned, scale[3], scale[1], "e5m2"), 1e-13, 1)
       assert.same({ ops.float8_scale(x:detach()):item(), 64, ops.float8_scale(g, { format = "e5m2" }):item() },
         values(needed))
-      assert.same({ 2 ^ -8, 2, 2 ^ -10 }, values(scale))
+      assert.same({ 2 ^ -8, 2, 2 ^ 10 }, values(scale))
     end)
   end)
 
@@ -232,6 +232,15 @@ describe("gm.float8 with delayed scaling", function()
       gm.float8_update(m)
       assert.same(scale, values(m[1].float8.scale))
     end)
+  end)
+
+  it("holds 3 numbers and their histories for each layer, to the byte", function()
+    for _, case in ipairs { { 1, "f32", 4 }, { 16, "bf16", 4 }, { 5, "f64", 8 } } do
+      local m = model { history = case[1] }
+      local before = gm.memory().live
+      m[1].float8.state:open(case[2])
+      assert.equal(2 * 3 * (case[1] + 2) * case[3], gm.memory().live - before)
+    end
   end)
 
   it("refuses what would do nothing", function()
