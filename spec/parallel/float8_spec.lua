@@ -101,6 +101,24 @@ describe("floats of 8 bits #ranks", function()
     assert.equal(plain + 1, in_a_step { DELAYED })
   end)
 
+  it("delayed scales are refused where stages are built apart, and number their layers for themselves", function()
+    local run = job.run([[
+      local gm = require "ganymede"
+      gm.launch { seed = 1, parallel = { pipeline = 2 } }
+      local first = require("ganymede.core").rank() == 0
+      local Part = gm.nn.class "Part"
+      function Part:build()
+        if first then self.a = gm.nn.Linear(16, 32) else self.b = gm.nn.Linear(32, 16) end
+      end
+      function Part:forward(x) return first and self.a(x) or self.b(x) end
+      local model = Part {}
+      gm.float8(model, { scaling = "delayed" })
+      gm.initialize { model = model, criterion = { type = "MSELoss" }, optimizer = { type = "SGD", lr = 0.1 },
+        schedule = gm.PipelineSchedule { num_microbatches = 2 } }
+    ]], 2, { code = 2 })
+    assert.matches("needs the same model on all stages: call gm.float8 before", run.err)
+  end)
+
   it("are refused where products travel in blocks", function()
     local run = job.run(recipe, 4, { code = 2, set = { tensor("2d", 4) } })
     assert.matches("float8: .* lies on ranks in mode 2d, whose products travel in blocks; 1d is possible", run.err)
