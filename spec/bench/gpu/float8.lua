@@ -1,6 +1,7 @@
 -- float8.lua - dense layers of 8 bits beside those of bf16 (docs/float8.md has the floors): 16,384 rows, as many inputs
 -- as outputs. First the product alone, of codes and of bf16; then what rounds (its bytes: 2 read for a scale, 2 read
--- and 2 written for codes as they are and turned); then a layer forward and backward, in TFLOP/s of 6 m n k.
+-- and 2 written for codes as they are and turned); then a layer forward and backward, in TFLOP/s of 6 m n k, with
+-- current and with delayed scaling, where the op that rounds also finds what is needed.
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
@@ -12,6 +13,13 @@ local m, rounds, each = common.size(16384, 32), common.size(5, 1), common.size(5
 local function time(fn) return common.seconds(fn, rounds, each) end
 
 local function draw(seed, ...) return gm.normal({ ... }, { dtype = "bf16", seed = seed }) end
+
+-- As a layer with delayed scaling calls it, after its first step.
+local function delayed(sx, sw, g)
+  local sg = ops.float8_scale(g, { format = "e5m2" })
+  local needed = { gm.zeros {}, gm.zeros {}, gm.zeros {} }
+  return function(x, w) return ops.linear_float8(x, w, nil, { scale = { sx, sw, sg }, needed = needed }) end
+end
 
 -- Forward and backward of a layer, without the step's other work.
 local function layer(op, x, w, g)
@@ -31,6 +39,7 @@ local function row_of(k)
     row.encode_gbs = 4 * m * k / time(function() ops.float8_encode(x, sx) end) / 1e9
     x, w = x:detach():requires_grad(true), w:detach():requires_grad(true)
     row.layer = 3 * flops / layer(ops.linear_float8, x, w, g) / 1e12
+    row.layer_delayed = 3 * flops / layer(delayed(sx, sw, g), x, w, g) / 1e12
     row.layer_bf16 = 3 * flops / layer(ops.linear, x, w, g) / 1e12
     row.ratio = row.layer / row.layer_bf16
     return row
@@ -42,7 +51,7 @@ for _, k in ipairs(common.size({ 1024, 2048, 4096, 8192 }, { 16, 32 })) do
   local row = row_of(k)
   table.insert(result.rows, row)
   common.write("float8", result)
-  common.say("width %5d: products %.4g, bf16 %.4g TFLOP/s; scale %.4g, codes %.4g GB/s; layer %.4g, bf16 %.4g TFLOP/s, "
-    .. "ratio %.2f", k, row.product, row.product_bf16, row.scale_gbs, row.encode_gbs, row.layer, row.layer_bf16,
-    row.ratio)
+  common.say("width %5d: products %.4g, bf16 %.4g TFLOP/s; scale %.4g, codes %.4g GB/s; layer %.4g, delayed %.4g, bf16 "
+    .. "%.4g TFLOP/s, ratio %.2f", k, row.product, row.product_bf16, row.scale_gbs, row.encode_gbs, row.layer,
+    row.layer_delayed, row.layer_bf16, row.ratio)
 end
