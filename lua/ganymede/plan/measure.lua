@@ -3,9 +3,10 @@
 --     local found = measure.machine { disk = "/data" }    -- COLLECTIVE over the ranks of the job
 --
 -- Ops: small transformers of several widths train for some steps, and the records of these say what each op took
--- (core.record_start), to which ganymede.plan.fits fits rates. What a step takes beside its ops, divided by their
--- number, is `launch` (of the best quarter of steps). Where a rank has one thread, the times are those of its CPU
--- clock, so that other programs do not count.
+-- (core.record_start), to which ganymede.plan.fits fits rates. Between two ops Lua runs. In the model where this takes
+-- least, the smallest, its mean is `launch`. Behind a larger op it takes longer, because the op has put other things
+-- into the caches. So what is more than `launch` counts as the time of the op before. Where a rank has one thread, the
+-- times are those of its CPU clock, so that other programs do not count.
 -- Links: collectives of 1 KiB to 4 MiB, and a + n b fitted to their times (LogGP's latency and gap per byte, Alexandrov
 -- et al. 1995), relative errors weighed equally. The ranks move the bytes themselves (host_moves). They go as messages
 -- of runs do: through memory that ranks share, unless GANYMEDE_SHARED_MEMORY says otherwise. Where ranks share cores,
@@ -25,31 +26,43 @@ local measure = {}
 
 -- ---------------------------------------------------------------- ops
 
-local shapes = { -- width, heads, tokens of a sequence, sequences, steps before those that are recorded
-  { 16, 2, 16, 2, 150 }, { 64, 4, 32, 2, 80 }, { 128, 4, 64, 1, 40 }, { 128, 4, 64, 4, 20 }, { 256, 8, 128, 4, 3 },
-  { 512, 8, 256, 2, 2 }, { 768, 12, 128, 1, 2 },
+-- model, width, heads, tokens of a sequence or points of an image's side, samples, steps before those that are recorded
+local shapes = {
+  { "GPT", 16, 2, 16, 2, 150 }, { "GPT", 64, 4, 32, 2, 80 }, { "GPT", 128, 4, 64, 1, 40 }, { "GPT", 128, 4, 64, 4, 20 },
+  { "GPT", 256, 8, 128, 4, 3 }, { "GPT", 512, 8, 256, 2, 2 }, { "GPT", 768, 12, 128, 1, 2 },
+  { "VisionTransformer", 128, 8, 24, 2, 40 }, { "VisionTransformer", 128, 8, 32, 16, 3 },
 }
 local recorded = 10
 
--- Trains a small GPT for some steps and records the last ones -> a list of the events of each. In the first steps Lua
--- is still compiled, which small ops feel most.
+-- What a shape trains -> the model, the input, the targets.
+local make = {
+  GPT = function(width, heads, length, samples)
+    local x = tensors.zeros({ samples, length }, { dtype = "i64" })
+    return models.GPT { vocabulary = 512, sequence_length = length, width = width, depth = 2, heads = heads,
+      dropout = 0 }, x, x
+  end,
+  VisionTransformer = function(width, heads, side, samples)
+    return models.VisionTransformer { image_size = side, patch_size = 4, channels = 3, classes = 10, width = width,
+      depth = 2, heads = heads }, tensors.zeros { samples, 3, side, side },
+      tensors.zeros({ samples }, { dtype = "i64" })
+  end,
+}
+
+-- Trains a small transformer for some steps and records the last ones -> a list of the events of each. In the first
+-- steps Lua is still compiled, which small ops feel most.
 local function train(shape)
-  local width, heads, length, sequences, before = unpack(shape)
+  local kind, width, heads, length, samples, before = unpack(shape)
   local steps, path = {}, os.tmpname()
   tensors.scope(function()
-    local engine = engine_module.initialize {
-      model = models.GPT { vocabulary = 512, sequence_length = length, width = width, depth = 2, heads = heads,
-        dropout = 0 },
-      optimizer = { type = "AdamW", lr = 1e-4 }, criterion = { type = "CrossEntropyLoss" },
-      clip_grad_norm = 1,
-    }
+    local model, x, y = make[kind](width, heads, length, samples)
+    local engine = engine_module.initialize { model = model, optimizer = { type = "AdamW", lr = 1e-4 },
+      criterion = { type = "CrossEntropyLoss" }, clip_grad_norm = 1 }
     engine:train()
-    local x = tensors.zeros({ sequences, length }, { dtype = "i64" })
     for step = 1, before + recorded do
       if step > before then core.record_start(core.device().threads == 1 and "thread" or "wall") end
       tensors.scope(function()
         engine:zero_grad()
-        engine:backward(engine:criterion(engine(x), x))
+        engine:backward(engine:criterion(engine(x), y))
         engine:step()
       end)
       if step > before then
@@ -62,35 +75,46 @@ local function train(shape)
   return steps
 end
 
--- Adds what the ops of a step took, by op, dtype and size, and returns the seconds beside them and their number.
+-- Adds what the ops of a step took, by op, dtype and size, each with the seconds behind it until the next op (gap; nil
+-- where another rank's time may be in them). Returns the mean of these.
 local function add_step(events, calls)
-  local beside, count, last = 0, 0, nil
+  local sum, count, last = 0, 0, nil
   for i, e in ipairs(events) do
     local following = events[i + 1]
     if e.kind == "op" and following then
-      local seconds = following.seconds - e.seconds
-      calls[#calls + 1] = { op = e.name, dtype = e.dtype, size = e.size, products = e.products, bytes = e.bytes,
-        seconds = seconds }
-      if last then beside = beside + math.max(0, e.seconds - last) end
-      count, last = count + 1, following.seconds
+      if last then
+        last.gap = math.max(0, e.seconds - last.ended)
+        sum, count = sum + last.gap, count + 1
+      end
+      last = { op = e.name, dtype = e.dtype, size = e.size, products = e.products, bytes = e.bytes,
+        seconds = following.seconds - e.seconds, ended = following.seconds }
+      calls[#calls + 1] = last
     elseif e.kind == "begin" or e.kind == "wait" then
-      last = nil -- the time of other ranks is not this rank's
+      last = nil
     end
   end
-  return beside, count
+  return sum / count
+end
+
+-- What of the time behind an op is more than `launch` counts as the op's.
+local function add_gaps(calls, launch)
+  for _, call in ipairs(calls) do
+    if call.gap then call.seconds = math.max(call.seconds + call.gap - launch, call.seconds / 2) end
+  end
 end
 
 local function makes_products(call) return call.products > 0 end
 local function only_moves(call) return call.products == 0 end
 
 local function measure_ops()
-  local calls, launches = {}, {}
+  local calls, launch = {}, math.huge
   for _, shape in ipairs(shapes) do
-    for _, events in ipairs(train(shape)) do
-      local beside, count = add_step(events, calls)
-      launches[#launches + 1] = beside / count
-    end
+    local means = {}
+    for i, events in ipairs(train(shape)) do means[i] = add_step(events, calls) end
+    launch = math.min(launch, fits.lower_quarter(means))
   end
+  local peak = fits.largest(calls)
+  add_gaps(calls, launch)
   local products = fits.products(calls)
   local moves = fits.rates(calls, "bytes", "bytes", only_moves)
   products[#products + 1] = fits.any(calls, "products", "size", makes_products)
@@ -101,7 +125,7 @@ local function measure_ops()
   for _, rate in ipairs(products) do
     if rate.op ~= "*" then moves[#moves + 1] = { op = rate.op, dtype = rate.dtype, points = { { 1, 1e15 } } } end
   end
-  return { products = products, moves = moves, launch = fits.lower_quarter(launches), peak = fits.largest(calls) }
+  return { products = products, moves = moves, launch = launch, peak = peak }
 end
 
 -- ---------------------------------------------------------------- links
