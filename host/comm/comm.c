@@ -109,6 +109,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
         next = p->next;
         gm_pending_give_up(p);
     }
+    if (!orderly) gm_notice_pass_on(c);
     c->transport->close(c->transport, orderly);
     for (gm_pending *p = c->under_way, *next; p; p = next) {
         next = p->next;

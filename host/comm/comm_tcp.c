@@ -1,8 +1,8 @@
 /* comm_tcp.c - the transport over TCP connections between every two ranks (meet.h), where no MPI joined them.
  *
  * frames.h says what travels. A connection that ends or fails is an error for those who wait for that rank, and for
- * nobody else. The trap: the kernel reports a machine that does not answer only after the silence that gm_meet was
- * told. */
+ * nobody else. All that the rank said before is read first. The trap: the kernel reports a machine that does not answer
+ * only after the silence that gm_meet was told. */
 #include "comm_tcp.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include "meet.h"
 
 #define CLOSE_SECONDS 10
+#define LEAVE_SECONDS 1
 
 typedef struct tcp {
     gm_frames frames; /* a peer for each rank */
@@ -29,7 +30,7 @@ static int is_gone(gm_transport *t, int rank)
     gm_frame_peer *p = &((tcp *)t->context)->frames.peers[rank];
     snprintf(t->error, sizeof t->error, "the connection to rank %d %s%s", rank,
              p->why ? "failed: " : "was closed by it", p->why ? strerror(p->why) : "");
-    return -1;
+    return GM_LOST;
 }
 
 /* ---- streams ---- */
@@ -37,7 +38,13 @@ static int is_gone(gm_transport *t, int rank)
 static ssize_t put(gm_frames *f, int peer, const struct iovec *parts, int n)
 {
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n};
-    return sendmsg(((tcp *)f->context)->fds[peer], &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int           fd = ((tcp *)f->context)->fds[peer];
+    ssize_t       done = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done >= 0 || errno == EAGAIN || errno == EINTR) return done;
+    int why = errno;
+    shutdown(fd, SHUT_RDWR); /* what has come is read to its end, and then the peer is gone */
+    errno = why;
+    return -1;
 }
 
 static ssize_t get(gm_frames *f, int peer, void *to, size_t n)
@@ -153,11 +160,23 @@ static void part(tcp *c)
     free(told);
 }
 
+/* The others go on, and are to learn why this rank does not: what was told is sent, and what they sent is read, because
+ * the kernel throws away what it has not delivered when it closes a socket with bytes unread. */
+static void leave(tcp *c)
+{
+    double deadline = gm_now() + LEAVE_SECONDS;
+    for (progress(c); c->frames.sending && gm_now() < deadline; progress(c))
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    for (int r = 0; r < c->frames.n; r++)
+        if (!c->frames.peers[r].gone) shutdown(c->fds[r], SHUT_WR);
+    progress(c);
+}
+
 static void tcp_close(gm_transport *t, bool orderly)
 {
     tcp *c = t->context;
     if (orderly) part(c);
-    else progress(c);
+    else leave(c);
     free_tcp(c);
     free(t);
 }

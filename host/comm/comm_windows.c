@@ -17,6 +17,7 @@
 
 #define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
 #define CLOSE_SECONDS 10
+#define LEAVE_SECONDS 1
 
 typedef struct below { /* a request of the transport below; begins as ours do, so that test can tell */
     gm_frame_request head;
@@ -187,7 +188,8 @@ static int test_below(gm_transport *t, below *b, size_t *n)
     gm_transport *base = ((windows *)t->context)->base;
     int           ended = base->test(base, b->request, n);
     if (ended) free(b);
-    return ended < 0 ? below_failed(t) : ended;
+    if (ended < 0) (void)below_failed(t);
+    return ended;
 }
 
 static int windows_test(gm_transport *t, void *request, size_t *n)
@@ -201,7 +203,7 @@ static int windows_test(gm_transport *t, void *request, size_t *n)
     if (ended >= 0) return ended;
     const char *why = w->lost + (size_t)LOST_ROOM * (size_t)place_of_peer(w, peer);
     snprintf(t->error, sizeof t->error, "%s", *why ? why : "a frame that is none of ours came through a window");
-    return -1;
+    return *why ? GM_LOST : -1;
 }
 
 static int windows_cancel(gm_transport *t, void *request)
@@ -281,13 +283,22 @@ static bool windows_lacks(gm_transport *t, void *request, int rank)
 
 /* ---- waiting ---- */
 
-/* Nobody rings for a rank that has gone: the transport below may know of it. */
+static int windows_lost(gm_transport *t, int rank)
+{
+    windows *w = t->context;
+    int      lost = w->base->lost(w->base, rank);
+    return lost ? below_failed(t) : 0;
+}
+
+/* Nobody rings for a rank that has gone: the transport below may know of it. All that it said before lies in its
+ * window, and is read now. */
 static void look_for_lost(windows *w)
 {
     for (int i = 0; i < w->here && w->base->lost; i++) {
         char *why = w->lost + (size_t)LOST_ROOM * (size_t)i;
         if (i == w->place || !w->window[i] || *why || !w->base->lost(w->base, w->rank[i])) continue;
         snprintf(why, LOST_ROOM, "%.*s", LOST_ROOM - 1, w->base->error);
+        look_around(w);
         gm_frames_lose(&w->frames, &w->frames.peers[i], 0);
         gm_frames_lose(&w->frames, &w->frames.peers[w->here + i], 0);
     }
@@ -331,10 +342,28 @@ static void part(windows *w)
     }
 }
 
+static bool has_notices(const windows *w)
+{
+    for (int i = w->here; i < 2 * w->here; i++)
+        if (w->frames.peers[i].out && !w->frames.peers[i].gone) return true;
+    return false;
+}
+
+/* Until what was told is in the window, for a second at most. Data are needed no more. */
+static void leave(windows *w)
+{
+    double deadline = gm_now() + LEAVE_SECONDS;
+    while (has_notices(w) && gm_now() < deadline) {
+        look_around(w);
+        if (has_notices(w)) nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+}
+
 static void windows_close(gm_transport *t, bool orderly)
 {
     windows *w = t->context;
     if (orderly) part(w);
+    else leave(w);
     w->base->close(w->base, orderly);
     free_windows(w);
     free(t);
@@ -370,7 +399,7 @@ static void fill(gm_transport *t, windows *w, bool crowded)
     t->lacks = windows_lacks;
     t->lend = windows_lend;
     t->rest = windows_rest;
-    t->lost = NULL; /* waits find it */
+    t->lost = w->base->lost ? windows_lost : NULL;
     t->crowded = crowded;
 }
 

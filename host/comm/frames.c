@@ -14,8 +14,16 @@ void gm_frames_lose(gm_frames *f, gm_frame_peer *p, int why)
 {
     if (p->gone) return;
     p->gone = true;
-    p->why = why;
+    if (!p->deaf) p->why = why;
     f->stream->lost(f, index_of(f, p));
+    if (p->out && !p->deaf) f->sending--;
+}
+
+/* A peer that ends may have said why: this lies here still when it takes nothing more. */
+static void fall_deaf(gm_frames *f, gm_frame_peer *p, int why)
+{
+    p->deaf = true;
+    p->why = why;
     if (p->out) f->sending--;
 }
 
@@ -79,14 +87,14 @@ static bool write_some(gm_frames *f, gm_frame_peer *p, gm_frame_outgoing *o)
     if (at < o->n) parts[n++] = (struct iovec){(char *)(uintptr_t)o->bytes + at, o->n - at};
     if (all > o->n) parts[n++] = (struct iovec){(char *)(uintptr_t)zeros, all - (at > o->n ? at : o->n)};
     ssize_t put = f->stream->put(f, index_of(f, p), parts, n);
-    if (put < 0 && errno != EAGAIN && errno != EINTR) gm_frames_lose(f, p, errno);
+    if (put < 0 && errno != EAGAIN && errno != EINTR) fall_deaf(f, p, errno);
     if (put > 0) o->at += (size_t)put;
     return put > 0;
 }
 
 void gm_frames_flush(gm_frames *f, gm_frame_peer *p)
 {
-    while (p->out && !p->gone) {
+    while (p->out && !p->gone && !p->deaf) {
         gm_frame_outgoing *o = p->out;
         if (!write_some(f, p, o)) return;
         if (o->at < whole_size(f, o)) continue;
@@ -117,10 +125,10 @@ static bool queue(gm_frames *f, gm_frame_peer *p, const gm_frame_outgoing *now)
 bool gm_frames_put(gm_frames *f, gm_frame_peer *p, gm_frame_head h, const void *bytes, size_t n, gm_frame_request *of)
 {
     gm_frame_outgoing now = {.head = h, .bytes = bytes, .n = n, .of = of};
-    if (p->gone) return true;
-    while (!p->out && !p->gone && now.at < whole_size(f, &now) && write_some(f, p, &now)) {
+    if (p->gone || p->deaf) return true;
+    while (!p->out && now.at < whole_size(f, &now) && write_some(f, p, &now)) {
     }
-    if (p->gone) return true;
+    if (p->deaf) return true;
     if (now.at < whole_size(f, &now)) return queue(f, p, &now);
     if (of) of->done = true;
     return true;

@@ -68,7 +68,8 @@ typedef struct gm_frame_outgoing {
 
 typedef struct gm_frame_peer {
     bool               gone;
-    int                why; /* errno; 0: it closed the stream */
+    bool               deaf; /* it takes nothing more; what it sent before is still read */
+    int                why;  /* of both: errno; 0: it closed the stream */
     gm_frame_outgoing *out, **out_end;
     gm_frame_request  *posted, *offered, *granted; /* receives that wait; sends that wait; receives whose bytes come */
     gm_frame_early    *early;

@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include <stdio.h>
+#include "../../kernels/clock.h"
 
 /* What a member that did not do its part is doing. */
 static size_t absent_member(const gm_pending *p, int place, char *text, size_t size)
@@ -44,6 +45,17 @@ static bool is_missed(const gm_pending *p, int place)
     if (p->linked && (!two || place == p->root)) missed |= !p->answers || !p->answers[place].came || all_came(p);
     for (int i = p->first; i < p->n_messages; i++) missed |= lacks(p, &p->messages[i], place);
     return missed;
+}
+
+void gm_pending_see_gone(gm_pending *p)
+{
+    gm_transport *t = p->comm->transport;
+    for (int place = 0; p->comparing && t->lost && place < p->group->size; place++) {
+        if (place == p->group->rank || !is_missed(p, place) || !t->lost(t, p->group->member[place])) continue;
+        p->cut = gm_now();
+        gm_pending_fail(p, gm_comm_transport_failed(p->comm));
+        return;
+    }
 }
 
 /* Is this member one that others wait for, as far as it is known here? Of those that were asked. */

@@ -1,6 +1,8 @@
 /* notice.c - the notices between ranks: failures, questions of stalled waits, calls to compare.
  *
- * Every wait and poll reads notices and answers them at once. Only gm_comm_fail and checked mode wait here. */
+ * Every wait and poll reads notices and answers them at once. Only gm_comm_fail and checked mode wait here. A rank that
+ * ends early, because of its own failure or of another's, says so to all before its connections close: whoever sees one
+ * of them close has heard why, or soon hears it from others (operation.c). */
 #include "state.h"
 
 #include <stdio.h>
@@ -10,7 +12,8 @@
 
 typedef enum gm_notice_kind {
     NOTICE_FAIL,       /* this rank is about to end: code, text */
-    NOTICE_KNOWN,      /* the answer to it */
+    NOTICE_TOLD,       /* this rank is about to end because `rank` has failed: code, text */
+    NOTICE_KNOWN,      /* the answer to the first */
     NOTICE_ASK,        /* what did you do in place of this record? */
     NOTICE_ANSWER,     /* what this rank called there, and what it is doing now */
     NOTICE_CHECK,      /* checked mode: record is about to be called */
@@ -21,7 +24,7 @@ typedef enum gm_notice_kind {
 } gm_notice_kind;
 
 typedef struct gm_notice {
-    int32_t        kind, code;
+    int32_t        kind, code, rank;
     uint64_t       section, sent;
     bool           ok, under_way, ended;
     bool           found, recorded; /* found: it made that call; recorded: and record is it */
@@ -227,11 +230,12 @@ static void set_failure(gm_comm *c, int rank, int code, const char *text)
     snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
 }
 
-static void take_failure(gm_comm *c, int from, const gm_notice *m)
+static void take_failure(gm_comm *c, int from, int failed, const gm_notice *m)
 {
-    if (!c->failed) set_failure(c, from, m->code, m->text);
+    c->member[from].knows = true;
+    if (failed == c->rank) return; /* one that ends because of this rank */
+    if (!c->failed) set_failure(c, failed, m->code, m->text);
     c->failed = true;
-    tell(c, from, &(gm_notice){.kind = NOTICE_KNOWN});
 }
 
 void gm_notice_see_endings(gm_comm *c)
@@ -263,18 +267,34 @@ void gm_notice_milestone(gm_comm *c, gm_milestone stage, bool ok, bool under_way
     }
 }
 
+/* All that can still be reached. */
+static bool all_know(gm_comm *c)
+{
+    gm_transport *t = c->transport;
+    for (int rank = 0; rank < c->world; rank++)
+        if (rank != c->rank && !c->member[rank].knows && !(t->lost && t->lost(t, rank))) return false;
+    return true;
+}
+
 void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
 {
     gm_notice m = {.kind = NOTICE_FAIL, .code = exit_code};
     unsigned  turns = 0;
     double    began = gm_now();
     snprintf(m.text, sizeof m.text, "%s", text);
-    c->acknowledged = 0;
     c->told = true;
     if (c->world == 1 || !c->transport->has_data) return;
     tell_all(c, &m);
-    while (c->acknowledged < c->world - 1 && gm_now() - began < 1)
+    while (!all_know(c) && gm_now() - began < 1)
         if (!gm_notice_read(c)) (void)gm_comm_rest(c, began, &turns);
+}
+
+void gm_notice_pass_on(gm_comm *c)
+{
+    gm_notice m = {.kind = NOTICE_TOLD, .rank = c->failure.rank, .code = c->failure.exit_code};
+    if (!c->failed || c->told || !c->transport->lost) return;
+    snprintf(m.text, sizeof m.text, "%s", c->failure.text);
+    tell_all(c, &m);
 }
 
 const gm_peer_failure *gm_comm_failure(const gm_comm *c) { return c->failed || c->failed_section ? &c->failure : NULL; }
@@ -285,8 +305,12 @@ static void take(gm_comm *c, int from, const gm_notice *m)
 {
     c->member[from].asked = 0;
     switch ((gm_notice_kind)m->kind) {
-    case NOTICE_FAIL: take_failure(c, from, m); break;
-    case NOTICE_KNOWN: c->acknowledged++; break;
+    case NOTICE_FAIL:
+        take_failure(c, from, from, m);
+        tell(c, from, &(gm_notice){.kind = NOTICE_KNOWN});
+        break;
+    case NOTICE_TOLD: take_failure(c, from, m->rank, m); break;
+    case NOTICE_KNOWN: c->member[from].knows = true; break;
     case NOTICE_ASK: answer(c, from, m); break;
     case NOTICE_ANSWER: take_answer(c, from, m); break;
     case NOTICE_CHECK: keep_check(c, from, &m->record); break;

@@ -127,6 +127,7 @@ static bool test_messages(gm_pending *p)
         m->request = NULL;
         m->done = moved = true;
         p->left--;
+        if (ended == GM_LOST && p->status == GM_OK) p->cut = gm_now();
         if (ended < 0) {
             gm_pending_fail(p, gm_comm_transport_failed(c));
         } else if (!m->send && got != GM_CANCELLED) {
@@ -337,7 +338,20 @@ gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
         *asked = now;
         if (late && !all_asked) p->asked_all = now;
         gm_notice_ask(p, late);
+        gm_pending_see_gone(p);
     }
+    return GM_OK;
+}
+
+/* Is it to be waited for, or has it failed? A rank may be gone because of another one's failure: those who know of it,
+ * whose notices travel on other ways, have a moment to say so before the rank itself is blamed. */
+static gm_status standing(gm_pending *p)
+{
+    if (p->cut) GM_TRY(gm_comm_check_failed(p->comm));
+    if (p->status != GM_OK && !(p->cut && gm_now() - p->cut < GM_SAY_SECONDS))
+        return gm_fail_again(p->status, p->error);
+    if (p->status == GM_OK && p->given_up)
+        return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
     return GM_OK;
 }
 
@@ -350,15 +364,14 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
         bool moved = gm_operations_advance(c);
         moved |= gm_notice_read(c);
         if (met(p)) return GM_OK;
-        if (p->status != GM_OK) return gm_fail_again(p->status, p->error);
+        GM_TRY(standing(p));
         GM_TRY(gm_comm_check_failed(c));
         GM_TRY(gm_comm_check_interrupt(c));
-        if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
         double since = p->progressed > began ? p->progressed : began;
         bool   slept = false;
         if (moved) turns = 0;
         else slept = gm_comm_rest(c, since, &turns);
-        if (slept || turns % 64 == 63) GM_TRY(gm_pending_watch(p, since, &asked));
+        if (!p->cut && (slept || turns % 64 == 63)) GM_TRY(gm_pending_watch(p, since, &asked));
     }
     return GM_OK;
 }
@@ -414,8 +427,7 @@ gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done)
     }
     *done = p->done;
     if (p->done) return GM_OK;
-    if (p->status != GM_OK) return gm_fail_again(p->status, p->error);
-    if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
+    GM_TRY(standing(p));
     return gm_comm_check_failed(c);
 }
 

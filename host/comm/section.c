@@ -11,10 +11,22 @@
 #include <string.h>
 #include "../../kernels/clock.h"
 
+/* GM_ECOMM: one that has not come is gone since *cut, and nobody has said why. */
+static gm_status see_gone(gm_comm *c, bool (*there)(gm_comm *c, int rank), double *cut)
+{
+    gm_transport *t = c->transport;
+    bool          gone = false;
+    for (int rank = 0; t->lost && !gone && rank < c->world; rank++)
+        gone = rank != c->rank && !there(c, rank) && t->lost(t, rank);
+    if (!gone) *cut = 0;
+    else if (!*cut) *cut = gm_now();
+    return gone && gm_now() - *cut > GM_SAY_SECONDS ? gm_comm_transport_failed(c) : GM_OK;
+}
+
 /* Reads notices, and moves what is under way, until met(c). */
 static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_comm *c, int rank), const char *what)
 {
-    double   since = gm_now();
+    double   since = gm_now(), cut = 0;
     unsigned turns = 0;
     while (!met(c)) {
         bool moved = gm_operations_advance(c);
@@ -25,7 +37,7 @@ static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_
             since = gm_now();
             continue;
         }
-        (void)gm_comm_rest(c, since, &turns);
+        if (gm_comm_rest(c, since, &turns)) GM_TRY(see_gone(c, there, &cut));
         if (c->timeout <= 0 || gm_now() - since < c->timeout) continue;
         char   text[400] = "";
         size_t n = 0;

@@ -177,6 +177,7 @@ struct gm_pending {
     int32_t        recorded;    /* its id in the record; 0: none */
     int64_t        recorded_at; /* its place there */
     double         started, progressed;
+    double         cut;       /* when a rank that it needs was found to be gone; 0: none was */
     gm_answer     *answers;   /* a member; NULL until somebody was asked */
     double         asked_all; /* when all ranks were asked, not only members; 0: they were not */
 
@@ -289,6 +290,8 @@ void      gm_host_copy_free(gm_comm *c);    /* after the last operation */
 
 /* ---- the comm ---- */
 
+#define GM_SAY_SECONDS 0.5 /* so long others may say why a rank is gone before it is blamed itself */
+
 /* What another rank said at the end of a section. A rank may end the next section while this rank still waits for a
  * third one to end the present section, but cannot get further ahead: two are kept, by section % 2. */
 typedef struct gm_ending {
@@ -303,6 +306,7 @@ typedef struct gm_member { /* another rank, at the ends of sections and of the p
     uint64_t  sent;                  /* data messages it sent here so far, when it began to recover */
     double    asked;                 /* when it was first asked something since it was last heard; 0: not */
     bool      left;
+    bool      knows; /* that a rank has failed: it has said so */
 } gm_member;
 
 typedef struct gm_check { /* a call of another rank in checked mode that this rank has not come to */
@@ -334,9 +338,8 @@ struct gm_comm {
     bool            failed;       /* another rank ends, or this section has failed on it */
     bool            failed_section;
     gm_peer_failure failure;
-    bool            told;         /* this rank has said that it fails */
-    int             acknowledged; /* ranks that know of this rank's failure */
-    uint64_t        section;      /* ended so far */
+    bool            told;    /* this rank has said that it fails */
+    uint64_t        section; /* ended so far */
     bool            in_section_end;
     bool            leaving;
     gm_member      *member; /* by rank */
@@ -384,10 +387,14 @@ void gm_notice_ask(gm_pending *p, bool everybody);
 bool gm_notice_is_silent(const gm_comm *c, int rank); /* it was asked and has not been heard since */
 /* hang.c: GM_EHANG with a message that names every absent rank. */
 gm_status gm_pending_hang(gm_pending *p);
+/* Checked mode: fails p if it waits for the call of a member that is gone. */
+void gm_pending_see_gone(gm_pending *p);
 /* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
 gm_status gm_notice_compare(gm_pending *p);
 /* Takes note of ranks that have ended the current section and were not ok. */
 void gm_notice_see_endings(gm_comm *c);
+/* Before this rank ends because of another one's failure: says so to all, who would else see it end without a word. */
+void gm_notice_pass_on(gm_comm *c);
 /* Tells all others where this rank is at the end of the current section. */
 typedef enum gm_milestone {
     GM_MILESTONE_ENDED,

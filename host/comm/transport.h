@@ -20,6 +20,7 @@
 #define GM_MESSAGE_MAX       (1u << 30) /* bytes of one data message; the comm sends longer ones in pieces */
 #define GM_NOTICE_MAX        2048       /* bytes of one notice */
 #define GM_CANCELLED         SIZE_MAX   /* what test gives as size for a receive that was taken back */
+#define GM_LOST              (-2)       /* what test returns when the rank at the other end can no longer be reached */
 
 /* A receive of one message of `bytes` bytes from each of n ranks, whose bytes are not copied: take is called with where
  * they lie, in the order of ranks, for each part of them once and in order. */
@@ -48,7 +49,8 @@ struct gm_transport {
     int (*send)(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **request);
     int (*receive)(gm_transport *t, int from, int tag, void *bytes, size_t n, void **request);
     /* 1: done, and the request is gone; *n: bytes of the message (more than the buffer holds if the message was longer;
-     * the rest is lost), or GM_CANCELLED. 0: under way. */
+     * the rest is lost), or GM_CANCELLED. 0: under way. GM_LOST, or another negative number: it failed, and is gone.
+     * After GM_LOST, hear gives all notices that came from that rank before its end. */
     int (*test)(gm_transport *t, void *request, size_t *n);
     /* Cancels a receive unless its message has begun to arrive. The caller must still test the request. */
     int (*cancel)(gm_transport *t, void *request);
@@ -60,7 +62,7 @@ struct gm_transport {
     /* Receives a notice. 1: there was one; bytes has room for GM_NOTICE_MAX. 0: there was none. */
     int (*hear)(gm_transport *t, void *bytes, size_t *n, int *from);
     /* Frees the transport. orderly: promises that all ranks close and nothing is under way. Otherwise it leaves without
-     * waiting for other ranks. */
+     * waiting for other ranks, but for a second, at most, until they have room for the notices that were told. */
     void (*close)(gm_transport *t, bool orderly);
 
     /* ---- what not every transport has: NULL where it does not ---- */
@@ -75,7 +77,8 @@ struct gm_transport {
     /* Sleeps until something may have moved, for at most so many seconds. */
     void (*rest)(gm_transport *t, double seconds);
     bool crowded; /* more ranks than cores wait here: who waits should rest at once */
-    /* Negative, with an error: the rank can no longer be reached, and never will be. 0: nothing is known of that. */
+    /* Negative, with an error: the rank can no longer be reached, and never will be. 0: nothing is known of that. NULL:
+     * nobody sees that a rank has ended, as under MPI, whose launcher or a supervisor ends the others. */
     int (*lost)(gm_transport *t, int rank);
 };
 
