@@ -287,6 +287,7 @@ void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
     tell_all(c, &m);
     while (!all_know(c) && gm_now() - began < 1)
         if (!gm_notice_read(c)) (void)gm_comm_rest(c, began, &turns);
+    (void)gm_notice_read(c); /* of those that are gone already */
 }
 
 void gm_notice_pass_on(gm_comm *c)

@@ -19,7 +19,7 @@ local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline"
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
   "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
-  "faults", "products", "dnn", "hopper" }
+  "faults", "products", "dnn", "hopper", "ends" }
 
 local mutants = {}
 

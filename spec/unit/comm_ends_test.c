@@ -188,12 +188,14 @@ static void dress_word(gm_transport *t)
     t->tell = tells_of_it;
 }
 
-/* Called once a turn of the wait: rank 1 has found that rank 0 is gone, and now rank 2 says why. */
+/* Called once a turn of the wait: rank 1 has found that rank 0 is gone, and now rank 2 says why. Rank 1 gets no core for
+ * longer than it would wait for that. */
 static bool waits_on(void *context)
 {
     (void)context;
     if (__atomic_load_n(&now.stage, __ATOMIC_SEQ_CST) < 2) reach(2);
     await(3);
+    usleep(700000);
     return false;
 }
 
@@ -223,6 +225,7 @@ static void body_no_word(gm_rank *r)
         gm_rank_free(r);
         return;
     }
+    gm_comm_set_timeout(r->comm, 30);
     gm_comm_set_checked(r->comm, r->rank == 2);
     FAILS(GM_ECOMM, gone, barrier(r));
     FAILS(GM_ECOMM, gone, gm_comm_section_end(r->comm, true, NULL, &failed, &first));
