@@ -31,10 +31,10 @@
  * Only the thread that made the comm may call these functions.
  *
  * Failures. A rank that fails tells the others (gm_comm_fail). Each of their calls then returns GM_EPEER, and
- * gm_comm_failure gives the failed rank, its exit status and its message. A rank that ends because of that passes it on.
- * One that is gone without a word fails who waits for it, with GM_ECOMM, after half a second in which others may say
- * why. Work that may fail without ending the
- * program (a line of the repl, an example of a spec) is a section: see gm_comm_section_end.
+ * gm_comm_failure gives the failed rank, its exit status and its message. A rank that ends because of that passes it
+ * on. The waits for a rank that is gone without a word fail with GM_ECOMM, after half a second in which others may say
+ * why it is gone. Work that may fail without ending the program (a line of the repl, an example of a spec) is a
+ * section: see gm_comm_section_end.
  *
  * Stalls. A wait without progress asks the other members what they did in this group; they answer from their flight
  * recorders. If one made a different call, now or earlier, or has reached the end of its program, the wait fails with

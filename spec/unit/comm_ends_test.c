@@ -188,8 +188,8 @@ static void dress_word(gm_transport *t)
     t->tell = tells_of_it;
 }
 
-/* Called once a turn of the wait: rank 1 has found that rank 0 is gone, and now rank 2 says why. Rank 1 gets no core for
- * longer than it would wait for that. */
+/* Called once a turn of the wait: rank 1 has found that rank 0 is gone, and now rank 2 says why. Rank 1 gets no core
+ * for longer than it would wait for that. */
 static bool waits_on(void *context)
 {
     (void)context;
