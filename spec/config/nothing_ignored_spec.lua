@@ -118,6 +118,28 @@ describe("functions of C", function()
   end)
 end)
 
+-- ---------------------------------------------------------------- functions of Lua
+
+describe("functions between ranks", function()
+  it("refuse a value of a wrong type at each place", function()
+    local comm, count = require "ganymede.job.comm", 0
+    for name, fn in pairs(comm) do
+      local sig = signature.of(fn)
+      for i, argument in ipairs(sig.arguments) do
+        local arguments = {}
+        for k, other in ipairs(sig.arguments) do arguments[k] = filler(other, gm.ones { 2 }) end
+        arguments[i] = coroutine.create(fn) -- of a type that no argument has
+        if argument.types[1] ~= "any" then
+          fails(("argument #%d to 'comm.%s' (%s must be"):format(i, name, argument.name), fn,
+            unpack(arguments, 1, sig.most))
+          count = count + 1
+        end
+      end
+    end
+    assert.is_true(count > 30)
+  end)
+end)
+
 -- ---------------------------------------------------------------- tensors
 
 describe("tensors", function()

@@ -258,6 +258,18 @@ local function entry_of_few(sig, fn) -- the types of three at most; options are 
   end
 end
 
+local function entry_of_five(sig, fn) -- the types of five, of which the fourth or the fifth are options, the last
+  local one, two, three, four, five = unpack(sig.kinds)
+  local k, most = sig.options_at, sig.most
+  return function(...)
+    local a, b, c, d, e = ...
+    if select("#", ...) > most or not (one[type(a)] and two[type(b)] and three[type(c)] and four[type(d)]
+      and five[type(e)]) then refuse(sig, ...) end
+    if k == 4 then return fn(a, b, c, checked_options(sig, d)) end
+    return fn(a, b, c, d, checked_options(sig, e))
+  end
+end
+
 local function entry_of_many(sig, fn) -- the types of six
   local kinds, k, most = sig.kinds, sig.options_at, sig.most
   return function(...)
@@ -287,6 +299,7 @@ local function entry_for(sig)
   if last == 0 then return entry_of_any end
   if last == 1 and not sig.options_at then return entry_of_one end
   if sig.options_at and sig.options_at < sig.most then return entry_of_many end
+  if sig.options_at == 4 or sig.options_at == 5 then return entry_of_five end
   return last <= 3 and entry_of_few or entry_of_many
 end
 

@@ -25,14 +25,19 @@ local signature = require "ganymede.base.signature"
 
 local comm = {}
 
+-- What functions of C take: modes are names of axes.
+local function axes_of(which)
+  if type(which) == "string" and which:find "^[A-Z][A-Z0-9_]*$" then
+    return require("ganymede.job.context").get_group(which)
+  end
+  return which
+end
+
 --- Returns the group along axes, of a parallel mode, or of all ranks (nil). It is made on first use, without
 -- communication.
 function comm.group(which)
   if type(which) == "userdata" then return which end
-  if type(which) == "string" and which:find "^[A-Z][A-Z0-9_]*$" then
-    return require("ganymede.job.context").get_group(which)
-  end
-  return core.comm_group(which)
+  return core.comm_group(axes_of(which))
 end
 
 --- Returns a group of these ranks, in this order. Each of them must call it with the same list. The name is for
@@ -54,59 +59,59 @@ end
 
 -- t becomes the "sum" (default), "mean", "max" or "min" over the members. Returns t.
 define("all_reduce", "t tensor, group any?, op string?", function(t, group, op, opt)
-  return core.comm_all_reduce(t, comm.group(group), op, opt.async)
+  return core.comm_all_reduce(t, axes_of(group), op, opt.async)
 end)
 
 -- Does the same on the root alone; other members keep what they have. Returns t.
 define("reduce", "t tensor, group any?, root integer?, op string?", function(t, group, root, op, opt)
-  return core.comm_reduce(t, comm.group(group), root, op, opt.async)
+  return core.comm_reduce(t, axes_of(group), root, op, opt.async)
 end)
 
 -- t becomes what it is on the root. Returns t.
 define("broadcast", "t tensor, group any?, root integer?", function(t, group, root, opt)
-  return core.comm_broadcast(t, comm.group(group), root, opt.async)
+  return core.comm_broadcast(t, axes_of(group), root, opt.async)
 end)
 
 -- Returns a new tensor: the blocks of all members, of one shape, joined along dim (default 1).
 define("all_gather", "t tensor, group any?, dim integer?", function(t, group, dim, opt)
-  return core.comm_all_gather(t, comm.group(group), dim, opt.async)
+  return core.comm_all_gather(t, axes_of(group), dim, opt.async)
 end)
 
 -- Returns a new tensor: this member's block along dim (default 1) of the sum, mean, max or min.
 define("reduce_scatter", "t tensor, group any?, dim integer?, op string?", function(t, group, dim, op, opt)
-  return core.comm_reduce_scatter(t, comm.group(group), dim, op, opt.async)
+  return core.comm_reduce_scatter(t, axes_of(group), dim, op, opt.async)
 end)
 
 -- Returns a new tensor on the root: the blocks of all members, joined along dim (default 1); nil elsewhere.
 define("gather", "t tensor, group any?, root integer?, dim integer?", function(t, group, root, dim, opt)
-  return core.comm_gather(t, comm.group(group), root, dim, opt.async)
+  return core.comm_gather(t, axes_of(group), root, dim, opt.async)
 end)
 
 -- `to` becomes this member's block along dim (default 1) of the root's tensor `whole` (nil elsewhere). Returns to.
 local scattered = "to tensor, group any?, root integer?, dim integer?, whole tensor?"
 define("scatter", scattered, function(to, group, root, dim, whole, opt)
-  return core.comm_scatter(to, comm.group(group), root, dim, whole, opt.async)
+  return core.comm_scatter(to, axes_of(group), root, dim, whole, opt.async)
 end)
 
 -- Returns a new tensor: block j along split of member i becomes block i along join of member j.
 define("all_to_all", "t tensor, group any?, split integer, join integer", function(t, group, split, join, opt)
-  return core.comm_all_to_all(t, comm.group(group), split, join, opt.async)
+  return core.comm_all_to_all(t, axes_of(group), split, join, opt.async)
 end)
 
 -- Exchanges uneven numbers of rows (dimension 1): send[j + 1] rows of t go to place j, and receive[i + 1] rows come
 -- from place i. Returns a new tensor.
 define("all_to_all_rows", "t tensor, group any?, send table, receive table", function(t, group, send, receive, opt)
-  return core.comm_all_to_all_rows(t, comm.group(group), send, receive, opt.async)
+  return core.comm_all_to_all_rows(t, axes_of(group), send, receive, opt.async)
 end)
 
 -- Sends a message to one member, whose comm.receive calls match in order. Returns t.
 define("send", "t tensor, group any?, to integer", function(t, group, to, opt)
-  return core.comm_send(t, comm.group(group), to, opt.async)
+  return core.comm_send(t, axes_of(group), to, opt.async)
 end)
 
 -- t becomes the message of one member, which must have its shape and dtype. Returns t.
 define("receive", "t tensor, group any?, from integer", function(t, group, from, opt)
-  return core.comm_receive(t, comm.group(group), from, opt.async)
+  return core.comm_receive(t, axes_of(group), from, opt.async)
 end)
 
 --- Sends t to the next member of the ring and returns what the member before has sent; in a group of one it returns t.
@@ -122,10 +127,10 @@ function comm.ring_forward(t, group)
 end
 
 --- Returns when every member has called it.
-function comm.barrier(group) core.comm_barrier(comm.group(group)) end
+function comm.barrier(group) core.comm_barrier(axes_of(group)) end
 
 --- Returns the texts (any strings) of all members, by place. It is slow and not meant for every step.
-function comm.exchange(text, group) return core.comm_exchange(comm.group(group), text) end
+function comm.exchange(text, group) return core.comm_exchange(axes_of(group), text) end
 
 --- Returns what this rank has sent: a list of { group, op, phase, calls, bytes, copied, seconds, exposed }. bytes: as
 -- the algorithms require; copied: bytes moved inside this rank; exposed: seconds in which nothing was computed.
