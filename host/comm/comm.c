@@ -81,7 +81,6 @@ gm_status gm_comm_new(gm_transport *transport, const gm_mesh *mesh, gm_comm **ou
     c->rank = transport->rank;
     c->world = transport->world;
     c->timeout = 600;
-    c->waiting.call = -1;
     gm_status st = gm_comm_set_mesh(c, mesh);
     if (st != GM_OK) {
         gm_comm_free(c, false);

@@ -88,8 +88,8 @@ static void answer(gm_comm *c, int from, const gm_notice *question)
     m.ended = c->leaving || (c->in_section_end && c->section == question->section);
     if (m.ended) {
         snprintf(m.text, sizeof m.text, "it has come to the end of %s", c->leaving ? "the program" : "its part");
-    } else if (c->waiting.call >= 0) {
-        gm_record_describe(&c->waiting, c->waiting_group, call, sizeof call);
+    } else if (c->waiting) {
+        gm_record_describe(&c->waiting->record, c->waiting->group->name, call, sizeof call);
         snprintf(m.text, sizeof m.text, "it waits in %s", call);
     } else {
         const char *place = gm_comm_place(c);

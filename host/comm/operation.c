@@ -135,7 +135,7 @@ static bool test_messages(gm_pending *p)
             if (got != m->n) wrong_size(p, m, got);
         }
     }
-    if (moved) p->progressed = gm_now();
+    if (moved && p->left) p->progressed = gm_now(); /* else the next round, or the end, looks at the clock */
     return moved;
 }
 
@@ -165,6 +165,7 @@ static void run_step(gm_pending *p, int round)
     gm_status st = p->step(p, round);
     if (st != GM_OK) gm_pending_fail(p, st);
     else post(p);
+    if (round && p->left) p->progressed = gm_now();
     if (!charged) p->account->exposed += gm_now() - began;
 }
 
@@ -177,6 +178,7 @@ void gm_pending_finish(gm_pending *p)
         return;
     }
     p->done = true;
+    p->ended = now;
     p->account->seconds += now - p->started;
     gm_flight_end(p->comm->flight, p->flight, now);
 }
@@ -286,6 +288,9 @@ static void enter(gm_pending *p)
     c->n_under_way++;
 }
 
+/* The clock is read as rarely as can be: each time costs a tenth of a small call. */
+static gm_status wait_since(gm_comm *c, gm_pending *p, double began);
+
 gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 {
     gm_comm *c = p->comm;
@@ -314,9 +319,10 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         else if (!p->coming) run_step(p, 0);
         advance(p);
     }
-    p->account->exposed += gm_now() - p->started;
+    double now = gm_now();
+    p->account->exposed += now - p->started;
     c->charged = charged;
-    if (!out) return gm_comm_wait(c, p);
+    if (!out) return wait_since(c, p, now);
     *out = p;
     return GM_OK;
 }
@@ -355,10 +361,10 @@ static gm_status standing(gm_pending *p)
     return GM_OK;
 }
 
-gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
+static gm_status wait_until(gm_pending *p, bool (*met)(gm_pending *p), double began)
 {
     gm_comm *c = p->comm;
-    double   began = gm_now(), asked = 0;
+    double   asked = 0;
     unsigned turns = 0;
     while (!met(p)) {
         bool moved = gm_operations_advance(c);
@@ -376,6 +382,8 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
     return GM_OK;
 }
 
+gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p)) { return wait_until(p, met, gm_now()); }
+
 /* As far as a wait goes: between devices, the device does the rest of the waiting. */
 static bool is_done(gm_pending *p) { return p->done || (p->linked && p->stage == GM_LANE_QUEUED); }
 
@@ -390,26 +398,22 @@ static gm_status settle(gm_pending *p)
     return st;
 }
 
-gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
+static gm_status wait_since(gm_comm *c, gm_pending *p, double began)
 {
     int32_t id = p->call == GM_CALL_send ? 0 : p->recorded;
     gm_comm_journal_end(p);
     if (p->done) return settle(p);
-    double         began = gm_now();
-    gm_call_record outer = c->waiting;
-    const char    *outer_group = c->waiting_group;
-    bool           charged = c->charged;
-    c->waiting = p->record;
-    c->waiting_group = p->group->name;
+    const gm_pending *outer = c->waiting;
+    bool              charged = c->charged;
+    c->waiting = p;
     c->charged = true;
     if (c->page) gm_page_waits(c->page, p, began);
-    gm_status st = gm_pending_wait_until(p, is_done);
-    double    waited = gm_now() - began;
+    gm_status st = wait_until(p, is_done, began);
+    double    waited = (p->ended > began ? p->ended : gm_now()) - began;
     if (c->page) gm_page_waited(c->page, charged ? 0 : waited); /* within another wait: the time is in that one */
     gm_comm_journal_waited(c, id);
     c->charged = charged;
     c->waiting = outer;
-    c->waiting_group = outer_group;
     p->account->exposed += waited;
     if (st == GM_OK) return settle(p);
     c->n_under_way--;
@@ -418,6 +422,8 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     if (gm_pending_is_over(p)) unlink_pending(p);
     return st;
 }
+
+gm_status gm_comm_wait(gm_comm *c, gm_pending *p) { return wait_since(c, p, p->done ? 0 : gm_now()); }
 
 gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done)
 {

@@ -87,7 +87,8 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->group = g;
     p->call = call;
     p->traced = -1;
-    p->record = (gm_call_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
+    p->record.call = (int)call; /* all else is zero already */
+    p->record.dtype = p->record.reduction = p->record.root = p->record.dim = p->record.join = -1;
     st = hold(in, &p->in);
     if (st == GM_OK) st = hold(out, &p->out);
     if (out && !c->transport->has_data && (in || g->size > 1))

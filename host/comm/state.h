@@ -176,7 +176,7 @@ struct gm_pending {
     int            traced;      /* entry of the trace, -1: none */
     int32_t        recorded;    /* its id in the record; 0: none */
     int64_t        recorded_at; /* its place there */
-    double         started, progressed;
+    double         started, progressed, ended;
     double         cut;       /* when a rank that it needs was found to be gone; 0: none was */
     gm_answer     *answers;   /* a member; NULL until somebody was asked */
     double         asked_all; /* when all ranks were asked, not only members; 0: they were not */
@@ -331,36 +331,35 @@ struct gm_comm {
     gm_phase           phase;
     const char *const *place;
     bool (*asked)(void *context);
-    void           *asked_context;
-    uint64_t        epoch;
-    uint64_t       *sent, *taken; /* data messages by rank */
-    bool            broken;       /* the transport lost a notice */
-    bool            failed;       /* another rank ends, or this section has failed on it */
-    bool            failed_section;
-    gm_peer_failure failure;
-    bool            told;    /* this rank has said that it fails */
-    uint64_t        section; /* ended so far */
-    bool            in_section_end;
-    bool            leaving;
-    gm_member      *member; /* by rank */
-    gm_check       *checks;
-    gm_call_record  waiting; /* the call being waited for; call -1: none */
-    const char     *waiting_group;
-    gm_host_copy   *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
-    gm_pending     *ended;             /* operations that have ended, whose memory serves new ones */
-    int             n_ended;
-    gm_device      *linked; /* whose tensors go between devices; NULL: none */
-    gm_lane        *lanes;
-    gm_status       lane_status; /* the first failure of an operation between devices */
-    char            lane_error[1100];
-    double          lane_asked;
-    bool            advancing; /* operations are being moved */
-    gm_account      silent;    /* of what is in no account */
-    gm_flight      *flight;
-    gm_note        *note;    /* NULL: nobody reads it */
-    gm_page        *page;    /* the same */
-    gm_trace       *trace;   /* NULL: nobody asked */
-    gm_journal     *journal; /* the same */
+    void             *asked_context;
+    uint64_t          epoch;
+    uint64_t         *sent, *taken; /* data messages by rank */
+    bool              broken;       /* the transport lost a notice */
+    bool              failed;       /* another rank ends, or this section has failed on it */
+    bool              failed_section;
+    gm_peer_failure   failure;
+    bool              told;    /* this rank has said that it fails */
+    uint64_t          section; /* ended so far */
+    bool              in_section_end;
+    bool              leaving;
+    gm_member        *member; /* by rank */
+    gm_check         *checks;
+    const gm_pending *waiting;           /* what is being waited for; NULL: nothing */
+    gm_host_copy     *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
+    gm_pending       *ended;             /* operations that have ended, whose memory serves new ones */
+    int               n_ended;
+    gm_device        *linked; /* whose tensors go between devices; NULL: none */
+    gm_lane          *lanes;
+    gm_status         lane_status; /* the first failure of an operation between devices */
+    char              lane_error[1100];
+    double            lane_asked;
+    bool              advancing; /* operations are being moved */
+    gm_account        silent;    /* of what is in no account */
+    gm_flight        *flight;
+    gm_note          *note;    /* NULL: nobody reads it */
+    gm_page          *page;    /* the same */
+    gm_trace         *trace;   /* NULL: nobody asked */
+    gm_journal       *journal; /* the same */
 };
 
 const char *gm_comm_place(const gm_comm *c);
