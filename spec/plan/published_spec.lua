@@ -65,6 +65,78 @@ describe("records rewritten as published software works", function()
     assert.truthy(found:find(wanted, 1, true), found)
   end)
 
+  it("gather in 8 bits what is multiplied in 8 bits, and matrices of classes in 16", function()
+    local texts = { "all_gather", "bf16 (16)", "update", "data", "bf16 (4, 8) (2, 2)", "embedding", "tokens",
+      "forward" }
+    local found = rewritten({ gathers_8_bits = true }, texts, { "o 5 4 -1 6 0 0 0 9 0", "b 1 0 1 -1 -1 2 3 -1 64 32 0",
+      "b 2 0 1 -1 -1 2 3 -1 32 16 0", "b 3 0 1 -1 -1 7 3 -1 32 16 0" })
+    local wanted = "b 1 0 1 -1 -1 2 3 -1 64 32 0\nb 2 0 1 -1 -1 2 3 -1 16 8 0\nb 3 0 1 -1 -1 7 3 -1 32 16 0\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  local beside = { "all_gather", "reduce_scatter", "linear", "blocks.1.mlp.up", "tensor", "forward", "add", "head" }
+  local function begin(id, name, path, group)
+    return ("b %d %d -1 -1 %d 5 %d -1 8 4 0"):format(id, name, path, group)
+  end
+
+  it("gather and scatter beside the products of a layer", function()
+    local product, sum = "o 2 -1 -1 3 4 9 9 10 0", "o 6 -1 -1 -1 0 9 0 10 0"
+    local events = { begin(1, 0, 3, 4), "w 1 0", product, begin(2, 1, 3, 4), "w 2 0", sum }
+    local order = table.concat({ begin(1, 0, 3, 4), begin(2, 1, 3, 4), product, "w 1 0", "w 2 0", sum }, "\n")
+    local found = rewritten({ hidden_products = true }, beside, events)
+    assert.truthy(found:find(order, 1, true), found)
+    -- a sum that reads what was gathered waits for it; no layer of userbuffers, no other way
+    events = { begin(1, 0, 3, 4), "w 1 0", sum, product, begin(2, 0, 7, 4), "w 2 0", "o 2 -1 -1 7 4 9 9 10 0" }
+    found = rewritten({ hidden_products = true }, beside, events)
+    assert.truthy(found:find(table.concat(events, "\n"), 1, true), found)
+    events = { begin(1, 0, 3, 4), "w 1 0", product, begin(2, 1, 3, 4), "w 2 0" }
+    order = table.concat({ begin(1, 0, 3, 4), "w 1 0", begin(2, 1, 3, 4), product, "w 2 0" }, "\n")
+    found = rewritten({ hidden_products = true, whole_gathers = true }, beside, events)
+    assert.truthy(found:find(order, 1, true), found)
+  end)
+
+  it("gather updated parameters while the next forward runs", function()
+    local texts = { "all_gather", "bf16 (16)", "update", "data", "linear", "a", "b", "c", "d" }
+    local events, gathers = {}, {}
+    for i = 1, 4 do events[i] = ("o 4 -1 -1 %d 4 9 9 10 0"):format(i + 4) end
+    for i = 1, 4 do
+      gathers[i] = ("b %d 0 1 -1 -1 2 3 -1 %d 4 0"):format(i, i)
+      events[#events + 1] = gathers[i]
+      events[#events + 1] = ("w %d 0"):format(i)
+    end
+    local function order(...)
+      local lines = {}
+      for word in ("%s %s"):format(...):gmatch "%S+" do
+        local kind, i = word:match "(%a)(%d)"
+        lines[#lines + 1] = kind == "w" and ("w %d 0"):format(i) or (kind == "b" and gathers or events)[tonumber(i)]
+      end
+      return table.concat(lines, "\n") .. "\nend 12"
+    end
+    local found = rewritten({ hidden_gathers = true }, texts, events)
+    assert.truthy(found:find(order("b1 w1 b2 o1 w2 b3 o2", "w3 b4 o3 w4 o4"), 1, true), found)
+    found = rewritten({ hidden_gathers = true, chunks = 2 }, texts, events)
+    assert.truthy(found:find(order("b1 b2 w1 b3 o1 w2 b4 o2", "w3 o3 w4 o4"), 1, true), found)
+  end)
+
+  it("compute a loss of whole logits in f32, kernel by kernel", function()
+    local texts = { "cross_entropy", "bf16 (3, 5) (3)", "bf16", "log" }
+    local found = rewritten({ whole_losses = true }, texts, { "o 0 1 2 0 0 7 0 30 0", "o 3 -1 -1 0 0 1 0 9 0" })
+    local wanted = ("o 0 1 2 0 0 0 0 0 0\n"):rep(7) .. "o 0 1 2 0 0 0 0 780 0\nend 8\n" -- 52 bytes of 15 logits
+    assert.truthy(found:find(wanted, 1, true), found)
+    local setting = { micro = 2, sequence = 8, tensor = 4, model = { vocabulary = 100 } }
+    assert.equal(6 * 400, software.bytes_of_losses(setting, { whole_losses = true }))
+    assert.equal(0, software.bytes_of_losses(setting, {}))
+  end)
+
+  it("square in a kernel of its own", function()
+    local texts = { "gelu_tanh", "bf16 (2) gelu_tanh", "unary_grad", "bf16 (2) (2) gelu_tanh", "bf16 (2) (2) silu" }
+    local found = rewritten({ square_apart = true }, texts, { "o 0 1 -1 -1 0 1 0 12 0", "r 2 3 -1 -1 0 1 0 12 0",
+      "o 2 4 -1 -1 0 1 0 12 0" })
+    local wanted = "o 0 1 -1 -1 0 0 0 0 0\no 0 1 -1 -1 0 1 0 24 0\n" .. ("r 2 3 -1 -1 0 0 0 0 0\n"):rep(3)
+      .. "r 2 3 -1 -1 0 1 0 40 0\no 2 4 -1 -1 0 1 0 12 0\nend 7\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
   it("lie on the mesh in the order of the software", function()
     local found = rewritten({ order = { "tensor", "data" } }, {}, {})
     assert.truthy(found:find("rank 0\naxis tensor 2\naxis data 2\n", 1, true), found)
@@ -88,14 +160,28 @@ describe("tables of published steps", function()
         assert.truthy(software[row.software or given.software], where)
         assert.truthy(row.pieces >= 1 and row.pieces % 1 == 0 and row.data % 1 == 0, where)
         assert.truthy(row.out_of_memory or row.seconds > 0, where)
+        assert.truthy(row.gradients == "f32" or row.gradients == "auto", where)
       end
     end
     assert.truthy(looked_at <= rows / 10, looked_at .. " rows of " .. rows)
   end)
 end)
 
+local model = { type = "GPT", vocabulary = 256, sequence_length = 16, width = 32, depth = 4, heads = 2 }
+
+describe("gradients of a published step", function()
+  it("have the dtype that its row says", function()
+    local m, found = machines.read "dgx_a100_80g", {}
+    for _, dtype in ipairs { "f32", "auto" } do
+      local setting = { model = model, sequence = 16, data = 2, tensor = 1, pipeline = 1, micro = 1, pieces = 1,
+        gradients = dtype }
+      found[dtype] = step.predict(setting, m, software.own, folder .. "/kept").bytes
+    end
+    assert.truthy(found.auto < found.f32)
+  end)
+end)
+
 describe("a step of many micro-batches", function()
-  local model = { type = "GPT", vocabulary = 256, sequence_length = 16, width = 32, depth = 4, heads = 2 }
   for _, case in ipairs { { 2, 1, 5 }, { 1, 2, 8 } } do
     it(("takes what two shorter ones foretell: %d data ranks, %d stages"):format(case[1], case[2]), function()
       local setting = { model = model, sequence = 16, data = case[1], tensor = 1, pipeline = case[2], micro = 1,

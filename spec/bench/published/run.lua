@@ -66,7 +66,7 @@ end
 
 local function predict(i, row)
   local m = machine_of(row)
-  local ok, found = failure.try(step.predict, row, m, software[row.software or given.software],
+  local ok, found = failure.try(step.predict, row, m, software.with(software[given.software], row.how),
     config.folder .. "/" .. config.table, config.whole)
   if ok then show(i, row, found, m) else print(("%3d %-44s failed: %s"):format(i, row.name, tostring(found))) end
 end

@@ -20,6 +20,17 @@
 --   host           the seconds in which PyTorch's host launches a kernel: 5 to 25 us from a line of Python to the
 --                  driver's queue (jiahuanglin.xyz/all_lessons/gpu_kernel_serving, lesson 18), of which we take 10.
 --                  Without it: the machine's file
+--   whole_losses   logits are copied to f32 as a whole, and the loss is computed from them kernel by kernel (nanotron
+--                  parallel/tensor_parallel/functional.py, sharded_cross_entropy). Ours reads 16 bits once, or works in
+--                  pieces
+--   hidden_products gathers and scatters of tensor ranks move while the products beside them run (Transformer Engine,
+--                  userbuffers: NeMo's ub_tp_comm_overlap, tp_comm_overlap). Ours runs one after the other
+--   whole_gathers  but gathers of forward do not (NVTE_UB_SPLIT_AG=0)
+--   hidden_gathers updated parameters are gathered while the next forward runs (Megatron-LM overlap_param_gather, apex
+--                  overlap_param_sync, FSDP's SHARD_GRAD_OP). Ours gathers them behind the update
+--   gathers_8_bits parameters that are multiplied in 8 bits are gathered in 8 bits (NeMo's fp8_params). Ours in 16
+--   square_apart   the activation is relu and a power, in kernels of their own (NeMo 2's squared_relu, which is not
+--                  compiled). Ours is one kernel
 --   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
 --                  A100, version 2: 0.5 to 0.73 (arXiv:2307.08691, abstract), and 0.35 on H100 (arXiv:2407.08608,
 --                  abstract). Without it: the rates of the machine's file
@@ -28,6 +39,7 @@
 -- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning.md).
 local core = require "ganymede.core"
 local files = require "ganymede.base.machine"
+local overlap = require "overlap"
 
 local software = {}
 
@@ -35,13 +47,25 @@ local stages_outside = { "pipeline", "data", "tensor" }
 
 software.own = {}
 local PYTORCH = 10e-6
-software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, host = PYTORCH,
-  attention = { a100 = 0.6, h100 = 0.35 } }
+local FLASH_2 = { a100 = 0.6, h100 = 0.35 }
+
+--- Returns the options of how, and those of more (nil: none), which count before them.
+function software.with(how, more)
+  local out = {}
+  for _, from in ipairs { how, more } do
+    for key, value in pairs(from) do out[key] = value end
+  end
+  return out
+end
+
+software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, host = PYTORCH, attention = FLASH_2,
+  whole_losses = true }
 software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2, host = PYTORCH }
-software.megatron_core = { order = stages_outside, joined_gate = true, host = PYTORCH }
-software.megatron_float8 = { order = stages_outside, joined_gate = true, host = PYTORCH, delayed_scales = true }
-software.colossal_ai = { eager = 9, host = PYTORCH, attention = { a100 = 0.6, h100 = 0.35 } }
-software.fsdp_2023 = { eager = 9, host = PYTORCH, attention = { a100 = 0.325, h100 = 0.25 } }
+software.nemo = { order = stages_outside, joined_gate = true, host = PYTORCH, hidden_products = true,
+  hidden_gathers = true }
+software.nemo_float8 = software.with(software.nemo, { delayed_scales = true, gathers_8_bits = true })
+software.colossal_ai = { eager = 9, host = PYTORCH, attention = FLASH_2 }
+software.fsdp_2023 = { eager = 9, host = PYTORCH, attention = { a100 = 0.325, h100 = 0.25 }, hidden_gathers = true }
 
 local is_event = { o = true, r = true, b = true, w = true } -- lines (host/plan/step_file.h), memory apart
 
@@ -72,6 +96,13 @@ function software.machine(about, how)
   end
   out.products = products
   return out
+end
+
+--- Returns the bytes that the last stage holds beside ours at its peak: with whole losses, two copies of the logits of
+-- a micro-batch in f32, where ours are 16 bits wide.
+function software.bytes_of_losses(setting, how)
+  local logits = setting.micro * setting.sequence * setting.model.vocabulary / setting.tensor
+  return how.whole_losses and (4 + 4 - 2) * logits or 0
 end
 
 --- Returns the mesh in the order of the software.
@@ -139,39 +170,108 @@ end
 
 local norms = { layer_norm = true, layer_norm_grad = true, rms_norm = true, rms_norm_grad = true }
 
--- Events of lines -> lines and their number. Ids of operations stay consecutive where one is left out.
-local function rewritten_events(lines, how, texts, number)
-  local out, ids, next_id = {}, {}, 1
+-- Whether an operation gathers a parameter that was updated.
+local function is_of_parameter(words, texts)
+  return texts[tonumber(words[3])] == "all_gather" and texts[tonumber(words[7])] == "update"
+    and texts[tonumber(words[8])] == "data" and texts[tonumber(words[4])]:find "^b?f16 "
+end
+
+-- Bytes of the matrices of a record that have a row for each class, which no software multiplies in 8 bits, as a set.
+local function bytes_of_classes(lines, texts)
+  local set = {}
   for _, line in ipairs(lines) do
-    local kind, more = line:match "^(%a+) ", nil
-    local words, op = is_event[kind] and words_of(line), kind == "o" or kind == "r"
-    if kind == "b" then
-      local id = words[2]
-      local is_left_out = how.joined_gate and is_second(words, texts)
-        or how.delayed_scales and is_of_scale(words, texts)
-      if is_left_out then line = nil
-      else ids[id], next_id = next_id, next_id + 1 end
-      if line then line = ("b %d %s"):format(ids[id], line:match "^b %d+ (.*)") end
-    elseif kind == "w" then
-      line = ids[words[2]] and ("w %d %s"):format(ids[words[2]], words[3])
-    elseif op and how.delayed_scales and is_of_scale(words, texts) then
-      line = nil
-    elseif op and how.eager and norms[texts[tonumber(words[2])]] then
-      words[9] = ("%.17g"):format(how.eager * words[9])
-      line = table.concat(words, " ")
-      for _ = 2, how.eager do out[#out + 1] = table.concat(words, " ", 1, 5) .. " 0 0 0 0 0" end -- launches
-    elseif op and how.whole_scores and of_scores[texts[tonumber(words[2])]] then
-      line, more = with_scores(words, texts, number)
+    local words = line:find "^o " and words_of(line)
+    local name, path = words and texts[tonumber(words[2])], words and texts[tonumber(words[5])]
+    local about = name == "embedding" and texts[tonumber(words[3])]:match "%((%d+, %d+)%)"
+      or name == "linear" and path == "head" and texts[tonumber(words[3])]:match "%((%d+, %d+)%)$"
+    if about then
+      local rows, columns = about:match "(%d+), (%d+)"
+      set[2 * rows * columns] = true
     end
-    if words and line then out[#out + 1] = line end
-    if more then out[#out + 1] = more end
+  end
+  return set
+end
+
+-- An operation between ranks -> its line, or nil if the software has none.
+local function with_operation(line, how, texts, of_classes)
+  local words = words_of(line)
+  if how.joined_gate and is_second(words, texts) or how.delayed_scales and is_of_scale(words, texts) then return end
+  if how.gathers_8_bits and is_of_parameter(words, texts) and not of_classes[tonumber(words[10])] then
+    words[10], words[11] = ("%.17g"):format(words[10] / 2), ("%.17g"):format(words[11] / 2)
+    return table.concat(words, " ")
+  end
+  return line
+end
+
+-- relu(x)^2 by PyTorch without a compiler, as factors of our bytes: forward two kernels of 2 tensors each, where ours
+-- is one; backward the power copies x, doubles it and multiplies, then that of relu: 2 + 2 + 3 + 3 tensors, where ours
+-- are 3.
+local of_square = { gelu_tanh = { bytes = 2, launches = 2 }, unary_grad = { bytes = 10 / 3, launches = 4 } }
+
+-- The loss of whole logits in f32, as PyTorch computes it: a copy of 16 bits in 32, the largest, a difference, its
+-- exponential, their sum and a quotient; backward a product and a copy back. Bytes for each logit, and kernels.
+local whole_loss = { bytes = (2 + 4) + 4 + 8 + 8 + 4 + 8 + 8 + (4 + 2), launches = 8 }
+
+-- Adds it in place of ours, whose other ops are left out. Its backward follows its forward at once.
+local function add_loss(out, words, texts)
+  if texts[tonumber(words[2])] ~= "cross_entropy" then return end
+  local rows, classes = texts[tonumber(words[3])]:match "^%w+ %((%d+), (%d+)%)"
+  local op = table.concat(words, " ", 1, 5)
+  for _ = 2, whole_loss.launches do out[#out + 1] = op .. " 0 0 0 0 0" end
+  out[#out + 1] = ("%s 0 0 0 %.17g 0"):format(op, whole_loss.bytes * rows * classes)
+end
+
+-- Adds the lines of an op as the software runs it.
+local function add_op(out, line, how, texts, number)
+  local words, more = words_of(line), nil
+  local name = texts[tonumber(words[2])]
+  if how.delayed_scales and is_of_scale(words, texts) then return end
+  if how.whole_losses and texts[tonumber(words[5])] == "cross_entropy" then return add_loss(out, words, texts) end
+  if how.eager and norms[name] then
+    words[9] = ("%.17g"):format(how.eager * words[9])
+    line = table.concat(words, " ")
+    for _ = 2, how.eager do out[#out + 1] = table.concat(words, " ", 1, 5) .. " 0 0 0 0 0" end -- launches
+  elseif how.whole_scores and of_scores[name] then
+    line, more = with_scores(words, texts, number)
+  elseif how.square_apart and of_square[name] and texts[tonumber(words[3])]:find "gelu" then
+    local part = of_square[name]
+    words[9] = ("%.17g"):format(part.bytes * words[9])
+    line = table.concat(words, " ")
+    for _ = 2, part.launches do out[#out + 1] = table.concat(words, " ", 1, 5) .. " 0 0 0 0 0" end
+  end
+  out[#out + 1] = line
+  if more then out[#out + 1] = more end
+end
+
+-- Events of lines -> lines, with the ids that they had.
+local function rewritten_events(lines, how, texts, number)
+  local out, of_classes = {}, how.gathers_8_bits and bytes_of_classes(lines, texts)
+  for _, line in ipairs(lines) do
+    local kind = line:match "^(%a+) "
+    if kind == "b" then out[#out + 1] = with_operation(line, how, texts, of_classes)
+    elseif kind == "o" or kind == "r" then add_op(out, line, how, texts, number)
+    elseif is_event[kind] then out[#out + 1] = line end
+  end
+  if how.hidden_products then out = overlap.products(out, texts, how) end
+  if how.hidden_gathers then out = overlap.parameters(out, texts, how.chunks or 1) end
+  return out
+end
+
+-- Ids of operations follow the order of their begins; what waits for one that was left out goes, too.
+local function renumbered(events)
+  local out, ids, n = {}, {}, 0
+  for _, line in ipairs(events) do
+    local kind, id, rest = line:match "^([bw]) (%d+) (.*)"
+    if kind == "b" then ids[id], n = n + 1, n + 1 end
+    if not kind then out[#out + 1] = line
+    elseif ids[id] then out[#out + 1] = ("%s %d %s"):format(kind, ids[id], rest) end
   end
   return out
 end
 
 local function rewritten(lines, how)
   local texts, number, added = read_texts(lines)
-  local events, out = rewritten_events(lines, how, texts, number), {}
+  local events, out = renumbered(rewritten_events(lines, how, texts, number)), {}
   for _, line in ipairs(lines) do
     local kind = line:match "^(%a+)[ -]"
     if not is_event[kind] and kind ~= "end" then out[#out + 1] = line end

@@ -5,7 +5,8 @@
 --
 -- setting: model (options of GPT or Llama, with type), sequence, data, tensor, pipeline, chunks, micro (sequences of a
 -- micro-batch), pieces (micro-batches of a step), zero, recompute, sequence_parallel, overlap and bucket (megabytes) of
--- gradients, and overrides (more settings, a list of texts).
+-- gradients, gradients (their dtype: "f32", or "auto" for that of the parameters), and overrides (more settings, a list
+-- of texts).
 -- In these models all data and tensor ranks of a stage do the same, so each stage is rehearsed once. A step's time is
 -- linear in the number of micro-batches once the pipeline is full: two numbers are rehearsed, and the rest follows
 -- (`run.lua --set whole=true` rehearses all of them, to see that this is so). What was rehearsed is kept in the folder.
@@ -52,6 +53,7 @@ local function settings_of(s, pieces)
   if (s.zero or 0) > 0 and s.data > 1 then add("zero=%d", s.zero) end
   if s.recompute then add("recompute=%s", s.recompute) end
   for _, more in ipairs(s.overrides or {}) do set[#set + 1] = more end
+  if s.gradients == "auto" then add("gradient_dtype=%s", s.gradients) end -- the recipe's is f32
   return set
 end
 
@@ -105,9 +107,9 @@ local function simulated(s, pieces, about, how, folder)
   for i = 1, stages do
     local path = ("%s/%s.%d"):format(folder, key, i)
     local found = i == 1 and first or rehearse(s, pieces, (i - 1) * stride, folder, path)
-    bytes = math.max(bytes, found.peak)
+    bytes = math.max(bytes, found.peak + (i == stages and software.bytes_of_losses(s, how) or 0))
     paths[i] = os.tmpname()
-    software.rewrite(path, paths[i], how)
+    software.rewrite(path, paths[i], software.with(how, { chunks = s.chunks }))
   end
   local mesh = software.order(first.mesh, how)
   local replay = core.simulate(about, paths, roles_of(mesh))

@@ -29,7 +29,7 @@ for phase, depth, width, heads, data, tensor, pipeline, micro, batch, seconds, g
       pipeline, micro), sequence = 2048, data = data, tensor = tensor, pipeline = pipeline, micro = n(micro),
     model = { type = "GPT", vocabulary = 250880, sequence_length = 2048, width = width, depth = depth, heads = heads },
     pieces = batch / (data * micro), zero = 1, recompute = "block", sequence_parallel = false, overlap = false,
-    overrides = { phase ~= "c" and "gradient_dtype=auto" or nil }, seconds = n(seconds),
+    gradients = phase == "c" and "f32" or "auto", seconds = n(seconds),
     gib = n(gigabytes) and n(gigabytes) * 1e9 / 2 ^ 30, out_of_memory = seconds == "OOM" }
 end
 

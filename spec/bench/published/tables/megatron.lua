@@ -9,7 +9,7 @@ local function row(name, depth, width, heads, tensor, pipeline, chunks, micro, b
   return { name = name, sequence = 2048, data = data, tensor = tensor, pipeline = pipeline, chunks = chunks,
     model = { type = "GPT", vocabulary = 51200, sequence_length = 2048, width = width, depth = depth, heads = heads },
     micro = micro, pieces = batch / (data * micro), recompute = "block", sequence_parallel = false, overlap = false,
-    overrides = { "gradient_dtype=auto" },
+    gradients = "auto",
     seconds = seconds }
 end
 

@@ -1,7 +1,10 @@
 -- nanotron, Llama of 1.2 billion parameters on H100 80 GB, nodes of 8 (AWS p5, inferred): a grid of settings.
 -- huggingface.co/nanotron/old_bench and bench_cluster, log_metrics.csv of each; settings from
 -- github.com/huggingface/bench_cluster @e987dd5, @6cd3c38 (July 2024). Seconds: the median of steps 8-12; GiB: the peak
--- of the rank that logs, whose stage is not stated. 1,024 sequences of 4,096 tokens a step.
+-- of the rank that logs, whose stage is not stated. 1,024 sequences of 4,096 tokens a step. Gradients are summed in f32
+-- (accumulate_grad_in_fp32), in DDP's buckets of 25 MB of bf16, which are 50 MB then (optim/gradient_accumulator.py of
+-- nanotron's branch bench_cluster). In October the authors changed the versions of what this ran with and wrote "fix
+-- throughput issue with proper version of torch/triton/flash" (bench_cluster @f55b5e5): what slowed it is not known.
 -- The source is odd in some rows: `slow` ones had a slow phase, and the time of step 7 of the same run is given; one
 -- (8 GPUs 1 8 1 32: 92.1 s) has no other and is left out. Labels of out of memory cover illegal accesses too.
 local model = { type = "Llama", vocabulary = 50257, sequence_length = 4096, width = 2048, depth = 24, heads = 32,
@@ -10,7 +13,7 @@ local model = { type = "Llama", vocabulary = 50257, sequence_length = 4096, widt
 local function row(data, tensor, pipeline, micro, seconds, gib, about)
   return { name = ("dp %d tp %d pp %d mbs %d"):format(data, tensor, pipeline, micro), model = model, sequence = 4096,
     data = data, tensor = tensor, pipeline = pipeline, micro = micro, pieces = 1024 / (data * micro), zero = 1,
-    bucket = 25,
+    gradients = "f32", bucket = 50,
     seconds = seconds, gib = gib, about = about, out_of_memory = seconds == nil }
 end
 

@@ -1,7 +1,8 @@
 -- nanotron v0.5, the best setting found for each model and number of nodes (Ultra-Scale Playbook), H100, nodes of 8.
 -- github.com/huggingface/nanotron docs/benchmark_summary.svg, scripts/scaling_benchmarks.py. 4,096 tokens, 256
 -- sequences a step, vocabulary 131,072, as many key heads as heads, gated MLPs. The source gives the utilization of a
--- peak of 989 TFLOP/s (inferred) with attention counted whole; the seconds below follow from it.
+-- peak of 989 TFLOP/s (inferred) with attention counted whole; the seconds below follow from it. Gradients are summed
+-- as those of nanotron.lua.
 local shapes = { ["1.34B"] = { 16, 2048, 32, 8192, true }, ["3.57B"] = { 28, 3072, 32, 8192, true },
   ["8.86B"] = { 32, 4096, 32, 14336, false }, ["80B"] = { 80, 8192, 64, 28672, false } }
 
@@ -26,7 +27,7 @@ for size, nodes, data, tensor, pipeline, pieces, micro, zero, utilization, gigab
   local depth, width, heads, hidden, tied = unpack(shapes[size])
   rows[#rows + 1] = { name = ("%s, %s nodes, dp %s tp %s pp %s, %s x %s"):format(size, nodes, data, tensor, pipeline,
       pieces, micro), sequence = 4096, data = n(data), tensor = n(tensor), pipeline = n(pipeline), micro = n(micro),
-    pieces = n(pieces), zero = n(zero),
+    pieces = n(pieces), zero = n(zero), gradients = "f32", bucket = 50,
     model = { type = "Llama", vocabulary = 131072, sequence_length = 4096, width = width, depth = depth, heads = heads,
       kv_heads = heads, hidden = hidden, tied = tied },
     seconds = flops_of(depth, width, hidden) / (nodes * 8 * 989e12 * n(utilization) / 100),

@@ -29,7 +29,7 @@ for size, tensor, data, pipeline, micro, seconds in measured:gmatch "([%d.]+) (%
     model = { type = "GPT", vocabulary = 50257, sequence_length = 2048, width = width, depth = depth, heads = heads },
     sequence = 2048, data = data, tensor = tensor, pipeline = pipeline, micro = micro,
     pieces = batch / (data * micro), recompute = "block", sequence_parallel = false, overlap = false,
-    overrides = { "gradient_dtype=auto" },
+    gradients = "auto",
     seconds = tonumber(seconds) }
 end
 
