@@ -329,8 +329,8 @@ return {
   },
   {
     name = "1071-published-ids", file = "spec/bench/published/software.lua",
-    find = [[line = ("b %d %s"):format(ids[id], line:match "^b %d+ (.*)")]],
-    replace = [[line = ("b %d %s"):format(id, line:match "^b %d+ (.*)")]],
+    find = [[out[#out + 1] = ("%s %d %s"):format(kind, ids[id], rest) end]],
+    replace = [[out[#out + 1] = ("%s %d %s"):format(kind, id, rest) end]],
     breaks = "operations behind one that is left out keep their old ids",
     test = "spec/plan/published_spec.lua -f gated",
   },
@@ -343,7 +343,7 @@ return {
   },
   {
     name = "1073-published-eager", file = "spec/bench/published/software.lua",
-    find = "how.eager and norms[texts[tonumber(words[2])]] then",
+    find = "how.eager and norms[name] then",
     replace = [[how.eager then]],
     breaks = "products and the optimizer move more bytes, too",
     test = "spec/plan/published_spec.lua -f fused",

@@ -215,10 +215,10 @@ local whole_loss = { bytes = (2 + 4) + 4 + 8 + 8 + 4 + 8 + 8 + (4 + 2), launches
 -- Adds it in place of ours, whose other ops are left out. Its backward follows its forward at once.
 local function add_loss(out, words, texts)
   if texts[tonumber(words[2])] ~= "cross_entropy" then return end
-  local rows, classes = texts[tonumber(words[3])]:match "^%w+ %((%d+), (%d+)%)"
-  local op = table.concat(words, " ", 1, 5)
+  local op, logits = table.concat(words, " ", 1, 5), 1
+  for size in texts[tonumber(words[3])]:match "^%w+ (%b())":gmatch "%d+" do logits = logits * size end
   for _ = 2, whole_loss.launches do out[#out + 1] = op .. " 0 0 0 0 0" end
-  out[#out + 1] = ("%s 0 0 0 %.17g 0"):format(op, whole_loss.bytes * rows * classes)
+  out[#out + 1] = ("%s 0 0 0 %.17g 0"):format(op, whole_loss.bytes * logits)
 end
 
 -- Adds the lines of an op as the software runs it.
