@@ -169,6 +169,20 @@ end)
 
 local model = { type = "GPT", vocabulary = 256, sequence_length = 16, width = 32, depth = 4, heads = 2 }
 
+describe("stages of BLOOM", function()
+  it("share layers alone, or layers and both ends", function()
+    local rows = dofile(GANYMEDE_ROOT .. "/spec/bench/published/tables/bloom.lua").rows
+    local function split_of(name)
+      for _, row in ipairs(rows) do
+        if row.name:find(name, 1, true) == 1 then return table.concat(row.split, " ") end
+      end
+    end
+    assert.equal("8" .. (" 7"):rep(10) .. " 2", split_of "b 78/13824/64")
+    assert.equal("7" .. (" 6"):rep(10) .. " 7", split_of "b 72/14336/64 dp 4 tp 8 pp 12")
+    assert.equal("9" .. (" 9"):rep(11), split_of "c 106/12288/64")
+  end)
+end)
+
 describe("gradients of a published step", function()
   it("have the dtype that its row says", function()
     local m, found = machines.read "dgx_a100_80g", {}

@@ -5,8 +5,8 @@
 --
 -- setting: model (options of GPT or Llama, with type), sequence, data, tensor, pipeline, chunks, micro (sequences of a
 -- micro-batch), pieces (micro-batches of a step), zero, recompute, sequence_parallel, overlap and bucket (megabytes) of
--- gradients, gradients (their dtype: "f32", or "auto" for that of the parameters), and overrides (more settings, a list
--- of texts).
+-- gradients, gradients (their dtype: "f32", or "auto" for that of the parameters), split (sections of each stage, a
+-- list; without it FLOPs are balanced), and overrides (more settings, a list of texts).
 -- In these models all data and tensor ranks of a stage do the same, so each stage is rehearsed once. A step's time is
 -- linear in the number of micro-batches once the pipeline is full: two numbers are rehearsed, and the rest follows
 -- (`run.lua --set whole=true` rehearses all of them, to see that this is so). What was rehearsed is kept in the folder.
@@ -41,7 +41,8 @@ local function settings_of(s, pieces)
     add("parallel.tensor={size=%d,mode='1d',sequence=%s}", s.tensor, tostring(s.sequence_parallel ~= false))
   end
   if s.pipeline > 1 then
-    add("parallel.pipeline={size=%d,split='%s'%s}", s.pipeline, s.split or "flops",
+    local split = s.split and ("{%s}"):format(table.concat(s.split, ",")) or "'flops'"
+    add("parallel.pipeline={size=%d,split=%s%s}", s.pipeline, split,
       s.chunks and s.chunks > 1 and (",chunks=%d"):format(s.chunks) or "")
     add("schedule={type='PipelineSchedule',order='%s'}", s.chunks and s.chunks > 1 and "interleaved" or "1f1b")
     add("num_microbatches=%d", pieces)

@@ -2,7 +2,8 @@
 -- github.com/bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md. Megatron-DeepSpeed, GPT, hidden
 -- width of MLPs 4 h, vocabulary 250,880 (tied), 2,048 tokens, recomputation of blocks, ZeRO 1, 1F1B; 2,048 sequences a
 -- step unless said. Seconds: of step 2; GB: of the fullest node. Phases: a: f16; b: f16, after a repair of the nodes
--- (1-5 % faster); c: bf16 with gradients in f32. Rows on fewer than 384 GPUs are left out here.
+-- (1-5 % faster); c: bf16 with gradients in f32. Stages share layers alone (a, b: `78 layers over 12 stages are split
+-- 7...7,1`), or layers, the embedding and the head (c). Rows on fewer than 384 GPUs are left out here.
 -- The source is odd: rows of its table of ZeRO 0 and 1 are swapped in part and left out (published figures that
 -- contradict each other), and clocks are not stated.
 local measured = [[
@@ -20,6 +21,19 @@ c 100 12288 64 8 8 6 2 2048 139.7 61; c 100 12288 64 8 8 6 4 2048 121.0 72; c 82
 c 82 13312 64 8 4 12 4 2048 104.8 74; c 70 14336 64 8 4 12 2 2048 102.0 59; c 70 14336 112 8 4 12 2 2048 104.5 59;
 c 82 14336 128 8 4 12 2 2048 OOM -]]
 
+-- Layers that count (phase c: and the embedding and the head) shared by stages as DeepSpeed does it, with the embedding
+-- and the head at the ends -> sections of each stage.
+local function split_of(depth, stages, counts_ends)
+  local left, out = depth + (counts_ends and 2 or 0), {}
+  local most = math.ceil(left / stages)
+  for i = 1, stages do
+    out[i] = math.min(most, left)
+    left = left - out[i]
+  end
+  if not counts_ends then out[1], out[stages] = out[1] + 1, out[stages] + 1 end
+  return out
+end
+
 local rows = {}
 for phase, depth, width, heads, data, tensor, pipeline, micro, batch, seconds, gigabytes in measured:gmatch
   "(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) ([%d-]+)" do
@@ -29,6 +43,7 @@ for phase, depth, width, heads, data, tensor, pipeline, micro, batch, seconds, g
       pipeline, micro), sequence = 2048, data = data, tensor = tensor, pipeline = pipeline, micro = n(micro),
     model = { type = "GPT", vocabulary = 250880, sequence_length = 2048, width = width, depth = depth, heads = heads },
     pieces = batch / (data * micro), zero = 1, recompute = "block", sequence_parallel = false, overlap = false,
+    split = pipeline > 1 and split_of(depth, pipeline, phase == "c") or nil,
     gradients = phase == "c" and "f32" or "auto", seconds = n(seconds),
     gib = n(gigabytes) and n(gigabytes) * 1e9 / 2 ^ 30, out_of_memory = seconds == "OOM" }
 end
