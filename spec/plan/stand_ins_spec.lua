@@ -2,6 +2,7 @@
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local stand_ins = require "ganymede.plan.stand_ins"
+local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 
 local home = support.home([[
@@ -74,6 +75,18 @@ describe("stand-ins", function()
     assert.is_false(core.step_has_places(step(0, mesh, { { "begin", "all_reduce", "data", 8 } }), "data"))
     assert.is_false(core.steps_alike(step(0, mesh, { { "op", 1 } }), step(1, mesh, { { "op", 2 } })))
     assert.is_false(core.steps_alike(step(0, mesh, { { "alloc", 1 } }), step(1, mesh, { { "alloc", 2 } })))
+  end)
+
+  it("are not stood for by ranks that hold much more before the step", function()
+    local function holding(bytes)
+      local path = require "spec.plan.support".step(0, { { "data", 4 } }, { { "op", 1 } })
+      shell.write(path, (shell.read(path):gsub("\nlive 0\n", ("\nlive %.0f\n"):format(bytes))))
+      return path
+    end
+    -- some elements of 2^30 bytes, as unequal parts of parameters leave them; and 2^15 bytes
+    assert.is_true(core.steps_alike(holding(2 ^ 30), holding(2 ^ 30 + 204)))
+    assert.is_false(core.steps_alike(holding(2 ^ 30), holding(2 ^ 30 + 2 ^ 15)))
+    assert.is_false(core.steps_alike(holding(2 ^ 30 + 2 ^ 15), holding(2 ^ 30)))
   end)
 
   it("cut the losses of a GPU's step into its pieces of 64 MiB, not into those of a CPU's cache", function()
