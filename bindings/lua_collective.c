@@ -174,20 +174,21 @@ static int all_to_all(lua_State *L)
     return b ? 2 : 1;
 }
 
-/* A list of p numbers of rows, in a userdata that is pushed; *total: their sum. */
-static int64_t *push_rows(lua_State *L, int arg, int p, int64_t *total)
+/* A list of p numbers of rows as runs, in a userdata that is pushed; *total: their sum. */
+static gm_row_runs push_rows(lua_State *L, int arg, int p, int64_t *total)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
-    int64_t *rows = lua_newuserdata(L, sizeof *rows * (size_t)p);
+    gm_row_run *run = lua_newuserdata(L, sizeof *run * (size_t)p);
     if ((int)lua_objlen(L, arg) != p)
         gm_bad_argument(L, arg, lua_pushfstring(L, "%d numbers, one a member, were expected", p));
     *total = 0;
     for (int i = 0; i < p; i++) {
         lua_rawgeti(L, arg, i + 1);
-        *total += rows[i] = gm_check_integer(L, lua_gettop(L));
+        run[i] = (gm_row_run){i, *total, gm_check_integer(L, lua_gettop(L))};
+        *total += run[i].n;
         lua_pop(L, 1);
     }
-    return rows;
+    return (gm_row_runs){run, p};
 }
 
 /* comm_all_to_all_rows(t, group, send, receive [, async]) -> [pending,] rows of dimension 1: send[j] of them go to
@@ -198,7 +199,7 @@ static int all_to_all_rows(lua_State *L)
     gm_tensor *t = gm_check_value(L, 1)->local;
     gm_group  *g = gm_check_group(L, 2);
     lua_settop(L, 5);
-    int64_t     *send = push_rows(L, 3, gm_group_size(g), &out), *receive = push_rows(L, 4, gm_group_size(g), &in);
+    gm_row_runs  send = push_rows(L, 3, gm_group_size(g), &out), receive = push_rows(L, 4, gm_group_size(g), &in);
     pending_box *b = push_pending(L, 5);
     memcpy(shape, t->shape, sizeof shape);
     shape[0] = in;

@@ -20,6 +20,7 @@
  *     all_gather       the exchange of results alone: (p-1)/p n, where n counts the result
  *     reduce           reduce_scatter, then gather     broadcast    binomial tree: (p-1) n over all members
  *     gather, scatter, all_to_all                      direct: each piece is sent once
+ *     all_to_all_rows  direct, one message to each other member; n: the rows that go to others, which may differ by rank
  *
  * In a group on several machines the first three and broadcast hand over what several members of a machine send or want
  * to one of them (over_machines.c): all members together send as many bytes, of which fewer cross the network. Their
@@ -177,10 +178,30 @@ gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int r
  * `in` with split divided by p and join multiplied by p. */
 gm_status gm_comm_all_to_all(gm_comm *c, gm_group *g, gm_tensor *in, int split, gm_tensor *to, int join,
                              gm_pending **out);
-/* An uneven all_to_all of rows (dimension 0): send[j] rows of `in` go to member j, receive[i] rows of `to` come from
- * member i, in order of the members. Both ends of a pair must give the same number. */
-gm_status gm_comm_all_to_all_rows(gm_comm *c, gm_group *g, gm_tensor *in, const int64_t *send, gm_tensor *to,
-                                  const int64_t *receive, gm_pending **out);
+/* A run of rows of a tensor, for one member or from it: rows first .. first + n - 1 (dimension 0); n may be 0. */
+typedef struct gm_row_run {
+    int     place;
+    int64_t first, n;
+} gm_row_run;
+
+/* Runs in order of their places, any number of them of each place. Together they cover the rows of a tensor, each row
+ * once. The caller keeps them until the call returns. */
+typedef struct gm_row_runs {
+    const gm_row_run *run;
+    int               n;
+} gm_row_runs;
+
+/* One run for each member, of rows[member] rows, one after the other, into run[members]; returns them. */
+gm_row_runs gm_row_runs_in_order(const int64_t *rows, int members, gm_row_run *run);
+/* An uneven all_to_all of rows: the runs of `in` that `send` lists go to their places, and those of `to` that `receive`
+ * lists come from theirs. The k-th run that a member sends to another becomes the k-th one that the other receives from
+ * it, and both have the same number of rows. A pair of members exchanges one message each way, an empty one, too. Where
+ * the runs of a message do not lie one after the other, it goes through scratch memory; between devices each run is a
+ * transfer of its own. Runs for this rank itself are copied. GM_ESHAPE: lists that do not cover their tensors, places
+ * out of order, two tensors whose rows differ, or a rank that sends itself other runs than it receives. If a pair of
+ * members disagrees on the rows of a message, the wait finds it: GM_EMISMATCH with both numbers of bytes. */
+gm_status gm_comm_all_to_all_rows(gm_comm *c, gm_group *g, gm_tensor *in, gm_row_runs send, gm_tensor *to,
+                                  gm_row_runs receive, gm_pending **out);
 /* Returns when every member has called it. */
 gm_status gm_comm_barrier(gm_comm *c, gm_group *g);
 

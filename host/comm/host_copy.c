@@ -164,6 +164,7 @@ static gm_status step_alone(gm_pending *p, int round)
 {
     const gm_tensor *in = p->in, *out = p->out;
     (void)round;
+    if (p->call == GM_CALL_all_to_all_rows) return gm_rows_alone(p, p->staged->device);
     if (!in || !out || gm_tensor_data(in) == gm_tensor_data(out)) return GM_OK;
     p->account->copied += bytes_of(in);
     return gm_device_copy(p->staged->device, gm_tensor_data(out), gm_tensor_data(in), bytes_of(in));

@@ -13,7 +13,7 @@ void gm_comm_set_journal(gm_comm *c, gm_journal *journal)
 
 static double bytes_of(const gm_tensor *t) { return (double)gm_tensor_numel(t) * (double)gm_dtype_size(t->dtype); }
 
-/* n of the formulas in comm.h: the whole tensor, of which a member has a part or all. */
+/* n of the formulas in comm.h: the whole tensor, of which a member has a part or all; or what it sends to others. */
 static double whole(const gm_pending *p)
 {
     double size = (double)p->group->size;
@@ -22,6 +22,7 @@ static double whole(const gm_pending *p)
     case GM_CALL_all_gather:
     case GM_CALL_gather: return bytes_of(p->in) * size;
     case GM_CALL_scatter: return bytes_of(p->out) * size;
+    case GM_CALL_all_to_all_rows: return (double)gm_rows_elsewhere(p);
     default: return bytes_of(p->in ? p->in : p->out);
     }
 }

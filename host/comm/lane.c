@@ -158,14 +158,11 @@ static size_t row_elements(const gm_tensor *t)
 
 static void plan_rows(plan *l, const gm_pending *p)
 {
-    const int64_t *send = p->rows, *receive = p->rows + p->group->size;
-    size_t         row = row_elements(p->in), at = 0, to = 0;
-    for (int i = 0; i < p->group->size; i++) {
-        send_block(l, p, i, at, (size_t)send[i] * row);
-        receive_block(l, p, i, to, (size_t)receive[i] * row);
-        at += (size_t)send[i] * row;
-        to += (size_t)receive[i] * row;
-    }
+    size_t            row = row_elements(p->in);
+    const gm_row_run *s = p->sends.run, *r = p->receives.run;
+    for (int i = 0; i < p->sends.n; i++) send_block(l, p, s[i].place, (size_t)s[i].first * row, (size_t)s[i].n * row);
+    for (int i = 0; i < p->receives.n; i++)
+        receive_block(l, p, r[i].place, (size_t)r[i].first * row, (size_t)r[i].n * row);
 }
 
 /* Pieces of this rank for itself go the same way: one call moves all. */
@@ -272,7 +269,8 @@ static gm_status try_issue(gm_pending *p)
     GM_TRY(make(p->comm, l, &ready));
     if (!ready) return GM_OK;
     if (p->packed) GM_TRY(turn(p, p->split, p->in, p->packed, true));
-    moves.moves = calloc(2 * (size_t)p->group->size + 1, sizeof *moves.moves);
+    size_t most = p->rows ? (size_t)(p->sends.n + p->receives.n) : 2 * (size_t)p->group->size;
+    moves.moves = calloc(most + 1, sizeof *moves.moves);
     if (!moves.moves) return GM_FAIL(GM_ECOMM, "no memory for an operation that has begun");
     plan_moves(&moves, p);
     gm_status st = gm_links_issue(l->link, p->ticket, moves.moves, moves.n);

@@ -1,84 +1,9 @@
-/* message.c - operations whose members have no common shape: all_to_all of uneven rows, barrier, messages between two
- * members, exchange of byte strings. */
+/* message.c - operations whose members have no common shape: barrier, messages between two members, exchange of byte
+ * strings. Uneven rows: rows.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "state.h"
-
-/* ---- all_to_all_rows ---- */
-
-static size_t row_bytes(const gm_tensor *t)
-{
-    size_t n = gm_dtype_size(t->dtype);
-    for (int d = 1; d < t->ndim; d++) n *= (size_t)t->shape[d];
-    return n;
-}
-
-static size_t rows_before(const int64_t *rows, int place)
-{
-    int64_t n = 0;
-    for (int i = 0; i < place; i++) n += rows[i];
-    return (size_t)n;
-}
-
-static gm_status step_rows(gm_pending *p, int round)
-{
-    const gm_group *g = p->group;
-    const int64_t  *send = p->rows, *receive = p->rows + g->size;
-    size_t          row = row_bytes(p->in), mine = (size_t)send[g->rank] * row;
-    char           *in = p->from, *to = p->to;
-    if (round) return GM_OK;
-    for (int k = 1; k < g->size; k++) { /* empty ones too: a pair that disagrees is found */
-        int from = (g->rank - k + g->size) % g->size, other = (g->rank + k) % g->size;
-        gm_pending_receive(p, from, to ? to + rows_before(receive, from) * row : NULL, (size_t)receive[from] * row,
-                           true);
-        gm_pending_send(p, other, in ? in + rows_before(send, other) * row : NULL, (size_t)send[other] * row, true);
-    }
-    if (mine && in && to) memcpy(to + rows_before(receive, g->rank) * row, in + rows_before(send, g->rank) * row, mine);
-    p->account->copied += mine;
-    return GM_OK;
-}
-
-static gm_status check_rows(const gm_group *g, const char *what, const gm_tensor *t, const int64_t *rows)
-{
-    for (int i = 0; i < g->size; i++)
-        if (rows[i] < 0) return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: a negative number of rows", g->name);
-    if (t->ndim >= 1 && (size_t)t->shape[0] == rows_before(rows, g->size)) return GM_OK;
-    char text[200];
-    return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: %zu rows are to be %s, the tensor is %s", g->name,
-                   rows_before(rows, g->size), what, gm_tensor_describe(t, text, sizeof text));
-}
-
-gm_status gm_comm_all_to_all_rows(gm_comm *c, gm_group *g, gm_tensor *in, const int64_t *send, gm_tensor *to,
-                                  const int64_t *receive, gm_pending **out)
-{
-    gm_pending *p;
-    GM_TRY(gm_call_check_group(c, g, "all_to_all"));
-    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "", in));
-    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "", to));
-    GM_TRY(check_rows(g, "sent", in, send));
-    GM_TRY(check_rows(g, "received", to, receive));
-    if (in->dtype != to->dtype || in->ndim != to->ndim ||
-        memcmp(in->shape + 1, to->shape + 1, (size_t)(in->ndim - 1) * sizeof *in->shape))
-        return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: rows of the two tensors differ", g->name);
-    if (send[g->rank] != receive[g->rank])
-        return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: a rank sends itself as many rows as it receives", g->name);
-    GM_TRY(gm_pending_new(c, g, GM_CALL_all_to_all_rows, in, to, 0, 2 * g->size, &p));
-    p->rows = malloc(2 * (size_t)g->size * sizeof *p->rows);
-    if (!p->rows) {
-        gm_pending_free(p);
-        return GM_FAIL(GM_ENOMEM, "no memory for an operation");
-    }
-    memcpy(p->rows, send, (size_t)g->size * sizeof *send);
-    memcpy(p->rows + g->size, receive, (size_t)g->size * sizeof *receive);
-    p->step = step_rows;
-    p->rounds = 1;
-    p->record.dtype = (int32_t)in->dtype;
-    p->record.ndim = in->ndim; /* the number of rows is each rank's own */
-    for (int d = 1; d < in->ndim; d++) p->record.shape[d] = in->shape[d];
-    to->storage->version++;
-    return gm_pending_start(p, out);
-}
 
 /* ---- barrier ---- */
 

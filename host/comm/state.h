@@ -3,6 +3,7 @@
  *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
  *     pending.c     memory of operations
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
+ *     rows.c        all_to_all of uneven rows                    message.c    barrier, messages of two, byte strings
  *     flight.c      the record of what was called               notice.c      notices, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
  *     page.c        what a rank does, for other processes
@@ -202,7 +203,8 @@ struct gm_pending {
     gm_pool     *pool;
     gm_block    *block;              /* of scratch; staged operations have it in theirs */
     char        *scratch, *scratch2; /* in one block */
-    int64_t     *rows;               /* all_to_all_rows: send counts, then receive counts */
+    gm_row_run  *rows;               /* all_to_all_rows: the runs that are sent, then those that are received */
+    gm_row_runs  sends, receives;    /* both in it */
     char        *text;               /* exchange: what this rank gives, then what all gave */
     size_t      *sizes;
     char       **text_to; /* where both go in the end */
@@ -251,6 +253,12 @@ void gm_pending_fail(gm_pending *p, gm_status st); /* with gm_last_error; the fi
 /* p has made no progress since `since`: asks the other members now and then (*asked: when it last did) and fails with
  * GM_EHANG after the time-out. */
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked);
+
+/* ---- rows.c ---- */
+
+size_t gm_rows_elsewhere(const gm_pending *p); /* the bytes of an all_to_all_rows that go to other members */
+/* Copies within a group of one, whose runs are as many on both sides: by the device that has them. */
+gm_status gm_rows_alone(gm_pending *p, gm_device *dev);
 
 /* ---- lane.c: operations between devices ---- */
 

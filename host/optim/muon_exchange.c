@@ -24,7 +24,8 @@ typedef struct exchange {
     gm_muon_matrix   *own;         /* that this rank owns, */
     gm_tensor       **matrix;      /* and their tensors */
     int               n_own;
-    int64_t *parts, *whole; /* elements that this rank has of each member's matrices; of its own, each member */
+    int64_t    *parts, *whole; /* elements that this rank has of each member's matrices; of its own, each member */
+    gm_row_run *rows;          /* room for what is sent to each member, and received */
 } exchange;
 
 static gm_status find_members(const gm_muon_plan *p, uint32_t axes, int rank, members *out)
@@ -148,14 +149,16 @@ static void move_whole(exchange *e, gm_tensor *buffer, bool pack)
 static void over_cut(exchange *e, gm_tensor *from, const int64_t *send, gm_tensor *to, const int64_t *receive)
 {
     gm_group *g = NULL;
+    int       n = e->cut.n;
     if (e->w->st != GM_OK) return;
-    if (e->cut.n == 1) {
+    if (n == 1) {
         gm_work_copy(e->w, from, to);
         return;
     }
     GM_STEP(e->w, gm_comm_group(e->comm, e->x->set->cut, &g));
     e->w->sent = true;
-    GM_STEP(e->w, gm_comm_all_to_all_rows(e->comm, g, from, send, to, receive, NULL));
+    gm_row_runs out = gm_row_runs_in_order(send, n, e->rows), in = gm_row_runs_in_order(receive, n, e->rows + n);
+    GM_STEP(e->w, gm_comm_all_to_all_rows(e->comm, g, from, out, to, in, NULL));
 }
 
 /* The buffers of all copies of this rank's block, of `room` elements each; mine has fewer, or as many. */
@@ -253,7 +256,9 @@ static gm_status begin(exchange *e)
     e->matrix = calloc((size_t)e->x->n, sizeof *e->matrix);
     e->parts = calloc((size_t)e->cut.n, sizeof *e->parts);
     e->whole = calloc((size_t)e->cut.n, sizeof *e->whole);
-    if (!e->own || !e->matrix || !e->parts || !e->whole) return GM_FAIL(GM_ENOMEM, "no memory for lists of matrices");
+    e->rows = calloc(2 * (size_t)e->cut.n, sizeof *e->rows);
+    if (!e->own || !e->matrix || !e->parts || !e->whole || !e->rows)
+        return GM_FAIL(GM_ENOMEM, "no memory for lists of matrices");
     for (int k = 0; k < e->x->n; k++)
         if (e->x->matrix[k].owner == e->rank) e->own[e->n_own++] = e->x->matrix[k];
     return GM_OK;
@@ -268,6 +273,7 @@ static void end(exchange *e)
     free(e->matrix);
     free(e->parts);
     free(e->whole);
+    free(e->rows);
 }
 
 gm_status gm_muon_exchange_run(gm_muon_exchange *x)

@@ -282,8 +282,9 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
     }
     if (is(op, "gather")) return to_or_from_root(q, p, members, root, part, true), 1;
     if (is(op, "scatter")) return to_or_from_root(q, p, members, root, part, false), 1;
-    if (is(op, "all_to_all") || is(op, "all_to_all_rows")) return every_pair(q, p, members, part), 1;
-    if (is(op, "exchange")) return every_pair(q, p, members, part), 2; /* sizes go first */
+    if (is(op, "all_to_all")) return every_pair(q, p, members, part), 1;
+    if (is(op, "all_to_all_rows")) return every_pair(q, p, members, 1.0 / (p - 1)), 1; /* of what goes to others */
+    if (is(op, "exchange")) return every_pair(q, p, members, part), 2;                 /* sizes go first */
     if (is(op, "barrier")) return every_pair(q, p, members, 0), log2_of(p);
     return -1;
 }

@@ -75,7 +75,7 @@ local layer = nn.MoE {
 }
 local moe, sent, exposed = median(layer), 0, 0
 for _, entry in ipairs(core.comm_traffic()) do
-  if entry.op == "send" then sent, exposed = sent + entry.bytes, exposed + entry.exposed end
+  if entry.op == "all_to_all_rows" then sent, exposed = sent + entry.bytes, exposed + entry.exposed end
 end
 sent = sum_of(sent) / config.steps
 local formula = 4 * rows_elsewhere(layer) * config.width * 4

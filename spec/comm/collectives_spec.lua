@@ -120,7 +120,7 @@ describe("collectives on " .. world .. " ranks", function()
   it("move uneven rows", function()
     local send, receive, list, want = {}, {}, {}, {}
     for j = 0, world - 1 do
-      send[j + 1], receive[j + 1] = (rank + 2 * j) % 4, (j + 2 * rank) % 4
+      send[j + 1], receive[j + 1] = (rank + 2 * j + 1) % 4, (j + 2 * rank + 1) % 4
       for k = 1, send[j + 1] do list[#list + 1] = 100 * rank + 10 * j + k end
       for k = 1, receive[j + 1] do want[#want + 1] = 100 * j + 10 * rank + k end
     end

@@ -74,6 +74,16 @@ describe("ranks with GPUs of their own #ranks", function()
     end
   end)
 
+  it("send the rows of experts, each run in a transfer of its own", function()
+    local path = os.tmpname()
+    local result = spec({ "spec/experts/experts_spec.lua", "spec/experts/traffic_spec.lua" }, 2,
+      environment(2, { GANYMEDE_CUDA_RECORD = path }))
+    local record = shell.read(path)
+    os.remove(path)
+    assert.equal(0, result.code, result.out .. result.err)
+    has(record, "\nncclGroup ")
+  end)
+
   it("fail by name, in time, and go on", function()
     local result = spec({ "spec/cuda/links_spec.lua" }, 3, environment(3))
     assert.equal(0, result.code, result.out .. result.err)

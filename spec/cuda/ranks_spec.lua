@@ -56,6 +56,12 @@ describe("ranks on a GPU #ranks", function()
     end)
   end
 
+  it("send the rows of experts through host memory", function()
+    local result = run_host({ "spec", "spec/experts/experts_spec.lua", "spec/experts/traffic_spec.lua", "--device",
+      "cuda", "-n", 2 }, { cwd = GANYMEDE_ROOT, env = emulation.environment() })
+    assert.equal(0, result.code, result.out .. result.err)
+  end)
+
   for _, case in ipairs {
     { name = "data on 2", ranks = 2, op = "all_reduce" },
     { name = "a pipeline of 2", ranks = 2, set = { "parallel={pipeline=2}", "num_microbatches=3" }, op = "send" },

@@ -54,7 +54,7 @@ local function counted(fn, phase)
   return by
 end
 
--- Forward and backward of y(); the sums over all ranks of what was sent with "send", and this rank's other calls.
+-- Forward and backward of y(); the sums over all ranks of what was sent as rows, and this rank's other calls.
 local function passes(forward)
   return gm.scope(function()
     local y
@@ -62,7 +62,7 @@ local function passes(forward)
     local factor = gm.uniform(y:shape(), { low = 0.5, high = 1.5, dtype = "f64", seed = 6 })
     local loss = auxiliary.add_to(ops.sum(ops.mul(y, factor)))
     local back = counted(function() loss:backward() end, "backward")
-    return sum_of(there.send or 0), sum_of(back.send or 0), there, back
+    return sum_of(there.all_to_all_rows or 0), sum_of(back.all_to_all_rows or 0), there, back
   end)
 end
 
@@ -105,7 +105,7 @@ for _, mesh in ipairs(meshes[ranks]) do
         assert.equal(2 * away * WIDTH * BYTES, sent)
         assert.equal(2 * away * WIDTH * BYTES, sent_back)
         assert.equal((n - 1) * math.ceil(experts / n) * 8, there.all_to_all)
-        there.send, there.all_to_all, back.send = nil, nil, nil
+        there.all_to_all_rows, there.all_to_all, back.all_to_all_rows = nil, nil, nil
         assert.same({}, there)
         assert.same({}, back)
         return away

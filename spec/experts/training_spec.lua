@@ -83,7 +83,7 @@ describe("training with experts #ranks", function()
       end
       if not mesh.expert then return end
       for _, phase in ipairs { "forward", "backward" } do
-        assert.is_true(job.traffic(got, { op = "send", phase = phase, axes = "expert" }) > 0)
+        assert.is_true(job.traffic(got, { op = "all_to_all_rows", phase = phase, axes = "expert" }) > 0)
       end
     end)
   end
@@ -112,7 +112,7 @@ describe("training with experts #ranks", function()
     -- 2 blocks, 4 samples of 17 tokens, k = 2: rows of a rank, of which 7/8 leave; as many come, and are sent back
     local rows, sent = 2 * 4 * 17 * 2, 0
     for _, entry in ipairs(json.decode(result.out, "check").sent) do
-      if entry.op == "send" then sent = sent + entry.bytes end
+      if entry.op == "all_to_all_rows" then sent = sent + entry.bytes end
     end
     assert.equal(4 * rows * 7 / 8 * 24 * 4, sent)
   end)

@@ -213,10 +213,10 @@ gm_attrs  a = gm_attrs_default();
     test = "spec/experts/experts_spec.lua",
   },
   {
-    name = "229-experts-places", file = "host/parallel/sharded/experts_steps.c",
-    find = [[for (int k = 1; k < p->p; k++) {]],
-    replace = [[for (int k = 1; k < p->p; k += 2) {]],
-    breaks = "rows go to every second place only",
+    name = "229-experts-places", file = "host/parallel/sharded/experts_plan.c",
+    find = [[*at++ = (gm_row_run){i, p->in_at[e * p->p + i], p->in[e * p->p + i]};]],
+    replace = [[*at++ = (gm_row_run){i, p->in_at[e * p->p + (i ^ 1) % p->p], p->in[e * p->p + i]};]],
+    breaks = "rows that come from one place lie where those of its neighbour should",
     test = "unit experts_axes",
   },
   {

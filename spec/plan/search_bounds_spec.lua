@@ -52,7 +52,7 @@ describe("the bound of an operation between ranks", function()
 
   it("is what a simulation finds on one switch", function()
     for _, case in ipairs { { "ring", "all_reduce" }, { "ring", "all_gather" }, { "direct", "all_reduce" },
-      { "direct", "all_to_all" }, { "direct", "broadcast" } } do
+      { "direct", "all_to_all" }, { "ring", "all_to_all_rows" }, { "direct", "broadcast" } } do
       local m = support.machine({ switch() }, { algorithm = case[1] })
       local found = simulated(m, case[2], 4000, { { "data", 8 } }, "data")
       assert.near(found, rates.least(m, case[2], members_of({ { "data", 8 } }, "data"), 4000), 1e-9 * found)

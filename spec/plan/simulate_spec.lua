@@ -54,6 +54,7 @@ describe("a simulated step", function()
       near((p - 1) / p * n / b + (p - 1) * l, one("all_gather", n, p, m))
       near((p - 1) / p * n / b + (p - 1) * l, one("reduce_scatter", n, p, m))
       near((p - 1) / p * n / b + l, one("all_to_all", n, p, m))
+      near(n / b + l, one("all_to_all_rows", n, p, m)) -- n: what goes to others
       near(n / b + (p - 1) * l, one("broadcast", n, p, m, 1))
     end)
   end

@@ -127,6 +127,47 @@ describe("the record of a step", function()
     assert.same({ 4, 4 }, { receives, forward })
   end)
 
+  -- How many rows go where, the choices decide, which a rehearsal does not know: so bytes are not compared.
+  it("has one operation for all rows of experts that travel, each way, in a rehearsal and in a run", function()
+    local words = { "-n", "2", "--set", "parallel={expert=2}", "--set", "model.moe={experts=6,every=1}" }
+    run { "run", "recipe.lua", "--no-eval", "--out", "out-experts", "--step-file", "experts", unpack(words) }
+    for rank = 0, 1 do
+      local order, rows = {}, {}
+      run { "check", "recipe.lua", "--rank", tostring(rank), "--step-file", "check", unpack(words) }
+      for i, path in ipairs { home .. "/check", ("%s/experts.%d"):format(home, rank) } do
+        local begun, waited = {}, {}
+        order[i], rows[i] = {}, { forward = 0, backward = 0 }
+        for _, e in ipairs(core.step_read(path).events) do
+          if e.kind == "wait" then waited[e.id] = (waited[e.id] or 0) + 1 end
+          if e.kind == "begin" then table.insert(order[i], ("%s %s %s"):format(e.name, e.group, e.phase)) end
+          if e.kind == "begin" and e.name == "all_to_all_rows" then
+            rows[i][e.phase] = rows[i][e.phase] + 1
+            begun[e.id] = true
+            assert.equal(e.bytes, e.sent) -- what goes to others
+            assert.is_true(e.bytes > 0)
+          end
+          assert.is_false(e.kind == "begin" and (e.name == "send" or e.name == "receive"))
+        end
+        for id in pairs(begun) do assert.equal(1, waited[id]) end
+        assert.same({ forward = 2 * 2, backward = 2 * 2 }, rows[i]) -- two layers, there and back
+      end
+      assert.same(order[1], order[2])
+    end
+  end)
+
+  it("counts of uneven rows what goes to others, where some stay", function()
+    run { "check", "recipe.lua", "-n", "2", "--set", "parallel.tensor={size=2,mode=\"1d\"}", "--set",
+      "optimizer={type=\"Muon\"}", "--step-file", "rows" }
+    local n = 0
+    for _, e in ipairs(core.step_read(home .. "/rows").events) do
+      if e.kind == "begin" and e.name == "all_to_all_rows" then
+        n = n + 1
+        assert.equal(e.sent, e.bytes)
+      end
+    end
+    assert.is_true(n > 0)
+  end)
+
   it("has the least dimension of each product", function()
     run { "check", "recipe.lua", "--step-file", "products" }
     local seen = {}

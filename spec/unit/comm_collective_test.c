@@ -267,7 +267,9 @@ static void body_rows(gm_rank *r, void *context)
     double    *x = gm_tensor_data(from), *y = gm_tensor_data(to);
     for (int j = 0, at = 0; j < p; j++)
         for (int k = 0; k < send[j]; k++, at++) x[2 * at] = x[2 * at + 1] = 100 * r->rank + 10 * j + k;
-    OK(gm_comm_all_to_all_rows(r->comm, everybody(r), from, send, to, receive, NULL));
+    gm_row_run  runs[16];
+    gm_row_runs sends = gm_row_runs_in_order(send, p, runs), receives = gm_row_runs_in_order(receive, p, runs + 8);
+    OK(gm_comm_all_to_all_rows(r->comm, everybody(r), from, sends, to, receives, NULL));
     for (int i = 0, at = 0; i < p; i++)
         for (int k = 0; k < receive[i]; k++, at++)
             assert_true(y[2 * at] == 100 * i + 10 * r->rank + k && y[2 * at + 1] == y[2 * at]);

@@ -83,11 +83,14 @@ static void body_sizes(gm_rank *r, void *context)
     gm_tensor *t = numbers(r, GM_F32, 10 + r->rank);
     gm_tensor *got = numbers(r, GM_F32, 10 + r->rank);
     int64_t    rows[2] = {r->rank ? 4 : 6, r->rank ? 7 : 4}; /* rank 1 sends 4 rows where rank 0 expects 4: fits */
+    gm_row_run run[2];
     gm_comm_set_timeout(r->comm, 30);
-    gm_status st = gm_comm_all_to_all_rows(r->comm, g, t, rows, got, rows, NULL);
+    gm_row_runs list = gm_row_runs_in_order(rows, 2, run);
+    gm_status   st = gm_comm_all_to_all_rows(r->comm, g, t, list, got, list, NULL);
     assert_int_equal(st, GM_OK);
     if (r->rank) rows[0] = 3, rows[1] = 8; /* now 3, where 4 are expected */
-    st = gm_comm_all_to_all_rows(r->comm, g, t, rows, got, rows, NULL);
+    list = gm_row_runs_in_order(rows, 2, run);
+    st = gm_comm_all_to_all_rows(r->comm, g, t, list, got, list, NULL);
     if (st == GM_EMISMATCH) gm_comm_fail(r->comm, 1, gm_last_error());
     else assert_int_equal(st, GM_EPEER);
     gm_tensor_release(t);

@@ -172,12 +172,24 @@ static uint64_t hash_of(const gm_tensor *t, uint64_t h)
     return h;
 }
 
+/* Two runs of each of p members: n rows, one after the other; or (apart) second halves behind all first ones. */
+static gm_row_runs halves(int p, int64_t n, bool apart, gm_row_run *run)
+{
+    int64_t a = n / 2, b = n - a;
+    for (int i = 0; i < p; i++) {
+        run[2 * i] = (gm_row_run){i, apart ? i * a : i * n, a};
+        run[2 * i + 1] = (gm_row_run){i, apart ? p * a + i * b : i * n + a, b};
+    }
+    return (gm_row_runs){run, 2 * p};
+}
+
 /* Every collective on tensors of some p n elements; a hash of all results on this rank. */
 static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm_reduction op, placement where)
 {
     int         p = gm_group_size(g), me = gm_group_rank(g);
     uint64_t    h = 1;
     int64_t     rows[16];
+    gm_row_run  run[4 * 16];
     gm_pending *sent = NULL;
     gm_tensor  *t = random_tensor(r, dtype, p * n + p - 1, 1, where);
     gm_tensor  *whole = random_tensor(r, dtype, p * n, 2, where);
@@ -198,7 +210,14 @@ static uint64_t all_calls(gm_rank *r, gm_group *g, gm_dtype dtype, int64_t n, gm
     OK(gm_comm_scatter(r->comm, g, out, 0, p / 2, block, NULL));
     h = hash_of(block, h);
     for (int i = 0; i < p; i++) rows[i] = n;
-    OK(gm_comm_all_to_all_rows(r->comm, g, whole, rows, out, rows, NULL));
+    gm_row_runs list = gm_row_runs_in_order(rows, p, run);
+    OK(gm_comm_all_to_all_rows(r->comm, g, whole, list, out, list, NULL));
+    h = hash_of(out, h);
+    OK(gm_comm_all_to_all_rows(r->comm, g, out, halves(p, n, false, run), whole, halves(p, n, true, run + 2 * p),
+                               NULL));
+    h = hash_of(whole, h);
+    OK(gm_comm_all_to_all_rows(r->comm, g, whole, halves(p, n, true, run), out, halves(p, n, false, run + 2 * p),
+                               NULL));
     h = hash_of(out, h);
     if (p > 1) OK(gm_comm_send(r->comm, g, out, (me + 1) % p, &sent));
     if (p > 1) OK(gm_comm_receive(r->comm, g, whole, (me + p - 1) % p, NULL));

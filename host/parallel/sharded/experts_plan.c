@@ -84,7 +84,8 @@ static gm_status take_lists(gm_experts_plan *p)
     p->out_at = p->out + of_out;
     p->in = p->out_at + of_out;
     p->in_at = p->in + of_in;
-    return GM_OK;
+    p->runs = malloc((of_out + of_in + 1) * sizeof *p->runs);
+    return p->runs ? GM_OK : GM_FAIL(GM_ENOMEM, "experts: no memory for %zu runs of rows", of_out + of_in);
 }
 
 gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, int64_t capacity, gm_experts_plan *p)
@@ -100,6 +101,7 @@ void gm_experts_plan_free(gm_experts_plan *p)
 {
     free(p->place);
     free(p->out);
+    free(p->runs);
     *p = (gm_experts_plan){0};
 }
 
@@ -148,6 +150,23 @@ static bool is_own(const gm_experts_plan *p, int64_t e)
     return e >= own->first && e < own->first + own->count;
 }
 
+/* What travels, in order of places; of a place in order of its experts, or, from it, of this rank's. */
+static void list_runs(gm_experts_plan *p)
+{
+    gm_row_run *at = p->runs;
+    for (int i = 0; i < p->p; i++)
+        for (int64_t k = 0; i != p->here && k < p->place[i].count; k++) {
+            int64_t e = p->place[i].first + k;
+            *at++ = (gm_row_run){i, p->out_at[e], p->out[e]};
+        }
+    p->sent = (gm_row_runs){p->runs, (int)(at - p->runs)};
+    p->away.run = at;
+    for (int i = 0; i < p->p; i++)
+        for (int64_t e = 0; i != p->here && e < p->place[p->here].count; e++)
+            *at++ = (gm_row_run){i, p->in_at[e * p->p + i], p->in[e * p->p + i]};
+    p->away.n = (int)(at - p->away.run);
+}
+
 /* Own experts and those of others count from 0 each. */
 void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers)
 {
@@ -165,6 +184,7 @@ void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers)
             p->in_at[at] = p->n_away;
             if (i != p->here) p->n_away += p->in[at];
         }
+    if (p->p > 1) list_runs(p);
 }
 
 void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *first, int64_t *n)

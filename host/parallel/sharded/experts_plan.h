@@ -36,6 +36,10 @@ typedef struct gm_experts_plan {
     /* The rows that place i sends to own expert e, at e p + i: their number, and the place of the first one among
      * n_away: [room * p]. */
     int64_t *in, *in_at;
+    /* The rows that go to other places, among n_sent, and those that come from them, among n_away: a run for each
+     * expert and place. Empty before gm_experts_lay_rows. */
+    gm_row_runs sent, away;
+    gm_row_run *runs; /* of both */
 } gm_experts_plan;
 
 /* Tells whether several ranks share the leading dimensions of such a value. (An axis of size 1 cuts nothing.) */

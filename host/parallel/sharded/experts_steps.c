@@ -55,8 +55,7 @@ void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s
 
 void gm_experts_end(gm_experts_work *w)
 {
-    for (int i = 0; i < w->n_flights; i++) gm_comm_drop(w->plan.comm, w->flights[i]);
-    free(w->flights);
+    gm_comm_drop(w->plan.comm, w->flight);
     gm_experts_hold(w, NULL);
     free(w->numbers);
     gm_experts_plan_free(&w->plan);
@@ -102,47 +101,21 @@ void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, boo
 
 /* ---- travel ---- */
 
-static void start(gm_experts_work *w, bool send, gm_tensor *t, int64_t first, int64_t n, int place)
-{
-    gm_work    *k = w->work;
-    int         mark = k->n_held;
-    gm_tensor  *rows = gm_experts_part(w, t, first, n);
-    gm_pending *pending = NULL;
-    if (!rows) return;
-    k->sent = true;
-    GM_STEP(k, send ? gm_comm_send(w->plan.comm, w->plan.group, rows, place, &pending)
-                    : gm_comm_receive(w->plan.comm, w->plan.group, rows, place, &pending));
-    gm_work_drop(k, mark);
-    if (k->st == GM_OK) w->flights[w->n_flights++] = pending;
-}
-
 void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, bool back)
 {
     const gm_experts_plan *p = &w->plan;
-    if (p->p == 1 || w->work->st != GM_OK) return;
-    size_t most = (size_t)(p->experts + p->p * p->room); /* a message an expert and place */
-    if (!w->flights) w->flights = malloc(most * sizeof *w->flights);
-    if (!w->flights) {
-        GM_STEP(w->work, GM_FAIL(GM_ENOMEM, "experts: no memory for %zu messages", most));
-        return;
-    }
-    for (int k = 1; k < p->p; k++) {
-        int                     to = (p->here + k) % p->p, from = (p->here - k + p->p) % p->p;
-        const gm_experts_place *other = &p->place[to];
-        for (int64_t e = 0; e < p->place[p->here].count; e++)
-            start(w, back, theirs, p->in_at[e * p->p + from], p->in[e * p->p + from], from);
-        for (int64_t e = other->first; e < other->first + other->count; e++)
-            start(w, !back, ours, p->out_at[e], p->out[e], to);
-    }
+    if (p->p == 1) return;
+    if (!ours) ours = gm_experts_new(w, 0, w->width);
+    if (!theirs) theirs = gm_experts_new(w, 0, w->width);
+    if (w->work->st != GM_OK) return;
+    w->work->sent = true;
+    GM_STEP(w->work, back ? gm_comm_all_to_all_rows(p->comm, p->group, theirs, p->away, ours, p->sent, &w->flight)
+                          : gm_comm_all_to_all_rows(p->comm, p->group, ours, p->sent, theirs, p->away, &w->flight));
 }
 
 void gm_experts_arrive(gm_experts_work *w)
 {
-    for (int i = 0; i < w->n_flights; i++) {
-        if (w->work->st == GM_OK) GM_STEP(w->work, gm_comm_wait(w->plan.comm, w->flights[i]));
-        else gm_comm_drop(w->plan.comm, w->flights[i]);
-    }
-    w->n_flights = 0;
+    if (w->work->st == GM_OK) GM_STEP(w->work, gm_comm_finish(w->plan.comm, &w->flight));
 }
 
 /* ---- spans ---- */
@@ -167,7 +140,7 @@ void gm_experts_each(gm_experts_work *w, bool away, gm_experts_step step, void *
         gm_experts_rows(p, away, e, &s.first, &s.n);
         if (away) s.first += p->n_here;
         if (s.n) take_step(w, step, context, &s);
-        if (w->n_flights) GM_STEP(w->work, gm_comm_poll(p->comm));
+        if (w->flight) GM_STEP(w->work, gm_comm_poll(p->comm));
     }
 }
 

@@ -29,8 +29,7 @@ typedef struct gm_experts_work {
 
     gm_tensor *held[GM_EXPERTS_HELD]; /* blocks that gm_experts_hold has opened */
 
-    int          n_flights;
-    gm_pending **flights; /* messages under way */
+    gm_pending *flight; /* rows under way; NULL: none */
 } gm_experts_work;
 
 /* Makes plan, order and numbers of a pass with this index (tokens, k). capacity: see gm_experts_plan. Without a
@@ -39,7 +38,7 @@ void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s,
 /* The same from choice, row and numbers that an earlier pass has made. */
 void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
                        int64_t capacity);
-/* Frees all that does not belong to w->work. After a failure the comm finishes messages under way (gm_comm_drop). */
+/* Frees all that does not belong to w->work. After a failure the comm finishes what is under way (gm_comm_drop). */
 void gm_experts_end(gm_experts_work *w);
 
 /* Rows first .. first + n - 1 of a tensor, as a view; NULL if n is 0. */
@@ -51,8 +50,9 @@ void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_t
 /* x (+)= the sum of the rows of each token's choices, each times its weight; weight NULL: without a factor. */
 void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, bool accumulate, gm_tensor *x);
 
-/* Starts to send the rows `ours` (n_sent, h) to the ranks of their experts, where they become `theirs` (n_away, h).
- * back: sends `theirs` back into `ours`. gm_experts_arrive waits for all messages. */
+/* Starts to send the rows `ours` (n_sent, h) to the ranks of their experts, where they become `theirs` (n_away, h); NULL:
+ * there are none. back: sends `theirs` back into `ours`. One operation of the group, which all places make, however
+ * many rows they have. gm_experts_arrive waits for it. */
 void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, bool back);
 void gm_experts_arrive(gm_experts_work *w);
 

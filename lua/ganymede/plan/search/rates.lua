@@ -152,7 +152,7 @@ local every = { -- in every algorithm
   gather = function(p) return 1, 1 / p end,
   all_to_all = function(p, k) return 1, (p - k) / p end,
   exchange = function() return 2, 0 end, -- how many bytes go where, the data decide
-  all_to_all_rows = function() return 1, 0 end,
+  all_to_all_rows = function(p, k) return 1, (p - k) / (p - 1) end, -- of what goes to others
   barrier = function(p) return doublings(p), 0 end,
 }
 every.scatter = every.gather
