@@ -20,7 +20,7 @@
  *     all_gather       the exchange of results alone: (p-1)/p n, where n counts the result
  *     reduce           reduce_scatter, then gather     broadcast    binomial tree: (p-1) n over all members
  *     gather, scatter, all_to_all                      direct: each piece is sent once
- *     all_to_all_rows  direct, one message to each other member; n: the rows that go to others, which may differ by rank
+ *     all_to_all_rows  direct: a message to each other member; n counts the rows for others, and may differ by rank
  *
  * In a group on several machines the first three and broadcast hand over what several members of a machine send or want
  * to one of them (over_machines.c): all members together send as many bytes, of which fewer cross the network. Their

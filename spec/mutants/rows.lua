@@ -64,4 +64,11 @@ return {
     breaks = "what the first member has sent stays in scratch memory",
     test = "-n 2 spec/experts/experts_spec.lua",
   },
+  {
+    name = "1956-cells-of-experts", file = "lua/ganymede/plan/search/cells.lua",
+    find = [[if last and last.seconds and last.part == part and]],
+    replace = [[if last and last.seconds and last.part ~= part and]],
+    breaks = "a cell keeps each product of each expert: a search for a model of many takes gigabytes",
+    test = "spec/plan/search_cells_spec.lua -f 'more experts'",
+  },
 }

@@ -74,6 +74,17 @@ describe("cells of a model", function()
     end)
   end)
 
+  it("have no more events where a layer has more experts, each with products of its own", function()
+    rehearsal.with_workers(function()
+      local events = {}
+      for i, experts in ipairs { 2, 16 } do
+        local given = { recipe = home .. "/recipe.lua", set = { ("model.moe={experts=%d,every=1}"):format(experts) } }
+        events[i] = #cells.open(given, facts_module.of(given, m, {}), m):get(family()).events
+      end
+      assert.equal(events[1], events[2])
+    end)
+  end)
+
   it("say the same from two of its blocks as from all, and what a piece of a world takes", function()
     rehearsal.with_workers(function()
       local given = { recipe = home .. "/recipe.lua" }

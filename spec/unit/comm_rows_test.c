@@ -226,8 +226,8 @@ void gm_test_comm_runs_refused(void **state)
     run_world(2, body_refused, NULL);
 }
 
-/* Rank 1 sends 3 rows in two runs, where rank 0 expects 2 in two: found by its wait, and said in bytes. In checked mode,
- * too, whose comparison of calls does not see the numbers of rows. */
+/* Rank 1 sends 3 rows in two runs, where rank 0 expects 2 in two. Rank 0's wait finds it and says both in bytes. So it
+ * is in checked mode, too: its comparison of calls does not see the numbers of rows. */
 static void body_disagree(gm_rank *r, void *context)
 {
     gm_tensor *t = NULL, *got = NULL;

@@ -50,9 +50,9 @@ void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_t
 /* x (+)= the sum of the rows of each token's choices, each times its weight; weight NULL: without a factor. */
 void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, bool accumulate, gm_tensor *x);
 
-/* Starts to send the rows `ours` (n_sent, h) to the ranks of their experts, where they become `theirs` (n_away, h); NULL:
- * there are none. back: sends `theirs` back into `ours`. One operation of the group, which all places make, however
- * many rows they have. gm_experts_arrive waits for it. */
+/* Starts to send the rows `ours` (n_sent, h) to the ranks of their experts, where they become `theirs` (n_away, h).
+ * NULL: there are none. back: sends `theirs` back into `ours`. It is one operation of the group, which all places make,
+ * however many rows they have. gm_experts_arrive waits for it. */
 void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, bool back);
 void gm_experts_arrive(gm_experts_work *w);
 

@@ -56,6 +56,17 @@ local function axes_of(e)
   return names
 end
 
+-- Adds an op to the events of passes, or to the last of them if that is ops of the same section and kind: a layer of
+-- many experts has many products.
+local function add_op(out, seconds, part, at, kind)
+  local last = out[#out]
+  if last and last.seconds and last.part == part and last.at == at and last.kind == kind then
+    last.seconds = last.seconds + seconds
+  else
+    out[#out + 1] = { seconds = seconds, part = part, at = at, kind = kind }
+  end
+end
+
 -- The events of the passes: { seconds, part, at, kind } of ops, at: a section; { begins, axes, name, bytes, at, kind };
 -- { waits }. Backward begins with the first op whose name ends with _grad. A loss may make gradients in forward, so of
 -- the ops of the last section before that a third counts.
@@ -73,7 +84,7 @@ local function condensed(events, find, n_sections, m, blocks)
       backward = backward or e.name:find "_grad$" ~= nil
       local kind = not backward and "forward" or e.name:find "weight_grad$" and not region[at] and "weight" or "input"
       local part = at == n_sections and not backward and 1 / 3 or 1
-      out[#out + 1] = { seconds = rates.op(m, e), part = part, at = at, kind = kind }
+      add_op(out, rates.op(m, e), part, at, kind)
     elseif e.kind == "begin" then
       axes[e.id] = axes_of(e)
       out[#out + 1] = axes[e.id] and { begins = e.id, axes = axes[e.id], name = e.name, bytes = e.bytes, at = at,

@@ -32,12 +32,17 @@ local function joined(list, more)
   return out
 end
 
--- Rehearses the recipe on one rank with these settings -> what check finds, and the events of its step.
+-- Rehearses the recipe on one rank with these settings -> what check finds.
+local function checked(given, sets, step_file)
+  return rehearsal { recipe = given.recipe, set = joined(given.set or {}, sets), seed = given.seed,
+    step_file = step_file, device = given.device }
+end
+
+-- The same -> what check finds, and the events of its step.
 local function rehearsed(given, sets)
   local path = os.tmpname()
   return failure.protect(function() os.remove(path) end, function()
-    local found, failed = rehearsal { recipe = given.recipe, set = joined(given.set or {}, sets), seed = given.seed,
-      step_file = path, device = given.device }
+    local found, failed = checked(given, sets, path)
     if not found then return nil, failed end
     return found, core.step_read(path).events
   end)
@@ -265,12 +270,12 @@ end
 function facts.of(given, m, keep)
   given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device) }
   local serial = serial_sets(keep)
-  local plain = must(rehearsed(given, { "parallel={}", "schedule=nil" })) -- in the pieces of the recipe
+  local plain = must(checked(given, { "parallel={}", "schedule=nil" })) -- in the pieces of the recipe
   local values = values_of(plain)
   local accumulation = values.gradient_accumulation or 1
   local samples = values["data.batch_size"] * accumulation
   serial = joined(serial, { "gradient_accumulation=1", ("data.batch_size=%d"):format(samples) })
-  local found = must(rehearsed(given, joined(serial, keep.recompute == "own" and {} or { "recompute=nil" })))
+  local found = must(checked(given, joined(serial, keep.recompute == "own" and {} or { "recompute=nil" })))
   if found.totals.offloaded_bytes then
     failure(2, "a plan does not know disks and host memory yet: leave out `offload`")
   end
