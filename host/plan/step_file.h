@@ -39,7 +39,7 @@ double gm_step_products(const gm_step *step, double *again);
 
 /* Do ranks of both steps do alike: the same ops on the same memory and the same operations between ranks, in one order?
  * Of messages, the distance to the other end counts, modulo the size of the group. What lies in memory before the step
- * may differ by a part GM_ALIKE_LIVE of it. */
+ * may differ by a part GM_ALIKE_LIVE of it, and single numbers may be freed at other moments. */
 #define GM_ALIKE_LIVE 0x1p-16
 bool gm_step_alike(const gm_step *a, const gm_step *b);
 /* Does the step have messages, or operations with a root, in a group along this axis? */

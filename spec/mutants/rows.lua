@@ -62,7 +62,7 @@ return {
     find = [[else if (m.apart) move(p, &m, row, p->to, at, false);]],
     replace = [[else if (m.apart && k > 1) move(p, &m, row, p->to, at, false);]],
     breaks = "what the first member has sent stays in scratch memory",
-    test = "-n 2 spec/experts/experts_spec.lua",
+    test = "-n 4 spec/experts/experts_spec.lua",
   },
   {
     name = "1956-cells-of-experts", file = "lua/ganymede/plan/search/cells.lua",
