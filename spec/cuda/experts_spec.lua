@@ -201,7 +201,7 @@ describe("training with experts on a GPU #ranks", function()
     check(want, two, steps)
     local cpu = train(recipe, "cpu", 2, steps, { "dtype=f64", "parallel={expert=2}" })
     for _, phase in ipairs { "forward", "backward" } do
-      local match = { op = "send", phase = phase, axes = "expert" }
+      local match = { op = "all_to_all_rows", phase = phase, axes = "expert" }
       assert.is_true(job.traffic(two, match) > 0)
       assert.equal(job.traffic(cpu, match), job.traffic(two, match))
     end
