@@ -77,7 +77,8 @@ describe("pipelines and other axes #ranks", function()
       set = { "model.depth=4", "data.batch_size=16", "data.drop_last=true" },
       looks = function(stats)
         check_borders(stats, 1)
-        on_all_ranks(stats, { op = "all_to_all_rows", phase = "forward", axes = "expert" }) -- there are experts on both stages
+        -- there are experts on both stages
+        on_all_ranks(stats, { op = "all_to_all_rows", phase = "forward", axes = "expert" })
         on_all_ranks(stats, { op = "all_to_all_rows", phase = "backward", axes = "expert" })
       end },
     { model = "gpt", order = "1f1b", parallel = "{data=2,pipeline=2,sequence=2}", set = even,
