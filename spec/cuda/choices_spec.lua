@@ -2,7 +2,9 @@
 -- are kept with the run, so that a resumed run and a run with their file have the same bits.
 --
 -- The emulated cuBLASLt has three algorithms, which take the time that GANYMEDE_FAKE_CUBLAS_FAST says. With
--- GANYMEDE_FAKE_CUBLAS_BITS each has last bits of its own, so that losses tell which were taken.
+-- GANYMEDE_FAKE_CUBLAS_BITS each has last bits of its own, so that losses tell which were taken. Products that sum
+-- columns, too, are slow by GANYMEDE_FAKE_CUBLAS_SLOW: a product and a pass would be as fast as these, and a busy
+-- machine would choose.
 -- sanitizers: no, bits of training are compared; products_spec.lua and ways_spec.lua look at the same code
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
@@ -20,6 +22,7 @@ describe("time_products", function()
   local function train(out, words, variables)
     local env = emulation.environment()
     env.GANYMEDE_CUDA_RECORD, env.GANYMEDE_FAKE_CUBLAS_BITS = home .. "/record", "1"
+    env.GANYMEDE_FAKE_CUBLAS_SLOW = "512" -- CUBLASLT_EPILOGUE_BGRADB
     for name, value in pairs(variables or {}) do env[name] = value end
     local all = { "run", "recipe.lua", "--device", "cuda", "--stats", "stats.json", "--no-eval", "--out", out,
       "--threads", "1", "--set", "cuda_graph=false" }
