@@ -40,6 +40,16 @@ local function spec(files, ranks, env)
   return run_host(words, { cwd = GANYMEDE_ROOT, env = env })
 end
 
+-- The driver's record of these specs, which pass on so many ranks with a GPU each.
+local function record_of(files, ranks)
+  local path = os.tmpname()
+  local result = spec(files, ranks, environment(ranks, { GANYMEDE_CUDA_RECORD = path }))
+  local record = shell.read(path)
+  os.remove(path)
+  assert.equal(0, result.code, result.out .. result.err)
+  return record
+end
+
 local recipe = job.changed(job.gpt, { "width = 32", "width = 8" }, { "sequence_length = 32", "sequence_length = 7" },
   { "stride = 32", "stride = 7" }, { "batch_size = 22", "batch_size = 6" }, { "vocabulary = 256", "vocabulary = 259" })
 
@@ -63,25 +73,14 @@ end
 
 describe("ranks with GPUs of their own #ranks", function()
   it("pass every spec of collectives and of failed sections, without host memory", function()
-    local path = os.tmpname()
-    local result = spec({ "spec/comm/collectives_spec.lua", "spec/comm/sections_spec.lua" }, 3,
-      environment(3, { GANYMEDE_CUDA_RECORD = path }))
-    local record = shell.read(path)
-    os.remove(path)
-    assert.equal(0, result.code, result.out .. result.err)
+    local record = record_of({ "spec/comm/collectives_spec.lua", "spec/comm/sections_spec.lua" }, 3)
     for _, name in ipairs { "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Group" } do
       has(record, "\nnccl" .. name .. " ")
     end
   end)
 
   it("send the rows of experts, each run in a transfer of its own", function()
-    local path = os.tmpname()
-    local result = spec({ "spec/experts/experts_spec.lua", "spec/experts/traffic_spec.lua" }, 2,
-      environment(2, { GANYMEDE_CUDA_RECORD = path }))
-    local record = shell.read(path)
-    os.remove(path)
-    assert.equal(0, result.code, result.out .. result.err)
-    has(record, "\nncclGroup ")
+    has(record_of({ "spec/experts/experts_spec.lua", "spec/experts/traffic_spec.lua" }, 2), "\nncclGroup ")
   end)
 
   it("fail by name, in time, and go on", function()

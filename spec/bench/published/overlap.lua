@@ -5,13 +5,11 @@
 --
 -- lines: the events of a record (host/plan/step_file.h), texts: its texts by number. Returns the events in a new order.
 -- Nothing is added and nothing left out; the caller gives operations new ids, because these follow the order of begins.
+local record = require "record"
+
 local overlap = {}
 
-local function words_of(line)
-  local words = {}
-  for word in line:gmatch "%S+" do words[#words + 1] = word end
-  return words
-end
+local is_between = record.is_between
 
 -- o NAME ABOUT DTYPE PATH SIZE FLOPS PRODUCTS BYTES SECONDS. Whether a dense layer multiplies there.
 local function is_product(words, texts)
@@ -19,11 +17,6 @@ local function is_product(words, texts)
 end
 
 local function path_of(words, texts) return texts[tonumber(words[words[1] == "b" and 6 or 5])] end
-
--- b ID NAME ABOUT DTYPE PATH PHASE GROUP PEER BYTES SENT SECONDS
-local function is_between(words, texts, name, group)
-  return words[1] == "b" and texts[tonumber(words[3])] == name and texts[tonumber(words[8])] == group
-end
 
 -- Layers that userbuffers know; embeddings and the head are none of them.
 local function has_buffers(path)
@@ -39,7 +32,7 @@ function overlap.products(lines, texts, how)
     if held then out[#out + 1], held = held.line, nil end
   end
   for _, line in ipairs(lines) do
-    local words = words_of(line)
+    local words = record.words(line)
     local path = path_of(words, texts)
     if words[1] == "w" and waits[words[2]] then
       flush()
@@ -70,9 +63,8 @@ end
 local function parted(lines, texts)
   local gathers, of, rest = {}, {}, {}
   for _, line in ipairs(lines) do
-    local words = words_of(line)
-    if is_between(words, texts, "all_gather", "data") and texts[tonumber(words[7])] == "update"
-      and texts[tonumber(words[4])]:find "^b?f16 " then
+    local words = record.words(line)
+    if record.is_of_parameter(words, texts) then
       gathers[#gathers + 1] = { line }
       of[words[2]] = gathers[#gathers]
     elseif words[1] == "w" and of[words[2]] then
@@ -88,7 +80,7 @@ end
 local function first_uses(lines, texts)
   local seen, places, n = {}, {}, 0
   for i, line in ipairs(lines) do
-    local words = words_of(line)
+    local words = record.words(line)
     local path = (words[1] == "o" or words[1] == "r") and path_of(words, texts)
     if path and not seen[path] and (is_product(words, texts) or texts[tonumber(words[2])] == "embedding") then
       seen[path], n = true, n + 1

@@ -38,6 +38,7 @@
 -- The factor of eager was found together with the rate of large products of the machines' files: of two rows of
 -- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning.md).
 local core = require "ganymede.core"
+local record = require "record"
 local files = require "ganymede.base.machine"
 local overlap = require "overlap"
 
@@ -117,12 +118,6 @@ end
 
 -- ---------------------------------------------------------------- lines
 
-local function words_of(line)
-  local words = {}
-  for word in line:gmatch "%S+" do words[#words + 1] = word end
-  return words
-end
-
 -- b ID NAME ABOUT DTYPE PATH PHASE GROUP PEER BYTES SENT SECONDS. Whether it is the second gather or scatter of x.
 local function is_second(words, texts)
   local name, path = texts[tonumber(words[3])], texts[tonumber(words[6])] or ""
@@ -170,17 +165,11 @@ end
 
 local norms = { layer_norm = true, layer_norm_grad = true, rms_norm = true, rms_norm_grad = true }
 
--- Whether an operation gathers a parameter that was updated.
-local function is_of_parameter(words, texts)
-  return texts[tonumber(words[3])] == "all_gather" and texts[tonumber(words[7])] == "update"
-    and texts[tonumber(words[8])] == "data" and texts[tonumber(words[4])]:find "^b?f16 "
-end
-
 -- Bytes of the matrices of a record that have a row for each class, which no software multiplies in 8 bits, as a set.
 local function bytes_of_classes(lines, texts)
   local set = {}
   for _, line in ipairs(lines) do
-    local words = line:find "^o " and words_of(line)
+    local words = line:find "^o " and record.words(line)
     local name, path = words and texts[tonumber(words[2])], words and texts[tonumber(words[5])]
     local about = name == "embedding" and texts[tonumber(words[3])]:match "%((%d+, %d+)%)"
       or name == "linear" and path == "head" and texts[tonumber(words[3])]:match "%((%d+, %d+)%)$"
@@ -194,9 +183,9 @@ end
 
 -- An operation between ranks -> its line, or nil if the software has none.
 local function with_operation(line, how, texts, of_classes)
-  local words = words_of(line)
+  local words = record.words(line)
   if how.joined_gate and is_second(words, texts) or how.delayed_scales and is_of_scale(words, texts) then return end
-  if how.gathers_8_bits and is_of_parameter(words, texts) and not of_classes[tonumber(words[10])] then
+  if how.gathers_8_bits and record.is_of_parameter(words, texts) and not of_classes[tonumber(words[10])] then
     words[10], words[11] = ("%.17g"):format(words[10] / 2), ("%.17g"):format(words[11] / 2)
     return table.concat(words, " ")
   end
@@ -223,7 +212,7 @@ end
 
 -- Adds the lines of an op as the software runs it.
 local function add_op(out, line, how, texts, number)
-  local words, more = words_of(line), nil
+  local words, more = record.words(line), nil
   local name = texts[tonumber(words[2])]
   if how.delayed_scales and is_of_scale(words, texts) then return end
   if how.whole_losses and texts[tonumber(words[5])] == "cross_entropy" then return add_loss(out, words, texts) end
