@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 #include <time.h>
 #include "../../kernels/clock.h"
+#include "crowd.h"
 #include "frames.h"
 
 #define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
@@ -34,7 +35,8 @@ typedef struct windows {
     gm_window   **window;                 /* by place */
     int          *pid;                    /* by place; 0: its memory cannot be read */
     gm_reach     *reach;                  /* by place */
-    uint32_t      seen;                   /* rings of the bell before the last look around */
+    gm_crowd      crowd;
+    uint32_t      seen; /* rings of the bell before the last look around */
     unsigned      turns;
     char         *lost; /* by place: what the transport below said of it */
 } windows;
@@ -308,7 +310,8 @@ static void windows_rest(gm_transport *t, double seconds)
 {
     windows   *w = t->context;
     gm_window *own = w->window[w->place];
-    if (gm_window_rung(own) == w->seen) gm_window_sleep(own, w->seen, seconds);
+    if (gm_window_rung(own) != w->seen || gm_crowd_yield(&w->crowd, own, w->seen)) return;
+    gm_window_sleep(own, w->seen, seconds);
     if (gm_window_rung(own) != w->seen) return;
     look_for_lost(w);
     w->turns = LOOK_BELOW - 1;
@@ -379,7 +382,7 @@ gm_transport *gm_transport_windows_end(gm_transport *t)
     return base;
 }
 
-static void fill(gm_transport *t, windows *w, bool crowded)
+static void fill(gm_transport *t, windows *w)
 {
     *t = *w->base;
     t->context = w;
@@ -400,7 +403,7 @@ static void fill(gm_transport *t, windows *w, bool crowded)
     t->lend = windows_lend;
     t->rest = windows_rest;
     t->lost = w->base->lost ? windows_lost : NULL;
-    t->crowded = crowded;
+    t->crowded = w->crowd.ranks > w->crowd.cores;
 }
 
 static bool take(windows *w, const gm_window_ranks *r, int world)
@@ -423,6 +426,7 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
     memcpy(w->reach, r->reach, n * sizeof *w->reach);
     memcpy(w->rank, r->rank, n * sizeof *w->rank);
     memcpy(w->pid, r->pid, n * sizeof *w->pid);
+    w->crowd = (gm_crowd){.ranks = r->shape.n, .cores = r->cores, .pid = w->pid};
     memcpy(w->window, r->window, n * sizeof *w->window);
     for (int i = 0; i < world; i++) w->place_of[i] = -1;
     for (int i = 0; i < w->here; i++) {
@@ -446,7 +450,7 @@ gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks,
         return GM_FAIL(GM_ENOMEM, "no memory for a transport");
     }
     w->base = base;
-    fill(t, w, ranks->crowded);
+    fill(t, w);
     *out = t;
     return GM_OK;
 }

@@ -8,12 +8,12 @@
 
 typedef struct gm_window_ranks { /* of this machine */
     gm_window_shape shape;
-    int             place;   /* of this rank among shape.n */
-    const int      *rank;    /* by place */
-    bool            crowded; /* there are fewer cores than ranks */
-    const int      *pid;     /* by place, of the process whose memory may be read; 0: it may not */
-    gm_window     **window;  /* by place, that of this rank too; NULL: this rank is reached by the transport below */
-    const gm_reach *reach;   /* by place: arenas; zeros: there is none */
+    int             place;  /* of this rank among shape.n */
+    const int      *rank;   /* by place */
+    int             cores;  /* that they may use: fewer than ranks, and they share them */
+    const int      *pid;    /* by place, of the process whose memory may be read; 0: it may not */
+    gm_window     **window; /* by place, that of this rank too; NULL: this rank is reached by the transport below */
+    const gm_reach *reach;  /* by place: arenas; zeros: there is none */
 } gm_window_ranks;
 
 /* Makes a transport above base. Takes base, windows and mapped arenas (not the arrays), unless it fails: GM_ENOMEM.

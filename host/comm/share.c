@@ -93,13 +93,13 @@ static gm_status tell_offers(sharing *s)
     return st;
 }
 
-/* Do the ranks of this machine have fewer cores than there are ranks? They may be bound to some each. */
-static bool is_crowded(const sharing *s)
+/* The cores of all ranks of this machine together. They may be bound to some each. */
+static int cores_here(const sharing *s)
 {
     cpu_set_t all;
     CPU_ZERO(&all);
     for (int i = 0; i < s->here.shape.n; i++) CPU_OR(&all, &all, &s->all[s->rank[i]].cores);
-    return CPU_COUNT(&all) < s->here.shape.n;
+    return CPU_COUNT(&all);
 }
 
 /* Rings are small enough that all of them stay in the last cache, and large enough that few waits are needed. */
@@ -131,7 +131,7 @@ static gm_status find_here(sharing *s)
     s->here.window = s->window;
     s->here.reach = s->reach;
     s->here.shape = (gm_window_shape){n, ring_bytes(n), 4096};
-    s->here.crowded = is_crowded(s);
+    s->here.cores = cores_here(s);
     return GM_OK;
 }
 

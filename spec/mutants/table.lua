@@ -14,19 +14,20 @@
 -- (spec/tree/mutants_spec.lua says so).
 local machine = require "ganymede.base.machine"
 
-local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
+local mutants = {}
+
+--- The files of rows beside this one (spec/tree/mutants_spec.lua says so if one is left out).
+mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
   "training", "calls", "docs", "memory", "recompute", "text", "tuning", "hub", "plan", "search",
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
   "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
-  "faults", "products", "dnn", "hopper", "ends" }
-
-local mutants = {}
+  "faults", "products", "dnn", "hopper", "ends", "rows", "search_lengths", "crowd" }
 
 --- All rows, by number.
 function mutants.rows()
   local rows = {}
-  for _, subject in ipairs(tables) do
+  for _, subject in ipairs(mutants.tables) do
     for _, row in ipairs(require("spec.mutants." .. subject)) do rows[#rows + 1] = row end
   end
   table.sort(rows, function(a, b) return tonumber(a.name:match "^%d+") < tonumber(b.name:match "^%d+") end)

@@ -23,6 +23,17 @@ local function matches(name, pattern)
   return name:find("^" .. pattern:gsub("[%-%.%+%[%]%(%)%^%$%%]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$") ~= nil
 end
 
+describe("the tables of mutants", function()
+  it("are all known", function()
+    local known = { table = true, run = true }
+    for _, name in ipairs(mutants.tables) do known[name] = true end
+    for file in lfs.dir "spec/mutants" do
+      local name = file:match "^(.*)%.lua$"
+      assert(not name or known[name], ("spec/mutants/%s is not in the list of spec/mutants/table.lua"):format(file))
+    end
+  end)
+end)
+
 describe("each mutant", function()
   it("is a row of known fields, with a number and a name of its own", function()
     assert(#rows > 280)

@@ -1,0 +1,64 @@
+/* crowd.c - see crowd.h. */
+#include "crowd.h"
+
+#include <sched.h>
+#include <time.h>
+#include "../../kernels/clock.h"
+
+#define YIELD_SECONDS 50e-6
+#define LONG_SECONDS  250e-6 /* ranks that wait give a core back in a hundredth of that */
+#define JUDGE_SECONDS 10e-3
+#define OURS          0.75
+#define LONGEST_PAUSE 256u
+
+static double read_clock(clockid_t clock)
+{
+    struct timespec t;
+    return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double cpu_seconds_of_all(const gm_crowd *c)
+{
+    double    sum = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+    clockid_t clock;
+    for (int i = 0; i < c->ranks; i++)
+        if (c->pid[i] > 0 && clock_getcpuclockid(c->pid[i], &clock) == 0) sum += read_clock(clock);
+    return sum;
+}
+
+void gm_crowd_judge(gm_crowd *c, double now, double worked)
+{
+    double seconds = now - c->judged;
+    if (seconds < JUDGE_SECONDS) return;
+    c->ours = worked - c->worked > OURS * c->cores * seconds;
+    c->judged = now;
+    c->worked = worked;
+}
+
+void gm_crowd_was_long(gm_crowd *c)
+{
+    unsigned next = c->last ? 2 * c->last : 2;
+    c->last = c->ours ? 0 : next < LONGEST_PAUSE ? next : LONGEST_PAUSE;
+    c->pause = c->last;
+}
+
+bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
+{
+    if (c->ranks <= c->cores) return false;
+    if (c->pause) {
+        c->pause--;
+        return false;
+    }
+    double began = gm_now(), now = began;
+    bool   rung = false;
+    while (!rung && now - began < YIELD_SECONDS) {
+        double before = now;
+        sched_yield();
+        rung = gm_window_rung(own) != seen;
+        now = gm_now();
+        if (now - before < LONG_SECONDS) continue;
+        if (now - c->judged >= JUDGE_SECONDS) gm_crowd_judge(c, now, cpu_seconds_of_all(c));
+        gm_crowd_was_long(c);
+    }
+    return rung;
+}
