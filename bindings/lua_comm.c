@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../host/comm/crowd.h"
 #include "../host/comm/join.h"
 #include "../host/comm/links.h"
 #include "lua_comm.h"
@@ -403,6 +404,13 @@ static int transport(lua_State *L)
     return 1;
 }
 
+/* comm_yields() -> the seconds for which a rank that shares cores yields before it sleeps (host/comm/crowd.h) */
+static int yields(lua_State *L)
+{
+    lua_pushnumber(L, GM_CROWD_SECONDS);
+    return 1;
+}
+
 int gm_open_comm(lua_State *L)
 {
     static const gm_declaration functions[] = {
@@ -430,6 +438,7 @@ int gm_open_comm(lua_State *L)
         GM_FUNCTION("comm_epoch", epoch, ""),
         GM_FUNCTION("comm_close", close_comm, "orderly boolean?"),
         GM_FUNCTION("comm_transport", transport, ""),
+        GM_FUNCTION("comm_yields", yields, ""),
         GM_LAST_FUNCTION};
     luaL_newmetatable(L, GROUP);
     lua_pop(L, 1);

@@ -113,6 +113,7 @@ static void read_wakes(lua_State *L, gm_wakes *w)
     lua_getfield(L, -1, "wake");
     if (lua_istable(L, -1)) {
         w->work = number_of(L, "work");
+        w->after = number_of(L, "after");
         w->n = open_list(L, "late", GM_MACHINE_WAKES);
         for (int i = 0; i < w->n; i++) {
             lua_rawgeti(L, -1, i + 1);

@@ -5,7 +5,6 @@
 #include <time.h>
 #include "../../kernels/clock.h"
 
-#define YIELD_SECONDS 50e-6
 #define LONG_SECONDS  250e-6 /* ranks that wait give a core back in a hundredth of that */
 #define JUDGE_SECONDS 10e-3
 #define OURS          0.75
@@ -51,7 +50,7 @@ bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
     }
     double began = gm_now(), now = began;
     bool   rung = false;
-    while (!rung && now - began < YIELD_SECONDS) {
+    while (!rung && now - began < GM_CROWD_SECONDS) {
         double before = now;
         sched_yield();
         rung = gm_window_rung(own) != seen;

@@ -1,19 +1,22 @@
 /* crowd.h - how a rank waits where its machine has fewer cores than ranks.
  *
- * To fall asleep and to be woken costs 10 to 70 us, because a core that has nothing to do is put to rest, too. To yield
- * to another rank that waits costs about 1 us. So a rank yields for a while before it sleeps: a wait for ranks that come
- * at once ends in that time, and a longer one costs little more than before.
+ * To fall asleep and to be woken costs 10 to 70 us, because a core that has nothing to do is put to rest, too. To
+ * yield to another rank that waits costs about 1 us. So a rank yields for a while before it sleeps: a wait for ranks
+ * that come at once ends in that time, and a longer one costs little more than before.
  *
- * The trap: a yield gives the core to whoever wants it. Where other programs compute, it comes back after a slice of the
- * scheduler, some milliseconds, while a sleeper that is woken is run soon. So a rank looks who uses the cores: when a
- * yield took long, it compares the CPU time of the ranks of its machine with the time of all their cores. If the ranks
- * had less than three quarters of it, the next waits sleep at once: 2, then 4, up to 256, before one yields again. */
+ * The trap: a yield gives the core to whoever wants it. Where other programs compute, it comes back after a slice of
+ * the scheduler, some milliseconds, while a sleeper that is woken is run soon. So a rank looks who uses the cores:
+ * when a yield took long, it compares the CPU time of the ranks of its machine with the time of all their cores. If the
+ * ranks had less than three quarters of it, the next waits sleep at once: 2, then 4, up to 256, before one yields
+ * again. */
 #ifndef GM_CROWD_H
 #define GM_CROWD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "window.h"
+
+#define GM_CROWD_SECONDS 50e-6 /* of yields before a rank sleeps */
 
 typedef struct gm_crowd {
     int        ranks, cores; /* of this machine; ranks <= cores: nobody yields */
@@ -24,7 +27,8 @@ typedef struct gm_crowd {
     unsigned   pause, last;  /* waits that will not yield; the pause before */
 } gm_crowd;
 
-/* Yields until the bell of this rank has been rung more than `seen` times (true), or for 50 us, or not at all. */
+/* Yields until the bell of this rank has been rung more than `seen` times (true), for GM_CROWD_SECONDS at most, or not
+ * at all. */
 bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen);
 
 /* The parts of it. Judges by the CPU seconds of all ranks until now, at most every 10 ms. */

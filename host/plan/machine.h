@@ -68,9 +68,10 @@ typedef struct gm_launches {
 } gm_launches;
 
 /* What it costs a rank to be woken, where ranks share cores: seconds of a core, and the seconds until it runs, by the
- * number of other ranks of its node that compute then or are about to (from 0; the last one for all more). */
+ * number of other ranks of its node that compute then or are about to (from 0; the last one for all more). A rank that
+ * has waited for less than `after` seconds does not sleep yet, and goes on at once. */
 typedef struct gm_wakes {
-    double work, late[GM_MACHINE_WAKES];
+    double work, after, late[GM_MACHINE_WAKES];
     int    n; /* 0: waking costs nothing */
 } gm_wakes;
 

@@ -283,8 +283,10 @@ static gm_status end_transfer(replay *x, int at, double now)
         const gm_step_line *line = line_of(x, class);
         if (!x->given->machine->host_moves)
             GM_TRY(add_span(x, class, GM_SPAN_TRANSFER, line->event, gm_transfer_ready(x->transfers, at), now));
-        x->ranks[class].slept = x->cores && x->given->machine->wake.n;
-        if (x->ranks[class].slept) gm_cores_wake(x->cores, class, now);
+        const gm_wakes *wake = &x->given->machine->wake;
+        state          *s = &x->ranks[class];
+        s->slept = x->cores && wake->n && now - s->asked >= wake->after;
+        if (s->slept) gm_cores_wake(x->cores, class, now);
         else GM_TRY(move(x, class, line, now));
     }
     return GM_OK;

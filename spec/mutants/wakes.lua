@@ -82,4 +82,18 @@ return {
     breaks = "a U-Net without classes has a parameter in no section, and no pipeline can cut it",
     test = "spec/nn/diffusion_spec.lua -f 'can be cut'",
   },
+  {
+    name = "2065-wake-always", file = "host/plan/simulate.c",
+    find = [[now - s->asked >= wake->after;]],
+    replace = [[now - s->asked >= 0;]],
+    breaks = "a rank that waits for a moment is charged for sleep",
+    test = spec,
+  },
+  {
+    name = "2066-wake-taken-off", file = "lua/ganymede/plan/wakes.lua",
+    find = [[if seconds >= (about.wake.after or 0) then]],
+    replace = [[if seconds >= 0 then]],
+    breaks = "small collectives come out as free, because wake-ups that nobody had are taken off",
+    test = spec,
+  },
 }

@@ -88,6 +88,13 @@ describe("a rank that was woken on a node of shared cores", function()
     near(6 + 1 + 20 + 2, found.ranks[3].seconds)
   end)
 
+  it("does not sleep in a wait that is short", function()
+    -- rank 0 waits from 2 to 4
+    local slept = pair { work = 0.25, late = { 0.1, 2 } }
+    near(slept.seconds, pair({ work = 0.25, late = { 0.1, 2 }, after = 2 }).seconds)
+    near(4 + 5, pair({ work = 0.25, late = { 0.1, 2 }, after = 2.001 }).seconds) -- as where waking costs nothing
+  end)
+
   it("waits for nothing where waking costs nothing, or each rank has cores of its own", function()
     local none = support.simulate(machine { cores = 1, ranks_per_node = 2 },
       { gathers(0, two, 1, 40), gathers(1, two, 3, 40) }, 2)
@@ -129,6 +136,10 @@ describe("what is measured of wake-ups", function()
     local wake = { work = 2, late = { 1, 4, 9 } }
     local about = { ranks = 8, cores = 2, messages = 7, wake = wake, message = 0.25 }
     near(3, wakes.of_messages((8 * 7 * 3 + 7 * 2 + 4) / 2, about))
+    about.wake.after = 1.5 -- the same, since it takes longer, and one that does not
+    near(3, wakes.of_messages((8 * 7 * 3 + 7 * 2 + 4) / 2, about))
+    near(2 * 1.4 / (8 * 7), wakes.of_messages(1.4, { ranks = 8, cores = 2, messages = 7, wake = wake, message = 0 }))
+    about.wake.after = nil
     near(0.25, wakes.of_messages(1, about)) -- the work of a message is left in any case
     near(3, wakes.of_messages(3 * 2 * 3 + 2 * 2, { ranks = 3, cores = 1, messages = 2, wake = wake, message = 0 }))
   end)

@@ -67,6 +67,8 @@ machine.host_launch_schema = {
 
 machine.wake_schema = {
   work = seconds "the seconds of a core that falling asleep and waking take",
+  after = { type = "number", min = 0, default = 0,
+    doc = "the seconds of a wait in which a rank does not sleep yet, and goes on at once" },
   late = { type = "table", doc = "a list of the seconds until a woken rank runs, by the number of other ranks of its "
     .. "node that compute: first with none, then with one; the last for all more" },
   source = { type = "string", default = "", doc = "where these numbers come from" },

@@ -1,10 +1,11 @@
 --- What it costs to wake ranks that share cores, measured between the ranks of a job (ganymede.plan.measure).
 --
---     local wake, message = wakes.measure(2)         -- on 2 cores -> { work, late } of a machine's file; COLLECTIVE
+--     local wake, message = wakes.measure(2)  -- on 2 cores -> { work, late, after } of a machine's file; COLLECTIVE
 --     local seconds = wakes.of_messages(a, { ... })  -- what is left of a collective's fixed time for its messages
 --
--- A rank whose cores are shared sleeps as soon as it waits, until another rank rings for it (host/comm/window.c). Then
--- the system's scheduler has to run it: on an idle core at once, and where all are busy some time later.
+-- A rank whose cores are shared yields for a moment when it waits (`after`, host/comm/crowd.h), and sleeps then, until
+-- another rank rings for it. Then the system's scheduler has to run it: on an idle core at once, and where all are busy
+-- some time later.
 --   late   The last rank sleeps. Rank 0 computes, and sends it the time every few milliseconds, and computes on, while
 --          more and more of the others compute, too. All read one clock, so the difference is how late it ran. With no
 --          other rank at work, rank 0 sleeps itself after each message. Where a core is idle, delays should be alike,
@@ -128,8 +129,8 @@ function wakes.work(one, many, n) return math.max(0, one - 2 * (many - one) / (n
 
 -- ---------------------------------------------------------------- the whole
 
---- Measures. The ranks share cores, of which so many can compute at once. Returns { work, late } on all ranks, and the
--- seconds of a core that a small message takes of its receiver.
+--- Measures. The ranks share cores, of which so many can compute at once. Returns { work, late, after } on all ranks,
+-- and the seconds of a core that a small message takes of its receiver.
 function wakes.measure(cores)
   local found, last, one, many = {}, core.world() - 1, math.huge, math.huge
   for others = 0, math.min(last, MOST - 1) do found[#found + 1] = lateness(others, others < cores) or 0 end
@@ -137,17 +138,20 @@ function wakes.measure(cores)
   found[#found + 1], found[#found + 2] = wakes.work(one, many, LONG), math.max(0, (many - one) / (LONG - 1))
   local all = tensors.scope(function() return comm.broadcast(f64(found), nil, last):totable() end)
   local message = table.remove(all)
-  return { work = table.remove(all), late = all }, message
+  return { work = table.remove(all), late = all, after = core.comm_yields() }, message
 end
 
 --- Returns the core's seconds of a message of a collective that takes `seconds` with no bytes, where all ranks enter it
--- at once: what a simulation adds for waking (host/plan/cores.c) is taken off. All but the last rank to come are woken;
--- the first of them on each idle core runs late, and the others when a core is free. about: ranks, cores (as many ranks
--- compute at once), messages that a rank sends, wake, message (as measured: a busy machine may make wake-ups so late
--- that nothing else is left).
+-- at once: what a simulation adds for waking (host/plan/cores.c) is taken off. A collective that is over before a rank
+-- sleeps wakes nobody. In a longer one all but the last rank to come are woken; the first of them on each idle core
+-- runs late, and the others when a core is free. about: ranks, cores (as many ranks compute at once), messages that a
+-- rank sends, wake, message (as measured: a busy machine may make wake-ups so late that nothing else is left).
 function wakes.of_messages(seconds, about)
   local idle = about.wake.late[2] or about.wake.late[1]
-  local left = about.cores * seconds - (about.ranks - 1) * about.wake.work - (about.cores - 1) * idle
+  local left = about.cores * seconds
+  if seconds >= (about.wake.after or 0) then
+    left = left - (about.ranks - 1) * about.wake.work - (about.cores - 1) * idle
+  end
   return math.max(about.message, left / (about.ranks * about.messages))
 end
 
