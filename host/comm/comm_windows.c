@@ -15,6 +15,7 @@
 #include "../../kernels/clock.h"
 #include "crowd.h"
 #include "frames.h"
+#include "stage.h"
 
 #define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
 #define CLOSE_SECONDS 10
@@ -36,7 +37,8 @@ typedef struct windows {
     int          *pid;                    /* by place; 0: its memory cannot be read */
     gm_reach     *reach;                  /* by place */
     gm_crowd      crowd;
-    uint32_t      seen; /* rings of the bell before the last look around */
+    gm_stage     *stage; /* NULL: there is no arena */
+    uint32_t      seen;  /* rings of the bell before the last look around */
     unsigned      turns;
     char         *lost; /* by place: what the transport below said of it */
 } windows;
@@ -104,6 +106,14 @@ static char *reach(gm_frames *f, int peer, uint64_t at, size_t n)
     return gm_reach_at(&w->reach[place_of_peer(w, peer)], at, n);
 }
 
+static char *stage(gm_frames *f, const void *bytes, size_t n, int tag, bool alone)
+{
+    gm_stage *s = ((windows *)f->context)->stage;
+    return s ? gm_stage_put(s, bytes, n, alone ? GM_STAGE_ALONE : tag) : NULL;
+}
+
+static void unstage(gm_frames *f, char *copy) { gm_stage_drop(((windows *)f->context)->stage, copy); }
+
 static void lost(gm_frames *f, int peer) { (void)f, (void)peer; }
 
 static const gm_stream stream = {.put = put,
@@ -113,6 +123,8 @@ static const gm_stream stream = {.put = put,
                                  .skip = skip,
                                  .reach = reach,
                                  .pull = pull,
+                                 .stage = stage,
+                                 .unstage = unstage,
                                  .eager = 16 << 10,
                                  .pad = 8};
 
@@ -322,6 +334,7 @@ static void windows_rest(gm_transport *t, double seconds)
 static void free_windows(windows *w)
 {
     gm_frames_free(&w->frames);
+    gm_stage_free(w->stage);
     for (int i = 0; w->window && w->reach && i < w->here; i++) {
         gm_window_close(w->window[i]);
         gm_reach_close(&w->reach[i]);
@@ -444,7 +457,8 @@ gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks,
 {
     gm_transport *t = calloc(1, sizeof *t);
     windows      *w = calloc(1, sizeof *w);
-    if (!t || !w || !take(w, ranks, base->world)) {
+    bool          well = t && w && (!ranks->arena || gm_stage_new(ranks->arena, &w->stage) == GM_OK);
+    if (!well || !take(w, ranks, base->world)) {
         if (w) free_windows(w);
         free(t);
         return GM_FAIL(GM_ENOMEM, "no memory for a transport");

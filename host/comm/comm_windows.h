@@ -3,6 +3,7 @@
 #ifndef GM_COMM_WINDOWS_H
 #define GM_COMM_WINDOWS_H
 
+#include "../../kernels/arena.h"
 #include "transport.h"
 #include "window.h"
 
@@ -13,6 +14,7 @@ typedef struct gm_window_ranks { /* of this machine */
     int             cores;  /* that they may use: fewer than ranks, and they share them */
     const int      *pid;    /* by place, of the process whose memory may be read; 0: it may not */
     gm_window     **window; /* by place, that of this rank too; NULL: this rank is reached by the transport below */
+    gm_arena       *arena;  /* of this rank, which must outlive the transport; NULL: none */
     const gm_reach *reach;  /* by place: arenas; zeros: there is none */
 } gm_window_ranks;
 

@@ -28,6 +28,7 @@ static void free_request(gm_frames *f, gm_frame_request *q)
     else f->requests = q->after;
     if (q->after) q->after->before = q->before;
     if (q->fold) gm_fold_free(f, q);
+    gm_frames_unstage(f, q);
     q->next = f->spare;
     f->spare = q;
 }
@@ -41,10 +42,13 @@ int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void 
     if (!q) return gm_frames_no_memory(t);
     q->id = ++f->ids;
     q->filled = filled;
-    if (offer) gm_frames_append(&p->offered, q);
-    if (offer)
-        put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_OFFER, tag, n, q->id, (uintptr_t)bytes}, NULL, 0, NULL);
-    else put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_DATA, tag, n, q->id, 0}, bytes, n, q);
+    if (offer) {
+        const void *at = bytes;
+        gm_frames_append(&p->offered, q);
+        if (f->stream->stage) q->staged = f->stream->stage(f, bytes, n, tag, filled != NULL);
+        if (q->staged) at = q->staged;
+        put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_OFFER, tag, n, q->id, (uintptr_t)at}, NULL, 0, NULL);
+    } else put_it = gm_frames_put(f, p, (gm_frame_head){FRAME_DATA, tag, n, q->id, 0}, bytes, n, q);
     if (!put_it) {
         if (offer) gm_frames_unlink(&p->offered, q);
         free_request(f, q);

@@ -210,20 +210,29 @@ static bool take_offer(gm_frames *f, gm_frame_peer *p)
     return gm_frames_accept(f, p, q, &p->in);
 }
 
+void gm_frames_unstage(gm_frames *f, gm_frame_request *q)
+{
+    if (q->staged) f->stream->unstage(f, q->staged);
+    q->staged = NULL;
+}
+
 static bool take_grant(gm_frames *f, gm_frame_peer *p)
 {
     gm_frame_request *q = of_id(p->offered, p->in.id);
     if (!q) return true;
+    gm_frames_unstage(f, q);
     gm_frames_unlink(&p->offered, q);
     return gm_frames_put(f, p, (gm_frame_head){FRAME_BODY, q->tag, q->n, q->id, 0}, q->bytes, q->n, q);
 }
 
 /* The receiver has the bytes, or does not want them. */
-static bool take_done(gm_frame_peer *p)
+static bool take_done(gm_frames *f, gm_frame_peer *p)
 {
     gm_frame_request *q = of_id(p->offered, p->in.id);
     if (!q || !gm_frames_unlink(&p->offered, q)) return true;
     if (q->filled) *q->filled = p->in.at != 0;
+    if (q->staged && p->in.at) memcpy(q->bytes, q->staged, q->n);
+    gm_frames_unstage(f, q);
     q->done = true;
     return true;
 }
@@ -247,7 +256,7 @@ static bool begin_frame(gm_frames *f, gm_frame_peer *p)
         p->into = of_id(p->granted, p->in.id);
         if (p->into) gm_frames_unlink(&p->granted, p->into);
         return true; /* nowhere: of a fold that was freed meanwhile */
-    case FRAME_DONE: return take_done(p);
+    case FRAME_DONE: return take_done(f, p);
     }
     return false;
 }

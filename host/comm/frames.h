@@ -2,9 +2,10 @@
  * windows of shared memory (comm_windows.c) are made of.
  *
  * A frame is a head and then the bytes of a message. Messages of up to `eager` bytes are sent at once, and wait at
- * the receiver if no receive is posted. Longer ones are offered. The receiver reads them where they lie if it maps that
- * memory (the sender's arena), else copies them out of the sender's memory, and says that this is done. Where it can do
- * neither, it grants them, and their bytes follow, straight into its buffer.
+ * the receiver if no receive is posted. Longer ones are offered. The receiver reads them where they lie, or where the
+ * sender has put a copy, if it maps that memory (the sender's arena). Else it copies them out of the sender's memory.
+ * Then it says that this is done. Where it can do neither, it grants them, and their bytes follow, straight into its
+ * buffer.
  * Streams never block. A fold is a receive from several ranks at once, whose bytes are read
  * where they lie in their streams: it grants all messages together, so that no stream waits for another one for ever.
  * The trap: a request that is not done stands in a list of its peer, or is where the bytes of an outgoing or incoming
@@ -42,6 +43,7 @@ typedef struct gm_frame_request {
     char                    *bytes;
     size_t                   room, n; /* n: of the message, once it is known */
     uint64_t                 id, at;
+    char                    *staged; /* of a send: the copy that the receiver reads; NULL: the bytes themselves */
     bool                    *filled; /* of a send: set when a fold has replaced its bytes; NULL: none may */
     struct gm_fold          *fold;   /* that this is one of the messages of, or all of (peer -1); NULL: of none */
 } gm_frame_request;
@@ -102,8 +104,12 @@ typedef struct gm_stream {
     char *(*reach)(gm_frames *f, int peer, uint64_t at, size_t n);
     /* Copies n bytes that the peer has at `at` in its memory. False: it cannot. NULL: it never can. */
     bool (*pull)(gm_frames *f, int peer, void *to, uint64_t at, size_t n);
-    size_t eager; /* bytes of a message that is sent unasked */
-    size_t pad;   /* frames are as long as a multiple of it, at most 8 */
+    /* Copies bytes that are offered with this tag to where the peer reads them; alone: it may write there. NULL: they
+     * are read where they are. The function NULL: always. */
+    char *(*stage)(gm_frames *f, const void *bytes, size_t n, int tag, bool alone);
+    void (*unstage)(gm_frames *f, char *copy); /* the peer needs it no more */
+    size_t eager;                              /* bytes of a message that is sent unasked */
+    size_t pad;                                /* frames are as long as a multiple of it, at most 8 */
 } gm_stream;
 
 struct gm_frames {
@@ -136,6 +142,8 @@ bool gm_frames_taken(gm_frames *f, gm_frame_peer *p);
 /* Answers an offer: its bytes go into q, now or when they come. False: no memory. */
 bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const gm_frame_head *h);
 bool gm_frames_grant(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, uint64_t id);
+/* The copy of a send is no longer needed. */
+void gm_frames_unstage(gm_frames *f, gm_frame_request *q);
 /* Says that the bytes of an offer are no longer needed; filled: a result is in their place. False: no memory. */
 bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id, bool filled);
 /* Keeps a message that nobody waits for; room: for its bytes. NULL: no memory. */

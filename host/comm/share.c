@@ -54,7 +54,8 @@ static uint64_t machine(void)
     return got ? gm_hash_text(gm_hash_text(GM_HASH_START, id), network) : 0;
 }
 
-/* GANYMEDE_SHARED_MEMORY: "none", or "rings": this rank reads what others put into their rings, not their memory. */
+/* GANYMEDE_SHARED_MEMORY: "none"; "rings": this rank reads what others put into their rings, not their memory;
+ * "direct": its messages are read where they lie, and not copied into its arena. */
 static bool is_wished(const char *what)
 {
     const char *wish = getenv("GANYMEDE_SHARED_MEMORY");
@@ -237,6 +238,7 @@ static gm_status share(sharing *s, char *said, size_t size)
     GM_TRY(st);
     explain(s, all, said, size);
     GM_TRY_OR(tell_machines(s), st, done);
+    s->here.arena = s->mine.file >= 0 && !is_wished("direct") ? *s->arena : NULL;
     if (agree(s, all)) st = gm_transport_windows(s->c->transport, &s->here, &s->c->transport);
 done:
     free(all);

@@ -15,9 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 #include "../../kernels/arena.h"
+#include "../../kernels/past_caches.h"
 
-#define MAGIC UINT64_C(0x676d77696e646f77)
-#define NAME  "ganymede" /* as /proc/PID/maps shows it */
+#define STREAMED 1024 /* from so many bytes on, stores do not wait for the reader's copies of lines (stage.h) */
+#define MAGIC    UINT64_C(0x676d77696e646f77)
+#define NAME     "ganymede" /* as /proc/PID/maps shows it */
 
 typedef struct ring_ends { /* counts of bytes; the position of byte i is i % size */
     _Alignas(64) _Atomic uint64_t put;
@@ -165,8 +167,14 @@ char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n)
 static void copy_in(char *ring, size_t size, uint64_t at, const char *from, size_t n)
 {
     size_t start = (size_t)at & (size - 1), first = n < size - start ? n : size - start;
-    memcpy(ring + start, from, first);
-    if (n > first) memcpy(ring, from + first, n - first);
+    if (n < STREAMED) {
+        memcpy(ring + start, from, first);
+        if (n > first) memcpy(ring, from + first, n - first);
+        return;
+    }
+    gm_stream_out(ring + start, from, (int64_t)first);
+    gm_stream_out(ring, from + first, (int64_t)(n - first));
+    gm_stream_end();
 }
 
 static size_t room(const ring_ends *e, uint64_t put, size_t size)

@@ -27,10 +27,11 @@ static void share(gm_rank *r, bool on)
     assert_true(!strcmp(gm_comm_transport(r->comm), on ? "shared memory" : "threads"));
 }
 
-/* As where the system does not let a process read another one's memory. */
-static void through_rings(int world, void (*body)(gm_rank *r, void *context))
+/* "rings": as where the system does not let a process read another one's memory. "direct": as where messages are too
+ * long for copies in the arena. */
+static void through(const char *way, int world, void (*body)(gm_rank *r, void *context))
 {
-    setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
+    setenv("GANYMEDE_SHARED_MEMORY", way, 1);
     run_world(world, body, NULL);
     unsetenv("GANYMEDE_SHARED_MEMORY");
 }
@@ -260,7 +261,8 @@ void gm_test_windows_same_bits(void **state)
 {
     (void)state;
     for (int world = 2; world <= 8; world += world < 4 ? 1 : 4) run_world(world, body_same_bits, NULL);
-    through_rings(3, body_same_bits);
+    through("rings", 3, body_same_bits);
+    through("direct", 3, body_same_bits);
 }
 
 /* Sums along both axes of a mesh that are under way together, waited for in another order on each rank: none waits for
@@ -297,6 +299,8 @@ void gm_test_windows_crossed(void **state)
     run_ranks(&mesh, body_crossed, NULL);
     setenv("GANYMEDE_SHARED_MEMORY", "rings", 1);
     run_ranks(&mesh, body_crossed, NULL);
+    setenv("GANYMEDE_SHARED_MEMORY", "direct", 1);
+    run_ranks(&mesh, body_crossed, NULL);
     unsetenv("GANYMEDE_SHARED_MEMORY");
 }
 
@@ -331,7 +335,8 @@ void gm_test_windows_given_up(void **state)
 {
     (void)state;
     run_world(3, body_given_up, NULL);
-    through_rings(3, body_given_up);
+    through("rings", 3, body_given_up);
+    through("direct", 3, body_given_up);
 }
 
 /* A rank that never comes is named after the time-out, and only it. */

@@ -1,0 +1,101 @@
+/* stage.c - see stage.h. */
+#include "stage.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include "../../kernels/past_caches.h"
+
+#define BLOCKS  64
+#define LEAST   ((size_t)64 << 10) /* bytes of a block */
+#define LARGEST ((size_t)8 << 20)
+#define ALL     ((size_t)32 << 20) /* of all blocks together */
+
+typedef struct block {
+    char       *at;
+    size_t      room;
+    int         uses, tag;
+    const void *of; /* n bytes that it is a copy of */
+    size_t      n;
+} block;
+
+struct gm_stage {
+    gm_arena *arena;
+    int       n;
+    size_t    all;
+    block     block[BLOCKS];
+};
+
+gm_status gm_stage_new(gm_arena *arena, gm_stage **out)
+{
+    gm_stage *s = calloc(1, sizeof *s);
+    if (!s) return GM_FAIL(GM_ENOMEM, "no memory for copies of messages");
+    s->arena = arena;
+    *out = s;
+    return GM_OK;
+}
+
+void gm_stage_free(gm_stage *s)
+{
+    if (!s) return;
+    for (int i = 0; i < s->n; i++) gm_arena_give(s->arena, s->block[i].at, s->block[i].room);
+    free(s);
+}
+
+static bool lies_in_arena(const gm_stage *s, const void *bytes)
+{
+    return (uintptr_t)bytes - (uintptr_t)gm_arena_base(s->arena) < gm_arena_size(s->arena);
+}
+
+/* While an operation is under way nobody changes the bytes. What one that failed has left may be in use for long. */
+static block *copy_of(gm_stage *s, const void *bytes, size_t n, int tag)
+{
+    for (int i = 0; i < s->n; i++) {
+        block *b = &s->block[i];
+        if (b->uses && b->tag == tag && b->of == bytes && b->n == n) return b;
+    }
+    return NULL;
+}
+
+static block *make_block(gm_stage *s, size_t n)
+{
+    size_t room = LEAST;
+    void  *at;
+    while (room < n) room *= 2;
+    if (s->n == BLOCKS || s->all + room > ALL || gm_arena_take(s->arena, room, &at) != GM_OK) return NULL;
+    s->all += room;
+    s->block[s->n] = (block){.at = at, .room = room};
+    return &s->block[s->n++];
+}
+
+/* The smallest one that is free and large enough, or a new one. */
+static block *free_block(gm_stage *s, size_t n)
+{
+    block *best = NULL;
+    for (int i = 0; i < s->n; i++) {
+        block *b = &s->block[i];
+        if (!b->uses && b->room >= n && (!best || b->room < best->room)) best = b;
+    }
+    return best ? best : make_block(s, n);
+}
+
+char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)
+{
+    if (n > LARGEST || lies_in_arena(s, bytes)) return NULL;
+    block *b = tag == GM_STAGE_ALONE ? NULL : copy_of(s, bytes, n, tag);
+    if (!b) {
+        if (!(b = free_block(s, n))) return NULL;
+        gm_stream_out(b->at, bytes, (int64_t)n);
+        gm_stream_end();
+        b->of = bytes;
+        b->n = n;
+        b->tag = tag;
+    }
+    b->uses++;
+    return b->at;
+}
+
+void gm_stage_drop(gm_stage *s, const char *copy)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->block[i].at == copy) s->block[i].uses--;
+}
