@@ -22,8 +22,8 @@ environment.variables = {
   GANYMEDE_CUDA_DNN = { whose = "user", doc = "the library to load as cuDNN's graphs; none: do without it" },
   GANYMEDE_SHARED_MEMORY = { whose = "user", one_of = { none = true, rings = true, direct = true },
     allowed = "none, rings or direct", doc = "none: ranks of one machine talk over MPI or TCP, as machines do; rings: "
-      .. "they share memory, and do not read each other's own; direct: they read messages where they lie, without copies "
-      .. "in shared memory" },
+      .. "they share memory, and do not read each other's own; direct: messages are read where they lie, without "
+      .. "copies in shared memory" },
   GANYMEDE_CUDA_NCCL = { whose = "user", doc = "the library to load as NCCL; none: do without it" },
   GANYMEDE_CACHE = { whose = "user",
     doc = "the folder where builds keep kernels for GPUs by content, and `parallel = \"auto\"` its machines" },
