@@ -17,14 +17,16 @@ typedef struct attention_view {
 } attention_view;
 
 typedef struct attention_job {
-    int64_t          batch, heads, key_heads, queries, keys, size;
-    int64_t          shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
-    bool             causal, accumulate;
-    double           scale, keep; /* keep: 1 / (1 - p) */
-    double           softcap;
-    uint32_t         threshold;
-    uint64_t         key, step;
-    const gm_box    *box;
+    int64_t       batch, heads, key_heads, queries, keys, size;
+    int64_t       shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
+    bool          causal, accumulate;
+    bool          pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
+    int64_t       bytes; /* of a number of these */
+    double        scale, keep; /* keep: 1 / (1 - p) */
+    double        softcap;
+    uint32_t      threshold;
+    uint64_t      key, step;
+    const gm_box *box;
     const gm_tensor *mask;   /* NULL: no key is hidden */
     const gm_tensor *limits; /* NULL: none; they count keys from `first` on */
     int64_t          first;
@@ -147,6 +149,13 @@ static attention_view attention_view_of(const gm_tensor *t)
     return (attention_view){.data = gm_tensor_data(t), .b = t->stride[0], .s = t->stride[1], .h = t->stride[2]};
 }
 
+/* Is this attention of bf16 that is multiplied as it is? A bias is added in f32, with all else in f32 (narrow.c). */
+static bool attention_takes_pairs(const gm_call *call)
+{
+    const bool forward = call->op == GM_OP_attention;
+    return (forward || call->op == GM_OP_attention_grad) && gemm_takes_pairs(call) && !call->in[forward ? 5 : 8];
+}
+
 static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1];
@@ -163,6 +172,8 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .causal = at->causal,
         .softcap = at->softcap,
         .accumulate = at->accumulate,
+        .pairs = attention_takes_pairs(call),
+        .bytes = (int64_t)gm_dtype_size(q->dtype),
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
         .keep = 1 / (1 - at->p),
         .threshold = gm_drop_threshold(at->p),
@@ -217,7 +228,7 @@ static gm_status cpu_attention(gm_device *dev, const gm_call *call)
 {
     gm_tensor    *o = NULL;
     attention_job w = attention_job_of(dev, call);
-    gm_dtype      dtype = call->in[0]->dtype;
+    gm_dtype      dtype = gm_dtype_wide(call->in[0]->dtype);
     int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads);
     GM_TRY(gm_key_mask_check(call));
     GM_TRY(attention_output(dev, call->out[0], w.accumulate, &o));
@@ -272,7 +283,7 @@ static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
     w.dv = attention_view_of(to[2]);
     attention_lse(&w, call->in[5]);
     GM_TRY_OR(attention_bias_begin(dev, call, &w), st, done);
-    st = attention_grad_passes(dev, &w, call->in[0]->dtype);
+    st = attention_grad_passes(dev, &w, gm_dtype_wide(call->in[0]->dtype));
 done:
     for (int i = 0; i < 3; i++) st = cpu_home(dev, to[i], call->out[i], st);
     return st;

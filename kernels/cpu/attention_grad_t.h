@@ -1,18 +1,20 @@
 /* attention_grad_t.h - attention's gradient for one element type.
  *
  * The kernel computes the probabilities again from the stored lse, block by block, as [query][key]. In this form p and
- * ds are already packed left-hand operands of dv += p' g and dk += ds' q. For dq += ds k a block of ds is transposed.
+ * ds are already packed left-hand operands of dv += p' g and dk += ds' q, and the rows of ds those of dq += ds k.
  * With delta = rowsum(g o):  ds = p (g v' keep - delta). */
 
 #define GRADIENT_KEYS (GRADIENT_PANELS * GEMM_COLUMNS)
 
 typedef struct F(gradient_room) {
-    T *k_panels, *v_panels;                /* all keys, k-major panels */
-    T *k;                                  /* rows */
-    T *dk, *dv;                            /* rows, summed over blocks of queries and heads */
-    T *hide;                               /* per key: 0 or -inf; -inf behind the last */
-    T *q, *g, *q_slivers, *g_slivers, *dq; /* a block of queries */
-    T *p, *ds, *turned;                    /* queries x GRADIENT_KEYS; turned: keys x GRADIENT_QUERIES */
+    T *k_panels, *v_panels; /* all keys, k-major panels */
+    T *k;                   /* rows, or pairs along keys */
+    T *dk, *dv;             /* rows, summed over blocks of queries and heads */
+    T *hide;                /* per key: 0 or -inf; -inf behind the last */
+    T *q, *g, *dq;          /* a block of queries, rows; of q and g attention_depth numbers */
+    T *q_pairs, *g_pairs;   /* of pairs: along queries */
+    T *p, *ds;              /* queries x GRADIENT_KEYS, or half as many rows of pairs along queries */
+    T *ds_pairs;            /* of pairs: ds as queries x GRADIENT_KEYS in bf16, pairs along keys */
     T *lse, *delta;
 } F(gradient_room);
 
@@ -28,12 +30,12 @@ static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient
     TAKE(hide, padded);
     TAKE(q, GRADIENT_QUERIES * d + slack);
     TAKE(g, GRADIENT_QUERIES * d + slack);
-    TAKE(q_slivers, GRADIENT_QUERIES * d);
-    TAKE(g_slivers, GRADIENT_QUERIES * d);
+    TAKE(q_pairs, w->pairs ? GRADIENT_QUERIES / 2 * d + slack : 0);
+    TAKE(g_pairs, w->pairs ? GRADIENT_QUERIES / 2 * d + slack : 0);
     TAKE(dq, GRADIENT_QUERIES * d);
     TAKE(p, GRADIENT_QUERIES * GRADIENT_KEYS);
     TAKE(ds, GRADIENT_QUERIES * GRADIENT_KEYS);
-    TAKE(turned, GRADIENT_QUERIES * GRADIENT_KEYS);
+    TAKE(ds_pairs, w->pairs ? GRADIENT_QUERIES * GRADIENT_KEYS / 2 : 0);
     TAKE(lse, GRADIENT_QUERIES);
     TAKE(delta, GRADIENT_QUERIES);
 #undef TAKE
@@ -57,92 +59,119 @@ CPU_INLINE bool F(gradient_queries_owned)(const attention_job *w, int64_t i0, in
     return w->by_key || attention_owns(i0 / GRADIENT_QUERIES, w->chunks, chunk);
 }
 
+/* Columns of a panel for so many keys: one vector is enough for few. */
+CPU_INLINE int64_t F(gradient_wide)(int64_t keys) { return keys > LANES ? GEMM_COLUMNS : LANES; }
+
 /* Keys and values of one head, and zeros to sum into. */
 static void F(gradient_begin)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                               int64_t chunk)
 {
-    int64_t d = w->size, padded = F(gemm_panels)(w->keys) * GEMM_COLUMNS;
+    int64_t d = w->size, depth = F(attention_depth)(w), padded = F(gemm_panels)(w->keys) * GEMM_COLUMNS;
+    int64_t numbers = w->pairs ? 2 * depth : depth;
     for (int64_t j = 0; j < padded; j++) room->hide[j] = j >= w->keys || attention_hidden(w, b, j) ? (T)-INFINITY : 0;
     for (int64_t j0 = 0; j0 < w->keys; j0 += GRADIENT_KEYS) {
         if (!F(gradient_keys_owned)(w, j0, chunk)) continue;
         int64_t keys = w->keys - j0 < GRADIENT_KEYS ? w->keys - j0 : GRADIENT_KEYS, hidden = w->mask ? b : -1;
-        T      *k = room->k + j0 * d, *v = room->dv + j0 * d; /* dv holds the rows of v until they are packed */
-        F(attention_rows)(w, k, F(attention_at)(&w->k, b, j0, head), w->k.s, keys, hidden, j0);
-        F(attention_rows)(w, v, F(attention_at)(&w->v, b, j0, head), w->v.s, keys, hidden, j0);
+        T      *v = room->dv + j0 * d, *k = w->pairs ? room->dk + j0 * d : room->k + j0 * d; /* rows until packed */
+        F(attention_rows)(w, k, F(attention_at)(w, &w->k, b, j0, head), w->k.s, keys, hidden, j0);
+        F(attention_rows)(w, v, F(attention_at)(w, &w->v, b, j0, head), w->v.s, keys, hidden, j0);
+        if (w->pairs) F(attention_pack)(w, room->k + j0 / 2 * d, d, k, 1, numbers, d, keys);
         for (int64_t j = 0; j < keys; j += GEMM_COLUMNS) {
-            int64_t count = keys - j < GEMM_COLUMNS ? keys - j : GEMM_COLUMNS;
-            F(pack)(room->k_panels + (j0 + j) * d, GEMM_COLUMNS, k + j * d, d, 1, count, d);
-            F(pack)(room->v_panels + (j0 + j) * d, GEMM_COLUMNS, v + j * d, d, 1, count, d);
+            int64_t count = keys - j < GEMM_COLUMNS ? keys - j : GEMM_COLUMNS, wide = F(gradient_wide)(count);
+            F(attention_pack)(w, room->k_panels + (j0 + j) * depth, wide, k + j * depth, numbers, 1, count, d);
+            F(attention_pack)(w, room->v_panels + (j0 + j) * depth, wide, v + j * depth, numbers, 1, count, d);
         }
         memset(room->dk + j0 * d, 0, (size_t)(keys * d) * sizeof(T));
         memset(room->dv + j0 * d, 0, (size_t)(keys * d) * sizeof(T));
     }
 }
 
-/* A block of queries: rows, slivers, lse (infinite where nothing is seen: p = 0), delta. */
+/* A row of o or g in f32; room: for one that is widened. */
+CPU_INLINE const T *F(gradient_widened)(const attention_job *w, const char *row, T *room)
+{
+#if T_BITS == 32 && GEMM_PAIRS
+    if (w->pairs) {
+        cast_bf16_f32(w->size, row, room);
+        return room;
+    }
+#endif
+    (void)w;
+    (void)room;
+    return (const T *)row;
+}
+
+/* A block of queries: rows, pairs, lse (infinite where nothing is seen: p = 0), delta. */
 static void F(gradient_queries)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                                 int64_t i0, int64_t queries)
 {
-    int64_t  d = w->size, slivers = F(gemm_slivers)(queries);
-    const T *lse = (const T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
-    F(attention_rows)(w, room->q, F(attention_at)(&w->q, b, i0, head), w->q.s, queries, -1, 0);
-    F(attention_rows)(w, room->g, F(attention_at)(&w->g, b, i0, head), w->g.s, queries, -1, 0);
+    int64_t     d = w->size;
+    const T    *lse = (const T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
+    const char *q = F(attention_at)(w, &w->q, b, i0, head), *g = F(attention_at)(w, &w->g, b, i0, head);
+    const char *o = F(attention_at)(w, &w->o, b, i0, head);
+    F(attention_rows)(w, room->q, q, w->q.s, queries, -1, 0);
+    F(attention_rows)(w, room->g, g, w->g.s, queries, -1, 0);
+    if (w->pairs) F(attention_pack)(w, room->q_pairs, d, q, 1, w->q.s, d, queries);
+    if (w->pairs) F(attention_pack)(w, room->g_pairs, d, g, 1, w->g.s, d, queries);
     for (int64_t i = 0; i < queries; i++) {
         T l = lse[(i0 + i) * w->lse_stride[2]];
         room->lse[i] = l == (T)-INFINITY ? (T)INFINITY : l;
-        room->delta[i] = (T)F(dot_row)(d, room->g + i * d, F(attention_at)(&w->o, b, i0 + i, head));
-    }
-    for (int64_t s = 0; s < slivers; s++) {
-        int64_t i = F(cut)(queries, slivers, s), rows = F(cut)(queries, slivers, s + 1) - i;
-        F(pack)(room->q_slivers + i * d, rows, room->q + i * d, d, 1, rows, d);
-        F(pack)(room->g_slivers + i * d, rows, room->g + i * d, d, 1, rows, d);
+        room->delta[i] = (T)F(dot_row)(d, F(gradient_widened)(w, g + i * w->g.s * w->bytes, room->dq),
+                                       F(gradient_widened)(w, o + i * w->o.s * w->bytes, room->dq + d));
     }
 }
 
-/* c (queries x GRADIENT_KEYS) = alpha slivers panels + init */
-static void F(gradient_products)(int64_t d, T *c, const T *slivers, int64_t queries, const T *panels, int64_t keys,
-                                 T alpha, const T *init)
+/* c (queries x GRADIENT_KEYS) = alpha rows panels + init, for keys from j0 on; init has a number for each key */
+static void F(gradient_products)(const attention_job *w, T *c, const T *rows, int64_t queries, const T *panels,
+                                 int64_t j0, int64_t keys, T alpha, const T *init)
 {
-    int64_t count = F(gemm_slivers)(queries);
+    int64_t count = F(gemm_slivers)(queries), depth = F(attention_depth)(w);
     F(tile)
-    t = {.a_side = 1,
-         .b_step = GEMM_COLUMNS,
-         .k = d,
+    t = {.a_step = 1,
+         .a_side = depth,
+         .k = depth,
          .c_row = GRADIENT_KEYS,
-         .columns = GEMM_COLUMNS,
          .alpha = alpha,
+         .pairs = w->pairs,
          .fetch = (const char *)c};
     for (int64_t j = 0; j < keys; j += GEMM_COLUMNS)
         for (int64_t s = 0; s < count; s++) {
-            int64_t i = F(cut)(queries, count, s), rows = F(cut)(queries, count, s + 1) - i;
-            t.a = slivers + i * d;
-            t.a_step = rows;
-            t.b = panels + j * d;
+            int64_t i = F(cut)(queries, count, s);
+            t.columns = F(gradient_wide)(keys - j);
+            t.a = rows + i * depth;
+            t.b = panels + (j0 + j) * depth;
+            t.b_step = F(gradient_wide)(w->keys - j0 - j);
             t.c = c + i * GRADIENT_KEYS + j;
-            t.init = init ? init + j : NULL;
-            F(tile_run)(&t, rows);
+            t.init = init ? init + j0 + j : NULL;
+            F(tile_run)(&t, F(cut)(queries, count, s + 1) - i);
         }
 }
 
-/* c (rows, size) (+)= alpha a' b: a (depth, rows) with a_step between depths, b (depth, size) */
-static void F(gradient_sum)(int64_t d, T *c, bool add, const T *a, int64_t a_step, int64_t rows, const T *b,
-                            int64_t depth, T alpha)
+/* A left-hand factor: element (i, k) at data[i * side + k * step], k < depth; in pairs, depth counts pairs. */
+typedef struct F(gradient_factor) {
+    const T *data;
+    int64_t  side, step, depth;
+} F(gradient_factor);
+
+/* c (rows, size) (+)= alpha a b: b (depth, size) */
+static void F(gradient_sum)(const attention_job *w, T *c, bool add, const F(gradient_factor) * a, int64_t rows,
+                            const T *b, T alpha)
 {
-    int64_t count = F(gemm_slivers)(rows);
+    int64_t count = F(gemm_slivers)(rows), d = w->size;
     F(tile)
-    t = {.a_step = a_step,
-         .a_side = 1,
+    t = {.a_step = a->step,
+         .a_side = a->side,
          .b_step = d,
-         .k = depth,
+         .k = a->depth,
          .c_row = d,
          .init_row = d,
          .alpha = alpha,
+         .pairs = w->pairs,
          .fetch = (const char *)c};
     for (int64_t j = 0; j < d; j += GEMM_COLUMNS)
         for (int64_t s = 0; s < count; s++) {
             int64_t i = F(cut)(rows, count, s);
             t.columns = d - j < GEMM_COLUMNS ? d - j : GEMM_COLUMNS;
-            t.a = a + i;
+            t.a = a->data + i * a->side;
             t.b = b + j;
             t.c = c + i * d + j;
             t.init = add ? t.c : NULL;
@@ -179,14 +208,10 @@ CPU_INLINE void F(gradient_row_dbias)(const attention_job *w, const T *ds, int64
     for (int64_t c = 0; c < keys; c++) to[c * step] += ds[c];
 }
 
-/* p from scores, for one row: exp(s - lse), zero before `from` and from `seen` on. width: whole panels. */
+/* p from scores, for one row: exp(s - lse), zero before `from` and from `seen` on. width: whole vectors. */
 CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t from, int64_t seen, T lse)
 {
-    for (int64_t c = 0; c < width; c += 2 * LANES) {
-        V a = F(exp_v)(F(load)(p + c) - lse), b = F(exp_v)(F(load)(p + c + LANES) - lse);
-        F(store)(p + c, a);
-        F(store)(p + c + LANES, b);
-    }
+    for (int64_t c = 0; c < width; c += LANES) F(store)(p + c, F(exp_v)(F(load)(p + c) - lse));
     for (int64_t c = 0; c < from && c < width; c++) p[c] = 0;
     for (int64_t c = seen < 0 ? 0 : seen; c < width; c++) p[c] = 0;
 }
@@ -207,49 +232,74 @@ CPU_INLINE void F(gradient_row_ds)(const attention_job *w, T *p, T *ds, int64_t 
     }
 }
 
-/* One block of queries against one block of keys [j0, j0 + keys). */
-static void F(gradient_block)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
-                              int64_t i0, int64_t queries, int64_t j0, int64_t keys, bool first)
+/* p and ds become bf16: pairs along queries where they lie, and rows of ds besides, which are pairs along keys. */
+static void F(gradient_round)(const F(gradient_room) * room, int64_t queries, int64_t width)
 {
-    int64_t  d = w->size, width = F(gemm_panels)(keys) * GEMM_COLUMNS;
+#if T_BITS == 32 && GEMM_PAIRS
+    for (int64_t i = 0; i < queries; i += 2)
+        for (int64_t c = 0; c < width; c += LANES) {
+            const int64_t at = i * GRADIENT_KEYS + c, to = i / 2 * GRADIENT_KEYS + c;
+            const bool    two = i + 1 < queries;
+            vf32          p = load_f32(room->p + at), ds = load_f32(room->ds + at), none = splat_f32(0);
+            vf32          next_p = two ? load_f32(room->p + at + GRADIENT_KEYS) : none;
+            vf32          next_ds = two ? load_f32(room->ds + at + GRADIENT_KEYS) : none;
+            pairs_store((bits2 *)room->ds_pairs + at, ds);
+            if (two) pairs_store((bits2 *)room->ds_pairs + at + GRADIENT_KEYS, next_ds);
+            store_f32(room->p + to, pairs_of(p, next_p));
+            store_f32(room->ds + to, pairs_of(ds, next_ds));
+        }
+#endif
+    (void)room;
+    (void)queries;
+    (void)width;
+}
+
+/* p and ds of a block from scores and dp, row by row; keys: of whole vectors `width`. */
+static void F(gradient_rows)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head, int64_t i0,
+                             int64_t queries, int64_t j0, int64_t keys, int64_t width)
+{
     uint32_t words[GRADIENT_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
     T        slope[GRADIENT_KEYS] __attribute__((aligned(64)));
-    F(gradient_products)
-    (d, room->p, room->q_slivers, queries, room->k_panels + j0 * d, keys, (T)w->scale,
-     w->softcap == 0 && (w->mask || j0 + width > w->keys) ? room->hide + j0 : NULL);
-    F(gradient_products)(d, room->ds, room->g_slivers, queries, room->v_panels + j0 * d, keys, 1, NULL);
     for (int64_t i = 0; i < queries; i++) {
-        T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
+        T              *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
+        const uint32_t *dropped = NULL;
+        if (w->threshold)
+            dropped = philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words);
         if (w->softcap > 0) F(gradient_row_cap)(w, p, slope, width, room->hide + j0);
         if (w->bias) F(gradient_row_bias)(w, p, b, head, i0 + i, j0, keys);
         F(gradient_row_p)
         (p, width, attention_from(w, b, i0 + i) - j0, attention_seen(w, b, i0 + i) - j0, room->lse[i]);
-        F(gradient_row_ds)
-        (w, p, ds, width, room->delta[i],
-         !w->threshold
-             ? NULL
-             : philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words));
+        F(gradient_row_ds)(w, p, ds, width, room->delta[i], dropped);
         if (w->dbias && w->want_queries) F(gradient_row_dbias)(w, ds, b, head, i0 + i, j0, keys);
         for (int64_t c = 0; w->softcap > 0 && c < width; c += LANES)
             F(store)(ds + c, F(load)(ds + c) * F(load)(slope + c));
     }
-    if (w->want_keys) {
-        F(gradient_sum)(d, room->dv + j0 * d, true, room->p, GRADIENT_KEYS, keys, room->g, queries, 1);
-        F(gradient_sum)(d, room->dk + j0 * d, true, room->ds, GRADIENT_KEYS, keys, room->q, queries, (T)w->scale);
-    }
-    if (w->want_queries) {
-        F(attention_turn)(room->turned, GRADIENT_QUERIES, room->ds, GRADIENT_KEYS, queries, keys);
-        F(gradient_sum)
-        (d, room->dq, !first, room->turned, GRADIENT_QUERIES, queries, room->k + j0 * d, keys, (T)w->scale);
-    }
 }
 
-/* A finished row of dq, dk or dv goes to its place. */
-CPU_INLINE void F(gradient_put)(const attention_job *w, T *to, const T *row)
+/* One block of queries against one block of keys [j0, j0 + keys). */
+static void F(gradient_block)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
+                              int64_t i0, int64_t queries, int64_t j0, int64_t keys, bool first)
 {
-    if (!w->accumulate) memcpy(to, row, (size_t)w->size * sizeof(T));
-    else
-        for (int64_t d = 0; d < w->size; d++) to[d] += row[d];
+    int64_t d = w->size, width = (keys + LANES - 1) / LANES * LANES;
+    bool    hides = w->softcap == 0 && (w->mask || j0 + width > w->keys);
+    F(gradient_products)
+    (w, room->p, room->q, queries, room->k_panels, j0, keys, (T)w->scale, hides ? room->hide : NULL);
+    F(gradient_products)(w, room->ds, room->g, queries, room->v_panels, j0, keys, 1, NULL);
+    F(gradient_rows)(w, room, b, head, i0, queries, j0, keys, width);
+    if (w->pairs) F(gradient_round)(room, queries, width);
+    F(gradient_factor) of_keys = {room->p, 1, GRADIENT_KEYS, w->pairs ? (queries + 1) / 2 : queries};
+    F(gradient_factor) of_queries = {room->ds, GRADIENT_KEYS, 1, keys};
+    const T *q = w->pairs ? room->q_pairs : room->q, *g = w->pairs ? room->g_pairs : room->g, *k = room->k + j0 * d;
+    if (w->pairs) {
+        of_queries = (F(gradient_factor)){room->ds_pairs, GRADIENT_KEYS / 2, 1, (keys + 1) / 2};
+        k = room->k + j0 / 2 * d;
+    }
+    if (w->want_keys) {
+        F(gradient_sum)(w, room->dv + j0 * d, true, &of_keys, keys, g, 1);
+        of_keys.data = room->ds;
+        F(gradient_sum)(w, room->dk + j0 * d, true, &of_keys, keys, q, (T)w->scale);
+    }
+    if (w->want_queries) F(gradient_sum)(w, room->dq, !first, &of_queries, queries, k, (T)w->scale);
 }
 
 /* All keys of this chunk for one block of queries. */
@@ -269,8 +319,8 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
     }
     if (!w->want_queries) return;
     if (first) memset(room->dq, 0, (size_t)(queries * w->size) * sizeof(T)); /* nothing seen */
-    for (int64_t i = 0; i < queries; i++) F(gradient_put)
-    (w, (T *)w->dq.data + b * w->dq.b + (i0 + i) * w->dq.s + head * w->dq.h, room->dq + i * w->size);
+    for (int64_t i = 0; i < queries; i++)
+        F(attention_put)(w, F(attention_at)(w, &w->dq, b, i0 + i, head), room->dq + i * w->size, 1);
 }
 
 static void F(gradient_end)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
@@ -278,8 +328,8 @@ static void F(gradient_end)(const attention_job *w, const F(gradient_room) * roo
 {
     for (int64_t j = 0; j < w->keys; j++) {
         if (!F(gradient_keys_owned)(w, j, chunk)) continue;
-        F(gradient_put)(w, (T *)w->dk.data + b * w->dk.b + j * w->dk.s + head * w->dk.h, room->dk + j * w->size);
-        F(gradient_put)(w, (T *)w->dv.data + b * w->dv.b + j * w->dv.s + head * w->dv.h, room->dv + j * w->size);
+        F(attention_put)(w, F(attention_at)(w, &w->dk, b, j, head), room->dk + j * w->size, 1);
+        F(attention_put)(w, F(attention_at)(w, &w->dv, b, j, head), room->dv + j * w->size, 1);
     }
 }
 

@@ -7,7 +7,8 @@
 
 /* Pieces of a thread's scratch, in elements. */
 typedef struct F(attention_room) {
-    T        *k, *v;          /* all keys: slivers of k, k-major; rows of v */
+    T        *k, *v;          /* all keys: rows of k, of attention_depth numbers; rows of v, or its pairs along keys */
+    T        *rows;           /* of pairs: rows of v of which hidden ones are zeros */
     T        *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
     T        *scores;         /* a block of keys x columns */
     T        *bias;           /* what is added to them */
@@ -17,12 +18,16 @@ typedef struct F(attention_room) {
 
 #define ATTENTION_WORDS (ATTENTION_KEYS + 16)
 
+/* Numbers of T that a row of q, k, v or g has as a factor: those of pairs hold two, the last one perhaps a zero. */
+CPU_INLINE int64_t F(attention_depth)(const attention_job *w) { return w->pairs ? (w->size + 1) / 2 : w->size; }
+
 static int64_t F(attention_layout)(const attention_job *w, char *base, F(attention_room) * room)
 {
     int64_t at = 0, panels = ATTENTION_PANELS * GEMM_COLUMNS;
 #define TAKE(name, count) (room->name = (void *)(base + at * (int64_t)sizeof(T)), at += ((count) + 15) / 16 * 16)
     TAKE(k, w->keys * w->size);
     TAKE(v, w->keys * w->size + LANES);
+    TAKE(rows, w->mask && w->pairs ? w->keys * F(attention_depth)(w) : 0);
     TAKE(q, panels * w->size);
     TAKE(o, panels * w->size);
     TAKE(scores, ATTENTION_KEYS * GEMM_COLUMNS);
@@ -41,19 +46,38 @@ static int64_t F(attention_scratch)(const attention_job *w)
     return F(attention_layout)(w, NULL, &room);
 }
 
-CPU_INLINE const T *F(attention_at)(const attention_view *t, int64_t b, int64_t s, int64_t h)
+/* Row s of head h of sample b. */
+CPU_INLINE char *F(attention_at)(const attention_job *w, const attention_view *t, int64_t b, int64_t s, int64_t h)
 {
-    return (const T *)t->data + b * t->b + s * t->s + h * t->h;
+    return t->data + (b * t->b + s * t->s + h * t->h) * w->bytes;
 }
 
-/* dst (count, size) contiguous = rows of t; hidden keys (b >= 0) are zero. */
-static void F(attention_rows)(const attention_job *w, T *dst, const T *src, int64_t step, int64_t count, int64_t b,
+/* dst (count, attention_depth) = rows of t; hidden keys (b >= 0) are zero. */
+static void F(attention_rows)(const attention_job *w, T *dst, const char *src, int64_t step, int64_t count, int64_t b,
                               int64_t first)
 {
-    size_t bytes = (size_t)w->size * sizeof(T);
-    for (int64_t j = 0; j < count; j++)
-        if (b >= 0 && attention_hidden(w, b, first + j)) memset(dst + j * w->size, 0, bytes);
-        else memcpy(dst + j * w->size, src + j * step, bytes);
+    const int64_t depth = F(attention_depth)(w);
+    const size_t  bytes = (size_t)(w->size * w->bytes);
+    for (int64_t j = 0; j < count; j++, dst += depth, src += step * w->bytes) {
+        const bool hidden = b >= 0 && attention_hidden(w, b, first + j);
+        if (w->pairs && depth > 0) dst[depth - 1] = 0;
+        if (hidden) memset(dst, 0, (size_t)depth * sizeof(T));
+        else memcpy(dst, src, bytes);
+    }
+}
+
+/* As F(pack), of numbers of q, k, v or g; they become pairs where these are multiplied (gemm_pairs.c). */
+static void F(attention_pack)(const attention_job *w, T *dst, int64_t width, const void *src, int64_t side,
+                              int64_t along, int64_t count, int64_t k)
+{
+#if T_BITS == 32 && GEMM_PAIRS
+    if (w->pairs) {
+        pairs_pack(dst, width, src, side, along, count, k);
+        return;
+    }
+#endif
+    (void)w;
+    F(pack)(dst, width, src, side, along, count, k);
 }
 
 /* dst[c * row + r] = src[r * from + c], r < rows, c < columns; src may be read up to whole vectors. */
@@ -133,12 +157,15 @@ static void F(attention_drop)(const attention_job *w, const F(attention_room) * 
     for (int64_t e = 0; e < keys * GEMM_COLUMNS; e++) s[e] = room->turned[e] < w->threshold ? 0 : s[e] * keep;
 }
 
+/* Columns of a panel that are worked on: one vector is enough for few queries. */
+CPU_INLINE int64_t F(attention_wide)(int64_t queries) { return queries > LANES ? GEMM_COLUMNS : LANES; }
+
 /* From scores to probabilities relative to the running maximum; o and the sum are brought to the new maximum. */
-static void F(attention_soften)(const attention_job *w, const F(attention_room) * room, int64_t panel, int64_t keys,
-                                bool first)
+static void F(attention_soften)(const attention_job *w, const F(attention_room) * room, int64_t queries, int64_t panel,
+                                int64_t keys, bool first)
 {
     T *s = room->scores, *o = room->o + panel * w->size * GEMM_COLUMNS;
-    for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
+    for (int64_t half = 0; half < queries; half += LANES) {
         T      *most = room->most + panel * GEMM_COLUMNS + half, *sum = room->sum + panel * GEMM_COLUMNS + half;
         V       old = F(load)(most), m0 = old, m1 = old;
         int64_t j = 0;
@@ -171,47 +198,65 @@ static void F(attention_soften)(const attention_job *w, const F(attention_room) 
     }
 }
 
+/* Probabilities become bf16, in pairs along keys, where they lie: row j / 2 has those of keys j and j + 1. */
+static void F(attention_round)(T *s, int64_t keys)
+{
+#if T_BITS == 32 && GEMM_PAIRS
+    for (int64_t j = 0; j < keys; j += 2)
+        for (int64_t c = 0; c < GEMM_COLUMNS; c += LANES) {
+            const T *at = s + j * GEMM_COLUMNS + c;
+            store_f32(s + j / 2 * GEMM_COLUMNS + c,
+                      pairs_of(load_f32(at), j + 1 < keys ? load_f32(at + GEMM_COLUMNS) : splat_f32(0)));
+        }
+#endif
+    (void)s;
+    (void)keys;
+}
+
 /* One block of keys [j0, j0 + keys) for one panel of queries from i0, which see `span`; first: of those it sees. */
 static void F(attention_block)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                                int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys,
                                const attention_span *span, bool first)
 {
     bool    is_cut = j0 < span->all_from || j0 + keys > span->all_seen;
-    int64_t d = w->size, slivers = F(gemm_slivers)(d);
+    int64_t d = w->size, slivers = F(gemm_slivers)(d), depth = F(attention_depth)(w);
     T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
     F(tile)
     t = {.b = q,
-         .a_side = 1,
+         .a_step = 1,
+         .a_side = depth,
          .b_step = GEMM_COLUMNS,
-         .k = d,
+         .k = depth,
          .c_row = GEMM_COLUMNS,
-         .columns = GEMM_COLUMNS,
+         .columns = F(attention_wide)(queries),
          .alpha = (T)w->scale,
+         .pairs = w->pairs,
          .fetch = (const char *)q};
     for (int64_t j = 0; j < keys; j += GEMM_ROWS) {
-        t.a = room->k + (j0 + j) * d;
-        t.a_step = w->keys - j0 - j < GEMM_ROWS ? w->keys - j0 - j : GEMM_ROWS;
+        t.a = room->k + (j0 + j) * depth;
         t.c = room->scores + j * GEMM_COLUMNS;
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
     if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
     if (w->bias) F(attention_bias)(w, room, b, head, i0, queries, j0, keys);
     if (w->mask || is_cut) F(attention_hide)(w, room->scores, b, j0, keys, i0, queries);
-    F(attention_soften)(w, room, panel, keys, first);
+    F(attention_soften)(w, room, queries, panel, keys, first);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
+    if (w->pairs) F(attention_round)(room->scores, keys);
     t = (F(tile)){.b = room->scores,
                   .a_side = 1,
                   .b_step = GEMM_COLUMNS,
-                  .k = keys,
+                  .k = w->pairs ? (keys + 1) / 2 : keys,
                   .a_step = d,
                   .c_row = GEMM_COLUMNS,
-                  .columns = GEMM_COLUMNS,
+                  .columns = F(attention_wide)(queries),
                   .init_row = GEMM_COLUMNS,
                   .alpha = 1,
+                  .pairs = w->pairs,
                   .fetch = (const char *)o};
     for (int64_t s = 0; s < slivers; s++) {
         int64_t i = F(cut)(d, slivers, s);
-        t.a = room->v + j0 * d + i;
+        t.a = room->v + (w->pairs ? j0 / 2 : j0) * d + i; /* blocks begin at even keys */
         t.c = o + i * GEMM_COLUMNS;
         t.init = first ? NULL : t.c;
         F(tile_run)(&t, F(cut)(d, slivers, s + 1) - i);
@@ -231,37 +276,58 @@ CPU_INLINE void F(attention_shares)(T *lse, T more, T *before, T *here)
     *lse = (T)both;
 }
 
+/* A finished row of o or of a gradient goes to its place; accumulate: what is there counts `by` times. */
+static void F(attention_put)(const attention_job *w, char *to, const T *row, T by)
+{
+    const int64_t n = w->size;
+    T            *y = (T *)to;
+#if T_BITS == 32 && GEMM_PAIRS
+    float room[GEMM_COLUMNS] __attribute__((aligned(64)));
+    for (int64_t i = 0, m; w->pairs && i < n; i += m) {
+        bits2 *narrow = (bits2 *)to + i;
+        m = n - i < GEMM_COLUMNS ? n - i : GEMM_COLUMNS;
+        if (w->accumulate) cast_bf16_f32(m, narrow, room);
+        for (int64_t d = 0; d < m; d++) room[d] = w->accumulate ? room[d] * by + row[i + d] : row[i + d];
+        cast_f32_bf16(m, room, narrow);
+    }
+#endif
+    if (w->pairs) return;
+    if (!w->accumulate) memcpy(y, row, (size_t)n * sizeof(T));
+    for (int64_t d = 0; w->accumulate && d < n; d++) y[d] = y[d] * by + row[d];
+}
+
 /* o = o' / sum, lse = max + log(sum), for the queries of one panel; accumulate: each times its share of both. */
 static void F(attention_finish)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                                 int64_t i0, int64_t queries, int64_t panel, bool any)
 {
     T *o = room->o + panel * w->size * GEMM_COLUMNS, *sum = room->sum + panel * GEMM_COLUMNS;
     T *most = room->most + panel * GEMM_COLUMNS, *lse = (T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
-    T  before[GEMM_COLUMNS], here[GEMM_COLUMNS], *to = (T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h;
+    T  before[GEMM_COLUMNS], here[GEMM_COLUMNS];
     if (w->accumulate && !any) return;
     for (int64_t c = 0; c < GEMM_COLUMNS; c++) here[c] = 1;
+    for (int64_t half = 0; half < queries; half += LANES) /* of a query that sees no key: -inf */
+        F(store)(most + half, F(load)(most + half) + F(log_v)(F(load)(sum + half)));
     for (int64_t c = 0; c < queries; c++) {
-        T  own = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c]) : (T)-INFINITY;
         T *at = lse + (i0 + c) * w->lse_stride[2];
-        if (w->accumulate) F(attention_shares)(at, own, &before[c], &here[c]);
-        else *at = own;
+        if (w->accumulate) F(attention_shares)(at, most[c], &before[c], &here[c]);
+        else *at = most[c];
     }
-    for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
+    for (int64_t half = 0; half < queries; half += LANES) {
         V total = F(load)(sum + half), part = F(select)(total == 0, F(splat)(0), F(load)(here + half) / total);
         for (int64_t d = 0; d < w->size; d++) {
             T *at = o + d * GEMM_COLUMNS + half;
             F(store)(at, any ? F(load)(at) * part : F(splat)(0));
         }
     }
-    if (!w->accumulate) {
-        F(attention_turn)(to, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+    char *to = F(attention_at)(w, &w->o, b, i0, head);
+    if (!w->accumulate && !w->pairs) {
+        F(attention_turn)((T *)to, w->o.s, o, GEMM_COLUMNS, w->size, queries);
         return;
     }
     T *rows = room->q + panel * w->size * GEMM_COLUMNS; /* the panel's queries have been used */
     F(attention_turn)(rows, w->size, o, GEMM_COLUMNS, w->size, queries);
-    for (int64_t c = 0; c < queries; c++)
-        for (int64_t d = 0; d < w->size; d++)
-            to[c * w->o.s + d] = to[c * w->o.s + d] * before[c] + rows[c * w->size + d];
+    for (int64_t c = 0; c < queries; c++, to += w->o.s * w->bytes)
+        F(attention_put)(w, to, rows + c * w->size, before[c]);
 }
 
 /* The panels of queries from i0 on, at most ATTENTION_PANELS of them, against all keys they see. */
@@ -276,8 +342,8 @@ static void F(attention_group)(const attention_job *w, const F(attention_room) *
         from[panels] = span[panels].from / ATTENTION_KEYS * ATTENTION_KEYS; /* its first block of keys */
         if (span[panels].seen > most) most = span[panels].seen;
         if (from[panels] < least) least = from[panels];
-        F(pack)
-        (room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
+        F(attention_pack)
+        (w, room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(w, &w->q, b, i, head), w->q.s, 1,
          count[panels], w->size);
     }
     for (int64_t c = 0; c < panels * GEMM_COLUMNS; c++) {
@@ -295,18 +361,15 @@ static void F(attention_group)(const attention_job *w, const F(attention_room) *
         F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, span[p].seen > from[p]);
 }
 
-/* v as rows; k as slivers of GEMM_ROWS keys, the last one thinner. */
+/* Keys and values of one head. */
 static void F(attention_pack_keys)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head)
 {
-    F(attention_rows)(w, room->v, F(attention_at)(&w->v, b, 0, head), w->v.s, w->keys, w->mask ? b : -1, 0);
-    const T *k = F(attention_at)(&w->k, b, 0, head);
-    for (int64_t j0 = 0; j0 < w->keys; j0 += GEMM_ROWS) {
-        int64_t rows = w->keys - j0 < GEMM_ROWS ? w->keys - j0 : GEMM_ROWS;
-        F(pack)(room->k + j0 * w->size, rows, k + j0 * w->k.s, w->k.s, 1, rows, w->size);
-        for (int64_t j = 0; w->mask && j < rows; j++)
-            for (int64_t d = 0; attention_hidden(w, b, j0 + j) && d < w->size; d++)
-                room->k[j0 * w->size + d * rows + j] = 0;
-    }
+    const int64_t hidden = w->mask ? b : -1, d = w->size;
+    const char   *v = F(attention_at)(w, &w->v, b, 0, head);
+    F(attention_rows)(w, room->k, F(attention_at)(w, &w->k, b, 0, head), w->k.s, w->keys, hidden, 0);
+    if (!w->pairs || w->mask) F(attention_rows)(w, w->pairs ? room->rows : room->v, v, w->v.s, w->keys, hidden, 0);
+    if (w->pairs && w->mask) F(attention_pack)(w, room->v, d, room->rows, 1, 2 * F(attention_depth)(w), d, w->keys);
+    else if (w->pairs) F(attention_pack)(w, room->v, d, v, 1, w->v.s, d, w->keys);
 }
 
 static void F(attention_part)(void *context, int64_t begin, int64_t end, int thread)

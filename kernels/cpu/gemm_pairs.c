@@ -35,6 +35,23 @@ CPU_INLINE vf32 pairs_join(const pairs_word *x, const pairs_word *y, int64_t n)
     return (vf32)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
+/* Numbers x and those behind them along k, y, as pairs, rounded to the nearest bf16. */
+CPU_INLINE vf32 pairs_of(vf32 x, vf32 y)
+{
+    static const int16_t order[32] __attribute__((aligned(64))) = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31,
+    };
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x); /* x in its lower half */
+    return (vf32)_mm512_permutexvar_epi16(_mm512_load_si512(order), both);
+}
+
+/* The same of one vector, as numbers that follow each other. */
+CPU_INLINE void pairs_store(pairs_word *to, vf32 x)
+{
+    _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+}
+
 /* Columns are neighbours, whole panels: two rows become pairs by two permutations. */
 static void pairs_copy_panel(float *dst, const pairs_word *src, int64_t along, int64_t pairs)
 {

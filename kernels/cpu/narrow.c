@@ -4,8 +4,8 @@
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
  * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c),
- * pages (pages.c), bags (bags.c) and rescale_rows handle 16 bits themselves. If there is an error, all outputs keep
- * their values. */
+ * attention of bf16 on processors that multiply it, pages (pages.c), bags (bags.c) and rescale_rows handle 16 bits
+ * themselves. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {
@@ -29,10 +29,16 @@ static bool is_native(gm_op op)
     }
 }
 
-/* Ops of gemm_ops.c, which multiply bf16 as it is where the instruction set does. */
-static bool is_product(gm_op op)
+/* Calls of gemm_ops.c and attention.c that multiply bf16 as it is. */
+static bool takes_pairs(const gm_call *call)
 {
-    return op == GM_OP_matmul || op == GM_OP_linear || op == GM_OP_linear_weight_grad || op == GM_OP_linear_input_grad;
+    switch (call->op) {
+    case GM_OP_matmul:
+    case GM_OP_linear:
+    case GM_OP_linear_weight_grad:
+    case GM_OP_linear_input_grad: return gemm_takes_pairs(call);
+    default: return attention_takes_pairs(call);
+    }
 }
 
 static bool is_narrow(const gm_tensor *t) { return t && gm_dtype_is_narrow(t->dtype); }
@@ -43,7 +49,7 @@ static bool has_narrow(const gm_call *call)
     for (int i = 0; i < call->n_in; i++) found |= is_narrow(call->in[i]);
     for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
     if (call->op == GM_OP_linear && (gemm_is_thin(call) || linear_reads(call))) return false;
-    return found && !is_native(call->op) && !(is_product(call->op) && gemm_takes_pairs(call));
+    return found && !is_native(call->op) && !takes_pairs(call);
 }
 
 /* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient

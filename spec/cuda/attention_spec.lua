@@ -26,8 +26,8 @@ describe("attention on CUDA:", function()
     if q:dtype() ~= "bf16" then return {} end
     local attrs = { causal = true }
     local saved = core.run_op("ref", "attention", { q, k, v, n = 6 }, { true, true, n = 2 }, attrs)
-    local o = rounding("attention", { q, k, v, n = 6 }, attrs)
-    local d = rounding("attention_grad", { q, k, v, nil, saved[1], saved[2], g, n = 9 }, attrs)
+    local o = rounding("attention", { q, k, v, n = 6 }, attrs).cuda
+    local d = rounding("attention_grad", { q, k, v, nil, saved[1], saved[2], g, n = 9 }, attrs).cuda
     return o and { o[1], o[2], d[1], d[2], d[3] } or {}
   end
 

@@ -1,7 +1,9 @@
---- What rounding costs attention on tensor cores: weights and slopes (the gradients of scores) are rounded to the dtype
--- before they are multiplied with v, g, k and q, as every library does it that multiplies 16-bit factors.
+--- What rounding costs attention on tensor cores, and on CPUs that multiply bf16: weights and slopes (the gradients of
+-- scores) are rounded to the dtype before they are multiplied with v, g, k and q, as every library does it that
+-- multiplies 16-bit factors.
 --
---     rounding(op, inputs, attrs) -> for each output an array of what may be added to the error of its elements, or nil
+--     rounding(op, inputs, attrs) -> by backend, for each output an array of what may be added to the error of its
+--                                    elements; nil for backends, and calls, that round no more than their results
 --
 -- The sums of rounding errors at their worst, worked out with plain loops in double: u |w| |v| for each product, u
 -- being half a unit of the dtype in its last place, and what is lost below its smallest numbers. Which weights are
@@ -121,11 +123,11 @@ local function backward(p, u, inputs)
 end
 
 return function(op, inputs, attrs)
-  local u = unit[inputs[1]:dtype()]
-  local bias = inputs[op == "attention" and 6 or 9]
-  -- A bias, and wider heads, are worked on in f32; cuDNN takes heads of up to 256 on a GPU.
+  local dtype = inputs[1]:dtype()
+  if not unit[dtype] or inputs[op == "attention" and 6 or 9] then return {} end -- what has a bias is worked on in f32
+  -- On a GPU wider heads are worked on in f32, too; cuDNN takes heads of up to 256.
   local widest = (emulation.is_on() or not core.has_backend "cuda") and 128 or 256
-  if not u or bias or inputs[1]:size(4) > widest then return nil end
   local p = read(op, inputs, attrs)
-  return op == "attention" and forward(p, u) or backward(p, u, inputs)
+  local more = op == "attention" and forward(p, unit[dtype]) or backward(p, unit[dtype], inputs)
+  return { cuda = inputs[1]:size(4) <= widest and more or nil, ["cpu-avx512bf16"] = dtype == "bf16" and more or nil }
 end
