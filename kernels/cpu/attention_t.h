@@ -52,17 +52,23 @@ CPU_INLINE char *F(attention_at)(const attention_job *w, const attention_view *t
     return t->data + (b * t->b + s * t->s + h * t->h) * w->bytes;
 }
 
+/* y = x: a call of memcpy costs more than rows of a small head. */
+CPU_INLINE void F(attention_copy)(int64_t n, const T *x, T *y)
+{
+    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i));
+}
+
 /* dst (count, attention_depth) = rows of t; hidden keys (b >= 0) are zero. */
 static void F(attention_rows)(const attention_job *w, T *dst, const char *src, int64_t step, int64_t count, int64_t b,
                               int64_t first)
 {
     const int64_t depth = F(attention_depth)(w);
-    const size_t  bytes = (size_t)(w->size * w->bytes);
     for (int64_t j = 0; j < count; j++, dst += depth, src += step * w->bytes) {
         const bool hidden = b >= 0 && attention_hidden(w, b, first + j);
         if (w->pairs && depth > 0) dst[depth - 1] = 0;
         if (hidden) memset(dst, 0, (size_t)depth * sizeof(T));
-        else memcpy(dst, src, bytes);
+        else if (w->pairs) memcpy(dst, src, (size_t)(w->size * w->bytes));
+        else F(attention_copy)(depth, (const T *)src, dst);
     }
 }
 
@@ -276,24 +282,35 @@ CPU_INLINE void F(attention_shares)(T *lse, T more, T *before, T *here)
     *lse = (T)both;
 }
 
-/* A finished row of o or of a gradient goes to its place; accumulate: what is there counts `by` times. */
-static void F(attention_put)(const attention_job *w, char *to, const T *row, T by)
-{
-    const int64_t n = w->size;
-    T            *y = (T *)to;
 #if T_BITS == 32 && GEMM_PAIRS
+/* attention_put in bf16. */
+static void attention_put_pairs(const attention_job *w, char *to, const float *row, float by)
+{
     float room[GEMM_COLUMNS] __attribute__((aligned(64)));
-    for (int64_t i = 0, m; w->pairs && i < n; i += m) {
+    for (int64_t i = 0, m; i < w->size; i += m) {
         bits2 *narrow = (bits2 *)to + i;
-        m = n - i < GEMM_COLUMNS ? n - i : GEMM_COLUMNS;
+        m = w->size - i < GEMM_COLUMNS ? w->size - i : GEMM_COLUMNS;
         if (w->accumulate) cast_bf16_f32(m, narrow, room);
         for (int64_t d = 0; d < m; d++) room[d] = w->accumulate ? room[d] * by + row[i + d] : row[i + d];
         cast_f32_bf16(m, room, narrow);
     }
+}
 #endif
-    if (w->pairs) return;
-    if (!w->accumulate) memcpy(y, row, (size_t)n * sizeof(T));
-    for (int64_t d = 0; w->accumulate && d < n; d++) y[d] = y[d] * by + row[d];
+
+/* A finished row of o or of a gradient goes to its place; accumulate: what is there counts `by` times. */
+CPU_INLINE void F(attention_put)(const attention_job *w, char *to, const T *row, T by)
+{
+    const int64_t n = w->size;
+    T            *y = (T *)to;
+#if T_BITS == 32 && GEMM_PAIRS
+    if (w->pairs) {
+        attention_put_pairs(w, to, row, by);
+        return;
+    }
+#endif
+    if (!w->accumulate) F(attention_copy)(n, row, y);
+    for (int64_t i = 0; w->accumulate && i < n; i += LANES)
+        F(put)(y, i, n - i, F(at)(y, i, n - i) * by + F(at)(row, i, n - i));
 }
 
 /* o = o' / sum, lse = max + log(sum), for the queries of one panel; accumulate: each times its share of both. */

@@ -31,29 +31,43 @@
 #define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */
 
-/* Units of work that are handed out as threads come for them, many at first, one at the end: a core that others use
- * too takes fewer. Only for jobs whose result does not depend on who does which unit. */
-typedef struct gemm_queue {
+/* Cycles that pay for waking another thread: a thread that spins comes within a microsecond. */
+#define GEMM_GRAIN (32 << 10)
+#define GEMM_SPANS 64 /* at most: more threads share the spans */
+
+/* A span of the units: those before `next` are taken. */
+typedef struct gemm_span {
     _Atomic int64_t next;
-    int64_t         units, parts;
-    gm_job          job;
-    void           *context;
-    gm_threads     *threads;
+    int64_t         end;
+} __attribute__((aligned(64))) gemm_span;
+
+/* Units of work. Each thread has a span of its own and takes half of what is left of it, again and again, then of what
+ * is left to others: a core that others use too takes fewer. So as a rule a thread works on the same part of a tensor
+ * in op after op, which is in its cache. Only for jobs whose result does not depend on who does which unit. */
+typedef struct gemm_queue {
+    int64_t     parts, spans;
+    gm_job      job;
+    void       *context;
+    gm_threads *threads;
+    gemm_span   span[GEMM_SPANS];
 } gemm_queue;
 
 static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
 {
     gemm_queue *q = context;
-    int64_t     at = atomic_load(&q->next), take;
+    int64_t     home = thread * q->spans / q->parts;
     (void)begin;
     (void)end;
-    while (at < q->units) {
-        take = (q->units - at) / (2 * q->parts);
-        if (take < 1) take = 1;
-        if (!atomic_compare_exchange_weak(&q->next, &at, at + take)) continue;
-        q->job(q->context, at, at + take, thread);
-        gm_threads_look(q->threads);
-        at = atomic_load(&q->next);
+    for (int64_t i = 0; i < q->spans; i++) {
+        gemm_span *s = &q->span[(home + i) % q->spans];
+        int64_t    at = atomic_load(&s->next);
+        while (at < s->end) {
+            int64_t to = at + (s->end - at + 1) / 2;
+            if (!atomic_compare_exchange_weak(&s->next, &at, to)) continue;
+            q->job(q->context, at, to, thread);
+            gm_threads_look(q->threads);
+            at = atomic_load(&s->next);
+        }
     }
 }
 
@@ -64,13 +78,16 @@ static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
 /* job over [0, units), cost cycles a unit. */
 static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_job job, void *context)
 {
-    gemm_queue q = {.units = units,
-                    .parts = gm_parallel_parts(threads, units, cpu_grain(cost)),
-                    .job = job,
-                    .context = context,
-                    .threads = threads};
-    if (q.parts > 1) {
-        gm_parallel(threads, q.parts, 1, gemm_take, &q);
+    int64_t grain = cost > 0 ? GEMM_GRAIN / cost : GEMM_GRAIN, parts;
+    parts = gm_parallel_parts(threads, units, grain > 0 ? grain : 1);
+    if (parts > 1) {
+        gemm_queue q = {.parts = parts, .job = job, .context = context, .threads = threads};
+        q.spans = parts < GEMM_SPANS ? parts : GEMM_SPANS;
+        for (int64_t i = 0; i < q.spans; i++) {
+            atomic_init(&q.span[i].next, units * i / q.spans);
+            q.span[i].end = units * (i + 1) / q.spans;
+        }
+        gm_parallel(threads, parts, 1, gemm_take, &q);
         return;
     }
     for (int64_t i = 0; i < GEMM_LOOKS; i++) {

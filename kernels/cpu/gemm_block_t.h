@@ -337,7 +337,7 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_
     int64_t rows = w->i1 - w->i0, columns = w->j1 - w->j0, k = w->p1 - w->p0, depths = F(gemm_depths)(k);
     int     count = threads ? gm_threads_count(threads) : 1;
     double  flops = 2.0 * (double)rows * (double)columns * (double)k;
-    double  cost = (double)(rows_resident ? rows : columns) * (double)k * 16; /* of packing what is resident */
+    double  cost = 2 * LANES * (double)(rows_resident ? rows : columns) * (double)k; /* of packing: a cycle a number */
     w->slivers = F(gemm_slivers)(rows);
     w->panels = F(gemm_panels)(columns);
     F(gemm_direct)(w);

@@ -1,5 +1,6 @@
---- Mutants of products of bf16 on CPUs that multiply it (kernels/cpu/gemm_pairs.c).
+--- Mutants of products and attention of bf16 on CPUs that multiply it (kernels/cpu/gemm_pairs.c).
 -- What a row says: spec/mutants/table.lua.
+local attention = "spec/kernels/bf16_attention_spec.lua -f 'queries, '"
 local whole = "spec/kernels/bf16_products_spec.lua -f 'whole numbers'"
 local rows = {
   {
@@ -64,6 +65,55 @@ local rows = {
     replace = [[g->a_row % 2 == 0 &&]],
     breaks = "the last pair of a row that is read where it lies has a number that is not of this row",
     test = "spec/kernels/bf16_products_spec.lua -f 'half of a pair'",
+  },
+  {
+    name = "2040-attention-pairs-order", file = "kernels/cpu/gemm_pairs.c",
+    find = [[0, 16, 1, 17, 2,  18,]],
+    replace = [[16, 0, 1, 17, 2,  18,]],
+    breaks = "the weights of two keys of one query are the wrong way round",
+    test = attention,
+  },
+  {
+    name = "2041-attention-pairs-last", file = "kernels/cpu/attention_t.h",
+    find = [[j + 1 < keys ? load_f32(at + GEMM_COLUMNS) : splat_f32(0)]],
+    replace = [[load_f32(at + GEMM_COLUMNS)]],
+    breaks = "the key behind an odd number of keys has what is left of another block as its weight",
+    test = attention,
+  },
+  {
+    name = "2042-attention-pairs-mask", file = "kernels/cpu/attention_t.h",
+    find = [[if (w->pairs && w->mask) F(attention_pack)]],
+    replace = [[if (false) F(attention_pack)]],
+    breaks = "values of hidden keys, which may be NaN, are multiplied by 0",
+    test = "spec/kernels/attention_spec.lua -f 'hidden keys'",
+  },
+  {
+    name = "2043-gradient-pairs-block", file = "kernels/cpu/attention_grad_t.h",
+    find = [[k = room->k + j0 / 2 * d;]],
+    replace = [[k = room->k + j0 * d;]],
+    breaks = "gradients of queries take keys from beyond the second block",
+    test = attention,
+  },
+  {
+    name = "2044-gradient-pairs-row", file = "kernels/cpu/attention_grad_t.h",
+    find = [[if (two) pairs_store((bits2 *)room->ds_pairs]],
+    replace = [[if (false) pairs_store((bits2 *)room->ds_pairs]],
+    breaks = "every second query has no slopes of its own in bf16",
+    test = attention,
+  },
+  {
+    name = "2045-attention-widened", file = "kernels/cpu/narrow.c",
+    find = [[default: return attention_takes_pairs(call);]],
+    replace = [[default: return false;]],
+    breaks = "attention of bf16 is converted to f32 though it is computed in bf16",
+    test = "spec/kernels/bf16_attention_spec.lua -f 'copies in f32'",
+  },
+  {
+    name = "2046-attention-pairs-added", file = "kernels/cpu/attention_t.h",
+    find = [[if (w->accumulate) cast_bf16_f32(m, narrow, room);]],
+    replace = [[memset(room, 0, sizeof room);]],
+    breaks = "attention that adds to bf16 forgets what is there",
+    test = "spec/kernels/attention_spec.lua -f 'accumulating bf16'",
   },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
