@@ -2,8 +2,8 @@
 --
 -- Values are below 1, so outputs are means of numbers below 1. A score sums d products and is rounded at its own
 -- size, at most sqrt(d) with the usual scale; exp turns that into roundings of the probability; the output sums t
--- of them: support.terms(t + d) of 2, or of the size of the scores where that is more. On tensor cores, and on CPUs that
--- multiply bf16, weights are rounded to 16 bits besides: spec/kernels/attention_rounding.lua.
+-- of them: support.terms(t + d) of 2, or of the size of the scores where that is more. On tensor cores, and on CPUs
+-- that multiply bf16, weights are rounded to 16 bits besides: spec/kernels/attention_rounding.lua.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local full = require "spec.support.full"
