@@ -1,5 +1,6 @@
---- CPU time of attention and of its gradient, for benches of what is left out: measure(x, attrs, limits) -> seconds
--- forward, seconds backward, the best of six runs each. x (b, s, h, d): queries, keys, values and gradient.
+--- CPU time of attention and of its gradient, for benches: measure(x, attrs, limits, backend) -> seconds forward,
+-- seconds backward, the best of six runs each. x (b, s, h, d): queries, keys, values and gradient. backend: a table of
+-- kernels, "cpu" if nil.
 local core = require "ganymede.core"
 
 local function best(fn)
@@ -12,13 +13,14 @@ local function best(fn)
   return least
 end
 
-return function(x, attrs, limits)
+return function(x, attrs, limits, backend)
   local saved
+  backend = backend or "cpu"
   local forward = best(function()
-    saved = core.run_op("cpu", "attention", { x, x, x, nil, limits, n = 6 }, { true, true, n = 2 }, attrs)
+    saved = core.run_op(backend, "attention", { x, x, x, nil, limits, n = 6 }, { true, true, n = 2 }, attrs)
   end)
   local backward = best(function()
-    core.run_op("cpu", "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 9 },
+    core.run_op(backend, "attention_grad", { x, x, x, nil, saved[1], saved[2], x, limits, n = 9 },
       { true, true, true, n = 4 }, attrs)
   end)
   return forward, backward
