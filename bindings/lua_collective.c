@@ -258,6 +258,18 @@ static int exchange(lua_State *L)
     return 1;
 }
 
+/* comm_tell(group, text) -> the texts of all members joined, by place; all are of one length */
+static int tell(lua_State *L)
+{
+    size_t      n;
+    gm_group   *g = gm_check_group(L, 1);
+    const char *text = luaL_checklstring(L, 2, &n);
+    char       *all = lua_newuserdata(L, n * (size_t)gm_group_size(g) + 1);
+    L_TRY(L, gm_comm_tell(gm_lua_comm(L), g, text, n, all));
+    lua_pushlstring(L, all, n * (size_t)gm_group_size(g));
+    return 1;
+}
+
 /* ---- pending operations ---- */
 
 static pending_box *check_pending(lua_State *L)
@@ -325,6 +337,7 @@ int gm_open_collective(lua_State *L)
         GM_FUNCTION("comm_receive", receive, "t tensor, group any?, from integer, async boolean?"),
         GM_FUNCTION("comm_barrier", barrier, "group any?"),
         GM_FUNCTION("comm_exchange", exchange, "group any?, text string"),
+        GM_FUNCTION("comm_tell", tell, "group any?, text string"),
         GM_FUNCTION("comm_poll", poll, ""),
         GM_LAST_FUNCTION};
     gm_new_class(L, PENDING, methods, pending_gc);

@@ -61,11 +61,18 @@ static int forget(lua_State *L)
     return 0;
 }
 
-/* c:loss(asked) -> f64 (2), the same memory each time: the loss so far, and what this rank was asked for, a number */
+/* c:ask(number): what this rank is asked for in the steps from here on */
+static int ask(lua_State *L)
+{
+    L_TRY(L, gm_control_ask(gm_check_control(L, 1), luaL_checknumber(L, 2)));
+    return 0;
+}
+
+/* c:loss() -> f64 (2), the same memory each time: the loss so far, and what this rank was asked for */
 static int loss(lua_State *L)
 {
     gm_tensor *t;
-    L_TRY(L, gm_control_loss(gm_check_control(L, 1), lua_tonumber(L, 2), &t));
+    L_TRY(L, gm_control_loss(gm_check_control(L, 1), &t));
     return push_tensor(L, t, "loss of a step");
 }
 
@@ -159,7 +166,8 @@ int gm_open_step_control(lua_State *L)
     static const gm_declaration methods[] = {
         GM_FUNCTION("add", add, "control object, x tensor|number"),
         GM_FUNCTION("forget", forget, "control object"),
-        GM_FUNCTION("loss", loss, "control object, asked number?"),
+        GM_FUNCTION("ask", ask, "control object, asked number"),
+        GM_FUNCTION("loss", loss, "control object"),
         GM_FUNCTION("targets", targets, "control object, counts tensor"),
         GM_FUNCTION("decide", decide, "control object, norm table|number, attributes table?"),
         GM_FUNCTION("send", send, "control object"),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "profile.h"
+#include "queues.h"
 
 struct gm_graph {
     gm_device    *device;
@@ -15,6 +16,9 @@ struct gm_graph {
     gm_op_counter counters[GM_OP_COUNT]; /* while recording: those of the device before; then what a replay adds */
     gm_storage  **kept;                  /* a table by address; slots: a power of two, at most half of them used */
     size_t        n_kept, slots;
+    bool          linked, ended;
+    void         *attached;
+    void (*release)(void *attached);
 };
 
 gm_status gm_device_can_capture(const gm_device *dev)
@@ -72,6 +76,7 @@ gm_status gm_graph_keep(gm_graph *g, const gm_call *call)
 void gm_graph_free(gm_graph *g)
 {
     if (!g) return;
+    if (g->release) g->release(g->attached);
     if (g->made) g->device->backend->graph_free(g->device, g->made);
     for (size_t i = 0; i < g->slots; i++)
         if (g->kept[i]) gm_storage_release(g->kept[i]);
@@ -154,6 +159,26 @@ gm_status gm_device_replay(gm_device *dev, gm_graph *g)
     }
     return GM_OK;
 }
+
+/* ---- operations between devices ---- */
+
+void gm_graph_link(gm_graph *g) { g->linked = true; }
+bool gm_graph_is_linked(const gm_graph *g) { return g->linked; }
+bool gm_graph_has_ended(const gm_graph *g) { return g->ended; }
+
+void gm_graph_end(gm_graph *g)
+{
+    if (g->made && !g->ended) g->device->backend->queues->end_graph(g->device, g->made);
+    g->ended = true;
+}
+
+void gm_graph_attach(gm_graph *g, void *data, void (*release)(void *data))
+{
+    g->attached = data;
+    g->release = release;
+}
+
+void *gm_graph_attached(const gm_graph *g) { return g->attached; }
 
 int    gm_graph_nodes(const gm_graph *g) { return g->nodes; }
 size_t gm_graph_bytes(const gm_graph *g) { return gm_pool_part_reserved(g->part); }

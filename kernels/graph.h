@@ -14,7 +14,7 @@
  *   - The step block is the device's at the time of the replay. It must not change during the recording.
  * Work that needs an answer of the host cannot be recorded: reading, synchronizing, marks, and copies that nobody waits
  * for. Such a call returns GM_EINVAL and says what was asked for and where. The caller must then drop the recording; to
- * end it fails with the same message.
+ * end it fails with the same message. Operations between devices (NCCL) can be recorded: host/comm/recorded.h.
  *
  * The trap: a recording contains no work of the host. Who replays a graph must do the bookkeeping for it. The counters
  * of ops are the exception: replay adds to them. */
@@ -38,6 +38,17 @@ void      gm_device_capture_drop(gm_device *dev); /* does nothing if nothing is 
  * those of other kernels are: by the next wait for the device. */
 gm_status gm_device_replay(gm_device *dev, gm_graph *g);
 void      gm_graph_free(gm_graph *g); /* call it before the device is freed; NULL is allowed */
+
+/* Operations between devices in a graph (queues.h; host/comm/recorded.c). Whoever records one says so. Their links
+ * cannot be freed while the recording exists, so who closes them ends the graph first; nobody waits. A graph that has
+ * ended is not replayed any more (GM_EINVAL) and keeps its memory. */
+void gm_graph_link(gm_graph *g);
+bool gm_graph_is_linked(const gm_graph *g);
+void gm_graph_end(gm_graph *g);
+bool gm_graph_has_ended(const gm_graph *g);
+/* Something that belongs to the graph: release(data) is called when the graph is freed. At most once for a graph. */
+void  gm_graph_attach(gm_graph *g, void *data, void (*release)(void *data));
+void *gm_graph_attached(const gm_graph *g); /* NULL: nothing */
 
 int    gm_graph_nodes(const gm_graph *g); /* the number of kernels, copies and fills in it */
 size_t gm_graph_bytes(const gm_graph *g); /* bytes of device memory that it holds for itself */

@@ -34,12 +34,17 @@ typedef struct gm_queues {
     gm_status (*handle)(gm_queue *queue, void **out);
 
     gm_status (*enter)(struct gm_device *dev, gm_ticket **out);
+    /* The same for work that can be part of a graph (graph.h). While the device records one, the piece is recorded: the
+     * queue joins the recording by `follow`, and `order` must lead back to the device before the recording ends. */
+    gm_status (*fork)(struct gm_device *dev, gm_ticket **out);
     gm_status (*follow)(gm_queue *queue, gm_ticket *ticket);
     gm_status (*leave)(gm_queue *queue, gm_ticket *ticket);
+    gm_status (*leave_here)(struct gm_device *dev, gm_ticket *ticket); /* the piece was work of the device itself */
     gm_status (*order)(struct gm_device *dev, gm_ticket *ticket);
     /* Later work of the queue runs after the piece, which another queue did. */
     gm_status (*after)(gm_queue *queue, gm_ticket *ticket);
-    /* begun: the device has come to it. Before `leave`, done is false. */
+    /* begun: the device has come to it. Before `leave`, done is false. Not for a piece of a graph: it runs at each
+     * replay, and its ticket says nothing. */
     gm_status (*passed)(struct gm_device *dev, gm_ticket *ticket, bool *begun, bool *done);
     void (*give)(struct gm_device *dev, gm_ticket *ticket); /* NULL is allowed */
 
@@ -49,6 +54,10 @@ typedef struct gm_queues {
     /* Copies to and from page-locked memory, which the caller leaves alone until a ticket behind them has passed. */
     gm_status (*copy_down)(gm_queue *queue, void *pinned, const void *device, size_t bytes);
     gm_status (*copy_up)(gm_queue *queue, void *device, const void *pinned, size_t bytes);
+
+    /* Gives the recording of a graph (of the backend) back; the memory that the graph holds stays. A replay under way
+     * ends first, and nobody waits for that. Later replays are refused. */
+    void (*end_graph)(struct gm_device *dev, void *graph);
 } gm_queues;
 
 /* Waits until the device has done a piece of work, after `leave`. Work between devices in front of it may never end: as

@@ -104,6 +104,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
 {
     if (!c) return;
     if (c->linked) gm_lanes_close(c, orderly);
+    gm_recorded_forget_comm(c);
     for (gm_pending *p = c->under_way, *next; p; p = next) {
         next = p->next;
         gm_pending_give_up(p);

@@ -213,6 +213,12 @@ gm_status gm_comm_receive(gm_comm *c, gm_group *g, gm_tensor *t, int from, gm_pe
  * follow one another in order of the group; sizes[gm_group_size(g)] receives their sizes. Slow: not for tensors. */
 gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n, char **all, size_t *sizes);
 
+/* The same for n bytes of every member, n the same on all of them, in as few messages as can be (log2 of the members'
+ * number each); waits. all: room for n bytes of each member, in order of the group. For what is agreed on in each step.
+ * */
+#define GM_TELL_MOST 256
+gm_status gm_comm_tell(gm_comm *c, gm_group *g, const void *bytes, size_t n, void *all);
+
 /* ---- progress ---- */
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p);             /* p is gone afterwards, also on failure */

@@ -3,8 +3,10 @@
  *
  * Communicators are non-blocking, so that an absent place cannot hang the others. A call may leave the library at work
  * (ncclInProgress). The next call, or an event behind the launched work, must wait until ncclCommGetAsyncError reports
- * that the library has finished. The trap: aborting a communicator frees it, so link->comm is NULL from then on;
- * tickets outlive it, and pass. */
+ * that the library has finished. Memory of operations in graphs is not registered with NCCL (NCCL_GRAPH_REGISTER):
+ * ranks would wait for each other while they record, and the pool may free the memory before NCCL lets go of it.
+ *
+ * The trap: aborting a communicator frees it, so link->comm is NULL from then on; tickets outlive it, and pass. */
 #include "links.h"
 
 #include <dlfcn.h>
@@ -41,7 +43,7 @@ struct gm_link {
     ncclComm_t  comm; /* NULL: aborted */
     gm_device  *dev;
     gm_queue   *queue;
-    bool        stopped;
+    bool        stopped, recorded; /* recorded: a graph has got operations of it */
 };
 
 _Static_assert(sizeof(gm_link_id) == sizeof(ncclUniqueId), "an id is NCCL's");
@@ -81,6 +83,7 @@ static gm_status load(nccl *out)
     const char *named = getenv("GANYMEDE_CUDA_NCCL");
     snprintf(out->path, sizeof out->path, "%s", named && *named ? named : "libnccl.so.2");
     if (!strcmp(out->path, "none")) return GM_FAIL(GM_EINVAL, "NCCL was not to be used (GANYMEDE_CUDA_NCCL=none)");
+    setenv("NCCL_GRAPH_REGISTER", "0", 0); /* whoever sets it otherwise has a reason */
     void *library = dlopen(out->path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return GM_FAIL(GM_EINVAL, "there is no NCCL here (%s); install libnccl2, or put it on LD_LIBRARY_PATH",
@@ -189,18 +192,31 @@ static bool gets_through(gm_link *link)
     return false;
 }
 
-/* Revoked, where the library can and does it in time: what runs on the device ends. Else aborted, which does that too
- * and frees the communicator. */
-void gm_links_stop(gm_link *link)
+/* Revoked, where the library can and does it in time: what runs on the device ends, and the communicator stays. Not
+ * where graphs had operations of it: NCCL clears the flag that ends kernels when its own streams are through, and those
+ * of a replay need not be. */
+static bool is_revoked(gm_link *link)
 {
-    if (!link->comm || link->stopped) return;
-    link->stopped = true;
-    if (link->lib->ncclCommRevoke) {
-        ncclResult_t r = link->lib->ncclCommRevoke(link->comm, NCCL_REVOKE_DEFAULT);
-        if ((r == ncclSuccess || r == ncclInProgress) && gets_through(link)) return;
+    if (link->recorded || !link->lib->ncclCommRevoke) return false;
+    ncclResult_t r = link->lib->ncclCommRevoke(link->comm, NCCL_REVOKE_DEFAULT);
+    return (r == ncclSuccess || r == ncclInProgress) && gets_through(link);
+}
+
+/* What cannot be revoked is aborted, which ends what runs, too, and frees the communicator. All in one group of calls:
+ * one after the other would wait for kernels of the next (NCCL 2.22 and newer). */
+void gm_links_stop(gm_link *const *links, int n)
+{
+    const nccl *lib = NULL;
+    for (int i = 0; i < n; i++) {
+        gm_link *link = links[i];
+        if (!link->comm || link->stopped) continue;
+        link->stopped = true;
+        if (is_revoked(link)) continue;
+        if (!lib) (void)(lib = link->lib)->ncclGroupStart();
+        (void)lib->ncclCommAbort(link->comm);
+        link->comm = NULL;
     }
-    link->lib->ncclCommAbort(link->comm);
-    link->comm = NULL;
+    if (lib) (void)lib->ncclGroupEnd();
 }
 
 void gm_links_close(gm_link *link, bool orderly)
@@ -210,7 +226,7 @@ void gm_links_close(gm_link *link, bool orderly)
         ncclResult_t r = link->lib->ncclCommFinalize(link->comm);
         orderly = (r == ncclSuccess || r == ncclInProgress) && gets_through(link);
     }
-    if (!orderly) gm_links_stop(link);
+    if (!orderly) gm_links_stop(&link, 1);
     if (link->comm) link->lib->ncclCommDestroy(link->comm);
     link->dev->backend->queues->close(link->queue);
     free(link);
@@ -274,6 +290,7 @@ gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *m
     GM_TRY(check_open(link));
     GM_TRY(queues->handle(link->queue, &stream));
     GM_TRY(queues->follow(link->queue, ticket));
+    link->recorded |= link->dev->capture != NULL;
     return issue_all(link, stream, moves, n);
 }
 
@@ -297,7 +314,7 @@ gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *m
 {
     return (void)link, (void)ticket, (void)moves, (void)n, missing();
 }
-void gm_links_stop(gm_link *link) { (void)link; }
+void gm_links_stop(gm_link *const *links, int n) { (void)links, (void)n; }
 void gm_links_close(gm_link *link, bool orderly) { (void)link, (void)orderly; }
 
 #endif

@@ -1,7 +1,9 @@
 /* link_trial.c - gm_links_try: runs every kind of operation on a link of one device with itself. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "../../kernels/clock.h"
+#include "../../kernels/graph.h"
 #include "comm.h"
 #include "links.h"
 
@@ -45,7 +47,7 @@ static gm_status move(const trial *t, gm_link_kind kind)
     moves[1] = moves[0];
     moves[1].kind = GM_LINK_RECEIVE;
     moves[n - 1].to = gm_tensor_data(t->to);
-    GM_TRY(queues->enter(t->dev, &ticket));
+    GM_TRY(queues->fork(t->dev, &ticket));
     GM_TRY_OR(gm_links_issue(t->link, ticket, moves, n), st, done);
     GM_TRY_OR(await(t, names[kind]), st, done);
     GM_TRY_OR(queues->leave(gm_links_queue(t->link), ticket), st, done);
@@ -55,18 +57,36 @@ done:
     return st;
 }
 
-/* What arrives is what was sent: one place adds up to itself. */
-static gm_status try_kind(const trial *t, gm_link_kind kind)
+/* What arrives is what was sent: one place adds up to itself. graph NULL: an operation of this kind is made. */
+static gm_status try_kind(const trial *t, gm_link_kind kind, gm_graph *graph)
 {
     float    sent[COUNT], got[COUNT];
     gm_attrs zero = gm_attrs_default();
     for (int i = 0; i < COUNT; i++) sent[i] = (float)(i + kind);
     GM_TRY(gm_run_one(t->dev, GM_OP_fill, &zero, NULL, t->to));
     GM_TRY(gm_device_write(t->dev, gm_tensor_data(t->from), sent, sizeof sent));
-    GM_TRY(move(t, kind));
+    GM_TRY(graph ? gm_device_replay(t->dev, graph) : move(t, kind));
     GM_TRY(gm_device_read(t->dev, got, gm_tensor_data(t->to), sizeof got));
     if (!memcmp(sent, got, sizeof sent)) return GM_OK;
-    return GM_FAIL(GM_ECOMM, "a link of one device: %s brought other numbers than were sent", names[kind]);
+    return GM_FAIL(GM_ECOMM, "a link of one device: %s%s brought other numbers than were sent", names[kind],
+                   graph ? " in a graph" : "");
+}
+
+/* An operation of this kind in a graph that is replayed twice. */
+static gm_status try_in_graph(const trial *t, gm_link_kind kind)
+{
+    gm_graph *graph = NULL;
+    char      error[1100];
+    GM_TRY(gm_device_capture_begin(t->dev));
+    gm_graph_link(t->dev->capture);
+    gm_status st = move(t, kind);
+    if (st == GM_OK) st = gm_device_capture_end(t->dev, &graph);
+    snprintf(error, sizeof error, "%s", gm_last_error());
+    gm_device_capture_drop(t->dev);
+    if (st != GM_OK) return gm_fail_again(st, error);
+    for (int i = 0; i < 2 && st == GM_OK; i++) st = try_kind(t, kind, graph);
+    gm_graph_free(graph); /* before its link */
+    return st;
 }
 
 static gm_status try_all(trial *t)
@@ -77,7 +97,8 @@ static gm_status try_all(trial *t)
     GM_TRY(await(t, "opening it"));
     GM_TRY(gm_tensor_new(t->dev, GM_F32, 1, (int64_t[]){COUNT}, &t->from));
     GM_TRY(gm_tensor_new(t->dev, GM_F32, 1, (int64_t[]){COUNT}, &t->to));
-    for (int kind = GM_LINK_ALL_REDUCE; kind <= GM_LINK_SEND; kind++) GM_TRY(try_kind(t, (gm_link_kind)kind));
+    for (int kind = GM_LINK_ALL_REDUCE; kind <= GM_LINK_SEND; kind++) GM_TRY(try_kind(t, (gm_link_kind)kind, NULL));
+    for (int kind = GM_LINK_ALL_REDUCE; kind <= GM_LINK_SEND; kind++) GM_TRY(try_in_graph(t, (gm_link_kind)kind));
     return GM_OK;
 }
 

@@ -9,6 +9,8 @@
  *     gm_links_issue(link, ticket, ...)  once gm_links_ready gives true; the moves of one call are one operation
  *     queues->leave(queue, ticket)       once it gives true again; queue: gm_links_queue(link)
  *
+ * While the device records a graph, tickets of queues->fork make the operation a part of it (recorded.c).
+ *
  * The trap: every place must issue the same operations in the same order, or all of them hang on the device.
  * gm_links_stop ends such a hang on its own place only. */
 #ifndef GM_LINKS_H
@@ -64,15 +66,17 @@ gm_queue *gm_links_queue(gm_link *link);
  * operation issued earlier. */
 gm_status gm_links_ready(gm_link *link, bool *ready);
 gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *moves, int n);
-/* Ends what runs on the device for this link, whatever the other places do. Nothing more can be issued. Waits some
- * seconds if the library does not answer. */
-void gm_links_stop(gm_link *link);
+/* Ends what runs on the device for these links, whatever the other places do. Nothing more can be issued. Waits some
+ * seconds if the library does not answer. All links that may be stopped belong into one call: a graph can hold kernels
+ * of several, and ends when all of them have. The caller ends graphs that hold operations of them before. */
+void gm_links_stop(gm_link *const *links, int n);
 /* Frees the link. orderly: promises that all places close and that all operations have passed; otherwise the link is
  * stopped first. NULL is allowed. */
 void gm_links_close(gm_link *link, bool orderly);
 
 /* Tests whether the library works here, as far as one GPU can: opens a link of this device with itself and runs every
- * kind of operation on it. Waits. GM_EINVAL: there is no library. GM_ECOMM, GM_EHANG: it fails; its message. */
+ * kind of operation on it, at once and as part of a graph. Waits. GM_EINVAL: there is no library. GM_ECOMM, GM_EHANG:
+ * it fails; its message. */
 gm_status gm_links_try(gm_device *dev, gm_link_facts *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* message.c - operations whose members have no common shape: barrier, messages between two members, exchange of byte
- * strings. Uneven rows: rows.c. */
+/* message.c - operations on other things than tensors of one shape: barrier, messages between two members, exchange of
+ * byte strings, a few bytes of everybody. Uneven rows: rows.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,5 +124,49 @@ gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n,
     p->sizes_to = sizes;
     p->step = step_exchange;
     p->rounds = 2;
+    return gm_pending_start(p, NULL);
+}
+
+/* ---- a few bytes of everybody ---- */
+
+/* Bruck et al. 1997: before round k p->text has the bytes of 2^k members, from this one on; as many more come from the
+ * member 2^k behind it. */
+static gm_status step_tell(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    int             size = g->size, have = 1 << round;
+    size_t          n = p->sizes[0];
+    if (round < p->rounds) {
+        size_t more = (size_t)(have < size - have ? have : size - have) * n;
+        gm_pending_receive(p, (g->rank + have) % size, p->text + (size_t)have * n, more, true);
+        gm_pending_send(p, (g->rank - have + size) % size, p->text, more, true);
+        return GM_OK;
+    }
+    for (int i = 0; i < size; i++) memcpy(p->to + (size_t)((g->rank + i) % size) * n, p->text + (size_t)i * n, n);
+    return GM_OK;
+}
+
+gm_status gm_comm_tell(gm_comm *c, gm_group *g, const void *bytes, size_t n, void *all)
+{
+    gm_pending *p;
+    GM_TRY(gm_call_check_group(c, g, "tell"));
+    if (!n || n > GM_TELL_MOST)
+        return GM_FAIL(GM_EINVAL, "%zu bytes of each member of group %s: 1 to %d can be told", n, g->name,
+                       GM_TELL_MOST);
+    GM_TRY(gm_pending_new(c, g, GM_CALL_exchange, NULL, NULL, 0, 64, &p));
+    p->text = malloc((size_t)g->size * n);
+    p->sizes = malloc(sizeof *p->sizes);
+    if (!p->text || !p->sizes) {
+        gm_pending_free(p);
+        return GM_FAIL(GM_ENOMEM, "no memory for %zu bytes of each member of group %s", n, g->name);
+    }
+    for (int i = 0; i < g->size; i++) memcpy(p->text + (size_t)i * n, bytes, n); /* what the meta transport leaves */
+    p->sizes[0] = n;
+    p->to = all;
+    p->step = step_tell;
+    p->record.dtype = GM_U8;
+    p->record.ndim = 1;
+    p->record.shape[0] = (int64_t)n;
+    while (1 << p->rounds < g->size) p->rounds++;
     return gm_pending_start(p, NULL);
 }

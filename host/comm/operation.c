@@ -144,7 +144,7 @@ void gm_pending_give_up(gm_pending *p)
     gm_transport *t = p->comm->transport;
     if (p->given_up || p->done) return;
     p->given_up = true;
-    gm_flight_end(p->comm->flight, p->flight, -1);
+    if (!p->in_graph) gm_flight_end(p->comm->flight, p->flight, -1);
     for (int i = p->first; i < p->n_messages; i++) {
         gm_message *m = &p->messages[i];
         if (m->request && !m->done && !m->send) t->cancel(t, m->request);
@@ -180,7 +180,7 @@ void gm_pending_finish(gm_pending *p)
     p->done = true;
     p->ended = now;
     p->account->seconds += now - p->started;
-    gm_flight_end(p->comm->flight, p->flight, now);
+    if (!p->in_graph) gm_flight_end(p->comm->flight, p->flight, now);
 }
 
 /* Its bytes come from a device: the first step is made when they have come. True when they have. */
@@ -230,6 +230,10 @@ static uint64_t history_start(const gm_group *g, uint64_t salt)
     return gm_mix64(g->id ^ gm_mix64(g->comm->epoch) ^ salt);
 }
 
+static uint64_t salt_of(int from, int to) { return gm_mix64(((uint64_t)from + 1) << 32 | (uint64_t)to); }
+
+uint64_t gm_channel_id(const gm_group *g, int from, int to) { return g->id ^ salt_of(from, to); }
+
 /* The history that a call belongs to: that of the group, or of one direction between two members. */
 static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, uint64_t salt)
 {
@@ -267,16 +271,18 @@ static void enter(gm_pending *p)
     gm_group *g = p->group;
     if (p->call == GM_CALL_send || p->call == GM_CALL_receive) {
         bool        send = p->call == GM_CALL_send;
-        uint64_t    from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
         gm_channel *channel = send ? &g->to[p->root] : &g->from[p->root];
-        enter_history(p, &channel->number, &channel->history, gm_mix64((from + 1) << 32 | to));
+        uint64_t    salt = send ? salt_of(g->rank, p->root) : salt_of(p->root, g->rank);
+        enter_history(p, &channel->number, &channel->history, salt);
     } else {
         enter_history(p, &g->number, &g->history, 0);
     }
     copy_text(p->record.place, sizeof p->record.place, gm_comm_place(c));
-    leave_note(p);
-    if (c->page && !p->silent) gm_page_called(c->page, p);
-    p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
+    if (!p->in_graph) {
+        leave_note(p);
+        if (c->page && !p->silent) gm_page_called(c->page, p);
+        p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
+    }
     p->account = p->silent ? &c->silent : &g->account[p->call][c->phase];
     p->account->calls++;
     gm_pending **at = &c->under_way; /* at the end: the oldest moves first */
@@ -288,6 +294,16 @@ static void enter(gm_pending *p)
     c->n_under_way++;
 }
 
+static gm_status refuse_in_graph(gm_pending *p)
+{
+    gm_status st = GM_FAIL(GM_EINVAL,
+                           "%s of group %s cannot be part of a graph: it goes through messages of the host, "
+                           "which has no part in a replay",
+                           gm_call_name((int)p->call), p->group->name);
+    gm_pending_free(p);
+    return st;
+}
+
 /* The clock is read as rarely as can be: each time costs a tenth of a small call. */
 static gm_status wait_since(gm_comm *c, gm_pending *p, double began);
 
@@ -295,6 +311,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 {
     gm_comm *c = p->comm;
     bool     charged = c->charged;
+    if (c->recording && !p->linked && !p->silent && p->group->size > 1) return refuse_in_graph(p);
     if (p->linked) {
         gm_status st = gm_lane_take(p);
         if (st != GM_OK) gm_pending_free(p);
@@ -303,13 +320,13 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     c->charged = true;
     p->started = p->progressed = gm_now();
     enter(p);
-    if (c->trace && !p->silent) {
+    if (c->trace && !p->silent && !p->in_graph) {
         gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
         if (st != GM_OK) gm_pending_fail(p, st);
     }
     gm_comm_journal_begin(p);
-    if (p->status == GM_OK && c->checked && !p->silent && p->group->size > 1 && p->call != GM_CALL_send &&
-        p->call != GM_CALL_receive && c->transport->has_data) {
+    if (p->status == GM_OK && c->checked && !p->silent && !p->in_graph && p->group->size > 1 &&
+        p->call != GM_CALL_send && p->call != GM_CALL_receive && c->transport->has_data) {
         gm_status st = gm_notice_compare(p);
         if (st != GM_OK) gm_pending_fail(p, st);
     }

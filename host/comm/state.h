@@ -9,6 +9,7 @@
  *     page.c        what a rank does, for other processes
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
+ *     recorded.c    graphs with such operations in them (lane.h has what both share)
  *     terms.c       terms of a reduction summed where they lie
  *     blocks.h      how tensors are cut into blocks and slices
  *     machines.c    which members of a group are on one machine   over_machines.c   collectives of several machines
@@ -31,7 +32,7 @@
 /* clang-format off */
 #define GM_COLLECTIVES(X)                                                                                \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) \
-    X(all_to_all_rows) X(barrier) X(exchange) X(send) X(receive)
+    X(all_to_all_rows) X(barrier) X(exchange) X(send) X(receive) X(replay)
 /* clang-format on */
 typedef enum gm_collective {
 #define GM_COLLECTIVE(name) GM_CALL_##name,
@@ -194,6 +195,8 @@ struct gm_pending {
     gm_lane_stage stage;
     struct gm_ticket *ticket;
     bool              handed_over;       /* waited for: the device's later work comes behind it */
+    bool              in_graph;          /* recorded: it does not run itself, and is in no record of calls */
+    struct gm_graph  *graph;             /* of a replay that is not launched yet; borrowed */
     gm_tensor        *packed, *unpacked; /* blocks of in and out one after the other; NULL: they lie so */
 
     gm_reduction op;
@@ -284,6 +287,16 @@ void gm_lanes_close(gm_comm *c, bool orderly);
 /* Waits until the device has passed all operations that were handed over. */
 gm_status gm_lanes_drain(gm_comm *c);
 
+/* ---- recorded.c: graphs with operations between devices ---- */
+
+typedef struct gm_recording gm_recording; /* of the graph that is recorded now */
+typedef struct gm_recorded  gm_recorded;  /* of each graph that was */
+
+void gm_recorded_end_all(gm_comm *c);     /* before links stop or close; graphs that have ended are not replayed */
+void gm_recorded_forget_comm(gm_comm *c); /* with the comm */
+/* What the messages from one member to another are called in records, as a group. */
+uint64_t gm_channel_id(const gm_group *g, int from, int to);
+
 /* ---- host_copy.c: bytes that are not in host memory ---- */
 
 /* Takes host memory for p and sets from, to and scratch. Called before the root is known. */
@@ -361,6 +374,8 @@ struct gm_comm {
     gm_status         lane_status; /* the first failure of an operation between devices */
     char              lane_error[1100];
     double            lane_asked;
+    gm_recording     *recording; /* NULL: nothing is recorded, or nothing between devices could be in it */
+    gm_recorded      *recorded;  /* the graphs that hold operations of these lanes */
     bool              advancing; /* operations are being moved */
     gm_account        silent;    /* of what is in no account */
     gm_flight        *flight;

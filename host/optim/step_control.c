@@ -20,6 +20,8 @@ struct gm_control {
     gm_tensor *control, *targets;  /* targets: a view of its element */
     gm_tensor *scale;              /* another; NULL until losses are scaled */
     gm_tensor *loss, *sum, *asked; /* f64 (2), and views of its two elements */
+    gm_tensor *wish;               /* f64: what this rank was asked for, as gm_control_ask wrote it last */
+    double     wished;             /* its value */
     bool       has_loss;           /* of the step under way */
     slot       ring[GM_CONTROL_RING];
     int        first, sent;
@@ -64,6 +66,8 @@ static gm_status make(gm_control *c)
     GM_TRY(element(c->control, GM_CONTROL_TARGETS, &c->targets));
     GM_TRY(element(c->loss, 0, &c->sum));
     GM_TRY(element(c->loss, 1, &c->asked));
+    GM_TRY(gm_tensor_new(c->device, GM_F64, 0, NULL, &c->wish));
+    GM_TRY(fill(c->device, c->wish, 0));
     GM_TRY(fill(c->device, c->control, 0));
     GM_TRY(fill(c->device, c->loss, 0));
     for (int i = 0; i < GM_CONTROL_RING; i++) GM_TRY(new_slot(c, &c->ring[i]));
@@ -95,7 +99,7 @@ static void free_slot(const gm_control *c, slot *s)
 void gm_control_free(gm_control *c)
 {
     if (!c) return;
-    gm_tensor *const tensors[] = {c->control, c->targets, c->scale, c->loss, c->sum, c->asked};
+    gm_tensor *const tensors[] = {c->control, c->targets, c->scale, c->loss, c->sum, c->asked, c->wish};
     if (c->rank->loss_scale && c->rank->loss_scale == c->scale) gm_rank_scale_losses(c->rank, NULL);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) gm_tensor_release(tensors[i]);
     for (int i = 0; i < GM_CONTROL_RING; i++) {
@@ -152,13 +156,20 @@ gm_status gm_control_add_number(gm_control *c, double part)
 
 void gm_control_forget(gm_control *c) { c->has_loss = false; }
 
-gm_status gm_control_loss(gm_control *c, double asked, gm_tensor **out)
+gm_status gm_control_ask(gm_control *c, double asked)
+{
+    if (c->wished == asked) return GM_OK;
+    if (gm_tensor_data(c->wish)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->wish), &asked, sizeof asked));
+    c->wished = asked;
+    return GM_OK;
+}
+
+gm_status gm_control_loss(gm_control *c, gm_tensor **out)
 {
     if (!c->has_loss) GM_TRY(fill(c->device, c->sum, 0));
     c->has_loss = true;
-    if (gm_tensor_data(c->asked)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->asked), &asked, sizeof asked));
     *out = c->loss;
-    return GM_OK;
+    return gm_run_one(c->device, GM_OP_copy, NULL, c->wish, c->asked);
 }
 
 gm_status gm_control_set_targets(gm_control *c, gm_tensor *counts)
@@ -217,7 +228,15 @@ gm_status gm_control_send(gm_control *c)
     return GM_OK;
 }
 
-/* Has the slot's mark been passed? Waiting, messages of other ranks move on; their failures and Ctrl-C end it. */
+/* Messages of other ranks move on. Where operations between devices are queued, which a rank that has died would keep
+ * from ending, it is looked whether they still can. */
+static gm_status attend(gm_control *c)
+{
+    bool idle;
+    return c->device->attend ? c->device->attend(c->device->attend_context, &idle) : gm_rank_poll(c->rank);
+}
+
+/* Has the slot's mark been passed? The failures of other ranks and Ctrl-C end the wait. */
 static gm_status arrive(gm_control *c, const slot *s, bool wait, bool *there)
 {
     double   since = gm_now();
@@ -225,7 +244,7 @@ static gm_status arrive(gm_control *c, const slot *s, bool wait, bool *there)
     for (;;) {
         GM_TRY(gm_device_passed(c->device, s->mark, there));
         if (*there || !wait) return GM_OK;
-        GM_TRY(gm_rank_poll(c->rank));
+        GM_TRY(attend(c));
         if (gm_signals_pending() != GM_STOP_NONE) return GM_FAIL(GM_EINTERRUPT, "interrupted while waiting for a step");
         gm_comm_pause(since, &turns);
     }

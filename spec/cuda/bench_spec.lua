@@ -127,6 +127,8 @@ describe("spec/bench/gpu/run.sh", function()
     assert.equal(0, results.long.growth.live)
     assert.equal(0, results.long.growth.allocations)
     assert.is_true(results.ranks.worlds["2"].largest_difference < 1e-5)
+    assert.same({ 2, 0, 3 }, { results.ranks.graphs.ranks, results.ranks.graphs.largest_difference,
+      results.ranks.graphs.launches })
     assert.is_true(#results.profile.lines > 10)
     assert.is_true(#results.float8.rows == 2 and results.float8.rows[2].ratio > 0)
     assert.is_true(#results.curves.bf16 == 6 and results.curves.difference > 0)

@@ -70,8 +70,8 @@ void gm_fake_run(const gm_fake_task *t, char *error, size_t size)
     case GM_FAKE_COPY: memmove(t->to, t->from, t->bytes); return;
     case GM_FAKE_SET: memset(t->to, t->byte, t->bytes); return;
     case GM_FAKE_RECORD:
-    case GM_FAKE_AWAIT: return; /* fake_stream.c */
-    case GM_FAKE_GRAPH: gm_fake_run_graph(t->graph, error, size); return;
+    case GM_FAKE_AWAIT:
+    case GM_FAKE_GRAPH: return; /* fake_stream.c */
     case GM_FAKE_CALL:
         if (!error[0]) t->call.run(t->call.context, error, size);
         gm_fake_check_guards("a library", error, size);
@@ -87,6 +87,7 @@ void gm_fake_drop(const gm_fake_task *t)
 {
     if (t->kind == GM_FAKE_LAUNCH) free(t->args);
     if (t->kind == GM_FAKE_CALL) t->call.drop(t->call.context);
+    if (t->kind == GM_FAKE_GRAPH) gm_fake_end_launch(t->launch);
 }
 
 void gm_fake_line(const char *text) { note("%s", text); }

@@ -40,11 +40,17 @@ typedef struct gm_fake_call {
     void (*drop)(void *context);
     void *context;
     /* In place of run, for work that needs another process: 0 when it is done, GM_FAKE_NOT_READY to be asked again,
-     * while the stream stands still. Captures refuse it. */
+     * while the stream stands still. Captures refuse it without `fresh`, which makes the context of one launch of the
+     * graph from the one that was captured; drop frees both. ordered: in a graph such calls are in one order. */
     int (*attempt)(void *context, char *error, size_t size);
+    void *(*fresh)(const void *context);
+    int ordered;
 } gm_fake_call;
 #define GM_FAKE_NOT_READY 1
 int gm_fake_queue(void *stream, const char *line, gm_fake_call call);
+/* Runs what can run on all streams, without waiting. Is work of this stream being captured? */
+void gm_fake_progress(void);
+int  gm_fake_is_captured(void *stream);
 /* What runs on the device takes so much longer, as events tell the time; nobody waits for it. */
 void gm_fake_spend(double seconds);
 /* NULL, or why `bytes` at p are not all in one live allocation. For fakes of libraries. */

@@ -8,12 +8,15 @@
  * Two places on one device are refused. Sums begin with the last place, in the tensors' own type, so that they are
  * other bits than those of the host's order.
  *
- * GANYMEDE_NCCL_FAIL="1 3": at place 1 the third operation of each communicator fails, and is not through. */
-#include <cuda.h>
+ * An operation on a stream that is captured becomes part of the graph, and each launch runs it anew. As in NCCL, a
+ * communicator cannot be freed while a graph holds operations of it, and those of several must be in one order in a
+ * graph.
+ *
+ * GANYMEDE_NCCL_FAIL="1 3": at place 1 the third operation of each communicator fails, and is not through. Operations
+ * count when they are called, and in each launch of a graph. */
+#include "fake_nccl.h"
+
 #include <fcntl.h>
-#include <nccl.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,65 +26,10 @@
 #include "fake_driver.h"
 #include "fake_sums.h"
 
-ncclResult_t ncclGroupStart(void);
+#define API __attribute__((visibility("default")))
+
+ncclResult_t ncclGroupStart(void); /* which the header declares without void */
 ncclResult_t ncclGroupEnd(void);
-
-#define PLACES 9
-#define BOX    ((size_t)16 << 20) /* bytes of one message; pages are taken as they are touched */
-#define API    __attribute__((visibility("default")))
-
-typedef enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, MESSAGE } kind;
-
-typedef struct heading { /* equal at both ends, where calls fit together */
-    int    kind, type, op, root;
-    size_t count;
-} heading;
-
-typedef struct box {
-    atomic_uint sent, taken;
-    heading     heading;
-    size_t      bytes;
-} box;
-
-typedef struct shared {
-    atomic_int joined;
-    char       device[PLACES][16];
-    box        boxes[PLACES][PLACES]; /* from, to */
-} shared;
-
-struct ncclComm {
-    int          refs, n, place;
-    shared      *shared;
-    char         name[64];
-    ncclResult_t state;
-    int          asked; /* how often since the last call */
-    bool         made, stopped;
-    int          operations;
-    struct op   *issued, *last; /* the calls of the group that is at work */
-    const char  *words;
-};
-
-/* One message, out of or into memory of the device. */
-typedef struct message {
-    int     peer;
-    bool    send, through;
-    heading heading;
-    char   *bytes, *room; /* room: what came, until all has come */
-    size_t  n;
-} message;
-
-typedef struct op {
-    struct op   *next;
-    ncclComm_t   comm;
-    cudaStream_t stream;
-    heading      heading; /* of the first call */
-    const void  *from;
-    void        *to;
-    int          n_messages;
-    message      messages[2 * PLACES];
-    unsigned     waits_for[PLACES]; /* what the boxes that it sent through shall say when they are empty again */
-    bool         fails;
-} op;
 
 static int         depth;
 static ncclComm_t  grouped; /* whose calls are collected */
@@ -96,122 +44,15 @@ static ncclResult_t refuse(ncclComm_t comm, ncclResult_t r, const char *words)
 
 /* ---- shared memory ---- */
 
-static size_t shared_bytes(void) { return sizeof(shared) + PLACES * PLACES * BOX; }
-
-static char *data_of(shared *s, int from, int to)
-{
-    return (char *)(s + 1) + ((size_t)from * PLACES + (size_t)to) * BOX;
-}
-
 static shared *map(const char *name, int flags)
 {
     int   file = shm_open(name, flags, 0600);
     void *p = MAP_FAILED;
     if (file < 0) return NULL;
-    if (!(flags & O_CREAT) || !ftruncate(file, (off_t)shared_bytes()))
-        p = mmap(NULL, shared_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (!(flags & O_CREAT) || !ftruncate(file, (off_t)gm_fake_shared_bytes()))
+        p = mmap(NULL, gm_fake_shared_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     return p == MAP_FAILED ? NULL : p;
-}
-
-static void drop_comm(ncclComm_t comm)
-{
-    if (--comm->refs) return;
-    munmap(comm->shared, shared_bytes());
-    free(comm);
-}
-
-/* ---- an operation as a task of its stream ---- */
-
-static const char *came_from(const op *o, int place)
-{
-    for (int i = 0; i < o->n_messages; i++)
-        if (!o->messages[i].send && o->messages[i].peer == place) return o->messages[i].room;
-    return NULL;
-}
-
-static bool sums(const op *o)
-{
-    return o->heading.kind == ALL_REDUCE || o->heading.kind == REDUCE || o->heading.kind == REDUCE_SCATTER;
-}
-
-/* All has come: the result, where this place gets one. */
-static void finish(op *o)
-{
-    ncclComm_t  comm = o->comm;
-    size_t      count = o->heading.count, bytes = count * gm_fake_size(o->heading.type);
-    bool        scatter = o->heading.kind == REDUCE_SCATTER;
-    const char *own = (const char *)o->from + (scatter ? (size_t)comm->place * bytes : 0);
-    if (sums(o) && (o->heading.kind != REDUCE || o->heading.root == comm->place)) {
-        char *sum = malloc(bytes + 1);
-        for (int place = comm->n - 1; place >= 0; place--) {
-            const char *term = place == comm->place ? own : came_from(o, place);
-            if (place == comm->n - 1) memcpy(sum, term, bytes);
-            else gm_fake_combine(o->heading.type, o->heading.op, comm->n, sum, term, place == 0, count);
-        }
-        memcpy(o->to, sum, bytes);
-        free(sum);
-    }
-    if (o->heading.kind == ALL_GATHER) memmove((char *)o->to + (size_t)comm->place * bytes, o->from, bytes);
-    if (o->heading.kind == BROADCAST && o->heading.root == comm->place && o->to != o->from)
-        memcpy(o->to, o->from, bytes);
-    for (int i = 0; i < o->n_messages && !sums(o); i++)
-        if (!o->messages[i].send) memcpy(o->messages[i].bytes, o->messages[i].room, o->messages[i].n);
-}
-
-static void try_send(op *o, message *m)
-{
-    ncclComm_t comm = o->comm;
-    box       *b = &comm->shared->boxes[comm->place][m->peer];
-    if (atomic_load(&b->sent) != atomic_load(&b->taken)) return;
-    b->heading = m->heading;
-    b->bytes = m->n;
-    memcpy(data_of(comm->shared, comm->place, m->peer), m->bytes, m->n);
-    m->through = true;
-    o->waits_for[m->peer] = atomic_fetch_add(&b->sent, 1) + 1;
-}
-
-/* What does not fit is left there: both ends hang. */
-static void try_receive(op *o, message *m)
-{
-    ncclComm_t comm = o->comm;
-    box       *b = &comm->shared->boxes[m->peer][comm->place];
-    if (atomic_load(&b->sent) == atomic_load(&b->taken)) return;
-    if (memcmp(&b->heading, &m->heading, sizeof b->heading) || b->bytes != m->n) return;
-    memcpy(m->room, data_of(comm->shared, m->peer, comm->place), m->n);
-    m->through = true;
-    atomic_fetch_add(&b->taken, 1);
-}
-
-static int attempt(void *context, char *error, size_t size)
-{
-    op        *o = context;
-    ncclComm_t comm = o->comm;
-    bool       through = true;
-    (void)error, (void)size;
-    if (comm->stopped) return 0;
-    if (o->fails) return GM_FAKE_NOT_READY;
-    for (int i = 0; i < o->n_messages; i++) {
-        message *m = &o->messages[i];
-        if (!m->through && m->send) try_send(o, m);
-        if (!m->through && !m->send) try_receive(o, m);
-        through &= m->through;
-    }
-    for (int i = 0; through && i < comm->n; i++) {
-        box *b = &comm->shared->boxes[comm->place][i];
-        if (o->waits_for[i] && (int)(atomic_load(&b->taken) - o->waits_for[i]) < 0) through = false;
-    }
-    if (!through) return GM_FAKE_NOT_READY;
-    finish(o);
-    return 0;
-}
-
-static void drop(void *context)
-{
-    op *o = context;
-    for (int i = 0; i < o->n_messages; i++) free(o->messages[i].room);
-    drop_comm(o->comm);
-    free(o);
 }
 
 /* ---- calls ---- */
@@ -244,15 +85,24 @@ static const char *add_messages(op *o, const void *from, void *to, size_t bytes)
     return why;
 }
 
+bool gm_fake_operation_fails(ncclComm_t comm)
+{
+    int         place = -1, at = 0;
+    const char *fail = getenv("GANYMEDE_NCCL_FAIL");
+    comm->operations++;
+    if (!fail || sscanf(fail, "%d %d", &place, &at) != 2 || place != comm->place || at != comm->operations)
+        return false;
+    comm->words = "the emulation was asked to fail";
+    if (comm->state == ncclSuccess) comm->state = ncclRemoteError; /* in a launch of a graph */
+    return true;
+}
+
 static op *new_op(ncclComm_t comm, cudaStream_t stream, heading h)
 {
-    int place = -1, at = 0;
     op *o = calloc(1, sizeof *o);
     *o = (op){.comm = comm, .stream = stream, .heading = h};
     comm->refs++;
-    comm->operations++;
-    const char *fail = getenv("GANYMEDE_NCCL_FAIL");
-    o->fails = fail && sscanf(fail, "%d %d", &place, &at) == 2 && place == comm->place && at == comm->operations;
+    o->fails = gm_fake_operation_fails(comm);
     if (comm->last) comm->last->next = o;
     else comm->issued = o;
     comm->last = o;
@@ -338,6 +188,36 @@ API ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
     return call_message(comm, stream, false, to, count, type, peer);
 }
 
+static ncclComm_t ended[256]; /* that are to be freed at the end of the group */
+static int        n_ended;
+
+/* The calls that have not come to their streams. */
+static void forget(ncclComm_t comm)
+{
+    while (comm->issued) {
+        op *o = comm->issued;
+        comm->issued = o->next;
+        gm_fake_drop_op(o);
+    }
+    comm->last = NULL;
+}
+
+/* NCCL waits for the end of every graph that holds operations of a communicator; nothing would ever end that wait. */
+static void free_ended(void)
+{
+    if (n_ended) gm_fake_progress();
+    while (n_ended) {
+        ncclComm_t comm = ended[--n_ended];
+        forget(comm);
+        if (comm->in_graphs) {
+            fprintf(stderr, "the emulation's NCCL: a communicator is freed while a graph holds %d operations of it\n",
+                    comm->in_graphs);
+            abort();
+        }
+        gm_fake_drop_comm(comm);
+    }
+}
+
 API ncclResult_t ncclGroupStart(void)
 {
     depth++;
@@ -348,7 +228,9 @@ API ncclResult_t ncclGroupEnd(void)
 {
     ncclComm_t comm = grouped;
     if (!depth) return refuse(NULL, ncclInvalidUsage, "the end of no group");
-    if (--depth || !comm) return ncclSuccess;
+    if (--depth) return ncclSuccess;
+    free_ended();
+    if (!comm) return ncclSuccess;
     grouped = NULL;
     comm->state = ncclInProgress;
     comm->asked = 0;
@@ -391,7 +273,7 @@ API ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     shm_unlink(id->internal); /* of a process that was killed, whose number this one has got */
     shared *s = map(id->internal, O_CREAT | O_EXCL | O_RDWR);
     if (!s) return refuse(NULL, ncclSystemError, "no shared memory");
-    munmap(s, shared_bytes());
+    munmap(s, gm_fake_shared_bytes());
     return ncclSuccess;
 }
 
@@ -441,10 +323,13 @@ static void queue_issued(ncclComm_t comm)
         snprintf(line, sizeof line, "%s %zu of %d places, %d messages", names[o->heading.kind], o->heading.count,
                  comm->n, o->n_messages);
         bool fails = o->fails;
-        gm_fake_queue(o->stream, line, (gm_fake_call){.attempt = attempt, .drop = drop, .context = o});
-        if (!fails) continue;
-        comm->words = "the emulation was asked to fail";
-        comm->state = ncclRemoteError;
+        if (gm_fake_queue_op(o, line)) {
+            comm->words = "the driver takes no operation of NCCL here; in a graph, those of several communicators must "
+                          "be in one order";
+            comm->state = ncclUnhandledCudaError;
+        } else if (fails) {
+            comm->state = ncclRemoteError;
+        }
     }
     comm->last = NULL;
 }
@@ -461,6 +346,7 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
+/* Of a communicator that graphs hold only what is on its own streams ends: kernels of a launch may miss the flag. */
 API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
 {
     if (flags) return refuse(comm, ncclInvalidArgument, "flags");
@@ -469,20 +355,17 @@ API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     return ncclSuccess;
 }
 
-static void forget(ncclComm_t comm)
+static void end(ncclComm_t comm)
 {
-    while (comm->issued) {
-        op *o = comm->issued;
-        comm->issued = o->next;
-        drop(o);
-    }
-    drop_comm(comm);
+    if (n_ended == (int)(sizeof ended / sizeof *ended)) abort();
+    ended[n_ended++] = comm;
+    if (!depth) free_ended();
 }
 
 API ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    comm->stopped = true;
-    forget(comm);
+    comm->stopped = comm->aborted = true;
+    end(comm);
     return ncclSuccess;
 }
 
@@ -494,6 +377,6 @@ API ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 API ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    forget(comm);
+    end(comm);
     return ncclSuccess;
 }

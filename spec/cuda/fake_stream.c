@@ -22,11 +22,12 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-    int      refs;                    /* the caller's, and those of tasks */
-    bool     timed, looked, captured; /* captured: recorded in a capture, so that nobody may ask */
-    uint64_t recorded, passed;
-    CUstream stream;  /* where it was recorded last */
-    double   seconds; /* when it was passed */
+    int           refs; /* the caller's, and those of tasks */
+    bool          timed, looked;
+    gm_fake_point captured; /* where it was recorded last, if that was in a capture, so that nobody may ask */
+    uint64_t      recorded, passed;
+    CUstream      stream;  /* where it was recorded last */
+    double        seconds; /* when it was passed */
 };
 
 static CUstream streams;
@@ -70,6 +71,7 @@ static bool run(const gm_fake_task *t)
         t->event->seconds = clock_now() + spent;
         return true;
     }
+    if (t->kind == GM_FAKE_GRAPH) return gm_fake_run_launch(t->launch, error, sizeof error);
     if (t->kind == GM_FAKE_CALL && t->call.attempt) return t->call.attempt(t->call.context, error, sizeof error) == 0;
     gm_fake_run(t, error, sizeof error);
     return true;
@@ -117,10 +119,26 @@ void gm_fake_run_all(void)
     for (CUstream s = streams; s; s = s->next) wait_for(s);
 }
 
+void gm_fake_progress(void)
+{
+    gm_fake_enter();
+    while (run_some(NULL)) {
+    }
+    gm_fake_leave(CUDA_SUCCESS);
+}
+
+int gm_fake_is_captured(void *stream)
+{
+    gm_fake_enter();
+    int captured = gm_fake_captures(stream);
+    gm_fake_leave(CUDA_SUCCESS);
+    return captured;
+}
+
 CUresult gm_fake_put(CUstream s, gm_fake_task t)
 {
-    if (gm_fake_captures(s)) return gm_fake_record(&t);
-    if (t.kind == GM_FAKE_GRAPH) gm_fake_count_graph(gm_fake_graph_nodes(t.graph));
+    if (gm_fake_captures(s)) return gm_fake_record(s, &t);
+    if (t.kind == GM_FAKE_GRAPH) gm_fake_count_graph(gm_fake_launch_nodes(t.launch));
     if (s->n == s->room) {
         s->room = s->room ? 2 * s->room : 256;
         s->tasks = realloc(s->tasks, (size_t)s->room * sizeof *s->tasks);
@@ -191,7 +209,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 {
     (void)flags;
     gm_fake_enter();
-    if (event->captured || gm_fake_captures(stream)) return gm_fake_leave(gm_fake_refuse_wait(stream));
+    if (event->captured.capture || gm_fake_captures(stream))
+        return gm_fake_leave(gm_fake_capture_await(stream, &event->captured));
     if (event->passed >= event->recorded) return gm_fake_leave(CUDA_SUCCESS);
     event->refs++;
     gm_fake_line("await");
@@ -217,14 +236,17 @@ CUresult cuEventDestroy(CUevent event)
     return gm_fake_leave(CUDA_SUCCESS);
 }
 
-/* Of a capture nothing is kept: nobody may ask for such an event. */
+/* Nobody may ask for an event that was recorded in a capture. */
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     gm_fake_enter();
     event->looked = false;
-    event->captured = gm_fake_captures(stream);
+    event->captured.capture = 0;
     event->stream = stream;
-    if (event->captured) return gm_fake_leave(CUDA_SUCCESS);
+    if (gm_fake_captures(stream)) {
+        gm_fake_capture_event(stream, &event->captured);
+        return gm_fake_leave(CUDA_SUCCESS);
+    }
     event->recorded++;
     if (!stream->n) { /* nothing to come behind */
         event->passed = event->recorded;
@@ -234,6 +256,12 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     event->refs++;
     return gm_fake_leave(
         gm_fake_put(stream, (gm_fake_task){.kind = GM_FAKE_RECORD, .event = event, .number = event->recorded}));
+}
+
+/* Of a capture that is over, too; only one that is under way becomes invalid. */
+static CUresult refuse_captured(CUevent event)
+{
+    return event->captured.capture == gm_fake_capture() ? gm_fake_refuse_wait(NULL) : CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to)
@@ -250,7 +278,7 @@ CUresult cuEventQuery(CUevent event)
     gm_fake_enter();
     bool looked = event->looked;
     event->looked = true;
-    if (event->captured) return gm_fake_leave(gm_fake_refuse_wait(NULL));
+    if (event->captured.capture) return gm_fake_leave(refuse_captured(event));
     while (looked && event->passed < event->recorded && run_some(event->stream)) {
     }
     return gm_fake_leave(event->passed < event->recorded ? CUDA_ERROR_NOT_READY : take_error());
@@ -260,7 +288,7 @@ CUresult cuEventQuery(CUevent event)
 CUresult cuEventSynchronize(CUevent event)
 {
     gm_fake_enter();
-    if (event->captured) return gm_fake_leave(gm_fake_refuse_wait(NULL));
+    if (event->captured.capture) return gm_fake_leave(refuse_captured(event));
     if (event->passed < event->recorded) {
         gm_fake_count_wait();
         wait_for(event->stream);

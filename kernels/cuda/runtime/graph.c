@@ -37,15 +37,23 @@ typedef struct gm_cuda_graph {
 
 static CUdeviceptr address(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
+void gm_cuda_graph_end(gm_device *dev, void *graph)
+{
+    gm_cuda       *cu;
+    gm_cuda_graph *g = graph;
+    if (g->exec && gm_cuda_enter(dev, &cu) == GM_OK) cu->driver->cuGraphExecDestroy(g->exec); /* does not wait */
+    g->exec = NULL;
+}
+
 void gm_cuda_graph_free(gm_device *dev, void *graph)
 {
     gm_cuda       *cu = gm_cuda_of(dev);
     gm_cuda_graph *g = graph;
     if (g->done) {
-        cu->driver->cuEventSynchronize(g->done); /* what runs still reads the memory below */
+        (void)gm_cuda_wait_event(dev, cu, g->done); /* what runs still reads the memory below */
         cu->driver->cuEventDestroy(g->done);
     }
-    if (g->exec) cu->driver->cuGraphExecDestroy(g->exec);
+    gm_cuda_graph_end(dev, g);
     for (constant *c = g->constants, *next; c; c = next) {
         next = c->next;
         gm_cuda_give(dev, c->to, c->bytes);
@@ -204,6 +212,7 @@ gm_status gm_cuda_replay(gm_device *dev, void *graph)
     gm_cuda_graph       *g = graph;
     const gm_step_block *step;
     GM_TRY(gm_cuda_enter(dev, &cu));
+    if (!g->exec) return GM_FAIL(GM_EINVAL, "this graph has ended: the links between GPUs that it uses were closed");
     if (g->reads_step) GM_TRY(gm_cuda_step(dev, &step));
     GM_CU(cu->driver, cuGraphLaunch(g->exec, cu->stream));
     GM_CU(cu->driver, cuEventRecord(g->done, cu->stream));

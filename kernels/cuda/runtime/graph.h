@@ -1,7 +1,8 @@
 /* graph.h - CUDA graphs: the backend's side of kernels/graph.h, and what other files of kernels/cuda call while a graph
  * is being captured (gm_cuda.graph is then not NULL).
  *
- * The capture is in relaxed mode, so that the pool can allocate memory from the driver meanwhile. */
+ * The capture is in relaxed mode, so that the pool can allocate memory from the driver meanwhile, and threads of NCCL,
+ * which launch its kernels, can make what they need. Streams of queues join the capture by events (queues.c). */
 #ifndef GM_CUDA_GRAPH_H
 #define GM_CUDA_GRAPH_H
 
@@ -11,6 +12,7 @@ gm_status gm_cuda_capture_begin(gm_device *dev);
 gm_status gm_cuda_capture_end(gm_device *dev, void **graph, int *nodes);
 void      gm_cuda_capture_drop(gm_device *dev);
 gm_status gm_cuda_replay(gm_device *dev, void *graph);
+void      gm_cuda_graph_end(gm_device *dev, void *graph); /* kernels/queues.h: end_graph */
 void      gm_cuda_graph_free(gm_device *dev, void *graph);
 
 /* For calls that cannot be part of a graph. what: "reading 8 bytes". GM_EINVAL while a graph is being captured: the

@@ -95,14 +95,19 @@ void gm_cuda_free_tickets(gm_cuda *cu)
     while (cu->n_spare_tickets) free_ticket(cu, cu->spare_tickets[--cu->n_spare_tickets]);
 }
 
-static gm_status enter(gm_device *dev, gm_ticket **out)
+static gm_status fork_ticket(gm_device *dev, gm_ticket **out)
 {
     gm_cuda *cu;
-    GM_TRY(gm_cuda_outside_graph(dev, "an operation between GPUs"));
     GM_TRY(gm_cuda_enter(dev, &cu));
     GM_TRY(take_ticket(cu, out));
     GM_CU(cu->driver, cuEventRecord((*out)->entered, cu->stream));
     return GM_OK;
+}
+
+static gm_status enter(gm_device *dev, gm_ticket **out)
+{
+    GM_TRY(gm_cuda_outside_graph(dev, "a copy to or from the host beside the GPU's own work"));
+    return fork_ticket(dev, out);
 }
 
 static gm_status follow(gm_queue *queue, gm_ticket *t)
@@ -113,14 +118,17 @@ static gm_status follow(gm_queue *queue, gm_ticket *t)
     return GM_OK;
 }
 
-static gm_status leave(gm_queue *queue, gm_ticket *t)
+static gm_status leave_on(gm_device *dev, CUstream stream, gm_ticket *t)
 {
     gm_cuda *cu;
-    GM_TRY(gm_cuda_enter(queue->dev, &cu));
-    GM_CU(cu->driver, cuEventRecord(t->left, queue->stream));
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_CU(cu->driver, cuEventRecord(t->left, stream));
     t->has_left = true;
     return GM_OK;
 }
+
+static gm_status leave(gm_queue *queue, gm_ticket *t) { return leave_on(queue->dev, queue->stream, t); }
+static gm_status leave_here(gm_device *dev, gm_ticket *t) { return leave_on(dev, gm_cuda_of(dev)->stream, t); }
 
 static gm_status order(gm_device *dev, gm_ticket *t)
 {
@@ -189,8 +197,10 @@ const gm_queues gm_cuda_queues = {
     .close = close_queue,
     .handle = handle,
     .enter = enter,
+    .fork = fork_ticket,
     .follow = follow,
     .leave = leave,
+    .leave_here = leave_here,
     .order = order,
     .after = after,
     .passed = passed,
@@ -198,4 +208,5 @@ const gm_queues gm_cuda_queues = {
     .launch_on = launch_on,
     .copy_down = copy_down,
     .copy_up = copy_up,
+    .end_graph = gm_cuda_graph_end,
 };

@@ -72,7 +72,8 @@ local function launching_of(replay, about, world)
   return sum / world
 end
 
--- Whether the host launches a whole step at once: the runtime records steps of one rank (docs/gpu.md).
+-- Whether the host launches a whole step at once (docs/graphs.md). Of several ranks it is not assumed: no machine has
+-- shown what such a launch costs.
 local function is_recorded(found, about)
   local first = found.roles[1].found
   if about.device ~= "gpu" or #found.of > 1 or first.totals.offloaded_bytes then return false end

@@ -103,24 +103,28 @@ local function hear(self, asked)
   self.products_wait = self.products_wait or asked >= TIMED
 end
 
--- Sums over the ranks what all must know before the decision: the loss, and what ranks were asked for.
-local function agree(self)
+-- Tells the step that comes next what this rank was asked for.
+local function ask(self)
   local asked = (self.stop_requested and self.stop_requested() and 1 or 0) + (live.waiting() and REQUEST or 0)
     + (products.waiting() and TIMED or 0)
-  if core.world() > 1 then
-    core.comm_all_reduce(self.control:loss(asked), core.comm_group(), "sum")
-  else
-    self.stop_asked = false
-    hear(self, asked)
-  end
+  if core.world() > 1 then return self.control:ask(asked) end
+  self.stop_asked = false
+  hear(self, asked)
+end
+
+-- Sums over the ranks what all must know before the decision: the loss, and what ranks were asked for.
+local function agree(self)
+  if core.world() > 1 then core.comm_all_reduce(self.control:loss(), core.comm_group(), "sum") end
 end
 
 -- The values of engine.on_not_finite as attributes of step_control.
 local on_not_finite = { skip = 1, warn = 2 }
 
--- The device decides whether there is an update, from the loss and the norm of the gradients. It also computes the
--- norm if that is the 2-norm and one stage has the whole model. Any other norm passes through the host, which waits.
+-- The device decides whether there is an update, from the loss of all ranks and the norm of the gradients. It also
+-- computes the norm if that is the 2-norm and one stage has the whole model. Any other norm passes through the host,
+-- which waits.
 local function decide(self)
+  agree(self)
   local measured = self.counted
   local rule = { max_norm = self.clip_grad_norm or 0, not_finite = on_not_finite[self.on_not_finite] or 0 }
   if self.norm_type ~= 2 or self.stage.stages > 1 then measured = stage_gradients.norm(measured, self.norm_type) end
@@ -234,7 +238,7 @@ function Engine:step(told)
   if not self.updated then return false end
   phase "update"
   for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
-  agree(self)
+  ask(self)
   local entry = new_entry(self, told)
   if self.late then
     self:queue_update()
@@ -266,10 +270,12 @@ function Engine:queue_update()
   update(self)
 end
 
+--- For ganymede.train.graph: what a step does about requests to this rank before it is queued.
+function Engine:ask() ask(self) end
+
 --- For ganymede.train.graph: counts a step of so many samples that a graph has queued, and does what else step() does.
 function Engine:count_step(samples, told)
   self.samples, self.updated = samples, true
-  agree(self)
   local entry = new_entry(self, told)
   self.optimizer:set_steps(entry.updates + 1)
   step_ahead(self, entry)

@@ -10,18 +10,28 @@
 -- batch of an epoch, run without a graph. After 3 steps of another kind in a row, that kind is recorded, and the old
 -- graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
 --
+-- On several ranks whose tensors travel by NCCL, its operations are part of the graph. A step then is recorded on all
+-- ranks or on none, and replayed by all or by none: before each step every rank tells the others, in a few bytes, the
+-- kind of its step and whether it can be recorded (core.comm_tell), so that all draw the same conclusions. What one
+-- rank cannot record runs one by one on all of them, and the reason names the rank.
+--
 -- `cuda_graph` is "auto", true or false. "auto" records if it can; otherwise it prints the reason once. It does not
--- record on several ranks, with offload, gradient handlers, norms other than the 2-norm, and modules that do something
--- after each update. It also does not record if forward, loss or optimizer are not Ganymede's own, because they may not
--- do the same each time; true records these, and is an error where recording is impossible.
+-- record with messages through host memory, pipeline stages, offload, gradient handlers, norms other than the 2-norm,
+-- and modules that do something after each update. It also does not record if forward, loss or optimizer are not
+-- Ganymede's own, because they may not do the same each time; true records these, and is an error where recording is
+-- impossible.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
--- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again.
+-- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again. On
+-- several ranks all of them must call it at the same step.
 -- @module ganymede.train.graph
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local own = require "ganymede.base.own"
+local ranks = require "ganymede.job.ranks"
+local sha256 = require "ganymede.base.sha256"
 local StepLoader = require "ganymede.train.step_loader"
 local scope = require("ganymede.tensor").scope
 
@@ -51,7 +61,9 @@ local function obstacle(engine)
     return "training on a CPU has no graphs: the host looks at the numbers of each step before it updates anything"
   end
   if core.detect_anomaly() then return "detect_anomaly looks at the results of each op" end
-  if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
+  if engine.stage.stages > 1 then
+    return "the host decides about messages and norms of pipeline stages while a step runs"
+  end
   if engine.tier then return "the host takes part in steps with offload" end
   if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end
   if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
@@ -66,19 +78,40 @@ local function obstacle(engine)
   end
 end
 
+-- Returns the reason of the first rank that has one, by name where others have none or another; nil: nobody has one.
+-- reason: that of this rank, or nil. Collective.
+local function common_reason(reason)
+  local said, first, same = ranks.texts(reason or ""), nil, true
+  for i, text in ipairs(said) do
+    if text ~= "" and not first then first = i end
+    same = same and text == said[1]
+  end
+  if not first then return nil end
+  return same and said[first] or ("rank %d: %s"):format(first - 1, said[first])
+end
+
+-- Ends the run on all ranks, which have found the same.
+local function refuse(fmt, ...)
+  if core.world() > 1 then ranks.fail(2, fmt, ...) end
+  failure(2, fmt, ...)
+end
+
 --- Returns the object that records an engine's steps, or nil if they are not recorded. wanted: the setting
--- `cuda_graph`. If it is true and steps cannot be recorded, the run ends with status 2.
+-- `cuda_graph`. If it is true and steps cannot be recorded, the run ends with status 2. Collective, unless it is false.
 function Graph.new(engine, wanted)
   local device = core.device()
   if wanted == false or not device.has_data or (wanted == "auto" and device.on_host) then return nil end
   local possible, why = core.graph_possible()
-  if possible then why = obstacle(engine) end
+  if possible or device.on_host then why = obstacle(engine) end
   if not why and wanted == "auto" then
     local what = foreign(engine)
     why = what and what .. " is not Ganymede's own and may do something else each time; cuda_graph = true records it"
   end
-  if not why then return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0 }, Graph) end
-  if wanted == true then failure(2, "cuda_graph = true: steps cannot be recorded: %s", why) end
+  why = common_reason(why)
+  if not why then
+    return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0, hashes = {}, n_hashes = 0 }, Graph)
+  end
+  if wanted == true then refuse("cuda_graph = true: steps cannot be recorded: %s", why) end
   log.info("graph: steps run one by one: %s", why)
 end
 
@@ -192,30 +225,59 @@ end
 -- Gives up recording: with cuda_graph = true this is an error; otherwise it prints the reason and does not try again.
 local function give_up(self, why)
   self:forget()
-  failure.let_stops_pass(why)
   self.off = true
   if self.wanted == true then
-    failure(2, "cuda_graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, failure.text(why))
+    refuse("cuda_graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, why)
   end
-  log.info("graph: steps run one by one: %s", failure.text(why))
+  log.info("graph: steps run one by one: %s", why)
 end
 
--- Records a step without running it. Returns whether there is a graph.
+-- Returns the reason if two ranks that share a group have recorded different operations on it; nil: none have.
+-- said: what each rank has recorded, by rank, as about().operations.
+local function difference(said)
+  local by = {} -- group -> { hash, rank }
+  for i, text in ipairs(said) do
+    for group, hash in text:gmatch "(%x+):(%x+)" do
+      local first = by[group]
+      if first and first[1] ~= hash then
+        return ("ranks %d and %d have recorded different operations between them"):format(first[2] - 1, i - 1)
+      end
+      by[group] = first or { hash, i }
+    end
+  end
+end
+
+-- Compares what the ranks have recorded. reason: why this rank has no graph, or nil; operations: those of its graph.
+-- Returns why there is none on any rank, the same on all of them; nil: all have one. Collective.
+local function agree(reason, operations)
+  if core.world() == 1 then return reason end
+  local said, none = ranks.texts((reason and "-" or "+") .. (reason or operations)), nil
+  for i, text in ipairs(said) do
+    if text:sub(1, 1) == "-" and not none then none = ("rank %d: %s"):format(i - 1, text:sub(2)) end
+  end
+  return none or difference(said)
+end
+
+-- Records a step without running it. Returns whether there is a graph, the same on all ranks.
 local function record(self, batches, keep_output, kind)
   local engine, again = self.engine, self.graph ~= nil
   self:forget()
-  self.fixed = fixed_batches(batches)
   local updates = engine.optimizer:steps()
-  prepare(engine)
-  core.graph_begin()
   local ok, graph = pcall(function()
+    self.fixed = fixed_batches(batches)
+    prepare(engine)
+    core.graph_begin()
     self.outputs, self.labels = scope(queue, self, keep_output)
     return core.graph_end()
   end)
   core.graph_drop() -- does nothing if the recording has ended
   unqueue(engine, updates)
-  if not ok then
-    give_up(self, graph)
+  if not ok then failure.let_stops_pass(graph) end
+  local why = agree(not ok and failure.text(graph) or nil, ok and graph:about().operations)
+  if why then
+    if ok then graph:close() end
+    if core.world() > 1 then core.graph_renew_links() end
+    give_up(self, why)
     return false
   end
   self.graph, self.kind = graph, kind
@@ -240,6 +302,7 @@ local function replay(self, batches, told)
   fill(self.fixed, batches)
   batches.targets = self.fixed.targets -- nil: only the device knows
   prepare(engine)
+  engine:ask()
   core.begin_step() -- random numbers that the program draws between steps are those that it would draw
   core.set_batch(self.tail[1], self.tail[2])
   self.graph:replay()
@@ -275,21 +338,43 @@ local function say_other(self, step, batches)
   end
 end
 
--- Whether steps can be recorded now; not while a profile is running.
-local function is_possible(self)
-  local possible, why = core.graph_possible()
-  if not possible and self.said_why ~= why then
-    self.said_why = why
+-- ---------------------------------------------------------------- what all ranks know
+
+-- Fifteen hexadecimal digits of the kind of a step.
+local function hash_of(self, kind)
+  local hash = self.hashes[kind]
+  if hash then return hash end
+  if self.n_hashes == MOST_KINDS then self.hashes, self.n_hashes = {}, 0 end
+  hash = sha256(kind):sub(1, 15)
+  self.hashes[kind], self.n_hashes = hash, self.n_hashes + 1
+  return hash
+end
+
+-- Returns whether the step can be recorded or replayed on all ranks, and its kind on all of them together.
+local function together(self, kind)
+  local possible, why = core.graph_possible() -- not while a profile is running
+  local all = kind
+  if core.world() > 1 then
+    all = core.comm_tell(launcher.world(), (possible and "+" or "-") .. hash_of(self, kind))
+    possible = not all:find("-", 1, true)
+  end
+  if possible then return true, all end
+  local blocked = all:gsub("%+%x+", "+"):gsub("%-%x+", "-") -- who cannot, which all ranks know
+  if self.blocked ~= blocked then
+    self.blocked = blocked
+    why = common_reason(why)
     log.info("graph: steps run one by one meanwhile: %s", why)
   end
-  return possible
+  return false
 end
 
 --- Runs one step of the trainer; engine:train_step describes it.
 function Graph:run(batches, keep_output, told)
-  if self.off or not is_possible(self) then return one_by_one(self, batches, keep_output, told) end
-  local kind = kind_of(self.engine, batches, keep_output)
+  if self.off then return one_by_one(self, batches, keep_output, told) end
+  if self.graph and self.graph:has_ended() then self:forget() end -- on all ranks: an error has closed their links
   local step = self.engine.steps_done + 1
+  local possible, kind = together(self, kind_of(self.engine, batches, keep_output))
+  if not possible then return one_by_one(self, batches, keep_output, told) end
   if kind ~= self.kind and not (is_due(self, kind) and record(self, batches, keep_output, kind)) then
     say_other(self, step, batches)
     return one_by_one(self, batches, keep_output, told)

@@ -31,6 +31,21 @@ local function largest(a, b)
   return worst, at
 end
 
+-- Steps of several ranks one by one and as graphs: the same bits, and one launch a step.
+local function judge_graphs(result)
+  local plain, graphs = common.read "ranks-graphs-false", common.read "ranks-graphs-true"
+  if not plain or not graphs then return nil end
+  local worst, at = largest(plain.loss, graphs.loss)
+  local launches = graphs.ranks[1].device_calls.graphs
+  result.graphs = { ranks = #graphs.ranks, largest_difference = worst, step = at, launches = launches,
+    seconds = graphs.seconds, seconds_one_by_one = plain.seconds }
+  say("%d ranks with a GPU each: %.3f s as graphs (%d launches), %.3f s one by one, losses differ by %.2g at most",
+    #graphs.ranks, graphs.seconds, launches, plain.seconds, worst)
+  if worst > 0 or #plain.loss ~= #graphs.loss or launches < 1 then
+    return "steps of several ranks as graphs have not the bits of those that run one by one"
+  end
+end
+
 local function judge_ranks()
   local one, result, wrong = common.read "ranks-1", { worlds = {} }, nil
   for _, n in ipairs { 2, 4, 8 } do
@@ -46,7 +61,9 @@ local function judge_ranks()
         one.seconds)
     end
   end
+  local unequal = judge_graphs(result)
   common.write("ranks", result)
+  if unequal then error(unequal, 0) end
   if wrong then error(("the losses of %d ranks are not those of one"):format(wrong), 0) end
 end
 
@@ -205,6 +222,11 @@ local function report()
   for _, n in ipairs { "2", "4", "8" } do
     local world = results.ranks and results.ranks.worlds[n]
     if world then say("%s ranks on the device: losses within %.2g of one rank's", n, world.largest_difference) end
+  end
+  local graphs = results.ranks and results.ranks.graphs
+  if graphs then
+    say("%d ranks with a GPU each: %.3f s as graphs, %.3f s one by one", graphs.ranks, graphs.seconds,
+      graphs.seconds_one_by_one)
   end
   if results.curves then
     say("loss in bf16 within %.3g of f32 (means of ten); other data moves it by %.3g", results.curves.difference,

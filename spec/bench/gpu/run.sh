@@ -20,6 +20,7 @@
 #     kernels   120   each memory-bound op's share of the copy bandwidth, the worst first
 #     long      240   1,000 steps: does anything grow?
 #     ranks     240   1, 2, 4 and 8 ranks on one GPU, messages through host memory; NCCL with 1 rank: equal losses?
+#                     on several GPUs: a rank on each, steps one by one and as graphs: the same bits, seconds
 #     curves    300   the loss in bf16 beside f32, and f32 with other data as the noise
 #     suite     420   the op suite against the reference per dtype, spec/cuda
 #     layers    420   specs of layers, training and resuming with --device cuda
@@ -143,6 +144,20 @@ stage_images() { "$gm" run "$here/images.lua" --device cuda; }
 stage_kernels() { "$gm" run "$here/kernels.lua" --device cuda; }
 stage_long() { cuda "$here/long.lua"; }
 
+# The same steps with a rank on each of several devices, which talk through NCCL: one by one, and as graphs.
+ranks_as_graphs() {
+    count=$(size "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" 2)
+    [ "$count" -ge 2 ] || return 0
+    [ "$count" -le 8 ] || count=8
+    for graphs in false true; do
+        (
+            export GANYMEDE_CUDA_DEVICES="$count" # of the emulation
+            cuda "$here/long.lua" -n "$count" --threads 1 --steps "$(size 100 6)" --comm-timeout 60 \
+                --set parallel.transport=nccl --set cuda_graph="$graphs" --stats "$work/ranks-graphs-$graphs.json"
+        ) || return 1
+    done
+}
+
 # The same twenty steps on 1, 2, 4, 8 ranks that share the device.
 stage_ranks() {
     for n in $(size '1 2 4 8' '1 2'); do
@@ -150,6 +165,7 @@ stage_ranks() {
             --stats "$work/ranks-$n.json" || return 1
     done
     "$gm" spec --device cuda spec/cuda/link_spec.lua || return 1 # NCCL, with the one rank that one GPU allows
+    ranks_as_graphs || return 1
     GM_BENCH_JUDGE=ranks "$gm" run "$here/report.lua"
 }
 
