@@ -6,6 +6,7 @@
 -- does, and refuses what NCCL refuses (fake_graph.c, fake_nccl.c).
 -- sanitizers: no, bits of training are compared; graph_links_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
+local full = require "spec.support.full"
 local support = require "spec.cli.support"
 
 if emulation.lacks(pending, "emulated") then return end
@@ -97,15 +98,16 @@ describe("training steps of several ranks as graphs #ranks", function()
   for _, case in ipairs {
     { name = "data on 2, a dozen buckets", set = { "parallel.data.bucket_mb=0.001", "gradient_accumulation=2" } },
     { name = "data on 2, bf16 with masters, shares of 3 and 2 samples", batch = 5, set = { "dtype=bf16" } },
-    { name = "ZeRO 1", set = { "zero=1" } },
-    { name = "ZeRO 2", set = { "zero=2", "parallel.data.bucket_mb=0.001" } },
+    { name = "ZeRO 1", full = true, set = { "zero=1" } },
+    { name = "ZeRO 2", full = true, set = { "zero=2", "parallel.data.bucket_mb=0.001" } },
     { name = "ZeRO 3", set = { "zero=3", "parallel.data.bucket_mb=0.001" } },
     { name = "1d on 2, data 2", ranks = 4, set = { 'parallel={tensor={size=2,mode="1d"}}' } },
-    { name = "2d on 4", ranks = 4, set = { 'parallel={tensor={size=4,mode="2d"}}' } },
+    { name = "2d on 4", full = true, ranks = 4, set = { 'parallel={tensor={size=4,mode="2d"}}' } },
     { name = "a ring of 2", set = { 'parallel={sequence={size=2,mode="ring"}}', "model.attention_dropout=0" } },
-    { name = "Ulysses on 2", set = { 'parallel={sequence={size=2,mode="ulysses"}}' } },
+    { name = "Ulysses on 2", full = true, set = { 'parallel={sequence={size=2,mode="ulysses"}}' } },
   } do
     it("have the bits of steps that run one by one: " .. case.name, function()
+      if case.full and not full then return pending "of .ci/run --full" end
       local set = case.set
       case.set = { "cuda_graph=false", unpack(set) }
       local without = train("without", case)
@@ -129,7 +131,7 @@ describe("training steps of several ranks as graphs #ranks", function()
       assert.equal(0, result.code, result.err)
       for line in io.lines(home .. "/steps.record") do
         local word = line:match "^%S+"
-        counts[word] = (counts[word] or 0) + 1
+        if word ~= "await" then counts[word] = (counts[word] or 0) + 1 end -- of steps before, where it had to wait
       end
       os.remove(home .. "/steps.record")
       return counts
@@ -184,7 +186,7 @@ describe("training steps of several ranks as graphs #ranks", function()
   it("hear on all ranks what one of them was asked for", function()
     local fault = [[if core.rank() == 1 and trainer.step == 7 then os.execute("kill -TERM " .. core.process().pid) end]]
     local stopped = train("stopped", { fault = fault })
-    assert.equal(143, stopped.code, stopped.err)
+    assert.equal(75, stopped.code, stopped.err)
     has(stopped, "was recorded: ")
     local rest = train("rest", {}, { "--resume", home .. "/stopped/checkpoints/step-00000008" })
     assert.equal(0, rest.code, rest.err)

@@ -50,7 +50,7 @@ return {
     find = [[r->accounts[i].to->bytes += r->accounts[i].bytes;]],
     replace = "",
     breaks = "bytes of replays are in no account",
-    test = 'spec/cuda/graph_ranks_spec.lua -f "ZeRO 1"',
+    test = 'spec/cuda/graph_ranks_spec.lua -f "a dozen buckets"',
   },
   {
     name = "2027-graph-pending-allowed", file = "host/comm/recorded.c",
