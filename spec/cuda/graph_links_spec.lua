@@ -89,6 +89,26 @@ describe("a graph with operations between devices", function()
     all_is_well()
   end)
 
+  it("has the collectives of two communicators in one order, whoever waits for which first", function()
+    local other = comm.group_of("the same again", { 0, 1, 2 })
+    local x, y = gm.full({ 7 }, 1), gm.full({ 5 }, 2)
+    comm.all_reduce(gm.full({ 7 }, 1), "data")
+    comm.all_reduce(gm.full({ 5 }, 1), other)
+    local g = graphs.record(function()
+      local first = comm.all_reduce(x, "data", "sum", { async = true })
+      local second = comm.all_reduce(y, other, "sum", { async = true })
+      second:wait()
+      first:wait()
+    end)
+    for k = 1, 2 do
+      g:replay()
+      assert.same({ 7 * world ^ k, 10 * world ^ k }, { x:sum():item(), y:sum():item() })
+    end
+    assert.matches("^%x+:%x+ %x+:%x+$", g:about().operations)
+    g:close()
+    all_is_well()
+  end)
+
   it("has messages of two in both directions at once", function()
     local to, from = (rank + 1) % world, (rank + world - 1) % world
     local out, back = gm.full({ 5 }, rank + 1), gm.zeros { 5 }

@@ -6,7 +6,7 @@ return {
     find = [[if (!r->any || gm_lane_is_message(p)) return GM_OK;]],
     replace = [[if (r) return GM_OK;]],
     breaks = "collectives of two communicators are in no order in a graph",
-    test = 'spec/cuda/graph_ranks_spec.lua -f "1d on 2"',
+    test = "spec/cuda/graph_links_spec.lua",
   },
   {
     name = "2021-graph-history-counts", file = "host/comm/recorded.c",
