@@ -17,6 +17,7 @@ typedef void *gm_fake_pointer;
 int cuStreamCreate(gm_fake_pointer *, unsigned);
 int cuStreamDestroy_v2(gm_fake_pointer);
 int cuStreamSynchronize(gm_fake_pointer);
+int cuStreamWaitEvent(gm_fake_pointer, gm_fake_pointer, unsigned);
 int cuEventCreate(gm_fake_pointer *, unsigned);
 int cuEventDestroy_v2(gm_fake_pointer);
 int cuEventRecord(gm_fake_pointer, gm_fake_pointer);
@@ -153,6 +154,51 @@ describe("captures and memory of the emulation", function()
     lib.cuGraphDestroy(graph)
     lib.cuMemFree_v2(p)
     assert.is_not.equal(done, lib.cuStreamBeginCapture_v2(nil, relaxed)) -- the default stream
+  end)
+
+  it("have streams that join by events, in no order but theirs", function()
+    local other, event, p = made(lib.cuStreamCreate, 1), made(lib.cuEventCreate, 2), memory(64)
+    local function fork()
+      assert.equal(done, lib.cuStreamBeginCapture_v2(stream, relaxed))
+      assert.equal(done, lib.cuEventRecord(event, stream))
+      assert.equal(done, lib.cuStreamWaitEvent(other, event, 0))
+      assert.equal(done, lib.cuMemsetD8Async(p, 2, 64, other))
+    end
+    local function join()
+      assert.equal(done, lib.cuEventRecord(event, other))
+      assert.equal(done, lib.cuStreamWaitEvent(stream, event, 0))
+    end
+    -- What p holds after each of two launches.
+    local function launched()
+      local _, graph = ended()
+      local run, found = made(lib.cuGraphInstantiateWithFlags, graph, 0), {}
+      lib.cuGraphDestroy(graph)
+      for i = 1, 2 do
+        assert.equal(done, lib.cuGraphLaunch(run, stream))
+        assert.equal(done, lib.cuStreamSynchronize(stream))
+        lib.gm_fake_open(true)
+        found[i] = ffi.cast("unsigned char *", p)[5]
+        lib.gm_fake_open(false)
+      end
+      lib.cuGraphExecDestroy(run)
+      return found
+    end
+
+    fork()
+    assert.equal(904, (ended())) -- the other stream was not joined
+    fork()
+    assert.equal(done, lib.cuMemsetD8Async(p, 1, 64, stream)) -- beside the other
+    join()
+    assert.same({ 2, 1 }, launched())
+    fork()
+    join()
+    assert.equal(done, lib.cuMemsetD8Async(p, 1, 64, stream)) -- behind it
+    assert.same({ 1, 1 }, launched())
+    assert.equal(done, lib.cuEventRecord(event, other)) -- outside of every capture
+    refused(relaxed, 905, function() return lib.cuStreamWaitEvent(stream, event, 0) end)
+    lib.cuEventDestroy_v2(event)
+    lib.cuStreamDestroy_v2(other)
+    lib.cuMemFree_v2(p)
   end)
 
   it("find each byte that is written beside an allocation, and mend it", function()

@@ -254,7 +254,10 @@ end
 --- For trainers: agrees on the ways to make products, and serves the requests of other processes, if the last agreement
 -- of the ranks said that there are some. subject: that of live.serve. Collective.
 function Engine:serve_requests(subject)
-  if self.products_wait then products.join() end
+  if self.products_wait then
+    products.join()
+    if self.graph then self.graph:outdate() end -- it multiplies in the ways of before
+  end
   self.products_wait = false
   products.keep()
   if not self.requests_wait then return end

@@ -222,6 +222,9 @@ function Graph:forget()
   self.seen, self.kinds = {}, 0
 end
 
+--- Says that ops are computed in another way from the next step on: the graph then is dropped, as forget does.
+function Graph:outdate() self.stale = true end
+
 -- Gives up recording: with cuda_graph = true this is an error; otherwise it prints the reason and does not try again.
 local function give_up(self, why)
   self:forget()
@@ -371,7 +374,10 @@ end
 --- Runs one step of the trainer; engine:train_step describes it.
 function Graph:run(batches, keep_output, told)
   if self.off then return one_by_one(self, batches, keep_output, told) end
-  if self.graph and self.graph:has_ended() then self:forget() end -- on all ranks: an error has closed their links
+  if self.stale or (self.graph and self.graph:has_ended()) then -- on all ranks: an error has closed their links
+    self.stale = nil
+    self:forget()
+  end
   local step = self.engine.steps_done + 1
   local possible, kind = together(self, kind_of(self.engine, batches, keep_output))
   if not possible then return one_by_one(self, batches, keep_output, told) end
