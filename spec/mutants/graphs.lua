@@ -71,8 +71,8 @@ return {
     name = "2029-graph-own-kind", file = "lua/ganymede/train/graph.lua",
     find = [[if possible then return true, all end]],
     replace = [[if possible then return true, kind end]],
-    breaks = "a rank judges a step by its own share of the batch",
-    test = 'spec/cuda/graph_ranks_spec.lua -f "shares of 3 and 2"',
+    breaks = "a rank judges a step by itself, and replays where another does not",
+    test = 'spec/cuda/graph_ranks_spec.lua -f "of another kind"',
   },
   {
     name = "2030-graph-asks-nobody", file = "lua/ganymede/train/graph.lua",
