@@ -51,7 +51,7 @@ return {
     test = "spec/plan/stand_ins_spec.lua -f 'hold much more'",
   },
   {
-    name = "1954-rows-linked", file = "host/comm/lane.c",
+    name = "1954-rows-linked", file = "host/comm/lane_moves.c",
     find = [[receive_block(l, p, r[i].place, (size_t)r[i].first * row, (size_t)r[i].n * row);]],
     replace = [[receive_block(l, p, r[i].place, (size_t)r[0].first * row, (size_t)r[i].n * row);]],
     breaks = "between devices all rows that come overwrite those of the first run",
