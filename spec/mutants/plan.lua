@@ -392,8 +392,8 @@ return {
   },
   {
     name = "1504-bound-of-two-crowds", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[m.ranks_per_node * m.cores_per_rank / m.cores)]],
-    replace = [[2 * m.ranks_per_node * m.cores_per_rank / m.cores)]],
+    find = [[ranks * m.cores_per_rank / (m.cores * ]],
+    replace = [[2 * ranks * m.cores_per_rank / (m.cores * ]],
     breaks = "the bound of a step on shared cores lies above what a simulation finds",
     test = "spec/plan/search_spec.lua -f 'share a core'",
   },

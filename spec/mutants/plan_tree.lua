@@ -55,8 +55,8 @@ return {
   },
   {
     name = "1487-facts-short", file = "lua/ganymede/plan/search/facts.lua",
-    find = [[i <= before + depth - 2 and before or i - (depth - 2)]],
-    replace = [[i <= before + depth - 2 and before - 1 or i - (depth - 2)]],
+    find = [[before - period + 1 + (i - before - 1) % period]],
+    replace = [[before - period + (i - before - 1) % period]],
     breaks = "blocks of a model count as the first one",
     test = cells .. " -f 'two of its blocks'",
   },
@@ -76,8 +76,8 @@ return {
   },
   {
     name = "1490-space-number", file = "lua/ganymede/plan/search/space.lua",
-    find = [[      s.number = family.number + (zero[2] - 1) * MOST.recomputes * MOST.orders + i - 1]],
-    replace = [[      s.number = family.number + i - 1]],
+    find = [[  s.number = family.number + (stage[2] - 1) * MOST.recomputes * MOST.orders + order - 1]],
+    replace = [[  s.number = family.number + order - 1]],
     breaks = "two settings have one number, so which of them wins is not decided",
     test = passes .. " -f 'has all settings'",
   },
@@ -135,8 +135,8 @@ return {
   },
   {
     name = "1498-bounds-pieces", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[  return seconds + s.micro * s.accumulation * once]],
-    replace = [[  return seconds + s.accumulation * s.accumulation * once]],
+    find = [[times, bytes = s.micro * s.accumulation, not told]],
+    replace = [[times, bytes = s.accumulation * s.accumulation, not told]],
     breaks = "a bound has stage 3 of ZeRO gather more often than there are pieces",
     test = "spec/plan/search_bounds_spec.lua -f 'for each piece'",
   },

@@ -49,8 +49,12 @@ return {
   },
   {
     name = "1096-bounds-members", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[    list, stride = more, stride * axis.size]],
-    replace = [[    list, stride = more, stride * (wanted[axis.name] and axis.size or 1)]],
+    find = [[    stride = stride * axis.size
+  end
+  local key]],
+    replace = [[    stride = stride * (wanted[axis.name] and axis.size or 1)
+  end
+  local key]],
     breaks = "a group's members are neighbours, wherever its axis lies",
     test = bounds .. " -f 'members of rank'",
   },
@@ -155,7 +159,7 @@ return {
   },
   {
     name = "1112-search-count", file = "lua/ganymede/plan/search/init.lua",
-    find = [[        beaten = beaten + count_of(heap)]],
+    find = [[        beaten = beaten + tree.count(heap)]],
     replace = [[        beaten = beaten + 0]],
     breaks = "settings that were not looked at are not counted",
     test = cli .. " -f 'prints the best'",

@@ -85,6 +85,65 @@ describe("cells of a model", function()
     end)
   end)
 
+  local function sum_of(cell, mesh)
+    local sum = 0
+    for _, list in pairs(cells.sections(cell, mesh, m)) do
+      for _, seconds in ipairs(list) do sum = sum + seconds end
+    end
+    return sum
+  end
+
+  it("have anchors of more samples without recomputation, a part of which no piece takes less than", function()
+    rehearsal.with_workers(function()
+      local given = { recipe = home .. "/recipe.lua", set = { "data.batch_size=16" } }
+      local list = cells.open(given, facts_module.of(given, m, {}), m)
+      local mesh, seen = { { name = "tensor", size = 2 } }, {}
+      for _, recompute in ipairs { "none", "block" } do
+        for _, batches in ipairs { 16, 8, 4, 2 } do -- of 1, 2, 4 and 8 samples
+          local s = family { tensor = { size = 2, mode = "1d" }, accumulation = batches, recompute = recompute }
+          local anchor, part = list:anchor(s)
+          if anchor then
+            seen[list:get(anchor)] = true
+            local least, own = part * sum_of(list:get(anchor), mesh), sum_of(list:get(s), mesh)
+            assert.near(2 / batches, part, 1e-12)
+            assert.is_true(least > 0.05 * own and least <= own, ("%d batches: %g, %g"):format(batches, least, own))
+            assert.is_nil(list:anchor(s)) -- it is known
+          else
+            assert.same({ "none", 2 }, { recompute, batches })
+          end
+        end
+      end
+      assert.is_truthy(next(seen) and not next(seen, next(seen)), "there is one anchor")
+      list.rises = false
+      assert.is_nil(list:anchor(family { accumulation = 16 }))
+      list:close()
+    end)
+  end)
+
+  it("say what a layer of experts says from two periods of blocks, with the rows that travel", function()
+    rehearsal.with_workers(function()
+      local given = { recipe = home .. "/recipe.lua",
+        set = { "model.depth=6", "model.moe={experts=4,every=2,router={type='TopKRouter',k=1}}" } }
+      local list = cells.open(given, facts_module.of(given, m, {}), m)
+      local s = family { data = 2, expert = 2, accumulation = 1 }
+      assert.same({ 1, 2, 3, 4, 5, 4, 5, 6 }, list.facts.short and list.facts.short.map)
+      local inside = { { name = "expert", size = 2 } }
+      local outside = { inside[1], { name = "data", size = 8 } }
+      local short = list:get(s)
+      local near, far = cells.sections(short, inside, m), cells.sections(short, outside, m)
+      assert.is_true(far.forward[3] > near.forward[3]) -- on other links; backward hides them here
+      assert.equal(near.forward[2], far.forward[2])
+      list.facts.short = nil
+      local whole_list = cells.open(given, list.facts, m)
+      local whole = cells.sections(whole_list:get(s), inside, m)
+      for _, kind in ipairs { "forward", "input", "weight" } do
+        for i = 1, 8 do assert.near(whole[kind][i], near[kind][i], 1e-12 * whole[kind][i]) end
+      end
+      whole_list:close()
+      list:close()
+    end)
+  end)
+
   it("say the same from two of its blocks as from all, and what a piece of a world takes", function()
     rehearsal.with_workers(function()
       local given = { recipe = home .. "/recipe.lua" }

@@ -74,6 +74,39 @@ describe("the search for a plan", function()
     check_bounds(plan { ranks = 2, machine = on, keep = kept, all = true }, on, 2)
   end)
 
+  -- Nodes of 2 ranks on one core, and a node of 4 ranks on 3 cores, where a rank that waits leaves its core to others.
+  local function crowded(name, per_node, cores, algorithm)
+    local path = ("%s/%s.json"):format(home, name)
+    shell.write(path, ([=[{ "version": 1, "name": %q, "device": "cpu", "ranks_per_node": %d, "cores": %d,
+      "cores_per_rank": 1, "wake": { "work": 1e-6, "late": [1e-5, 1e-4] }, "launch": 2e-6, "begin": 1e-6, "peak": {},
+      "host_moves": true, "algorithm": %q, "products": [{ "points": [[8, 4e9], [64, 8e9]] }],
+      "moves": [{ "points": [[1e3, 1e9], [1e6, 4e9]] }], "links": [
+        { "name": "memory", "kind": "switch", "ranks": %d, "bandwidth": 2e9, "latency": 7e-6 },
+        { "name": "net", "kind": "switch", "bandwidth": 2e8, "latency": 2e-5 }] }]=]):format(name, per_node, cores,
+      algorithm, per_node))
+    return path
+  end
+
+  local ways = {
+    ["tensor ranks #slow"] = { "parallel.tensor={size=2,mode='1d'}" },
+    ["grids"] = { "parallel.tensor={size=4,mode='2d'}" },
+    ["rings"] = { "parallel.sequence={size=4,mode='ring'}" },
+    ["heads apart #slow"] = { "parallel.sequence={size=2,mode='ulysses'}", "parallel.tensor=1" },
+    ["stages #slow"] = { "parallel.pipeline=2", "parallel.tensor=1", "parallel.sequence=1", "num_microbatches=2" },
+    ["data ranks #slow"] = { "parallel.data=4" },
+    ["experts #slow"] = { "parallel.expert=2", "parallel.pipeline=1", "parallel.tensor=1", "parallel.sequence=1" },
+  }
+  for name, kept in pairs(ways) do
+    it(("has bounds below what is simulated where 4 ranks share cores: %s"):format(name), function()
+      for _, on in ipairs { crowded("pairs", 2, 1, "direct"), crowded("four", 4, 3, "ring") } do
+        local order = "parallel.order={'data','expert','pipeline','sequence','tensor'}"
+        local list = { "recompute=none", order, unpack(kept) }
+        local set = name:find "experts" and { "model.moe={experts=4,every=1}" } or nil
+        check_bounds(plan { ranks = 4, machine = on, keep = list, set = set, all = true }, on, 4)
+      end
+    end)
+  end
+
   it("finds what wins among all settings of 2 ranks of a GPU, with recomputation and accumulation #slow", function()
     check_world(2, machine("gpu", false, "auto"), { "parallel.pipeline=1" })
   end)

@@ -27,37 +27,56 @@ local bounds = {}
 
 -- ---------------------------------------------------------------- groups
 
-local by_group = setmetatable({}, { __mode = "k" }) -- mesh -> group -> members
+local groups = {} -- sizes and strides of axes, and a first member -> members. Many meshes have such a group
 
---- Returns the members of the group of a rank (0) along some axes of a mesh (a list of { name, size }), from 0.
-function bounds.members(mesh, names, of)
-  of = of or 0
-  local key = ("%s %d"):format(table.concat(names, "."), of)
-  by_group[mesh] = by_group[mesh] or {}
-  if by_group[mesh][key] then return by_group[mesh][key] end
-  local wanted, list, stride = {}, { 0 }, 1
-  for _, name in ipairs(names) do wanted[name] = true end
-  for i = #mesh, 1, -1 do
-    local axis, more = mesh[i], {}
-    local own = math.floor(of / stride) % axis.size
-    for at = wanted[axis.name] and 0 or own, wanted[axis.name] and axis.size - 1 or own do
-      for _, rank in ipairs(list) do more[#more + 1] = rank + at * stride end
+local function members_from(axes, first)
+  local list = { first }
+  for _, axis in ipairs(axes) do
+    local more = {}
+    for at = 0, axis.size - 1 do
+      for _, rank in ipairs(list) do more[#more + 1] = rank + at * axis.stride end
     end
-    list, stride = more, stride * axis.size
+    list = more
   end
-  by_group[mesh][key] = list
   return list
 end
 
---- Returns the mesh of a setting: a list of { name, size }. Settings of a share with one order have one mesh.
+--- Returns the members of the group of a rank (0) along some axes of a mesh (a list of { name, size }), from 0. Groups
+-- of equal members are one table.
+function bounds.members(mesh, names, of)
+  local wanted, axes, words, first, stride = {}, {}, {}, of or 0, 1
+  for _, name in ipairs(names) do wanted[name] = true end
+  for i = #mesh, 1, -1 do
+    local axis = mesh[i]
+    if wanted[axis.name] and axis.size > 1 then
+      first = first - math.floor(first / stride) % axis.size * stride
+      axes[#axes + 1], words[#words + 1] = { size = axis.size, stride = stride }, axis.size .. "x" .. stride
+    end
+    stride = stride * axis.size
+  end
+  local key = table.concat(words, " ") .. " " .. first
+  groups[key] = groups[key] or members_from(axes, first)
+  return groups[key]
+end
+
+local meshes = setmetatable({}, { __mode = "v" }) -- names and sizes -> mesh. Many shares have one
+
+local function mesh_of(key, axes)
+  local out = meshes[key] or {}
+  for i, axis in ipairs(axes) do out[i] = out[i] or { name = axis[1], size = axis[2] } end
+  meshes[key] = out
+  return out
+end
+
+--- Returns the mesh of a setting: a list of { name, size }. Equal meshes are one table.
 function bounds.mesh(s, ranks)
   local known, key = s.home and s.home.meshes or {}, s.order and table.concat(s.order, ".") or ""
   if s.home then s.home.meshes = known end
   if known[key] then return known[key] end
-  local plan, out = assert(parallel.resolve(setting.parallel(s, {}), ranks)), {}
-  for i, axis in ipairs(plan.axes) do out[i] = { name = axis[1], size = axis[2] } end
-  known[key] = out
-  return out
+  local plan, words = assert(parallel.resolve(setting.parallel(s, {}), ranks)), {}
+  for i, axis in ipairs(plan.axes) do words[i] = axis[1] .. " " .. axis[2] end
+  known[key] = mesh_of(table.concat(words, " "), plan.axes)
+  return known[key]
 end
 
 -- ---------------------------------------------------------------- by formula
@@ -94,15 +113,29 @@ local function gathered(s, facts)
 end
 
 --- Returns the seconds in which data ranks send at least for ZeRO: stage 2 sums gradients in each batch, and stage 3
--- also gathers parameters for each piece (docs/memory.md). told: whether something else is said of stage 3 (keep).
+-- also gathers parameters for each piece (docs/memory.md). Where the host moves the bytes, so that nothing overlaps,
+-- stages 1 and 2 gather what was updated besides. told: whether something else is said of stage 3 (keep).
 function bounds.data_sent(s, facts, m, ranks, told)
   local sums = bounds.gradients(s, facts, m, ranks)
-  if s.data == 1 or s.zero == 0 or s.zero == 1 or s.zero == "own" then return sums end
-  local seconds = s.accumulation * sums
-  local bytes = s.zero == 3 and not told and gathered(s, facts) or 0
+  if s.data == 1 or s.zero == 0 or s.zero == "own" then return sums end
+  local times, bytes = 1, 0
+  if s.zero == 3 then
+    times, bytes = s.micro * s.accumulation, not told and gathered(s, facts) or 0
+  elseif m.host_moves then
+    bytes = facts.weights.parameters / setting.weight_ways(s) / s.pipeline.size
+  end
+  local seconds = s.zero == 1 and sums or s.accumulation * sums
   if bytes == 0 then return seconds end
-  local once = rates.least(m, "all_gather", data_ranks(bounds.mesh(s, ranks)), bytes)
-  return seconds + s.micro * s.accumulation * once
+  return seconds + times * rates.least(m, "all_gather", data_ranks(bounds.mesh(s, ranks)), bytes)
+end
+
+--- Returns the seconds of a mean rank that its stage receives messages, at least: each costs the latency of a link.
+function bounds.messages(s, m)
+  local p, latency = s.pipeline, math.huge
+  for _, level in ipairs(m.links) do latency = math.min(latency, level.latency) end
+  if p.size == 1 or latency == math.huge then return 0 end
+  local borders = p.schedule == "zb-v" and 2 * (p.size - 1) or p.size * p.chunks - 1 -- both ends of a V are one rank
+  return 2 * s.micro * s.accumulation * borders * latency / p.size
 end
 
 local function fastest(m)
@@ -224,24 +257,37 @@ function bounds.of_share(facts, ranks)
   return (floor.passes + floor.update) / ranks
 end
 
+--- Returns the seconds of a step at least in which a mean rank of all works so long: where the ranks of a node share
+-- its cores, these do the work of all of them. Ranks fill as few nodes as they can.
+function bounds.crowded(m, ranks, work)
+  if not rates.shares_cores(m) then return work end
+  return math.max(1, ranks * m.cores_per_rank / (m.cores * math.ceil(ranks / m.ranks_per_node))) * work
+end
+
+--- Returns the seconds of what a mean rank does behind its last product, at least. Without ZeRO all data ranks update
+-- what they hold.
+function bounds.update(s, facts, ranks)
+  local floor = facts.floors[s.recompute]
+  if s.zero ~= 0 or facts.experts then return floor.update / ranks end
+  return (floor.update - floor.states) / ranks + floor.states / (setting.weight_ways(s) * s.pipeline.size)
+end
+
 --- Returns the seconds that a step of a family or a setting takes at least, without what ranks send; and those of a
 -- mean rank. sent: seconds that layers spend on sending where a rank that sends does nothing else.
 function bounds.of_family(s, facts, m, ranks, sent)
   local floor, p = facts.floors[s.recompute], s.pipeline.size
   local all = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation + (sent or 0) * p
-  local mean = all / p + floor.update / ranks -- all: of all stages
-  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0, mean), mean
+  local mean = all / p + bounds.update(s, facts, ranks) -- all: of all stages
+  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0,
+    bounds.crowded(m, ranks, mean)), mean
 end
-
--- How many ranks take turns on a core.
-local function crowd(m) return m.cores and math.max(1, m.ranks_per_node * m.cores_per_rank / m.cores) or 1 end
 
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
   local sent, shared = bounds.data_sent(s, facts, m, ranks, facts.told), layers(s, facts, m, bounds.mesh(s, ranks))
   local seconds, mean = bounds.of_family(s, facts, m, ranks, m.host_moves and shared)
-  if m.host_moves then return math.max(seconds, (mean + sent) * crowd(m)) end
-  return math.max(seconds, mean * crowd(m), sent, shared)
+  if m.host_moves then return math.max(seconds, bounds.crowded(m, ranks, mean + sent)) end
+  return math.max(seconds, sent, shared)
 end
 
 -- Bytes of weights, cut so many ways, of which ZeRO divides parts over `data` ranks: of parameters, of gradients, of
@@ -279,10 +325,12 @@ end
 
 --- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
 -- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
--- recomputation only adds to it. A wait ends no sooner than its operation takes alone. mesh: a list of { name, size };
--- rank: whose events these are. events: of core.step_read, or those of core.step_condensed, which say the same.
+-- recomputation only adds to it. A wait ends no sooner than its operation takes alone. And the seconds until it first
+-- waits for a message. mesh: a list of { name, size }; rank: whose events these are. events: of core.step_read, or
+-- those of core.step_condensed, which say the same.
 function bounds.of_rank(events, mesh, m, rank)
   local total, own, begun, last = 0, 0, {}, rates.last_product(events) -- own: of passes
+  local lead
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local seconds = e.takes or rates.op(m, e)
@@ -293,7 +341,9 @@ function bounds.of_rank(events, mesh, m, rank)
     elseif e.kind == "wait" and begun[e.id] then
       local at, first = begun[e.id], begun[e.id].event
       begun[e.id] = nil
-      if not is_message(first) and not first.group:find("@", 1, true) then
+      if is_message(first) then
+        lead = lead or total
+      elseif not first.group:find("@", 1, true) then
         local names = parallel.axis_names(first.group)
         local seconds = rates.least(m, first.name, bounds.members(mesh, names, rank), first.bytes)
         if m.host_moves then at.total, at.own = total, own end -- nothing else went on
@@ -302,7 +352,7 @@ function bounds.of_rank(events, mesh, m, rank)
       end
     end
   end
-  return total, own
+  return total, own, lead or 0
 end
 
 return bounds

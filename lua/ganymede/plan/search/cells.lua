@@ -4,7 +4,7 @@
 --     local cell = list:get(family)                            -- false: it cannot be rehearsed
 --     local sections = cells.sections(cell, mesh, machine)     -- as ganymede.plan.search.passes takes them
 --     local bytes = cell.saved[section]                        -- what it holds for backward
---     list:known_without(family)                               -- the cell without recomputation, or nil
+--     local anchor, part = list:anchor(family)                 -- a cell that many families have in common, or nil
 --     list:expect(family); list:close()                        -- begins a rehearsal that will be asked for
 --
 -- The ops and operations of a pass of a section are a function of how its layers are cut (tensor, sequence, experts),
@@ -43,15 +43,17 @@ local function section_finder(sections)
 end
 
 local copies = { data = true, shard = true, expert = true }
+local of_rows = { exchange = true, all_to_all_rows = true } -- of tokens that travel to their experts and back
 
--- The axes of an operation of layers among ranks with the same samples; nil: it is another, or a message.
+-- The axes of an operation of layers: among ranks with the same samples, or among those that share experts; nil: it is
+-- another, or a message.
 local function axes_of(e)
   if not e.group or e.group == "" or e.group:find("@", 1, true) or e.name == "send" or e.name == "receive" then
     return nil
   end
   local names = parallel.axis_names(e.group)
   for _, name in ipairs(names) do
-    if copies[name] then return nil end
+    if copies[name] and not (name == "expert" and of_rows[e.name]) then return nil end
   end
   return names
 end
@@ -113,8 +115,7 @@ local function cell_of(found, step, sections, map, m, recompute)
   local find = section_finder(sections)
   local saved = saved_of(found.modules, find, #sections)
   local events = condensed(step.events, find, #sections, m, recompute == "block")
-  local out = { events = events, sections = #sections, map = map, saved = {},
-    by_mesh = {} }
+  local out = { events = events, others = {}, sections = #sections, map = map, saved = {}, by_mesh = {} }
   for i, at in ipairs(map) do out.saved[i] = saved[at] end
   return out
 end
@@ -126,7 +127,7 @@ local function strides_of(mesh)
   local words, stride = {}, 1
   for i = #mesh, 1, -1 do
     local axis = mesh[i]
-    if not copies[axis.name] and axis.name ~= "pipeline" then
+    if axis.name == "expert" or not copies[axis.name] and axis.name ~= "pipeline" then
       words[#words + 1] = ("%s %d %d"):format(axis.name, axis.size, stride)
     end
     stride = stride * axis.size
@@ -134,37 +135,50 @@ local function strides_of(mesh)
   return table.concat(words, " ")
 end
 
-local function walk(cell, mesh, m)
-  local out, clock, begun = { forward = {}, input = {}, weight = {} }, 0, {}
-  for i = 1, cell.sections do out.forward[i], out.input[i], out.weight[i] = 0, 0, 0 end
-  local function add(e, seconds)
+-- One of the lists of events of a cell.
+local function walk(cell, events, mesh, m)
+  local out, clock, begun = { forward = {}, input = {}, weight = {}, work = {} }, 0, {}
+  for i = 1, cell.sections do out.forward[i], out.input[i], out.weight[i], out.work[i] = 0, 0, 0, 0 end
+  local function add(e, seconds, works)
     clock = clock + seconds
-    if e.at then out[e.kind][e.at] = out[e.kind][e.at] + seconds * (e.part or 1) end
+    if not e.at then return end
+    out[e.kind][e.at] = out[e.kind][e.at] + seconds * (e.part or 1)
+    out.work[e.at] = out.work[e.at] + (works and seconds or 0)
   end
-  for _, e in ipairs(cell.events) do
+  for _, e in ipairs(events) do
     if e.begins then
       begun[e.begins] = { event = e, clock = clock } -- it moves while the rank still pays for its begin
-      add(e, m.begin)
+      add(e, m.begin, false)
     elseif e.waits then
       local b = begun[e.waits]
       begun[e.waits] = nil
       if b then
         local seconds = rates.least(m, b.event.name, bounds.members(mesh, b.event.axes), b.event.bytes)
-        add(b.event, m.host_moves and seconds or math.max(0, b.clock + seconds - clock))
+        add(b.event, m.host_moves and seconds or math.max(0, b.clock + seconds - clock), m.host_moves)
       end
     else
-      add(e, e.seconds)
+      add(e, e.seconds, true)
     end
   end
   return out
 end
 
+-- Makes the work of the first rank that of a mean one of those that were rehearsed.
+local function add_works(cell, work, mesh, m)
+  local others = cell.others or {}
+  for _, events in ipairs(others) do
+    for i, seconds in ipairs(walk(cell, events, mesh, m).work) do work[i] = work[i] + seconds end
+  end
+  for i = 1, #work do work[i] = work[i] / (1 + #others) end
+end
+
 --- Returns the seconds of the passes of each section for a piece on a rank of a mesh, at least, and a text that is
--- equal for meshes on which they are.
+-- equal for meshes on which they are. `work`: what of them the rank's cores do, where the host moves what is sent.
 function cells.sections(cell, mesh, m)
   local key = strides_of(mesh)
   if not cell.by_mesh[key] then
-    local own, out = walk(cell, mesh, m), { forward = {}, input = {}, weight = {} }
+    local own, out = walk(cell, cell.events, mesh, m), { forward = {}, input = {}, weight = {}, work = {} }
+    add_works(cell, own.work, mesh, m)
     for kind, list in pairs(out) do
       for i, at in ipairs(cell.map) do list[i] = own[kind][at] end
     end
@@ -179,8 +193,9 @@ local Cells = {}
 Cells.__index = Cells
 
 -- The samples of a piece on a rank. Where they are uneven, ranks have equally many all the same, some of them padding.
+-- s.of_piece: those of an anchor.
 local function samples_of(s, facts)
-  return math.ceil(facts.samples / s.accumulation / s.micro / setting.batch_ways(s))
+  return s.of_piece or math.ceil(facts.samples / s.accumulation / s.micro / setting.batch_ways(s))
 end
 
 local function key_of(s, facts, recompute)
@@ -199,17 +214,30 @@ local function alone(s, facts)
     more = facts.more }, ranks
 end
 
+-- The ranks that are rehearsed. Where ranks share cores, what all of them work counts. The last rank of a grid adds no
+-- bias and works least, and causal rows give each place of a ring other work.
+local function ranks_of(s, m)
+  if not rates.shares_cores(m) then return { 0 } end
+  local list, last = {}, s.tensor.size > 1 and s.tensor.mode ~= "1d" and s.tensor.size - 1 or 0
+  for place = 0, s.sequence.mode == "ring" and s.sequence.size - 1 or 0 do
+    list[place + 1] = place * s.tensor.size + last
+  end
+  return list
+end
+
 function Cells:begin(s)
   local facts, given = self.facts, self.given
   local own, of, ranks = alone(s, facts)
-  local set = { unpack(given.set or {}) }
+  local set, running = { unpack(given.set or {}) }, {}
   for _, text in ipairs(setting.sets(own, of)) do set[#set + 1] = text end
   for _, text in ipairs(facts.short and facts.short.sets or {}) do set[#set + 1] = text end
-  local path = os.tmpname()
   self.started = self.started + 1
-  local finish = rehearsal.start { recipe = given.recipe, ranks = ranks, rank = 0, set = set, seed = given.seed,
-    step_file = path, device = rehearsal.device_of(self.machine.device) }
-  return { path = path, recompute = s.recompute, finish = finish }
+  for i, rank in ipairs(ranks_of(s, self.machine)) do
+    local path = os.tmpname()
+    running[i] = { path = path, finish = rehearsal.start { recipe = given.recipe, ranks = ranks, rank = rank, set = set,
+      seed = given.seed, step_file = path, device = rehearsal.device_of(self.machine.device) } }
+  end
+  return { running = running, recompute = s.recompute }
 end
 
 local function identity(n)
@@ -218,17 +246,27 @@ local function identity(n)
   return map
 end
 
--- Waits for a rehearsal -> the cell, or false.
-function Cells:finish(entry)
-  local found, failed = entry.finish()
-  local facts = self.facts
-  local step = found and core.step_read(entry.path)
-  os.remove(entry.path)
+-- Waits for a rehearsal -> what it found and its step; nil: it was refused.
+local function finish(one)
+  local found, failed = one.finish()
+  local step = found and core.step_read(one.path)
+  os.remove(one.path)
   if not found and (failed.code == 130 or failed.code == 143) then error(failed.text, 0) end
-  if not step then return false end
-  local short = facts.short
-  if short then return cell_of(found, step, short.sections, short.map, self.machine, entry.recompute) end
-  return cell_of(found, step, facts.section_list, identity(#facts.section_list), self.machine, entry.recompute)
+  return found, step
+end
+
+-- Waits for the rehearsals of a cell -> the cell, or false.
+function Cells:finish(entry)
+  local facts, cell = self.facts, nil
+  local short = facts.short or { sections = facts.section_list, map = identity(#facts.section_list) }
+  for i, one in ipairs(entry.running) do
+    local found, step = finish(one)
+    if not found then cell = false end
+    local own = cell ~= false and cell_of(found, step, short.sections, short.map, self.machine, entry.recompute)
+    if i == 1 then cell = own
+    elseif cell then cell.others[i - 1] = own.events end
+  end
+  return cell
 end
 
 --- Begins the rehearsal of a cell that will be asked for, beside others. At most as many run as there are processors.
@@ -238,8 +276,22 @@ function Cells:expect(s)
   self.running[key], self.n_running = self:begin(s), self.n_running + 1
 end
 
---- Returns the cell of the same passes without recomputation, if it is known.
-function Cells:known_without(s) return self.known[key_of(s, self.facts, "none")] or nil end
+local MOST = 8 -- samples of an anchor, where those of a piece are fewer
+
+--- Returns what stands for the cells of many families, as a setting that get and expect take: one without
+-- recomputation, which only adds to the passes, and with 2, 4 or 8 times the samples of a piece. And the part of its
+-- seconds that a piece takes at least. For twice the samples no op or operation takes more than twice as long, where no
+-- rate falls with the size. nil: there is none but the cell of s itself, or that is known.
+function Cells:anchor(s)
+  if not self.facts.section_list or self.known[key_of(s, self.facts)] then return nil end
+  local own = samples_of(s, self.facts)
+  local samples, recompute = own, self.facts.floors.none and "none" or s.recompute
+  while self.rises and 2 * samples <= MOST do samples = 2 * samples end
+  if samples == own and recompute == s.recompute then return nil end
+  local out = { data = s.expert, expert = s.expert, tensor = s.tensor, sequence = s.sequence, micro = 1,
+    accumulation = 1, recompute = recompute, of_piece = samples }
+  return out, own / samples
+end
 
 --- Returns the cell of a setting or a family; false: there is none, because the model says no sections or its rehearsal
 -- is refused.
@@ -257,8 +309,10 @@ end
 --- Waits for what still runs.
 function Cells:close()
   for _, entry in pairs(self.running) do
-    pcall(entry.finish)
-    os.remove(entry.path)
+    for _, one in ipairs(entry.running) do
+      pcall(one.finish)
+      os.remove(one.path)
+    end
   end
   self.running = {}
 end
@@ -266,7 +320,7 @@ end
 --- Opens the cells of a search. given: recipe, set, seed; machine: of ganymede.plan.machine.
 function cells.open(given, facts, machine)
   return setmetatable({ given = given, facts = facts, machine = machine, known = {}, running = {}, n_running = 0,
-    started = 0, asked = 0 }, Cells)
+    rises = rates.rise(machine), started = 0, asked = 0 }, Cells)
 end
 
 return cells

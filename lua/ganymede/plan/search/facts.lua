@@ -12,7 +12,9 @@
 --                                   each: the elements of each of the first, bytes_of_element: of a parameter
 --   blocks                          { count, width, tokens, keys, bytes } of transformer blocks; nil: it has none
 --   floors                          "none", "attention", "block" or "own" -> { passes, update: seconds of all ranks
---                                   together at least; ops: of the passes of a piece at least; sections: by_section }
+--                                   together at least; states: of these, the update of parameters and states, which
+--                                   ranks that hold copies repeat; ops: of the passes of a piece at least; sections:
+--                                   by_section }
 -- The trap: the model of a recipe must be buildable on one rank of the meta device, which has any memory.
 -- @module ganymede.plan.search.facts
 local dtypes = require "ganymede.base.dtypes"
@@ -66,14 +68,23 @@ local function seconds_of(m, e)
   return e.products > 0 and e.products / rates.most_products(m, e.dtype or "", e.size) or rates.least_moves(m, e)
 end
 
+-- The place of the last op of a backward pass.
+local function last_gradient(events)
+  local last = 0
+  for i, e in ipairs(events) do last = e.kind == "op" and e.name:find "_grad$" and i or last end
+  return last
+end
+
 -- Seconds of a step at least, on ranks that share it evenly: of its passes (up to the last product; products, and ops
--- without), and of its update; and the ops of the passes.
+-- without), and of what follows, of which the update of parameters and states is a part; and the ops of the passes.
 local function floors(m, events)
-  local last, out = rates.last_product(events), { passes = 0, update = 0, ops = 0, products = 0 }
+  local last, backward = rates.last_product(events), last_gradient(events)
+  local out = { passes = 0, update = 0, states = 0, ops = 0, products = 0 }
   for i, e in ipairs(events) do
     if e.kind == "op" then
       local where = i <= last and "passes" or "update"
       out[where] = out[where] + seconds_of(m, e)
+      if i > last and i > backward then out.states = out.states + seconds_of(m, e) end
       out.ops, out.products = out.ops + (i <= last and 1 or 0), out.products + e.products
     end
   end
@@ -189,21 +200,23 @@ end
 
 -- ---------------------------------------------------------------- a short model
 
+local function near(a, b) return math.abs(a - b) <= 1e-9 * math.max(a, b) end
+
 -- The places in a short list of sections that the sections of a model are like: what stands before its blocks, two
--- blocks, what stands after them; the blocks from the second on are like the second. nil: the lists are no such thing.
-local function map_of(all, short, depth)
-  if depth <= 2 or #all - #short ~= depth - 2 then return nil end
+-- periods of blocks, what stands after them; the blocks from the second period on are like those of the second. nil:
+-- the lists are no such thing.
+local function map_of(all, short, depth, period)
+  local more = depth - 2 * period
+  if more <= 0 or depth % period ~= 0 or #all - #short ~= more then return nil end
   local map, before = {}, 0
   while before < #short and all[before + 1].name == short[before + 1].name do before = before + 1 end
   for i = 1, #all do
-    map[i] = i <= before and i or i <= before + depth - 2 and before or i - (depth - 2)
+    map[i] = i <= before and i or i <= before + more and before - period + 1 + (i - before - 1) % period or i - more
     local own, like = all[i], short[map[i]]
-    if own.flops ~= like.flops or own.parameters ~= like.parameters then return nil end
+    if not like or not near(own.flops, like.flops) or own.parameters ~= like.parameters then return nil end
   end
   return map
 end
-
-local function near(a, b) return math.abs(a - b) <= 1e-9 * math.max(a, b) end
 
 -- Whether a record of the short model says of each section what that of the whole one says.
 local function says_alike(m, events, few, all, short, map)
@@ -216,14 +229,16 @@ local function says_alike(m, events, few, all, short, map)
   return true
 end
 
--- A model of many equal blocks, with two of them -> { sets, sections, map }; nil: it is not such a model. events: of a
--- step of one sample of the whole model, which the short one must repeat section by section.
+-- A model of many equal blocks, with two of them -> { sets, sections, map }; nil: it is not such a model. Where every
+-- n-th block has experts, with 2 n of them. events: of a step of one sample of the whole model, which the short one
+-- must repeat section by section.
 local function short_of(given, m, serial, out, events)
   local depth, all = out.blocks and out.blocks.count, out.section_list
-  if not depth or not all or out.experts then return nil end
-  local sets = { "model.depth=2" }
+  local period = out.experts and out.values["model.moe.every"] or 1
+  if not depth or not all or type(period) ~= "number" then return nil end
+  local sets = { ("model.depth=%d"):format(2 * period) }
   local short = sections_of(given, joined({ "parallel={}", "num_microbatches=nil", "schedule=nil" }, sets))
-  local map = short and map_of(all, short, depth)
+  local map = short and map_of(all, short, depth, period)
   if not map then return nil end
   local found, few = rehearsed(given, joined(joined(serial, { "gradient_accumulation=1", "data.batch_size=1" }), sets))
   if not found or not says_alike(m, events, few, all, short, map) then return nil end

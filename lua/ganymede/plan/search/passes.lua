@@ -73,6 +73,17 @@ local function least_of(s, costs, parts)
   return most, heaviest
 end
 
+--- Returns the seconds that pass before a rank of a pipeline (from 1) can begin its first pass, and those that pass
+-- behind its last one, at least: what ranks before it must do with one micro-batch.
+function passes.around(s, costs, stage)
+  local before, after, whole = 0, 0, passes.whole(s)
+  for r = 1, stage - 1 do
+    before = before + costs.forward[r]
+    after = after + (whole and costs.backward_input[r] + costs.backward_weight[r] or 0)
+  end
+  return before, after
+end
+
 --- Returns the seconds that a rank of a pipeline (from 1) works for a micro-batch.
 function passes.of_stage(s, costs, stage)
   local seconds = 0
@@ -87,6 +98,13 @@ end
 function passes.least(s, costs)
   local most, heaviest = least_of(s, costs, s.pipeline.size > 1 and held_by(s) or { { 1 } })
   return s.accumulation * most, heaviest
+end
+
+--- Returns the seconds that the rank which works longest works in the passes of a step.
+function passes.longest(s, costs)
+  local most = 0
+  for stage = 1, s.pipeline.size do most = math.max(most, passes.of_stage(s, costs, stage)) end
+  return s.accumulation * s.micro * most
 end
 
 -- When the last pass that makes gradients of weights begins, by part.

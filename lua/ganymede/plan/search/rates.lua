@@ -74,6 +74,18 @@ function rates.most_products(m, dtype, size)
   return most
 end
 
+--- Whether no rate of a machine falls with the size.
+function rates.rise(m)
+  for _, list in ipairs { m.products, m.moves } do
+    for _, row in ipairs(list) do
+      for i = 2, #row.points do
+        if row.points[i][2] < row.points[i - 1][2] then return false end
+      end
+    end
+  end
+  return true
+end
+
 --- Returns the seconds that the bytes of an op without products take at least, if pieces of it are moved apart.
 function rates.least_moves(m, e)
   local row = row_of(m.moves, e.name, e.dtype or "")
@@ -102,14 +114,24 @@ local function most_in_unit(level, members)
   return most
 end
 
+local known = setmetatable({}, { __mode = "k" }) -- links of a machine -> members -> what level_of returns
+
 -- The outermost level that a group needs, the most members in a unit inside of it (1: it is the innermost), and the
--- least latency of it and the levels inside.
+-- least latency of it and the levels inside. Nothing: no level holds them.
 local function level_of(m, members)
+  local of = known[m.links] or setmetatable({}, { __mode = "k" })
+  known[m.links] = of
+  if of[members] then return unpack(of[members]) end
   local least = math.huge
+  of[members] = {}
   for i, level in ipairs(m.links) do
     least = math.min(least, level.latency)
-    if together(level, members) then return level, i > 1 and most_in_unit(m.links[i - 1], members) or 1, least end
+    if together(level, members) then
+      of[members] = { level, i > 1 and most_in_unit(m.links[i - 1], members) or 1, least }
+      break
+    end
   end
+  return unpack(of[members])
 end
 
 -- The latency of a ring at least: it leaves each unit inside of its level once. A piece goes around all hops but one,
@@ -126,12 +148,13 @@ local function doublings(p)
   return rounds
 end
 
--- Of p members, k of which may be in one unit inside: rounds, and the part of n that one port carries at least.
+-- Of p members, k of which may be in one unit inside: rounds, the part of n that one port carries at least, and the
+-- messages of a member in a round (nil: one), which ranks that share cores send one after the other.
 local direct = {
-  all_reduce = function(p, k) return 2, 2 * (p - k) / p end,
-  all_gather = function(p, k) return 1, (p - k) / p end,
+  all_reduce = function(p, k) return 2, 2 * (p - k) / p, p - 1 end,
+  all_gather = function(p, k) return 1, (p - k) / p, p - 1 end,
   broadcast = function(p, k) return doublings(p), k == 1 and doublings(p) or 1 end, -- the root sends in each round
-  reduce = function(p, k) return 2, (p - k) / p end,
+  reduce = function(p, k) return 2, (p - k) / p, p - 1 end,
 }
 direct.reduce_scatter = direct.all_gather
 
@@ -150,10 +173,10 @@ tree.reduce = tree.broadcast
 
 local every = { -- in every algorithm
   gather = function(p) return 1, 1 / p end,
-  all_to_all = function(p, k) return 1, (p - k) / p end,
-  exchange = function() return 2, 0 end, -- how many bytes go where, the data decide
-  all_to_all_rows = function(p, k) return 1, (p - k) / (p - 1) end, -- of what goes to others
-  barrier = function(p) return doublings(p), 0 end,
+  all_to_all = function(p, k) return 1, (p - k) / p, p - 1 end,
+  exchange = function(p) return 2, 0, p - 1 end, -- how many bytes go where, the data decide
+  all_to_all_rows = function(p, k) return 1, (p - k) / (p - 1), p - 1 end, -- of what goes to others
+  barrier = function(p) return doublings(p), 0, p - 1 end,
 }
 every.scatter = every.gather
 
@@ -171,6 +194,9 @@ local function efficiency(m, op)
   return 1
 end
 
+--- Whether ranks of a node use more cores than it has.
+function rates.shares_cores(m) return m.cores ~= nil and m.ranks_per_node * m.cores_per_rank > m.cores end
+
 --- Returns the seconds that an operation of these members (a list of ranks from 0) takes at least, alone. n: its bytes,
 -- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.
 function rates.least(m, op, members, n)
@@ -179,7 +205,8 @@ function rates.least(m, op, members, n)
   if p < 2 or not level then return 0 end
   local best
   for _, form in ipairs(forms(m.algorithm, op)) do
-    local rounds, share = form(p, k)
+    local rounds, share, messages = form(p, k)
+    if messages and rates.shares_cores(m) then rounds = rounds * messages end
     if level.kind == "torus" then share = share / (2 * #level.dims) end -- as many links leave a rank
     local latency = form == ring[op] and around(level, inside, p, k, op == "all_reduce") or rounds * level.latency
     local seconds = latency + share * n / (level.bandwidth * efficiency(m, op))

@@ -12,6 +12,7 @@
 local bounds = require "ganymede.plan.search.bounds"
 local cells = require "ganymede.plan.search.cells"
 local passes = require "ganymede.plan.search.passes"
+local rates = require "ganymede.plan.search.rates"
 local space = require "ganymede.plan.search.space"
 
 local refine = {}
@@ -37,20 +38,28 @@ function refine.sent(search, family)
   return least
 end
 
+-- Where the ranks of a node share its cores: what a mean rank works in the passes of a step; 0 elsewhere.
+local function work_of(search, s, sections)
+  local sum = 0
+  if not sections.work or not search.machine.host_moves or not rates.shares_cores(search.machine) then return 0 end
+  for _, seconds in ipairs(sections.work) do sum = sum + seconds end
+  return s.micro * s.accumulation * sum / s.pipeline.size
+end
+
 -- Calls fn(costs of the parts, key) for each way in which the orders of the axes of a family make a difference.
 local function each_costs(search, family, cell, fn)
   local seen = {}
   if not cell then
     local sections = bounds.sections(family, search.facts, search.machine, search.given.ranks)
     local costs = sections and passes.of_parts(sections, family, search.facts)
-    return costs and fn(costs, "formula")
+    return costs and fn(costs, "formula", 0)
   end
   for _, order in ipairs(family.orders) do
     local sections, key = cells.sections(cell, mesh_of(search, family, order), search.machine)
     if not seen[key] then
       seen[key] = true
       local costs = passes.of_parts(sections, family, search.facts)
-      if costs then fn(costs, key) end
+      if costs then fn(costs, key, work_of(search, family, sections)) end
     end
   end
 end
@@ -60,22 +69,26 @@ local function key_of(search, s)
   return cell and select(2, cells.sections(cell, mesh_of(search, s, s.order), search.machine)) or "formula"
 end
 
-local function least_of(search, family, cell)
+local function least_of(search, family, cell, fn)
   local least
-  each_costs(search, family, cell, function(costs)
-    local seconds = passes.least(family, costs)
+  each_costs(search, family, cell, function(costs, _, work)
+    local seconds = math.max(fn(family, costs), bounds.crowded(search.machine, search.given.ranks, work))
     least = math.min(least or seconds, seconds)
   end)
   return least
 end
 
 --- Returns the seconds of a step of a family at least, from its cell.
-function refine.by_cell(search, family) return least_of(search, family, search.cells:get(family)) end
+function refine.by_cell(search, family) return least_of(search, family, search.cells:get(family), passes.least) end
 
---- Returns the same from the cell of equal passes without recomputation, which only adds to them; nil: it is not known.
-function refine.by_plain_cell(search, family)
-  local cell = family.recompute ~= "none" and search.cells:known_without(family)
-  return cell and least_of(search, family, cell) or nil
+--- Returns the same from a cell that many families have in common, which says less; nil: there is none. In orders that
+-- split backward passes only the work of the stage that works longest counts: what hides behind what may be in another
+-- half there.
+function refine.by_anchor(search, family)
+  local anchor, part = search.cells:anchor(family)
+  local cell = anchor and search.cells:get(anchor)
+  local seconds = cell and least_of(search, family, cell, passes.whole(family) and passes.least or passes.longest)
+  return seconds and seconds * part
 end
 
 --- Plays the order of a family's passes. Returns the seconds of a step at least; nil and why there is no such order.
@@ -89,9 +102,9 @@ function refine.by_order(search, family)
   end
   family.played = {}
   local least = 0
-  each_costs(search, family, search.cells:get(family), function(costs, key)
+  each_costs(search, family, search.cells:get(family), function(costs, key, work)
     local played = passes.played(family, costs, schedule)
-    family.played[key] = played
+    family.played[key], played.work = played, work
     local seconds = family.accumulation * played.time
     least = least > 0 and math.min(least, seconds) or seconds
   end)
@@ -137,13 +150,15 @@ function refine.lengths(s, facts)
   return list, steps
 end
 
---- Returns the seconds that a stage (from 1) works at least for a piece.
+--- Returns the seconds that a stage (from 1) works at least for a piece; and those that pass before its first pass and
+-- behind its last one, in other stages.
 function refine.piece(search, s, stage)
   local cell = search.cells:get(s)
   local sections = cell and cells.sections(cell, mesh_of(search, s, s.order), search.machine)
     or bounds.sections(s, search.facts, search.machine, search.given.ranks)
   local costs = sections and passes.of_parts(sections, s, search.facts)
-  return costs and passes.of_stage(s, costs, stage) or 0
+  if not costs then return 0, 0, 0 end
+  return passes.of_stage(s, costs, stage), passes.around(s, costs, stage)
 end
 
 -- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
@@ -199,6 +214,9 @@ local function bytes_at_backward(search, s)
   return most_of_stages(search, s, saved, parameters + states)
 end
 
+--- Forgets what of_setting needs of a family.
+function refine.forget(family) family.played, family.ahead, family.parts = nil, nil, nil end
+
 --- Returns the seconds of a step of a setting at least, and the bytes of some rank. s.family has been played.
 function refine.of_setting(search, s)
   local facts, m, ranks = search.facts, search.machine, search.given.ranks
@@ -209,6 +227,11 @@ function refine.of_setting(search, s)
     seconds = math.max(seconds, passes.with_sums(s, played, function(part)
       return share and bounds.gradients(s, facts, m, ranks, share[part]) or 0
     end))
+  end
+  if played and played.work > 0 then
+    local rest = bounds.update(s, facts, ranks) + bounds.data_sent(s, facts, m, ranks, facts.told)
+      + bounds.messages(s, m)
+    seconds = math.max(seconds, bounds.crowded(m, ranks, played.work + rest))
   end
   return seconds, math.max(bytes, bytes_at_backward(search, s))
 end

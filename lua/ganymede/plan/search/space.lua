@@ -330,38 +330,63 @@ local function number_of(share, pipe, piece)
   return ((share.number * MOST.pipes + pipe) * MOST.pieces + piece) * MOST.zeros * MOST.recomputes * MOST.orders
 end
 
---- Returns the list of families of a share that may be. leave(why, n) is told how many settings may not. What an order
--- of passes refuses is not known yet (space.schedule).
-function space.families(share, facts, leave)
-  local list = {}
-  for i, pipe in ipairs(share.pipes) do
-    for k, piece in ipairs(share.pieces) do
-      local first = copied(share, { pipeline = pipe, micro = piece[1], accumulation = piece[2], recompute = "none" })
-      local zeros = zeros_of(share, first, facts, leave)
-      for j, recompute in ipairs(#zeros > 0 and share.recomputes or {}) do
-        local family = copied(first, { recompute = recompute })
-        family.home, family.zeros, family.orders, family.count = share, zeros, share.orders, #zeros * #share.orders
-        family.number = number_of(share, i, k) + j * MOST.orders
-        list[#list + 1] = family
+-- A family at these places of the lists of a share, without its stages of ZeRO.
+local function family_at(share, pipe, piece, recompute)
+  local n = share.pieces[piece]
+  local family = copied(share, { pipeline = share.pipes[pipe], micro = n[1], accumulation = n[2],
+    recompute = share.recomputes[recompute] })
+  family.home, family.orders = share, share.orders
+  family.number = number_of(share, pipe, piece) + recompute * MOST.orders
+  return family
+end
+
+--- Calls fn(family, code) for each family of a share that may be; code: space.family knows it by that. leave(why, n) is
+-- told how many settings may not. What an order of passes refuses is not known yet (space.schedule).
+function space.each_family(share, facts, leave, fn)
+  for i in ipairs(share.pipes) do
+    for k in ipairs(share.pieces) do
+      local zeros = zeros_of(share, family_at(share, i, k, 1), facts, leave)
+      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
+        local family = family_at(share, i, k, j)
+        family.zeros, family.count = zeros, #zeros * #share.orders
+        fn(family, (i * MOST.pieces + k) * MOST.recomputes + j)
       end
     end
   end
+end
+
+--- Returns the family of a share with this code, and with these stages of ZeRO: a list of { stage, its place }.
+function space.family(share, code, zeros)
+  local recompute, rest = code % MOST.recomputes, math.floor(code / MOST.recomputes)
+  local family = family_at(share, math.floor(rest / MOST.pieces), rest % MOST.pieces, recompute)
+  family.zeros, family.count = zeros, #zeros * #share.orders
+  return family
+end
+
+--- Returns the list of families of a share that may be; leave: as above.
+function space.families(share, facts, leave)
+  local list = {}
+  space.each_family(share, facts, leave, function(family) list[#list + 1] = family end)
   return list
 end
 
 --- Returns the first setting of a family, for examples.
 function space.first(family) return copied(family, { zero = family.zeros[1][1], order = family.orders[1] }) end
 
+--- Returns the setting of a family with the stage of ZeRO and the order of the axes at these places of its lists.
+function space.setting(family, zero, order)
+  local stage = family.zeros[zero]
+  local s = copied(family, { zero = stage[1], order = family.orders[order] })
+  s.number = family.number + (stage[2] - 1) * MOST.recomputes * MOST.orders + order - 1
+  s.home, s.family, s.complexity = family.home, family, setting.complexity(s)
+  return s
+end
+
 --- Returns the list of settings of a family.
 function space.settings(family)
   local list = {}
-  for _, zero in ipairs(family.zeros) do
-    for i, order in ipairs(family.orders) do
-      local s = copied(family, { zero = zero[1], order = order })
-      s.number = family.number + (zero[2] - 1) * MOST.recomputes * MOST.orders + i - 1
-      s.home, s.family, s.complexity = family.home, family, setting.complexity(s)
-      list[#list + 1] = s
-    end
+  for zero in ipairs(family.zeros) do
+    for order in ipairs(family.orders) do list[#list + 1] = space.setting(family, zero, order) end
   end
   return list
 end
