@@ -1,7 +1,7 @@
 -- Mutants of the tree of settings, of cells and played orders of a search, and of launches by a host in a replay.
 -- What a row says: spec/mutants/table.lua.
 local passes, cells = "spec/plan/search_passes_spec.lua", "spec/plan/search_cells_spec.lua"
-local launch = "spec/plan/launch_spec.lua"
+local launch, bounds = "spec/plan/launch_spec.lua", "spec/plan/search_bounds_spec.lua"
 
 return {
   {
@@ -181,5 +181,91 @@ return {
     replace = [[if s.gradients == "f32" then]],
     breaks = "gradients are summed in the other dtype than the row says",
     test = "spec/plan/published_spec.lua -f 'dtype that its row'",
+  },
+  {
+    name = "1986-rates-messages", file = "lua/ganymede/plan/search/rates.lua",
+    find = [[    if messages and rates.shares_cores(m) then rounds = rounds * messages end]],
+    replace = [[]],
+    breaks = "ranks that share cores pay one message of each round in a bound",
+    test = bounds .. " -f 'pays for each message'",
+  },
+  {
+    name = "1987-bounds-nodes", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[(m.cores * math.ceil(ranks / m.ranks_per_node))) * work]],
+    replace = [[m.cores) * work]],
+    breaks = "the cores of one node do the work of all nodes in a bound",
+    test = bounds .. " -f 'shares its cores'",
+  },
+  {
+    name = "1988-bounds-update", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[  if s.zero ~= 0 or facts.experts then return]],
+    replace = [[  if s.zero == 0 or facts.experts then return]],
+    breaks = "the update is repeated with ZeRO and shared without it",
+    test = bounds .. " -f 'data ranks repeat'",
+  },
+  {
+    name = "1989-bounds-borders", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[p.schedule == "zb-v" and 2 * (p.size - 1) or]],
+    replace = [[]],
+    breaks = "a message is counted between the two halves of a V, which lie on one rank",
+    test = bounds .. " -f 'data ranks repeat'",
+  },
+  {
+    name = "1990-bounds-gathered", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [[  elseif m.host_moves then]],
+    replace = [[  elseif m.host_moves and s.zero == 2 then]],
+    breaks = "stage 1 of ZeRO does not gather what it has updated",
+    test = bounds .. " -f 'gathers what was updated'",
+  },
+  {
+    name = "1991-cells-rows", file = "lua/ganymede/plan/search/cells.lua",
+    find = [[not (name == "expert" and of_rows[e.name])]],
+    replace = [[true]],
+    breaks = "rows that travel to experts take no time in a cell",
+    test = cells .. " -f 'rows that travel'",
+  },
+  {
+    name = "1992-cells-part", file = "lua/ganymede/plan/search/cells.lua",
+    find = [[  return out, own / samples]],
+    replace = [[  return out, 2 * own / samples]],
+    breaks = "a piece takes more by its anchor than it takes",
+    test = cells .. " -f 'have anchors'",
+  },
+  {
+    name = "1993-cells-rise", file = "lua/ganymede/plan/search/cells.lua",
+    find = [[  while self.rises and 2 * samples]],
+    replace = [[  while 2 * samples]],
+    breaks = "an anchor has more samples on a machine that may be slower with them",
+    test = cells .. " -f 'have anchors'",
+  },
+  {
+    name = "1994-passes-behind", file = "lua/ganymede/plan/search/passes.lua",
+    find = [[after = after + (whole and costs]],
+    replace = [[after = after + (costs]],
+    breaks = "other stages go on behind a stage whose gradients of weights come last",
+    test = passes .. " -f 'lie before and behind'",
+  },
+  {
+    name = "1995-bundle-count", file = "lua/ganymede/plan/search/bundle.lua",
+    find = "list.count - list[first + 4]",
+    replace = [[list.count]],
+    breaks = "settings that were looked at count as left, too",
+    test = passes .. " -f 'one after the other'",
+  },
+  {
+    name = "1996-space-code", file = "lua/ganymede/plan/search/space.lua",
+    find = [[      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
+        local family = family_at(share, i, k, j)]],
+    replace = [[      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
+        local family = family_at(share, i, k, #share.recomputes + 1 - j)]],
+    breaks = "a family that is made again is another one",
+    test = passes .. " -f 'has all settings'",
+  },
+  {
+    name = "1997-work-of-cells", file = "lua/ganymede/plan/search/refine.lua",
+    find = [[  return s.micro * s.accumulation * sum / s.pipeline.size]],
+    replace = [[  return 2 * s.micro * s.accumulation * sum / s.pipeline.size]],
+    breaks = "a bound has the passes of a piece twice where ranks share cores",
+    test = "spec/plan/search_spec.lua -f 'share cores: grids'",
   },
 }

@@ -59,6 +59,16 @@ describe("the bound of an operation between ranks", function()
     end
   end)
 
+  it("is a part of what a simulation finds on one core, which moves all bytes and pays for each message", function()
+    local m = support.machine({ switch() }, { algorithm = "direct", host_moves = true, ranks_per_node = 8, cores = 1,
+      cores_per_rank = 1 })
+    for _, op in ipairs { "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_rows",
+      "barrier", "broadcast" } do
+      local found = simulated(m, op, 4000, { { "data", 8 } }, "data")
+      assert.near(found, 8 * rates.least(m, op, members_of({ { "data", 8 } }, "data"), 4000), 1e-9 * found)
+    end
+  end)
+
   it("knows the members of rank 0's group", function()
     local mesh = { { name = "tensor", size = 2 }, { name = "data", size = 3 }, { name = "expert", size = 2 } }
     assert.same({ 0, 6 }, bounds.members(mesh, { "tensor" }))
@@ -92,6 +102,50 @@ describe("the bound of what data ranks send", function()
     assert.near(3 * scatter, bounds.data_sent({ data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1 },
       micro = 1, accumulation = 3, pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = 3 }, facts, m, 4,
       true), 1e-9)
+  end)
+end)
+
+describe("the bound of a mean rank", function()
+  local function pipeline(size, schedule, chunks)
+    return { data = 2, expert = 1, tensor = { size = 2, mode = "1d" }, sequence = { size = 1 }, micro = 3,
+      accumulation = 1, recompute = "none", pipeline = { size = size, schedule = schedule, chunks = chunks } }
+  end
+
+  it("counts for all ranks of a node that shares its cores", function()
+    local m = support.machine({ switch() }, { host_moves = true, ranks_per_node = 8, cores = 2, cores_per_rank = 1 })
+    for _, case in ipairs { { 8, 4 }, { 4, 2 }, { 2, 1 }, { 1, 1 }, { 16, 4 }, { 12, 3 } } do
+      assert.equal(case[2], bounds.crowded(m, case[1], 1), case[1] .. " ranks")
+    end
+    m.cores = 8
+    assert.equal(1, bounds.crowded(m, 8, 1))
+  end)
+
+  it("has an update that data ranks repeat without ZeRO, and messages at each border of its stages", function()
+    local m = support.machine { switch { ranks = 4 }, switch { latency = 0.5 } }
+    local facts = { floors = { none = { update = 96, states = 64 } } }
+    local s = pipeline(4, "1f1b", 1)
+    assert.equal(96 / 16, bounds.update(s, facts, 16)) -- of a family, whose stage of ZeRO is open
+    s.zero = 0
+    assert.equal(32 / 16 + 64 / (2 * 4), bounds.update(s, facts, 16))
+    s.zero = 1
+    assert.equal(96 / 16, bounds.update(s, facts, 16))
+    assert.near(2 * 3 * 3 * 0.125 / 4, bounds.messages(s, m), 1e-12)
+    assert.near(2 * 3 * 7 * 0.125 / 4, bounds.messages(pipeline(4, "interleaved", 2), m), 1e-12)
+    assert.near(2 * 3 * 6 * 0.125 / 4, bounds.messages(pipeline(4, "zb-v", 2), m), 1e-12)
+    assert.equal(0, bounds.messages(pipeline(1, "none", 1), m))
+  end)
+
+  it("gathers what was updated, where the host moves the bytes", function()
+    local facts = { weights = { gradients = 800, parameters = 400, each = {}, bytes_of_element = 4 } }
+    local s = { data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1 }, micro = 1, accumulation = 3,
+      pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = 1 }
+    local on, apart = support.machine({ switch() }, { host_moves = true }), support.machine { switch() }
+    local gather = 3 * 0.125 + 0.75 * 400 / 50
+    assert.near(gather, bounds.data_sent(s, facts, on, 4) - bounds.data_sent(s, facts, apart, 4), 1e-9)
+    s.zero = 2
+    assert.near(gather, bounds.data_sent(s, facts, on, 4) - bounds.data_sent(s, facts, apart, 4), 1e-9)
+    s.zero = 0
+    assert.near(bounds.data_sent(s, facts, apart, 4), bounds.data_sent(s, facts, on, 4), 1e-9)
   end)
 end)
 

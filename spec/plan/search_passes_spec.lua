@@ -1,5 +1,6 @@
 -- What a search reckons of an order of passes against formulas on paper (1e-9: sums of thousands), and against the
 -- simulator of schedules, above which no bound may lie. And a tree of settings against the list of all.
+local bundle = require "ganymede.plan.search.bundle"
 local keep = require "ganymede.plan.search.keep"
 local passes = require "ganymede.plan.search.passes"
 local pipelines = require "ganymede.schedules.pipeline"
@@ -73,6 +74,22 @@ describe("the passes of a pipeline", function()
     end
   end)
 
+  it("of other stages lie before and behind those of a stage: played, it is never busy for longer", function()
+    for _, order in ipairs { "1f1b", "gpipe", "zb-h1" } do
+      local s = setting(4, order, 1, 6)
+      local costs = passes.of_parts(sections(function(k) return 1 + k % 3 end, always(0.75), always(1.5)), s, facts)
+      local played = passes.played(s, costs, space.schedule(s)).time
+      for stage = 1, 4 do
+        local before, after = passes.around(s, costs, stage)
+        assert.is_true(before + 6 * passes.of_stage(s, costs, stage) + after <= played * (1 + 1e-12))
+      end
+      local before, after = passes.around(s, costs, 3)
+      assert.near((2 + 3) + (1 + 2), before, 1e-9)
+      assert.near(order == "zb-h1" and 0 or 4 * (0.75 + 1.5), after, 1e-9)
+      assert.near(6 * (5 + 2 * 2.25), passes.longest(s, costs), 1e-9)
+    end
+  end)
+
   it("count a gradient of weights that may run in either half as work of its rank alone", function()
     local s = setting(4, "zb-h1", 1, 4, { recompute = "block" })
     local costs = passes.of_parts(sections(always(1), always(1), always(1)), s, facts)
@@ -110,6 +127,22 @@ describe("the passes of a pipeline", function()
 end)
 
 describe("the tree of settings", function()
+  it("has the children of a node one after the other, made when their turn comes", function()
+    local made = {}
+    local children = { { code = 7, bound = 1, peak = 10, count = 2 }, { code = 3, bound = 4, peak = 20, count = 5 } }
+    local list = bundle.new(children, function(code, bound, peak, count)
+      made[#made + 1] = code
+      return { code = code, bound = bound, peak = peak, count = count }
+    end)
+    assert.same({ 7, {} }, { list.count, made })
+    local first = bundle.next(list)
+    assert.same({ 7, 1, 10, 2 }, { first.code, first.bound, first.peak, first.count })
+    assert.is_true(first.rest == list and list.count == 5 and #made == 1)
+    assert.equal(3, bundle.next(list).code)
+    assert.is_nil(bundle.next(list))
+    assert.equal(0, list.count)
+  end)
+
   local m = support.machine { { name = "node", kind = "switch", ranks = 2, bandwidth = 9, latency = 0 },
     { name = "net", kind = "switch", bandwidth = 1, latency = 0 } }
 
@@ -119,6 +152,12 @@ describe("the tree of settings", function()
     local promised, refused, settings, seen = 0, 0, 0, {}
     for _, share in ipairs(shares) do
       promised = promised + share.count
+      space.each_family(share, facts, function() end, function(family, code)
+        local again = space.family(share, code, family.zeros)
+        assert.same({ family.number, family.count, family.micro, family.accumulation, family.recompute },
+          { again.number, again.count, again.micro, again.accumulation, again.recompute })
+        assert.is_true(family.pipeline == again.pipeline)
+      end)
       for _, family in ipairs(space.families(share, facts, function(_, n) refused = refused + n end)) do
         local list = space.settings(family)
         assert.equal(family.count, #list)
