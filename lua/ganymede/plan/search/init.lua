@@ -90,14 +90,20 @@ local function tell_group(search, known, entry)
   entry.group.near, entry.group.peak = near, known.peak
 end
 
+-- What is known of a setting before it is rehearsed, in seconds.
+local function told_of(search, entry)
+  local told = inherited(search, entry.setting)
+  if told > entry.bound or entry.played then return told end
+  entry.played = true
+  return refine.play(search, entry.setting)
+end
+
 local function look_at(search, heap, entry)
-  local s = entry.setting
-  local told = inherited(search, s)
+  local s, group, told = entry.setting, entry.group, told_of(search, entry)
   if told > entry.bound then
     entry.bound = told
     return tree.push(search, heap, entry)
   end
-  local group = entry.group
   if not group.near then
     local known = looks.rank(search, s)
     if not known then return end

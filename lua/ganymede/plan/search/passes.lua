@@ -49,6 +49,16 @@ function passes.of_parts(sections, s, facts)
   return out
 end
 
+--- Returns costs of which each is the lesser one of two.
+function passes.cheaper(a, b)
+  local out = {}
+  for kind, list in pairs(a) do
+    out[kind] = {}
+    for part, seconds in ipairs(list) do out[kind][part] = math.min(seconds, b[kind][part]) end
+  end
+  return out
+end
+
 -- The parts of each rank of a pipeline.
 local function held_by(s)
   local p = s.pipeline

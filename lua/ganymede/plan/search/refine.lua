@@ -3,6 +3,7 @@
 --     local seconds = refine.by_cell(search, family)          -- nil: nothing is known
 --     local seconds, why = refine.by_order(search, family)    -- its order of passes, played; why: there is no order
 --     local seconds, bytes = refine.of_setting(search, s)     -- of a setting of a family that both have looked at
+--     local seconds = refine.play(search, s)                  -- with what its own order of the axes makes slower
 --
 -- search: { given, facts, machine, cells } of ganymede.plan.search. What passes take depends on where the axes of a
 -- setting lie, so a family has the least of all orders of the axes. Sums of gradients over data ranks begin in the last
@@ -91,7 +92,8 @@ function refine.by_anchor(search, family)
   return seconds and seconds * part
 end
 
---- Plays the order of a family's passes. Returns the seconds of a step at least; nil and why there is no such order.
+--- Plays the order of a family's passes once, with the least costs of all orders of the axes. Returns the seconds of a
+-- step at least; nil and why there is no such order.
 function refine.by_order(search, family)
   local schedule, why
   if family.pipeline.size > 1 then
@@ -100,15 +102,14 @@ function refine.by_order(search, family)
     family.ahead = passes.first_forwards(schedule)
     family.parts = schedule.parts
   end
-  family.played = {}
-  local least = 0
+  local cheapest, n = nil, 0
+  family.known = {}
   each_costs(search, family, search.cells:get(family), function(costs, key, work)
-    local played = passes.played(family, costs, schedule)
-    family.played[key], played.work = played, work
-    local seconds = family.accumulation * played.time
-    least = least > 0 and math.min(least, seconds) or seconds
+    cheapest, n = cheapest and passes.cheaper(cheapest, costs) or costs, n + 1
+    family.known[key] = { least = passes.least(family, costs), work = work }
   end)
-  return least
+  family.played, family.differs = cheapest and passes.played(family, cheapest, schedule), n > 1
+  return cheapest and family.accumulation * family.played.time or 0
 end
 
 -- A setting with other numbers of pieces of the same size. It has facts of its own, for the samples of its step.
@@ -215,25 +216,43 @@ local function bytes_at_backward(search, s)
 end
 
 --- Forgets what of_setting needs of a family.
-function refine.forget(family) family.played, family.ahead, family.parts = nil, nil, nil end
+function refine.forget(family)
+  family.played, family.known, family.ahead, family.parts = nil, nil, nil, nil
+end
+
+-- The seconds of a step of which the order of passes was played, with the sums of gradients where they come last.
+local function with_sums(search, s, played)
+  local share = (s.zero == 0 or s.zero == 1) and parameters_of(search, s)
+  return passes.with_sums(s, played, function(part)
+    return share and bounds.gradients(s, search.facts, search.machine, search.given.ranks, share[part]) or 0
+  end)
+end
 
 --- Returns the seconds of a step of a setting at least, and the bytes of some rank. s.family has been played.
 function refine.of_setting(search, s)
   local facts, m, ranks = search.facts, search.machine, search.given.ranks
   local seconds, bytes = bounds.time(s, facts, m, ranks), bounds.memory(s, facts)
-  local played = s.family.played[key_of(search, s)]
-  if played then
-    local share = (s.zero == 0 or s.zero == 1) and parameters_of(search, s)
-    seconds = math.max(seconds, passes.with_sums(s, played, function(part)
-      return share and bounds.gradients(s, facts, m, ranks, share[part]) or 0
-    end))
-  end
-  if played and played.work > 0 then
+  local known = s.family.played and s.family.known[key_of(search, s)]
+  if known then seconds = math.max(seconds, known.least, with_sums(search, s, s.family.played)) end
+  if known and known.work > 0 then
     local rest = bounds.update(s, facts, ranks) + bounds.data_sent(s, facts, m, ranks, facts.told)
       + bounds.messages(s, m)
-    seconds = math.max(seconds, bounds.crowded(m, ranks, played.work + rest))
+    seconds = math.max(seconds, bounds.crowded(m, ranks, known.work + rest))
   end
   return seconds, math.max(bytes, bytes_at_backward(search, s))
+end
+
+--- Plays the order of passes of a setting with the costs of its own order of the axes. Returns the seconds of a step at
+-- least; 0: the family says as much.
+function refine.play(search, s)
+  local family, cell = s.family, search.cells:get(s)
+  if not cell or not family.differs then return 0 end
+  local sections, key = cells.sections(cell, mesh_of(search, s, s.order), search.machine)
+  local own = family.own or {}
+  family.own = own
+  own[key] = own[key] or passes.played(s, passes.of_parts(sections, s, search.facts),
+    s.pipeline.size > 1 and space.schedule(s) or nil)
+  return with_sums(search, s, own[key])
 end
 
 return refine
