@@ -38,8 +38,8 @@ return {
   },
   {
     name = "1952-rows-bound", file = "lua/ganymede/plan/search/rates.lua",
-    find = [[all_to_all_rows = function(p, k) return 1, (p - k) / (p - 1) end,]],
-    replace = [[all_to_all_rows = function() return 1, 0 end,]],
+    find = [[all_to_all_rows = function(p, k) return 1, (p - k) / (p - 1), p - 1 end, -- of]],
+    replace = [[all_to_all_rows = function() return 1, 0, 0 end, -- of]],
     breaks = "the bound of a search takes rows for nothing",
     test = "spec/plan/search_bounds_spec.lua -f 'on one switch'",
   },

@@ -70,8 +70,8 @@ return {
   },
   {
     name = "1879-cells-padding", file = "lua/ganymede/plan/search/cells.lua",
-    find = [[return math.ceil(facts.samples]],
-    replace = [[return math.floor(facts.samples]],
+    find = [[or math.ceil(facts.samples]],
+    replace = [[or math.floor(facts.samples]],
     breaks = "a cell knows nothing of the padding of uneven samples, with which ranks compute",
     test = "spec/plan/search_cells_spec.lua -f 'two of its blocks'",
   },
