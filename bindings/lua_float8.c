@@ -1,5 +1,5 @@
-/* lua_float8.c - ops on floats of 8 bits (kernels/float8.h): float8_scale, float8_encode, float8_product, and the
- * dense layer made of them, linear_float8. */
+/* lua_float8.c - ops on floats of 8 bits (kernels/float8.h): float8_scale, float8_encode, float8_product, those with
+ * scales of blocks, and the dense layer made of them, linear_float8. */
 #include "docs/docs.h"
 #include "docs/float8.def"
 #include "lua_ops.h"
@@ -22,6 +22,15 @@ static gm_attrs format_option(lua_State *L, int arg)
         gm_bad_argument(L, arg, lua_pushfstring(L, "format is '%s', should be 'e4m3' or 'e5m2'", name));
     a.format = name && !strcmp(name, "e5m2") ? GM_FLOAT8_E5M2 : GM_FLOAT8_E4M3;
     return a;
+}
+
+static bool flag_option(lua_State *L, int arg, const char *name)
+{
+    if (!lua_istable(L, arg)) return false;
+    lua_getfield(L, arg, name);
+    bool given = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return given;
 }
 
 /* float8_scale(x (...), { format }) -> scale () */
@@ -61,20 +70,41 @@ static int float8_encode(lua_State *L)
     return 2;
 }
 
+/* float8_block_encode(x (..., k), { format, square }) -> codes (..., k), scales, turned (k, ...), turned_scales */
+static int float8_block_encode(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = format_option(L, 2);
+    gm_value  *x = gm_check_value(L, 1), *out[4];
+    const bool want[4] = {true, true, true, true};
+    gm_handle *h[4];
+    a.square = flag_option(L, 2, "square");
+    for (int i = 0; i < 4; i++) h[i] = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_float8_block_encode, 1, &x, &a, 4, want, out));
+    for (int i = 0; i < 4; i++) gm_handle_fill(r, h[i], out[i], "float8_block_encode");
+    return 4;
+}
+
 /* float8_product(a (..., k) u8, b (n, k) u8, a_scale (), b_scale (), { format, dtype }) -> (..., n) */
-static int float8_product(lua_State *L)
+static int product(lua_State *L, gm_op op)
 {
     gm_attrs  a = format_option(L, 5);
     gm_value *in[5] = {gm_check_value(L, 1), gm_check_value(L, 2), NULL, NULL, NULL};
     lua_settop(L, 5);
     a.dtype = GM_F32;
+    a.square = flag_option(L, 5, "square");
     if (!lua_isnil(L, 5)) {
         lua_getfield(L, 5, "dtype");
         a.dtype = gm_opt_dtype(L, 6, GM_F32);
     }
     for (int i = 2; i < 4; i++) in[i] = check_scale(L, i + 1, a.dtype);
-    return gm_apply_one(L, GM_OP_float8_product, 5, in, &a);
+    return gm_apply_one(L, op, 5, in, &a);
 }
+
+static int float8_product(lua_State *L) { return product(L, GM_OP_float8_product); }
+
+/* float8_block_product(a, b, a_scales, b_scales, { format, square, dtype }): likewise, with scales of blocks */
+static int float8_block_product(lua_State *L) { return product(L, GM_OP_float8_block_product); }
 
 /* The tensors of x, w and the gradient that the option `name` of the table at arg lists. */
 static void scales_option(lua_State *L, int arg, const char *name, gm_value **out)
@@ -93,11 +123,11 @@ static void scales_option(lua_State *L, int arg, const char *name, gm_value **ou
     lua_pop(L, 1);
 }
 
-/* linear_float8(x (..., in), w (out, in), b (out) or nil, { scale, needed }) -> y (..., out) */
+/* linear_float8(x (..., in), w (out, in), b (out) or nil, { scale, needed, blocks }) -> y (..., out) */
 static int linear_float8(lua_State *L)
 {
     gm_value        *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
-    gm_float8_scales given = {{NULL, NULL, NULL}, {NULL, NULL, NULL}};
+    gm_float8_scales given = {{NULL, NULL, NULL}, {NULL, NULL, NULL}, flag_option(L, 4, "blocks")};
     scales_option(L, 4, "scale", given.scale);
     scales_option(L, 4, "needed", given.needed);
     PUSH(L, "linear_float8", gm_linear_float8(gm_lua_rank(L), x, w, b, &given, &y));
@@ -108,9 +138,19 @@ static int linear_float8(lua_State *L)
         "format", "string", "e4m3", NULL, "e4m3, for values, or e5m2, for gradients: bits of exponent and of fraction" \
     }
 
+#define SQUARE(what)                                                                          \
+    {                                                                                         \
+        "square", "boolean", "false", NULL, what " of 128 x 128 numbers, not of 128 of a row" \
+    }
+#define DTYPE                                                     \
+    {                                                             \
+        "dtype", "string", "f32", NULL, "the dtype of the result" \
+    }
+
 static const gm_lua_option format[] = {FORMAT, GM_LAST_OPTION};
-static const gm_lua_option product[] = {
-    FORMAT, {"dtype", "string", "f32", NULL, "the dtype of the result"}, GM_LAST_OPTION};
+static const gm_lua_option of_product[] = {FORMAT, DTYPE, GM_LAST_OPTION};
+static const gm_lua_option blocks[] = {FORMAT, SQUARE("scales are"), GM_LAST_OPTION};
+static const gm_lua_option block_product[] = {FORMAT, SQUARE("scales of b are"), DTYPE, GM_LAST_OPTION};
 
 static const gm_lua_option scales[] = {
     {"scale", "tensor|table", "found when a tensor is read", NULL,
@@ -118,6 +158,7 @@ static const gm_lua_option scales[] = {
     {"needed", "tensor|table", "none", NULL,
      "a list of 3 tensors, which are raised to the scales that x, w and the gradient "
      "need on this rank"},
+    {"blocks", "boolean", "false", NULL, "scales are those of blocks of 128 numbers, and gradients are in e4m3"},
     GM_LAST_OPTION};
 
 int gm_open_float8(lua_State *L)
@@ -127,7 +168,12 @@ int gm_open_float8(lua_State *L)
         {"float8_encode", float8_encode, "x tensor, scale tensor, options options?", format, NULL, 0, 0,
          doc_float8_encode},
         {"float8_product", float8_product, "a tensor, b tensor, a_scale tensor, b_scale tensor, options options?",
-         product, NULL, 0, 0, doc_float8_product},
+         of_product, NULL, 0, 0, doc_float8_product},
+        {"float8_block_encode", float8_block_encode, "x tensor, options options?", blocks, NULL, 0, 0,
+         doc_float8_block_encode},
+        {"float8_block_product", float8_block_product,
+         "a tensor, b tensor, a_scales tensor, b_scales tensor, options options?", block_product, NULL, 0, 0,
+         doc_float8_block_product},
         {"linear_float8", linear_float8, "x tensor, w tensor, b tensor|boolean?, options options?", scales, NULL, 0, 0,
          doc_linear_float8},
         GM_LAST_FUNCTION};

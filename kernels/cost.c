@@ -69,6 +69,12 @@ static double flops_float8_scale(const gm_call *c) { return first_in(c); }
 static double flops_float8_encode(const gm_call *c) { return 2 * first_in(c); }
 static double float8_product(const gm_call *c) { return 2 * first_out(c) * (double)c->in[1]->shape[1]; }
 static double flops_float8_product(const gm_call *c) { return float8_product(c) + (c->in[4] ? first_out(c) : 0); }
+/* the largest of each block, then a quotient and a code; square: the codes are the same in both orders */
+static double flops_float8_block_encode(const gm_call *c)
+{
+    return 3 * first_in(c) * (c->out[0] && c->out[2] && !c->attrs->square ? 2 : 1);
+}
+static double flops_float8_block_product(const gm_call *c) { return flops_float8_product(c); }
 static double flops_linear_weight_grad(const gm_call *c) { return weight_product(c) + (c->out[1] ? first_in(c) : 0); }
 static double flops_linear_input_grad(const gm_call *c) { return weight_product(c) + 2 * first_out(c); }
 
@@ -251,7 +257,8 @@ double gm_cost_products(const gm_call *call)
     switch (call->op) {
     case GM_OP_linear: return linear_product(call);
     case GM_OP_linear_quantized: return quantized_product(call);
-    case GM_OP_float8_product: return float8_product(call);
+    case GM_OP_float8_product:
+    case GM_OP_float8_block_product: return float8_product(call);
     case GM_OP_linear_weight_grad:
     case GM_OP_linear_input_grad: return weight_product(call);
     case GM_OP_convolution:

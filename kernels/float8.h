@@ -1,4 +1,5 @@
-/* float8.h - floats of 8 bits with a scale for a whole tensor: a number is the value of its code times the scale.
+/* float8.h - floats of 8 bits with a scale for a whole tensor, or for blocks of 128 of its numbers: a number is the
+ * value of its code times the scale.
  *
  * format  codes                                                            largest  smallest normal  smallest
  * E4M3    sign, 4 bits of exponent (bias 7), 3 of fraction; no infinity      448        2^-6           2^-9
@@ -13,8 +14,18 @@
  *
  * A code is the nearest one, of two that are as near the even one. What is beyond the largest becomes the largest, NaN
  * stays NaN, without its sign: so do the conversions of GPUs (PTX: cvt.rn.satfinite). An infinite number of a tensor
- * becomes NaN (float8_encode), so that no scale makes it finite. The header is C for host and
- * kernels of GPUs. */
+ * becomes NaN (float8_encode), so that no scale makes it finite.
+ *
+ * Blocks (DeepSeek-V3's report, arXiv:2412.19437, section 3.3; NVIDIA's documentation of cuBLAS, "128-element 1D and
+ * 128x128 2D Block Scaling For FP8 Data Types"). A matrix has m rows of k numbers, along which a product sums. Its
+ * scales are
+ *     rows     one for each 128 neighbours in a row:     scales[l][i], of row i and columns 128 l ..
+ *     square   one for each 128 rows and 128 columns:    scales[j][l], of rows 128 j .. and columns 128 l ..
+ * The last block of a dimension is smaller where 128 does not divide it. In this order cuBLASLt reads the scales of
+ * "rows"; of "square" it reads rows of scales that begin at multiples of 4 numbers (blas.c of the CUDA backend makes
+ * them). Each block has the scale that a tensor of its numbers alone would have. So a number that is not finite, or is
+ * much larger than the others, changes its own block and no other.
+ * The header is C for host and kernels of GPUs. */
 #ifndef GM_FLOAT8_H
 #define GM_FLOAT8_H
 
@@ -23,7 +34,10 @@
 
 enum { GM_FLOAT8_E4M3, GM_FLOAT8_E5M2, GM_FLOAT8_FORMATS };
 
-#define GM_FLOAT8_NAN 127 /* the code of NaN, in both */
+#define GM_FLOAT8_NAN   127 /* the code of NaN, in both */
+#define GM_FLOAT8_BLOCK 128 /* numbers along each side of a block */
+
+GM_INLINE int64_t gm_float8_blocks(int64_t n) { return (n + GM_FLOAT8_BLOCK - 1) / GM_FLOAT8_BLOCK; }
 
 GM_INLINE int gm_float8_fraction(int format) { return format == GM_FLOAT8_E4M3 ? 3 : 2; }
 GM_INLINE int gm_float8_bias(int format) { return format == GM_FLOAT8_E4M3 ? 7 : 15; }
@@ -84,5 +98,8 @@ GM_INLINE uint32_t gm_float8_scale(int format, uint32_t magnitude)
     const int exponent = (int)(magnitude >> 23) - top + beyond;
     return exponent > 1 ? (uint32_t)exponent << 23 : 1u << 23;
 }
+
+/* 1 / scale of a scale that gm_float8_scale gave, as the bits of an f32; 0 of an infinite one. */
+GM_INLINE uint32_t gm_float8_inverse(uint32_t scale) { return scale >= 0x7f800000u ? 0 : 0x7f000000u - scale; }
 
 #endif

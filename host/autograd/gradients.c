@@ -367,6 +367,8 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_float8_scale] = {.stops = true},
     [GM_OP_float8_encode] = {.stops = true},
     [GM_OP_float8_product] = {.stops = true}, /* host/parallel/sharded/float8.c has the layer's */
+    [GM_OP_float8_block_encode] = {.stops = true},
+    [GM_OP_float8_block_product] = {.stops = true},
     [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
     [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
     [GM_OP_max_pool] = {max_pool_rule, 0, 2},

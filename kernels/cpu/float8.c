@@ -244,27 +244,28 @@ static gm_status float8_numbers(gm_device *dev, gm_tensor *a, const float8_table
     return st;
 }
 
+/* widen: makes numbers of b's codes, which form describes (gemm_block_t.h). a: numbers. */
 static gm_status float8_gemm(gm_device *dev, const gm_call *call, gm_tensor *b, gm_tensor *a, gm_tensor *bias,
-                             gm_tensor *y)
+                             gm_tensor  *y, void (*widen)(const gemm *, int64_t, int64_t, int64_t, void *),
+                             const void *form)
 {
-    gm_dtype     dtype = y->dtype;
-    float8_table t = float8_table_of(GM_FLOAT8_E4M3, float8_get(call->in[3]), b->shape[1]);
-    gemm         g = {.m = b->shape[0] ? gm_tensor_numel(y) / b->shape[0] : 0,
-                      .n = b->shape[0],
-                      .k = b->shape[1],
-                      .a = gm_tensor_data(a),
-                      .a_row = b->shape[1],
-                      .a_k = 1,
-                      .b = gm_tensor_data(b),
-                      .b_column = b->shape[1],
-                      .b_bits = 8,
-                      .widen = dtype == GM_F32 ? float8_widen_f32 : float8_widen_f64,
-                      .form = &t,
-                      .c = gm_tensor_data(y),
-                      .c_row = b->shape[0],
-                      .alpha = 1,
-                      .accumulate = call->attrs->accumulate,
-                      .bias = bias ? gm_tensor_data(bias) : NULL};
+    gm_dtype dtype = y->dtype;
+    gemm     g = {.m = b->shape[0] ? gm_tensor_numel(y) / b->shape[0] : 0,
+                  .n = b->shape[0],
+                  .k = b->shape[1],
+                  .a = gm_tensor_data(a),
+                  .a_row = b->shape[1],
+                  .a_k = 1,
+                  .b = gm_tensor_data(b),
+                  .b_column = b->shape[1],
+                  .b_bits = 8,
+                  .widen = widen,
+                  .form = form,
+                  .c = gm_tensor_data(y),
+                  .c_row = b->shape[0],
+                  .alpha = 1,
+                  .accumulate = call->attrs->accumulate,
+                  .bias = bias ? gm_tensor_data(bias) : NULL};
     return g.m && g.n ? gemm_whole(dev, dtype, &g) : GM_OK;
 }
 
@@ -277,7 +278,8 @@ static gm_status cpu_float8_product(gm_device *dev, const gm_call *call)
     GM_TRY_OR(cpu_plain(dev, to->dtype, cpu_in(call, 4), true, &bias), st, done);
     GM_TRY_OR(cpu_plain(dev, to->dtype, to, call->attrs->accumulate, &y), st, done);
     GM_TRY_OR(float8_numbers(dev, call->in[0], &t, to->dtype, &a), st, done);
-    st = float8_gemm(dev, call, b, a, bias, y);
+    float8_table of_b = float8_table_of(GM_FLOAT8_E4M3, float8_get(call->in[3]), b->shape[1]);
+    st = float8_gemm(dev, call, b, a, bias, y, to->dtype == GM_F32 ? float8_widen_f32 : float8_widen_f64, &of_b);
 done:
     gm_tensor_release(a);
     gm_tensor_release(b);

@@ -25,6 +25,7 @@
 #include "convolution.c"
 #include "few_bits.c" /* weights of 8 or 4 bits */
 #include "float8.c"   /* floats of 8 bits */
+#include "float8_blocks.c"
 #include "attention.c"
 #include "pages.c"  /* keys and values in pages */
 #include "narrow.c" /* calls with bf16 and f16, by the kernels above */

@@ -143,6 +143,8 @@ API cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublas
     case CUBLASLT_MATMUL_DESC_EPILOGUE: SET(p->epilogue);
     case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: SET(p->factor[0]);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: SET(p->factor[1]);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE: SET(p->mode[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE: SET(p->mode[1]);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: SET(p->bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: SET(p->bias_type);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: SET(p->aux);
@@ -211,7 +213,8 @@ API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference
 static uint64_t hash_of(const product *p, const matrix *a, const matrix *b, const matrix *d)
 {
     const matrix *all[] = {a, b, d};
-    int64_t       of_product[] = {p->transpose[0], p->transpose[1], p->epilogue, p->aux_ld, p->aux_step, p->compute};
+    int64_t       of_product[] = {p->transpose[0], p->transpose[1], p->epilogue, p->aux_ld,
+                                  p->aux_step,     p->compute,      p->mode[0],  p->mode[1]};
     uint64_t      h = 0xCBF29CE484222325u;
     for (size_t i = 0; i < sizeof of_product / sizeof *of_product; i++)
         h = (h ^ (uint64_t)of_product[i]) * 0x100000001B3u;
@@ -311,8 +314,12 @@ static const char *wrong_addresses(const product *p, const matrix *m[3], const v
         if (align_of(p->bias) < mine->bias_align) return "a bias that is not aligned as was promised";
         if ((why = gm_fake_outside(p->bias, length * size_of(vector_type(p, m[2]))))) return why;
     }
-    for (int i = 0; i < 2; i++)
-        if (p->factor[i] && (why = gm_fake_outside(p->factor[i], sizeof(float)))) return why;
+    for (int i = 0; i < 2; i++) {
+        uint64_t rows = i ? m[2]->columns : m[2]->rows, columns, depth;
+        turned(p, 0, m[0], &columns, &depth);
+        if (p->factor[i] && (why = gm_fake_outside(p->factor[i], scales_of(p->mode[i], rows, depth) * sizeof(float))))
+            return why;
+    }
     return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
 }
 
@@ -334,6 +341,17 @@ static int64_t place_in_b(const product *p, const matrix *b, int64_t depth, int6
     return p->transpose[1] == CUBLAS_OP_T ? column + depth * b->ld : depth + column * b->ld;
 }
 
+/* The scales of element l of a row of A and of a column of B. */
+static double scales(const product *p, const matrix *m[3], uint64_t row, uint64_t column, uint64_t l, uint64_t depth)
+{
+    double v = 1;
+    for (int i = 0; i < 2; i++) {
+        uint64_t rows = i ? m[2]->columns : m[2]->rows, at = i ? column : row;
+        if (p->factor[i]) v *= (double)((const float *)p->factor[i])[place_of_scale(p->mode[i], rows, depth, at, l)];
+    }
+    return v;
+}
+
 /* op(A) row times op(B) column, of one element of the batch. */
 static double dot(const product *p, const matrix *m[3], const void *const *at, int64_t batch, int64_t row,
                   int64_t column)
@@ -346,7 +364,8 @@ static double dot(const product *p, const matrix *m[3], const void *const *at, i
         int64_t a = ta ? l + row * m[0]->ld : row + l * m[0]->ld;
         int64_t b = place_in_b(p, m[1], l, column);
         sum += factor(p, m[0]->type, at[0], batch * m[0]->step + a) *
-               factor(p, m[1]->type, at[1], batch * m[1]->step + b);
+               factor(p, m[1]->type, at[1], batch * m[1]->step + b) *
+               scales(p, m, (uint64_t)row, (uint64_t)column, (uint64_t)l, depth);
     }
     return sum;
 }
@@ -355,8 +374,6 @@ static void multiply(const product *p, const matrix *m[3], const void *const *at
 {
     const matrix *d = m[2];
     int32_t       bias_type = vector_type(p, d);
-    for (int i = 0; i < 2; i++)
-        if (p->factor[i]) alpha *= *(const float *)p->factor[i];
     for (int64_t batch = 0; batch < d->count; batch++)
         for (int64_t column = 0; column < (int64_t)d->columns; column++)
             for (int64_t row = 0; row < (int64_t)d->rows; row++) {
@@ -416,6 +433,12 @@ static void run_queued(const void *context, char *error, size_t size)
     if (q->how.epilogue & CUBLASLT_EPILOGUE_BGRADB) sum_columns(&q->how, m, q->at[1]);
 }
 
+static const char *scales_in_words(const product *p)
+{
+    if (!p->mode[0]) return "";
+    return p->mode[0] == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F ? " squares of A" : " rows of A and B";
+}
+
 API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product_, const void *alpha,
                                   const void *a, cublasLtMatrixLayout_t a_, const void *b, cublasLtMatrixLayout_t b_,
                                   const void *beta, const void *c, cublasLtMatrixLayout_t c_, void *d,
@@ -434,10 +457,10 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
     if (mine.marker != MARKER || mine.hash != hash_of(p, m[0], m[1], m[2]))
         return refuse("an algorithm that was the answer to another question");
     if ((why = wrong_addresses(p, m, at, &mine, workspace, bytes))) return refuse(why);
-    snprintf(line, sizeof line, "cublasLtMatmul %llu %llu %llu batch %d epilogue %u answer %u%s",
+    snprintf(line, sizeof line, "cublasLtMatmul %llu %llu %llu batch %d epilogue %u answer %u%s%s",
              (unsigned long long)m[2]->columns, (unsigned long long)m[2]->rows,
              (unsigned long long)(p->transpose[0] == CUBLAS_OP_T ? m[0]->rows : m[0]->columns), m[2]->count,
-             p->epilogue, mine.number, is_tf32(p) ? " tf32" : "");
+             p->epilogue, mine.number, is_tf32(p) ? " tf32" : "", scales_in_words(p));
     queued q = {*p, {*m[0], *m[1], *m[2]}, {a, b, d}, d, *(const float *)alpha, *(const float *)beta, mine.number};
     void  *context = NULL;
     if (new_of(&context, &q, sizeof q) != CUBLAS_STATUS_SUCCESS) return CUBLAS_STATUS_ALLOC_FAILED;

@@ -9,7 +9,7 @@
 #define AUX 128u /* the bit of epilogues that have an auxiliary buffer */
 
 typedef struct product {
-    int32_t  compute, scale, transpose[2], bias_type, aux_type;
+    int32_t  compute, scale, transpose[2], bias_type, aux_type, mode[2]; /* mode: what scales of A and B are of */
     uint32_t epilogue;
     void    *bias, *aux, *factor[2]; /* factor: scales of A and B */
     int64_t  aux_ld, aux_step;
@@ -23,6 +23,42 @@ typedef struct matrix {
 
 static inline bool is_tf32(const product *p) { return p->compute == CUBLAS_COMPUTE_32F_FAST_TF32; }
 
+#define SIDE 128 /* of blocks with a scale */
+
+static inline uint64_t blocks_of(uint64_t n) { return (n + SIDE - 1) / SIDE; }
+
+/* How many scales a factor of rows along the sum has: "Scaling factors layouts" of the documentation. */
+static inline uint64_t scales_of(int32_t mode, uint64_t rows, uint64_t depth)
+{
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return rows * blocks_of(depth);
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) return (blocks_of(depth) + 3) / 4 * 4 * blocks_of(rows);
+    return 1;
+}
+
+/* The place of the scale of element (row, l): VEC128 has rows beside each other, BLK128x128 the blocks along the sum,
+ * in columns that are multiples of 4 long. */
+static inline uint64_t place_of_scale(int32_t mode, uint64_t rows, uint64_t depth, uint64_t row, uint64_t l)
+{
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F) return row + l / SIDE * rows;
+    if (mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F)
+        return l / SIDE + row / SIDE * ((blocks_of(depth) + 3) / 4 * 4);
+    return 0;
+}
+
+/* Modes of scales: the table of "128-element 1D and 128x128 2D Block Scaling For FP8 Data Types". */
+static inline const char *wrong_modes(const product *p, const matrix *d)
+{
+    const int32_t vec = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, blk = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    const int32_t one = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, *mode = p->mode;
+    if (mode[0] == one && mode[1] == one) return NULL;
+    for (int i = 0; i < 2; i++)
+        if (mode[i] != vec && mode[i] != blk) return "a mode of scales, or one beside another kind";
+    if (mode[0] == blk && mode[1] == blk) return "two factors with scales of squares";
+    if (d->rows % 4 || d->columns % 4) return "scales of blocks of rows that are no multiple of 4";
+    return (uintptr_t)p->factor[0] % 16 || (uintptr_t)p->factor[1] % 16 ? "scales that are not aligned to 16 bytes"
+                                                                        : NULL;
+}
+
 /* Floats of 8 bits: the table for them, and the order of operands that Ada and Hopper ask for. */
 static inline const char *wrong_float8(const product *p, const matrix *a, const matrix *b, const matrix *d)
 {
@@ -35,7 +71,8 @@ static inline const char *wrong_float8(const product *p, const matrix *a, const 
     if (a->ld % 16 || b->ld % 16) return "rows that do not begin at multiples of 16 bytes";
     if (p->epilogue != CUBLASLT_EPILOGUE_DEFAULT && p->epilogue != CUBLASLT_EPILOGUE_BIAS)
         return "an epilogue that this does not know of factors of 8 bits";
-    return p->bias && p->bias_type != (bf16 ? CUDA_R_16BF : CUDA_R_16F) ? "a type of the bias" : NULL;
+    if (p->bias && p->bias_type != (bf16 ? CUDA_R_16BF : CUDA_R_16F)) return "a type of the bias";
+    return wrong_modes(p, d);
 }
 
 /* The table of types of cublasLtMatmul for CUBLAS_COMPUTE_32F and its fast form, as far as f32, bf16 and f16 go. */
@@ -45,7 +82,7 @@ static inline const char *wrong_types(const product *p, const matrix *a, const m
     if (is_tf32(p) && a->type != CUDA_R_32F) return "TF32 of operands that are not f32";
     if (!is_tf32(p) && p->compute != CUBLAS_COMPUTE_32F) return "sums that are not in f32";
     if (is_float8(a->type) || is_float8(b->type)) return wrong_float8(p, a, b, d);
-    if (p->factor[0] || p->factor[1]) return "scales of types that have none";
+    if (p->factor[0] || p->factor[1] || p->mode[0] || p->mode[1]) return "scales of types that have none";
     if (a->type != b->type) return "factors of two types";
     if (a->type != CUDA_R_32F && a->type != CUDA_R_16BF && a->type != CUDA_R_16F) return "a type of factors";
     if (d->type != a->type && d->type != CUDA_R_32F) return "a type of the result";

@@ -197,7 +197,7 @@ end)
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
 for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
-  convolution_weight_grad
+  convolution_weight_grad float8_block_encode float8_block_product
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   embedding_bag_weight_grad embedding_rows rows_take rows_put

@@ -37,9 +37,20 @@ static gm_status product(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+/* Blocks of a part of a tensor are those of the tensor only where it is cut between blocks (linear_float8 looks). */
+static gm_status whole(gm_rule_call *c)
+{
+    for (int i = 0; i < c->n_in; i++)
+        for (int d = 0; c->in[i] && d < c->in[i]->ndim; d++)
+            GM_TRY(gm_rule_whole(c, i, d, "blocks of 128 are those of whole tensors (linear_float8 takes others)"));
+    return gm_rule_no_partial(c);
+}
+
 gm_status gm_layout_rule_float8(gm_rule_call *c)
 {
     switch (c->op) {
+    case GM_OP_float8_block_encode:
+    case GM_OP_float8_block_product: return whole(c);
     case GM_OP_float8_scale: return scale(c);
     case GM_OP_float8_encode: return encode(c);
     default: return product(c);

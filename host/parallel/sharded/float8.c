@@ -1,6 +1,7 @@
 /* float8.c - products of floats of 8 bits (kernels/float8.h): the scale of a tensor that is cut, and a dense layer.
  *
- * The forward pass is made of ops on values, which have layout rules; the node is recorded over all of them. Backward
+ * The forward pass is made of ops on values, which have layout rules; the node is recorded over all of them. With
+ * scales of blocks it works on this rank's part alone, since tensors are cut between blocks (float8_blocks.h). Backward
  * works on blocks. Its only communication is for the scale of the gradient, for a gradient that arrives as a sum over
  * ranks (a code is no linear function of it), and for the sum of dx, as in linear1d.c. */
 #include <string.h>
@@ -9,9 +10,11 @@
 #include "../../autograd/gradients.h"
 #include "../../../kernels/float8.h"
 #include "../redistribute.h"
+#include "float8_blocks.h"
 #include "linear.h"
 
-enum { X_TURNED, W, X_SCALE, W_SCALE, DY_SCALE, DY_NEEDED }; /* what a node keeps */
+enum { X_TURNED, W, X_SCALE, W_SCALE, DY_SCALE, DY_NEEDED }; /* what a node keeps; X_SCALE: that of X_TURNED */
+enum { GATHERED, BLOCKS };                                   /* what else it knows */
 
 static gm_attrs of_format(int format)
 {
@@ -53,15 +56,17 @@ gm_status gm_sharded_float8_scale(gm_rank *r, const gm_value_call *c, gm_value *
 
 typedef struct layer {
     gm_rank                *rank;
-    const gm_float8_scales *given;                        /* borrowed */
-    gm_value               *x, *w, *b;                    /* owned, as those below */
-    gm_value               *scale[2], *codes[2], *turned; /* of x and w; turned: of x, NULL: no gradient needs it */
-    bool                    gathered;                     /* rows of x: dx is scattered by the node of the gathering */
+    const gm_float8_scales *given;                  /* borrowed */
+    gm_value               *x, *w, *b;              /* owned, as those below */
+    gm_value               *scale[2], *codes[2];    /* of x and w; NULL with scales of blocks */
+    gm_value               *turned, *turned_scales; /* of x; NULL: no gradient needs it */
+    bool                    gathered;               /* rows of x: dx is scattered by the node of the gathering */
 } layer;
 
 static void close_layer(layer *l)
 {
-    gm_value *held[] = {l->x, l->w, l->b, l->scale[0], l->scale[1], l->codes[0], l->codes[1], l->turned};
+    gm_value *held[] = {l->x,        l->w,        l->b,      l->scale[0],     l->scale[1],
+                        l->codes[0], l->codes[1], l->turned, l->turned_scales};
     gm_release_all(sizeof held / sizeof *held, held);
 }
 
@@ -157,19 +162,58 @@ static gm_status encode(layer *l, int i, gm_value *v, bool turned)
     return gm_comm_once(st);
 }
 
-static gm_status multiply(layer *l, gm_value **y)
+/* y = x w' + b of this rank's part, whose blocks are those of the whole tensors. */
+static gm_status multiply_blocks(layer *l, bool turned, gm_value **y)
+{
+    gm_layout       layout = l->x->layout;
+    int64_t         shape[GM_MAX_DIMS], local[GM_MAX_DIMS];
+    int             last = l->x->ndim - 1;
+    gm_work         w;
+    gm_float8_coded x = {NULL}, of_w = {NULL};
+    GM_TRY(gm_float8_check_blocks(l->rank, l->x, l->w, turned));
+    memcpy(shape, l->x->shape, sizeof shape);
+    memcpy(local, l->x->local->shape, sizeof local);
+    shape[last] = l->w->shape[0];
+    local[last] = l->w->local->shape[0];
+    gm_layout_copy_dim(&layout, last, &l->w->layout, 0);
+    layout.partial = gm_layout_dim_axes(&l->w->layout, 1);
+    gm_work_begin(&w, l->rank, "linear_float8");
+    x = gm_float8_code_blocks(&w, l->x->local, false, true, turned);
+    of_w = gm_float8_code_blocks(&w, l->w->local, true, true, false);
+    gm_tensor *to = gm_work_new(&w, l->x->local->dtype, l->x->ndim, local);
+    gm_float8_multiply_blocks(&w, x.codes, x.scales, of_w.codes, of_w.scales, true, l->b ? l->b->local : NULL, false,
+                              to);
+    to = gm_work_keep(&w, to);
+    if (turned) x.turned = gm_work_keep(&w, x.turned), x.turned_scales = gm_work_keep(&w, x.turned_scales);
+    GM_TRY(gm_comm_once(gm_work_end(&w)));
+    gm_status st = gm_value_take_block(l->rank, to, &layout, l->x->ndim, shape, y);
+    if (turned) {
+        gm_status taken = take_codes(l->rank, x.turned, l->x, true, &l->turned);
+        if (st == GM_OK) st = taken;
+        taken = gm_float8_take_scales(l->rank, x.turned_scales, l->x, &l->turned_scales);
+        if (st == GM_OK) st = taken;
+    }
+    return gm_comm_once(st);
+}
+
+static gm_status multiply(layer *l, bool turned, gm_value **y)
 {
     gm_attrs  a = of_format(GM_FLOAT8_E4M3);
-    gm_value *in[5] = {NULL, NULL, NULL, NULL, l->b}, *all[3] = {l->x, l->w, l->b};
-    bool      wanted = gm_tape_wanted(l->rank, 3, all);
-    gm_status st;
-    l->rank->no_grad++;
-    GM_TRY_OR(encode(l, 0, l->x, wanted && l->w->requires_grad), st, done);
-    GM_TRY_OR(encode(l, 1, l->w, false), st, done);
+    gm_value *in[5] = {NULL, NULL, NULL, NULL, l->b};
+    GM_TRY(encode(l, 0, l->x, turned));
+    GM_TRY(encode(l, 1, l->w, false));
     for (int i = 0; i < 2; i++) in[i] = l->codes[i], in[2 + i] = l->scale[i];
     a.dtype = l->x->local->dtype;
-    st = gm_comm_once(gm_apply_first(l->rank, GM_OP_float8_product, 5, in, &a, y));
-done:
+    if (l->turned) gm_value_retain(l->turned_scales = l->scale[0]);
+    return gm_comm_once(gm_apply_first(l->rank, GM_OP_float8_product, 5, in, &a, y));
+}
+
+static gm_status forward(layer *l, gm_value **y)
+{
+    gm_value *all[3] = {l->x, l->w, l->b};
+    bool      turned = gm_tape_wanted(l->rank, 3, all) && l->w->requires_grad;
+    l->rank->no_grad++;
+    gm_status st = l->given->blocks ? multiply_blocks(l, turned, y) : multiply(l, turned, y);
     l->rank->no_grad--;
     return st;
 }
@@ -180,20 +224,20 @@ static gm_status record(const layer *l, gm_value *y)
 {
     gm_value *in[3] = {l->x, l->w, l->b}, *saved[GM_MAX_SAVED] = {NULL};
     saved[X_TURNED] = l->turned;
-    saved[X_SCALE] = l->scale[0];
+    saved[X_SCALE] = l->turned_scales;
     saved[DY_SCALE] = l->given->scale[2];
     saved[DY_NEEDED] = l->given->needed[2];
     if (l->x->requires_grad) saved[W] = l->w, saved[W_SCALE] = l->scale[1];
     gm_record rec = {.name = "linear_float8",
                      .rule = float8_rule,
-                     .op = GM_OP_float8_product,
+                     .op = l->given->blocks ? GM_OP_float8_block_product : GM_OP_float8_product,
                      .n_in = 3,
                      .in = in,
                      .n_out = 1,
                      .out = &y,
                      .n_saved = GM_MAX_SAVED,
                      .saved = saved,
-                     .extra = {l->gathered},
+                     .extra = {[GATHERED] = l->gathered, [BLOCKS] = l->given->blocks},
                      .splits = true};
     return gm_tape_record(l->rank, &rec);
 }
@@ -219,6 +263,8 @@ static gm_status check_operands(const layer *l)
         return GM_FAIL(GM_ESHAPE, "linear_float8: x is %s, w %s; both should be floats of one dtype",
                        gm_dtype_name(x->local->dtype), gm_dtype_name(w->local->dtype));
     for (int i = 0; i < 3; i++) {
+        if (l->given->blocks && (l->given->scale[i] || l->given->needed[i]))
+            return GM_FAIL(GM_EINVAL, "linear_float8: scales of blocks are found when tensors are read: give none");
         GM_TRY(check_scale(l->given->scale[i], "scale", x->local->dtype));
         GM_TRY(check_scale(l->given->needed[i], "needed scale", x->local->dtype));
     }
@@ -242,7 +288,7 @@ gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, co
     if (b) gm_value_retain(b);
     st = lay_out(&l);
     if (st == GM_OK) st = lay_out_bias(&l);
-    if (st == GM_OK) st = multiply(&l, y);
+    if (st == GM_OK) st = forward(&l, y);
     if (st == GM_OK) st = gm_comm_once(record(&l, *y));
     if (st != GM_OK) {
         gm_value_release(*y);
@@ -255,9 +301,10 @@ gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, co
 /* ---- backward ---- */
 
 typedef struct pass {
-    gm_backward *b;
-    gm_work     *work;
-    gm_tensor   *scale, *codes, *turned; /* of dy: codes (m, n), turned (n, m) */
+    gm_backward    *b;
+    gm_work        *work;
+    bool            blocks;
+    gm_float8_coded dy; /* of (m, n); with one scale both of its fields name it */
 } pass;
 
 /* dy, summed over the axes over which it is partial, in rows. */
@@ -288,25 +335,45 @@ static void encode_into(gm_work *w, int format, gm_tensor *t, gm_tensor *scale, 
 static void encode_gradient(pass *k, gm_tensor *rows)
 {
     gm_work *w = k->work;
+    bool     straight = gm_backward_wants(k->b, 0), turned = gm_backward_wants(k->b, 1);
     if (w->st != GM_OK) return;
-    int64_t m = rows->shape[0], n = rows->shape[1];
-    k->scale = gm_backward_saved(k->b, DY_SCALE);
-    if (!k->scale)
-        k->scale = scale_of(w, rows, gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);
-    if (gm_backward_wants(k->b, 0)) k->codes = bytes(w, 2, (int64_t[]){m, n});
-    if (gm_backward_wants(k->b, 1)) k->turned = bytes(w, 2, (int64_t[]){n, m});
-    encode_into(w, GM_FLOAT8_E5M2, rows, k->scale,
-                (gm_tensor *[]){k->codes, k->turned, gm_backward_saved(k->b, DY_NEEDED)});
+    if (k->blocks) {
+        k->dy = gm_float8_code_blocks(w, rows, false, straight, turned);
+        return;
+    }
+    int64_t    m = rows->shape[0], n = rows->shape[1];
+    gm_tensor *scale = gm_backward_saved(k->b, DY_SCALE);
+    if (!scale) scale = scale_of(w, rows, gm_layout_cut_axes(gm_backward_output_layout(k->b, 0, NULL)), GM_FLOAT8_E5M2);
+    k->dy.scales = k->dy.turned_scales = scale;
+    if (straight) k->dy.codes = bytes(w, 2, (int64_t[]){m, n});
+    if (turned) k->dy.turned = bytes(w, 2, (int64_t[]){n, m});
+    encode_into(w, GM_FLOAT8_E5M2, rows, scale,
+                (gm_tensor *[]){k->dy.codes, k->dy.turned, gm_backward_saved(k->b, DY_NEEDED)});
 }
 
-/* to (+)= a b' */
-static void product_into(pass *k, gm_tensor *a, gm_tensor *b, gm_tensor *b_scale, bool accumulate, gm_tensor *to)
+/* to (+)= a b', a of dy; square: b has a scale for each 128 x 128 numbers, where scales are of blocks. */
+static void product_into(pass *k, gm_tensor *a, gm_tensor *a_scale, gm_tensor *b, gm_tensor *b_scale, bool square,
+                         bool accumulate, gm_tensor *to)
 {
     gm_attrs at = of_format(GM_FLOAT8_E5M2);
     if (k->work->st != GM_OK) return;
+    if (k->blocks) {
+        gm_float8_multiply_blocks(k->work, a, a_scale, b, b_scale, square, NULL, accumulate, to);
+        return;
+    }
     at.accumulate = accumulate;
     at.dtype = to->dtype;
-    gm_work_into(k->work, GM_OP_float8_product, 5, (gm_tensor *[]){a, b, k->scale, b_scale, NULL}, &at, 1, &to);
+    gm_work_into(k->work, GM_OP_float8_product, 5, (gm_tensor *[]){a, b, a_scale, b_scale, NULL}, &at, 1, &to);
+}
+
+/* The codes of w's columns, made anew. */
+static gm_float8_coded turned_weight(pass *k, gm_tensor *weight)
+{
+    if (k->blocks) return gm_float8_code_blocks(k->work, weight, true, false, true);
+    gm_float8_coded of_w = {.turned_scales = gm_backward_saved(k->b, W_SCALE)};
+    of_w.turned = bytes(k->work, 2, (int64_t[]){weight->shape[1], weight->shape[0]});
+    encode_into(k->work, GM_FLOAT8_E4M3, weight, of_w.turned_scales, (gm_tensor *[]){NULL, of_w.turned, NULL});
+    return of_w;
 }
 
 /* dx = dy w, whose sum over the ranks that share x may be under way afterwards. */
@@ -318,10 +385,9 @@ static gm_tensor *gradient_of_x(pass *k, gm_pending **summing)
     uint32_t         shared = gm_layout_dim_axes(of_w, 0) & ~(gm_layout_cut_axes(x) | x->partial);
     gm_tensor       *weight = gm_backward_saved(b, W), *dx = gm_backward_like(b, 0);
     if (w->st != GM_OK) return NULL;
-    gm_tensor *turned = bytes(w, 2, (int64_t[]){weight->shape[1], weight->shape[0]});
-    encode_into(w, GM_FLOAT8_E4M3, weight, gm_backward_saved(b, W_SCALE), (gm_tensor *[]){NULL, turned, NULL});
-    product_into(k, k->codes, turned, gm_backward_saved(b, W_SCALE), false, gm_work_flat(w, dx));
-    if (!shared || gm_backward_extra(b)[0]) return dx;
+    gm_float8_coded turned = turned_weight(k, weight);
+    product_into(k, k->dy.codes, k->dy.scales, turned.turned, turned.turned_scales, true, false, gm_work_flat(w, dx));
+    if (!shared || gm_backward_extra(b)[GATHERED]) return dx;
     uint32_t left = gm_layout_gradient(x, gm_backward_output_layout(b, 0, NULL), 0) & ~shared;
     gm_backward_set_partial(b, 0, left);
     gm_group *sharing = gm_rows_group(w, shared);
@@ -338,12 +404,13 @@ static void gradient_of_w(pass *k)
     gm_tensor *x = gm_backward_saved(k->b, X_TURNED), *dw = gm_backward_wide_target(k->b, 1, &accumulate);
     if (w->st != GM_OK) return;
     int64_t shape[2] = {x->shape[0], x->shape[0] ? gm_tensor_numel(x) / x->shape[0] : 0};
-    product_into(k, k->turned, gm_work_shaped(w, x, 2, shape), gm_backward_saved(k->b, X_SCALE), accumulate, dw);
+    product_into(k, k->dy.turned, k->dy.turned_scales, gm_work_shaped(w, x, 2, shape), gm_backward_saved(k->b, X_SCALE),
+                 false, accumulate, dw);
 }
 
 static void float8_rule(gm_backward *b)
 {
-    pass        k = {.b = b, .work = gm_backward_work(b)};
+    pass        k = {.b = b, .work = gm_backward_work(b), .blocks = gm_backward_extra(b)[BLOCKS]};
     gm_pending *summing = NULL;
     gm_tensor  *dx = NULL;
     gm_tensor  *dy = gm_linear_rule_bias(b, gradient_of_y(b));

@@ -112,12 +112,16 @@ gm_status gm_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, gm_va
  * are made again in backward. Layouts: rows may be cut by any axes; w's rows by one (column), or its columns as x's
  * last dimension (row); rows of x that are cut by the axis of w's rows are gathered first, in x's dtype. Sends what
  * linear sends with these layouts, and one number for each scale that is not given of a tensor that is cut. A scale
- * that is given must not change before backward, which refuses one that was written. GM_ESHAPE: both dimensions of w
- * are cut (2D, 2.5D, 3D); x or w is partial; a scale has dimensions, or another dtype than scales of x have. */
+ * that is given must not change before backward, which refuses one that was written. With `blocks`, scales are those of
+ * blocks of 128 numbers (DeepSeek-V3's report, arXiv:2412.19437; float8_blocks.h), gradients are in E4M3, too, and
+ * nothing is sent for scales; tensors are cut between blocks only. GM_ESHAPE: both dimensions of w are cut (2D, 2.5D,
+ * 3D); x or w is partial; a scale has dimensions, or another dtype than scales of x have; blocks would be cut.
+ * GM_EINVAL: scales are given with `blocks`. */
 typedef struct gm_float8_scales { /* of x, w and the gradient of y; borrowed, retained by the node */
     gm_value *scale[3];           /* (), the same on all ranks; NULL: found when the tensor is read */
     gm_value *needed[3];          /* (), raised to the scale that this rank's block needs, forward for x and w, backward
                                      for the gradient; NULL: nobody wants to know */
+    bool      blocks;
 } gm_float8_scales;
 gm_status gm_linear_float8(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, const gm_float8_scales *given,
                            gm_value **y);

@@ -104,6 +104,16 @@ static gm_status set_addresses(plan *pl, const void *vector, const void *aux, co
     return GM_OK;
 }
 
+/* Our b is A, and a is B. */
+static gm_status set_scales(plan *pl)
+{
+    int32_t of_b = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, of_a = of_b;
+    if (pl->key.scaling == GM_SCALES_ONE) return GM_OK;
+    if (pl->key.scaling == GM_SCALES_SQUARE) of_b = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &of_b, sizeof of_b));
+    return set_of_product(pl, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &of_a, sizeof of_a);
+}
+
 static gm_status describe_product(plan *pl, const gm_gemm_args *p)
 {
     const plan_key *key = &pl->key;
@@ -118,6 +128,7 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
         GM_TRY(
             set_of_product(pl, i == A ? CUBLASLT_MATMUL_DESC_TRANSA : CUBLASLT_MATMUL_DESC_TRANSB, &turn, sizeof turn));
     }
+    GM_TRY(set_scales(pl));
     GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &vector_type, sizeof vector_type));
     if (p->pre) {

@@ -62,6 +62,13 @@ static void align_operands(const gm_gemm_args *p, size_t size, size_t size_to, p
     key->align[BIAS] = align_of(gm_blas_vector(p), 0, size);
 }
 
+/* What is documented of scales of blocks: their addresses, and the rows of both factors. */
+static bool takes_scales(const gm_gemm_args *p)
+{
+    if (p->scaling == GM_SCALES_ONE) return true;
+    return p->m % 4 == 0 && p->n % 4 == 0 && (uintptr_t)p->scale[0] % 16 == 0 && (uintptr_t)p->scale[1] % 16 == 0;
+}
+
 bool gm_blas_key(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key *key)
 {
     int32_t            turned[2] = {0, 0};
@@ -73,6 +80,7 @@ bool gm_blas_key(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key *k
     key->dtype = (int32_t)dtype;
     key->to = (int32_t)to;
     key->format = p->format;
+    key->scaling = p->scaling;
     key->epilogue = epilogue_of(p, dtype);
     if (!key->epilogue || (p->bias && p->n > 1 && p->bias_n != 1) || (last && last->n > INT32_MAX)) return false;
     if (!view_of(p->n, p->k, p->b_n, p->b_k, &key->transposed[A], &key->ld[A])) return false;
@@ -90,6 +98,7 @@ bool gm_blas_key(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key *k
     if (dtype == GM_U8) { /* tensor cores read such rows along the sum; what is added to y is of 16 bits */
         bool even = key->align[A] >= 16 && key->align[B] >= 16 && key->ld[A] % 16 == 0 && key->ld[B] % 16 == 0;
         if (!even || !key->transposed[A] || key->transposed[B] || (p->bias && to == GM_F32)) return false;
+        if (!takes_scales(p)) return false;
     }
     /* what NVIDIA documents of auxiliary buffers */
     return !p->pre || (key->ld[AUX] % 8 == 0 && key->step[AUX] % 8 == 0 && key->align[AUX] >= 16);

@@ -16,7 +16,7 @@ typedef struct plan_key {
     int32_t align[OPERANDS];            /* of addresses, in bytes */
     int32_t count;                      /* elements of the batch */
     int32_t transposed[2];              /* A, B */
-    int32_t dtype, to, epilogue, tf32, format;
+    int32_t dtype, to, epilogue, tf32, format, scaling;
 } plan_key;
 
 /* Writes the key of a product of this dtype (GM_U8: codes of p->format, with scales) with results of dtype `to`.

@@ -20,6 +20,10 @@
 #define GM_GEMM_LARGE       8
 #define GM_GEMM_PITCH(each) (GM_GEMM_SIDE * (each) + 4) /* numbers of a row in shared memory: rows start at 16 bytes */
 
+/* Scales of codes: one for each factor; or of 128 numbers along the sum, (k / 128, rows), for both; or such for a, and
+ * for b of 128 x 128 numbers, (n / 128, k / 128 rounded up to a multiple of 4). */
+enum { GM_SCALES_ONE, GM_SCALES_ROWS, GM_SCALES_SQUARE };
+
 typedef struct gm_gemm_dim {
     int64_t n, a, b, y, pre; /* elements of the batch, and the distance between two of them in each tensor */
 } gm_gemm_dim;
@@ -38,6 +42,7 @@ typedef struct gm_gemm_args {
     bool        wide;     /* y is f32, a and b of 16 bits */
     bool        slope;    /* pre is read */
     int32_t     format;   /* of codes of 8 bits: what a is, a GM_FLOAT8_*; b is E4M3 */
+    int32_t     scaling;  /* of codes of 8 bits: what scales are of, a GM_SCALES_* */
     const void *scale[2]; /* f32, of a and of b; NULL: numbers are no such codes */
     gm_gemm_dim dim[GM_GEMM_BATCH];
 } gm_gemm_args;

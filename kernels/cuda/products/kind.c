@@ -42,6 +42,7 @@ void gm_kind_of(const gm_product *p, bool tf32, gm_kind *out)
     out->to = (int32_t)p->to;
     out->function = a->function;
     out->format = a->format;
+    out->scaling = a->scaling;
     out->bias = a->bias != NULL;
     out->pre = a->pre != NULL;
     out->slope = a->slope;
@@ -77,6 +78,7 @@ static void add_wishes(line *l, const gm_kind *kind)
     if (kind->adds) add(l, " added");
     if (kind->tf32) add(l, " tf32");
     if (kind->dtype == GM_U8) add(l, " format %d", (int)kind->format);
+    if (kind->scaling) add(l, kind->scaling == GM_SCALES_SQUARE ? " scales of squares" : " scales of rows");
 }
 
 char *gm_kind_text(const gm_kind *kind, char *buf)

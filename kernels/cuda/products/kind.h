@@ -14,7 +14,7 @@ typedef struct gm_kind {
     int64_t     step[GM_KIND_VECTOR][2]; /* between rows and between columns, in elements */
     gm_gemm_dim batch[GM_GEMM_BATCH];
     int32_t     align[GM_KIND_OPERANDS]; /* of addresses, in bytes, at most 256 */
-    int32_t     ndim, dtype, to, function, format;
+    int32_t     ndim, dtype, to, function, format, scaling;
     int32_t     bias, pre, slope, sums, adds, tf32; /* 0 or 1 */
 } gm_kind;
 

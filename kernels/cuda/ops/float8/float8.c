@@ -1,44 +1,9 @@
-/* float8.c - floats of 8 bits with a scale for a whole tensor (float8.cu), and their products.
- *
- * cuBLASLt multiplies codes on GPUs that have such tensor cores (Ada, Hopper and later), where rows are multiples of 16
- * bytes. Elsewhere codes become numbers of bf16 first, which hold them exactly, so results differ only by the order of
- * sums. Its sums of products of 8 bits are not the fast ones that round on the way
- * (CUBLASLT_MATMUL_DESC_FAST_ACCUM stays 0). */
+/* float8.c - scales and codes of floats of 8 bits: one scale for a tensor (float8.cu), and scales of blocks
+ * (float8_blocks.cu). */
 #include "../../../float8.h"
-#include "../../products/product.h"
+#include "../../runtime/cuda.h"
+#include "dense.h"
 #include "float8_args.h"
-
-static gm_status contiguous(gm_device *dev, gm_tensor *t, gm_tensor **out)
-{
-    gm_attrs a = gm_attrs_default();
-    *out = NULL;
-    if (!t || gm_tensor_is_contiguous(t)) {
-        if (t) gm_tensor_retain(*out = t);
-        return GM_OK;
-    }
-    GM_TRY(gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out));
-    return cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, &t, out, &a});
-}
-
-/* *out: where a dense result goes that ends up in t: t itself, or a tensor of its own. */
-static gm_status dense_like(gm_device *dev, gm_tensor *t, gm_tensor **out)
-{
-    *out = NULL;
-    if (!t) return GM_OK;
-    if (!gm_tensor_is_contiguous(t)) return gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out);
-    gm_tensor_retain(*out = t);
-    return GM_OK;
-}
-
-static gm_status bring_home(gm_device *dev, gm_tensor *dense, gm_tensor *t, gm_status st)
-{
-    gm_attrs a = gm_attrs_default();
-    if (st == GM_OK && dense && dense != t) st = cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, &dense, &t, &a});
-    gm_tensor_release(dense);
-    return st;
-}
-
-/* ---- scales and codes ---- */
 
 static gm_float8_args args_of(const gm_call *call, const gm_tensor *x)
 {
@@ -90,124 +55,44 @@ gm_status cuda_float8_encode(gm_device *dev, const gm_call *call)
         GM_TRY(gm_cuda_fill(dev, gm_tensor_data(needed), 0, gm_dtype_size(needed->dtype)));
     a.needed = needed ? gm_tensor_data(needed) : NULL;
     if (!high || !wide) return needed ? raise_needed(dev, x, a) : GM_OK;
-    GM_TRY_OR(dense_like(dev, call->out[0], &codes), st, done);
-    GM_TRY_OR(dense_like(dev, call->out[1], &turned), st, done);
+    GM_TRY_OR(gm_dense_like(dev, call->out[0], &codes), st, done);
+    GM_TRY_OR(gm_dense_like(dev, call->out[1], &turned), st, done);
     a.scale = gm_tensor_data(call->in[1]);
     a.codes = codes ? gm_tensor_data(codes) : NULL;
     a.turned = turned ? gm_tensor_data(turned) : NULL;
-    st = GM_LAUNCH(
-        dev, gm_cuda_name(name, is_whole(&a, x->dtype) ? "gm_float8_encode_whole" : "gm_float8_encode", x->dtype),
-        ((gm_cuda_grid){.x = high * wide, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_TILE * GM_FLOAT8_TILE}), a);
+    st = GM_LAUNCH(dev,
+                   gm_cuda_name(name, is_whole(&a, x->dtype) ? "gm_float8_encode_whole" : "gm_float8_encode", x->dtype),
+                   ((gm_cuda_grid){.x = high * wide, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_SHARED}), a);
 done:
-    st = bring_home(dev, codes, call->out[0], st);
-    return bring_home(dev, turned, call->out[1], st);
+    st = gm_dense_home(dev, codes, call->out[0], st);
+    return gm_dense_home(dev, turned, call->out[1], st);
 }
 
-/* ---- products ---- */
-
-/* a, b: dense codes; y: dense. */
-typedef struct product {
-    const gm_call *call;
-    gm_tensor     *a, *b, *bias, *y;
-    int64_t        m, n, k;
-} product;
-
-static gm_status by_codes(gm_device *dev, const product *p, bool *served)
+gm_status cuda_float8_block_encode(gm_device *dev, const gm_call *call)
 {
-    gm_gemm_args g = {.a = gm_tensor_data(p->a),
-                      .b = gm_tensor_data(p->b),
-                      .y = gm_tensor_data(p->y),
-                      .bias = p->bias ? gm_tensor_data(p->bias) : NULL,
-                      .bias_n = 1,
-                      .m = p->m,
-                      .n = p->n,
-                      .k = p->k,
-                      .a_m = p->k,
-                      .a_k = 1,
-                      .b_n = p->k,
-                      .b_k = 1,
-                      .y_m = p->n,
-                      .y_n = 1,
-                      .alpha = 1,
-                      .accumulate = p->call->attrs->accumulate,
-                      .format = (int32_t)p->call->attrs->format,
-                      .scale = {gm_tensor_data(p->call->in[2]), gm_tensor_data(p->call->in[3])}};
-    return gm_product_try(dev, &(gm_product){g, GM_U8, p->y->dtype, NULL}, served);
-}
-
-/* *out (rows, k): the numbers of codes. The scale has the type of arithmetic of the dtype. */
-static gm_status numbers(gm_device *dev, gm_tensor *codes, int64_t rows, int64_t k, gm_tensor *scale, int64_t format,
-                         gm_dtype dtype, gm_tensor **out)
-{
-    char           name[GM_CUDA_NAME];
-    gm_float8_args a = {.rows = rows,
-                        .k = k,
-                        .codes = gm_tensor_data(codes),
-                        .scale = gm_tensor_data(scale),
-                        .format = (int32_t)format};
-    GM_TRY(gm_tensor_new(dev, dtype, 2, (int64_t[]){rows, k}, out));
-    a.y = gm_tensor_data(*out);
-    if (!rows || !k) return GM_OK;
-    return GM_LAUNCH(dev, gm_cuda_name(name, "gm_float8_decode", dtype), gm_cuda_over(dev, rows * k, 4, 256), a);
-}
-
-/* Results of f32 without a bias come from numbers of bf16, too: matmul has them. */
-static gm_status by_numbers(gm_device *dev, const product *p)
-{
-    gm_dtype   to = p->y->dtype, dtype = to == GM_F32 && !p->bias ? GM_BF16 : to == GM_F16 ? GM_F32 : to;
-    gm_tensor *in[3] = {NULL, NULL, p->bias}, *y = NULL, *wide = NULL, *bias = NULL;
-    gm_attrs   a = gm_attrs_default();
-    gm_status  st;
-    GM_TRY_OR(gm_tensor_view(p->y, 2, (int64_t[]){p->m, p->n}, (int64_t[]){p->n, 1}, p->y->offset, &y), st, done);
-    GM_TRY_OR(numbers(dev, p->a, p->m, p->k, p->call->in[2], p->call->attrs->format, dtype, &in[0]), st, done);
-    GM_TRY_OR(numbers(dev, p->b, p->n, p->k, p->call->in[3], GM_FLOAT8_E4M3, dtype, &in[1]), st, done);
-    if (to == GM_F16) { /* numbers of 8 bits are too large for f16 */
-        GM_TRY_OR(gm_tensor_new(dev, GM_F32, 2, y->shape, &wide), st, done);
-        if (p->bias) {
-            GM_TRY_OR(gm_tensor_new(dev, GM_F32, 1, p->bias->shape, &bias), st, done);
-            a.dtype = GM_F32;
-            GM_TRY_OR(cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, (gm_tensor *[]){p->bias}, &bias, &a}), st, done);
-            in[2] = bias;
-        }
-        if (p->call->attrs->accumulate)
-            GM_TRY_OR(cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, &y, &wide, &a}), st, done);
+    char             name[GM_CUDA_NAME];
+    const gm_tensor *x = call->in[0];
+    gm_tensor       *out[4] = {NULL, NULL, NULL, NULL};
+    void            *to[4] = {NULL, NULL, NULL, NULL};
+    gm_float8_args   a = args_of(call, x);
+    int64_t          tiles = gm_float8_blocks(a.rows) * gm_float8_blocks(a.k);
+    gm_status        st = GM_OK;
+    if (!tiles) return GM_OK;
+    for (int i = 0; i < 4; i++) {
+        GM_TRY_OR(gm_dense_like(dev, call->out[i], &out[i]), st, done);
+        to[i] = out[i] ? gm_tensor_data(out[i]) : NULL;
     }
-    a = gm_attrs_default();
-    a.accumulate = p->call->attrs->accumulate;
-    a.transpose_b = true;
-    a.dtype = to;
-    gm_tensor *out[2] = {wide ? wide : y, NULL};
-    st = p->bias ? cuda_linear(dev, &(gm_call){GM_OP_linear, 3, 2, in, out, &a})
-                 : cuda_matmul(dev, &(gm_call){GM_OP_matmul, 2, 1, in, out, &a});
-    if (st == GM_OK && wide) st = cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, &wide, &y, &a});
+    a.codes = to[0];
+    a.scales = to[1];
+    a.turned = to[2];
+    a.turned_scales = to[3];
+    a.square = call->attrs->square;
+    st = GM_LAUNCH(dev,
+                   gm_cuda_name(name,
+                                is_whole(&a, x->dtype) ? "gm_float8_block_encode_whole" : "gm_float8_block_encode",
+                                x->dtype),
+                   ((gm_cuda_grid){.x = tiles, .block = GM_FLOAT8_THREADS, .shared = GM_FLOAT8_BLOCKS_SHARED}), a);
 done:
-    for (int i = 0; i < 2; i++) gm_tensor_release(in[i]);
-    gm_tensor_release(bias);
-    gm_tensor_release(wide);
-    gm_tensor_release(y);
+    for (int i = 0; i < 4; i++) st = gm_dense_home(dev, out[i], call->out[i], st);
     return st;
-}
-
-gm_status cuda_float8_product(gm_device *dev, const gm_call *call)
-{
-    gm_tensor *to = call->out[0];
-    product    p = {.call = call, .n = call->in[1]->shape[0], .k = call->in[1]->shape[1]};
-    bool       served = false;
-    gm_attrs   a = gm_attrs_default();
-    gm_status  st;
-    GM_TRY_OR(contiguous(dev, call->in[0], &p.a), st, done);
-    GM_TRY_OR(contiguous(dev, call->in[1], &p.b), st, done);
-    GM_TRY_OR(contiguous(dev, call->in[4], &p.bias), st, done);
-    GM_TRY_OR(dense_like(dev, to, &p.y), st, done);
-    if (p.y != to && call->attrs->accumulate)
-        GM_TRY_OR(cuda_copy(dev, &(gm_call){GM_OP_copy, 1, 1, &to, &p.y, &a}), st, done);
-    p.m = p.n ? gm_tensor_numel(to) / p.n : 0;
-    if (!p.m || !p.n) goto done;
-    if (to->dtype != GM_F64 && p.k) GM_TRY_OR(by_codes(dev, &p, &served), st, done);
-    if (!served) st = by_numbers(dev, &p);
-done:
-    gm_tensor_release(p.a);
-    gm_tensor_release(p.b);
-    gm_tensor_release(p.bias);
-    return bring_home(dev, p.y, to, st);
 }

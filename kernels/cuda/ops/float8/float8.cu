@@ -5,11 +5,7 @@
  * 128 rows and columns, so that it writes runs of 128 bytes in both orders: a thread turns 4 rows of 8 columns in
  * registers, and the words of 4 rows go through shared memory. It finds the largest magnitude on the way, if that is
  * wanted, so that a tensor whose scale is known is read once. */
-#include "../../common/rows.cuh"
-#include "../../../float8.h"
-#include "float8_args.h"
-
-constexpr int TILE = GM_FLOAT8_TILE, THREADS = GM_FLOAT8_THREADS;
+#include "float8.cuh"
 
 /* ---- magnitudes: as numbers without a sign they are in the order of their bits ---- */
 
@@ -19,19 +15,6 @@ constexpr int TILE = GM_FLOAT8_TILE, THREADS = GM_FLOAT8_THREADS;
 #else
 #define GM_FLOAT8_RAISE(to, bits) atomicMax((to), (bits))
 #endif
-
-GM_DEVICE unsigned long long gm_float8_wide_bits(double v)
-{
-    union {
-        double             number;
-        unsigned long long bits;
-    } u;
-    u.number = v;
-    return u.bits;
-}
-
-/* The bits of an f32 that has the same code and magnitude. */
-GM_DEVICE uint32_t gm_float8_bits(double v) { return gm_float8_narrow(gm_float8_wide_bits(v)); }
 
 /* The larger of `most` and the magnitudes of a pack, in an order of T's own: of 16 bits the upper half of a word counts
  * (what is in the lower half only decides between equals). */
@@ -50,13 +33,6 @@ template <class T> GM_DEVICE uint32_t gm_float8_larger(uint32_t most, gm_vector 
         }
     }
     return most;
-}
-
-/* As the bits of an f32. */
-template <class T> GM_DEVICE uint32_t gm_float8_magnitude(uint32_t most)
-{
-    if constexpr (gm_is_short<T>) return gm_as_bits(gm_get(T{(uint16_t)(most >> 16)}));
-    else return most;
 }
 
 /* *a.needed becomes the scale of the largest magnitude that a thread of the block found, if it is larger. */
@@ -104,107 +80,13 @@ GM_KERNELS(gm_float8_largest, gm_float8_args)
 
 /* ---- codes ---- */
 
-/* Two codes, that of `low` in the lower byte. GPUs from sm_89 on have an instruction for this; its 20 in place of one
- * would take as long as the bytes. */
-GM_DEVICE uint32_t gm_float8_pair(int format, float low, float high)
-{
-#if !defined GM_EMULATED && defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 890
-    uint16_t two;
-    if (format == GM_FLOAT8_E4M3) asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
-    else asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
-    return two;
-#else
-    return gm_float8_code(format, gm_as_bits(low)) | (uint32_t)gm_float8_code(format, gm_as_bits(high)) << 8;
-#endif
-}
-
-GM_DEVICE uint32_t gm_float8_pair(int format, double low, double high)
-{
-    return gm_float8_code(format, gm_float8_bits(low)) | (uint32_t)gm_float8_code(format, gm_float8_bits(high)) << 8;
-}
-
-/* A byte of x and y for each digit of `which`, the last digit first: 0 to 3 are those of x, 4 to 7 those of y. */
-GM_DEVICE uint32_t gm_float8_pick(uint32_t x, uint32_t y, uint32_t which)
-{
-#ifdef GM_EMULATED
-    const uint64_t both = (uint64_t)y << 32 | x;
-    uint32_t       word = 0;
-    for (int i = 0; i < 4; i++) word |= (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
-    return word;
-#else
-    return __byte_perm(x, y, which);
-#endif
-}
-
-/* Four words of four bytes: rows become columns. */
-GM_DEVICE void gm_float8_turn(uint32_t (&w)[4])
-{
-    const uint32_t low[2] = {gm_float8_pick(w[0], w[1], 0x5140), gm_float8_pick(w[2], w[3], 0x5140)};
-    const uint32_t high[2] = {gm_float8_pick(w[0], w[1], 0x7362), gm_float8_pick(w[2], w[3], 0x7362)};
-    w[0] = gm_float8_pick(low[0], low[1], 0x5410);
-    w[1] = gm_float8_pick(low[0], low[1], 0x7632);
-    w[2] = gm_float8_pick(high[0], high[1], 0x5410);
-    w[3] = gm_float8_pick(high[0], high[1], 0x7632);
-}
-
-typedef struct GM_ALIGNED(8) gm_float8_eight {
-    uint32_t word[2];
-} gm_float8_eight;
-
-constexpr int ROWS = 4, COLUMNS = 8, LANES = 8; /* of a thread; threads of a warp beside each other */
-constexpr int WORDS = TILE / ROWS;              /* of a column of the tile */
-
-/* Where the tile has the word of rows 4 g .. 4 g + 3 of column c. What the threads of a warp write at a time, and what
- * a quarter of a warp reads, lies in different banks; four words that are neighbours stay such. */
-GM_DEVICE int gm_float8_place(int c, int g) { return c * WORDS + (g ^ c / COLUMNS % LANES * 4); }
-
-/* The 8 numbers from column c on of a row; zeros outside. */
-template <class T, bool WHOLE, int N, int V = gm_lanes<T>>
-GM_DEVICE void gm_float8_take(const gm_float8_args &a, int64_t row, int64_t c, gm_vector (&v)[N])
-{
-    const gm_vector none = {{0, 0, 0, 0}};
-    if constexpr (WHOLE) {
-        const T *x = (const T *)a.x.data + row * a.x.stride[0] + c;
-        GM_UNROLL for (int p = 0; p < N; p++) v[p] = gm_load_vector(x + p * V);
-    } else {
-        const int64_t start = row < a.rows ? gm_row_start(&a.x, row) : 0;
-        GM_UNROLL for (int p = 0; p < N; p++)
-            v[p] = row < a.rows && c + p * V < a.k ? gm_row_load<T>(&a.x, start, c + p * V, a.k) : none;
-    }
-}
-
-/* An infinite x is none of the numbers that become the largest: 0 x is NaN then. */
-template <class T, int N, class R = gm_real<T>, int V = gm_lanes<T>>
+/* Of 8 numbers and one scale. */
+template <class T, int N, class R = gm_real<T>>
 GM_DEVICE gm_float8_eight gm_float8_codes(int format, R by, const gm_vector (&v)[N])
 {
-    gm_float8_eight codes = {{0, 0}};
-    GM_UNROLL for (int p = 0; p < N; p++)
-    {
-        R x[V];
-        gm_unpack<T>(v[p], x);
-        GM_UNROLL for (int j = 0; j < V; j += 2)
-        {
-            const int at = p * V + j;
-            codes.word[at / 4] |= gm_float8_pair(format, x[j] * by + 0 * x[j], x[j + 1] * by + 0 * x[j + 1])
-                                  << 8 * (at % 4);
-        }
-    }
-    return codes;
-}
-
-/* Of n bytes; `even`: whole ones go to multiples of the size of E. */
-template <bool WHOLE, class E> GM_DEVICE void gm_float8_put(uint8_t *to, E from, int64_t n, bool even)
-{
-    constexpr int SIZE = (int)sizeof(E);
-    if (WHOLE || (even && n >= SIZE)) *(E *)to = from;
-    if constexpr (!WHOLE) {
-        GM_ROLLED for (int j = even && n >= SIZE ? SIZE : 0; j < SIZE && j < n; j++)
-        {
-            to[j] = (uint8_t)from.word[0];
-            GM_UNROLL for (int i = 0; i < SIZE / 4; i++)
-                from.word[i] = from.word[i] >> 8 | (i + 1 < SIZE / 4 ? from.word[(i + 1) % (SIZE / 4)] << 24 : 0);
-        }
-    }
+    R all[COLUMNS];
+    GM_UNROLL for (int j = 0; j < COLUMNS; j++) all[j] = by;
+    return gm_float8_codes_each<T>(format, all, v);
 }
 
 /* Codes of v, 4 rows and 8 columns from (r, c) on of the tile at (r0, c0): into a.codes, and turned into `tile`. */
@@ -220,28 +102,7 @@ GM_DEVICE void gm_float8_piece(const gm_float8_args &a, R by, int64_t r0, int64_
         if (a.codes && (WHOLE || (row < a.rows && c0 + c < a.k)))
             gm_float8_put<WHOLE>(a.codes + row * a.k + c0 + c, codes[i], a.k - c0 - c, a.k % COLUMNS == 0);
     }
-    if (!a.turned) return;
-    GM_UNROLL for (int half = 0; half < 2; half++)
-    {
-        uint32_t w[ROWS];
-        GM_UNROLL for (int i = 0; i < ROWS; i++) w[i] = codes[i].word[half];
-        gm_float8_turn(w);
-        GM_UNROLL for (int j = 0; j < 4; j++) tile[gm_float8_place(c + half * 4 + j, r / ROWS)] = w[j];
-    }
-}
-
-/* The tile's columns are rows of a.turned: a thread takes 16 bytes of one at a time. */
-template <bool WHOLE>
-GM_DEVICE void gm_float8_give_turned(const gm_float8_args &a, int64_t r0, int64_t c0, const uint32_t *tile)
-{
-    const bool even = a.rows % 16 == 0;
-    GM_UNROLL for (int i = 0; i < TILE * TILE / 16 / THREADS; i++)
-    {
-        const int c = (gm_thread + i * THREADS) / (TILE / 16), r = (gm_thread + i * THREADS) % (TILE / 16) * 16;
-        if (!WHOLE && (c0 + c >= a.k || r0 + r >= a.rows)) continue;
-        gm_float8_put<WHOLE>(a.turned + (c0 + c) * a.rows + r0 + r, gm_load_vector(tile + gm_float8_place(c, r / ROWS)),
-                             a.rows - r0 - r, even);
-    }
+    if (a.turned) gm_float8_turn_into(tile, r, c, codes);
 }
 
 /* A warp takes 16 rows of the tile, 64 columns at a time. Of 16 bits all of them are under way together. */
@@ -286,9 +147,11 @@ GM_KERNELS(gm_float8_encode_whole, gm_float8_args)
 /* y = the numbers of codes, in any dtype that holds them: bf16 does, with scales that are powers of two. */
 template <class T, class R = gm_real<T>> GM_DEVICE void gm_float8_decode(const gm_float8_args a)
 {
-    const R scale = *(const R *)a.scale;
+    const R *scale = (const R *)a.scale, all = *scale;
     GM_GRID_LOOP(i, a.rows * a.k) {
-        ((T *)a.y)[i] = gm_put<T>((R)gm_as_float(gm_float8_value(a.format, a.codes[i])) * scale);
+        R by = all;
+        if (a.block) by = scale[i / a.k / a.group * a.row + i % a.k / GM_FLOAT8_BLOCK * a.block];
+        ((T *)a.y)[i] = gm_put<T>((R)gm_as_float(gm_float8_value(a.format, a.codes[i])) * by);
     }
 }
 GM_KERNELS(gm_float8_decode, gm_float8_args)
