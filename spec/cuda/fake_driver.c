@@ -187,13 +187,20 @@ CUresult cuDeviceGetUuid(CUuuid *id, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* GANYMEDE_FAKE_CUDA_CAPABILITY: 10 times the compute capability; else 90. */
+static int capability(void)
+{
+    const char *other = getenv("GANYMEDE_FAKE_CUDA_CAPABILITY");
+    return other ? atoi(other) : 90;
+}
+
 /* Few multiprocessors: loops over the grid have to go round. */
 CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice device)
 {
     (void)device;
     switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *out = 9; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *out = 0; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *out = capability() / 10; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *out = capability() % 10; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *out = 2; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *out = SHARED_MOST; break;
     default: return CUDA_ERROR_INVALID_VALUE;

@@ -43,7 +43,7 @@ return {
     test = "spec/nn/float8_spec.lua -f smallest",
   },
   {
-    name = "1709-float8-tile", file = "kernels/cuda/ops/float8/float8.cu",
+    name = "1709-float8-tile", file = "kernels/cuda/ops/float8/float8.cuh",
     find = [[(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;]],
     replace = [[(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * (3 - i);]],
     breaks = "four codes of a turned tile come in the other order",
@@ -79,8 +79,8 @@ return {
   },
   {
     name = "1970-float8-gradient-scale", file = "host/parallel/sharded/float8.c",
-    find = [[k->scale = gm_backward_saved(k->b, DY_SCALE);]],
-    replace = [[k->scale = NULL;]],
+    find = [[gm_tensor *scale = gm_backward_saved(k->b, DY_SCALE);]],
+    replace = [[gm_tensor *scale = NULL;]],
     breaks = "the gradient is rounded with a scale of its own, whatever is given",
     test = "spec/nn/float8_delayed_spec.lua -f 'rounds with'",
   },

@@ -22,7 +22,8 @@ mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipelin
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
   "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
-  "faults", "products", "dnn", "hopper", "ends", "rows", "search_lengths", "crowd", "small_steps", "graphs" }
+  "faults", "products", "dnn", "hopper", "ends", "rows", "search_lengths", "crowd", "small_steps", "graphs",
+  "float8_blocks" }
 
 --- All rows, by number.
 function mutants.rows()

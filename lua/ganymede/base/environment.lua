@@ -43,6 +43,7 @@ environment.variables = {
   GANYMEDE_FAKE_CUBLAS_INVALID = { whose = "spec", doc = "of the emulation: the epilogue that is called invalid" },
   GANYMEDE_FAKE_CUBLAS_SLOW = { whose = "spec", doc = "of the emulation: the epilogue that is slow" },
   GANYMEDE_FAKE_CUBLAS_VERSION = { whose = "spec", doc = "of the emulation: the version of cuBLASLt, by rank" },
+  GANYMEDE_FAKE_CUDA_CAPABILITY = { whose = "spec", doc = "of the emulation: the compute capability, times 10" },
   GANYMEDE_NCCL_FAIL = { whose = "spec", doc = "of the emulation: where an operation between GPUs fails" },
   GANYMEDE_SPEC_CHANGES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
     doc = "how often the ranks of a job change in the spec of that (3)" },

@@ -2,6 +2,7 @@
 --
 --     float8 = true                                            -- in a recipe: all dense layers that can
 --     float8 = { scaling = "delayed", history = 16 }           -- with scales of the last 16 steps
+--     float8 = { scaling = "blocks" }                          -- with a scale for each 128 or 128 x 128 numbers
 --     gm.float8(model, { skip = "%.mlp%.", least = 1024 })     -- in a program, before the first step
 --
 -- Weights, activations between layers, gradients and sums keep their dtype; the operands of the three products of a
@@ -26,8 +27,9 @@ float8.options = {
     doc = "a Lua pattern, or a list of them, over the paths of layers that stay as they are" },
   least = { type = "integer", min = 1, default = 16, max = 2 ^ 31,
     doc = "layers with fewer inputs or outputs than this stay as they are" },
-  scaling = { type = "string", one_of = { "current", "delayed" }, default = "current",
-    doc = "where the scale of a tensor comes from: the tensor itself, or what the last steps needed" },
+  scaling = { type = "string", one_of = { "current", "delayed", "blocks" }, default = "current",
+    doc = "where the scale of a tensor comes from: the tensor itself, or what the last steps needed; blocks: each 128 "
+      .. "numbers along a product's sum have one, and each 128 x 128 of a weight" },
   history = { type = "integer", min = 1, max = 1024, optional = true,
     doc = "delayed: the number of steps whose largest magnitudes count; default: 16" },
   margin = { type = "integer", min = 0, max = 7, optional = true,
@@ -61,7 +63,7 @@ end
 local function check_scaling(model, opt)
   for _, name in ipairs { "history", "margin" } do
     if opt[name] and opt.scaling ~= "delayed" then
-      error(("float8: %s goes with scaling = \"delayed\"; scales of \"current\" have no past"):format(name), 0)
+      error(("float8: %s goes with scaling = \"delayed\"; scales of %q have no past"):format(name, opt.scaling), 0)
     end
   end
   if opt.scaling == "delayed" and float8_history.of(model) then
@@ -77,7 +79,8 @@ end
 
 --- Has the dense layers of a model multiply floats of 8 bits, e4m3 for values and e5m2 for gradients, each tensor with
 -- a scale of its own (Micikevicius et al. 2022, arXiv:2209.05433). Before the first step. A scale is found at that
--- moment, or with scaling = "delayed" from the last steps; a loop without an engine then calls gm.float8_update.
+-- moment, or with scaling = "delayed" from the last steps; a loop without an engine then calls gm.float8_update. With
+-- scaling = "blocks" each 128 or 128 x 128 numbers have a scale, and all codes are e4m3 (arXiv:2412.19437).
 -- @param model a module
 -- @param options skip, least, scaling, history, margin
 -- @return the paths of these layers, a list
@@ -96,7 +99,8 @@ float8.float8 = signature.declare("gm.float8", "model module, options options?",
       local path = m:path()
       if not skipped(path, skip, used) and fits(m, opt.least) then
         refuse_mode(m)
-        m.float8, paths[#paths + 1], layers[#layers + 1] = true, path, m
+        m.float8 = opt.scaling == "blocks" and "blocks" or true
+        paths[#paths + 1], layers[#layers + 1] = path, m
       end
     end
   end

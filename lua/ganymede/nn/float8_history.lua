@@ -69,9 +69,12 @@ function Layer:given(training, dtype)
   return { scale = self.ready and self.scale or nil, needed = training and self.needed or nil }
 end
 
+local OF_BLOCKS = { blocks = true }
+
 --- Returns the options of ops.linear_float8 for a call of module m, which gm.float8 has marked, with x.
 function M.given(m, x)
   if m.float8 == true then return nil end
+  if m.float8 == "blocks" then return OF_BLOCKS end
   return m.float8:given(m.training, x:dtype())
 end
 

@@ -1,7 +1,9 @@
 -- float8.lua - dense layers of 8 bits beside those of bf16 (docs/float8.md has the floors): 16,384 rows, as many inputs
 -- as outputs. First the product alone, of codes and of bf16; then what rounds (its bytes: 2 read for a scale, 2 read
 -- and 2 written for codes as they are and turned); then a layer forward and backward, in TFLOP/s of 6 m n k, with
--- current and with delayed scaling, where the op that rounds also finds what is needed.
+-- current and with delayed scaling, where the op that rounds also finds what is needed. Then the same with scales of
+-- blocks of 128, where one op finds scales and codes of both orders: 2 bytes read, 2 written, and 1 / 16 of scales. A
+-- GPU that has no such products says so.
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
@@ -26,6 +28,24 @@ local function layer(op, x, w, g)
   return time(function() op(x, w):backward(g) end)
 end
 
+local function in_blocks(x, w, b) return ops.linear_float8(x, w, b, { blocks = true }) end
+
+-- Adds what scales of blocks cost to a row, or why there are none.
+local function add_blocks(row, k, n, x, w, g)
+  local a, a_scales = ops.float8_block_encode(x)
+  local b, b_scales = ops.float8_block_encode(w, { square = true })
+  local function product() ops.float8_block_product(a, b, a_scales, b_scales, { dtype = "bf16", square = true }) end
+  local ok, why = pcall(product)
+  if not ok then
+    row.blocks_reason = tostring(why)
+    return
+  end
+  local flops = 2 * m * n * k
+  row.product_blocks = flops / time(product) / 1e12
+  row.encode_blocks_gbs = (4 + 1 / 16) * m * k / time(function() ops.float8_block_encode(x) end) / 1e9
+  row.layer_blocks = 3 * flops / layer(in_blocks, x, w, g) / 1e12
+end
+
 local function row_of(k)
   return gm.scope(function()
     local n = k
@@ -41,6 +61,7 @@ local function row_of(k)
     row.layer = 3 * flops / layer(ops.linear_float8, x, w, g) / 1e12
     row.layer_delayed = 3 * flops / layer(delayed(sx, sw, g), x, w, g) / 1e12
     row.layer_bf16 = 3 * flops / layer(ops.linear, x, w, g) / 1e12
+    add_blocks(row, k, n, x, w, g)
     row.ratio = row.layer / row.layer_bf16
     return row
   end)
@@ -54,4 +75,6 @@ for _, k in ipairs(common.size({ 1024, 2048, 4096, 8192 }, { 16, 32 })) do
   common.say("width %5d: products %.4g, bf16 %.4g TFLOP/s; scale %.4g, codes %.4g GB/s; layer %.4g, delayed %.4g, bf16 "
     .. "%.4g TFLOP/s, ratio %.2f", k, row.product, row.product_bf16, row.scale_gbs, row.encode_gbs, row.layer,
     row.layer_delayed, row.layer_bf16, row.ratio)
+  common.say("  blocks: %s", row.blocks_reason or ("products %.4g TFLOP/s, codes %.4g GB/s, layer %.4g TFLOP/s"):format(
+    row.product_blocks, row.encode_blocks_gbs, row.layer_blocks))
 end

@@ -188,8 +188,11 @@ local function report()
   end
   gpt_rows(results)
   for _, row in ipairs(results.float8 and results.float8.rows or {}) do
-    say("8 bits, width %5d: products %.4g TFLOP/s (bf16 %.4g), codes %.4g GB/s, layer %.4g (bf16 %.4g): ratio %.2f",
-      row.width, row.product, row.product_bf16, row.encode_gbs, row.layer, row.layer_bf16, row.ratio)
+    say("8 bits, width %5d: products %.4g TFLOP/s (bf16 %.4g), codes %.4g GB/s, layer %.4g, with delayed scales %.4g "
+      .. "(bf16 %.4g): ratio %.2f", row.width, row.product, row.product_bf16, row.encode_gbs, row.layer,
+      row.layer_delayed, row.layer_bf16, row.ratio)
+    say("  scales of blocks: %s", row.blocks_reason or ("products %.4g, codes %.4g GB/s, layer %.4g"):format(
+      row.product_blocks, row.encode_blocks_gbs, row.layer_blocks))
   end
   local images = results.images
   if images then
