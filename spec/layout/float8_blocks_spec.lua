@@ -16,7 +16,7 @@ describe("linear_float8 with scales of blocks #ranks", function()
   both.in_f64(setup, teardown, function() both.mesh({ "data", P }) end)
 
   it("of samples that are cut", function()
-    both.agree { inputs = { draw(2 * P, 64, 144), draw(16, 144), draw(16) }, cuts = { both.laid "data,-,-" },
+    both.agree { inputs = { draw(4 * P, 64, 48), draw(16, 48), draw(16) }, cuts = { both.laid "data,-,-" },
                  fn = layer, expect = "data,-,-" }
   end)
 
