@@ -7,7 +7,8 @@
 
 #define BLOCKS  64
 #define LEAST   ((size_t)64 << 10) /* bytes of a block */
-#define LARGEST ((size_t)8 << 20)
+#define LARGEST ((size_t)1 << 20)  /* bytes of a message: a longer one is read as fast where it lies */
+#define SUMMED  ((size_t)8 << 20)  /* of one that a sum replaces, whose lines would be written to at once */
 #define ALL     ((size_t)32 << 20) /* of all blocks together */
 
 typedef struct block {
@@ -80,7 +81,7 @@ static block *free_block(gm_stage *s, size_t n)
 
 char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)
 {
-    if (n > LARGEST || lies_in_arena(s, bytes)) return NULL;
+    if (n > (tag == GM_STAGE_ALONE ? SUMMED : LARGEST) || lies_in_arena(s, bytes)) return NULL;
     block *b = tag == GM_STAGE_ALONE ? NULL : copy_of(s, bytes, n, tag);
     if (!b) {
         if (!(b = free_block(s, n))) return NULL;

@@ -6,8 +6,8 @@
  * a message is copied into a block of the arena by stores that go past the caches, which need not wait for another
  * core's copy of a line, and the lines of the tensor stay with their owner (docs/performance.md has the figures).
  *
- * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 8 MiB, and those for which no block
- * is free, are read by the system. */
+ * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 1 MiB (terms of an all_reduce: 8
+ * MiB), and those for which no block is free, are read by the system. */
 #ifndef GM_STAGE_H
 #define GM_STAGE_H
 

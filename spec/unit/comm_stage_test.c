@@ -36,14 +36,16 @@ void gm_test_comm_stage_copies(void **state)
     (void)state;
     stage_job j = begin_job();
     for (size_t n = 16 * KIB + 1; n < 8 * MIB; n = 3 * n + 5) {
-        char *copy = gm_stage_put(j.stage, j.bytes + n % 61, n, 1);
+        char *copy = gm_stage_put(j.stage, j.bytes + n % 61, n, n > MIB ? GM_STAGE_ALONE : 1);
         assert_non_null(copy);
         assert_true(copy >= gm_arena_base(j.arena) && copy + n <= gm_arena_base(j.arena) + gm_arena_size(j.arena));
         assert_memory_equal(copy, j.bytes + n % 61, n);
         gm_stage_drop(j.stage, copy);
     }
-    assert_non_null(gm_stage_put(j.stage, j.bytes, 8 * MIB, 1));
-    assert_null(gm_stage_put(j.stage, j.bytes, 8 * MIB + 1, 1)); /* too many bytes */
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 8 * MIB, GM_STAGE_ALONE));
+    assert_null(gm_stage_put(j.stage, j.bytes, 8 * MIB + 1, GM_STAGE_ALONE)); /* too many bytes */
+    assert_non_null(gm_stage_put(j.stage, j.bytes, MIB, 1));
+    assert_null(gm_stage_put(j.stage, j.bytes, MIB + 1, 1));
     end_job(&j);
 }
 
@@ -76,7 +78,7 @@ void gm_test_comm_stage_has_an_end(void **state)
     (void)state;
     stage_job j = begin_job();
     char     *copy[5];
-    for (int i = 0; i < 4; i++) assert_non_null(copy[i] = gm_stage_put(j.stage, j.bytes, 8 * MIB, i));
+    for (int i = 0; i < 4; i++) assert_non_null(copy[i] = gm_stage_put(j.stage, j.bytes, 8 * MIB, GM_STAGE_ALONE));
     assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 9));
     gm_stage_drop(j.stage, copy[2]);
     assert_ptr_equal(gm_stage_put(j.stage, j.bytes, 64 * KIB, 9), copy[2]);
