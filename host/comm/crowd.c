@@ -10,26 +10,21 @@
 #define OURS          0.75
 #define LONGEST_PAUSE 256u
 
-static double read_clock(clockid_t clock)
-{
-    struct timespec t;
-    return clock_gettime(clock, &t) ? 0 : (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double cpu_seconds_of_all(const gm_crowd *c)
 {
-    double    sum = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+    double    sum = gm_clock(CLOCK_PROCESS_CPUTIME_ID);
     clockid_t clock;
     for (int i = 0; i < c->ranks; i++)
-        if (c->pid[i] > 0 && clock_getcpuclockid(c->pid[i], &clock) == 0) sum += read_clock(clock);
+        if (c->pid[i] > 0 && clock_getcpuclockid(c->pid[i], &clock) == 0) sum += gm_clock(clock);
     return sum;
 }
 
+static bool is_due(const gm_crowd *c, double now) { return now - c->judged >= JUDGE_SECONDS; }
+
 void gm_crowd_judge(gm_crowd *c, double now, double worked)
 {
-    double seconds = now - c->judged;
-    if (seconds < JUDGE_SECONDS) return;
-    c->ours = worked - c->worked > OURS * c->cores * seconds;
+    if (!is_due(c, now)) return;
+    c->ours = worked - c->worked > OURS * c->cores * (now - c->judged);
     c->judged = now;
     c->worked = worked;
 }
@@ -56,7 +51,7 @@ bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
         rung = gm_window_rung(own) != seen;
         now = gm_now();
         if (now - before < LONG_SECONDS) continue;
-        if (now - c->judged >= JUDGE_SECONDS) gm_crowd_judge(c, now, cpu_seconds_of_all(c));
+        if (is_due(c, now)) gm_crowd_judge(c, now, cpu_seconds_of_all(c));
         gm_crowd_was_long(c);
     }
     return rung;

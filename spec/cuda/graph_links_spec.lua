@@ -6,6 +6,7 @@ local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
 local graphs = require "spec.kernels.graphs"
+local joined_devices = require "spec.cuda.joined_devices"
 local run_host = require "spec.support.run_host"
 local section = require "spec.support.section"
 
@@ -26,13 +27,7 @@ if world < 3 then
   return
 end
 
-local sum = world * (world + 1) / 2
-
-local function all_is_well()
-  local t = comm.all_reduce(gm.full({ 100 }, rank + 1), "data")
-  assert.equal(100 * sum, t:sum():item())
-  assert.equal(0, (core.comm_section_end(true)))
-end
+local sum, all_is_well = world * (world + 1) / 2, joined_devices.all_is_well
 
 -- A graph that adds up x over the ranks into y.
 local function summing(x, y)
@@ -45,9 +40,7 @@ end
 
 describe("a graph with operations between devices", function()
   setup(function()
-    core.set_mesh { { "data", world } }
-    assert.matches("^NCCL %d", core.comm_use_device "nccl")
-    core.comm_set_timeout(2)
+    joined_devices.join()
     all_is_well()
   end)
 

@@ -7,9 +7,12 @@
 -- sanitizers: no, bits of training are compared; graph_links_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
 local full = require "spec.support.full"
+local graph_runs = require "spec.cuda.graph_runs"
 local support = require "spec.cli.support"
 
 if emulation.lacks(pending, "emulated") then return end
+
+local has, check_equal = graph_runs.has, graph_runs.check_equal
 
 -- Dropout, clipping, a schedule of rates, an epoch whose last batch is smaller and in shares of other sizes.
 local gpt = [[
@@ -45,40 +48,18 @@ describe("training steps of several ranks as graphs #ranks", function()
     local recipe = gpt:gsub("FAULT", function() return case.fault or "" end):gsub("MODEL", case.model or "")
       :gsub("BATCH", case.batch or 4)
     support.shell.write(home .. "/recipe.lua", recipe)
-    local all = { "run", "recipe.lua", "--device", "cuda", "--threads", "1", "-n", tostring(case.ranks or 2),
-      "--comm-timeout", "120", "--stats", out .. ".json", "--out", out }
+    local all = { "-n", tostring(case.ranks or 2), "--comm-timeout", "120" }
     for _, set in ipairs(case.set or {}) do all[#all + 1], all[#all + 2] = "--set", set end
     for _, word in ipairs(words or {}) do all[#all + 1] = word end
-    local env = emulation.environment()
-    env.GANYMEDE_CUDA_DEVICES = tostring(case.ranks or 2)
-    env.GANYMEDE_CUDA_RECORD = home .. "/" .. out .. ".record"
+    local env = { GANYMEDE_CUDA_DEVICES = tostring(case.ranks or 2) }
     for name, value in pairs(case.env or {}) do env[name] = value end
-    local result = support.run(home, all, { env = env, timeout = 300 })
-    if result.code == 0 then result.stats = support.json(home .. "/" .. out .. ".json") end
-    return result
-  end
-
-  local function has(result, part)
-    assert.is_truthy(result.err:find(part, 1, true), ("no '%s' in: %s"):format(part, result.err))
+    return graph_runs.run(home, out, all, { env = env, timeout = 300 })
   end
 
   local function graphs(result)
     local list = {}
     for i, rank in ipairs(result.stats.ranks) do list[i] = rank.device_calls.graphs end
     return list
-  end
-
-  -- The tensors of checkpoints, as one number.
-  local function tensors(out)
-    return table.concat(support.shell.lines(("cd %s/%s/checkpoints && cat */*.safetensors | cksum"):format(
-      support.shell.quote(home), out)))
-  end
-
-  local function check_equal(with, without)
-    assert.equal(0, with.code, with.err)
-    assert.equal(0, without.code, without.err)
-    assert.same(without.stats.loss, with.stats.loss)
-    assert.same(without.stats.metrics, with.stats.metrics)
   end
 
   -- Calls and bytes of operations on tensors, by rank and operation: those of replays count as if they had been made.
@@ -115,7 +96,7 @@ describe("training steps of several ranks as graphs #ranks", function()
       case.set = { "cuda_graph=true", unpack(set) }
       local with = train("with", case)
       check_equal(with, without)
-      assert.equal(tensors "without", tensors "with")
+      assert.equal(graph_runs.tensors(home, "without"), graph_runs.tensors(home, "with"))
       assert.same(traffic(without), traffic(with))
       has(with, "was recorded: ")
       local launched = graphs(with)

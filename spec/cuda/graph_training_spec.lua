@@ -5,9 +5,12 @@
 -- what CUDA's keep.
 -- sanitizers: no, bits of training are compared; graph_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
+local graph_runs = require "spec.cuda.graph_runs"
 local support = require "spec.cli.support"
 
 if emulation.lacks(pending) then return end
+
+local has, check_equal = graph_runs.has, graph_runs.check_equal
 
 -- Dropout, clipping, a schedule of rates, parameters without decay, an epoch whose last batch is smaller, evaluation,
 -- a hook that looks at outputs, checkpoints.
@@ -36,38 +39,11 @@ describe("training steps as graphs", function()
   before_each(function() home = support.home(gpt, { text = table.concat(text) }) end)
   after_each(function() support.shell.run("rm -rf " .. support.shell.quote(home)) end)
 
-  -- -> { code, out, err, stats } of a run into the folder `out`
-  local function train(out, words, recipe)
-    local all = { "run", recipe or "recipe.lua", "--device", "cuda", "--threads", "1", "--stats", out .. ".json",
-      "--out", out }
-    for _, word in ipairs(words or {}) do table.insert(all, word) end
-    local env = emulation.environment()
-    env.GANYMEDE_CUDA_RECORD = home .. "/" .. out .. ".record"
-    local result = support.run(home, all, { env = env })
-    if result.code == 0 then result.stats = support.json(home .. "/" .. out .. ".json") end
-    return result
-  end
-
-  local function has(result, part)
-    assert.is_truthy(result.err:find(part, 1, true), ("no '%s' in: %s"):format(part, result.err))
-  end
+  local function train(out, words, recipe) return graph_runs.run(home, out, words or {}, { recipe = recipe }) end
 
   local function has_not(result, part) assert.is_nil(result.err:find(part, 1, true), result.err) end
 
   local function calls(result) return result.stats.ranks[1].device_calls end
-
-  -- The tensors of checkpoints, as one number.
-  local function tensors(out)
-    return table.concat(support.shell.lines(("cd %s/%s/checkpoints && cat */*.safetensors | cksum"):format(
-      support.shell.quote(home), out)))
-  end
-
-  local function check_equal(with, without)
-    assert.equal(0, with.code, with.err)
-    assert.equal(0, without.code, without.err)
-    assert.same(without.stats.loss, with.stats.loss)
-    assert.same(without.stats.metrics, with.stats.metrics)
-  end
 
   for _, case in ipairs {
     { name = "f32" },
@@ -86,7 +62,7 @@ describe("training steps as graphs", function()
       words[2] = "cuda_graph=true"
       local with = train("with", words)
       check_equal(with, without)
-      assert.equal(tensors "without", tensors "with")
+      assert.equal(graph_runs.tensors(home, "without"), graph_runs.tensors(home, "with"))
       assert.same(without.stats.loss_scaling, with.stats.loss_scaling)
       if case.overflows then assert.is_true(with.stats.loss_scaling.overflows > 4) end
       assert.is_true(#with.stats.loss >= 12 and calls(with).graphs >= #with.stats.loss / 2)

@@ -5,6 +5,7 @@
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
+local joined_devices = require "spec.cuda.joined_devices"
 local section = require "spec.support.section"
 
 local rank, world = core.rank(), core.world()
@@ -14,18 +15,10 @@ if world < 3 or core.comm_use_device "auto" == "" then
   return
 end
 
-local function all_is_well()
-  local t = comm.all_reduce(gm.full({ 1000 }, rank + 1), "data")
-  assert.equal(1000 * world * (world + 1) / 2, t:sum():item())
-  assert.equal(0, (core.comm_section_end(true)))
-end
+local all_is_well = joined_devices.all_is_well
 
 describe("between devices", function()
-  setup(function()
-    core.set_mesh { { "data", world } }
-    assert.matches("^NCCL %d", core.comm_use_device "nccl")
-    core.comm_set_timeout(2)
-  end)
+  setup(joined_devices.join)
 
   it("waits for operations wait for nobody: the device does", function()
     local before = core.device_counts().waits

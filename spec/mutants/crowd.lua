@@ -2,15 +2,15 @@
 return {
   {
     name = "2060-others-never-noticed", file = "host/comm/crowd.c",
-    find = [[c->ours = worked - c->worked > OURS * c->cores * seconds;]],
-    replace = [[c->ours = worked > OURS * c->cores * seconds;]],
+    find = [[c->ours = worked - c->worked > OURS * c->cores * (now - c->judged);]],
+    replace = [[c->ours = worked > OURS * c->cores * (now - c->judged);]],
     breaks = "beside other programs each wait gives the core away for a slice",
     test = "unit comm_crowd_judges_by_the_share_of_the_ranks",
   },
   {
     name = "2061-judged-all-the-time", file = "host/comm/crowd.c",
-    find = [[if (seconds < JUDGE_SECONDS) return;]],
-    replace = [[if (seconds <= 0) return;]],
+    find = [[now - c->judged >= JUDGE_SECONDS;]],
+    replace = [[now - c->judged > 0;]],
     breaks = "a moment in which one rank slept counts as other programs",
     test = "unit comm_crowd_judges_by_the_share_of_the_ranks",
   },

@@ -29,12 +29,7 @@ local meshes = {
 }
 
 describe("floats of 8 bits with scales of blocks #ranks", function()
-  local one = {}
-  local function serial(set)
-    local key = table.concat(set or {}, " ")
-    one[key] = one[key] or job.run(recipe, 1, { steps = STEPS, set = set })
-    return one[key]
-  end
+  local serial = job.serial(recipe, STEPS)
 
   it("change what is computed", function()
     local current = job.run(recipe, 1, { steps = STEPS, set = { "float8=true" } })

@@ -52,12 +52,7 @@ local function with(set, one)
 end
 
 describe("floats of 8 bits #ranks", function()
-  local one = {}
-  local function serial(set)
-    local key = table.concat(set or {}, " ")
-    one[key] = one[key] or job.run(recipe, 1, { steps = STEPS, set = set })
-    return one[key]
-  end
+  local serial = job.serial(recipe, STEPS)
 
   it("change what is computed", function()
     local plain = job.run(recipe, 1, { steps = STEPS, set = { "float8=false" } })

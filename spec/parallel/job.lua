@@ -143,6 +143,16 @@ function job.traffic(stats, match, field)
   return sum
 end
 
+--- Returns a function (set) -> the run of a recipe on one rank with these settings, which is made once.
+function job.serial(recipe, steps)
+  local one = {}
+  return function(set)
+    local key = table.concat(set or {}, " ")
+    one[key] = one[key] or job.run(recipe, 1, { steps = steps, set = set })
+    return one[key]
+  end
+end
+
 --- Two recipes with every kind of dropout, whose batches 3, 4 and 8 ranks do not divide evenly.
 job.vit = [[
 return {
