@@ -323,6 +323,8 @@ const char *gm_comm_recorded(const gm_graph *g)
 
 /* ---- replays ---- */
 
+#define ENDED "this graph has ended, since the links between devices that it uses were closed; record it again"
+
 static gm_status step_replay(gm_pending *p, int round) { return (void)p, (void)round, GM_OK; }
 
 gm_status gm_comm_replay(gm_comm *c, gm_device *dev, gm_graph *g)
@@ -330,12 +332,12 @@ gm_status gm_comm_replay(gm_comm *c, gm_device *dev, gm_graph *g)
     gm_group   *world;
     gm_pending *p;
     if (!gm_graph_is_linked(g) || dev->capture) return gm_device_replay(dev, g); /* which refuses the second */
-    if (!records(c, dev) || gm_graph_has_ended(g))
-        return GM_FAIL(GM_EINVAL, "this graph has ended, since the links between devices that it uses were closed; "
-                                  "record it again");
-    GM_TRY(check_idle(c, "a graph is to run"));
+    if (!c) return GM_FAIL(GM_EINVAL, ENDED);
     GM_TRY(gm_comm_everybody(c, &world));
-    GM_TRY(gm_call_check_group(c, world, "replay"));
+    GM_TRY(
+        gm_call_check_group(c, world, "replay")); /* a failure that has closed the links is the reason, and is named */
+    if (!records(c, dev) || gm_graph_has_ended(g)) return GM_FAIL(GM_EINVAL, ENDED);
+    GM_TRY(check_idle(c, "a graph is to run"));
     GM_TRY(gm_pending_new(c, world, GM_CALL_replay, NULL, NULL, 0, 0, &p));
     p->linked = dev;
     p->graph = g;
