@@ -66,14 +66,18 @@ if rank == 0 then
     "cores", "shared", "cores"))
 end
 
--- The same on all ranks: rank 0's.
-local function agreed(number) return tonumber(comm.exchange(tostring(number))[1]) end
+-- The largest of all ranks' numbers.
+local function largest(number)
+  local most = -math.huge
+  for _, text in ipairs(comm.exchange(tostring(number))) do most = math.max(most, tonumber(text)) end
+  return most
+end
 
 local function best(what, most, input, out, n)
   local least, chosen = math.huge, 0
   for algorithm = 0, most do
     local function seconds_of(times)
-      return agreed(peer.gm_bench_mpi(what - 1, algorithm, input:data(), out:data(), n, times))
+      return largest(peer.gm_bench_mpi(what - 1, algorithm, input:data(), out:data(), n, times))
     end
     if seconds_of(0) > 0 then -- it makes the collective on so many ranks; this also warms up
       local seconds = seconds_of(n < 2 ^ 16 and 20 or 2)
@@ -83,20 +87,18 @@ local function best(what, most, input, out, n)
   return chosen
 end
 
--- Of all ranks together.
-local function total(seconds)
-  local sum = 0
-  for _, text in ipairs(comm.exchange(tostring(seconds))) do sum = sum + tonumber(text) end
-  return sum
-end
-
--- Seconds of a call by the clock, and of all cores. call(): makes it `times` times.
+-- Seconds of a call by the clock, until the last rank has done it (the root of a broadcast may be done long before),
+-- and of all cores together. call(): makes it `times` times. The clock is that of the machine, so ranks can compare it.
 local function measure(call, times)
   comm.barrier()
   local began, worked = core.now(), os.clock()
   call()
-  local seconds, work = core.now() - began, os.clock() - worked
-  return seconds / times, total(work) / times
+  local last, work = 0, 0
+  for _, text in ipairs(comm.exchange(("%.17g %.17g"):format(core.now(), os.clock() - worked))) do
+    local now, seconds = text:match "(%S+) (%S+)"
+    last, work = math.max(last, tonumber(now)), work + tonumber(seconds)
+  end
+  return (last - began) / times, work / times
 end
 
 local function tensors(n, shared)

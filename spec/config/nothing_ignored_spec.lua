@@ -1,8 +1,9 @@
 -- Nothing that a user passes is ignored: every function and class that the program exports refuses a misspelt option
 -- and an argument too many, and names the word. A function that is new is in here without a line: what is listed are
 -- modules that users do not call, and functions that take any number of arguments.
-local gm = require "ganymede"
 local core = require "ganymede.core"
+local fails = require "spec.support.fails"
+local gm = require "ganymede"
 local public = require "ganymede.base.public"
 local signature = require "ganymede.base.signature"
 
@@ -67,12 +68,6 @@ local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"
   ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
   ["launch.launch"] = true, ["launch.launch_from_torch"] = true, ["launch.launch_from_slurm"] = true,
   ["launch.launch_from_openmpi"] = true }
-
-local function fails(pattern, fn, ...)
-  local ok, why = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.is_truthy(tostring(why):find(pattern, 1, true), tostring(why))
-end
 
 describe("functions of C", function()
   it("refuse an argument too many and a misspelt option, ops", function()

@@ -3,8 +3,9 @@
 --
 -- The product of up to 16 rows rounds x to 16 bits, by half a unit of 1/32767 of the largest of 32 numbers, here at
 -- most 1: that is below 2^-16 |w| for each of k terms. The other sums have roundings of f32, as in linear.
-local gm = require "ganymede"
 local core = require "ganymede.core"
+local fails = require "spec.support.fails"
+local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
 local ops = gm.ops
@@ -142,11 +143,6 @@ describe("weights of few bits", function()
   end)
 
   it("refuse what does not fit", function()
-    local function fails(message, fn, ...)
-      local ok, err = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.truthy(tostring(err):find(message, 1, true), tostring(err))
-    end
     local w = gm.ones { 2, 64 }
     local codes = ops.quantize(w)
     fails("bits is 5", ops.quantize, w, { bits = 5 })

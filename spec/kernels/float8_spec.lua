@@ -1,8 +1,9 @@
 -- Floats of 8 bits: scales and codes against the reference, which looks for the nearest of all values, to the bit; and
 -- products against the reference.
-local gm = require "ganymede"
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
+local fails = require "spec.support.fails"
+local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
 local ops = gm.ops
@@ -246,11 +247,6 @@ end)
 
 describe("floats of 8 bits", function()
   it("refuse what does not fit", function()
-    local function fails(message, fn, ...)
-      local ok, err = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.truthy(tostring(err):find(message, 1, true), tostring(err))
-    end
     local x, s = gm.ones { 2, 16 }, gm.ones {}
     local codes = ops.float8_encode(x, s)
     fails("should be 'e4m3' or 'e5m2'", ops.float8_scale, x, { format = "e3m4" })

@@ -3,17 +3,12 @@
 -- ranks: 1 2
 local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
+local fails = require "spec.support.fails"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 
 local nn, ops = gm.nn, gm.ops
 local two = core.world() == 2
-
-local function fails(message, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.truthy(tostring(err):find(message, 1, true), tostring(err))
-end
 
 -- 64 of a row for each of two ranks, two groups of 32.
 local function llama(more)

@@ -4,6 +4,7 @@
 -- spec/parallel/float8_spec.lua, and resuming in spec/resume/float8_spec.lua.
 --
 -- In f64 codes and scales are exact, and sums of at most 64 products round in 1e-16 of the largest of them: 1e-13.
+local fails = require "spec.support.fails"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 
@@ -27,12 +28,6 @@ local function values(list)
   local out = {}
   for i, t in ipairs(list) do out[i] = t:item() end
   return out
-end
-
-local function fails(message, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok)
-  assert.truthy(tostring(err):find(message, 1, true), tostring(err))
 end
 
 describe("linear_float8 with scales that are given", function()

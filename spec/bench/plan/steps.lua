@@ -32,7 +32,7 @@ local hook = { name = "times", priority = -1e9, needs_output = false,
   before_train_iter = function() began = core.now() end,
   after_train_iter = function() times[#times + 1] = core.now() - began end,
   after_train = function()
-    for _ = 1, 3 do table.remove(times, 1) end
+    for _ = 1, #times > 3 and 3 or 1 do table.remove(times, 1) end
     table.sort(times)
     if core.rank() == 0 then print(("measured %.9f"):format(times[math.ceil(#times / 4)])) end
   end }
@@ -91,16 +91,17 @@ local function set_words(sets)
   return table.concat(out, " ")
 end
 
--- Seconds of a step; nil and what the run said.
-function Steps:run(name, ranks, sets)
-  local told = self:ask(("run --no-eval --threads 1 %s -n %d %s"):format(machine.quote(self:recipe(name)), ranks,
-    set_words(sets)))
+--- Returns the seconds of a step; nil and what the run said. `count`: how many steps to run (3 + timed); of 3 or fewer
+--- the first is not counted, of more the first 3.
+function Steps:run(name, ranks, sets, count)
+  local told = self:ask(("run --no-eval --threads 1 %s -n %d %s %s"):format(machine.quote(self:recipe(name)), ranks,
+    set_words(sets), count and "--set steps=" .. count or ""))
   local seconds = tonumber(told:match "measured (%S+)")
   return seconds, seconds and "" or told:sub(-300)
 end
 
--- Seconds of the reference of settings on so many ranks. One rank has a core that may be as fast as ever while two
--- cores together are slower.
+--- Returns the seconds of the reference of settings on so many ranks. One rank has a core that may be as fast as ever
+--- while two cores together are slower.
 function Steps:reference(ranks)
   ranks = math.min(ranks, machine.cores() or 1)
   local seconds, why = self:run("gpt", ranks, { "data.batch_size=4" })
