@@ -9,8 +9,9 @@
 -- choice, which takes part in every heat, whatever it takes. Regret is (median of the plan's first choice in the
 -- finals) / (least median in the finals) - 1.
 --
--- A reference runs before every tenth setting. Its time, divided by its median over the whole heat, is the pace of the
--- machine, by which the times between two references are divided. The machine must be idle.
+-- A reference runs before every tenth setting. The median of the five nearest references, divided by that over the
+-- whole heat, is the pace of the machine, by which a time is divided. One reference alone may be twice as slow as its
+-- neighbours. The machine must be idle.
 --
 -- Settings: ranks (8), out (the folder of results), of (models: names with commas; steps.lua), heats (a list of
 -- { steps, within }), rounds (of the finals, 5), finalists (at most, 12), keep (a list of --keep of a plan), platform
@@ -26,7 +27,7 @@ local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
 local config = gm.launch { ranks = 8, out = "race", of = "gpt,vit,bert,moe", rounds = 5, finalists = 12, keep = {},
-  heats = { { steps = 3, within = 1.5 }, { steps = 8, within = 1.2 } }, platform = "" }
+  heats = { { steps = 3, within = 1.4 }, { steps = 8, within = 1.15 } }, platform = "" }
 
 local bench = steps.new { out = config.out, timed = 8, platform = config.platform ~= "" and config.platform or nil }
 
@@ -85,14 +86,20 @@ function Race:add(row)
   self:remember(row)
 end
 
+-- Of those from `first` to `last` that there are.
+local function median(list, first, last)
+  local part = {}
+  for i = math.max(first, 1), math.min(last, #list) do part[#part + 1] = list[i] end
+  return fits.median(part)
+end
+
 -- Seconds of a setting in a heat, as if the machine had gone at its median pace; nil: refused.
 function Race:seconds(heat, words)
   local of = self.known[heat]
   local row = of.at[words]
   if not row.seconds then return nil end
-  local before = of.references[row.since]
-  local pace = (before + (of.references[row.since + 1] or before)) / 2 / fits.median(of.references)
-  return row.seconds / pace
+  local all = of.references
+  return row.seconds * median(all, 1, #all) / median(all, row.since - 2, row.since + 2)
 end
 
 -- Those of the list that come into the next heat, the fastest first.
