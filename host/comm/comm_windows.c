@@ -348,15 +348,7 @@ static void free_windows(windows *w)
     free(w);
 }
 
-/* Until all that this rank has said is in its window, where it stays as long as somebody reads it. */
-static void part(windows *w)
-{
-    double deadline = gm_now() + CLOSE_SECONDS;
-    while (w->frames.sending && gm_now() < deadline) {
-        look_around(w);
-        if (w->frames.sending) nanosleep(&(struct timespec){0, 200000}, NULL);
-    }
-}
+static bool has_data(const windows *w) { return w->frames.sending; }
 
 static bool has_notices(const windows *w)
 {
@@ -365,15 +357,21 @@ static bool has_notices(const windows *w)
     return false;
 }
 
-/* Until what was told is in the window, for a second at most. Data are needed no more. */
-static void leave(windows *w)
+/* Moves what can be moved as long as this rank has such things, for so many seconds at most. */
+static void linger(windows *w, bool (*has)(const windows *w), double seconds)
 {
-    double deadline = gm_now() + LEAVE_SECONDS;
-    while (has_notices(w) && gm_now() < deadline) {
+    double deadline = gm_now() + seconds;
+    while (has(w) && gm_now() < deadline) {
         look_around(w);
-        if (has_notices(w)) nanosleep(&(struct timespec){0, 200000}, NULL);
+        if (has(w)) nanosleep(&(struct timespec){0, 200000}, NULL);
     }
 }
+
+/* Until all that this rank has said is in its window, where it stays as long as somebody reads it. */
+static void part(windows *w) { linger(w, has_data, CLOSE_SECONDS); }
+
+/* Until what was told is in the window. Data are needed no more. */
+static void leave(windows *w) { linger(w, has_notices, LEAVE_SECONDS); }
 
 static void windows_close(gm_transport *t, bool orderly)
 {
