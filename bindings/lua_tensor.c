@@ -362,6 +362,7 @@ static int data(lua_State *L)
     if (need_data(L, t) && gm_tensor_data(t) && !t->storage->device->backend->on_host)
         return luaL_error(L, "data: the elements are on the %s device; :totable(), :get() and :item() copy them",
                           t->storage->device->backend->name);
+    if (gm_host_is_free(t->storage->device, "to take the address of numbers") != GM_OK) gm_raise(L, GM_EINVAL);
     lua_pushlightuserdata(L, need_data(L, t));
     lua_pushstring(L, gm_dtype_name(t->dtype));
     return 2;

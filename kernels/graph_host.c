@@ -8,7 +8,8 @@ typedef struct recorded {
     gm_kernel   kernel;
     gm_call     call;
     gm_attrs    attrs;
-    gm_tensor **list; /* what call.in and call.out are parts of */
+    const char *place; /* of the pool: where the model asked for it */
+    gm_tensor **list;  /* what call.in and call.out are parts of */
     struct part {
         gm_tensor  view;
         gm_storage storage; /* tensors that share bytes share the first of theirs */
@@ -63,7 +64,10 @@ void gm_host_graph_free(gm_device *dev, void *graph)
 gm_status gm_host_replay(gm_device *dev, void *graph)
 {
     const host_graph *g = graph;
-    for (int i = 0; i < g->n; i++) GM_TRY(g->calls[i]->kernel(dev, &g->calls[i]->call));
+    for (int i = 0; i < g->n; i++) {
+        gm_status st = g->calls[i]->kernel(dev, &g->calls[i]->call);
+        if (st != GM_OK) return GM_FAIL(st, "%s\n  in %s", gm_last_error(), g->calls[i]->place);
+    }
     return GM_OK;
 }
 
@@ -109,7 +113,11 @@ gm_status gm_host_record(gm_device *dev, gm_kernel kernel, const gm_call *call)
     if (g->n == g->room) GM_TRY(grow(g));
     recorded *c = calloc(1, sizeof *c + (size_t)n * (sizeof *c->part + sizeof *c->list));
     if (!c) return GM_FAIL(GM_ENOMEM, "no memory for a call of a graph");
-    *c = (recorded){.kernel = kernel, .call = *call, .attrs = *call->attrs, .list = (gm_tensor **)(c->part + n)};
+    *c = (recorded){.kernel = kernel,
+                    .call = *call,
+                    .attrs = *call->attrs,
+                    .place = gm_pool_place(dev->pool),
+                    .list = (gm_tensor **)(c->part + n)};
     for (int i = 0; i < n; i++) {
         if (!argument(call, i)) continue;
         c->part[i].view = *argument(call, i);

@@ -2,7 +2,8 @@
  *
  * What a recording keeps of a tensor is where its bytes are, not the tensor: bytes that are released in the recording
  * serve again in it, as they would if the ops ran. A replay goes down the list. It infers, allocates and checks nothing
- * again, so a model that is called in the same way many times costs the host a function call for each kernel.
+ * again, so a model that is called in the same way many times costs the host a function call for each kernel. A replay
+ * ends at the first kernel that fails; the error names the module and the op.
  *
  * The trap: bytes that the host writes or reads itself while it records are no part of the list. gm_host_open and
  * gm_device_read, _write and _copy refuse them, and gm_run refuses tensors whose bytes rest elsewhere. */

@@ -4,12 +4,12 @@
 --   <case> <steps>   runs that many steps -> the seconds of each
 --   flops <case>     -> the operations of the matrix products and convolutions of one step
 --   products         -> operations a second of a product of 1024 x 1024 x 1024 on all threads, the best of 9
---   ready            -> 0: all that it needs is loaded
+--   graph <setting>  -> 0: steps of cases that come from here on are recorded (true) or not (false; so it begins)
 -- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), llama (the shape of SmolLM2-135M, 4 x 256 tokens), vit
 -- (width 192, depth 12, 3 heads, batch 32, 49 patches + 1), vitsmall (width 64, depth 4, 4 heads, batch 64, 16
 -- patches, of which the mean is taken), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224
 -- (ResNet-18, 8 images of 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32).
--- f32, AdamW, no dropout, random data.
+-- f32, AdamW, no dropout, random data. Steps are those of engine:train_step, as in a run.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 
@@ -57,26 +57,20 @@ function make.unet()
   return model, { x, times }, gm.normal({ 8, 3, 32, 32 }, { seed = 4 }):keep(), gm.nn.MSELoss {}
 end
 
-local cases = {}
+local cases, graph = {}, false
 local function case(name)
   if not cases[name] then
     local model, x, y, loss = make[name]()
-    local parameters = model:materialize():parameters()
-    cases[name] = {
-      model = model, x = x, y = y, parameters = parameters, loss = loss or gm.nn.CrossEntropyLoss {},
-      optimizer = core.optimizer("adam", parameters, { eps = 1e-8, weight_decay = 0.01, decoupled = true }),
-    }
+    local engine = gm.initialize { model = model, criterion = loss or gm.nn.CrossEntropyLoss {}, graph = graph,
+      optimizer = { type = "AdamW", lr = 1e-4, eps = 1e-8, weight_decay = 0.01 } }
+    cases[name] = { engine = engine, x = x, y = y, samples = y:size(1) }
   end
   return cases[name]
 end
 
 local function step(c)
-  core.begin_step()
-  core.zero_grad(c.parameters)
-  local loss = c.loss(c.model(c.x), c.y)
-  loss:backward()
-  c.optimizer:step { lr = 1e-4 }
-  return loss:item()
+  c.engine:train_step { { c.x, c.y }, samples = c.samples, tokens = 0, pieces = 1 }
+  return c.engine.last_loss
 end
 
 local function seconds(name, steps)
@@ -110,7 +104,8 @@ end
 
 for line in io.lines() do
   local name, steps = line:match "^(%w+) (%d+)$"
-  local counted = line:match "^flops (%w+)$"
+  local counted, setting = line:match "^flops (%w+)$", line:match "^graph (%w+)$"
+  if setting then graph = setting == "true" end
   print(name and seconds(name, tonumber(steps)) or counted and flops(counted) or line == "products" and products()
     or "0")
   io.stdout:flush()

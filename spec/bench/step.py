@@ -3,11 +3,11 @@
     python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 llama vit vitsmall (step.lua says what they are)
 
 Needs a Python with torch and numpy, for llama also with transformers, and a built tree. f32, 2 threads each (THREADS=n
-for another number). Prints for each case the median seconds of both, the median of the paired ratios PyTorch / ours
-(above 1 ours is faster), and the floor: the operations of the products of a step at the rate of our product of 1024^3
-in the same run, with its share of our time. The machine is usually shared: believe the ratios, not the seconds.
-Memory is how far the resident bytes of each process went above those before the model was made (VmHWM of Linux); each
-case has processes of its own. Cases of images are in step_images.py."""
+for another number). GRAPH=true records our steps (docs/graphs.md). Prints for each case the median seconds of both, the
+median of the paired ratios PyTorch / ours (above 1 ours is faster), and the floor: the operations of the products of a
+step at the rate of our product of 1024^3 in the same run, with its share of our time. The machine is usually shared:
+believe the ratios, not the seconds. Memory is how far the resident bytes of each process went above those before the
+model was made (VmHWM of Linux); each case has processes of its own. Cases of images are in step_images.py."""
 import os
 import statistics
 import subprocess
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 THREADS = int(os.environ.get("THREADS", "2"))
+GRAPH = os.environ.get("GRAPH", "false")
 ROUNDS = {"gpt64": 7, "gpt1024": 5, "llama": 5, "vit": 9, "vitsmall": 15}
 QUICK = {"vit": 3, "vitsmall": 50}  # steps of a round; of the other cases it is one
 
@@ -148,11 +149,11 @@ def compare(case, peer, rounds):
         ours.stdin.flush()
         return [float(v) for v in ours.stdout.readline().split()]
 
-    ask("ready")
+    ask(f"graph {GRAPH}")
     memory = Resident(ours.pid), Resident(os.getpid())
     torch.manual_seed(0)
     step, steps = stepper(*peer(case)), QUICK.get(case, 1)
-    ask(f"{case} 2"), timed(step, 2)
+    ask(f"{case} 5"), timed(step, 2)  # a step is recorded after three
     peaks = [m.peak() for m in memory]
     operations, a, b, rate = ask(f"flops {case}")[0], [], [], 0
     for _ in range(rounds):

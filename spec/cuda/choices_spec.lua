@@ -25,7 +25,7 @@ describe("time_products", function()
     env.GANYMEDE_FAKE_CUBLAS_SLOW = "512" -- CUBLASLT_EPILOGUE_BGRADB
     for name, value in pairs(variables or {}) do env[name] = value end
     local all = { "run", "recipe.lua", "--device", "cuda", "--stats", "stats.json", "--no-eval", "--out", out,
-      "--threads", "1", "--set", "cuda_graph=false" }
+      "--threads", "1", "--set", "graph=false" }
     for _, word in ipairs(words) do all[#all + 1] = word end
     local result = support.run(home, all, { env = env })
     if result.code ~= 0 then return result end

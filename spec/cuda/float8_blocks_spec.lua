@@ -1,7 +1,7 @@
 --- Training with floats of 8 bits with scales of blocks on a GPU: by cuBLASLt, which reads scales of rows and of
 -- squares; as CUDA graphs; and refused where there are no such products.
 --
--- The truth is the same run with cuda_graph = false, to the bit, and a run on the CPU. Without a GPU it is the
+-- The truth is the same run with graph = false, to the bit, and a run on the CPU. Without a GPU it is the
 -- emulation that runs; what it refuses of scales is what NVIDIA documents (spec/cuda/fake_products.h).
 -- sanitizers: no, bits of training are compared; spec/nn/float8_blocks_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
@@ -41,8 +41,8 @@ describe("scales of blocks on a GPU", function()
   end
 
   it("give the same bits in graphs and without, and what a CPU computes", function()
-    local with = train("with", "cuda", { "--set", "cuda_graph=true" })
-    local without = train("without", "cuda", { "--set", "cuda_graph=false" })
+    local with = train("with", "cuda", { "--set", "graph=true" })
+    local without = train("without", "cuda", { "--set", "graph=false" })
     assert.same(without.loss, with.loss)
     assert.is_true(with.ranks[1].device_calls.graphs > 0)
     local cpu = train("cpu", "cpu")
@@ -54,7 +54,7 @@ describe("scales of blocks on a GPU", function()
   it("are read by cuBLASLt: of a step's five products none is made another way", function()
     if not emulation.is_on() then return end
     local record = home .. "/record"
-    local _, result = train("run", "cuda", { "--steps", "1", "--set", "cuda_graph=false" },
+    local _, result = train("run", "cuda", { "--steps", "1", "--set", "graph=false" },
       { GANYMEDE_CUDA_RECORD = record })
     local found = { squares = 0, rows = 0 }
     for line in io.lines(record) do

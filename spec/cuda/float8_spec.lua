@@ -1,7 +1,7 @@
 --- Training with delayed scales of floats of 8 bits on a GPU: scales live in its memory, so steps become graphs
 -- (ganymede.train.graph), and a replayed step moves the histories as one that runs by itself does.
 --
--- The truth is the same run with cuda_graph = false, to the bit. Without a GPU it is the emulation that runs.
+-- The truth is the same run with graph = false, to the bit. Without a GPU it is the emulation that runs.
 -- sanitizers: no, bits of training are compared; spec/nn/float8_delayed_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
@@ -35,8 +35,8 @@ describe("delayed scales on a GPU", function()
   end
 
   it("give the same bits in graphs and without, and after a resume", function()
-    local with = train("with", { "--set", "cuda_graph=true" })
-    local without = train("without", { "--set", "cuda_graph=false" })
+    local with = train("with", { "--set", "graph=true" })
+    local without = train("without", { "--set", "graph=false" })
     assert.same(without.loss, with.loss)
     assert.equal(6, with.ranks[1].device_calls.graphs)
     assert.equal(0, without.ranks[1].device_calls.graphs)

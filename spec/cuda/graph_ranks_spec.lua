@@ -2,7 +2,7 @@
 -- by one, one launch a step on every rank; what one rank cannot record runs one by one on all of them, and a rank that
 -- dies during a replay ends the run.
 --
--- The truth is the same run with cuda_graph = false. It is the emulation that runs: its NCCL joins captures as NCCL
+-- The truth is the same run with graph = false. It is the emulation that runs: its NCCL joins captures as NCCL
 -- does, and refuses what NCCL refuses (fake_graph.c, fake_nccl.c).
 -- sanitizers: no, bits of training are compared; graph_links_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
@@ -91,9 +91,9 @@ describe("training steps of several ranks as graphs #ranks", function()
     it("have the bits of steps that run one by one: " .. case.name, function()
       if case.full and not full then return pending "of .ci/run --full" end
       local set = case.set
-      case.set = { "cuda_graph=false", unpack(set) }
+      case.set = { "graph=false", unpack(set) }
       local without = train("without", case)
-      case.set = { "cuda_graph=true", unpack(set) }
+      case.set = { "graph=true", unpack(set) }
       local with = train("with", case)
       check_equal(with, without)
       assert.equal(graph_runs.tensors(home, "without"), graph_runs.tensors(home, "with"))
@@ -140,21 +140,21 @@ describe("training steps of several ranks as graphs #ranks", function()
           error("no memory for it today", 0)
         end
       end]]
-    local without = train("without", { set = { "cuda_graph=false" } }, { "--steps", "8" })
+    local without = train("without", { set = { "graph=false" } }, { "--steps", "8" })
     local with = train("with", { fault = fault }, { "--steps", "8" })
     check_equal(with, without)
     has(with, "graph: steps run one by one: rank 1: no memory for it today")
     assert.same({ 0, 0 }, graphs(with))
-    local asked = train("asked", { fault = fault, set = { "cuda_graph=true" } }, { "--steps", "8" })
+    local asked = train("asked", { fault = fault, set = { "graph=true" } }, { "--steps", "8" })
     assert.equal(2, asked.code, asked.err)
-    has(asked, "cuda_graph = true: step 4 cannot be recorded: rank 1: no memory for it today")
+    has(asked, "graph = true: step 4 cannot be recorded: rank 1: no memory for it today")
   end)
 
   it("run one by one on all ranks where that of one is of another kind", function()
     local with = train("with", { fault = [[
       if core.rank() == 0 then trainer.engine.on_not_finite = trainer.step == 5 and "skip" or nil end]] },
       { "--steps", "8" })
-    check_equal(with, train("without", { set = { "cuda_graph=false" } }, { "--steps", "8" }))
+    check_equal(with, train("without", { set = { "graph=false" } }, { "--steps", "8" }))
     assert.same({ 4, 4 }, graphs(with)) -- steps 4, 5, 7 and 8
     has(with, "graph: step 6 is of another kind and runs by itself")
   end)
@@ -169,7 +169,7 @@ describe("training steps of several ranks as graphs #ranks", function()
           core.comm_all_reduce(require("ganymede").zeros { 2 }, nil, "sum")
         end
       end]] }, { "--steps", "8" })
-    check_equal(with, train("without", { set = { "cuda_graph=false" } }, { "--steps", "8" }))
+    check_equal(with, train("without", { set = { "graph=false" } }, { "--steps", "8" }))
     has(with, "graph: steps run one by one: ranks 0 and 1 have recorded different operations between them")
     assert.same({ 0, 0 }, graphs(with))
   end)
@@ -196,7 +196,7 @@ describe("training steps of several ranks as graphs #ranks", function()
           core.graph_possible = Possible
         end
       end]]
-    local without = train("without", { set = { "cuda_graph=false" } }, { "--steps", "9" })
+    local without = train("without", { set = { "graph=false" } }, { "--steps", "9" })
     local with = train("with", { fault = "local G = _G; " .. fault:gsub("Possible", "rawget(G, 'package').possible") },
       { "--steps", "9" })
     check_equal(with, without)
@@ -219,7 +219,7 @@ describe("training steps of several ranks as graphs #ranks", function()
       has(auto, "graph: steps run one by one: " .. (case.also and "" or case.why))
       has(auto, case.also or case.why)
       assert.same({ 0, 0 }, graphs(auto))
-      case.set = { "cuda_graph=true", unpack(set) }
+      case.set = { "graph=true", unpack(set) }
       local asked = train("asked", case, { "--steps", "5", "--no-eval" })
       assert.equal(2, asked.code, asked.err)
       has(asked, case.why)

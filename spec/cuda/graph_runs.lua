@@ -1,20 +1,45 @@
---- Runs of recipes with and without graphs of training steps, and what is compared of them.
+--- Runs of recipes with and without graphs of training steps, on a GPU or a CPU, and what is compared of them.
 --
---     local result = graph_runs.run(home, "out", { "--set", "cuda_graph=true" })   -- { code, out, err, stats }
+--     local result = graph_runs.run(home, "out", { "--set", "graph=true" })   -- { code, out, err, stats }
 local assert = require "luassert"
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 
 local graph_runs = {}
 
+--- Dropout, clipping, a schedule of rates, parameters without decay, an epoch whose last batch is smaller, evaluation,
+-- a hook that looks at outputs, checkpoints. It reads the file `text`.
+graph_runs.gpt = [[
+return {
+  name = "gpt", seed = 6,
+  model = { type = "GPT", vocabulary = 128, sequence_length = 7, width = 8, depth = 1, heads = 2,
+            dropout = 0.1, attention_dropout = 0.1 },
+  data = { train = { type = "Text", path = "text", split = "train", sequence_length = 7, stride = 7 },
+           test = { type = "Text", path = "text", split = "test", sequence_length = 7, stride = 7 },
+           batch_size = 4 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 3e-3, weight_decay = 0.1, no_decay = "norm_and_bias" },
+  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 3 },
+  epochs = 3, clip_grad_norm = 0.5,
+  hooks = { { type = "AccuracyHook" }, { type = "CheckpointHook", interval = 6 } },
+}
+]]
+
+local characters = {}
+for i = 1, 34 * 7 + 1 do characters[i] = string.char(97 + i * i % 23) end
+
+--- What the file `text` holds.
+graph_runs.text = table.concat(characters)
+
 --- Runs a recipe of the folder home into its folder `out`, whose name files of stats and of the driver's record have,
--- too. more: { recipe, env, timeout }
+-- too. more: { recipe, env, timeout, device ("cuda") }
 function graph_runs.run(home, out, words, more)
   more = more or {}
-  local all = { "run", more.recipe or "recipe.lua", "--device", "cuda", "--threads", "1", "--stats", out .. ".json",
+  local device = more.device or "cuda"
+  local all = { "run", more.recipe or "recipe.lua", "--device", device, "--threads", "1", "--stats", out .. ".json",
     "--out", out }
   for _, word in ipairs(words) do all[#all + 1] = word end
-  local env = emulation.environment()
+  local env = device == "cuda" and emulation.environment() or {}
   env.GANYMEDE_CUDA_RECORD = home .. "/" .. out .. ".record"
   for name, value in pairs(more.env or {}) do env[name] = value end
   local result = support.run(home, all, { env = env, timeout = more.timeout })

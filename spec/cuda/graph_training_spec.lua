@@ -1,7 +1,7 @@
 --- Training steps as CUDA graphs (ganymede.train.graph): the same bits as without, one launch a step and nothing
 -- else, and where steps cannot be recorded, or are of several kinds, that is said and they run as ever.
 --
--- The truth is the same run with cuda_graph = false. Without a GPU it is the emulation that runs, whose graphs keep
+-- The truth is the same run with graph = false. Without a GPU it is the emulation that runs, whose graphs keep
 -- what CUDA's keep.
 -- sanitizers: no, bits of training are compared; graph_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
@@ -12,31 +12,12 @@ if emulation.lacks(pending) then return end
 
 local has, check_equal = graph_runs.has, graph_runs.check_equal
 
--- Dropout, clipping, a schedule of rates, parameters without decay, an epoch whose last batch is smaller, evaluation,
--- a hook that looks at outputs, checkpoints.
-local gpt = [[
-return {
-  name = "gpt", seed = 6,
-  model = { type = "GPT", vocabulary = 128, sequence_length = 7, width = 8, depth = 1, heads = 2,
-            dropout = 0.1, attention_dropout = 0.1 },
-  data = { train = { type = "Text", path = "text", split = "train", sequence_length = 7, stride = 7 },
-           test = { type = "Text", path = "text", split = "test", sequence_length = 7, stride = 7 },
-           batch_size = 4 },
-  loss = { type = "CrossEntropyLoss" },
-  optimizer = { type = "AdamW", lr = 3e-3, weight_decay = 0.1, no_decay = "norm_and_bias" },
-  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 3 },
-  epochs = 3, clip_grad_norm = 0.5,
-  hooks = { { type = "AccuracyHook" }, { type = "CheckpointHook", interval = 6 } },
-}
-]]
-
-local text = {}
-for i = 1, 34 * 7 + 1 do text[i] = string.char(97 + i * i % 23) end
+local gpt, text = graph_runs.gpt, graph_runs.text
 
 describe("training steps as graphs", function()
   local home
 
-  before_each(function() home = support.home(gpt, { text = table.concat(text) }) end)
+  before_each(function() home = support.home(gpt, { text = text }) end)
   after_each(function() support.shell.run("rm -rf " .. support.shell.quote(home)) end)
 
   local function train(out, words, recipe) return graph_runs.run(home, out, words or {}, { recipe = recipe }) end
@@ -53,13 +34,13 @@ describe("training steps as graphs", function()
     { name = "SGD with momentum", set = { [[optimizer={type="SGD", lr=0.05, momentum=0.9}]] } },
   } do
     it("have the bits of steps that run one by one: " .. case.name, function()
-      local words = { "--set", "cuda_graph=false" }
+      local words = { "--set", "graph=false" }
       for _, set in ipairs(case.set or {}) do
         table.insert(words, "--set")
         table.insert(words, set)
       end
       local without = train("without", words)
-      words[2] = "cuda_graph=true"
+      words[2] = "graph=true"
       local with = train("with", words)
       check_equal(with, without)
       assert.equal(graph_runs.tensors(home, "without"), graph_runs.tensors(home, "with"))
@@ -93,7 +74,7 @@ describe("training steps as graphs", function()
       local gm = require "ganymede"
       gm.launch { seed = 1 }
       local engine = gm.initialize { model = gm.nn.Linear { inputs = 6, outputs = 3 }, criterion = { type = "MSELoss" },
-        optimizer = { type = "AdamW", lr = 0.01 }, cuda_graph = FLAG }
+        optimizer = { type = "AdamW", lr = 0.01 }, graph = FLAG }
       for step = 1, 24 do
         gm.scope(function()
           local n = step > 12 and 5 or step == 9 and 2 or 4
@@ -128,13 +109,10 @@ describe("training steps as graphs", function()
       local without = train("one_by_one", { "--set", set, "--steps", "5", "--no-eval" })
       assert.equal(0, without.code, without.err)
       if reason then has(without, "graph: steps run one by one: " .. reason) end
-      local asked = train("asked", { "--set", set, "--steps", "5", "--no-eval", "--set", "cuda_graph=true" })
+      local asked = train("asked", { "--set", set, "--steps", "5", "--no-eval", "--set", "graph=true" })
       assert.equal(reason and 2 or 0, asked.code, asked.err)
-      if reason then has(asked, "cuda_graph = true: steps cannot be recorded: " .. reason) end
+      if reason then has(asked, "graph = true: steps cannot be recorded: " .. reason) end
     end
-    local on_cpu = support.run(home, { "run", "recipe.lua", "--steps", "1", "--set", "cuda_graph=true" })
-    assert.equal(2, on_cpu.code, on_cpu.err)
-    has(on_cpu, "has no graphs")
   end)
 
   -- The model of a recipe's own: it says what it is, and reads a number in the middle of its forward if it is told to.
@@ -157,21 +135,21 @@ describe("training steps as graphs", function()
     support.shell.write(home .. "/own.lua", (own:gsub("READS", "false")))
     local auto = train("auto", { "--steps", "7", "--no-eval" }, "own.lua")
     has(auto, "forward of Odd (the model) is not Ganymede's own")
-    local asked = train("asked", { "--steps", "7", "--no-eval", "--set", "cuda_graph=true" }, "own.lua")
+    local asked = train("asked", { "--steps", "7", "--no-eval", "--set", "graph=true" }, "own.lua")
     check_equal(asked, auto)
     assert.equal(4, calls(asked).graphs)
   end)
 
   it("that read a number end with where it was, and leave nothing behind", function()
     support.shell.write(home .. "/own.lua", (own:gsub("READS", "true")))
-    local asked = train("asked", { "--steps", "8", "--no-eval", "--set", "cuda_graph=true" }, "own.lua")
+    local asked = train("asked", { "--steps", "8", "--no-eval", "--set", "graph=true" }, "own.lua")
     assert.equal(2, asked.code, asked.err)
-    has(asked, "cuda_graph = true: step 4 cannot be recorded: own.lua:12: reading 4 bytes cannot be part of a graph")
+    has(asked, "graph = true: step 4 cannot be recorded: own.lua:12: reading 4 bytes cannot be part of a graph")
     has(asked, "\n  in the model: Odd")
   end)
 
   it("that find no memory for a graph run one by one, with the same bits", function()
-    local without = train("without", { "--steps", "8", "--no-eval", "--set", "cuda_graph=false" })
+    local without = train("without", { "--steps", "8", "--no-eval", "--set", "graph=false" })
     local most = without.stats.ranks[1].peak_bytes
     local found
     for share = 1.1, 1.9, 0.1 do -- where steps still fit and a graph does not depends on classes of blocks

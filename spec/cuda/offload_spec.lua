@@ -179,8 +179,8 @@ describe("states below a GPU", function()
     local said = run({ HOST }, { steps = 1 }).err
     assert.truthy(said:find("the host takes part in steps with offload", 1, true), said)
     assert.truthy(said:find("page-locked memory of the host; the host makes their updates", 1, true), said)
-    local refused = run({ HOST, "cuda_graph=true" }, { code = 2 }).err
-    assert.truthy(refused:find("cuda_graph = true: steps cannot be", 1, true), refused)
+    local refused = run({ HOST, "graph=true" }, { code = 2 }).err
+    assert.truthy(refused:find("graph = true: steps cannot be", 1, true), refused)
     said = run({ "offload={optimizer='disk',disk='no/such'}" }, { code = 2 }).err
     assert.truthy(said:find([["no/such" is no folder]], 1, true), said)
   end)

@@ -1,5 +1,5 @@
 --- Steps whose numbers come late, as on a GPU (spec/cuda/training_spec.lua has that), here on the device at hand: the
--- engine is told that it must not look, and must do what one does that looks at once.
+-- engine is told that it must not look and is ahead of the device, and must do what one does that looks at once.
 local gm = require "ganymede"
 local failure = require "ganymede.base.failure"
 local shell = require "spec.support.shell"
@@ -14,7 +14,8 @@ local function build(opt)
     model = model, criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader,
     optimizer = { type = "AdamW", lr = 0.02, weight_decay = 0.1 }, clip_grad_norm = 0.5, gradient_accumulation = 2,
   }
-  engine.late, engine.on_not_finite = opt.late or engine.late, opt.on_not_finite
+  engine.late, engine.ahead = opt.late or engine.late, opt.late or engine.ahead
+  engine.on_not_finite = opt.on_not_finite
   local criterion = engine.criterion
   function engine.criterion(self, ...)
     local loss = criterion(self, ...)

@@ -32,7 +32,7 @@ describe("settings of gm.launch", function()
     gm.checkpoint.save(first, { tensors = other:state(), meta = { step = 1 } })
     local given = { optimizer = { type = "SGD", lr = 0.25 }, lr_scheduler = { type = "CosineAnnealingLR" },
       clip_grad_norm = 0.5, norm_type = 1, gradient_accumulation = 3, gradient_handler = { handler },
-      schedule = { type = "PipelineSchedule" }, num_microbatches = 4, fp16 = { initial_scale = 64 }, cuda_graph = false,
+      schedule = { type = "PipelineSchedule" }, num_microbatches = 4, fp16 = { initial_scale = 64 }, graph = false,
       zero = 0, recompute = { "^layers" }, offload = "none", gradient_dtype = "f32", epochs = 5,
       init_from = { path = first }, lora = { rank = 1, train = "^layers" }, freeze = "^layers%.1%.bias",
       float8 = true,

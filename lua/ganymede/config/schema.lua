@@ -14,6 +14,7 @@ local core = require "ganymede.core"
 local float8 = require "ganymede.nn.float8"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
+local options = require "ganymede.base.options"
 local parallel = require "ganymede.job.parallel"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
@@ -130,10 +131,10 @@ local fields = {
       .. "bits, which cuDNN adds up in any order, then come from our own kernel, which is slower" },
   detect_anomaly = { type = "boolean", default = false,
     doc = "whether the run ends with status 8 at the first op that makes NaN or an infinity, and names it and its "
-      .. "module; a step then takes several times as long, and no CUDA graphs are recorded" },
-  cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
-    doc = "whether training steps are recorded as a CUDA graph, so that a step is one launch; auto: on a GPU, if they "
-      .. "can be" },
+      .. "module; a step then takes several times as long, and no graphs are recorded" },
+  graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
+    doc = "whether training steps are recorded and replayed, on a GPU as a CUDA graph, so that a step is one launch, "
+      .. "on a CPU as a list of kernels (docs/graphs.md); auto: on a GPU, if they can be" },
   hooks = { type = "table", list_of = "hooks", default = {},
     doc = "the list of hooks, each { type = NAME, and its options }" },
   metrics = { type = "table", list_of = "metrics", optional = true,
@@ -252,13 +253,15 @@ end
 local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
   fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
 
+local renamed = { cuda_graph = "is called graph now, and graph = true serves CPUs too (docs/graphs.md)" }
+
 return {
   fields = fields,
   --- Keys that are options of gm.initialize under the same name, and keys that a trainer takes up. What a program gives
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "init_from",
+    "num_microbatches", "fp16", "graph", "zero", "recompute", "offload", "gradient_dtype", "init_from",
     "lora", "freeze", "float8",
   },
   trainer = { "hooks", "metrics", "checkpoint", "test_interval" },
@@ -276,8 +279,17 @@ return {
   },
   --- Values of these other spellings -> ours.
   alias_values = { activation_checkpoint = { [true] = "block", [false] = {} } }, -- {}: none
-  --- Takes out what reshape has left of Colossal-AI's settings of memory -> list of { path =, why = }.
-  refuse = colossal_memory.refuse,
+  --- Takes out what reshape has left of Colossal-AI's settings of memory, and keys with names of before -> list of
+  -- { path =, why = }.
+  refuse = function(config)
+    local list = colossal_memory.refuse(config)
+    for _, old in ipairs(options.sorted_keys(renamed)) do
+      if config[old] ~= nil then list[#list + 1], config[old] = { path = old, why = renamed[old] }, nil end
+    end
+    return list
+  end,
+  --- Keys with names of before -> what to say of them.
+  renamed = renamed,
   --- Colossal-AI's shapes -> ours, in place.
   reshape = function(config)
     config.dtype = spelled(config.dtype, dtypes)

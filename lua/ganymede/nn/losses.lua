@@ -69,7 +69,8 @@ local function is_soft(target) return not is_integer[target:dtype()] end
 
 local function rows_of(target) return target:numel() / target:size(-1) end
 
-local function scalar(number) return tensors.tensor(number, { dtype = "f64" }) end
+-- Filled by a kernel, because bytes that the host writes cannot be part of a CPU's graph.
+local function scalar(number) return tensors.full({}, number, { dtype = "f64" }) end
 
 --- target (...) integers -> the number of targets that are not ignored; (..., classes) of floats -> the number of rows.
 function CrossEntropyLoss:count(target)

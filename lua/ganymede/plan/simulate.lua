@@ -78,7 +78,7 @@ local function is_recorded(found, about)
   local first = found.roles[1].found
   if about.device ~= "gpu" or #found.of > 1 or first.totals.offloaded_bytes then return false end
   for _, row in ipairs(first.settings) do
-    if row.key == "cuda_graph" then return row.value ~= false end
+    if row.key == "graph" then return row.value ~= false end
   end
   return true
 end

@@ -1,9 +1,11 @@
 --- The update of an engine: the decision about a step that has all its gradients, and what follows from it.
 --
 -- The device decides whether a step makes its update and how far its gradients are clipped
--- (host/optim/step_control.h). On a GPU the host queues a step and goes on, and knows the numbers of the step when it
--- has queued the next one. So a step that diverged ends the run one step late; the message has the numbers of that
--- step, and the parameters have not changed since.
+-- (host/optim/step_control.h). Where engine.late is true, as on a GPU and where steps are graphs, the update follows at
+-- once; elsewhere the host looks at the numbers before anything changes. Where engine.ahead is true, as on a GPU, the
+-- host queues a step and goes on, and knows the numbers of the step when it has queued the next one. So a step that
+-- diverged ends the run one step late; the message has the numbers of that step, and the parameters have not changed
+-- since.
 -- The trap: the decision must be the same on every rank, so what one rank alone knows is summed with the loss (agree).
 -- @module ganymede.train.engine_update
 local core = require "ganymede.core"
@@ -189,13 +191,14 @@ local function step_at_once(self, entry)
   tell(self, entry, numbers)
 end
 
--- On a GPU the update has been queued, and the host settles the step before while the device works.
-local function step_ahead(self, entry)
+-- The update has been made, if the device decided so. On a GPU it has been queued only, and the host settles the step
+-- before while the device works.
+local function step_late(self, entry)
   self.control:send()
   end_step(self)
   entry.late = true
   table.insert(self.pending, entry)
-  self:settle(1)
+  self:settle(self.ahead and 1 or 0)
 end
 
 --- Adds to the class Engine: the norm of gradients, step, and what waits for the numbers of a step.
@@ -242,7 +245,7 @@ function Engine:step(told)
   local entry = new_entry(self, told)
   if self.late then
     self:queue_update()
-    step_ahead(self, entry)
+    step_late(self, entry)
   else
     decide(self)
     step_at_once(self, entry)
@@ -281,7 +284,7 @@ function Engine:count_step(samples, told)
   self.samples, self.updated = samples, true
   local entry = new_entry(self, told)
   self.optimizer:set_steps(entry.updates + 1)
-  step_ahead(self, entry)
+  step_late(self, entry)
   at_border(self)
 end
 

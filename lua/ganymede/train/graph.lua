@@ -1,25 +1,26 @@
---- Training steps as CUDA graphs: a step that has run a few times is recorded, and from then on each step is one
--- launch.
+--- Training steps as graphs: a step that has run a few times is recorded, and from then on each step is one launch of
+-- a CUDA graph, or on a CPU one walk down a list of kernels (kernels/graph_host.h).
 --
---     engine:train_step(batches, keep_output, told)     -- what the trainer calls; the engine's `cuda_graph` decides
+--     engine:train_step(batches, keep_output, told)     -- what the trainer calls; the engine's `graph` decides
 --
 -- A graph is the whole step on the device: forward, loss, backward, the norm, the decision, the update. A replay copies
 -- its batches into the recorded tensors, writes the step block (learning rate, step, the seed of random numbers) and
--- launches; no Lua code of the model runs. So a step must do the same each time. A step is recorded after 3 steps of
--- one kind (shapes and dtypes of the batches, mode, clipping, parameters that train). Others, such as the smaller last
--- batch of an epoch, run without a graph. After 3 steps of another kind in a row, that kind is recorded, and the old
--- graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
+-- runs the graph; no Lua code of the model runs. So a step must do the same each time. A step is recorded after 3 steps
+-- of one kind (shapes and dtypes of the batches, mode, clipping, parameters that train). Others, such as the smaller
+-- last batch of an epoch, run without a graph. After 3 steps of another kind in a row, that kind is recorded, and the
+-- old graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
 --
 -- On several ranks whose tensors travel by NCCL, its operations are part of the graph. A step then is recorded on all
 -- ranks or on none, and replayed by all or by none: before each step every rank tells the others, in a few bytes, the
 -- kind of its step and whether it can be recorded (core.comm_tell), so that all draw the same conclusions. What one
 -- rank cannot record runs one by one on all of them, and the reason names the rank.
 --
--- `cuda_graph` is "auto", true or false. "auto" records if it can; otherwise it prints the reason once. It does not
--- record with messages through host memory, pipeline stages, offload, gradient handlers, norms other than the 2-norm,
--- and modules that do something after each update. It also does not record if forward, loss or optimizer are not
--- Ganymede's own, because they may not do the same each time; true records these, and is an error where recording is
--- impossible.
+-- `graph` is "auto", true or false. "auto" records on a GPU, if it can; otherwise it prints the reason once. It does
+-- not record with messages through host memory, pipeline stages, offload, gradient handlers, norms other than the
+-- 2-norm, and modules that do something after each update. It also does not record if forward, loss or optimizer are
+-- not Ganymede's own, because they may not do the same each time; true records these, and is an error where recording
+-- is impossible. On a CPU only true records, because a graph holds a copy of the batches and memory that evaluation cannot
+-- use; on meta (`check`) true holds that copy, so that peaks are those of a run.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
 -- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again. On
 -- several ranks all of them must call it at the same step.
@@ -57,9 +58,6 @@ end
 
 -- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
-  if core.device().on_host then
-    return "training on a CPU has no graphs: the host looks at the numbers of each step before it updates anything"
-  end
   if core.detect_anomaly() then return "detect_anomaly looks at the results of each op" end
   if engine.stage.stages > 1 then
     return "the host decides about messages and norms of pipeline stages while a step runs"
@@ -96,22 +94,30 @@ local function refuse(fmt, ...)
   failure(2, fmt, ...)
 end
 
---- Returns the object that records an engine's steps, or nil if they are not recorded. wanted: the setting
--- `cuda_graph`. If it is true and steps cannot be recorded, the run ends with status 2. Collective, unless it is false.
-function Graph.new(engine, wanted)
+local function new(engine, wanted)
+  return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0, hashes = {}, n_hashes = 0 }, Graph)
+end
+
+--- Whether steps of this device are recorded at all with such a setting `graph`.
+function Graph.is_wanted(wanted)
   local device = core.device()
-  if wanted == false or not device.has_data or (wanted == "auto" and device.on_host) then return nil end
+  return wanted == true or (wanted == "auto" and device.has_data and not device.on_host)
+end
+
+--- Returns the object that records an engine's steps, or nil if they are not recorded. wanted: the setting `graph`. If
+-- it is true and steps cannot be recorded, the run ends with status 2. Collective, if it is wanted.
+function Graph.new(engine, wanted)
+  if not Graph.is_wanted(wanted) then return nil end
+  if not core.device().has_data then return new(engine, wanted) end
   local possible, why = core.graph_possible()
-  if possible or device.on_host then why = obstacle(engine) end
+  if possible then why = obstacle(engine) end
   if not why and wanted == "auto" then
     local what = foreign(engine)
-    why = what and what .. " is not Ganymede's own and may do something else each time; cuda_graph = true records it"
+    why = what and what .. " is not Ganymede's own and may do something else each time; graph = true records it"
   end
   why = common_reason(why)
-  if not why then
-    return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0, hashes = {}, n_hashes = 0 }, Graph)
-  end
-  if wanted == true then refuse("cuda_graph = true: steps cannot be recorded: %s", why) end
+  if not why then return new(engine, wanted) end
+  if wanted == true then refuse("graph = true: steps cannot be recorded: %s", why) end
   log.info("graph: steps run one by one: %s", why)
 end
 
@@ -225,12 +231,12 @@ end
 --- Says that ops are computed in another way from the next step on: the graph then is dropped, as forget does.
 function Graph:outdate() self.stale = true end
 
--- Gives up recording: with cuda_graph = true this is an error; otherwise it prints the reason and does not try again.
+-- Gives up recording: with graph = true this is an error; otherwise it prints the reason and does not try again.
 local function give_up(self, why)
   self:forget()
   self.off = true
   if self.wanted == true then
-    refuse("cuda_graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, why)
+    refuse("graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, why)
   end
   log.info("graph: steps run one by one: %s", why)
 end
@@ -285,7 +291,7 @@ local function record(self, batches, keep_output, kind)
   end
   self.graph, self.kind = graph, kind
   local about = graph:about()
-  log.info("graph: step %d was recorded%s: %d pieces of work, %s; steps like it are one launch each",
+  log.info("graph: step %d was recorded%s: %d pieces of work, %s; steps like it are replayed",
     engine.steps_done + 1, again and " again, in place of the one before" or "", about.nodes, human(about.bytes))
   return true
 end
@@ -298,6 +304,16 @@ local function one_by_one(self, batches, keep_output, told)
   local outputs, labels = engine:forward_backward(batches, keep_output)
   engine:step(told)
   return outputs, labels
+end
+
+-- On meta, where nothing is recorded: the step runs one by one beside what a graph would hold.
+local function rehearse(self, batches, keep_output, told)
+  local kind = kind_of_batches(batches)
+  if kind ~= self.kind then
+    if self.fixed then release(self.fixed) end
+    self.fixed, self.kind = fixed_batches(batches), kind
+  end
+  return one_by_one(self, batches, keep_output, told)
 end
 
 local function replay(self, batches, told)
@@ -373,6 +389,7 @@ end
 
 --- Runs one step of the trainer; engine:train_step describes it.
 function Graph:run(batches, keep_output, told)
+  if not core.device().has_data then return rehearse(self, batches, keep_output, told) end
   if self.off then return one_by_one(self, batches, keep_output, told) end
   if self.stale or (self.graph and self.graph:has_ended()) then -- on all ranks: an error has closed their links
     self.stale = nil

@@ -394,7 +394,8 @@ local function new(Engine, opt, launched)
   }, Engine)
   local device = core.device()
   engine.float8 = kept_scales(stage)
-  engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
+  engine.ahead = device.has_data and not device.on_host
+  engine.late = device.has_data and (engine.ahead or opt.graph == true) and engine.optimizer.takes_control or false
   hold_gradients(engine, opt.gradient_dtype)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
@@ -403,8 +404,17 @@ local function new(Engine, opt, launched)
   if type(opt.recompute) == "table" and opt.recompute.memory then
     chosen_regions.start(engine, opt.recompute, divided)
   end
-  engine.graph = Graph.new(engine, opt.cuda_graph)
+  engine.graph = Graph.new(engine, opt.graph)
   return engine
+end
+
+-- Refuses names that settings had before.
+local function refuse_renamed(parts)
+  for _, old in ipairs(options.sorted_keys(schema.renamed)) do
+    if type(parts) == "table" and parts[old] ~= nil then
+      error(("gm.initialize: %s %s"):format(old, schema.renamed[old]), 3)
+    end
+  end
 end
 
 --- For the class Engine: returns gm.initialize and its options.
@@ -414,6 +424,7 @@ return function(Engine)
   local function initialize(...)
     local launched = context.current().launched
     local parts = colossal_memory.respelled("gm.initialize", completed(named(...), launched), schema.engine)
+    refuse_renamed(parts)
     local opt = options.check("gm.initialize", given, parts, 2, aliases)
     check_data(opt)
     local engine = new(Engine, opt, launched)

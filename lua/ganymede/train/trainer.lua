@@ -104,7 +104,7 @@ end
 
 -- Whether a step waits for its numbers. On a CPU they are known at once, and waiting costs nothing.
 local function loss_needed(self)
-  if not self.engine.late then return true end
+  if not self.engine.ahead then return true end
   for _, hook in ipairs(self.hooks) do
     if hook.after_train_iter and hook.needs_loss ~= false then return true end
   end

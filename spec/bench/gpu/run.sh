@@ -153,7 +153,7 @@ ranks_as_graphs() {
         (
             export GANYMEDE_CUDA_DEVICES="$count" # of the emulation
             cuda "$here/long.lua" -n "$count" --threads 1 --steps "$(size 100 6)" --comm-timeout 60 \
-                --set parallel.transport=nccl --set cuda_graph="$graphs" --stats "$work/ranks-graphs-$graphs.json"
+                --set parallel.transport=nccl --set graph="$graphs" --stats "$work/ranks-graphs-$graphs.json"
         ) || return 1
     done
 }
