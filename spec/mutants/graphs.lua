@@ -1,5 +1,5 @@
---- Mutants of graphs with operations between ranks: host/comm/recorded.c, lua/ganymede/train/graph.lua and what they
--- use. What a row says: spec/mutants/table.lua.
+--- Mutants of graphs with operations between ranks and of a CPU's: host/comm/recorded.c, lua/ganymede/train/graph.lua
+-- and what they use. What a row says: spec/mutants/table.lua.
 return {
   {
     name = "2020-graph-collectives-unordered", file = "host/comm/recorded.c",
@@ -113,8 +113,8 @@ return {
     name = "2081-host-graph-numbers-late", file = "lua/ganymede/train/engine_update.lua",
     find = [[self:settle(self.ahead and 1 or 0)]],
     replace = [[self:settle(1)]],
-    breaks = "hooks of a CPU's graph hear of a step when the next one has been made",
-    test = 'spec/train/graph_spec.lua -f "same places"',
+    breaks = "a program hears of a step of a CPU's graph when the next one has been made",
+    test = 'spec/train/graph_spec.lua -f "before the step returns"',
   },
   {
     name = "2082-host-graph-error-without-place", file = "kernels/graph_host.c",
@@ -159,21 +159,14 @@ return {
     test = 'spec/train/graph_spec.lua -f "of views"',
   },
   {
-    name = "2088-host-graph-unasked", file = "lua/ganymede/train/graph.lua",
-    find = [[(wanted == "auto" and device.has_data and not device.on_host)]],
-    replace = [[(wanted == "auto" and device.has_data)]],
-    breaks = "steps of a CPU are recorded, and take more memory, without being asked for",
-    test = 'spec/train/graph_spec.lua -f "none without the setting"',
-  },
-  {
-    name = "2089-host-graph-soft-targets", file = "lua/ganymede/nn/losses.lua",
+    name = "2088-host-graph-soft-targets", file = "lua/ganymede/nn/losses.lua",
     find = [[return tensors.full({}, number, { dtype = "f64" })]],
     replace = [[return tensors.tensor(number, { dtype = "f64" })]],
     breaks = "steps with probabilities as targets cannot be recorded on a CPU",
     test = 'spec/train/graph_spec.lua -f "probabilities"',
   },
   {
-    name = "2090-graph-old-name", file = "lua/ganymede/config/schema.lua",
+    name = "2089-graph-old-name", file = "lua/ganymede/config/schema.lua",
     find = [[if config[old] ~= nil then]],
     replace = [[if config[old] == 1 then]],
     breaks = "a setting with its name of before is refused without the new one",

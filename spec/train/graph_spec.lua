@@ -161,6 +161,21 @@ describe("training steps of a CPU as graphs", function()
     assert.same(orders[1], orders[2])
   end)
 
+  it("tell a program its numbers before the step returns", function()
+    local engine = engine_of(true, { model = gm.models.GPT(tokens) })
+    for step = 1, 6 do
+      gm.scope(function()
+        local x, y = text(step)
+        local told
+        local function tell(numbers) told = numbers end
+        engine:train_step({ { x, y }, samples = 3, tokens = 0, pieces = 1 }, false, tell)
+        assert.same({ step, 18 }, { told.step, told.targets })
+        assert.equal(engine.last_loss, told.loss)
+      end)
+    end
+    assert.same(RECORDED, steps_of(engine))
+  end)
+
   it("go on from a checkpoint as if they had never stopped", function()
     local folder = shell.temporary_folder()
     finally(function() shell.remove(folder) end)
@@ -326,7 +341,7 @@ describe("a step that cannot be recorded", function()
     end
     refused({ norm_type = 1 }, "graph = true: steps cannot be recorded: the 1%-norm of gradients")
     refused({ optimizer = { type = "Adafactor", lr = 0.1 } }, "Adafactor decides about updates on the host")
-    assert.is_nil(engine_of("auto", { model = odd(function() end) }).graph)
+    assert.is_nil(engine_of("auto", { model = gm.nn.Linear { inputs = 5, outputs = 4 } }).graph)
     assert.error_matches(function()
       gm.initialize { model = gm.nn.Linear { inputs = 5, outputs = 4 }, cuda_graph = true }
     end, "gm.initialize: cuda_graph is called graph now")
