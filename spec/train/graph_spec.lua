@@ -4,7 +4,6 @@
 --
 -- The truth is the same program with graph = false. Which steps ran one by one is known by the criterion, which is
 -- called in Lua.
--- sanitizers: no, bits of training are compared; spec/kernels/graph_spec.lua runs the same lines of C
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
