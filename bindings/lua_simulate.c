@@ -136,6 +136,7 @@ static void read_machine(lua_State *L, int arg, gm_machine *m)
     m->peak = number_of(L, "peak");
     m->memory = number_of(L, "memory");
     m->host_moves = gm_field_flag(L, arg, "host_moves");
+    m->in_order = gm_field_flag(L, arg, "in_order");
     text_of(L, "algorithm", algorithm, sizeof algorithm);
     for (int i = 0; i < 4; i++)
         if (!strcmp(algorithm, algorithms[i])) m->algorithm = (gm_algorithm)i;

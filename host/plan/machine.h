@@ -86,6 +86,7 @@ typedef struct gm_machine {
     double        peak;       /* of a rank: the FLOP/s that an MFU refers to */
     double        memory;     /* of a rank; 0: not known */
     bool          host_moves; /* the ranks themselves move the bytes: nothing overlaps */
+    bool          in_order;   /* operations of a group of ranks go one after the other, as in a communicator of NCCL */
     gm_algorithm  algorithm;
     int           n_products, n_moves, n_levels, n_efficiencies;
     gm_rate       products[GM_MACHINE_RATES], moves[GM_MACHINE_RATES];

@@ -205,7 +205,7 @@ gm_status gm_transfers_happen(gm_transfers *t, const gm_moment *m, bool *over); 
 bool      gm_transfer_is_over(const gm_transfers *t, int transfer);
 /* The seconds that a member spends on moving the bytes; 0 where ranks do not move them. */
 double  gm_transfer_cost(const gm_transfers *t, int transfer);
-double  gm_transfer_ready(const gm_transfers *t, int transfer);     /* when it became ready */
+double  gm_transfer_ready(const gm_transfers *t, int transfer);     /* when its latency began */
 void    gm_transfer_wait(gm_transfers *t, int transfer, int ranks); /* the class is to go on when it is over */
 int     gm_transfer_next_waiter(gm_transfers *t, int transfer);     /* and takes it off; -1: none */
 int64_t gm_transfers_count(const gm_transfers *t);                  /* of all ranks */

@@ -6,8 +6,10 @@
  * that use one link at the same time share it: each has the link's bandwidth divided by their number, and goes at the
  * pace of its slowest link. Where the host moves the bytes (gm_machine.host_moves), a transfer starts when it is ready
  * and a member waits, takes its time alone, and each waiting member spends this time; nothing overlaps. A send is not
- * waited for. Where a host launches what a device does (gm_machine.host), it works ahead of the device and never waits
- * for it. So ranks stand still where the host is behind, and a step takes at least what its launches take.
+ * waited for. Where operations of a group go in order (gm_machine.in_order), one of a group starts when it is ready and
+ * the one before it is over, and so does a message between two ranks, each way by itself. Where a host launches what a
+ * device does (gm_machine.host), it works ahead of the device and never waits for it. So ranks stand still where the
+ * host is behind, and a step takes at least what its launches take.
  *
  * Where the ranks of a node use more cores than it has (gm_machine.cores), those that compute at the same time share
  * them evenly. Moving bytes is such work, too (host_moves), and each message of a rank takes its latency. A rank that

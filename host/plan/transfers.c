@@ -4,7 +4,8 @@
 
 #include "replay.h"
 
-typedef enum stage { GATHERS, WAITS, MOVES, OVER } stage;
+/* QUEUES: all members have begun it, and an earlier one of its channel is not over. WAITS: for its latency. */
+typedef enum stage { GATHERS, QUEUES, WAITS, MOVES, OVER } stage;
 
 typedef struct transfer {
     int               channel, number; /* a class of channels */
@@ -230,13 +231,44 @@ static void stop_moving(gm_transfers *t, int at)
     t->moving[i] = t->moving[--t->n_moving];
 }
 
+/* ---- one after the other ---- */
+
+/* The transfer of a number on a channel; NULL: no member has begun it. */
+static transfer *numbered(const gm_transfers *t, int channel, int number)
+{
+    const numbers *of = &t->numbers[channel];
+    return number >= 0 && number < of->n && of->list[number] ? &t->list[of->list[number] - 1] : NULL;
+}
+
+/* Does it wait until the one before it on its channel is over? That one was begun by all members, too. */
+static bool is_queued(const gm_transfers *t, const transfer *x)
+{
+    const transfer *before = numbered(t, x->channel, x->number - 1);
+    return t->channels->machine->in_order && !x->plan->below && before && before->stage != OVER;
+}
+
+static void start(gm_transfers *t, int at, double now)
+{
+    transfer *x = &t->list[at];
+    x->stage = WAITS;
+    x->ready = now;
+    gm_moments_add(t->moments, (gm_moment){now + x->plan->plan.latency, GM_HAPPENS_STARTED, at, 0});
+}
+
+static void end(gm_transfers *t, int at, double now)
+{
+    transfer *x = &t->list[at], *next = numbered(t, x->channel, x->number + 1);
+    x->stage = OVER;
+    if (next && next->stage == QUEUES) start(t, (int)(next - t->list), now);
+}
+
 /* ---- moving ---- */
 
 static gm_status start_moving(gm_transfers *t, int at, double now, bool *over)
 {
     transfer *x = &t->list[at];
     if (x->stage == OVER || x->bytes <= 0 || !x->plan->plan.n) { /* over: its members move the bytes */
-        x->stage = OVER;
+        end(t, at, now);
         *over = true;
         return GM_OK;
     }
@@ -255,7 +287,7 @@ gm_status gm_transfers_happen(gm_transfers *t, const gm_moment *m, bool *over)
     *over = false;
     if (m->kind == GM_HAPPENS_STARTED) return start_moving(t, m->at, m->time, over);
     if (x->stage != MOVES || m->stamp != x->stamp) return GM_OK; /* reckoned anew since */
-    x->stage = OVER;
+    end(t, m->at, m->time);
     *over = true;
     if (t->classes->any_alone) stop_moving(t, m->at);
     for (int i = 0; i < x->n_loads; i++) leave_link(&t->users[x->loads[i].link], m->at);
@@ -299,11 +331,12 @@ static gm_status become_ready(gm_transfers *t, int at, double now)
     int number = (int)(x->plan - t->channels->plans);
     x->loads = &t->classes->loads[t->classes->first_load[number]];
     x->n_loads = t->classes->n_loads[number];
-    x->ready = now;
-    bool host = moved_by_host(t, x->plan);
-    x->stage = host ? OVER : WAITS;
-    double start = host ? now : now + x->plan->plan.latency;
-    gm_moments_add(t->moments, (gm_moment){start, GM_HAPPENS_STARTED, at, 0});
+    if (moved_by_host(t, x->plan)) {
+        x->stage = OVER;
+        x->ready = now;
+        gm_moments_add(t->moments, (gm_moment){now, GM_HAPPENS_STARTED, at, 0});
+    } else if (is_queued(t, x)) x->stage = QUEUES;
+    else start(t, at, now);
     return GM_OK;
 }
 

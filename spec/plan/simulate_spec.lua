@@ -146,6 +146,35 @@ describe("overlap", function()
     near(6 + 8, found.ranks[2].seconds)
   end)
 
+  it("of operations of one group does not happen on GPUs: each starts when the one before it is over", function()
+    local two = { { "begin", "all_reduce", "data", 80 }, { "begin", "all_reduce", "data", 40 }, { "op", 3 },
+      { "wait", 2 }, { "wait", 1 }, { "begin", "all_reduce", "data", 20 }, { "wait", 3 } }
+    local path = support.step(0, axes, two)
+    local function on(device) return support.machine({ switch(10, 0.5) }, { device = device }) end
+    -- a ring of 2 takes 1 s of latency, and then n / 10 s
+    near((1 + 8) + (1 + 4) + (1 + 2), support.simulate(on "gpu", { path }, 2).seconds)
+    -- on a CPU both move from 1 s on at half the rate: the second is over at 9, the first at 13
+    near(13 + 3, support.simulate(on "cpu", { path }, 2).seconds)
+    near(13 - 3 + 3, support.simulate(on "cpu", { path }, 2).ranks[1].exposed.data)
+  end)
+
+  it("of messages one way does not happen on GPUs, and that of other ways and groups does", function()
+    local m = support.machine({ switch(10, 0.5) })
+    local function messages(rank, first, second)
+      local other = 1 - rank
+      return support.step(rank, axes, { { "begin", first, "data", 40, other }, { "begin", first, "data", 20, other },
+        { "begin", second, "data", 40, other }, { "op", 1 }, { "wait", rank == 0 and 3 or 1 },
+        { "wait", rank == 0 and 3 or 2 } })
+    end
+    local found = support.simulate(m, { messages(0, "send", "receive"), messages(1, "receive", "send") }, 2)
+    near(0.5 + 4, found.ranks[1].seconds)
+    near((0.5 + 4) + (0.5 + 2), found.ranks[2].seconds)
+    local groups = { { "data", 2 }, { "tensor", 2 } }
+    local both = { { "begin", "all_reduce", "data", 40 }, { "begin", "all_reduce", "tensor", 40 }, { "wait", 1 },
+      { "wait", 2 } }
+    near(1 + 2 * 4, support.simulate(m, { support.step(0, groups, both) }, 4).seconds)
+  end)
+
   it("does not happen where the ranks move the bytes", function()
     local m = support.machine({ switch(10, 0) }, { host_moves = true })
     local found = support.simulate(m, { support.step(0, axes, events) }, 2)

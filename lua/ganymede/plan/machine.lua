@@ -229,6 +229,7 @@ function machine.check(given, name)
   check_wake(name, out)
   check_numbers(name .. ": peak", out.peak, 0, math.huge)
   check_numbers(name .. ": efficiency", out.efficiency, 0, 1)
+  out.in_order = out.device == "gpu" -- NCCL runs what goes through a communicator on one stream
   out.peaks, out.peak, out.efficiency = out.peak, 0, efficiency_of(out.efficiency)
   for _, key in ipairs { "disk", "host", "host_launch", "power", "failures" } do
     if out[key] then out[key] = checked(name .. ": " .. key, machine[key .. "_schema"], out[key]) end
