@@ -8,7 +8,8 @@
  * between ranks, and a WAIT with the same id ends it for this rank. What lies between both may overlap it. These are
  * all dependencies that the runtime has: an op depends on what stands before it, and on the operations that were waited
  * for before it. On a GPU the list is the order of the stream. The trap: ops that a kernel runs itself, and the memory
- * that it takes for itself, belong to the kernel and are not in the list. host/plan/step_file.h writes a record into a
+ * that it takes for itself, belong to the kernel and are not in the list, and the pieces in which a ring works on a
+ * block of keys are one op of it (host/parallel/sharded/ring.c). host/plan/step_file.h writes a record into a
  * file; host/plan/simulate.h replays it. */
 #ifndef GM_JOURNAL_H
 #define GM_JOURNAL_H

@@ -23,14 +23,14 @@ return {
     test = "spec/kernels/documents_spec.lua -f limits",
   },
   {
-    name = "973-limits-of-ring", file = "host/parallel/sharded/ring.c",
+    name = "973-limits-of-ring", file = "host/parallel/sharded/ring_meet.c",
     find = [[    c->attrs.first = m->keys.first;]],
     replace = [[    c->attrs.first = 0;]],
     breaks = "a ring takes limits for numbers of keys of a block",
     test = "-n 3 spec/sequence/attention_spec.lua -f limits",
   },
   {
-    name = "974-limits-rows-of-ring", file = "host/parallel/sharded/ring.c",
+    name = "974-limits-rows-of-ring", file = "host/parallel/sharded/ring_meet.c",
     find = [[    GM_TRY(limits_part(x->limits, &rows, m->run.first, &c->limits));]],
     replace = [[    GM_TRY(limits_part(x->limits, &rows, m->at, &c->limits));]],
     breaks = "a rank of a ring takes the limits of the first queries",

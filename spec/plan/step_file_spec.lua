@@ -192,6 +192,19 @@ describe("the record of a step", function()
     end
   end)
 
+  it("has one op for all pieces in which a ring works on a block of keys", function()
+    run { "check", "recipe.lua", "-n", "2", "--set", "parallel.sequence=2", "--step-file", "ring" }
+    local n = 0
+    for _, e in ipairs(core.step_read(home .. "/ring").events) do
+      if e.kind == "op" and e.name:find "^attention" then
+        local batch, heads = e.about:match "%((%d+), %d+, (%d+), %d+%)"
+        assert.equal("8 2", batch .. " " .. heads)
+        n = n + 1
+      end
+    end
+    assert.is_true(n >= 2 * 2) -- layers, forward and backward
+  end)
+
   setup(function() run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" } end)
 
   it("of a GPU has the loss of cut classes in large pieces", function()

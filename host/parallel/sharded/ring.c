@@ -1,4 +1,5 @@
-/* ring.c - see ring.h: what is computed on the blocks, and the op on the tape. Messages are in ring_travel.c. */
+/* ring.c - see ring.h: what is computed on the blocks, and the op on the tape. Messages are in ring_travel.c, and the
+ * work on a block of keys in ring_meet.c. */
 #include "ring.h"
 
 #include <math.h>
@@ -7,10 +8,8 @@
 #include "../../autograd/padding.h"
 #include "../redistribute.h"
 #include "../../autograd/layout_rules/family.h"
-#include "ring_travel.h"
+#include "ring_meet.h"
 #include "rows.h"
-
-#define GM_RING_PIECES 4 /* of one block's work: messages move only when somebody looks, which is done in between */
 
 enum { Q, K, V, MASK, LIMITS, N_IN, BIAS = N_IN, N_OP }; /* the op has a bias too, which does not go round */
 enum {
@@ -23,146 +22,6 @@ enum {
     SAVED_LSE,
     N_SAVED
 }; /* queries as they were worked on */
-
-/* The operands of one call of the attention op or its gradient, whole or in pieces. */
-typedef struct call {
-    gm_tensor *q, *k, *v, *mask, *limits, *o, *lse;
-    gm_tensor *g, *dq, *dk, *dv; /* gradient: g is not NULL */
-    gm_attrs   attrs;
-} call;
-
-/* The queries worked on here: q, o, g, dq (batch, rows, heads, size), lse (batch, heads, rows). mask (batch, t) and
- * limits (batch, s, 2) are those of the whole sequence. */
-typedef struct queries {
-    gm_tensor *q, *o, *lse, *g, *dq, *mask, *limits;
-    gm_attrs   attrs;
-} queries;
-
-/* ---- one block of keys ---- */
-
-/* Of t, n[d] elements of dimension d from from[d] on. NULL stays NULL. */
-static gm_status window(gm_tensor *t, const int64_t *from, const int64_t *n, gm_tensor **out)
-{
-    *out = NULL;
-    if (!t) return GM_OK;
-    int64_t offset = t->offset;
-    for (int d = 0; d < t->ndim; d++) offset += from[d] * t->stride[d];
-    return gm_tensor_view(t, t->ndim, n, t->stride, offset, out);
-}
-
-/* Dimensions of what an operand is: which of them are batch, positions, heads. */
-typedef struct part {
-    int64_t batch, n_batch, at, n, head, n_heads;
-} part;
-
-static gm_status rows_part(gm_tensor *t, const part *p, gm_tensor **out)
-{
-    if (!t) return window(t, NULL, NULL, out);
-    return window(t, (int64_t[]){p->batch, p->at, p->head, 0}, (int64_t[]){p->n_batch, p->n, p->n_heads, t->shape[3]},
-                  out);
-}
-
-static gm_status lse_part(gm_tensor *t, const part *p, gm_tensor **out)
-{
-    return window(t, (int64_t[]){p->batch, p->head, p->at}, (int64_t[]){p->n_batch, p->n_heads, p->n}, out);
-}
-
-static gm_status limits_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **out)
-{
-    return window(t, (int64_t[]){p->batch, at, 0}, (int64_t[]){p->n_batch, p->n, 2}, out);
-}
-
-static gm_status mask_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **out)
-{
-    return window(t, (int64_t[]){p->batch, at}, (int64_t[]){p->n_batch, p->n}, out);
-}
-
-static void release_call(call *c)
-{
-    gm_tensor *all[] = {c->q, c->k, c->v, c->mask, c->limits, c->o, c->lse, c->g, c->dq, c->dk, c->dv};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) gm_tensor_release(all[i]);
-}
-
-static gm_status run_call(gm_ring *w, call *c)
-{
-    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->limits, NULL}, *out[] = {c->o, c->lse};
-    gm_tensor *saved[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->limits, NULL};
-    gm_tensor *grads[] = {c->dq, c->dk, c->dv, NULL};
-    gm_call    forward = {.op = GM_OP_attention, .n_in = 6, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
-    gm_call    gradient = {
-           .op = GM_OP_attention_grad, .n_in = 9, .n_out = 4, .in = saved, .out = grads, .attrs = &c->attrs};
-    return gm_run(w->dev, c->g ? &gradient : &forward);
-}
-
-/* The queries [at, at + n) of those worked on here, which are `run` of the sequence, against `keys` of it, which are
- * rows [skip, skip + n) of a block. */
-typedef struct meeting {
-    int64_t     at, skip;
-    gm_ring_run run, keys;
-    gm_tensor  *k, *v, *dk, *dv;
-} meeting;
-
-/* Piece i of n of a meeting, cut along the batch or the key heads. */
-static gm_status make_piece(gm_ring *w, const queries *x, const meeting *m, int i, int n, call *c)
-{
-    bool    by_batch = w->batch >= w->key_heads;
-    int64_t whole = by_batch ? w->batch : w->key_heads, from = whole * i / n, to = whole * (i + 1) / n;
-    int64_t group = w->heads / w->key_heads;
-    part    keys = {0, w->batch, m->skip, m->keys.count, 0, w->key_heads}, rows;
-    int64_t last_key = m->keys.first + m->keys.count - 1;
-    if (by_batch) keys.batch = from, keys.n_batch = to - from;
-    else keys.head = from, keys.n_heads = to - from;
-    rows = (part){keys.batch, keys.n_batch, m->at, m->run.count, keys.head * group, keys.n_heads * group};
-    *c = (call){.attrs = x->attrs};
-    c->attrs.accumulate = true;
-    c->attrs.causal = x->attrs.causal && (x->attrs.window || last_key > m->run.first);
-    if (x->attrs.window) c->attrs.behind = m->run.first + m->run.count - 1 - last_key;
-    c->attrs.first = m->keys.first;
-    if (c->attrs.box.ndim) {
-        int64_t at[4] = {rows.batch, rows.head, m->run.first, m->keys.first};
-        for (int d = 0; d < 4; d++) c->attrs.box.offset[d] += at[d];
-    }
-    GM_TRY(rows_part(x->q, &rows, &c->q));
-    GM_TRY(rows_part(x->o, &rows, &c->o));
-    GM_TRY(rows_part(x->g, &rows, &c->g));
-    GM_TRY(rows_part(x->dq, &rows, &c->dq));
-    GM_TRY(lse_part(x->lse, &rows, &c->lse));
-    GM_TRY(rows_part(m->k, &keys, &c->k));
-    GM_TRY(rows_part(m->v, &keys, &c->v));
-    GM_TRY(rows_part(m->dk, &keys, &c->dk));
-    GM_TRY(rows_part(m->dv, &keys, &c->dv));
-    GM_TRY(limits_part(x->limits, &rows, m->run.first, &c->limits));
-    return mask_part(x->mask, &keys, m->keys.first, &c->mask);
-}
-
-static gm_status meet(gm_ring *w, const queries *x, const meeting *m)
-{
-    int64_t whole = w->batch >= w->key_heads ? w->batch : w->key_heads;
-    int     pieces = whole < GM_RING_PIECES ? (int)whole : GM_RING_PIECES;
-    for (int i = 0; i < pieces; i++) {
-        call      c;
-        gm_status st = make_piece(w, x, m, i, pieces, &c);
-        if (st == GM_OK) st = run_call(w, &c);
-        release_call(&c);
-        GM_TRY(st);
-        if (w->plan.p > 1) GM_TRY(gm_comm_poll(w->comm));
-    }
-    return GM_OK;
-}
-
-/* All queries worked on here against k and v, the block of step t; dk and dv are added to, or NULL. */
-static gm_status attend(gm_ring *w, const queries *x, int t, gm_tensor *k, gm_tensor *v, gm_tensor *dk, gm_tensor *dv)
-{
-    const gm_ring_place *here = &w->plan.place[w->plan.here];
-    int                  block = gm_ring_step(&w->plan, w->plan.here, t);
-    for (int i = 0; i < 2; i++) {
-        meeting m = {.at = i ? here->work[0].count : 0, .run = here->work[i], .k = k, .v = v, .dk = dk, .dv = dv};
-        m.keys = gm_ring_seen(&w->plan, m.run, block);
-        m.skip = m.keys.first - w->plan.place[block].keys.first;
-        if (m.keys.count > 0) GM_TRY(meet(w, x, &m));
-    }
-    return GM_OK;
-}
 
 /* ---- the queries of this place ---- */
 
@@ -252,14 +111,14 @@ static gm_status open_ring(gm_rank *r, const gm_layout *q, const int64_t *shape,
 
 /* ---- backward ---- */
 
-static gm_status backward_steps(gm_ring *w, const queries *x)
+static gm_status backward_steps(gm_ring *w, const gm_ring_queries *x)
 {
     for (int t = 0; t < w->plan.p; t++) {
         gm_tensor *k = NULL, *v = NULL, *dk = NULL, *dv = NULL;
         gm_status  st = gm_ring_gradient_await(w, t);
         if (st == GM_OK) st = gm_ring_keys_step(w, t, &k, &v);
         if (st == GM_OK) st = gm_ring_gradient_step(w, t, &dk, &dv);
-        if (st == GM_OK && k) st = attend(w, x, t, k, v, dk, dv);
+        if (st == GM_OK && k) st = gm_ring_attend(w, x, t, k, v, dk, dv);
         if (st == GM_OK) st = gm_ring_gradient_leave(w, t);
         gm_tensor_release(k);
         gm_tensor_release(v);
@@ -270,7 +129,7 @@ static gm_status backward_steps(gm_ring *w, const queries *x)
     return GM_OK;
 }
 
-static gm_status backward(gm_ring *w, queries *x, gm_tensor *k, gm_tensor *v, gm_tensor *g, gm_tensor **grad)
+static gm_status backward(gm_ring *w, gm_ring_queries *x, gm_tensor *k, gm_tensor *v, gm_tensor *g, gm_tensor **grad)
 {
     GM_TRY(gm_ring_keys_pack(w, k, v, true));
     GM_TRY(result_of(w, grad[Q], &x->dq));
@@ -288,7 +147,7 @@ static void ring_rule(gm_backward *b)
     const int64_t   *shape, *keys;
     const gm_layout *layout = gm_backward_input_layout(b, Q, &shape);
     gm_tensor       *grad[3], *g = gm_backward_grad(b, 0);
-    queries          x = {.attrs = *gm_backward_attrs(b)};
+    gm_ring_queries  x = {.attrs = *gm_backward_attrs(b)};
     gm_ring          w = {0};
     gm_backward_input_layout(b, K, &keys);
     x.q = gm_backward_saved(b, SAVED_Q);
@@ -311,12 +170,12 @@ static void ring_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-static gm_status forward_steps(gm_ring *w, const queries *x)
+static gm_status forward_steps(gm_ring *w, const gm_ring_queries *x)
 {
     for (int t = 0; t < w->plan.p; t++) {
         gm_tensor *k = NULL, *v = NULL;
         gm_status  st = gm_ring_keys_step(w, t, &k, &v);
-        if (st == GM_OK && k) st = attend(w, x, t, k, v, NULL, NULL);
+        if (st == GM_OK && k) st = gm_ring_attend(w, x, t, k, v, NULL, NULL);
         gm_tensor_release(k);
         gm_tensor_release(v);
         GM_TRY(st);
@@ -333,7 +192,7 @@ static gm_status nothing_seen(gm_ring *w, gm_tensor **lse)
 }
 
 /* x: q, o and lse receive new tensors. */
-static gm_status forward(gm_ring *w, gm_value *const *in, queries *x, gm_value *o)
+static gm_status forward(gm_ring *w, gm_value *const *in, gm_ring_queries *x, gm_value *o)
 {
     GM_TRY(gm_ring_keys_pack(w, in[K]->local, in[V]->local, false));
     GM_TRY(nothing_seen(w, &x->lse));
@@ -351,7 +210,7 @@ static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
     return gm_value_take(r, t, out);
 }
 
-static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool zigzag, gm_value *o)
+static gm_status record(gm_rank *r, gm_value *const *in, const gm_ring_queries *x, bool zigzag, gm_value *o)
 {
     gm_value *saved[N_SAVED] = {NULL, in[K], in[V], in[MASK], in[LIMITS], NULL, NULL};
     gm_record rec = {.name = "attention",
@@ -380,9 +239,9 @@ static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool 
 static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout, bool zigzag,
                          gm_value **out)
 {
-    gm_value *o = NULL;
-    queries   x = {
-          .mask = in[MASK] ? in[MASK]->local : NULL, .limits = in[LIMITS] ? in[LIMITS]->local : NULL, .attrs = *attrs};
+    gm_value       *o = NULL;
+    gm_ring_queries x = {
+        .mask = in[MASK] ? in[MASK]->local : NULL, .limits = in[LIMITS] ? in[LIMITS]->local : NULL, .attrs = *attrs};
     gm_ring   w = {0};
     gm_status st;
     GM_TRY_OR(
