@@ -404,11 +404,13 @@ static int transport(lua_State *L)
     return 1;
 }
 
-/* comm_yields() -> the seconds for which a rank that shares cores yields before it sleeps (host/comm/crowd.h) */
+/* comm_yields() -> the seconds for which a rank that shares cores yields before it sleeps (host/comm/crowd.h); the
+ * seconds that yields which gave the core to nobody have taken so far */
 static int yields(lua_State *L)
 {
     lua_pushnumber(L, GM_CROWD_SECONDS);
-    return 1;
+    lua_pushnumber(L, gm_comm_yielded(gm_lua_comm(L)));
+    return 2;
 }
 
 int gm_open_comm(lua_State *L)

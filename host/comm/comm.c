@@ -154,6 +154,7 @@ int         gm_comm_world(const gm_comm *c) { return c->world; }
 bool        gm_comm_has_data(const gm_comm *c) { return c->transport->has_data; }
 const char *gm_comm_transport(const gm_comm *c) { return c->transport->name; }
 
+double gm_comm_yielded(const gm_comm *c) { return c->transport->yielded; }
 void   gm_comm_set_timeout(gm_comm *c, double seconds) { c->timeout = seconds; }
 double gm_comm_timeout(const gm_comm *c) { return c->timeout; }
 void   gm_comm_set_checked(gm_comm *c, bool on) { c->checked = on; }

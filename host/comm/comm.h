@@ -88,6 +88,8 @@ int         gm_comm_rank(const gm_comm *c);
 int         gm_comm_world(const gm_comm *c);
 bool        gm_comm_has_data(const gm_comm *c); /* false: the meta transport, which counts and moves nothing */
 const char *gm_comm_transport(const gm_comm *c);
+/* The seconds of its CPU that this rank has spent so far on yields which gave its core to nobody (crowd.h). */
+double gm_comm_yielded(const gm_comm *c);
 
 /* After so many seconds without progress a wait fails with GM_EHANG; 0: never. Default 600. */
 void   gm_comm_set_timeout(gm_comm *c, double seconds);

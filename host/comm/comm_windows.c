@@ -322,7 +322,9 @@ static void windows_rest(gm_transport *t, double seconds)
 {
     windows   *w = t->context;
     gm_window *own = w->window[w->place];
-    if (gm_window_rung(own) != w->seen || gm_crowd_yield(&w->crowd, own, w->seen)) return;
+    bool       came = gm_window_rung(own) != w->seen || gm_crowd_yield(&w->crowd, own, w->seen);
+    t->yielded = w->crowd.yielded;
+    if (came) return;
     gm_window_sleep(own, w->seen, seconds);
     if (gm_window_rung(own) != w->seen) return;
     look_for_lost(w);

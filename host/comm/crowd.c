@@ -50,7 +50,10 @@ bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
         sched_yield();
         rung = gm_window_rung(own) != seen;
         now = gm_now();
-        if (now - before < LONG_SECONDS) continue;
+        if (now - before < LONG_SECONDS) {
+            c->yielded += now - before;
+            continue;
+        }
         if (is_due(c, now)) gm_crowd_judge(c, now, cpu_seconds_of_all(c));
         gm_crowd_was_long(c);
     }

@@ -25,6 +25,7 @@ typedef struct gm_crowd {
     double     worked;       /* CPU seconds of the ranks then, all together */
     bool       ours;         /* the ranks had most of the cores in the time before */
     unsigned   pause, last;  /* waits that will not yield; the pause before */
+    double     yielded;      /* seconds of yields for which nobody else took the core, all together */
 } gm_crowd;
 
 /* Yields until the bell of this rank has been rung more than `seen` times (true), for GM_CROWD_SECONDS at most, or not

@@ -76,7 +76,8 @@ struct gm_transport {
     int (*lend)(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **request);
     /* Sleeps until something may have moved, for at most so many seconds. */
     void (*rest)(gm_transport *t, double seconds);
-    bool crowded; /* more ranks than cores wait here: who waits should rest at once */
+    bool   crowded; /* more ranks than cores wait here: who waits should rest at once */
+    double yielded; /* seconds that this rank has waited by giving its core to nobody (crowd.h) */
     /* Negative, with an error: the rank can no longer be reached, and never will be. 0: nothing is known of that. NULL:
      * nobody sees that a rank has ended, as under MPI, whose launcher or a supervisor ends the others. */
     int (*lost)(gm_transport *t, int rank);

@@ -126,6 +126,9 @@ describe("what is measured of wake-ups", function()
     near(7, wakes.mean { 7 })
     near(3, wakes.median { 3, 1e6, 1 })
     near(2.5, wakes.median { 3, 1e6, 2, 1 })
+    local most, spent = core.comm_yields() -- of this rank, which has a core of its own
+    near(50e-6, most)
+    near(0, spent)
     -- a wake-up of 3 and messages of 2, of which the answer is one
     near(3, wakes.work(3 + 2 * 2, 3 + 10 * 2, 9))
     near(0, wakes.work(1, 9, 9))

@@ -12,7 +12,8 @@
 --          and their median counts. Where all are busy, the rank sometimes runs at once and sometimes behind a slice of
 --          another one: the mean counts, without the longest tenth, which other programs may have made.
 --   work   Bursts of 1 and of 9 messages, for each of which the receiver wakes once: CPU seconds of its process, the
---          least of some rounds. What 8 more messages take is the work of a message, which no collective is below.
+--          least of some rounds, without what the receiver yielded before it slept: a yield gives the core to whoever
+--          wants it. What 8 more messages take is the work of a message, which no collective is below.
 -- The trap: what else runs on the machine meanwhile is measured, too.
 -- @module ganymede.plan.wakes
 local comm = require "ganymede.job.comm"
@@ -96,9 +97,10 @@ end
 
 -- ---------------------------------------------------------------- work
 
+-- Without yields that gave the core to nobody: who computes meanwhile would have had it.
 local function cpu_seconds()
-  local p = core.process()
-  return p.user_seconds + p.system_seconds
+  local p, _, yielded = core.process(), core.comm_yields()
+  return p.user_seconds + p.system_seconds - yielded
 end
 
 -- CPU seconds of the last rank for a burst of so many messages and an answer; on other ranks nil.
@@ -138,7 +140,7 @@ function wakes.measure(cores)
   found[#found + 1], found[#found + 2] = wakes.work(one, many, LONG), math.max(0, (many - one) / (LONG - 1))
   local all = tensors.scope(function() return comm.broadcast(f64(found), nil, last):totable() end)
   local message = table.remove(all)
-  return { work = table.remove(all), late = all, after = core.comm_yields() }, message
+  return { work = table.remove(all), late = all, after = (core.comm_yields()) }, message
 end
 
 --- Returns the core's seconds of a message of a collective that takes `seconds` with no bytes, where all ranks enter it
