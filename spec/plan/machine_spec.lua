@@ -116,6 +116,23 @@ describe("measuring", function()
     end
   end)
 
+  it("gives products of few rows a rate of their own, and one to all that are smaller", function()
+    local calls, rates = {}, { [8] = 1e10, [16] = 1e10, [32] = 3e10, [64] = 6e10 }
+    for size, rate in pairs(rates) do
+      for _, times in ipairs { 10, 100 } do
+        local products = 1e4 * size * times
+        calls[#calls + 1] = { op = "linear", dtype = "f32", size = size, products = products, bytes = 1,
+          seconds = products / rate }
+      end
+    end
+    local points = fits.products(calls)[1].points
+    assert.equal(3, #points)
+    for i, size in ipairs { 12, 32, 64 } do -- 12: in the middle of 8 and 16
+      assert.equal(size, points[i][1])
+      assert.near(rates[size] or 1e10, points[i][2], 1e7)
+    end
+  end)
+
   it("takes no product to be much faster than the fastest, and no time to be below 0", function()
     local calls = {}
     for i, seconds in ipairs { 4e-6, 2e-6 } do -- more products in less time

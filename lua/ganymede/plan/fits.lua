@@ -50,6 +50,13 @@ end
 
 local function bucket(v) return math.floor(math.log(v) / math.log(4) + 0.5) end
 
+-- Of the least dimension of products: powers of 2 from 32 on, because 32 rows reach less than 64. Smaller products are
+-- mostly start, and share a rate.
+local function bucket_of_product(v)
+  local at = math.floor(math.log(v) / math.log(2) + 0.5)
+  return at > 4 and at or 2 * bucket(v)
+end
+
 -- The calls of each op and dtype, in the order of these: a list of { op, dtype, ... calls }.
 local function by_op(calls, keep)
   local lists, keys, out = {}, {}, {}
@@ -96,7 +103,8 @@ local function alike(list)
   for _, call in ipairs(list) do
     local key = ("%d %.17g %.17g"):format(call.size, call.products, call.bytes)
     if not found[key] then
-      found[key] = { at = bucket(call.size), size = call.size, products = call.products, bytes = call.bytes, all = {} }
+      found[key] = { at = bucket_of_product(call.size), size = call.size, products = call.products,
+        bytes = call.bytes, all = {} }
       out[#out + 1] = found[key]
     end
     table.insert(found[key].all, call.seconds)
@@ -163,9 +171,9 @@ local function fit_products(groups, most)
 end
 
 --- Returns rates of products by op and dtype: seconds = start + bytes / bandwidth + products / rate, where the rate
--- belongs to the least dimension (powers of 4), with the least sum of squared relative errors. What an op does beside
--- its products, such as an activation, is in `bandwidth`. No rate is a quarter above the largest that a call reached.
--- calls: a list of { op, dtype, size, products, bytes, seconds }.
+-- belongs to the least dimension (powers of 4, from 32 on of 2), with the least sum of squared relative errors. What an
+-- op does beside its products, such as an activation, is in `bandwidth`. No rate is a quarter above the largest that a
+-- call reached. calls: a list of { op, dtype, size, products, bytes, seconds }.
 function fits.products(calls)
   local out, most = {}, 1.25 * fits.largest(calls)
   for i, list in ipairs(by_op(calls, function(call) return call.products > 0 and call.size > 0 end)) do

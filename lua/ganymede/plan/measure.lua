@@ -31,6 +31,8 @@ local shapes = {
   { "GPT", 16, 2, 16, 2, 150 }, { "GPT", 64, 4, 32, 2, 80 }, { "GPT", 128, 4, 64, 1, 40 }, { "GPT", 128, 4, 64, 4, 20 },
   { "GPT", 256, 8, 128, 4, 3 }, { "GPT", 512, 8, 256, 2, 2 }, { "GPT", 768, 12, 128, 1, 2 },
   { "VisionTransformer", 128, 8, 24, 2, 40 }, { "VisionTransformer", 128, 8, 32, 16, 3 },
+  -- few rows, of pieces of a batch and of a sequence, and few heads, of which pieces of a ring consist
+  { "GPT", 128, 8, 32, 1, 40 }, { "GPT", 256, 4, 16, 1, 20 }, { "VisionTransformer", 32, 2, 24, 1, 80 },
 }
 local recorded = 10
 
