@@ -6,6 +6,7 @@ local machines = require "ganymede.plan.machine"
 local shell = require "spec.support.shell"
 local software = require "software"
 local step = require "step"
+local waves = require "waves"
 
 local names = { "nanotron", "playbook", "vtrain", "bloom", "megatron", "llm_foundry", "dgx_cloud", "float8",
   "colossal" }
@@ -118,6 +119,60 @@ describe("records rewritten as published software works", function()
     assert.truthy(found:find(order("b1 b2 w1 b3 o1 w2 b4 o2", "w3 o3 w4 o4"), 1, true), found)
   end)
 
+  it("wait at once for what goes between tensor ranks", function()
+    local product = "o 2 -1 -1 3 4 9 9 10 0"
+    local found = rewritten({ waits = true }, beside, { begin(1, 0, 3, 4), product, "w 1 0", begin(2, 0, 3, 5), product,
+      "w 2 0" })
+    local wanted = table.concat({ begin(1, 0, 3, 4), "w 1 0", product, begin(2, 0, 3, 5), product, "w 2 0", "end 6" },
+      "\n")
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  it("wait for every launch, and exchange messages in an order in which no stage waits for ever", function()
+    local texts = { [0] = "receive", "send", "pipeline", "all_reduce", "data", "linear" }
+    local function message(id, name, peer) return ("b %d %d -1 -1 -1 -1 2 %d 8 8 0"):format(id, name, peer) end
+    local forward, back = "o 5 -1 -1 -1 4 1 1 1 0", "o 5 -1 -1 -1 4 2 2 1 0"
+    local sum = "b %d 3 -1 -1 -1 -1 4 -1 8 8 0"
+    -- the middle one of three stages: forward, and one backward and one forward in turns
+    local found = require "overlap".nothing({ message(1, 0, 0), message(2, 0, 0), message(3, 0, 2), "w 1 0", forward,
+      message(4, 1, 2), "w 3 0", back, message(5, 1, 0), message(6, 0, 2), "w 2 0", forward, message(7, 1, 2), "w 6 0",
+      back, message(8, 1, 0), sum:format(9), back, "w 9 0" }, texts, 1)
+    assert.same({ message(1, 0, 0), "w 1 0", forward, message(4, 1, 2), "w 4 0", message(3, 0, 2), "w 3 0", back,
+      message(2, 0, 0), "w 2 0", message(5, 1, 0), "w 5 0", forward, message(7, 1, 2), "w 7 0", message(6, 0, 2),
+      "w 6 0", back, message(8, 1, 0), "w 8 0", sum:format(9), "w 9 0", back }, found)
+  end)
+
+  it("add each gradient in a kernel of its own, and sum whole gradients", function()
+    local texts = { "linear_weight_grad", "bf16 (8, 3) (8, 5)", "bf16", "reduce_scatter", "data", "backward", "update" }
+    local found = rewritten({ sums = 10, whole_sums = true }, texts, { "o 0 1 2 -1 3 9 9 90 0",
+      "b 1 3 -1 -1 -1 5 4 -1 8 4 0", "w 1 0", "b 2 3 -1 -1 -1 6 4 -1 8 4 0" })
+    local wanted = "t sum_of_gradients\nt all_reduce\no 0 1 2 -1 3 9 9 90 0\no 7 1 2 -1 0 0 0 150 0\n"
+      .. "b 1 8 -1 -1 -1 5 4 -1 8 8 0\nw 1 0\nb 2 3 -1 -1 -1 6 4 -1 8 4 0\nend 5\n"
+    assert.truthy(found:find(wanted, 1, true), found)
+  end)
+
+  it("multiply in whole waves of tiles", function()
+    -- 16 x 32 tiles on 108 multiprocessors: 5 waves, of which 4.74 are full
+    local slow = 5 * 108 / 512
+    local square = "bf16 (4096, 64) (64, 4096)"
+    for name, about in pairs { linear = "bf16 (2, 2048, 64) (4096, 64) gelu_tanh", matmul = square,
+      linear_input_grad = square, linear_weight_grad = "bf16 (64, 4096) (64, 4096)" } do
+      assert.near(slow, waves.longer(name, about, 108), 1e-12)
+    end
+    -- 108 tiles are one wave, also if they lie the other way only; 109 are two
+    assert.equal(1, waves.longer("matmul", "bf16 (27648, 64) (64, 128)", 108))
+    assert.equal(1, waves.longer("matmul", "bf16 (128, 64) (64, 27648)", 108))
+    assert.near(216 / 109, waves.longer("matmul", "bf16 (27904, 64) (64, 128)", 108), 1e-12)
+    assert.near(2 * 144 * 256 * 128 / (27648 * 129), waves.longer("matmul", "bf16 (27648, 64) (64, 129)", 144), 1e-12)
+    -- less than a wave, other ops, attention
+    assert.equal(1, waves.longer("matmul", "bf16 (256, 64) (64, 128)", 108))
+    assert.equal(1, waves.longer("add", "bf16 (27904, 64) (64, 128)", 108))
+    assert.equal(1, waves.longer("matmul", "bf16 (1, 4096, 8, 64) (1, 4096, 8, 64) causal", 108))
+    local found = rewritten({ processors = 108 }, { "matmul", "bf16 (4096, 64) (64, 4096)" },
+      { "o 0 1 -1 -1 64 9 512 7 0" })
+    assert.truthy(found:find("o 0 1 -1 -1 64 9 540 7 0", 1, true), found)
+  end)
+
   it("compute a loss of whole logits in f32, kernel by kernel", function()
     local texts = { "cross_entropy", "bf16 (1, 3, 5) (1, 3)", "bf16", "log" }
     local found = rewritten({ whole_losses = true }, texts, { "o 0 1 2 0 0 7 0 30 0", "o 3 -1 -1 0 0 1 0 9 0" })
@@ -192,6 +247,19 @@ describe("gradients of a published step", function()
       found[dtype] = step.predict(setting, m, software.own, folder .. "/kept").bytes
     end
     assert.truthy(found.auto < found.f32)
+  end)
+end)
+
+describe("a step whose launches block", function()
+  it("ends, and takes longer: all that goes between ranks, and what the host takes for each launch", function()
+    local m = machines.read "dgx_a100_80g"
+    for _, stages in ipairs { 2, 4 } do
+      local setting = { model = model, sequence = 16, data = 2, tensor = 1, pipeline = stages, micro = 1, pieces = 8 }
+      local blocking = software.with(software.own, { host = 1e-5, blocking = true })
+      local one = step.predict(setting, m, software.own, folder .. "/kept").seconds
+      local other = step.predict(setting, m, blocking, folder .. "/kept").seconds
+      assert.truthy(other > one, ("%g %g"):format(one, other))
+    end
   end)
 end)
 

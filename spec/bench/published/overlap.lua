@@ -2,6 +2,8 @@
 --
 --     overlap.products(lines, texts, how)       gathers and scatters of tensor ranks beside the products they feed
 --     overlap.parameters(lines, texts, chunks)  gathers of updated parameters beside the next forward
+--     overlap.none(lines, texts)                operations between tensor ranks beside nothing
+--     overlap.nothing(lines, texts, stage)      every operation beside nothing, messages of a pipeline included
 --
 -- lines: the events of a record (host/plan/step_file.h), texts: its texts by number. Returns the events in a new order.
 -- Nothing is added and nothing left out; the caller gives operations new ids, because these follow the order of begins.
@@ -116,6 +118,56 @@ function overlap.parameters(lines, texts, chunks)
     end
     out[#out + 1] = line
   end
+  return out
+end
+
+--- Lets an operation between tensor ranks run beside nothing: it is waited for at once.
+function overlap.none(lines, texts)
+  local out, done = {}, {}
+  for _, line in ipairs(lines) do
+    local words = record.words(line)
+    if words[1] ~= "w" or not done[words[2]] then out[#out + 1] = line end
+    if words[1] == "b" and texts[tonumber(words[8])] == "tensor" then
+      out[#out + 1], done[words[2]] = "w " .. words[2] .. " 0", true
+    end
+  end
+  return out
+end
+
+-- b ID NAME ... PEER: whether a message goes to, or comes from, the stage before this one.
+local function is_from_below(words, stage) return tonumber(words[9]) < stage end
+
+--- Lets every operation run beside nothing, as with CUDA_LAUNCH_BLOCKING=1: it is waited for at once, a send and a
+-- receive too. So two stages exchange messages in DeepSpeed's order (TrainSchedule of runtime/pipe/schedule.py), in
+-- which no stage waits for ever: before a forward pass a stage receives first, and sends the gradient of the last
+-- backward pass then; before a backward pass it sends what its last forward pass made, and receives a gradient then.
+-- stage: of the record's rank.
+function overlap.nothing(lines, texts, stage)
+  local out, receives, gradient = {}, {}, nil -- receives: begins by id; gradient: the begin of a send that is late
+  local function add(begin, id)
+    out[#out + 1], out[#out + 2] = begin, "w " .. id .. " 0"
+  end
+  local function send_gradient()
+    if gradient then add(gradient.line, gradient.id) end
+    gradient = nil
+  end
+  for _, line in ipairs(lines) do
+    local words = record.words(line)
+    local name, id = words[1] == "b" and texts[tonumber(words[3])], words[2]
+    if name == "receive" then receives[id] = line
+    elseif name == "send" and is_from_below(words, stage) then gradient = { line = line, id = id }
+    elseif name then
+      if name ~= "send" and texts[tonumber(words[8])] ~= "tensor" then send_gradient() end -- there is no receive left
+      add(line, id)
+    elseif words[1] == "w" and receives[id] then
+      local is_activation = is_from_below(record.words(receives[id]), stage)
+      if not is_activation then send_gradient() end
+      add(receives[id], id)
+      send_gradient()
+      receives[id] = nil
+    elseif words[1] ~= "w" then out[#out + 1] = line end
+  end
+  send_gradient()
   return out
 end
 

@@ -29,6 +29,17 @@
 --   hidden_gathers updated parameters are gathered while the next forward runs (Megatron-LM overlap_param_gather, apex
 --                  overlap_param_sync, FSDP's SHARD_GRAD_OP). Ours gathers them behind the update
 --   gathers_8_bits parameters that are multiplied in 8 bits are gathered in 8 bits (NeMo's fp8_params). Ours in 16
+--   waits          what goes between tensor ranks is waited for at once, and runs beside nothing (Megatron-LM's
+--                  copy_to_tensor_model_parallel_region, mpu/mappings.py, before its LinearWithGradAccumulationAnd-
+--                  AsyncCommunication). Ours sums beside the product that makes a weight's gradient
+--   blocking       each launch waits until its kernel has ended (CUDA_LAUNCH_BLOCKING=1): the host's time for a launch
+--                  comes on top of each op, and nothing overlaps, messages of a pipeline included
+--   sums           a kernel of its own adds each gradient of a weight to what earlier micro-batches gave, and moves so
+--                  many bytes an element: 6 in 16 bits (PyTorch's AccumulateGrad), 10 where 16 bits are added to f32
+--                  (DeepSpeed bf16_optimizer.py, update_hp_grads; nanotron optim/gradient_accumulator.py; Megatron-LM
+--                  model/distributed.py, main_grad). Ours adds in the product, as Megatron-Core does
+--   whole_sums     gradients are summed whole on all data ranks, also with ZeRO 1 (DeepSpeed pipe/engine.py,
+--                  _bf16_reduce_grads). Ours gives each rank its part
 --   square_apart   the activation is relu and a power, in kernels of their own (NeMo 2's squared_relu, which is not
 --                  compiled). Ours is one kernel
 --   attention      the part of the peak that attention's kernel reaches, by device: FlashAttention 1: 0.25 to 0.4 on
@@ -41,6 +52,7 @@ local core = require "ganymede.core"
 local record = require "record"
 local files = require "ganymede.base.machine"
 local overlap = require "overlap"
+local waves = require "waves"
 
 local software = {}
 
@@ -60,8 +72,10 @@ function software.with(how, more)
 end
 
 software.nanotron = { order = stages_outside, joined_gate = true, eager = 9, host = PYTORCH, attention = FLASH_2,
-  whole_losses = true }
-software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2, host = PYTORCH }
+  whole_losses = true, sums = 10 }
+software.megatron_2021 = { order = stages_outside, whole_scores = true, eager = 2, host = PYTORCH, waits = true,
+  sums = 6 }
+software.megatron_deepspeed_blocking = software.with(software.megatron_2021, { blocking = true })
 software.nemo = { order = stages_outside, joined_gate = true, host = PYTORCH, hidden_products = true,
   hidden_gathers = true }
 software.nemo_float8 = software.with(software.nemo, { delayed_scales = true, gathers_8_bits = true })
@@ -87,7 +101,9 @@ function software.machine(about, how)
   local part = how.attention and how.attention[about.name:match "a100" or "h100"]
   local out, products = {}, {}
   for key, value in pairs(about) do out[key] = value end
-  if how.host then out.host_launch = { op = how.host, between = how.host, recorded = 0 } end
+  if how.blocking then
+    out.launch, out.begin, out.host_launch = about.launch + how.host, about.begin + how.host, nil
+  elseif how.host then out.host_launch = { op = how.host, between = how.host, recorded = 0 } end
   if not part then return out end
   for _, rate in ipairs(about.products) do
     if not rate.op:find "^attention" then products[#products + 1] = rate end
@@ -97,6 +113,13 @@ function software.machine(about, how)
   end
   out.products = products
   return out
+end
+
+local processors = { a100 = 108, h100 = 132, h200 = 132 } -- multiprocessors, by NVIDIA's data sheets
+
+--- Returns what rewriting needs to know of the machine (of machines.read) and of the stage (0, ...) of a record.
+function software.place(about, stage, chunks)
+  return { processors = processors[about.name:match "[ah][12]00"], stage = stage, chunks = chunks }
 end
 
 --- Returns the bytes that the last stage holds beside ours at its peak: with whole losses, two copies of the logits of
@@ -158,7 +181,7 @@ local function read_texts(lines)
     end
   end
   return texts, function(word)
-    if not of[word] then of[word], n, added[#added + 1] = n, n + 1, "t " .. word end
+    if not of[word] then of[word], texts[n], n, added[#added + 1] = n, word, n + 1, "t " .. word end
     return of[word]
   end, added
 end
@@ -181,9 +204,18 @@ local function bytes_of_classes(lines, texts)
   return set
 end
 
+-- Whether an operation is a sum of gradients of which each data rank gets its part.
+local function is_sum(words, texts)
+  return record.is_between(words, texts, "reduce_scatter", "data") and texts[tonumber(words[7])] == "backward"
+end
+
 -- An operation between ranks -> its line, or nil if the software has none.
-local function with_operation(line, how, texts, of_classes)
+local function with_operation(line, how, texts, number, of_classes)
   local words = record.words(line)
+  if how.whole_sums and is_sum(words, texts) then
+    words[3], words[11] = number "all_reduce", ("%.17g"):format(2 * words[11])
+    return table.concat(words, " ")
+  end
   if how.joined_gate and is_second(words, texts) or how.delayed_scales and is_of_scale(words, texts) then return end
   if how.gathers_8_bits and record.is_of_parameter(words, texts) and not of_classes[tonumber(words[10])] then
     words[10], words[11] = ("%.17g"):format(words[10] / 2), ("%.17g"):format(words[11] / 2)
@@ -216,6 +248,16 @@ local function add_op(out, line, how, texts, number)
   local name = texts[tonumber(words[2])]
   if how.delayed_scales and is_of_scale(words, texts) then return end
   if how.whole_losses and texts[tonumber(words[5])] == "cross_entropy" then return add_loss(out, words, texts) end
+  if how.processors and words[8] ~= "0" then
+    local longer = waves.longer(name, texts[tonumber(words[3])] or "", how.processors)
+    words[8] = ("%.17g"):format(longer * words[8])
+    line = table.concat(words, " ")
+  end
+  if how.sums and name == "linear_weight_grad" then
+    local rows, columns = waves.result(name, texts[tonumber(words[3])])
+    more = ("%s %s 0 0 0 %.17g 0"):format(words[1], number "sum_of_gradients" .. " " .. table.concat(words, " ", 3, 5),
+      how.sums * rows * columns)
+  end
   if how.eager and norms[name] then
     words[9] = ("%.17g"):format(how.eager * words[9])
     line = table.concat(words, " ")
@@ -237,10 +279,12 @@ local function rewritten_events(lines, how, texts, number)
   local out, of_classes = {}, how.gathers_8_bits and bytes_of_classes(lines, texts)
   for _, line in ipairs(lines) do
     local kind = line:match "^(%a+) "
-    if kind == "b" then out[#out + 1] = with_operation(line, how, texts, of_classes)
+    if kind == "b" then out[#out + 1] = with_operation(line, how, texts, number, of_classes)
     elseif kind == "o" or kind == "r" then add_op(out, line, how, texts, number)
     elseif is_event[kind] then out[#out + 1] = line end
   end
+  if how.blocking then out = overlap.nothing(out, texts, how.stage)
+  elseif how.waits then out = overlap.none(out, texts) end
   if how.hidden_products then out = overlap.products(out, texts, how) end
   if how.hidden_gathers then out = overlap.parameters(out, texts, how.chunks or 1) end
   return out

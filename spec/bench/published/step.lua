@@ -110,7 +110,7 @@ local function simulated(s, pieces, about, how, folder)
     local found = i == 1 and first or rehearse(s, pieces, (i - 1) * stride, folder, path)
     bytes = math.max(bytes, found.peak + (i == stages and software.bytes_of_losses(s, how) or 0))
     paths[i] = os.tmpname()
-    software.rewrite(path, paths[i], software.with(how, { chunks = s.chunks }))
+    software.rewrite(path, paths[i], software.with(how, software.place(about, i - 1, s.chunks)))
   end
   local mesh = software.order(first.mesh, how)
   local replay = core.simulate(about, paths, roles_of(mesh))

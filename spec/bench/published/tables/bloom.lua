@@ -4,6 +4,10 @@
 -- step unless said. Seconds: of step 2; GB: of the fullest node. Phases: a: f16; b: f16, after a repair of the nodes
 -- (1-5 % faster); c: bf16 with gradients in f32. Stages share layers alone (a, b: `78 layers over 12 stages are split
 -- 7...7,1`), or layers, the embedding and the head (c). Rows on fewer than 384 GPUs are left out here.
+-- Jobs of this size ran with CUDA_LAUNCH_BLOCKING=1, because they hung without it (the source, "dealing with JZ
+-- hanging on the large model": with 320 GPUs always; tr11-176B-ml.slurm). Phase c sums f32 gradients whole over the
+-- data ranks (DeepSpeed @fb0dc00f8, bf16_optimizer.py and pipe/engine.py). Both were added on 2026-11-27, after rows
+-- had been seen.
 -- The source is odd: rows of its table of ZeRO 0 and 1 are swapped in part and left out (published figures that
 -- contradict each other), and clocks are not stated.
 local measured = [[
@@ -44,10 +48,11 @@ for phase, depth, width, heads, data, tensor, pipeline, micro, batch, seconds, g
     model = { type = "GPT", vocabulary = 250880, sequence_length = 2048, width = width, depth = depth, heads = heads },
     pieces = batch / (data * micro), zero = 1, recompute = "block", sequence_parallel = false, overlap = false,
     split = pipeline > 1 and split_of(depth, pipeline, phase == "c") or nil,
-    gradients = phase == "c" and "f32" or "auto", seconds = n(seconds),
+    gradients = phase == "c" and "f32" or "auto", how = phase == "c" and { sums = 10, whole_sums = true } or nil,
+    seconds = n(seconds),
     gib = n(gigabytes) and n(gigabytes) * 1e9 / 2 ^ 30, out_of_memory = seconds == "OOM" }
 end
 
 return { machine = "dgx_a100_80g", network = { bandwidth = 11.25e9, ranks_per_port = 2 },
-  software = "megatron_2021", rows = rows,
+  software = "megatron_deepspeed_blocking", rows = rows,
   calibrate = {} }

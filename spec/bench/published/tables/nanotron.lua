@@ -13,7 +13,7 @@ local model = { type = "Llama", vocabulary = 50257, sequence_length = 4096, widt
 local function row(data, tensor, pipeline, micro, seconds, gib, about)
   return { name = ("dp %d tp %d pp %d mbs %d"):format(data, tensor, pipeline, micro), model = model, sequence = 4096,
     data = data, tensor = tensor, pipeline = pipeline, micro = micro, pieces = 1024 / (data * micro), zero = 1,
-    gradients = "f32", bucket = 50,
+    gradients = "f32", bucket = 50, how = { waits = true }, -- tp_linear_async_communication: False
     seconds = seconds, gib = gib, about = about, out_of_memory = seconds == nil }
 end
 
