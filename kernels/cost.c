@@ -217,6 +217,16 @@ static double flops_experts_gather(const gm_call *c) { return c->in[2] ? first_o
 static double of_choices(const gm_call *c) { return numel(c->in[1]) * (double)c->in[0]->shape[1]; }
 static double flops_experts_combine(const gm_call *c) { return (c->in[2] ? 2 : 1) * of_choices(c); }
 static double flops_experts_combine_grad(const gm_call *c) { return 2 * of_choices(c); }
+/* As if all rows were in a group: only the numbers on the device say which are. */
+static double grouped_product(const gm_call *c)
+{
+    return 2 * first_in(c) * (double)(c->op == GM_OP_grouped_matmul ? c->out[0]->shape[1] : c->in[1]->shape[1]);
+}
+static double flops_grouped_matmul(const gm_call *c) { return grouped_product(c) + (c->in[3] ? first_out(c) : 0); }
+static double flops_grouped_weight_grad(const gm_call *c)
+{
+    return (c->out[0] ? grouped_product(c) : 0) + (c->out[1] ? first_in(c) : 0);
+}
 static double flops_sum(const gm_call *c) { return first_in(c); }
 static double flops_max(const gm_call *c) { return first_in(c); }
 static double flops_min(const gm_call *c) { return first_in(c); }
@@ -264,6 +274,8 @@ double gm_cost_products(const gm_call *call)
     case GM_OP_convolution:
     case GM_OP_transposed_convolution:
     case GM_OP_convolution_weight_grad: return convolution_product(call);
+    case GM_OP_grouped_matmul: return grouped_product(call);
+    case GM_OP_grouped_weight_grad: return call->out[0] ? grouped_product(call) : 0;
     case GM_OP_matmul:
     case GM_OP_attention:
     case GM_OP_attention_paged:

@@ -1,5 +1,5 @@
 /* infer_experts.c - inference rules (infer.h) of the ops of mixtures of experts. They do not see the values of indices,
- * choices and rows. The kernels check these: a value out of range is GM_EINVAL. */
+ * choices, rows and bounds. The kernels check these: a value out of range is GM_EINVAL. */
 #include <inttypes.h>
 
 #include "infer.h"
@@ -52,7 +52,7 @@ gm_status gm_infer_experts_limit(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
-/* index (tokens, k) -> choice (rows), row (tokens, k), count (experts) */
+/* index (tokens, k) -> choice (rows), row (tokens, k), count (experts), bounds (ahead + 1) */
 gm_status gm_infer_experts_order(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *index = call->in[0];
@@ -68,6 +68,7 @@ gm_status gm_infer_experts_order(const gm_call *call, gm_spec *spec)
     spec[0] = gm_spec_of(GM_I64, 1, &rows);
     spec[1] = gm_spec_of(GM_I64, 2, index->shape);
     spec[2] = gm_spec_of(GM_I64, 1, &at->experts);
+    spec[3] = gm_spec_of(GM_I64, 1, (int64_t[]){at->ahead + 1});
     return GM_OK;
 }
 
@@ -110,5 +111,41 @@ gm_status gm_infer_experts_combine_grad(const gm_call *call, gm_spec *spec)
     GM_TRY(expect_matrix(call, "row", row));
     GM_TRY(gm_expect_shape(call, "g", call->in[2], 2, (int64_t[]){row->shape[0], y->shape[1]}));
     spec[0] = gm_spec_of(y->dtype, 2, row->shape);
+    return GM_OK;
+}
+
+/* x (rows, k), w (groups, k, n), or (groups, n, k) if it is transposed, bounds (groups + 1), b (groups, n) -> y (rows,
+ * n) */
+gm_status gm_infer_grouped_matmul(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0], *w = call->in[1];
+    bool             tb = call->attrs->transpose_b;
+    GM_TRY(expect_matrix(call, "x", x));
+    if (w->ndim != 3 || w->shape[tb ? 2 : 1] != x->shape[1])
+        return GM_FAIL(GM_ESHAPE, "grouped_matmul: w is %s, should be (groups, %s) for x %s", GM_SHOW(w),
+                       tb ? "n, k" : "k, n", GM_SHOW(x));
+    if (call->attrs->accumulate && call->in[3])
+        return GM_FAIL(GM_EINVAL,
+                       "grouped_matmul: a bias, and a product that is added to what is there: leave one out");
+    int64_t n = w->shape[tb ? 1 : 2];
+    GM_TRY(gm_expect_shape(call, "bounds", call->in[2], 1, (int64_t[]){w->shape[0] + 1}));
+    GM_TRY(gm_expect_shape(call, "b", call->in[3], 2, (int64_t[]){w->shape[0], n}));
+    spec[0] = gm_spec_of(x->dtype, 2, (int64_t[]){x->shape[0], n});
+    return GM_OK;
+}
+
+/* g (rows, out), x (rows, in), bounds (groups + 1) -> dw (groups, out, in), db (groups, out) */
+gm_status gm_infer_grouped_weight_grad(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *g = call->in[0], *x = call->in[1], *bounds = call->in[2];
+    GM_TRY(expect_matrix(call, "g", g));
+    if (x->ndim != 2 || x->shape[0] != g->shape[0])
+        return GM_FAIL(GM_ESHAPE, "grouped_weight_grad: x is %s, should be a matrix of %" PRId64 " rows", GM_SHOW(x),
+                       g->shape[0]);
+    if (bounds->ndim != 1 || bounds->shape[0] < 1)
+        return GM_FAIL(GM_ESHAPE, "grouped_weight_grad: bounds is %s, should be (groups + 1)", GM_SHOW(bounds));
+    int64_t groups = bounds->shape[0] - 1;
+    spec[0] = gm_spec_of(g->dtype, 3, (int64_t[]){groups, g->shape[1], x->shape[1]});
+    spec[1] = gm_spec_of(g->dtype, 2, (int64_t[]){groups, g->shape[1]});
     return GM_OK;
 }

@@ -20,6 +20,12 @@ static int64_t least_dimension(const gm_call *c, double products)
         m = (double)a->shape[a->ndim - (c->attrs->transpose_a ? 1 : 2)];
         k = (double)a->shape[a->ndim - (c->attrs->transpose_a ? 2 : 1)];
         n = (double)b->shape[b->ndim - (c->attrs->transpose_b ? 2 : 1)];
+    } else if (c->op == GM_OP_grouped_matmul || c->op == GM_OP_grouped_weight_grad) { /* of a mean group */
+        bool    weight = c->op == GM_OP_grouped_weight_grad;
+        int64_t groups = weight ? c->in[2]->shape[0] - 1 : b->shape[0];
+        m = (double)a->shape[0] / (groups > 0 ? (double)groups : 1);
+        n = (double)b->shape[weight || c->attrs->transpose_b ? 1 : 2];
+        k = (double)a->shape[1];
     } else if (c->op == GM_OP_convolution || c->op == GM_OP_transposed_convolution ||
                c->op == GM_OP_convolution_weight_grad) { /* channels out, channels in by places of the kernel, places */
         const gm_tensor *w = c->op == GM_OP_convolution_weight_grad && c->out[0] ? c->out[0] : b;

@@ -95,8 +95,9 @@ static gm_status cpu_experts_limit(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-/* next[e]: the first row of expert e; count is filled. GM_EINVAL: more choices than it has rows. */
-static gm_status lay_out_rows(const gm_attrs *at, const cpu_rows *index, const cpu_rows *count, int64_t *next)
+/* next[e]: the first row of expert e; count and bounds are filled. GM_EINVAL: more choices than it has rows. */
+static gm_status lay_out_rows(const gm_attrs *at, const cpu_rows *index, const cpu_rows *count, const cpu_rows *bounds,
+                              int64_t *next)
 {
     int64_t sum = 0;
     for (int64_t c = 0; c < index->rows; c++) {
@@ -107,11 +108,13 @@ static gm_status lay_out_rows(const gm_attrs *at, const cpu_rows *index, const c
                            ", which has %" PRId64 " rows",
                            c, e, at->capacity);
     }
+    *number_at(bounds, 0) = at->first * at->capacity;
     for (int64_t i = 0; i < at->experts; i++) {
         int64_t e = i < at->ahead ? at->first + i : i - at->ahead < at->first ? i - at->ahead : i, n = next[e];
         *number_at(count, e) = n;
         next[e] = at->capacity ? e * at->capacity : sum;
         sum += n;
+        if (i < at->ahead) *number_at(bounds, i + 1) = at->capacity ? next[e] + at->capacity : sum;
     }
     return GM_OK;
 }
@@ -122,10 +125,10 @@ static gm_status cpu_experts_order(gm_device *dev, const gm_call *call)
     gm_block *block;
     int64_t  *next;
     cpu_rows  index, choice = cpu_scalars_of(call->out[0]), row = cpu_scalars_of(call->out[1]);
-    cpu_rows  count = cpu_scalars_of(call->out[2]);
+    cpu_rows  count = cpu_scalars_of(call->out[2]), bounds = cpu_scalars_of(call->out[3]);
     GM_TRY(index_of(call, &index));
     GM_TRY(zeros(dev, call->attrs->experts, &next, &block));
-    GM_TRY_OR(lay_out_rows(call->attrs, &index, &count, next), st, done);
+    GM_TRY_OR(lay_out_rows(call->attrs, &index, &count, &bounds, next), st, done);
     for (int64_t i = 0; i < choice.rows; i++) *number_at(&choice, i) = -1;
     for (int64_t c = 0; c < index.rows; c++) {
         int64_t e = load_index(&index, c);

@@ -3,9 +3,9 @@
  * It casts inputs, and outputs that are read, to f32 in scratch of the pool, runs the kernel of f32, and rounds what
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
- * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c),
- * attention of bf16 on processors that multiply it, pages (pages.c), bags (bags.c) and rescale_rows handle 16 bits
- * themselves. If there is an error, all outputs keep their values. */
+ * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c,
+ * grouped.c), attention of bf16 on processors that multiply it, pages (pages.c), bags (bags.c) and rescale_rows handle
+ * 16 bits themselves. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {
@@ -20,6 +20,8 @@ static bool is_native(gm_op op)
     case GM_OP_rescale_rows: /* as a rule there is nothing to do */
     case GM_OP_attention_paged:
     case GM_OP_linear_quantized:
+    case GM_OP_grouped_matmul:
+    case GM_OP_grouped_weight_grad:
 #define GM_OPTIMIZER(name, ...) case GM_OP_##name:
 #include "../optimizers.def"
 #undef GM_OPTIMIZER

@@ -4,7 +4,7 @@
 # Blocks: 512 threads (GM_TEAM_MOST), but for these. Attention's kernels have bounds of their own (GM_KERNEL_BOUND).
 function largest_block(name) {
     if (name ~ /^gm_(sort_scan|sum_squares_join|top_k)/) return 1024 # GM_SCAN_THREADS, GM_JOIN_THREADS, reduce_pick.c
-    if (name ~ /^gm_(gemm|attention)/) return 256
+    if (name ~ /^gm_(gemm|grouped|attention)/) return 256
     if (name ~ /^gm_wgmma_[^j]/) return 384 # GM_WGMMA_THREADS
     if (name ~ /^gm_(unary|binary)/) return 256 # map.c
     if (name ~ /^gm_columns_(norm|activation|even)/) return 256 # GM_COLUMNS_WARPS

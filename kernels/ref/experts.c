@@ -86,6 +86,7 @@ gm_status gm_ref_experts_order(gm_device *dev, const gm_call *call)
     GM_TRY(check_index(call));
     for (int64_t i = 0; i < choice->shape[0]; i++) ref_set(choice, i, -1);
     for (int64_t c = 0; c < n; c++) ref_set(row, c, -1);
+    ref_set(call->out[3], 0, (double)(at->first * at->capacity));
     for (int64_t i = 0; i < at->experts; i++) {
         int64_t e = i < at->ahead ? at->first + i : i - at->ahead < at->first ? i - at->ahead : i, count = 0;
         if (at->capacity) next = e * at->capacity;
@@ -101,6 +102,8 @@ gm_status gm_ref_experts_order(gm_device *dev, const gm_call *call)
             count++;
         }
         ref_set(call->out[2], e, (double)count);
+        if (i < at->ahead)
+            ref_set(call->out[3], i + 1, (double)(at->capacity ? (at->first + i + 1) * at->capacity : next));
     }
     return GM_OK;
 }

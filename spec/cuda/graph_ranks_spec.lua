@@ -85,6 +85,8 @@ describe("training steps of several ranks as graphs #ranks", function()
     { name = "1d on 2, data 2", ranks = 4,
       set = { 'parallel={tensor={size=2,mode="1d"}}', "parallel.data.bucket_mb=0.001" } },
     { name = "2d on 4", full = true, ranks = 4, set = { 'parallel={tensor={size=4,mode="2d"}}' } },
+    { name = "all experts on each of 2, with a capacity for the tokens of both", set = {},
+      model = 'moe = { experts = 4, capacity = 1.2, router = { type = "TopKRouter", k = 2, balance = 0.1 } },' },
     { name = "a ring of 2", set = { 'parallel={sequence={size=2,mode="ring"}}', "model.attention_dropout=0" } },
     { name = "Ulysses on 2", full = true, set = { 'parallel={sequence={size=2,mode="ulysses"}}' } },
   } do

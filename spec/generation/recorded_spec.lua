@@ -58,12 +58,15 @@ describe("steps that are recorded", function()
     assert.is_true(replayed > 20)
   end)
 
-  it("are not recorded where the host takes part, or a layer is not ours", function()
+  it("give the same tokens with experts, whose rows are other ones in each step", function()
     local experts = llama { moe = { experts = 4, k = 2 } }
     local want = tokens_of(experts, {}, true)
     local lines, replayed = tokens_of(experts, {})
     assert.same(want, lines)
-    assert.equal(0, replayed)
+    assert.is_true(replayed > 20)
+  end)
+
+  it("are not recorded where a layer is not ours", function()
     local model = llama()
     local forward = model.blocks[1].mlp.forward
     rawset(model.blocks[1].mlp, "forward", function(...) return forward(...) end)

@@ -60,11 +60,13 @@ describe("experts:", function()
         gm.scope(function()
           local index = numbers({ tokens, k }, dtype, experts - 1)
           local most = 1
-          local list = core.run_op("ref", "experts_order", { index }, { true, true, true }, { experts = experts })
+          local list = core.run_op("ref", "experts_order", { index }, { true, true, true, true },
+            { experts = experts })
           for _, n in ipairs(list[3]:totable()) do most = math.max(most, n) end
           for _, first in ipairs { { 0, 0 }, { math.floor(experts / 3), math.floor(experts / 2) } } do
             for _, capacity in ipairs { 0, most, most + 3 } do
-              agree { op = "experts_order", inputs = { index }, outputs = { true, true, true }, within = support.exact,
+              agree { op = "experts_order", inputs = { index }, outputs = { true, true, true, true },
+                      within = support.exact,
                       attrs = { experts = experts, first = first[1], ahead = first[2], capacity = capacity } }
             end
           end
@@ -77,14 +79,16 @@ describe("experts:", function()
     local index = gm.tensor({ 2, 0, 0, -1, 1, 2 }, { dtype = "i64", shape = { 3, 2 } })
     local function order(attrs)
       attrs.experts = 3
-      local out = core.run_op("ref", "experts_order", { index }, { true, true, true }, attrs)
-      return { out[1]:totable(), out[2]:totable(), out[3]:totable() }
+      local out = core.run_op("ref", "experts_order", { index }, { true, true, true, true }, attrs)
+      return { out[1]:totable(), out[2]:totable(), out[3]:totable(), out[4]:totable() }
     end
-    assert.same({ { 1, 2, 4, 0, 5, -1 }, { { 3, 0 }, { 1, -1 }, { 2, 4 } }, { 2, 1, 2 } }, order {})
-    assert.same({ { 0, 5, 1, 2, 4, -1 }, { { 0, 2 }, { 3, -1 }, { 4, 1 } }, { 2, 1, 2 } },
+    assert.same({ { 1, 2, 4, 0, 5, -1 }, { { 3, 0 }, { 1, -1 }, { 2, 4 } }, { 2, 1, 2 }, { 0 } }, order {})
+    assert.same({ { 1, 2, 4, 0, 5, -1 }, { { 3, 0 }, { 1, -1 }, { 2, 4 } }, { 2, 1, 2 }, { 0, 2, 3, 5 } },
+      order { ahead = 3 })
+    assert.same({ { 0, 5, 1, 2, 4, -1 }, { { 0, 2 }, { 3, -1 }, { 4, 1 } }, { 2, 1, 2 }, { 0, 2 } },
       order { first = 2, ahead = 1 })
-    assert.same({ { 1, 2, -1, 4, -1, -1, 0, 5, -1 }, { { 6, 0 }, { 1, -1 }, { 3, 7 } }, { 2, 1, 2 } },
-      order { capacity = 3 })
+    assert.same({ { 1, 2, -1, 4, -1, -1, 0, 5, -1 }, { { 6, 0 }, { 1, -1 }, { 3, 7 } }, { 2, 1, 2 }, { 3, 6 } },
+      order { first = 1, ahead = 1, capacity = 3 })
   end)
 
   -- (tokens, rows, k, width)

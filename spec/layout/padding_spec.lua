@@ -202,7 +202,8 @@ for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activati
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   embedding_bag_weight_grad embedding_rows rows_take rows_put
   softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad rescale_rows experts_count
-  experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter
+  experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad grouped_matmul
+  grouped_weight_grad scatter
   sum_squares sgd adam rmsprop adagrad lion step_control]]):gmatch "%S+" do
   on_blocks[name] = true
 end

@@ -245,8 +245,10 @@ gm_backward_attrs(b)->capacity);
   },
   {
     name = "294-experts-second-bias", file = "host/parallel/sharded/experts.c",
-    find = [[if (!d->second) return;]],
-    replace = [[if (!d->second || w->f != GM_FN_none) return;]],
+    find = [[d->g = gm_backward_grad(b, 0);]],
+    replace = [[
+d->g = gm_backward_grad(b, 0);
+    d->target[UP_BIAS] = NULL;]],
     breaks = "the second half of a backward pass forgets the first biases of experts",
     test = "spec/experts/halves_spec.lua",
   },
@@ -289,16 +291,16 @@ a.dtype = target->dtype;
   },
   {
     name = "361-experts-room-bias", file = "host/parallel/sharded/experts_steps.c",
-    find = [[gm_experts_multiply(w, x, false, weight, true, bias != NULL, y);]],
-    replace = [[gm_experts_multiply(w, x, false, weight, true, false, y);]],
+    find = [[multiply(w, batch(w, x), false, weight, true, bias != NULL, batch(w, y));]],
+    replace = [[multiply(w, batch(w, x), false, weight, true, false, batch(w, y));]],
     breaks = "all experts at once forget their biases",
     test = "spec/cuda/experts_spec.lua",
   },
   {
     name = "362-experts-read-anyway", file = "host/parallel/sharded/experts_steps.c",
-    find = [[if (!capacity) learn_numbers(w, r, s, all);]],
+    find = [[if (p->p > 1) learn_numbers(w, r, s, all);]],
     replace = [[learn_numbers(w, r, s, all);]],
-    breaks = "the host reads how many rows experts have where it is known",
+    breaks = "the host reads how many rows experts have where it need not know",
     test = "spec/cuda/experts_spec.lua",
   },
   {

@@ -74,7 +74,7 @@ describe("cells of a model", function()
     end)
   end)
 
-  it("have no more events where a layer has more experts, each with products of its own", function()
+  it("have no more events where a layer has more experts", function()
     rehearsal.with_workers(function()
       local events = {}
       for i, experts in ipairs { 2, 16 } do

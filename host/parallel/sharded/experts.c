@@ -12,13 +12,14 @@
 #include "../../autograd/layout_rules/family.h"
 
 enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, GATE, GATE_BIAS, N_IN };
-/* What a node keeps; CHOICE, ROW and IN .. BACK are new tensors, BACK only for the gradient of weight. Between the
+/* What a node keeps; CHOICE .. BOUNDS and IN .. BACK are new tensors, BACK only for the gradient of weight. Between the
  * halves of a backward pass (see keep_rows) WEIGHT is empty, and BACK and DGATE have the gradients of the
  * pre-activations. The numbers of the plan are the context of the node's callback, the capacity of its rows an
  * attribute. */
 enum {
     KEPT_CHOICE,
     KEPT_ROW,
+    KEPT_BOUNDS,
     KEPT_WEIGHT,
     KEPT_UP,
     KEPT_GATE,
@@ -138,10 +139,10 @@ static void first_product(gm_experts_work *w, void *context, const gm_experts_sp
 {
     (void)context;
     gm_tensor *in = gm_experts_span_of(w, w->in, s, 0);
-    gm_experts_linear(w, in, gm_experts_of(w, w->up, s, 0), gm_experts_of(w, w->up_bias, s, 0),
+    gm_experts_linear(w, s, in, gm_experts_of(w, w->up, 1), gm_experts_of(w, w->up_bias, 1),
                       gm_experts_span_of(w, w->pre, s, 0));
     if (w->gate)
-        gm_experts_linear(w, in, gm_experts_of(w, w->gate, s, 0), gm_experts_of(w, w->gate_bias, s, 0),
+        gm_experts_linear(w, s, in, gm_experts_of(w, w->gate, 1), gm_experts_of(w, w->gate_bias, 1),
                           gm_experts_span_of(w, w->gate_pre, s, 0));
 }
 
@@ -159,7 +160,7 @@ typedef struct results {
 static void second_product(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     const results *out = context;
-    gm_experts_linear(w, activated(w, s), gm_experts_of(w, w->down, s, 1), gm_experts_of(w, w->down_bias, s, -1),
+    gm_experts_linear(w, s, activated(w, s), gm_experts_of(w, w->down, 2), gm_experts_of(w, w->down_bias, -1),
                       gm_experts_span_of(w, out->to, s, out->from));
 }
 
@@ -178,13 +179,13 @@ static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tens
     gm_experts_travel(w, ours, away, false);
     gm_experts_gather(w, x, here(w, w->choice), NULL, here(w, w->in));
     gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->up, w->up_bias, w->gate, w->gate_bias});
-    gm_experts_each(w, false, first_product, NULL);
+    gm_experts_all(w, false, first_product, NULL);
     gm_experts_arrive(w);
-    gm_experts_each(w, true, first_product, NULL);
+    gm_experts_all(w, true, first_product, NULL);
     gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->down, w->down_bias});
-    gm_experts_each(w, true, second_product, &(results){theirs, p->n_here});
+    gm_experts_all(w, true, second_product, &(results){theirs, p->n_here});
     gm_experts_travel(w, returned, theirs, true);
-    gm_experts_each(w, false, second_product, &(results){mine, 0});
+    gm_experts_all(w, false, second_product, &(results){mine, 0});
     gm_experts_hold(w, NULL);
     gm_experts_arrive(w);
     gm_experts_combine(w, *back, weight, false, y);
@@ -196,34 +197,20 @@ typedef struct gradients {
     gm_tensor *g, *dpre, *dx; /* rows of the pass: of the results, pre-activations; of `from` on: what is returned */
     gm_tensor *dgate;         /* of the pre-activations of the gate; NULL: there is none */
     int64_t    from;
-    bool       second;       /* half: g and dpre are there from the first */
     gm_tensor *target[N_IN]; /* where they go, NULL where not wanted */
     bool       add[N_IN];    /* it holds something that is added to */
 } gradients;
 
-/* The sums of the gradients of pre-activations of a span, for the bias i. */
-static void give_bias(gm_experts_work *w, gradients *d, int i, gm_tensor *dpre, const gm_experts_span *s)
-{
-    gm_experts_bias_gradient(w, GM_FN_none, gm_experts_span_of(w, dpre, s, 0), NULL, NULL,
-                             gm_experts_of(w, d->target[i], s, 0), d->add[i]);
-}
-
-/* The gradient of what the rows of an expert are inside; of its biases, since they are read here anyway. */
+/* The gradient of what the rows of experts are inside. */
 static void back_to_hidden(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0), *pre = gm_experts_span_of(w, w->pre, s, 0);
     gm_tensor *dpre = gm_experts_span_of(w, d->dpre, s, 0), *da = dpre;
-    if (w->f != GM_FN_none) da = gm_experts_span_of(w, gm_experts_new(w, s->n, w->hidden), s, s->first);
-    gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, s, 1), false, false, da);
-    if (!w->gate) {
-        gm_experts_bias_gradient(w, w->f, da, pre, dpre, gm_experts_of(w, d->target[UP_BIAS], s, 0), d->add[UP_BIAS]);
-        return;
-    }
-    gm_experts_gate_gradient(w, da, gm_experts_span_of(w, w->gate_pre, s, 0), pre,
-                             gm_experts_span_of(w, d->dgate, s, 0), dpre);
-    give_bias(w, d, UP_BIAS, d->dpre, s);
-    give_bias(w, d, GATE_BIAS, d->dgate, s);
+    if (w->f != GM_FN_none) da = gm_experts_new(w, s->n, w->hidden);
+    gm_experts_input_gradient(w, s, gm_experts_span_of(w, d->g, s, 0), gm_experts_of(w, w->down, 2), false, da);
+    if (w->f != GM_FN_none)
+        gm_experts_slope(w, da, gm_experts_span_of(w, w->gate_pre, s, 0), gm_experts_span_of(w, w->pre, s, 0),
+                         gm_experts_span_of(w, d->dgate, s, 0), dpre);
 }
 
 static void back_to_rows(gm_experts_work *w, void *context, const gm_experts_span *s)
@@ -231,35 +218,28 @@ static void back_to_rows(gm_experts_work *w, void *context, const gm_experts_spa
     gradients *d = context;
     if (!d->dx) return;
     gm_tensor *dx = gm_experts_span_of(w, d->dx, s, d->from);
-    gm_experts_multiply(w, gm_experts_span_of(w, d->dpre, s, 0), false, gm_experts_of(w, w->up, s, 0), false, false,
-                        dx);
+    gm_experts_input_gradient(w, s, gm_experts_span_of(w, d->dpre, s, 0), gm_experts_of(w, w->up, 1), false, dx);
     if (w->gate)
-        gm_experts_multiply(w, gm_experts_span_of(w, d->dgate, s, 0), false, gm_experts_of(w, w->gate, s, 0), false,
-                            true, dx);
+        gm_experts_input_gradient(w, s, gm_experts_span_of(w, d->dgate, s, 0), gm_experts_of(w, w->gate, 1), true, dx);
 }
 
-/* The gradient of the first weights i: up or gate. */
-static void give_first(gm_experts_work *w, gradients *d, int i, gm_tensor *dpre, const gm_experts_span *s)
+/* The gradients of weights `of` and of the biases behind them, of products of x whose results have the gradient g. */
+static void give(gm_experts_work *w, gradients *d, int of, gm_tensor *g, gm_tensor *x, const gm_experts_span *s)
 {
-    if (d->target[i])
-        gm_experts_multiply(w, gm_experts_span_of(w, dpre, s, 0), true, gm_experts_span_of(w, w->in, s, 0), false,
-                            d->add[i], gm_experts_of(w, d->target[i], s, 0));
+    int        bias = of + 1;
+    gm_tensor *dw = gm_experts_of(w, d->target[of], of == DOWN ? 2 : 1);
+    gm_tensor *db = gm_experts_of(w, d->target[bias], of == DOWN ? -1 : 1);
+    gm_experts_weight_gradient(w, s, g, x, dw, d->add[of], db, d->add[bias]);
 }
 
-/* The gradients of an expert's parameters: nothing waits for them, so they are computed while rows travel. */
+/* The gradients of experts' parameters: nothing waits for them, so they are computed while rows travel. */
 static void back_to_parameters(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0);
-    if (d->target[DOWN])
-        gm_experts_multiply(w, g, true, activated(w, s), false, d->add[DOWN], gm_experts_of(w, d->target[DOWN], s, 1));
-    give_first(w, d, UP, d->dpre, s);
-    give_first(w, d, GATE, d->dgate, s);
-    gm_experts_bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], s, -1),
-                             d->add[DOWN_BIAS]);
-    if (!d->second) return;
-    give_bias(w, d, UP_BIAS, d->dpre, s);
-    if (w->gate) give_bias(w, d, GATE_BIAS, d->dgate, s);
+    gm_tensor *in = gm_experts_span_of(w, w->in, s, 0), *g = gm_experts_span_of(w, d->g, s, 0);
+    if (d->target[DOWN] || d->target[DOWN_BIAS]) give(w, d, DOWN, g, activated(w, s), s);
+    give(w, d, UP, gm_experts_span_of(w, d->dpre, s, 0), in, s);
+    if (w->gate) give(w, d, GATE, gm_experts_span_of(w, d->dgate, s, 0), in, s);
 }
 
 /* g, and d->target[X] where that is wanted: (tokens, h). Rows of gradients go out from where those of
@@ -278,19 +258,19 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
     gm_experts_gather(w, g, here(w, w->choice), weight, here(w, d->g));
     gm_experts_hold(w, (gm_tensor *[GM_EXPERTS_HELD]){w->down});
-    gm_experts_each(w, false, back_to_hidden, d);
-    gm_experts_each(w, false, back_to_parameters, d);
+    gm_experts_all(w, false, back_to_hidden, d);
+    gm_experts_all(w, false, back_to_parameters, d);
     gm_experts_arrive(w);
-    gm_experts_each(w, true, back_to_hidden, d);
+    gm_experts_all(w, true, back_to_hidden, d);
     gm_experts_hold(w, dx ? (gm_tensor *[GM_EXPERTS_HELD]){w->up, w->gate} : NULL);
     d->dx = theirs;
     d->from = p->n_here;
-    gm_experts_each(w, true, back_to_rows, d);
+    gm_experts_all(w, true, back_to_rows, d);
     if (dx) gm_experts_travel(w, ours, theirs, true);
     d->dx = dx ? all : NULL;
     d->from = 0;
-    gm_experts_each(w, true, back_to_parameters, d);
-    gm_experts_each(w, false, back_to_rows, d);
+    gm_experts_all(w, true, back_to_parameters, d);
+    gm_experts_all(w, false, back_to_rows, d);
     gm_experts_hold(w, NULL);
     gm_experts_arrive(w);
     if (dx) gm_experts_combine(w, all, NULL, d->add[X], dx);
@@ -306,12 +286,12 @@ static void find_target(gm_backward *b, int i, bool written, gradients *d)
     gm_work_fill(gm_backward_work(b), d->target[i], 0);
 }
 
-/* Those of the parameters: steps on all experts at once write all of them, but for padding. The bias of a sum counts at
- * one of its terms alone. */
+/* Those of the parameters: where there are rows here alone, steps write all of them, but for padding. The bias of a sum
+ * counts at one of its terms alone. */
 static void find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_sides *sides, gradients *d)
 {
     bool counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
-    bool written = w->plan.capacity && w->hidden == w->up->shape[1];
+    bool written = w->plan.p == 1 && w->plan.n_here && w->hidden == w->up->shape[1];
     for (int i = UP; i < N_IN; i++) find_target(b, i, written && (i != DOWN_BIAS || counts), d);
     if (!counts) d->target[DOWN_BIAS] = NULL;
 }
@@ -333,9 +313,8 @@ static void run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre, grad
     d->g = gm_backward_grad(b, 0);
     d->dpre = dpre;
     d->dgate = w->gate ? gm_backward_saved(b, KEPT_DGATE) : NULL;
-    d->second = true;
-    gm_experts_each(w, false, back_to_parameters, d);
-    gm_experts_each(w, true, back_to_parameters, d);
+    gm_experts_all(w, false, back_to_parameters, d);
+    gm_experts_all(w, true, back_to_parameters, d);
 }
 
 /* The gradient of weight. */
@@ -377,6 +356,7 @@ static void experts_rule(gm_backward *b)
     sides.up.ndim = 3;
     w.choice = gm_backward_saved(b, KEPT_CHOICE);
     w.row = gm_backward_saved(b, KEPT_ROW);
+    w.bounds = gm_backward_saved(b, KEPT_BOUNDS);
     w.up = gm_backward_saved(b, KEPT_UP);
     w.gate = gm_backward_saved(b, KEPT_GATE);
     w.down = gm_backward_saved(b, KEPT_DOWN);
@@ -422,6 +402,7 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
     if (!gm_tape_wanted(r, N_IN, in)) return GM_OK;
     gm_status st = kept(r, w->choice, &saved[KEPT_CHOICE]);
     if (st == GM_OK) st = kept(r, w->row, &saved[KEPT_ROW]);
+    if (st == GM_OK) st = kept(r, w->bounds, &saved[KEPT_BOUNDS]);
     if (st == GM_OK) st = kept(r, w->in, &saved[KEPT_IN]);
     if (st == GM_OK) st = kept(r, w->pre, &saved[KEPT_PRE]);
     if (st == GM_OK) st = kept(r, w->gate_pre, &saved[KEPT_GATE_PRE]);
@@ -435,8 +416,8 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
     return st;
 }
 
-/* Rows of each expert, where they follow from shapes: on a device that the host would have to wait for, on which all
- * tokens are. 0: as many as chose it. */
+/* Rows of each expert, where they follow from shapes: on a device with memory of its own, whose batches are fast, and
+ * on which all tokens are. 0: as many as chose it. */
 static int64_t rows_of_expert(gm_rank *r, const gm_value *x, const gm_value *index, int64_t room)
 {
     const gm_backend *be = r->device->backend;

@@ -31,20 +31,21 @@ typedef struct gm_experts_layer {
 /* Collective over the axes that cut the experts. f32, f64, bf16 and f16, parameters in x's dtype; weight too, but f32
  * beside those of 16 bits (gm_dtype_wide).
  *
- * The number of rows of each expert is in the device's memory. If the device has memory of its own, forward reads all
- * the numbers at once and so waits for the queued work; backward does not. A call with a room whose tokens are not cut
- * does not read them: each expert then has `room` rows, unused rows are zeros, and one product serves all experts. If
- * more choices than that name an expert, the next wait for the device reports an error.
+ * The number of rows of each expert is in the device's memory. Where several ranks share the experts, forward reads all
+ * the numbers at once and so waits for the queued work; backward does not. Elsewhere nothing is read: this rank has a
+ * row for each choice, and those that no choice fills are zeros. A call with a room, on a device with memory of its own
+ * that has all tokens, gives each expert `room` rows, of which unused ones are zeros, and one batch of products serves
+ * all experts. If more choices than that name an expert, the next wait for the device reports an error.
  *
  * Sent by a rank: in forward and in backward each, the rows that go to experts elsewhere, and those that came from
  * elsewhere, h numbers each (so over all ranks 2 + 2 times the rows that change ranks, times h), and in forward 8 bytes
  * for each expert of the others. Rows of the rank's own experts are not sent; they are multiplied while those of the
  * others travel. Kept for backward: rows as they came, their pre-activations, which choice each row is and which row
- * each choice, and, where weight wants a gradient, what the experts gave for this rank's tokens. A backward pass in
- * halves (GM_TAPE_INPUT) gives the gradients of x and weight first and keeps, instead of these last, the gradients of
- * the rows and of their pre-activations: the second half, which gives those of the experts, sends nothing. Gradients of
- * experts are sums over this rank's and the others' rows, so that only axes that do not cut the experts are left for
- * the reducer.
+ * each choice, where the rows of each expert begin, and, where weight wants a gradient, what the experts gave for this
+ * rank's tokens. A backward pass in halves (GM_TAPE_INPUT) gives the gradients of x and weight first and keeps, instead
+ * of these last, the gradients of the rows and of their pre-activations: the second half, which gives those of the
+ * experts, sends nothing. Gradients of experts are sums over this rank's and the others' rows, so that only axes that
+ * do not cut the experts are left for the reducer.
  *
  * GM_ESHAPE: shapes and layouts that do not fit, all printed. GM_EINVAL: an index that is no expert. */
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,

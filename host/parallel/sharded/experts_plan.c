@@ -168,29 +168,37 @@ static void list_runs(gm_experts_plan *p)
 }
 
 /* Own experts and those of others count from 0 each. */
-void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers)
+static void lay_out(gm_experts_plan *p, const int64_t *numbers)
 {
     const gm_experts_place *own = &p->place[p->here];
     for (int64_t e = 0; e < p->experts; e++) {
         int64_t *n = is_own(p, e) ? &p->n_here : &p->n_sent;
-        p->out[e] = p->capacity ? p->capacity : numbers[e];
+        p->out[e] = numbers[e];
         p->out_at[e] = *n;
         *n += p->out[e];
     }
-    for (int64_t e = 0; e < own->count && p->p > 1; e++)
+    for (int64_t e = 0; e < own->count; e++)
         for (int i = 0; i < p->p; i++) {
             int64_t at = e * p->p + i;
             p->in[at] = numbers[p->experts + i * p->room + e];
             p->in_at[at] = p->n_away;
             if (i != p->here) p->n_away += p->in[at];
         }
-    if (p->p > 1) list_runs(p);
 }
 
-void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *first, int64_t *n)
+void gm_experts_lay_rows(gm_experts_plan *p, int64_t choices, const int64_t *numbers)
 {
-    int64_t expert = p->place[p->here].first + e;
-    *first = away ? p->in_at[e * p->p] : p->out_at[expert];
-    *n = away ? 0 : p->out[expert];
-    for (int i = 0; away && i < p->p; i++) *n += i == p->here ? 0 : p->in[e * p->p + i];
+    if (p->p == 1) {
+        p->n_here = p->capacity ? p->experts * p->capacity : choices;
+        return;
+    }
+    lay_out(p, numbers);
+    list_runs(p);
+}
+
+void gm_experts_away_bounds(const gm_experts_plan *p, int64_t *bounds)
+{
+    int64_t count = p->place[p->here].count;
+    for (int64_t e = 0; e < count; e++) bounds[e] = p->in_at[e * p->p];
+    bounds[count] = p->n_away;
 }

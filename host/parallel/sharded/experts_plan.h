@@ -3,8 +3,10 @@
  * A place is a rank of the group that shares the experts. The choices of this rank are put in order
  * (GM_OP_experts_order): first those for its own experts, expert by expert, then those for the experts of the other
  * places. Within an expert they are in order of tokens. Rows that come from other places lie expert by expert, and
- * within an expert by place. The host reads how many rows each expert gets, unless every expert has `capacity` rows,
- * used or not. On meta there are no indices; the plan then shares the choices equally among the experts. */
+ * within an expert by place. If there are other places, the host reads how many rows each expert gets, because it sends
+ * them; on meta, where there are no indices, the plan then shares the choices equally among the experts. A place alone
+ * has a row for each choice, and those that no choice fills are the last; or, with a capacity, `capacity` rows for each
+ * expert, used or not. There the host reads nothing. */
 #ifndef GM_EXPERTS_PLAN_H
 #define GM_EXPERTS_PLAN_H
 
@@ -29,9 +31,10 @@ typedef struct gm_experts_plan {
     int               p, here;       /* the number of places, and the place of this rank */
     gm_experts_place *place;         /* [p] */
     int64_t           experts, room; /* experts of all places; experts of a block, some of which may be padding */
-    int64_t           capacity;      /* rows of each expert, used or not; 0: as many as chose it */
+    int64_t           capacity;      /* rows of each expert, used or not (one place only); 0: as many as chose it */
     int64_t           n_here, n_sent, n_away; /* rows for own experts, sent to others, received from others */
-    /* For each expert the number of its rows, and the place of the first one among n_here or n_sent: [experts]. */
+    /* What follows is of several places; one has none of it. For each expert the number of its rows, and the place of
+     * the first one among n_here or n_sent: [experts]. */
     int64_t *out, *out_at;
     /* The rows that place i sends to own expert e, at e p + i: their number, and the place of the first one among
      * n_away: [room * p]. */
@@ -52,19 +55,19 @@ gm_tensor *gm_experts_index(gm_work *w, gm_rank *r, const gm_side *side, gm_tens
 gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, int64_t capacity, gm_experts_plan *plan);
 void      gm_experts_plan_free(gm_experts_plan *plan);
 
-/* How many numbers determine the rows: first the choices of each expert; then, if there are other places, (p, room)
- * numbers of rows that own experts get from each place. */
+/* How many numbers the device has: first the choices of each expert; then, if there are other places, (p, room) numbers
+ * of rows that own experts get from each place. */
 int64_t gm_experts_numbers(const gm_experts_plan *p);
 /* Fills the second part of `all`, i64 (gm_experts_numbers), from the first parts of all places. Collective. */
 void gm_experts_tell(gm_work *w, const gm_experts_plan *p, gm_tensor *all);
 /* Gives the numbers that a plan on meta assumes, for this many choices of this rank. */
 void gm_experts_balance(const gm_experts_plan *p, int64_t choices, int64_t *numbers);
-/* Computes where rows begin. numbers: not read if the plan has a capacity. */
-void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers);
+/* Computes where rows begin. choices: of this rank, padding included. numbers: not read if there is one place. */
+void gm_experts_lay_rows(gm_experts_plan *p, int64_t choices, const int64_t *numbers);
 /* The number of choices of this rank that are not in padding. */
 int64_t gm_experts_choices(gm_rank *r, const gm_side *x, int64_t k);
 
-/* Gives the rows of own expert e among those of this rank's tokens (away false) or those received (away true). */
-void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *first, int64_t *n);
+/* Writes where the received rows of each own expert begin, and the end of the last: [own experts + 1]. */
+void gm_experts_away_bounds(const gm_experts_plan *p, int64_t *bounds);
 
 #endif

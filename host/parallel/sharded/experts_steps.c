@@ -22,6 +22,20 @@ static void learn_numbers(gm_experts_work *w, gm_rank *r, const gm_experts_sides
     else gm_experts_balance(&w->plan, gm_experts_choices(r, &s->x, w->k), w->numbers);
 }
 
+/* The bounds of the rows away, which the host knows; those here are from GM_OP_experts_order. */
+static void write_away(gm_experts_work *w)
+{
+    const gm_experts_plan *p = &w->plan;
+    size_t                 bytes = (size_t)(p->place[p->here].count + 1) * sizeof(int64_t);
+    gm_tensor             *away = p->p > 1 ? gm_work_select(w->work, w->bounds, 0, 1) : NULL;
+    if (!away || !w->work->device->backend->has_data) return;
+    int64_t *bounds = malloc(bytes);
+    if (!bounds) w->work->st = GM_FAIL(GM_ENOMEM, "experts: no memory for %zu bytes of bounds", bytes);
+    if (bounds) gm_experts_away_bounds(p, bounds);
+    GM_STEP(w->work, gm_device_write(w->work->device, gm_tensor_data(away), bounds, bytes));
+    free(bounds);
+}
+
 void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index, int64_t capacity)
 {
     gm_experts_plan *p = &w->plan;
@@ -38,10 +52,13 @@ void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s,
     gm_tensor *all = gm_work_new(w->work, GM_I64, 1, &numbers);
     w->choice = gm_work_new(w->work, GM_I64, 1, &n);
     w->row = gm_work_new(w->work, GM_I64, 2, index->shape);
-    gm_work_into(w->work, GM_OP_experts_order, 1, &index, &a, 3,
-                 (gm_tensor *[]){w->choice, w->row, gm_work_narrow(w->work, all, 0, 0, p->experts)});
-    if (!capacity) learn_numbers(w, r, s, all);
-    if (w->work->st == GM_OK) gm_experts_lay_rows(p, w->numbers);
+    w->bounds = gm_work_new(w->work, GM_I64, 2, (int64_t[]){p->p > 1 ? 2 : 1, a.ahead + 1});
+    gm_work_into(w->work, GM_OP_experts_order, 1, &index, &a, 4,
+                 (gm_tensor *[]){w->choice, w->row, gm_work_narrow(w->work, all, 0, 0, p->experts),
+                                 gm_work_select(w->work, w->bounds, 0, 0)});
+    if (p->p > 1) learn_numbers(w, r, s, all);
+    if (w->work->st == GM_OK) gm_experts_lay_rows(p, w->tokens * w->k, w->numbers);
+    write_away(w);
 }
 
 void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
@@ -50,7 +67,7 @@ void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s
     start_work(w, r, s, capacity);
     w->tokens = w->row->shape[0];
     w->k = w->row->shape[1];
-    if (w->work->st == GM_OK) gm_experts_lay_rows(&w->plan, numbers);
+    if (w->work->st == GM_OK) gm_experts_lay_rows(&w->plan, w->tokens * w->k, numbers);
 }
 
 void gm_experts_end(gm_experts_work *w)
@@ -120,66 +137,40 @@ void gm_experts_arrive(gm_experts_work *w)
 
 /* ---- spans ---- */
 
-static void take_step(gm_experts_work *w, gm_experts_step step, void *context, const gm_experts_span *s)
-{
-    int mark = w->work->n_held;
-    step(w, context, s);
-    gm_work_drop(w->work, mark);
-}
-
-void gm_experts_each(gm_experts_work *w, bool away, gm_experts_step step, void *context)
+void gm_experts_all(gm_experts_work *w, bool away, gm_experts_step step, void *context)
 {
     const gm_experts_plan *p = &w->plan;
-    if (p->capacity) {
-        if (!away && w->work->st == GM_OK)
-            take_step(w, step, context, &(gm_experts_span){-1, 0, p->n_here, p->capacity});
-        return;
-    }
-    for (int64_t e = 0; w->work->st == GM_OK && e < p->place[p->here].count; e++) {
-        gm_experts_span s = {.e = e};
-        gm_experts_rows(p, away, e, &s.first, &s.n);
-        if (away) s.first += p->n_here;
-        if (s.n) take_step(w, step, context, &s);
-        if (w->flight) GM_STEP(w->work, gm_comm_poll(p->comm));
-    }
+    gm_experts_span        s = {away, away ? p->n_here : 0, away ? p->n_away : p->n_here};
+    int                    mark = w->work->n_held;
+    if (w->work->st != GM_OK || s.n == 0) return;
+    step(w, context, &s);
+    gm_work_drop(w->work, mark);
+    if (w->flight) GM_STEP(w->work, gm_comm_poll(p->comm));
 }
 
 gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts_span *s, int64_t from)
 {
-    gm_tensor *rows = t ? gm_experts_part(w, t, s->first - from, s->n) : NULL;
-    if (!rows || s->e >= 0) return rows;
-    return gm_work_shaped(w->work, rows, 3, (int64_t[]){s->n / s->each, s->each, rows->shape[1]});
+    return t ? gm_experts_part(w, t, s->first - from, s->n) : NULL;
 }
 
-gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim)
+gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, int hidden_dim)
 {
-    gm_tensor *of = !block || s->e < 0 ? block : gm_work_select(w->work, block, 0, s->e);
-    return of && hidden_dim >= 0 ? gm_work_narrow(w->work, of, hidden_dim + (s->e < 0), 0, w->hidden) : of;
+    const gm_experts_plan *p = &w->plan;
+    if (!block) return NULL;
+    gm_tensor *own = gm_work_narrow(w->work, block, 0, 0, p->place[p->here].count);
+    return hidden_dim < 0 ? own : gm_work_narrow(w->work, own, hidden_dim, 0, w->hidden);
 }
 
 /* ---- products ---- */
 
-/* t (experts, n) as (experts, rows, n), the same in each row: a view. */
-static gm_tensor *for_each_row(gm_experts_work *w, gm_tensor *t, int64_t rows)
+/* The rows of a span (n, width) as a batch (experts, rows of each, width). */
+static gm_tensor *batch(gm_experts_work *w, gm_tensor *t)
 {
-    gm_tensor *one = gm_work_shaped(w->work, t, 3, (int64_t[]){t->shape[0], 1, t->shape[1]});
-    return gm_work_expand(w->work, one, 3, (int64_t[]){t->shape[0], rows, t->shape[1]});
+    const gm_experts_plan *p = &w->plan;
+    return t ? gm_work_shaped(w->work, t, 3, (int64_t[]){p->experts, p->capacity, t->shape[1]}) : NULL;
 }
 
-void gm_experts_linear(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *bias, gm_tensor *y)
-{
-    if (w->work->st != GM_OK) return;
-    if (x->ndim == 2) {
-        gm_work_into(w->work, GM_OP_linear, 3, (gm_tensor *[]){x, weight, bias}, NULL, 2, (gm_tensor *[]){y, NULL});
-        return;
-    }
-    if (bias) /* it is what the products are added to: rounded once, as in the op linear */
-        gm_work_copy(w->work, for_each_row(w, bias, x->shape[1]), y);
-    gm_experts_multiply(w, x, false, weight, true, bias != NULL, y);
-}
-
-void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b, bool tb, bool accumulate,
-                         gm_tensor *y)
+static void multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b, bool tb, bool accumulate, gm_tensor *y)
 {
     gm_attrs at = gm_attrs_default();
     at.transpose_a = ta;
@@ -188,34 +179,90 @@ void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b
     gm_work_into(w->work, GM_OP_matmul, 2, (gm_tensor *[]){a, b}, &at, 1, &y);
 }
 
+static gm_tensor *bounds_of(gm_experts_work *w, const gm_experts_span *s)
+{
+    return gm_work_select(w->work, w->bounds, 0, s->away);
+}
+
+/* The bias of each expert in each of its rows: what its products are added to, rounded once, as in the op linear. */
+static void spread_bias(gm_experts_work *w, gm_tensor *bias, gm_tensor *y)
+{
+    const gm_experts_plan *p = &w->plan;
+    gm_tensor             *one = gm_work_shaped(w->work, bias, 3, (int64_t[]){p->experts, 1, bias->shape[1]});
+    gm_work_copy(w->work, gm_work_expand(w->work, one, 3, (int64_t[]){p->experts, p->capacity, bias->shape[1]}), y);
+}
+
+void gm_experts_linear(gm_experts_work *w, const gm_experts_span *s, gm_tensor *x, gm_tensor *weight, gm_tensor *bias,
+                       gm_tensor *y)
+{
+    gm_attrs a = gm_attrs_default();
+    if (w->work->st != GM_OK) return;
+    if (w->plan.capacity) {
+        if (bias) spread_bias(w, bias, batch(w, y));
+        multiply(w, batch(w, x), false, weight, true, bias != NULL, batch(w, y));
+        return;
+    }
+    a.transpose_b = true;
+    gm_work_into(w->work, GM_OP_grouped_matmul, 4, (gm_tensor *[]){x, weight, bounds_of(w, s), bias}, &a, 1, &y);
+}
+
+void gm_experts_input_gradient(gm_experts_work *w, const gm_experts_span *s, gm_tensor *g, gm_tensor *weight,
+                               bool accumulate, gm_tensor *dx)
+{
+    gm_attrs a = gm_attrs_default();
+    if (w->work->st != GM_OK) return;
+    if (w->plan.capacity) {
+        multiply(w, batch(w, g), false, weight, false, accumulate, batch(w, dx));
+        return;
+    }
+    a.accumulate = accumulate;
+    gm_work_into(w->work, GM_OP_grouped_matmul, 4, (gm_tensor *[]){g, weight, bounds_of(w, s), NULL}, &a, 1, &dx);
+}
+
+static void batch_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *x, gm_tensor *dw, bool add_dw, gm_tensor *db,
+                           bool add_db)
+{
+    if (dw) multiply(w, batch(w, g), true, batch(w, x), false, add_dw, dw);
+    if (!db) return;
+    gm_tensor *sum = gm_work_sum(w->work, batch(w, g), 1u << 1, false, add_db ? NULL : db);
+    if (add_db) gm_work_into(w->work, GM_OP_axpy, 1, &sum, NULL, 1, &db);
+}
+
+static void group_gradient(gm_experts_work *w, const gm_experts_span *s, gm_tensor *g, gm_tensor *x, gm_tensor *dw,
+                           gm_tensor *db, bool add)
+{
+    gm_attrs a = gm_attrs_default();
+    a.accumulate = add;
+    if (dw || db)
+        gm_work_into(w->work, GM_OP_grouped_weight_grad, 3, (gm_tensor *[]){g, x, bounds_of(w, s)}, &a, 2,
+                     (gm_tensor *[]){dw, db});
+}
+
+void gm_experts_weight_gradient(gm_experts_work *w, const gm_experts_span *s, gm_tensor *g, gm_tensor *x, gm_tensor *dw,
+                                bool add_dw, gm_tensor *db, bool add_db)
+{
+    bool together = !dw || !db || add_dw == add_db;
+    if (w->work->st != GM_OK) return;
+    if (w->plan.capacity) {
+        batch_gradient(w, g, x, dw, add_dw, db, add_db);
+        return;
+    }
+    group_gradient(w, s, g, x, dw, together ? db : NULL, dw ? add_dw : add_db);
+    if (!together) group_gradient(w, s, g, x, NULL, db, add_db);
+}
+
 gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *gate, gm_tensor *pre)
 {
     if (w->f == GM_FN_none || w->work->st != GM_OK) return pre;
     return gate ? gm_work_binary(w->work, w->f, gate, pre) : gm_work_unary(w->work, w->f, pre);
 }
 
-void gm_experts_gate_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *gate, gm_tensor *pre, gm_tensor *dgate,
-                              gm_tensor *dpre)
+void gm_experts_slope(gm_experts_work *w, gm_tensor *g, gm_tensor *gate, gm_tensor *pre, gm_tensor *dgate,
+                      gm_tensor *dpre)
 {
     gm_attrs a = gm_attrs_default();
     a.function = w->f;
-    gm_work_into(w->work, GM_OP_gate_grad, 3, (gm_tensor *[]){g, gate, pre}, &a, 2, (gm_tensor *[]){dgate, dpre});
-}
-
-void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
-                              gm_tensor *db, bool add)
-{
-    gm_attrs a = gm_attrs_default();
-    a.function = f;
-    a.accumulate = add;
-    if (f == GM_FN_none) pre = dpre = NULL;
-    if (w->work->st != GM_OK || (!dpre && !db)) return;
-    if (g->ndim == 2) {
-        gm_work_into(w->work, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2, (gm_tensor *[]){dpre, db});
-        return;
-    }
-    if (dpre) gm_work_into(w->work, GM_OP_unary_grad, 2, (gm_tensor *[]){pre, g}, &a, 1, &dpre);
-    if (!db) return;
-    gm_tensor *sum = gm_work_sum(w->work, dpre ? dpre : g, 1u << 1, false, add ? NULL : db);
-    if (add) gm_work_into(w->work, GM_OP_axpy, 1, &sum, NULL, 1, &db);
+    if (gate)
+        gm_work_into(w->work, GM_OP_gate_grad, 3, (gm_tensor *[]){g, gate, pre}, &a, 2, (gm_tensor *[]){dgate, dpre});
+    else gm_work_into(w->work, GM_OP_unary_grad, 2, (gm_tensor *[]){pre, g}, &a, 1, &dpre);
 }

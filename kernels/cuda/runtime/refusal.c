@@ -51,6 +51,14 @@ static gm_status hear_attention(const gm_refusal *r)
                    gm_op_name((gm_op)r->op), r->place, r->value, r->limit, (int)r->count);
 }
 
+static gm_status hear_groups(const gm_refusal *r)
+{
+    return GM_FAIL(GM_EINVAL,
+                   "%s: bound %" PRId64 " at position %" PRId64 " (from 0) is not from the one before it to %" PRId64
+                   ", the number of rows (found by the GPU, noticed here)",
+                   gm_op_name((gm_op)r->op), r->value, r->place, r->limit);
+}
+
 gm_status gm_cuda_hear_refusal(gm_cuda *cu)
 {
     const gm_refusal *r = cu->refused;
@@ -63,6 +71,7 @@ gm_status gm_cuda_hear_refusal(gm_cuda *cu)
                        gm_op_name((gm_op)r->op), r->value, r->place, r->limit, (int)r->count);
     if (r->op == GM_OP_attention || r->op == GM_OP_attention_grad) return hear_attention(r);
     if (r->op >= GM_OP_experts_count && r->op <= GM_OP_experts_combine_grad) return hear_experts(r);
+    if (r->op == GM_OP_grouped_matmul || r->op == GM_OP_grouped_weight_grad) return hear_groups(r);
     return GM_FAIL(GM_EINVAL,
                    "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
                    " (found by the GPU, noticed here; %d such)",

@@ -7,7 +7,7 @@
 --
 -- A recording is of one number of rows. Tokens, pages and positions are written into its tensors before each replay. It
 -- is made once two steps in a row have had this number; another one then replaces it. Results have the same bits. Where
--- the host takes part in a step, nothing is recorded: ranks that send messages, experts, weights that rest elsewhere.
+-- the host takes part in a step, nothing is recorded: ranks that send messages, weights that rest elsewhere.
 -- Rows on both sides of a border of LongRoPE take their steps in the usual way.
 -- @module ganymede.generation.recorded
 local core = require "ganymede.core"

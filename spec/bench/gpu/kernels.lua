@@ -17,7 +17,8 @@ local class_rows, rounds = common.size(4096, 16), common.size(10, 1)
 local elsewhere = { matmul = true, linear = true, attention = true, attention_grad = true, experts_count = true,
                     experts_before = true, experts_limit = true, experts_order = true, linear_weight_grad = true,
                     linear_input_grad = true, step_control = true, convolution = true,
-                    transposed_convolution = true, convolution_weight_grad = true, rescale_rows = true }
+                    transposed_convolution = true, convolution_weight_grad = true, rescale_rows = true,
+                    grouped_matmul = true, grouped_weight_grad = true }
 
 local chosen = {}
 for name in (os.getenv "GM_BENCH_OPS" or ""):gmatch "%S+" do chosen[name] = true end

@@ -117,4 +117,26 @@ for _, dtype in ipairs { "bf16", "f16", "f32" } do
   layer("down", dtype, 4 * width, width, "none")
 end
 layer("head", "bf16", width, common.size(50304, 128), "none")
+
+-- The products of 8 experts whose shares of the rows are as 1 to 8, and of a batch with equal shares.
+local function experts(dtype, inner, columns)
+  local label, flops = function(what) return ("experts %s %s"):format(dtype, what) end, 2 * rows * inner * columns
+  local list = { 0 }
+  for e = 1, 8 do list[e + 1] = math.floor(rows * e * (e + 1) / 72) end
+  local function bounds() return gm.tensor(list, { dtype = "i64" }) end
+  local function weights() return normal({ 8, columns, inner }, 2, dtype) end
+  product(label "forward", "grouped_matmul", function()
+    return { normal({ rows, inner }, 1, dtype), weights(), bounds(), normal({ 8, columns }, 3, dtype) }
+  end, { true }, { transpose_b = true }, flops)
+  product(label "input gradient", "grouped_matmul", function()
+    return { n = 4, normal({ rows, columns }, 4, dtype), weights(), bounds() }
+  end, { true }, {}, flops)
+  product(label "weight and bias gradient", "grouped_weight_grad", function()
+    return { normal({ rows, columns }, 4, dtype), normal({ rows, inner }, 1, dtype), bounds() }
+  end, { true, true }, {}, flops)
+  product(label "batch forward", "matmul", function()
+    return { normal({ 8, rows / 8, inner }, 1, dtype), weights() }
+  end, { true }, { transpose_b = true }, flops)
+end
+for _, dtype in ipairs { "bf16", "f32" } do experts(dtype, width, 4 * width) end
 if failed > 0 then error(("%d of these failed"):format(failed), 0) end

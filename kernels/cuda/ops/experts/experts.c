@@ -119,9 +119,10 @@ gm_status cuda_experts_order(gm_device *dev, const gm_call *call)
     q.lists.choice = gm_rows_of(call->out[0], -1);
     q.lists.row = gm_rows_of(call->out[1], -1);
     q.lists.count = gm_rows_of(call->out[2], -1);
+    q.lists.bounds = gm_rows_of(call->out[3], -1);
     q.lists.rows = call->out[0]->shape[0];
     int64_t most = q.lists.n > q.lists.rows ? q.lists.n : q.lists.rows;
-    return list(dev, &q, "gm_expert_order", most > q.lists.experts ? most : q.lists.experts);
+    return list(dev, &q, "gm_expert_order", most > q.lists.experts ? most : q.lists.experts + 1);
 }
 
 /* ---- rows ---- */

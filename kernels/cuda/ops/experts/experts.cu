@@ -58,10 +58,11 @@ GM_KERNEL(gm_expert_limit, gm_expert_lists_args)
     }
 }
 
-/* Element i of row, choice and count, where there is one. */
+/* Element i of row, choice, count and bounds, where there is one. */
 GM_KERNEL(gm_expert_order, gm_expert_lists_args)
 {
-    GM_GRID_LOOP(i, a.n > a.rows ? (a.n > a.experts ? a.n : a.experts) : (a.rows > a.experts ? a.rows : a.experts)) {
+    const int64_t lists = a.n > a.rows ? a.n : a.rows;
+    GM_GRID_LOOP(i, lists > a.experts ? lists : a.experts + 1) {
         if (i < a.n) {
             const int64_t key = a.key[i], place = key < a.keys ? i - a.start[key] : 0;
             int64_t       at = key < a.keys ? i : -1;
@@ -85,6 +86,7 @@ GM_KERNEL(gm_expert_order, gm_expert_lists_args)
             const int64_t key = gm_expert_key(i, a.first, a.ahead);
             gm_set_number(&a.count, 0, i, a.start[key + 1] - a.start[key]);
         }
+        if (i <= a.ahead) gm_set_number(&a.bounds, 0, i, a.capacity ? (a.first + i) * a.capacity : a.start[i]);
     }
 }
 

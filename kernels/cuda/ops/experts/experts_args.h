@@ -18,9 +18,9 @@ typedef struct gm_expert_keys_args {
     int32_t     narrow, op;
 } gm_expert_keys_args;
 
-/* The result of a sort, and the tensors made from it: count, and either choice and row, or kept. */
+/* The result of a sort, and the tensors made from it: count, and either choice, row and bounds, or kept. */
 typedef struct gm_expert_lists_args {
-    gm_row_view count, before, kept, choice, row;
+    gm_row_view count, before, kept, choice, row, bounds;
     gm_refusal *refusal;
     int32_t    *key, *position, *start;
     int64_t     n, keys, rows, experts, first, ahead, capacity; /* rows: of choice */

@@ -58,8 +58,7 @@ local function axes_of(e)
   return names
 end
 
--- Adds an op to the events of passes, or to the last of them if that is ops of the same section and kind: a layer of
--- many experts has many products.
+-- Adds an op to the events of passes, or to the last of them if that is ops of the same section and kind.
 local function add_op(out, seconds, part, at, kind)
   local last = out[#out]
   if last and last.seconds and last.part == part and last.at == at and last.kind == kind then
