@@ -205,6 +205,27 @@ describe("the record of a step", function()
     assert.is_true(n >= 2 * 2) -- layers, forward and backward
   end)
 
+  it("has the rows of a mean expert as a dimension of products of groups", function()
+    run { "check", "recipe.lua", "--set", "model.moe={experts=6,every=1}", "--step-file", "groups" }
+    local seen = {}
+    for _, e in ipairs(core.step_read(home .. "/groups").events) do
+      if e.kind == "op" and e.name:find "^grouped_" and e.products > 0 then
+        local shapes = {}
+        for shape in e.about:gmatch "%(([%d, ]+)%)" do
+          local dims = {}
+          for n in shape:gmatch "%d+" do dims[#dims + 1] = tonumber(n) end
+          shapes[#shapes + 1] = dims
+        end
+        local rows, width, other = shapes[1][1], shapes[1][2], shapes[2][2] -- of the gradient of a weight: two matrices
+        if e.name == "grouped_matmul" then other = shapes[2][2] * shapes[2][3] / width end -- weights are (6, n, k)
+        assert.equal(math.floor(math.min(rows / 6, width, other)), e.size, e.name .. " " .. e.about)
+        assert.equal(2 * rows * width * other, e.products)
+        seen[e.name] = (seen[e.name] or 0) + 1
+      end
+    end
+    assert.same({ grouped_matmul = 2 * 4, grouped_weight_grad = 2 * 2 }, seen) -- two layers
+  end)
+
   setup(function() run { "check", "recipe.lua", "-n", "4", "--step-file", "whole" } end)
 
   it("of a GPU has the loss of cut classes in large pieces", function()
