@@ -21,6 +21,7 @@ describe("runs with graphs of a CPU", function()
   for _, case in ipairs {
     { "f32", {} },
     { "bf16, two batches a step", { "dtype=bf16", "gradient_accumulation=2" } },
+    { "experts, whose rows nobody counts on the host", { "model.moe={experts=4,every=1,k=2}" } },
   } do
     it("leave the same losses, metrics and checkpoints: " .. case[1], function()
       local words = { "--set", "graph=false" }
