@@ -349,44 +349,72 @@ static int free_step(lua_State *L)
     return 0;
 }
 
-/* Adds an op to the run at the top of the stack, or begins one at place n + 1. Returns the places that are taken. */
-static int push_run(lua_State *L, bool begins, int n, double seconds, double products)
+/* Adds an op to the run at the top of the stack, or begins one at place n + 1. Returns the places that are taken.
+ * launch: the seconds of the host for an op. */
+static int push_run(lua_State *L, bool begins, int n, double seconds, double products, double launch)
 {
     if (begins) {
-        lua_createtable(L, 0, 3);
+        lua_createtable(L, 0, 5);
         gm_set_text(L, "kind", "op");
         gm_set_number(L, "takes", 0);
         gm_set_number(L, "products", 0);
+        gm_set_number(L, "n", 0);
+        gm_set_number(L, "queued", 0);
         lua_rawseti(L, -2, ++n);
     }
     lua_rawgeti(L, -1, n);
+    double ops = number_of(L, "n") + 1, before = number_of(L, "queued"), launched = ops * launch;
     gm_set_number(L, "takes", number_of(L, "takes") + seconds);
     gm_set_number(L, "products", number_of(L, "products") + products);
+    gm_set_number(L, "n", ops);
+    gm_set_number(L, "queued", (before > launched ? before : launched) + seconds); /* as host/plan/program.c has it */
     lua_pop(L, 1);
     return n;
 }
 
+/* Says that the passes end with the run at this place. */
+static void mark_end(lua_State *L, int n)
+{
+    lua_rawgeti(L, -1, n);
+    lua_pushboolean(L, true);
+    lua_setfield(L, -2, "ends");
+    lua_pop(L, 1);
+}
+
 static void push_between(lua_State *L, const gm_journal *r, const gm_event *e)
 {
-    lua_createtable(L, 0, 5);
+    lua_createtable(L, 0, 6);
     gm_set_text(L, "kind", e->kind == GM_EVENT_BEGIN ? "begin" : "wait");
     gm_set_number(L, "id", e->id);
     if (e->kind == GM_EVENT_WAIT) return;
     gm_set_text(L, "name", gm_journal_text_of(r, e->name));
+    if (e->phase >= 0) gm_set_text(L, "phase", gm_journal_text_of(r, e->phase));
     if (e->group >= 0) gm_set_text(L, "group", gm_journal_text_of(r, e->group));
     gm_set_number(L, "bytes", e->bytes);
 }
 
-static int64_t last_product(const gm_journal *r)
+static bool makes_gradient(const char *op)
 {
-    int64_t last = -1;
-    for (int64_t i = 0; i < r->n; i++)
-        if (r->events[i].kind == GM_EVENT_OP && r->events[i].products > 0) last = i;
-    return last;
+    size_t n = strlen(op);
+    return n > 5 && !strcmp(op + n - 5, "_grad");
 }
 
-/* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products } of runs of
- * ops (one ends at the last product), { kind = "begin" or "wait", id, name, group, bytes }. Memory is left out. */
+/* The last op that makes products, and the last one of a pass: that one, or one that makes a gradient behind it. */
+static void last_ops(const gm_journal *r, int64_t *product, int64_t *of_passes)
+{
+    *product = *of_passes = -1;
+    for (int64_t i = 0; i < r->n; i++) {
+        const gm_event *e = &r->events[i];
+        if (e->kind != GM_EVENT_OP) continue;
+        if (e->products > 0) *product = i;
+        if (e->products > 0 || makes_gradient(gm_journal_text_of(r, e->name))) *of_passes = i;
+    }
+}
+
+/* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products, n = ops,
+ * queued = seconds from the launch before them to their end, if nothing else is waited for } of runs of ops, of which
+ * one ends at the last product, and one at the last op of a pass (that, or one that makes a gradient behind it), which
+ * says ends = true; { kind = "begin" or "wait", id, name, phase, group, bytes }. Memory is left out. */
 static int step_condensed(lua_State *L)
 {
     gm_machine m;
@@ -397,17 +425,19 @@ static int step_condensed(lua_State *L)
     read_machine(L, 1, &m);
     L_TRY(L, gm_step_read(lua_tostring(L, 2), s));
     const gm_journal *r = s->journal;
-    int64_t           last = last_product(r);
+    int64_t           product, of_passes;
     int               n = 0;
     bool              begins = true;
+    last_ops(r, &product, &of_passes);
     lua_newtable(L);
     for (int64_t i = 0; i < r->n; i++) {
         const gm_event *e = &r->events[i];
         if (e->kind == GM_EVENT_OP) {
             double seconds;
             L_TRY(L, gm_machine_op(&m, r, e, &seconds));
-            n = push_run(L, begins, n, seconds, e->products);
-            begins = i == last;
+            n = push_run(L, begins, n, seconds, e->products, m.host.op);
+            begins = i == product || i == of_passes;
+            if (i == of_passes) mark_end(L, n);
         } else if (e->kind == GM_EVENT_BEGIN || e->kind == GM_EVENT_WAIT) {
             push_between(L, r, e);
             lua_rawseti(L, -2, ++n);

@@ -20,7 +20,7 @@ return {
   },
   {
     name = "1482-passes-halves", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[elseif s.recompute ~= "none" then out.either[part], w = w, 1e-12 end]],
+    find = [[elseif s.recompute ~= "none" then out.either[part], w = w, none end]],
     replace = [[end]],
     breaks = "a bound says in which half of a backward pass recomputation leaves a gradient of weights",
     test = passes .. " -f 'in either half'",
@@ -263,8 +263,8 @@ return {
   },
   {
     name = "1997-work-of-cells", file = "lua/ganymede/plan/search/refine.lua",
-    find = [[  return s.micro * s.accumulation * sum / s.pipeline.size]],
-    replace = [[  return 2 * s.micro * s.accumulation * sum / s.pipeline.size]],
+    find = [[  return s.micro * s.accumulation * (sections]],
+    replace = [[  return 2 * s.micro * s.accumulation * (sections]],
     breaks = "a bound has the passes of a piece twice where ranks share cores",
     test = "spec/plan/search_spec.lua -f 'share cores: grids'",
   },

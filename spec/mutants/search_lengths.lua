@@ -56,8 +56,8 @@ return {
   },
   {
     name = "1877-passes-either", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[+ w[part] + costs.either[part]), inputs]],
-    replace = [[+ w[part]), inputs]],
+    find = [[local kinds = { "forward", "backward_input", "backward_weight", "either" }]],
+    replace = [[local kinds = { "forward", "backward_input", "backward_weight" }]],
     breaks = "a bound forgets what a rank works in either half of its backward passes",
     test = "spec/plan/search_passes_spec.lua -f 'in either half'",
   },

@@ -3,6 +3,7 @@
 local bounds = require "ganymede.plan.search.bounds"
 local core = require "ganymede.core"
 local rates = require "ganymede.plan.search.rates"
+local record = require "ganymede.plan.search.record"
 local support = require "spec.plan.support"
 
 local function switch(more)
@@ -157,10 +158,10 @@ describe("the bound of a rank", function()
   it("is the time of a step that all ranks take alike, where nothing overlaps", function()
     local path = support.step(0, axes, { { "op", 1 }, { "op", 20 }, { "begin", "all_reduce", "data", 80 },
       { "op", 1000 }, { "wait", 1 } })
-    local total, passes = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, m)
+    local least = record.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, m)
     local found = support.simulate(m, { path }, 2).seconds
-    assert.near(found, total, 1e-12 * found)
-    assert.equal(0, passes) -- no op makes products
+    assert.near(found, least.total, 1e-12 * found)
+    assert.equal(0, least.passes) -- no op makes products
   end)
 
   it("has what products take beside their rates", function()
@@ -168,7 +169,7 @@ describe("the bound of a rank", function()
       moves = { { points = { { 1, 1000 } } } },
       products = { { start = 0.5, bandwidth = 4, points = { { 16, 10 }, { 256, 30 } } } } })
     local path = support.step(0, axes, { { "op", 8, 100, 64 }, { "op", 3 } })
-    local total = bounds.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, own)
+    local total = record.of_rank(core.step_read(path).events, { { name = "data", size = 2 } }, own).total
     assert.near(0.25 + 0.5 + 8 / 4 + 100 / 20 + 0.25 + 3 / 1000, total, 1e-12 * total)
     local found = support.simulate(own, { path }, 2).seconds
     assert.near(found, total, 1e-12 * found)
@@ -178,11 +179,14 @@ describe("the bound of a rank", function()
     local events = { { "alloc", 8 }, { "op", 1 }, { "op", 20 }, { "free", 8 }, { "begin", "all_reduce", "data", 80 },
       { "op", 1000 }, { "op", 30 }, { "wait", 1 }, { "op", 7 }, { "begin", "send", "data", 8, 1 } }
     local path, mesh = support.step(0, axes, events), { { name = "data", size = 2 } }
-    for _, on in ipairs { m, support.machine({ switch() }, { launch = 0.25, begin = 0.5 }) } do
+    for _, on in ipairs { m, support.machine({ switch() }, { launch = 0.25, begin = 0.5 }),
+      support.machine({ switch() }, { host_launch = { op = 12, between = 3 } }) } do
       local few = core.step_condensed(on, path)
       assert.equal(6, #few) -- a run, a begin, a run, a wait, a run, a begin
-      local whole = bounds.of_rank(core.step_read(path).events, mesh, on)
-      assert.near(whole, (bounds.of_rank(few, mesh, on)), 1e-12 * whole)
+      local whole = record.of_rank(core.step_read(path).events, mesh, on)
+      for key, seconds in pairs(record.of_rank(few, mesh, on)) do
+        assert.near(whole[key], seconds, 1e-12 * whole.total, key)
+      end
     end
   end)
 
@@ -193,10 +197,90 @@ describe("the bound of a rank", function()
     local path = support.step(0, axes, events)
     local mesh = { { name = "data", size = 2 } }
     local found = support.simulate(free, { path }, 2).seconds
-    local total = bounds.of_rank(core.step_read(path).events, mesh, free)
+    local total = record.of_rank(core.step_read(path).events, mesh, free).total
     assert.near(found, total, 1e-12 * found)
     table.insert(events, { "begin", "receive", "data", 80, 1 })
     table.insert(events, { "wait", 3 })
-    assert.equal(total + 0.5, (bounds.of_rank(core.step_read(support.step(0, axes, events)).events, mesh, free)))
+    assert.equal(total + 0.5, record.of_rank(core.step_read(support.step(0, axes, events)).events, mesh, free).total)
+  end)
+
+  -- Ops of 1 to 7 s, some of which make products, and operations between ranks with ops between begin and wait.
+  local function random_events(turn)
+    local events, open, id = {}, nil, 0
+    local function number(i, n) return (i * i * turn + 3 * i) % n end
+    for i = 1, 30 do
+      if number(i, 4) == 0 and not open then
+        events[#events + 1] = { "begin", "all_reduce", "data", 100 * number(i, 5) }
+        open = true
+      elseif number(i, 3) == 0 and open then
+        events[#events + 1] = { "wait", 0 }
+        open = nil
+      end
+      events[#events + 1] = { "op", 1 + number(i, 7), i < 20 and number(i, 2) or 0, 1 }
+    end
+    events[#events + 1] = open and { "wait", 0 } or nil
+    for _, e in ipairs(events) do
+      if e[1] == "begin" then id = id + 1 end
+      if e[1] == "wait" then e[2] = id end
+    end
+    return events, id
+  end
+
+  it("is the time of a step whose ops and operations a host launches, and its launches are a part of it", function()
+    for turn = 1, 12 do
+      local events, n = random_events(turn)
+      local path, mesh = support.step(0, axes, events), { { name = "data", size = 2 } }
+      for _, host in ipairs { { op = 0.5, between = 0.25 }, { op = 3, between = 1 }, { op = 9, between = 20 } } do
+        local on = support.machine({ switch() }, { launch = 0.25, begin = 0.5, host_launch = host })
+        local found = support.simulate(on, { path }, 2).seconds
+        for _, list in ipairs { core.step_read(path).events, core.step_condensed(on, path) } do
+          local least = record.of_rank(list, mesh, on)
+          assert.near(found, least.total, 1e-12 * found)
+          assert.near(30 * host.op + n * host.between, least.host, 1e-9)
+          assert.is_true(least.host_of_passes <= least.passes and least.passes <= least.total)
+        end
+        on.host_launch = nil -- a record in few knows of a host that does not bind
+        found = support.simulate(on, { path }, 2).seconds
+        on.host_launch = host
+        local few = core.step_condensed(on, path)
+        on.host_launch = nil
+        assert.near(found, record.of_rank(few, mesh, on).total, 1e-12 * found)
+      end
+    end
+  end)
+
+  it("knows what comes before its passes and behind its passes, which relatives do, too", function()
+    local on = support.machine({ switch() }, { host_launch = { op = 1, between = 2 } })
+    local mesh = { { name = "data", size = 2 } }
+    local function around(list)
+      local path = support.step(0, axes, list)
+      return record.around_passes(core.step_condensed(on, path)), path
+    end
+    local events = { { "op", 1 }, { "begin", "all_reduce", "data", 8 }, { "wait", 1 }, { "op", 10, 5, 1 }, { "op", 2 },
+      { "begin", "all_reduce", "data", 100 }, { "op", 3 }, { "wait", 2 }, { "op", 4 },
+      { "begin", "all_reduce", "data", 50 }, { "wait", 3 }, { "op", 1 } }
+    local known, path = around(events)
+    assert.near(0.25 + 8 / 50, record.summed_before(known, mesh, on, 0), 1e-12)
+    assert.equal(2, (select(2, record.summed_before(known, mesh, on, 0))))
+    -- the ops of 2 s and 3 s may be of the last pass; operations of 2.25 and 1.25 s with ops of 4 and 1 s are behind it
+    assert.near(20 + 2.25 + 4 + 1.25 + 1, record.ended(known, mesh, on, 0, 20, 5), 1e-12)
+    -- launched at 32, 33, 35 and 36
+    assert.near(32 + 2.25 + 4 + 1.25 + 1, record.ended(known, mesh, on, 0, 20, 30), 1e-12)
+    local found = support.simulate(on, { path }, 2).seconds
+    local passed = 4 + 10 -- it has been launched at 4, when the sum was over
+    assert.is_true(record.ended(known, mesh, on, 0, passed, 4) <= found)
+    assert.near(found - 2 - (3 - 2.25), record.ended(known, mesh, on, 0, passed, 4), 1e-9)
+    table.remove(events, 1)
+    assert.equal(0, record.summed_before(around(events), mesh, on, 0)) -- nothing was counted
+  end)
+
+  it("goes on when its first message can be there, while its host goes on before", function()
+    local on = support.machine({ switch() }, { host_launch = { op = 4, between = 1 } })
+    local events = { { "op", 1 }, { "begin", "receive", "data", 80, 1 }, { "wait", 1 }, { "op", 1 }, { "op", 1 } }
+    local list = core.step_read(support.step(0, axes, events)).events
+    local function least(first) return record.of_rank(list, { { name = "data", size = 2 } }, on, 0, first) end
+    assert.same({ 13 + 1, 5, 13 }, { least().total, least().lead, least().host }) -- launched at 4, 5, 9 and 13
+    assert.equal(13 + 1, least(10).total)
+    assert.equal(20 + 2, least(20).total)
   end)
 end)

@@ -1,6 +1,8 @@
--- What a search reckons of an order of passes against formulas on paper (1e-9: sums of thousands), and against the
--- simulator of schedules, above which no bound may lie. And a tree of settings against the list of all.
+-- What a search reckons of an order of passes against formulas on paper (1e-9: sums of thousands), against the
+-- simulator of schedules, and against replays of records written by hand, above which no bound may lie. And a tree of
+-- settings against the list of all.
 local bundle = require "ganymede.plan.search.bundle"
+local geometry = require "ganymede.job.geometry"
 local keep = require "ganymede.plan.search.keep"
 local passes = require "ganymede.plan.search.passes"
 local pipelines = require "ganymede.schedules.pipeline"
@@ -107,12 +109,12 @@ describe("the passes of a pipeline", function()
     local costs = passes.of_parts(sections(always(1), always(1), always(1)), s, facts)
     local played = passes.played(s, costs, space.schedule(s)) -- 4 sections a stage: forward 4, backward 8
     assert.near(4 * 12, played.time, 1e-9)
-    assert.near(4 * 12 - 8 + 100, passes.with_sums(s, played, function(part) return part == 1 and 100 or 0 end), 1e-9)
-    assert.near(4 * 12 - 16 + 100, passes.with_sums(s, played, function(part) return part == 2 and 100 or 0 end), 1e-9)
-    assert.near(48, passes.with_sums(s, played, always(1)), 1e-9)
+    assert.near(4 * 12 - 8 + 100, passes.step(s, played, function(part) return part == 1 and 100 or 0 end), 1e-9)
+    assert.near(4 * 12 - 16 + 100, passes.step(s, played, function(part) return part == 2 and 100 or 0 end), 1e-9)
+    assert.near(48, passes.step(s, played, always(1)), 1e-9)
     local alone = setting(1, "none", 1, 1, { accumulation = 5 })
     local whole = passes.played(alone, passes.of_parts(sections(always(1), always(1), always(1)), alone, facts))
-    assert.near(5 * 24 - 16 + 100, passes.with_sums(alone, whole, always(100)), 1e-9)
+    assert.near(5 * 24 - 16 + 100, passes.step(alone, whole, always(100)), 1e-9)
   end)
 
   it("hold as many micro-batches before backward as their order has under way", function()
@@ -123,6 +125,84 @@ describe("the passes of a pipeline", function()
     assert.same({ { 2 }, { 2 }, { 2 }, { 1 } }, ahead("1f1b", 1, 2))
     assert.same({ { 8 }, { 8 }, { 8 }, { 8 } }, ahead("gpipe", 1, 8))
     assert.same({ { 7 }, { 5 }, { 3 }, { 1 } }, ahead("zb-h2", 1, 8))
+  end)
+end)
+
+describe("the passes of a pipeline that hosts launch", function()
+  -- The events of a rank: `ops` ops in each pass of a section, each of `seconds`. A message has no bytes.
+  local function record_of(schedule, rank, seconds, ops, held)
+    local events, id, arrives, last = {}, 0, {}, schedule.stages * schedule.chunks
+    for _ = 1, held do events[#events + 1] = { "op", 1 } end
+    for _, action in ipairs(schedule.actions[rank]) do
+      local kind = action[1]
+      if geometry.is_transfer(action) then
+        id = id + 1
+        events[#events + 1] = { "begin", kind, "pipeline", 1e-9, action[5] }
+        if kind == "receive" then arrives[action[2] .. action[3] .. " " .. action[4]] = id end
+      else
+        local thing = geometry.reads(kind, schedule.parts[rank][action[3]], last)
+        local from = thing and arrives[thing .. action[2] .. " " .. action[3]]
+        if from then events[#events + 1] = { "wait", from } end
+        local n = ops * 8 / last * (kind == "backward" and 2 or 1) -- 8 sections
+        for _ = 1, n do events[#events + 1] = { "op", seconds } end
+      end
+    end
+    return events
+  end
+
+  local function replayed(m, order, chunks, micro, ...)
+    local schedule, paths = pipelines.build(order, { stages = 4, micro_batches = micro, chunks = chunks }), {}
+    for rank = 1, 4 do
+      paths[rank] = support.step(rank - 1, { { "pipeline", 4 } }, record_of(schedule, rank, ...))
+    end
+    return support.simulate(m, paths, 4).seconds
+  end
+
+  local cases = { { "1f1b", 1 }, { "gpipe", 1 }, { "interleaved", 2 }, { "zb-h1", 1 }, { "zb-h2", 1 }, { "zb-v", 2 } }
+
+  it("never take less than what is played, and little more: receives that are posted late", function()
+    for _, case in ipairs(cases) do
+      for _, host in ipairs { { 0.5, 0.25 }, { 3, 1 }, { 3, 20 }, { 10, 5 } } do
+        local m = support.machine({ { name = "net", kind = "switch", bandwidth = 1, latency = 2 } },
+          { host_launch = { op = host[1], between = host[2] } })
+        for _, seconds in ipairs { 1, 4 } do
+          local s, ops, micro, held = setting(4, case[1], case[2], 8), 3, 8, 16
+          local own = sections(always(ops * seconds), always(ops * seconds), always(ops * seconds))
+          own.host = sections(always(ops * host[1]), always(ops * host[1]), always(ops * host[1]))
+          own.host.between, own.host.before, own.before, own.latency = host[2], 2 * host[1], 2, 2
+          local costs = passes.of_parts(own, s, facts)
+          local found = replayed(m, case[1], case[2], micro, seconds, ops, held)
+          local played = passes.step(s, passes.played(s, costs, space.schedule(s)))
+          local least = passes.least(s, costs)
+          local where = ("%s, host %g and %g, ops of %g: %g, %g, %g"):format(case[1], host[1], host[2], seconds, least,
+            played, found)
+          assert.is_true(played <= found * (1 + 1e-9) and played > 0.85 * found, where)
+          assert.is_true(least <= found * (1 + 1e-9) and least > 0.6 * found, where)
+          assert.is_true(passes.longest(s, costs) <= found * (1 + 1e-9), where)
+        end
+      end
+    end
+  end)
+
+  it("of several batches take what the host launches in all", function()
+    local own = sections(always(1), always(1), always(1))
+    own.host = sections(always(7), always(7), always(7))
+    own.host.between, own.host.before, own.before = 2, 5, 1
+    local s = setting(1, "none", 1, 1, { accumulation = 3 })
+    local costs = passes.of_parts(own, s, facts)
+    assert.near(3 * (5 + 8 * 21), passes.least(s, costs), 1e-9)
+    assert.near(3 * (5 + 8 * 21), passes.step(s, passes.played(s, costs)), 1e-9)
+    own.host = nil
+    assert.near(3 * (1 + 8 * 3), passes.step(s, passes.played(s, passes.of_parts(own, s, facts))), 1e-9)
+    s = setting(4, "1f1b", 1, 4, { accumulation = 3 })
+    own.host = sections(always(7), always(7), always(7))
+    own.host.between, own.host.before = 2, 5
+    -- a stage in the middle sends and receives twice a piece
+    costs = passes.of_parts(own, s, facts)
+    assert.near(3 * 4 * (5 + 2 * 21 + 4 * 2), passes.step(s, passes.played(s, costs, space.schedule(s))), 1e-9)
+    local device, host = passes.of_stage(s, costs, 4)
+    assert.near(1 + 2 * 3, device, 1e-9)
+    assert.near(5 + 2 * 21 + 2 * 2, host, 1e-9)
   end)
 end)
 

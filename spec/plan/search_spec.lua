@@ -111,6 +111,46 @@ describe("the search for a plan", function()
     check_world(2, machine("gpu", false, "auto"), { "parallel.pipeline=1" })
   end)
 
+  -- A GPU whose ops take less than their launches, or some less and some more.
+  local function launched(name, op, between)
+    return machine(name, false, "auto", ('"host_launch": { "op": %g, "between": %g },'):format(op, between))
+  end
+
+  it("finds what wins among all settings of 2 ranks that hosts launch", function()
+    local on = launched("launched", 2e-5, 1e-5)
+    local all = check_world(2, on, { "recompute=none", "num_microbatches=2", "parallel.pipeline.split=parameters" })
+    assert.is_true(#all.rows >= 15, #all.rows .. " settings")
+    local least = math.huge
+    for _, row in ipairs(all.rows) do
+      least = math.min(least, bounds.time(row.setting, all.facts, require("ganymede.plan.machine").read(on), 2)
+        / row.seconds)
+    end
+    assert.is_true(least > 0.2, ("a bound by formula has %g of the time"):format(least)) -- without launches: less
+  end)
+
+  local launched_ways = {
+    ["tensor ranks"] = { "parallel.tensor={size=2,mode='1d'}" },
+    ["grids"] = { "parallel.tensor={size=4,mode='2d'}" },
+    ["rings"] = { "parallel.sequence={size=4,mode='ring'}" },
+    ["heads apart"] = { "parallel.sequence={size=2,mode='ulysses'}", "parallel.tensor=1" },
+    ["stages"] = { "parallel.pipeline=2", "parallel.tensor=1", "parallel.sequence=1" },
+    ["stages only"] = { "parallel.pipeline=4", "num_microbatches=4" },
+    ["data ranks"] = { "parallel.data=4" },
+    ["experts"] = { "parallel.expert=2", "parallel.pipeline=1", "parallel.tensor=1", "parallel.sequence=1" },
+  }
+  for name, kept in pairs(launched_ways) do
+    it(("has bounds below what is simulated where hosts launch: %s #slow"):format(name), function()
+      for _, on in ipairs { launched("small", 2e-5, 1e-5), launched("mixed", 4e-6, 2e-5) } do
+        local order = "parallel.order={'data','expert','pipeline','sequence','tensor'}"
+        local set = name == "experts" and { "model.moe={experts=4,every=1}" } or nil
+        local all = plan { ranks = 4, machine = on, keep = { order, unpack(kept) }, set = set, all = true }
+        check_bounds(all, on, 4)
+        local found = plan { ranks = 4, machine = on, keep = { order, unpack(kept) }, set = set, top = 1 }
+        assert.equal(all.rows[1].seconds, found.rows[1].seconds)
+      end
+    end)
+  end
+
   it("finds what wins among orders of the axes on 4 ranks, tensor ranks inside of a node #slow", function()
     local all, found = check_world(4, machine("nodes", true, "ring"), { "recompute=none", "gradient_accumulation=1",
       "parallel.pipeline=1", "parallel.data=2", "zero=0" })

@@ -10,7 +10,9 @@
 --        it was made.
 -- costs: the times of one micro-batch in one part: forward, backward_input, backward_weight, transfer. Each is a
 -- number;
---        those of computing may be lists by part. "backward" costs backward_input + backward_weight.
+--        those of computing may be lists by part. "backward" costs backward_input + backward_weight. launch: those of
+--        the host that launches what a rank computes; it begins at the time `launch.from`, never waits, and an action
+--        ends no sooner than the host has launched it.
 --
 -- Each rank does one action after the other and names its peers, so the order in which ranks are visited does not
 -- matter.
@@ -36,9 +38,18 @@ local function cost_of(costs, kind, part)
   return type(cost) == "table" and cost[part] or cost
 end
 
-function Play:duration(kind, part)
-  if kind ~= "backward" then return cost_of(self.costs, kind, part) end
-  return cost_of(self.costs, "backward_input", part) + cost_of(self.costs, "backward_weight", part)
+local function duration(costs, kind, part)
+  if kind ~= "backward" then return cost_of(costs, kind, part) end
+  return cost_of(costs, "backward_input", part) + cost_of(costs, "backward_weight", part)
+end
+
+-- Returns the end of an action: when its rank has done it, and the host has launched it.
+function Play:ended(rank, begin, kind, part)
+  local costs = self.costs
+  local finish = begin + duration(costs, kind, part)
+  if not costs.launch then return finish end
+  self.host[rank] = self.host[rank] + duration(costs.launch, kind, part)
+  return math.max(finish, self.host[rank])
 end
 
 -- Returns the time at which a rank has what `part` made; nil: not yet.
@@ -77,7 +88,7 @@ end
 function Play:compute(rank, action, part)
   local begin = self:ready(rank, action, part)
   if not begin then return false end
-  local finish = begin + self:duration(action[1], part)
+  local finish = self:ended(rank, begin, action[1], part)
   local thing = geometry.makes[action[1]]
   if thing then set(self.made[thing], part, action[2], finish) end
   return self:finish(rank, begin, finish)
@@ -170,10 +181,10 @@ local function run(schedule, opt)
     actions = schedule.actions, parts = schedule.parts, owners = geometry.owners(schedule),
     last = schedule.stages * schedule.chunks, sends = opt.sends, costs = opt.costs,
     made = { activation = {}, gradient = {} }, arrived = { activation = {}, gradient = {} }, clock = {},
-    position = {}, begins = {}, finishes = {},
+    position = {}, begins = {}, finishes = {}, host = {},
   }, Play)
   for rank = 0, schedule.stages - 1 do
-    play.clock[rank], play.position[rank] = 0, 1
+    play.clock[rank], play.position[rank], play.host[rank] = 0, 1, opt.costs.launch and opt.costs.launch.from
     play.begins[rank + 1], play.finishes[rank + 1] = {}, {}
   end
   play:play()

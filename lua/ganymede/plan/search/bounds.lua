@@ -4,19 +4,17 @@
 --     local seconds = bounds.of_family(family, facts, machine, ranks)  -- of a family (ganymede.plan.search.space),
 --     local seconds = bounds.time(setting, facts, machine, ranks)   -- of a setting
 --     local bytes = bounds.memory(setting, facts)
---     local seconds = bounds.of_rank(events, mesh, machine)         -- from the record of one rank
 --
--- What rehearsals of single pieces say beyond formulas: ganymede.plan.search.refine.
+-- What rehearsals of single pieces say beyond formulas: ganymede.plan.search.refine; what the record of a rank says:
+-- ganymede.plan.search.record.
 -- By formula: products and bytes of ops are shared by all ranks at best, at the best rates of the machine; each piece
--- of a batch has as many ops as one sample. In a
+-- of a batch has as many ops as one sample, which take at least what the host of a rank takes to launch them. In a
 -- pipeline whose passes are whole, stage s cannot begin before the stages before it have passed a micro-batch, and
 -- these end after it: w_s + sum_{j<s} w_j / m <= T for all stages, therefore T >= W / (m (1 - (1 - 1/m)^p)) whatever
 -- the split (Narayanan et al. 2021 count (p - 1)/m more for equal stages). Where a rank has several parts, a
 -- micro-batch must at least go through all parts, one after the other. Layers send what their mode needs at least.
 -- Gradients must be summed over the data ranks. Where ranks share cores, these do the work of all. Where the host
 -- moves bytes, nothing overlaps, and what a mean rank sends adds to what it computes; elsewhere the larger counts.
--- Of one rank: its ops take what they take, and its operations at least their time alone; where they may overlap,
--- what stands between begin and wait goes on meanwhile.
 -- @module ganymede.plan.search.bounds
 local parallel = require "ganymede.job.parallel"
 local passes = require "ganymede.plan.search.passes"
@@ -131,9 +129,8 @@ end
 
 --- Returns the seconds of a mean rank that its stage receives messages, at least: each costs the latency of a link.
 function bounds.messages(s, m)
-  local p, latency = s.pipeline, math.huge
-  for _, level in ipairs(m.links) do latency = math.min(latency, level.latency) end
-  if p.size == 1 or latency == math.huge then return 0 end
+  local p, latency = s.pipeline, rates.least_latency(m)
+  if p.size == 1 then return 0 end
   local borders = p.schedule == "zb-v" and 2 * (p.size - 1) or p.size * p.chunks - 1 -- both ends of a V are one rank
   return 2 * s.micro * s.accumulation * borders * latency / p.size
 end
@@ -213,12 +210,17 @@ function bounds.sections(s, facts, m, ranks)
   if not sections then return nil end
   local none = facts.floors.none and facts.floors.none.sections
   local share = s.micro * s.accumulation * ranks / s.pipeline.size / padded(s, facts)
-  local out = { forward = {}, input = {}, weight = {} }
+  local out, host = { forward = {}, input = {}, weight = {} }, { forward = {}, input = {}, weight = {}, before = 0 }
+  local op
+  op, host.between = rates.launches(m)
   for i, own in ipairs(sections) do
     for kind, list in pairs(out) do
-      list[i] = cost_of(own, (passes.whole(s) or kind ~= "weight") and none and none[i], kind, share, m.launch)
+      local other = (passes.whole(s) or kind ~= "weight") and none and none[i]
+      list[i] = cost_of(own, other, kind, share, m.launch)
+      host[kind][i] = cost_of(own, other, kind, math.huge, op)
     end
   end
+  out.host, out.latency = m.host_launch and host or nil, rates.least_latency(m)
   return out
 end
 
@@ -244,11 +246,15 @@ end
 -- stage (from 1).
 function bounds.rank(s, facts, m, ranks)
   if s.pipeline.size == 1 then return 0, 1 end
-  local stage, rank = select(2, staged(s, facts, m, ranks)), 0
-  for _, axis in ipairs(bounds.mesh(s, ranks)) do
-    rank = rank * axis.size + (axis.name == "pipeline" and stage - 1 or 0)
-  end
-  return rank, stage
+  local stage = select(2, staged(s, facts, m, ranks))
+  return bounds.first_of_stage(bounds.mesh(s, ranks), stage), stage
+end
+
+--- Returns the first rank of a stage (from 1) of a mesh.
+function bounds.first_of_stage(mesh, stage)
+  local rank = 0
+  for _, axis in ipairs(mesh) do rank = rank * axis.size + (axis.name == "pipeline" and stage - 1 or 0) end
+  return rank
 end
 
 --- Returns the seconds that a step takes at least, however its ranks are shared out.
@@ -276,9 +282,10 @@ end
 -- mean rank. sent: seconds that layers spend on sending where a rank that sends does nothing else.
 function bounds.of_family(s, facts, m, ranks, sent)
   local floor, p = facts.floors[s.recompute], s.pipeline.size
-  local all = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation + (sent or 0) * p
+  local ops = floor.ops * s.micro * s.accumulation
+  local all = floor.passes * p / ranks + m.launch * ops + (sent or 0) * p
   local mean = all / p + bounds.update(s, facts, ranks) -- all: of all stages
-  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0,
+  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0, rates.launches(m) * ops / p,
     bounds.crowded(m, ranks, mean)), mean
 end
 
@@ -308,51 +315,6 @@ function bounds.memory(s, facts)
   local p, g, o = bounds.resting(s, facts, zero)
   local ep, eg, eo = divided(facts.expert_weights, zero, s.tensor.size * s.pipeline.size * s.expert, s.data / s.expert)
   return p + g + o + ep + eg + eo
-end
-
--- ---------------------------------------------------------------- of one rank
-
-local function is_message(e) return e.name == "send" or e.name == "receive" end
-
-local copies = { data = true, shard = true, expert = true }
-
-local function is_of_layers(names)
-  for _, name in ipairs(names) do
-    if copies[name] then return false end
-  end
-  return true
-end
-
---- Returns the seconds that a rank with these events takes at least, and those of its passes alone: of ops up to the
--- last product, and of operations among ranks with the same samples. No stage of ZeRO changes the latter, and
--- recomputation only adds to it. A wait ends no sooner than its operation takes alone. And the seconds until it first
--- waits for a message. mesh: a list of { name, size }; rank: whose events these are. events: of core.step_read, or
--- those of core.step_condensed, which say the same.
-function bounds.of_rank(events, mesh, m, rank)
-  local total, own, begun, last = 0, 0, {}, rates.last_product(events) -- own: of passes
-  local lead
-  for i, e in ipairs(events) do
-    if e.kind == "op" then
-      local seconds = e.takes or rates.op(m, e)
-      total, own = total + seconds, own + (i <= last and seconds or 0)
-    elseif e.kind == "begin" and e.group and e.group ~= "" then
-      begun[e.id] = { event = e, total = total, own = own } -- it moves while the rank still pays for its begin
-      total = total + m.begin
-    elseif e.kind == "wait" and begun[e.id] then
-      local at, first = begun[e.id], begun[e.id].event
-      begun[e.id] = nil
-      if is_message(first) then
-        lead = lead or total
-      elseif not first.group:find("@", 1, true) then
-        local names = parallel.axis_names(first.group)
-        local seconds = rates.least(m, first.name, bounds.members(mesh, names, rank), first.bytes)
-        if m.host_moves then at.total, at.own = total, own end -- nothing else went on
-        total = math.max(total, at.total + seconds)
-        if i <= last and is_of_layers(names) then own = math.max(own, at.own + seconds) end
-      end
-    end
-  end
-  return total, own, lead or 0
 end
 
 return bounds

@@ -62,34 +62,53 @@ end
 local function add_op(out, seconds, part, at, kind)
   local last = out[#out]
   if last and last.seconds and last.part == part and last.at == at and last.kind == kind then
-    last.seconds = last.seconds + seconds
+    last.seconds, last.n = last.seconds + seconds, last.n + 1
   else
-    out[#out + 1] = { seconds = seconds, part = part, at = at, kind = kind }
+    out[#out + 1] = { seconds = seconds, n = 1, part = part, at = at, kind = kind }
   end
 end
 
--- The events of the passes: { seconds, part, at, kind } of ops, at: a section; { begins, axes, name, bytes, at, kind };
--- { waits }. Backward begins with the first op whose name ends with _grad. A loss may make gradients in forward, so of
--- the ops of the last section before that a third counts.
--- blocks: whether whole blocks run again; such a section goes back as a whole, in the first half (docs/memory.md).
-local function condensed(events, find, n_sections, m, blocks)
-  local out, backward, axes, region = {}, false, {}, {}
-  for _, e in ipairs(blocks and events or {}) do
+-- The sections whose blocks run again as a whole.
+local function regions_of(events, find)
+  local region = {}
+  for _, e in ipairs(events) do
     local at = e.again and e.path and find(e.path)
     if at then region[at] = true end
   end
-  for i = 1, rates.last_product(events) do
+  return region
+end
+
+-- The place of the last op of a pass: one that makes products, or a gradient.
+local function last_of_passes(events)
+  local last = rates.last_product(events)
+  for i = last + 1, #events do last = events[i].kind == "op" and events[i].name:find "_grad$" and i or last end
+  return last
+end
+
+-- The events of the passes: { seconds, n, part, at, kind } of n ops, at: a section, 0: before the first one, nil:
+-- unknown; { begins, axes, name, bytes, at, kind }; { waits }. What follows on the last section in forward is the loss,
+-- which belongs to it. Backward begins with the first op whose name ends with _grad. A loss may make gradients before
+-- that, in forward or behind it, so of its products a third counts as forward (`part`), and all else as the latest pass
+-- of the same piece.
+-- blocks: whether whole blocks run again; such a section goes back as a whole, in the first half (docs/memory.md).
+local function condensed(events, find, n_sections, m, blocks)
+  local out, backward, axes, here = {}, false, {}, 0
+  local region = blocks and regions_of(events, find) or {}
+  for i = 1, last_of_passes(events) do
     local e = events[i]
     local at = e.path and find(e.path)
+    here = at or here
     if e.kind == "op" then
       backward = backward or e.name:find "_grad$" ~= nil
+      if not at and not backward and (here == 0 or here == n_sections) then at = here end
       local kind = not backward and "forward" or e.name:find "weight_grad$" and not region[at] and "weight" or "input"
-      local part = at == n_sections and not backward and 1 / 3 or 1
+      local part = at == n_sections and not backward and (e.products > 0 and 1 / 3 or 0) or 1
       add_op(out, rates.op(m, e), part, at, kind)
     elseif e.kind == "begin" then
       axes[e.id] = axes_of(e)
+      if not at and not backward and here == n_sections then at = here end
       out[#out + 1] = axes[e.id] and { begins = e.id, axes = axes[e.id], name = e.name, bytes = e.bytes, at = at,
-        kind = backward and "input" or "forward" } or nil
+        kind = backward and "input" or "forward", part = at == n_sections and not backward and 0 or 1 } or nil
     elseif e.kind == "wait" and axes[e.id] then
       out[#out + 1] = { waits = e.id }
     end
@@ -134,53 +153,86 @@ local function strides_of(mesh)
   return table.concat(words, " ")
 end
 
--- One of the lists of events of a cell.
+local function zeros(n)
+  local list = {}
+  for i = 0, n do list[i] = 0 end
+  return list
+end
+
+-- Seconds by section; [0]: of what stands before the first one.
+local function nothing(n)
+  return { forward = zeros(n), input = zeros(n), weight = zeros(n), work = zeros(n) }
+end
+
+local function add_to(lists, e, seconds)
+  local part = e.part or 1
+  lists[e.kind][e.at] = lists[e.kind][e.at] + seconds * part
+  if part < 1 then lists.weight[e.at] = lists.weight[e.at] + seconds * (1 - part) end
+end
+
+-- One of the lists of events of a cell -> seconds, and those of the host that launches it.
 local function walk(cell, events, mesh, m)
-  local out, clock, begun = { forward = {}, input = {}, weight = {}, work = {} }, 0, {}
-  for i = 1, cell.sections do out.forward[i], out.input[i], out.weight[i], out.work[i] = 0, 0, 0, 0 end
-  local function add(e, seconds, works)
+  local out, host, clock, begun = nothing(cell.sections), nothing(cell.sections), 0, {}
+  local op, between = rates.launches(m)
+  local function add(e, seconds, launches, works)
     clock = clock + seconds
     if not e.at then return end
-    out[e.kind][e.at] = out[e.kind][e.at] + seconds * (e.part or 1)
+    add_to(out, e, seconds)
+    add_to(host, e, launches)
     out.work[e.at] = out.work[e.at] + (works and seconds or 0)
   end
   for _, e in ipairs(events) do
     if e.begins then
       begun[e.begins] = { event = e, clock = clock } -- it moves while the rank still pays for its begin
-      add(e, m.begin, false)
+      add(e, m.begin, between, false)
     elseif e.waits then
       local b = begun[e.waits]
       begun[e.waits] = nil
       if b then
         local seconds = rates.least(m, b.event.name, bounds.members(mesh, b.event.axes), b.event.bytes)
-        add(b.event, m.host_moves and seconds or math.max(0, b.clock + seconds - clock), m.host_moves)
+        add(b.event, m.host_moves and seconds or math.max(0, b.clock + seconds - clock), 0, m.host_moves)
       end
     else
-      add(e, e.seconds, true)
+      add(e, e.seconds, (e.n or 1) * op, true)
     end
   end
-  return out
+  return out, host
 end
 
 -- Makes the work of the first rank that of a mean one of those that were rehearsed.
 local function add_works(cell, work, mesh, m)
   local others = cell.others or {}
   for _, events in ipairs(others) do
-    for i, seconds in ipairs(walk(cell, events, mesh, m).work) do work[i] = work[i] + seconds end
+    local more = walk(cell, events, mesh, m).work
+    for i = 0, #work do work[i] = work[i] + more[i] end
   end
-  for i = 1, #work do work[i] = work[i] / (1 + #others) end
+  for i = 0, #work do work[i] = work[i] / (1 + #others) end
+end
+
+-- What the sections of a whole model take, by that of those that were rehearsed.
+local function mapped(cell, own)
+  local out = { forward = {}, input = {}, weight = {}, work = {}, before = own.forward[0] }
+  for kind, list in pairs(own) do
+    for i, at in ipairs(cell.map) do out[kind][i] = list[at] end
+  end
+  return out
 end
 
 --- Returns the seconds of the passes of each section for a piece on a rank of a mesh, at least, and a text that is
--- equal for meshes on which they are. `work`: what of them the rank's cores do, where the host moves what is sent.
+-- equal for meshes on which they are. `work`: what of them the rank's cores do, where the host moves what is sent;
+-- [0]: before the first one. `before`: what each rank does for a piece before its first pass. `host`: the same of the
+-- host that launches all this, with `between`, the seconds of a launch of a message; nil: it does not bind. `latency`:
+-- of a message between stages.
 function cells.sections(cell, mesh, m)
   local key = strides_of(mesh)
   if not cell.by_mesh[key] then
-    local own, out = walk(cell, cell.events, mesh, m), { forward = {}, input = {}, weight = {}, work = {} }
+    local own, host = walk(cell, cell.events, mesh, m)
     add_works(cell, own.work, mesh, m)
-    for kind, list in pairs(out) do
-      for i, at in ipairs(cell.map) do list[i] = own[kind][at] end
-    end
+    local out = mapped(cell, own)
+    out.work[0] = own.work[0]
+    out.host = m.host_launch and mapped(cell, host) or nil
+    if out.host then out.host.between = m.host_launch.between end
+    out.latency = rates.least_latency(m)
     cell.by_mesh[key] = out
   end
   return cell.by_mesh[key], key

@@ -102,8 +102,9 @@ end
 
 -- What a pass of a section takes of all ranks at least: { forward, input, weight }, in seconds of a whole step and in
 -- ops of one piece (events, few: of a step, and of a step of one sample). Backward begins with the first op whose name
--- ends with _grad. In the last section, the loss may make gradients already: of its ops before that a third counts,
--- which is forward in any case. With recomputation a weight's gradient may move into the first half: it is left out.
+-- ends with _grad. In the last section, the loss may make gradients already: of its products before that a third is
+-- forward in any case, and all else counts as the latest pass. With recomputation the gradient of a weight in another
+-- section may move into the first half: it is left out.
 local function by_section(m, events, few, sections, recomputes)
   local out = {}
   for i = 1, #sections do
@@ -120,10 +121,13 @@ local function by_section(m, events, few, sections, recomputes)
     end
   end
   each(events, function(section, kind, e, is_loss)
-    section[kind] = section[kind] + seconds_of(m, e) * (is_loss and 1 / 3 or 1)
+    local seconds, part = seconds_of(m, e), is_loss and (e.products > 0 and 1 / 3 or 0) or 1
+    section[kind] = section[kind] + seconds * part
+    section.weight = section.weight + seconds * (1 - part)
   end)
   each(few, function(section, kind, _, is_loss)
-    section.ops[kind] = section.ops[kind] + (is_loss and 0 or 1)
+    kind = is_loss and "weight" or kind
+    section.ops[kind] = section.ops[kind] + 1
   end)
   return out
 end

@@ -31,6 +31,7 @@ local left_out = require "ganymede.plan.search.left_out"
 local lengths = require "ganymede.plan.search.lengths"
 local looks = require "ganymede.plan.search.looks"
 local machines = require "ganymede.plan.machine"
+local record = require "ganymede.plan.search.record"
 local refine = require "ganymede.plan.search.refine"
 local rehearsal = require "ganymede.job.rehearsal"
 local relatives = require "ganymede.plan.search.relatives"
@@ -69,23 +70,37 @@ end
 local function reckon_rank(search, s, known, rank)
   if not known.lengths then return 0 end
   local seconds, mesh = {}, bounds.mesh(s, search.given.ranks)
-  for i, events in ipairs(known.lengths) do seconds[i] = bounds.of_rank(events, mesh, search.machine, rank) end
+  for i, events in ipairs(known.lengths) do seconds[i] = record.of_rank(events, mesh, search.machine, rank).total end
   return select(2, lengths.reckon(seconds, known.steps))
 end
 
--- What a record says of each setting of its group, whose ranks have it: the mesh of each is another. In a pipeline
--- other stages work before the first pass of this one and behind its last.
+-- What a record says of a setting: seconds of its step, of what relatives with equal ops take, and of its passes, at
+-- least. In a pipeline other stages work before the first pass of this one and behind its last. Pieces that the record
+-- does not have add what the rank takes for each, or its host, or the lesser of both to what both take together.
+local function told_by_record(search, s, known)
+  local ranks = search.given.ranks
+  local mesh, rank = bounds.mesh(s, ranks), bounds.rank(s, search.facts, search.machine, ranks)
+  local piece, launches, first, last = refine.piece(search, s, known.stage)
+  local alone = record.of_rank(known.events, mesh, search.device, rank)
+  local more, host = known.missing * piece, known.missing * launches
+  local total, passes = alone.total + more, alone.passes + more
+  local near = math.max(total, reckon_rank(search, s, known, rank), first - alone.lead + math.max(total, passes + last))
+  if not search.machine.host_launch then return near, total, passes end
+  local both = record.of_rank(known.events, mesh, search.machine, rank, first)
+  return math.max(near, both.host + host, both.total + math.min(more, host)), math.max(total, both.host + host),
+    math.max(passes, both.host_of_passes + host)
+end
+
+-- What a record says of each setting of its group, whose ranks have it: the mesh of each is another.
 local function tell_group(search, known, entry)
-  local near, family = {}, entry.setting.family
+  local near, family, around = {}, entry.setting.family, record.around_passes(known.events)
   for place in ipairs(family.orders) do
     local s = space.setting(family, entry.zero, place)
-    local rank = bounds.rank(s, search.facts, search.machine, search.given.ranks)
-    local total, passes, lead = bounds.of_rank(known.events, bounds.mesh(s, search.given.ranks), search.machine, rank)
-    local piece, first, last = refine.piece(search, s, known.stage)
-    total, passes = total + known.missing * piece, passes + known.missing * piece
-    near[place] = math.max(total, reckon_rank(search, s, known, rank), first - lead + math.max(total, passes + last))
+    local total, passes
+    near[place], total, passes = told_by_record(search, s, known)
     search.totals[relatives.ops(s)] = math.max(total, search.totals[relatives.ops(s)] or 0)
     if s.recompute == "none" and s.zero ~= 3 then search.passes[relatives.passes(s)] = passes end
+    refine.note_ends(search, s, known.stage, around)
   end
   entry.group.near, entry.group.peak = near, known.peak
 end
@@ -213,9 +228,12 @@ end
 -- Returns a search whose facts are known, the shares that may be, and how many settings there are with those left out.
 local function prepare(given)
   given.keep, given.top = given.keep or {}, given.top or 5
-  local about = machines.read(given.machine)
-  local search = { given = given, machine = about, memory = given.memory or about.memory or 0, reasons = {}, rows = {},
-    passes = {}, totals = {}, stores = {}, kinds = {}, rehearsed = 0, reckoned = 0, simulated = 0,
+  local about, device = machines.read(given.machine), machines.read(given.machine)
+  device.host_launch = nil
+  if given.ranks == 1 then about = device end -- a step of one rank is recorded (ganymede.plan.simulate)
+  local search = { given = given, machine = about, device = device,
+    memory = given.memory or about.memory or 0, reasons = {}, rows = {},
+    passes = {}, totals = {}, ends = {}, stores = {}, kinds = {}, rehearsed = 0, reckoned = 0, simulated = 0,
     within = given.within or 0 }
   if search.within > 0 and given.front then
     failure(2, "--within ends a search before the whole front is known: leave out --within or --front")

@@ -19,6 +19,12 @@ end
 
 -- ---------------------------------------------------------------- ops
 
+--- Returns the seconds of the host for an op and for an operation between ranks; 0, 0: it does not bind.
+function rates.launches(m)
+  local host = m.host_launch
+  return host and host.op or 0, host and host.between or 0
+end
+
 -- The row that names the op and the dtype most exactly.
 local function row_of(list, op, dtype)
   local best, most = nil, -1
@@ -196,6 +202,13 @@ end
 
 --- Whether ranks of a node use more cores than it has.
 function rates.shares_cores(m) return m.cores ~= nil and m.ranks_per_node * m.cores_per_rank > m.cores end
+
+--- Returns the least latency of a message between ranks; 0: there are no links.
+function rates.least_latency(m)
+  local least = math.huge
+  for _, level in ipairs(m.links) do least = math.min(least, level.latency) end
+  return least < math.huge and least or 0
+end
 
 --- Returns the seconds that an operation of these members (a list of ranks from 0) takes at least, alone. n: its bytes,
 -- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.

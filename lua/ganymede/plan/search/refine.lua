@@ -14,6 +14,8 @@ local bounds = require "ganymede.plan.search.bounds"
 local cells = require "ganymede.plan.search.cells"
 local passes = require "ganymede.plan.search.passes"
 local rates = require "ganymede.plan.search.rates"
+local record = require "ganymede.plan.search.record"
+local relatives = require "ganymede.plan.search.relatives"
 local space = require "ganymede.plan.search.space"
 
 local refine = {}
@@ -44,7 +46,7 @@ local function work_of(search, s, sections)
   local sum = 0
   if not sections.work or not search.machine.host_moves or not rates.shares_cores(search.machine) then return 0 end
   for _, seconds in ipairs(sections.work) do sum = sum + seconds end
-  return s.micro * s.accumulation * sum / s.pipeline.size
+  return s.micro * s.accumulation * (sections.work[0] + sum / s.pipeline.size)
 end
 
 -- Calls fn(costs of the parts, key) for each way in which the orders of the axes of a family make a difference.
@@ -109,7 +111,7 @@ function refine.by_order(search, family)
     family.known[key] = { least = passes.least(family, costs), work = work }
   end)
   family.played, family.differs = cheapest and passes.played(family, cheapest, schedule), n > 1
-  return cheapest and family.accumulation * family.played.time or 0
+  return cheapest and passes.step(family, family.played) or 0
 end
 
 -- A setting with other numbers of pieces of the same size. It has facts of its own, for the samples of its step.
@@ -151,15 +153,16 @@ function refine.lengths(s, facts)
   return list, steps
 end
 
---- Returns the seconds that a stage (from 1) works at least for a piece; and those that pass before its first pass and
--- behind its last one, in other stages.
+--- Returns the seconds that a stage (from 1) works at least for a piece, and those of its host; and those that pass
+-- before its first pass and behind its last one, in other stages.
 function refine.piece(search, s, stage)
   local cell = search.cells:get(s)
   local sections = cell and cells.sections(cell, mesh_of(search, s, s.order), search.machine)
     or bounds.sections(s, search.facts, search.machine, search.given.ranks)
   local costs = sections and passes.of_parts(sections, s, search.facts)
-  if not costs then return 0, 0, 0 end
-  return passes.of_stage(s, costs, stage), passes.around(s, costs, stage)
+  if not costs then return 0, 0, 0, 0 end
+  local device, host = passes.of_stage(s, costs, stage)
+  return device, host, passes.around(s, costs, stage)
 end
 
 -- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
@@ -223,7 +226,7 @@ end
 -- The seconds of a step of which the order of passes was played, with the sums of gradients where they come last.
 local function with_sums(search, s, played)
   local share = (s.zero == 0 or s.zero == 1) and parameters_of(search, s)
-  return passes.with_sums(s, played, function(part)
+  return passes.step(s, played, function(part)
     return share and bounds.gradients(s, search.facts, search.machine, search.given.ranks, share[part]) or 0
   end)
 end
@@ -242,17 +245,36 @@ function refine.of_setting(search, s)
   return seconds, math.max(bytes, bytes_at_backward(search, s))
 end
 
---- Plays the order of passes of a setting with the costs of its own order of the axes. Returns the seconds of a step at
--- least; 0: the family says as much.
+-- What a rehearsal of a relative says of what a rank of a setting does before its passes and behind them, and the stage
+-- of that rank; nil: none has said anything.
+local function ends_of(search, s)
+  for stage = 1, s.pipeline.size do
+    local around = search.ends[relatives.ends(s, stage)]
+    if around then return around, stage end
+  end
+end
+
+--- Notes what the record of a rank of a stage (from 1) says of its relatives.
+function refine.note_ends(search, s, stage, around) search.ends[relatives.ends(s, stage)] = around end
+
+--- Plays the order of passes of a setting with the costs of its own order of the axes, and with what relatives do
+-- before and behind their passes. Returns the seconds of a step at least; 0: the family says as much.
 function refine.play(search, s)
-  local family, cell = s.family, search.cells:get(s)
-  if not cell or not family.differs then return 0 end
-  local sections, key = cells.sections(cell, mesh_of(search, s, s.order), search.machine)
-  local own = family.own or {}
-  family.own = own
-  own[key] = own[key] or passes.played(s, passes.of_parts(sections, s, search.facts),
-    s.pipeline.size > 1 and space.schedule(s) or nil)
-  return with_sums(search, s, own[key])
+  local family, cell, around, stage = s.family, search.cells:get(s), ends_of(search, s)
+  if not cell or not (family.differs or around) then return 0 end
+  local m, mesh = search.machine, bounds.mesh(s, search.given.ranks)
+  local rank = around and bounds.first_of_stage(mesh, stage)
+  local costs = passes.of_parts(cells.sections(cell, mesh, m), s, search.facts)
+  if around then
+    local once, launch = record.summed_before(around, mesh, m, rank)
+    costs.once = once
+    if costs.host then costs.host.once = launch end
+  end
+  local played = passes.played(s, costs, s.pipeline.size > 1 and space.schedule(s) or nil)
+  local seconds = with_sums(search, s, played)
+  if not around then return seconds end
+  return math.max(seconds, record.ended(around, mesh, m, rank, passes.ended(s, played, stage),
+    passes.launched(s, costs, stage)))
 end
 
 return refine

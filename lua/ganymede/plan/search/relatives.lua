@@ -1,6 +1,7 @@
 --- What settings have in common, as keys: equal keys, equal passes, ops or records of ranks.
 --
---     relatives.passes(s), relatives.ops(s), relatives.records(s), relatives.kinds(s, samples)
+--     relatives.passes(s), relatives.ops(s), relatives.records(s), relatives.ends(s, stage)
+--     relatives.kinds(s, samples)
 --
 -- @module ganymede.plan.search.relatives
 local setting = require "ganymede.plan.search.setting"
@@ -28,6 +29,16 @@ function relatives.ops(s) return table.concat({ relatives.passes(s), s.zero, s.r
 
 --- Equal records of ranks: settings that differ in the order of the axes alone.
 function relatives.records(s) return table.concat({ share_of(s), s.pipeline.schedule, s.zero, s.recompute }, " ") end
+
+--- Equal operations before all passes and behind them, on the ranks of a stage: settings that differ in the number of
+-- pieces, and in orders of passes that are alike.
+function relatives.ends(s, stage)
+  local t, q, p = s.tensor, s.sequence, s.pipeline
+  local split = type(p.split) == "table" and table.concat(p.split, "+") or p.split
+  return table.concat({ s.data, s.expert, t.size, t.mode or "", t.depth or 0, tostring(t.sequence), q.size, q.mode,
+    p.size, alike[p.schedule] or p.schedule, p.chunks, split, s.accumulation > 1 and "several" or "one", s.zero,
+    s.recompute, stage, table.concat(s.order or {}, ".") }, " ")
+end
 
 --- Equal answers to the question which ranks do the same (ganymede.plan.stand_ins): settings that differ in the number
 -- of pieces and in what runs again, as far as all ranks have equally many samples of a piece. nil: they have not, and
