@@ -46,7 +46,7 @@ return {
     find = [[  return math.max(finish, self.host[rank])]],
     replace = [[  return finish]],
     breaks = "an order of passes is played as if nothing had to be launched",
-    test = passes .. " -f 'hosts launch'",
+    test = passes .. " -f 'have been launched'",
   },
   {
     name = "2146-played-from", file = "lua/ganymede/plan/search/passes.lua",

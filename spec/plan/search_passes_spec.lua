@@ -184,6 +184,20 @@ describe("the passes of a pipeline that hosts launch", function()
     end
   end)
 
+  it("end when they have been launched, one after the other", function()
+    local schedule = pipelines.build("1f1b", { stages = 2, micro_batches = 1 })
+    local function played(launch)
+      local found = pipelines.simulate(schedule, { launch = launch })
+      return found.time
+    end
+    assert.equal(6, played())
+    -- launched at 10 and 30 by both hosts; the first stage has 2 to do when the second has ended
+    assert.equal(30 + 2, played { forward = 10, backward_input = 10, backward_weight = 10 })
+    assert.equal(30 + 2 - 7, played { from = -7, forward = 10, backward_input = 10, backward_weight = 10 })
+    assert.equal(6, played { from = -7, forward = 1, backward_input = 1, backward_weight = 1 })
+    assert.has_error(function() played { forward = -1 } end)
+  end)
+
   it("of several batches take what the host launches in all", function()
     local own = sections(always(1), always(1), always(1))
     own.host = sections(always(7), always(7), always(7))
