@@ -1,4 +1,5 @@
--- Mutants of what a search knows of hosts that launch, and of what ranks do before their passes and behind them.
+-- Mutants of what a search knows of hosts that launch, of what ranks do before their passes and behind them, and of
+-- gradients that are whole until data ranks sum them.
 -- What a row says: spec/mutants/table.lua.
 local bounds, passes = "spec/plan/search_bounds_spec.lua", "spec/plan/search_passes_spec.lua"
 local cells, plans = "spec/plan/search_cells_spec.lua", "spec/plan/search_spec.lua"
@@ -14,7 +15,7 @@ return {
   {
     name = "2141-record-queued", file = "bindings/lua_simulate.c",
     find = [[(before > launched ? before : launched) + seconds)]],
-    replace = [[before + seconds)]],
+    replace = [[(before > launched ? before : before) + seconds)]],
     breaks = "of a run of ops only the first waits for its launch",
     test = bounds .. " -f 'ops and operations a host launches'",
   },
@@ -110,5 +111,19 @@ return {
     replace = [[total = { at = at, host = at } }).total.at]],
     breaks = "a host begins to launch what is behind the passes when they have ended",
     test = bounds .. " -f 'behind its passes'",
+  },
+  {
+    name = "2155-open-gradients", file = "lua/ganymede/plan/search/passes.lua",
+    find = [[      if left[chunk] == 0 then open = open]],
+    replace = [[      if left[chunk] == 0 then open = 0 * open]],
+    breaks = "the gradients of all chunks are summed with those of one",
+    test = passes .. " -f 'whole from the first'",
+  },
+  {
+    name = "2156-open-first", file = "lua/ganymede/plan/search/passes.lua",
+    find = [[elseif not begun[chunk] then open,]],
+    replace = [[elseif begun[chunk] then open,]],
+    breaks = "gradients count as whole only from the second pass on",
+    test = passes .. " -f 'whole from the first'",
   },
 }

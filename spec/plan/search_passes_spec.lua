@@ -128,6 +128,24 @@ describe("the passes of a pipeline", function()
   end)
 end)
 
+describe("the gradients of a pipeline's ranks", function()
+  it("are whole from the first pass that makes them to the last one, of all chunks that are between", function()
+    local function open(order, chunks, micro)
+      local weights = {}
+      for part = 1, 4 * chunks do weights[part] = 10 ^ (part - 1) end
+      return passes.open_gradients(space.schedule(setting(4, order, chunks, micro)), weights)
+    end
+    for _, order in ipairs { "1f1b", "gpipe", "zb-h1", "zb-h2" } do
+      assert.same({ 1, 10, 100, 1000 }, open(order, 1, 8), order)
+    end
+    assert.same({ 0, 0, 0, 0 }, open("gpipe", 1, 1)) -- the first pass is the last one, too
+    assert.same({ 10001, 100010, 1000100, 10001000 }, open("interleaved", 2, 8))
+    -- four micro-batches go back through one chunk, and then through the other
+    assert.same({ 10000, 100000, 1000000, 10000000 }, open("interleaved", 2, 4))
+    assert.same({ 10000001, 1000010, 100100, 11000 }, open("zb-v", 2, 8))
+  end)
+end)
+
 describe("the passes of a pipeline that hosts launch", function()
   -- The events of a rank: `ops` ops in each pass of a section, each of `seconds`. A message has no bytes.
   local function record_of(schedule, rank, seconds, ops, held)

@@ -181,12 +181,15 @@ function passes.longest(s, costs)
   return math.max(s.accumulation * s.micro * most, most_launched(s, costs))
 end
 
+-- Whether a pass makes the gradients of weights.
+local function makes_gradients(action) return action[1] == "backward" or action[1] == "backward_weight" end
+
 -- When the last pass that makes gradients of weights begins, by part.
 local function last_gradients(schedule, begins)
   local out = {}
   for r, actions in ipairs(schedule.actions) do
     for k, action in ipairs(actions) do
-      if action[1] == "backward" or action[1] == "backward_weight" then
+      if makes_gradients(action) then
         local part = schedule.parts[r][action[3]]
         out[part] = math.max(out[part] or 0, begins[r][k])
       end
@@ -242,6 +245,32 @@ function passes.step(s, played, sums)
   local most = played.time
   for part, at in ipairs(sums and played.last or {}) do most = math.max(most, at + sums(part)) end
   return math.max(played.before + (s.accumulation - 1) * played.time + most, played.launched)
+end
+
+-- The most of the weights of the parts that a rank has made gradients of, and of which it has not begun the last pass.
+local function most_open(actions, parts, weights)
+  local left, begun, open, most = {}, {}, 0, 0
+  for _, action in ipairs(actions) do
+    if makes_gradients(action) then left[action[3]] = (left[action[3]] or 0) + 1 end
+  end
+  for _, action in ipairs(actions) do
+    local chunk = action[3]
+    local weight = weights[parts[chunk]]
+    if makes_gradients(action) then
+      most, left[chunk] = math.max(most, open), left[chunk] - 1
+      if left[chunk] == 0 then open = open - (begun[chunk] and weight or 0)
+      elseif not begun[chunk] then open, begun[chunk] = open + weight, true end
+    end
+  end
+  return most
+end
+
+--- Returns by rank the most of the weights of its parts whose gradients it has at once as the sums of several
+-- micro-batches: whole, because data ranks sum them after the last one. weights: by part.
+function passes.open_gradients(schedule, weights)
+  local out = {}
+  for r, actions in ipairs(schedule.actions) do out[r] = most_open(actions, schedule.parts[r], weights) end
+  return out
 end
 
 --- Returns how many forward passes each rank makes before its first backward pass: by rank, by chunk.

@@ -16,6 +16,7 @@ local passes = require "ganymede.plan.search.passes"
 local rates = require "ganymede.plan.search.rates"
 local record = require "ganymede.plan.search.record"
 local relatives = require "ganymede.plan.search.relatives"
+local setting = require "ganymede.plan.search.setting"
 local space = require "ganymede.plan.search.space"
 
 local refine = {}
@@ -94,6 +95,24 @@ function refine.by_anchor(search, family)
   return seconds and seconds * part
 end
 
+-- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
+local function parameters_of(search, s, inner)
+  local list, facts = {}, search.facts
+  local ends = facts.section_list and passes.ends(s, facts, #facts.section_list)
+  if not ends then return nil end
+  local total, first = 0, 1
+  for _, section in ipairs(facts.section_list) do total = total + section.parameters end
+  for part, last in ipairs(ends) do
+    list[part] = 0
+    for i = first, last do
+      local counts = not inner or i > 1 and i < #facts.section_list -- inner: the ends may share theirs
+      list[part] = list[part] + (counts and facts.section_list[i].parameters / total or 0)
+    end
+    first = last + 1
+  end
+  return list
+end
+
 --- Plays the order of a family's passes once, with the least costs of all orders of the axes. Returns the seconds of a
 -- step at least; nil and why there is no such order.
 function refine.by_order(search, family)
@@ -101,8 +120,9 @@ function refine.by_order(search, family)
   if family.pipeline.size > 1 then
     schedule, why = space.schedule(family)
     if not schedule then return nil, why end
-    family.ahead = passes.first_forwards(schedule)
-    family.parts = schedule.parts
+    local weights = parameters_of(search, family, true)
+    family.ahead, family.parts = passes.first_forwards(schedule), schedule.parts
+    family.open = weights and passes.open_gradients(schedule, weights)
   end
   local cheapest, n = nil, 0
   family.known = {}
@@ -165,24 +185,6 @@ function refine.piece(search, s, stage)
   return device, host, passes.around(s, costs, stage)
 end
 
--- The part of all parameters that is in each part of a setting. Those that two sections share count in both.
-local function parameters_of(search, s, inner)
-  local list, facts = {}, search.facts
-  local ends = facts.section_list and passes.ends(s, facts, #facts.section_list)
-  if not ends then return nil end
-  local total, first = 0, 1
-  for _, section in ipairs(facts.section_list) do total = total + section.parameters end
-  for part, last in ipairs(ends) do
-    list[part] = 0
-    for i = first, last do
-      local counts = not inner or i > 1 and i < #facts.section_list -- inner: the ends may share theirs
-      list[part] = list[part] + (counts and facts.section_list[i].parameters / total or 0)
-    end
-    first = last + 1
-  end
-  return list
-end
-
 -- The bytes that each part of a setting holds for the backward pass of a micro-batch.
 local function saved_of(search, s, cell)
   local list, first = {}, 1
@@ -218,9 +220,29 @@ local function bytes_at_backward(search, s)
   return most_of_stages(search, s, saved, parameters + states)
 end
 
+-- The bytes that some rank holds at least when the last pass of a batch begins that adds to some gradients: they are
+-- whole until then, in all stages of ZeRO, and in stage 1 also from batch to batch (docs/memory.md). Where they are
+-- divided otherwise, the formula has them.
+local function bytes_at_sums(search, s)
+  local facts = search.facts
+  if s.zero == 0 or s.zero == "own" or facts.experts then return 0 end
+  local parameters, _, states = bounds.resting(s, facts, s.zero)
+  local whole = facts.weights.gradients / setting.weight_ways(s) -- of all stages
+  if s.pipeline.size == 1 then
+    return s.zero == 1 and s.accumulation > 1 and parameters + states + whole or 0
+  end
+  local weights, most = parameters_of(search, s, true), 0
+  for r, open in ipairs(s.family.open or {}) do
+    local own = 0
+    for _, part in ipairs(s.family.parts[r]) do own = own + weights[part] end
+    most = math.max(most, own * s.pipeline.size * (parameters + states) + open * whole)
+  end
+  return most
+end
+
 --- Forgets what of_setting needs of a family.
 function refine.forget(family)
-  family.played, family.known, family.ahead, family.parts = nil, nil, nil, nil
+  family.played, family.known, family.ahead, family.parts, family.open = nil, nil, nil, nil, nil
 end
 
 -- The seconds of a step of which the order of passes was played, with the sums of gradients where they come last.
@@ -242,7 +264,7 @@ function refine.of_setting(search, s)
       + bounds.messages(s, m)
     seconds = math.max(seconds, bounds.crowded(m, ranks, known.work + rest))
   end
-  return seconds, math.max(bytes, bytes_at_backward(search, s))
+  return seconds, math.max(bytes, bytes_at_backward(search, s), bytes_at_sums(search, s))
 end
 
 -- What a rehearsal of a relative says of what a rank of a setting does before its passes and behind them, and the stage
