@@ -114,8 +114,8 @@ return {
   },
   {
     name = "2155-open-gradients", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[      if left[chunk] == 0 then open = open]],
-    replace = [[      if left[chunk] == 0 then open = 0 * open]],
+    find = [[open - (begun[chunk] and weight or 0)]],
+    replace = [[open + 0 * weight]],
     breaks = "the gradients of all chunks are summed with those of one",
     test = passes .. " -f 'whole from the first'",
   },

@@ -84,7 +84,8 @@ local function told_by_record(search, s, known)
   local alone = record.of_rank(known.events, mesh, search.device, rank)
   local more, host = known.missing * piece, known.missing * launches
   local total, passes = alone.total + more, alone.passes + more
-  local near = math.max(total, reckon_rank(search, s, known, rank), first - alone.lead + math.max(total, passes + last))
+  local near = math.max(total, reckon_rank(search, s, known, rank))
+  if alone.lead > 0 then near = math.max(near, first - alone.lead + math.max(total, passes + last)) end
   if not search.machine.host_launch then return near, total, passes end
   local both = record.of_rank(known.events, mesh, search.machine, rank, first)
   return math.max(near, both.host + host, both.total + math.min(more, host)), math.max(total, both.host + host),
