@@ -171,17 +171,17 @@ describe("the search for a plan", function()
 
   it("leaves nothing out that fits, where stages sum gradients over data ranks #slow", function()
     for _, kept in ipairs { { "parallel.pipeline=2", "num_microbatches=4" }, { "parallel.pipeline=1" } } do
-      local on = machine("gpu", false, "auto")
+      local on, set = machine("gpu", false, "auto"), { "data.batch_size=8" }
       local given = { "parallel.data=2", "recompute=none", "parallel.order={'data','pipeline','tensor'}",
         "parallel.sequence=1", "parallel.tensor=" .. (#kept == 1 and 2 or 1), unpack(kept) }
-      local all = plan { ranks = 4, machine = on, keep = given, all = true }
+      local all = plan { ranks = 4, machine = on, keep = given, set = set, all = true }
       local peaks = {}
       for i, row in ipairs(all.rows) do peaks[i] = row.peak_bytes end
       table.sort(peaks)
       for _, at in ipairs { 1, math.ceil(#peaks / 3), math.ceil(2 * #peaks / 3) } do
         local best
         for _, row in ipairs(all.rows) do best = best or row.peak_bytes <= peaks[at] and row or nil end
-        local found = plan { ranks = 4, machine = on, keep = given, memory = peaks[at], top = 1 }
+        local found = plan { ranks = 4, machine = on, keep = given, set = set, memory = peaks[at], top = 1 }
         assert.equal(best.seconds, found.rows[1].seconds)
       end
     end
