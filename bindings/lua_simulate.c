@@ -393,24 +393,6 @@ static void push_between(lua_State *L, const gm_journal *r, const gm_event *e)
     gm_set_number(L, "bytes", e->bytes);
 }
 
-static bool makes_gradient(const char *op)
-{
-    size_t n = strlen(op);
-    return n > 5 && !strcmp(op + n - 5, "_grad");
-}
-
-/* The last op that makes products, and the last one of a pass: that one, or one that makes a gradient behind it. */
-static void last_ops(const gm_journal *r, int64_t *product, int64_t *of_passes)
-{
-    *product = *of_passes = -1;
-    for (int64_t i = 0; i < r->n; i++) {
-        const gm_event *e = &r->events[i];
-        if (e->kind != GM_EVENT_OP) continue;
-        if (e->products > 0) *product = i;
-        if (e->products > 0 || makes_gradient(gm_journal_text_of(r, e->name))) *of_passes = i;
-    }
-}
-
 /* step_condensed(machine, path) -> the events of a record in few: { kind = "op", takes = seconds, products, n = ops,
  * queued = seconds from the launch before them to their end, if nothing else is waited for } of runs of ops, of which
  * one ends at the last product, and one at the last op of a pass (that, or one that makes a gradient behind it), which
@@ -428,7 +410,7 @@ static int step_condensed(lua_State *L)
     int64_t           product, of_passes;
     int               n = 0;
     bool              begins = true;
-    last_ops(r, &product, &of_passes);
+    gm_step_last_ops(s, &product, &of_passes);
     lua_newtable(L);
     for (int64_t i = 0; i < r->n; i++) {
         const gm_event *e = &r->events[i];

@@ -242,6 +242,24 @@ double gm_step_peak(const gm_step *s)
     return peak;
 }
 
+static bool makes_gradient(const char *op)
+{
+    size_t n = strlen(op);
+    return n > 5 && !strcmp(op + n - 5, "_grad");
+}
+
+void gm_step_last_ops(const gm_step *step, int64_t *product, int64_t *of_passes)
+{
+    const gm_journal *r = step->journal;
+    *product = *of_passes = -1;
+    for (int64_t i = 0; i < r->n; i++) {
+        const gm_event *e = &r->events[i];
+        if (e->kind != GM_EVENT_OP) continue;
+        if (e->products > 0) *product = i;
+        if (e->products > 0 || makes_gradient(gm_journal_text_of(r, e->name))) *of_passes = i;
+    }
+}
+
 double gm_step_products(const gm_step *s, double *again)
 {
     double sum = 0;

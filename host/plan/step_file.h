@@ -36,6 +36,9 @@ void      gm_step_free(gm_step *step);
 double gm_step_peak(const gm_step *step);
 /* FLOPs of products in the step. *again: of those, what runs again. */
 double gm_step_products(const gm_step *step, double *again);
+/* The places of the last op that makes products, and of the last op of a pass: that one, or one that makes a gradient
+ * behind it; -1: there is none. */
+void gm_step_last_ops(const gm_step *step, int64_t *product, int64_t *of_passes);
 
 /* Do ranks of both steps do alike: the same ops on the same memory and the same operations between ranks, in one order?
  * Of messages, the distance to the other end counts, modulo the size of the group. What lies in memory before the step
