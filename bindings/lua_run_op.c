@@ -2,6 +2,7 @@
 #include "gm_lua.h"
 
 #include <string.h>
+#include "../kernels/cpu/amx.h"
 
 #define MAX_TENSORS 256
 
@@ -82,6 +83,14 @@ static int has_backend(lua_State *L)
     return 2;
 }
 
+/* amx_refusal() -> nil where products use the tiles of AMX; else why not, and whether the processor has them */
+static int amx_refusal(lua_State *L)
+{
+    lua_pushstring(L, gm_amx_refusal());
+    lua_pushboolean(L, gm_amx_exists());
+    return 2;
+}
+
 /* op_list() -> list of { name, inputs, outputs, attributes } */
 static int op_list(lua_State *L)
 {
@@ -131,6 +140,7 @@ int gm_open_run_op(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("run_op", run_op, "backend string, op string, inputs table, outputs table, attributes table?"),
         GM_FUNCTION("has_backend", has_backend, "name string"),
+        GM_FUNCTION("amx_refusal", amx_refusal, ""),
         GM_FUNCTION("op_list", op_list, ""),
         GM_FUNCTION("function_list", function_list, ""),
         GM_FUNCTION("keeps_zero", keeps_zero, "op string, attributes table?"),

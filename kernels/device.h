@@ -199,8 +199,8 @@ gm_status gm_host_store(const gm_tensor *t, int64_t at, double v);
 gm_status gm_run_elsewhere(gm_device *dev, gm_device *there, const gm_call *call);
 
 /* Finds the table of a backend; NULL: there is none, or this machine cannot run it. "cpu" is the table for the best
- * instruction set that this machine has; "cpu-generic", "cpu-avx2", "cpu-avx512" and "cpu-avx512bf16" name one. "cuda"
- * is not found here, because it needs a device. */
+ * instruction set that this machine has; "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "cpu-amx" and
+ * "cpu-amx-emulated" name one (cpu/cpu.h). "cuda" is not found here, because it needs a device. */
 const gm_backend *gm_backend_find(const char *name);
 
 /* Checks the call (gm_infer) and that its outputs are as inferred; counts it; runs the device's kernel. */

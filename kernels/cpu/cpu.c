@@ -13,18 +13,18 @@
 #define GM_STR_(a)    #a
 #define GM_STR(a)     GM_STR_(a)
 
-extern const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA);
+#define TABLE      GM_CAT(gm_cpu_, GM_CPU_ISA)
+#define TABLE_NAME "cpu-" GM_STR(GM_CPU_ISA)
+#include "cpu_t.h"
 
-const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
-    .name = "cpu-" GM_STR(GM_CPU_ISA),
-    .has_data = true,
-    .on_host = true,
-    .memory = {cpu_raw_alloc, cpu_raw_free},
-    GM_HOST_GRAPHS,
-    .kernel =
-        {
-#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = any_##name,
-#include "../ops.def"
-#undef GM_OP
-        },
-};
+#if GEMM_PAIRS
+/* The same, but for products of bf16. */
+#define TABLE      gm_cpu_amx
+#define TABLE_NAME "cpu-amx"
+#define TABLE_AMX  real
+#include "cpu_t.h"
+#define TABLE      gm_cpu_amx_emulated
+#define TABLE_NAME "cpu-amx-emulated"
+#define TABLE_AMX  plain
+#include "cpu_t.h"
+#endif

@@ -2,7 +2,8 @@
  *
  * cpu.c is one translation unit. It includes the parts (elementwise.c, norm.c, ...), whose functions are static and
  * named cpu_<op>, and exports one table. CMake compiles it four times, with -DGM_CPU_ISA=generic, avx2, avx512 and
- * avx512bf16 (which multiplies bf16, gemm_pairs.c) and the matching -m flags. gm_cpu_find chooses the table for this
+ * avx512bf16 (which multiplies bf16, gemm_pairs.c) and the matching -m flags. With avx512bf16 it exports the tables amx
+ * and amx-emulated as well, whose products of bf16 are others (gemm_amx.c). gm_cpu_find chooses the table for this
  * machine. */
 #ifndef GM_CPU_H
 #define GM_CPU_H
@@ -10,7 +11,9 @@
 #include "../device.h"
 #include "../step_control.h"
 
-/* "cpu": the best here; "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16": that one, NULL if it cannot run. */
+/* "cpu": the best here; "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "cpu-amx": that one, NULL if it
+ * cannot run. "cpu-amx-emulated", for tests: cpu-amx with plain C in place of the instructions of AMX; it needs what
+ * cpu-avx512bf16 needs, and is never the best. */
 const gm_backend *gm_cpu_find(const char *name);
 
 #endif

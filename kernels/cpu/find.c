@@ -2,6 +2,8 @@
  */
 #include "cpu.h"
 
+#include "amx.h"
+
 #include <string.h>
 
 extern const gm_backend gm_cpu_generic;
@@ -14,7 +16,7 @@ static bool runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin
 extern const gm_backend gm_cpu_avx512;
 #endif
 #if !defined(GM_WITHOUT_avx512bf16)
-extern const gm_backend gm_cpu_avx512bf16;
+extern const gm_backend gm_cpu_avx512bf16, gm_cpu_amx, gm_cpu_amx_emulated;
 #endif
 #if !defined(GM_WITHOUT_avx512) || !defined(GM_WITHOUT_avx512bf16)
 static bool runs_avx512(void)
@@ -29,8 +31,11 @@ const gm_backend *gm_cpu_find(const char *name)
 {
     bool best = !strcmp(name, "cpu");
 #if !defined(GM_WITHOUT_avx512bf16)
-    if ((best || !strcmp(name, "cpu-avx512bf16")) && runs_avx512() && __builtin_cpu_supports("avx512bf16"))
-        return &gm_cpu_avx512bf16;
+    if (runs_avx512() && __builtin_cpu_supports("avx512bf16")) {
+        if ((best || !strcmp(name, "cpu-amx")) && !gm_amx_refusal()) return &gm_cpu_amx;
+        if (!strcmp(name, "cpu-amx-emulated")) return &gm_cpu_amx_emulated;
+        if (best || !strcmp(name, "cpu-avx512bf16")) return &gm_cpu_avx512bf16;
+    }
 #endif
 #if !defined(GM_WITHOUT_avx512)
     if ((best || !strcmp(name, "cpu-avx512")) && runs_avx512()) return &gm_cpu_avx512;

@@ -1,8 +1,9 @@
 /* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
  * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_pairs.c the
- * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_ops.c the ops. The constants
- * below are the whole choice of algorithm. They depend on the instruction set and on the element type only. */
+ * packing of bf16 where this is multiplied as it is, gemm_amx.c its tiles where the processor has AMX, gemm_block_t.h
+ * their blocking, gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on the
+ * instruction set and on the element type only. */
 #include <stdatomic.h>
 
 #if defined(__AVX512BF16__)
@@ -30,6 +31,8 @@
 #define GEMM_FETCH               8    /* k for each line fetched ahead */
 #define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */
+#define AMX_ROWS                 32 /* of a sliver that AMX multiplies: two tiles (gemm_amx.c) */
+#define AMX_PAIRS                16 /* of bf16 in a row of such a tile */
 
 /* Cycles that pay for waking another thread: a thread that spins comes within a microsecond. */
 #define GEMM_GRAIN (32 << 10)
@@ -96,6 +99,8 @@ static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_j
     }
 }
 
+typedef struct amx_kind amx_kind; /* gemm_amx.c */
+
 /* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */
 typedef struct gemm gemm;
 /* Column j of b from p to p + k, of which b has another form: becomes numbers of the element type at `to`, which has
@@ -108,31 +113,34 @@ struct gemm {
     int64_t     m, n, k;
     const void *a, *b; /* a(i, p) at a[i * a_row + p * a_k], b(p, j) at b[p * b_k + j * b_column] */
     int64_t     a_row, a_k, b_k, b_column;
-    int64_t numbers;   /* > 0, f32 and GEMM_PAIRS only: a and b are bf16, so many along k, and k counts pairs of them */
-    gemm_widen  widen; /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
-    int64_t     b_bits; /* of a number in its other form, about */
-    gemm_panel  panel;  /* NULL: b lies in memory */
-    const void *form;   /* for widen and panel */
-    void       *c;      /* c(i, j) at c[i * c_row + j] */
-    int64_t     c_row;
-    int64_t     image, c_image; /* image > 0: columns are images of so many, in y too; those of the next one begin
+    int64_t numbers; /* > 0, f32 and GEMM_PAIRS only: a and b are bf16, so many along k, and k counts pairs of them */
+    const amx_kind *amx;        /* not NULL, with numbers > 0: by tiles of AMX, or their emulation (gemm_amx.c) */
+    bool            configured; /* the caller has amx->begin() behind it and amx->end() before it */
+    gemm_widen      widen;      /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
+    int64_t         b_bits;     /* of a number in its other form, about */
+    gemm_panel      panel;      /* NULL: b lies in memory */
+    const void     *form;       /* for widen and panel */
+    void           *c;          /* c(i, j) at c[i * c_row + j] */
+    int64_t         c_row;
+    int64_t         image, c_image; /* image > 0: columns are images of so many, in y too; those of the next one begin
                                    c_image elements further on */
-    const void *row_bias;       /* (m), or NULL: added at the end, if `finish` */
-    double      alpha;
-    bool        accumulate;
-    const void *bias;   /* (n), or NULL */
-    bool        finish; /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
-    gm_function f;
-    const void *pre; /* NULL: none */
-    int64_t     pre_row;
-    void       *y;
-    int64_t     y_row;
+    const void     *row_bias;       /* (m), or NULL: added at the end, if `finish` */
+    double          alpha;
+    bool            accumulate;
+    const void     *bias;   /* (n), or NULL */
+    bool            finish; /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
+    gm_function     f;
+    const void     *pre; /* NULL: none */
+    int64_t         pre_row;
+    void           *y;
+    int64_t         y_row;
 };
 
 #define AS 32
 #include "as.h"
 #include "gemm_tile_t.h"
 #include "gemm_pairs.c"
+#include "gemm_amx.c"
 #include "gemm_block_t.h"
 #undef GEMM_COLUMNS
 #undef GEMM_OWN

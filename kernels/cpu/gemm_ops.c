@@ -10,8 +10,7 @@ static void gemm_run(gm_threads *threads, gm_dtype dtype, const gemm *g, void *s
 /* Bytes, a multiple of 64, so that several threads' scratch can stand in a row. */
 static size_t gemm_scratch_bytes(gm_dtype dtype, const gemm *g, int threads)
 {
-    int64_t n = dtype == GM_F32 ? gemm_scratch_f32(g->m, g->n, g->k, threads)
-                                : gemm_scratch_f64(g->m, g->n, g->k, threads);
+    int64_t n = dtype == GM_F32 ? gemm_scratch_f32(g, threads) : gemm_scratch_f64(g, threads);
     return ((size_t)n * gm_dtype_size(dtype) + 63) & ~(size_t)63;
 }
 
@@ -30,10 +29,11 @@ static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
 static gm_dtype gemm_sums(const gm_call *call) { return gemm_takes_pairs(call) ? GM_F32 : call->in[0]->dtype; }
 
 /* g, with its k along numbers, where operands are bf16. */
-static gemm gemm_of_pairs(gemm g)
+static gemm gemm_of_pairs(gemm g, const amx_kind *amx)
 {
     g.numbers = g.k;
     g.k = (g.k + 1) / 2;
+    g.amx = amx;
     return g;
 }
 
@@ -93,10 +93,13 @@ static gemm gemm_nth(const gemm_batch *w, int64_t i)
 static void gemm_batch_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const gemm_batch *w = context;
+    gemm_use_tiles_f32(&w->g, true);
     for (int64_t i = begin; i < end; i++) {
         gemm g = gemm_nth(w, i);
+        g.configured = true;
         gemm_run(NULL, w->dtype, &g, w->scratch + (size_t)thread * w->scratch_step);
     }
+    gemm_use_tiles_f32(&w->g, false);
 }
 
 /* c' = b' a': for outputs whose columns, not rows, are contiguous. */
@@ -182,7 +185,8 @@ static void gemm_batch_dims(gemm_batch *w, const gm_tensor *a, const gm_tensor *
     }
 }
 
-static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
+/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). */
+static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0], *to = y;
     bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
@@ -207,7 +211,7 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
                  .c_row = to->stride[i],
                  .alpha = call->attrs->alpha,
                  .accumulate = accumulate};
-    if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g);
+    if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g, amx);
     gemm_batch_dims(&w, a, b, to);
     if ((by_column && !by_row) || (by_column && n == 1)) {
         w.g.c_row = to->stride[j];
@@ -216,6 +220,8 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
     gemm_fold(&w);
     return cpu_home(dev, to, y, gemm_batch_run(dev, &w));
 }
+
+static gm_status cpu_matmul(gm_device *dev, const gm_call *call) { return matmul_by(dev, call, NULL); }
 
 /* ---- linear ---- */
 
@@ -292,7 +298,7 @@ static bool linear_reads(const gm_call *call)
     return gm_dtype_is_narrow(w->dtype) && (w->stride[1] == 1 || w->shape[1] == 1);
 }
 
-static gm_status cpu_linear(gm_device *dev, const gm_call *call)
+static gm_status linear_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     const gm_tensor *w = call->in[1];
     gemm             g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1], .b = gm_tensor_data(w)};
@@ -300,12 +306,14 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call)
     g.b_k = w->stride[1];
     g.b_column = w->stride[0];
     if (!gm_dtype_is_narrow(w->dtype)) return linear_product(dev, call, g);
-    if (gemm_takes_pairs(call)) return linear_in_f32(dev, call, gemm_of_pairs(g));
+    if (gemm_takes_pairs(call)) return linear_in_f32(dev, call, gemm_of_pairs(g, amx));
     g.widen = w->dtype == GM_BF16 ? widen_bf16 : widen_f16;
     g.b_bits = 16;
     g.b_column *= 2;
     return linear_in_f32(dev, call, g);
 }
+
+static gm_status cpu_linear(gm_device *dev, const gm_call *call) { return linear_by(dev, call, NULL); }
 
 /* ---- bias_activation_grad ---- */
 
@@ -372,16 +380,21 @@ static gm_status weight_grad_sums(gm_device *dev, gm_tensor *g, gm_tensor *db, c
 }
 
 /* The product, then a pass over g for its sums: they cost as much as reading g. */
-static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)
+static gm_status linear_weight_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_attrs a = gm_attrs_default();
     a.transpose_a = true;
     a.accumulate = call->attrs->accumulate;
-    GM_TRY(cpu_matmul(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}));
+    GM_TRY(matmul_by(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}, amx));
     return cpu_out(call, 1) ? weight_grad_sums(dev, call->in[0], call->out[1], &a) : GM_OK;
 }
 
-static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
+static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)
+{
+    return linear_weight_grad_by(dev, call, NULL);
+}
+
+static gm_status linear_input_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_tensor *from = call->in[0], *w = call->in[1], *pre = NULL, *y = NULL;
     gm_dtype   dtype = gemm_sums(call);
@@ -404,9 +417,14 @@ static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
     g.pre = gm_tensor_data(pre);
     g.c = g.y = gm_tensor_data(y);
     g.c_row = g.y_row;
-    if (gemm_takes_pairs(call)) g = gemm_of_pairs(g);
+    if (gemm_takes_pairs(call)) g = gemm_of_pairs(g, amx);
     st = gemm_whole(dev, dtype, &g);
 done:
     gm_tensor_release(pre);
     return cpu_home(dev, y, call->out[0], st);
+}
+
+static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
+{
+    return linear_input_grad_by(dev, call, NULL);
 }

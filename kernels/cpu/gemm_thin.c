@@ -15,7 +15,7 @@
 #define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
 #define CPU_LANES_F32 (CPU_VECTOR / 4)
 #if CPU_VECTOR == 64
-#define THIN_COLUMNS(rows) 4 /* 24 sums, 4 vectors of weights, one of x: 29 of 32 registers */
+#define THIN_COLUMNS(rows) ((rows) <= 3 ? 4 : 2)
 #else
 #define THIN_COLUMNS(rows) ((rows) <= 2 ? 4 : 2) /* 12 sums, 2 vectors of weights, one of x: 15 of 16 */
 #endif

@@ -13,8 +13,8 @@
 #define THIN_ADD(sum, x, w) ((sum) + (x) * (w))
 #endif
 
-/* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. ahead: where the weights
- * stand that are wanted next. */
+/* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. next: as many bytes are
+ * brought into the second-level cache meanwhile, in the order of their addresses. */
 #define THIN_STEP(load_w, load_x)                                                       \
     do {                                                                                \
         vf32 b[4];                                                                      \
@@ -26,14 +26,14 @@
     } while (0)
 
 CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row,
-                            const THIN_W *const *w, int64_t ahead, vf32 (*sums)[THIN_ROWS])
+                            const THIN_W *const *w, const char *next, vf32 (*sums)[THIN_ROWS])
 {
     vf32    sum[4][THIN_GROUP];
     int64_t p = first, end = first + k;
     for (int c = 0; c < columns; c++)
         for (int i = 0; i < rows; i++) sum[c][i] = sums[c][i];
     for (; p + THIN_LINE <= end; p += THIN_LINE) {
-        for (int c = 0; c < columns; c++) __builtin_prefetch(w[c] + p + ahead);
+        for (int c = 0; c < columns; c++, next += 64) __builtin_prefetch(next, 0, 2);
         for (int64_t q = p; q < p + THIN_LINE; q += THIN_WIDE)
             THIN_STEP(THIN_LOAD(w[c], q), THIN_LOAD_X(x + i * x_row + q));
     }
@@ -43,15 +43,16 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
         for (int i = 0; i < rows; i++) sums[c][i] = sum[c][i];
 }
 
-/* The same for four rows of w, in as many columns at a time as there are registers for. */
-#define THIN_CASE(n)                                                                                           \
-    case n:                                                                                                    \
-        for (int c = 0; c < 4; c += THIN_COLUMNS(n))                                                           \
-            THIN(block)(THIN_COLUMNS(n), n, first, k, x, x_row, w + c, ahead, (vf32(*)[THIN_ROWS])(sums + c)); \
+/* The same for four rows of w, in THIN_COLUMNS(n) columns at a time. */
+#define THIN_CASE(n)                                                                            \
+    case n:                                                                                     \
+        for (int c = 0; c < 4; c += THIN_COLUMNS(n)) THIN(block)                                \
+        (THIN_COLUMNS(n), n, first, k, x, x_row, w + c, next + c * k * (int64_t)sizeof(THIN_W), \
+         (vf32(*)[THIN_ROWS])(sums + c));                                                       \
         break;
 
 static void THIN(group)(int64_t rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row, const THIN_W *const *w,
-                        int64_t ahead, vf32 (*sums)[THIN_ROWS])
+                        const char *next, vf32 (*sums)[THIN_ROWS])
 {
     switch (rows) {
         THIN_CASE(1)
@@ -94,7 +95,8 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
 {
     const THIN_W *w[4];
     vf32          sums[4][THIN_ROWS];
-    const int64_t ahead = 4 * g->w_row, groups = (g->m + THIN_GROUP - 1) / THIN_GROUP;
+    const char   *next = (const char *)((const THIN_W *)g->w + (column + 4) * g->w_row);
+    const int64_t groups = (g->m + THIN_GROUP - 1) / THIN_GROUP;
     const int64_t group = (g->m + groups - 1) / groups;
     memset(sums, 0, sizeof sums);
     for (int c = 0; c < 4; c++) w[c] = (const THIN_W *)g->w + (column + (c < count ? c : 0)) * g->w_row;
@@ -102,8 +104,9 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
         int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;
         for (int64_t i = 0; i < g->m; i += group) {
             int64_t rows = g->m - i < group ? g->m - i : group;
-            THIN(group)(rows, p, depth, THIN_X_OF(g) + i * g->k, g->k, w, ahead, (vf32(*)[THIN_ROWS]) & sums[0][i]);
+            THIN(group)(rows, p, depth, THIN_X_OF(g) + i * g->k, g->k, w, next, (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
+        next += 4 * depth * (int64_t)sizeof(THIN_W);
     }
     for (int64_t i = 0; i < g->m; i++) {
         const vf32 four[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]};

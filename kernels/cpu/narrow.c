@@ -105,3 +105,21 @@ static gm_status run_widened(gm_device *dev, const gm_call *call, gm_kernel kern
     }
 #include "../ops.def"
 #undef GM_OP
+
+#if GEMM_PAIRS
+/* Products in tables of AMX: real_NAME by its instructions, plain_NAME by plain C in their place (gemm_amx.c). */
+#define AMX_OP(way, name)                                                                           \
+    static gm_status way##_##name(gm_device *dev, const gm_call *call)                              \
+    {                                                                                               \
+        return takes_pairs(call) ? name##_by(dev, call, &amx_##way##_kind) : any_##name(dev, call); \
+    }
+#define AMX_OPS(way)                \
+    AMX_OP(way, matmul)             \
+    AMX_OP(way, linear)             \
+    AMX_OP(way, linear_weight_grad) \
+    AMX_OP(way, linear_input_grad)
+AMX_OPS(real)
+AMX_OPS(plain)
+#undef AMX_OPS
+#undef AMX_OP
+#endif

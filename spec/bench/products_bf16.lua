@@ -4,7 +4,7 @@
 --     ganymede run spec/bench/products_bf16.lua --threads 1 --set rounds=7
 --     ganymede run spec/bench/products_bf16.lua --threads 1 --set dtype=f32       what f32 does on the same machine
 --
--- Shapes of GPT-2 124M (1,024 tokens) and Llama (width 2,048), and of generation (1, 4 and 16 rows). Prints the CPU
+-- Shapes of GPT-2 124M (1,024 tokens) and Llama (width 2,048), and of generation (1 to 16 rows). Prints the CPU
 -- time of a call, the least of the rounds, operations a second, and time before / time now. On a busy machine believe
 -- the ratios only. docs/performance.md has figures.
 local gm = require "ganymede"
@@ -20,7 +20,9 @@ local shapes = {
   { "linear", 512, 2048, 2048 }, { "linear", 512, 5632, 2048 }, { "weight", 5632, 2048, 512 },
   { "linear", 128, 1536, 576 }, { "linear", 128, 576, 1536 }, { "nt", 64, 64, 64 }, { "nn", 1, 3072, 768 },
   { "linear", 17, 3072, 768 }, { "linear", 16, 3072, 768 }, { "linear", 4, 3072, 768 }, { "linear", 2, 3072, 768 },
-  { "linear", 1, 3072, 768 }, { "linear", 1, 32768, 2048 }, { "linear", 4, 32768, 2048 }, { "linear", 16, 32768, 2048 },
+  { "linear", 1, 3072, 768 }, { "linear", 3, 3072, 768 }, { "linear", 6, 3072, 768 }, { "linear", 1, 32768, 2048 },
+  { "linear", 2, 32768, 2048 }, { "linear", 3, 32768, 2048 }, { "linear", 4, 32768, 2048 },
+  { "linear", 6, 32768, 2048 }, { "linear", 16, 32768, 2048 },
 }
 
 local function make(a, b) return gm.normal({ a, b }, { seed = a + b, dtype = config.dtype }) end

@@ -31,9 +31,11 @@ local narrow = { bf16 = true, f16 = true }
 --- The dtype of statistics, losses and moments of tensors of dtype.
 function support.wide(dtype) return narrow[dtype] and "f32" or dtype end
 support.backends = {}
-for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16" } do
+for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "cpu-amx", "cpu-amx-emulated" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
+-- Tables of AMX are cpu-avx512bf16 but for these ops, of bf16 (kernels/cpu/cpu_t.h).
+local by_amx = { matmul = true, linear = true, linear_weight_grad = true, linear_input_grad = true }
 -- On a GPU, or by its kernels' emulation, which is slow: there each call is tried with one kind of outputs, in turn.
 -- GANYMEDE_CUDA_SUITE=all: with each; only, for who writes kernels: with each, and on nothing else; none, for
 -- sanitizers, which the emulated kernels are compiled without: not on that.
@@ -334,6 +336,7 @@ function support.agree(case)
       local backends = {}
       for _, backend in ipairs(support.backends) do
         local takes = backend ~= "cuda" or not takes_turns or turns % #kinds + 1 == i
+        if backend:find "^cpu%-amx" then takes = by_amx[case.op] and case.inputs[1]:dtype() == "bf16" end
         if takes then backends[#backends + 1] = backend end
       end
       local windows, turned = i > 1 and want or nil, kind == "turned window"

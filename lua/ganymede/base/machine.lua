@@ -52,7 +52,7 @@ function machine.instruction_sets(names)
   local flags = " " .. ((machine.read "/proc/cpuinfo" or ""):match "\nflags%s*:%s*([^\n]+)" or "") .. " "
   local found = {}
   for _, name in ipairs(names or { "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-    "avx512_bf16" }) do
+    "avx512_bf16", "amx_tile", "amx_bf16" }) do
     if flags:find(" " .. name .. " ", 1, true) then found[#found + 1] = name end
   end
   return found

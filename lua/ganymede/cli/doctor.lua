@@ -41,11 +41,17 @@ end)
 
 check("cpu", function()
   local device, sets = core.device(), machine.instruction_sets()
-  local facts = { model = machine.cpu_model(), backend = device.backend, instruction_sets = json.array(sets) }
+  local refusal, has_amx = core.amx_refusal()
+  local facts = { model = machine.cpu_model(), backend = device.backend, instruction_sets = json.array(sets),
+    amx = refusal or "used" }
   local text = ("%s; kernels: %s"):format(facts.model or "unknown", device.backend)
   local has_avx2 = (" " .. table.concat(sets, " ") .. " "):find " avx2 .*fma "
   if device.backend == "cpu-generic" and has_avx2 then
     return "warn", text .. ", though this CPU has avx2", "configure with -DGANYMEDE_CPU_ISA=all", facts
+  end
+  if has_amx and refusal then
+    return "warn", ("%s, though this CPU has AMX: %s"):format(text, refusal), "Linux 5.16 or later, and a hypervisor "
+      .. "that passes AMX on", facts
   end
   return "ok", text, nil, facts
 end)

@@ -1,0 +1,114 @@
+-- Products of bf16 in tiles of AMX (kernels/cpu/gemm_amx.c): by the processor if it can, and with plain C in place of
+-- the instructions (amx_tiles.h). bf16_products_spec.lua and contraction_spec.lua compare them with the
+-- reference in random sizes; here are the edges of tiles and of blocks. spec/unit/amx_test.c has the instructions.
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local tables = { "cpu-amx-emulated", core.has_backend "cpu-amx" and "cpu-amx" or nil }
+
+local function whole(rows, columns)
+  return support.integers({ rows, columns }, "i32", -8, 8):to "bf16"
+end
+
+local function product(name, a, b, attrs, output)
+  return core.run_op(name, "matmul", { n = 2, a, b }, { n = 1, output or true }, attrs)[1]
+end
+
+-- Products of whole numbers up to 8 are exact in f32, in any order, up to a length of 2^18.
+local function exact(backend, truth, m, k, n, attrs)
+  attrs.dtype = "f32"
+  gm.scope(function()
+    local a = whole(attrs.transpose_a and k or m, attrs.transpose_a and m or k)
+    local b = whole(attrs.transpose_b and n or k, attrs.transpose_b and k or n)
+    local label = ("%d x %d x %d by %s"):format(m, n, k, backend)
+    support.compare(product(backend, a, b, attrs), product(truth, a, b, attrs), support.exact, label)
+  end)
+end
+
+describe("tiles of AMX", function()
+  it("are what the processor has, and no device emulates them by itself", function()
+    local refusal, exists = core.amx_refusal()
+    assert.is_boolean(exists)
+    assert.is_true(refusal == nil or #refusal > 10)
+    assert.is_true(exists or refusal ~= nil)
+    assert.not_equal("cpu-amx-emulated", core.device().backend)
+    assert.equal(refusal == nil and core.has_backend "cpu-avx512bf16", core.has_backend "cpu-amx")
+    assert.equal(core.has_backend "cpu-avx512bf16", core.has_backend "cpu-amx-emulated")
+  end)
+
+  it("are told of by `ganymede doctor`", function()
+    local text = require("spec.support.run_host")({ "doctor", "--json", "--out", "/tmp" }).out
+    local facts
+    for _, entry in ipairs(require("ganymede.base.json").decode(text).checks) do
+      if entry.name == "cpu" then facts = entry.facts end
+    end
+    assert.equal(core.amx_refusal() or "used", facts.amx)
+  end)
+end)
+
+for _, backend in ipairs(tables) do describe("products in tiles by " .. backend, function()
+  local function lacks()
+    if core.has_backend(backend) then return false end
+    pending "needs a processor with AVX512-BF16, and its table in this build"
+    return true
+  end
+
+  -- 16 rows, 16 columns and 32 numbers are a tile; two of rows and of columns a block.
+  it("end where rows, columns and k end", function()
+    if lacks() then return end
+    for _, m in ipairs { 1, 2, 15, 16, 17, 31, 32, 33, 48, 65 } do
+      for _, n in ipairs { 1, 16, 17, 32, 33, 65 } do
+        for i, k in ipairs { 1, 2, 31, 32, 33, 64, 97 } do
+          exact(backend, "ref", m, k, n, { transpose_a = (m + i) % 2 == 0, transpose_b = (n + i) % 3 == 0 })
+        end
+      end
+    end
+  end)
+
+  -- 512 numbers are the depth of a block; what is packed at a time is 1.25 MiB. The truth of large ones is the plain
+  -- table in f32, which sums whole numbers exactly.
+  it("follow each other along k, and in all blocks", function()
+    if lacks() then return end
+    for _, k in ipairs { 511, 512, 513, 545, 1024, 1057 } do
+      exact(backend, "ref", 33, k, 34, { transpose_a = k % 2 == 0, transpose_b = k % 3 == 0 })
+    end
+    exact(backend, "cpu-generic", 33, 30001, 35, {})
+    exact(backend, "cpu-generic", 35, 30001, 33, { transpose_b = true })
+    exact(backend, "cpu-generic", 603, 1201, 620, {})
+    exact(backend, "cpu-generic", 1301, 641, 1300, { transpose_a = true })
+  end)
+
+  -- What was in the memory of a product before must not reach this one: not even as 0 times infinity.
+  it("meet only zeros behind the ends", function()
+    if lacks() then return end
+    for _, name in ipairs { "transpose_a", "transpose_b", "none" } do
+      local attrs = { [name ~= "none" and name or "dtype"] = name ~= "none" or "f32", dtype = "f32" }
+      local wild = gm.full({ 64, 64 }, 0 / 0, { dtype = "bf16" })
+      gm.scope(function()
+        for _, size in ipairs { 33, 50, 63 } do
+          product(backend, wild, wild, attrs)
+          exact(backend, "ref", size, 34, size, attrs)
+          product(backend, wild, wild, attrs)
+          exact(backend, "ref", 64, 34, size, attrs)
+        end
+      end)
+    end
+  end)
+
+  it("add to what is there, times alpha, and serve batches and swapped results", function()
+    if lacks() then return end
+    for _, shape in ipairs { { 3, 40, 70, 50 }, { 17, 20, 33, 16 } } do
+      local count, m, k, n = unpack(shape)
+      local a = support.integers({ count, m, k }, "i32", -4, 4):to "bf16"
+      local b = support.integers({ count, k, n }, "i32", -4, 4):to "bf16"
+      local given = support.integers({ count, m, n }, "i32", -9, 9):to "f32"
+      local attrs, plain = { accumulate = true, alpha = -2, dtype = "f32" }, { dtype = "f32" }
+      support.compare(product(backend, a, b, attrs, support.copy(given)),
+        product("ref", a, b, attrs, support.copy(given)), support.exact, "added in a batch")
+      local function turned() return gm.zeros { count, n, m }:permute { 1, 3, 2 } end
+      support.compare(product(backend, a, b, plain, turned()), product("ref", a, b, plain, turned()), support.exact,
+        "turned")
+    end
+  end)
+end) end

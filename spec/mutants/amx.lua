@@ -1,0 +1,126 @@
+--- Mutants of products in tiles of AMX (kernels/cpu/gemm_amx.c). What a row says: spec/mutants/table.lua.
+local edges = "spec/kernels/amx_spec.lua -f 'end where'"
+local deep = "spec/kernels/amx_spec.lua -f 'follow each other'"
+local rows = {
+  {
+    name = "2160-amx-pad", file = "kernels/cpu/gemm_amx.c",
+    find = [[(size_t)more * AMX_ROOM_ROW);]],
+    replace = [[0 * (size_t)more);]],
+    breaks = "behind the last pairs of a panel tiles read what was in the memory before",
+    test = "spec/kernels/amx_spec.lua -f 'only zeros'",
+  },
+  {
+    name = "2161-amx-odd", file = "kernels/cpu/gemm_amx.c",
+    find = [[2 * p + 1 < numbers ? x + along : NULL]],
+    replace = [[x + along]],
+    breaks = "where k is odd, the last pair of a sliver takes a number that is not of it",
+    test = "spec/kernels/bf16_products_spec.lua -f 'emulated, of whole'",
+  },
+  {
+    name = "2162-amx-rows", file = "kernels/cpu/gemm_amx.c",
+    find = [[amx_pack_tile(dst + 16 * i, src]],
+    replace = [[amx_pack_tile(dst, src]],
+    breaks = "rows 16 to 31 of a sliver take the place of rows 0 to 15",
+    test = edges,
+  },
+  {
+    name = "2163-amx-gather", file = "kernels/cpu/gemm_amx.c",
+    find = [[<< (p % 2 * 16);]],
+    replace = [[<< 0;]],
+    breaks = "rows without neighbours have both numbers of a pair in one",
+    test = "spec/kernels/bf16_products_spec.lua -f 'emulated, of whole'",
+  },
+  {
+    name = "2164-amx-columns", file = "kernels/cpu/gemm_amx_t.h",
+    find = [[AMX(load)(7, b + 64, b_row);]],
+    replace = [[AMX(load)(7, b, b_row);]],
+    breaks = "columns 16 to 31 of a panel are columns 0 to 15 again",
+    test = edges,
+  },
+  {
+    name = "2165-amx-step", file = "kernels/cpu/gemm_amx_t.h",
+    find = [[b += AMX_PAIRS * b_row;]],
+    replace = [[b += AMX_PAIRS / 2 * b_row;]],
+    breaks = "a panel advances by half a tile",
+    test = edges,
+  },
+  {
+    name = "2166-amx-tall", file = "kernels/cpu/gemm_block_t.h",
+    find = [[w->tall * (p - w->p0) + i]],
+    replace = [[(w->i1 - w->i0) * (p - w->p0) + i]],
+    breaks = "slivers of the next depth begin where the last sliver has not ended",
+    test = deep,
+  },
+  {
+    name = "2167-amx-deep", file = "kernels/cpu/gemm_block_t.h",
+    find = [[return F(gemm_amx)(g) ? F(gemm_up)(k, AMX_PAIRS) : k;]],
+    replace = [[return k;]],
+    breaks = "slivers and panels lie as if k were not filled up to whole tiles",
+    test = edges,
+  },
+  {
+    name = "2168-amx-given", file = "kernels/cpu/gemm_amx.c",
+    find = [[if (row.init) row.init += row.init_row;]],
+    replace = [[(void)row.init;]],
+    breaks = "what is added to is that of the first row of a tile",
+    test = "spec/kernels/amx_spec.lua -f 'add to what'",
+  },
+  {
+    name = "2169-amx-each", file = "kernels/cpu/gemm_ops.c",
+    find = [[g.configured = true;]],
+    replace = [[g.configured = false;]],
+    breaks = "each product of a batch configures tiles",
+    test = "unit amx_batch",
+  },
+  {
+    name = "2170-amx-kept", file = "kernels/cpu/gemm_block_t.h",
+    find = [[(use ? g->amx->begin : g->amx->end)();]],
+    replace = [[(use ? g->amx->begin() : (void)0);]],
+    breaks = "threads never give tiles back",
+    test = "unit amx_block",
+  },
+  {
+    name = "2171-amx-small", file = "kernels/cpu/amx_tiles.h",
+    find = [[fabsf(x) < 0x1p-126f ?]],
+    replace = [[fabsf(x) < 0x1p-149f ?]],
+    breaks = "plain C keeps numbers that the instruction takes as zero",
+    test = "unit amx_small",
+  },
+  {
+    name = "2172-amx-order", file = "kernels/cpu/amx_tiles.h",
+    find = [[amx_flushed(amx_flushed(c->number[n]) + amx_flushed(first[n] + second[n]));]],
+    replace = [[amx_flushed(c->number[n]) + first[n] + second[n];]],
+    breaks = "plain C adds in another order than the instruction",
+    test = "unit amx_steps",
+  },
+  {
+    name = "2173-amx-operands", file = "kernels/cpu/amx_tiles.h",
+    find = [["tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c]],
+    replace = [["tdpbf16ps %%tmm" #a ", %%tmm" #b ", %%tmm" #c]],
+    breaks = "the instruction gets its factors the wrong way round",
+    test = "unit amx_kernels",
+  },
+  {
+    name = "2174-amx-best", file = "kernels/cpu/find.c",
+    find = [[if (!strcmp(name, "cpu-amx-emulated"))]],
+    replace = [[if (best || !strcmp(name, "cpu-amx-emulated"))]],
+    breaks = "a device without AMX computes with its emulation",
+    test = "spec/kernels/amx_spec.lua -f 'by itself'",
+  },
+  {
+    name = "2175-amx-refused", file = "kernels/cpu/amx.c",
+    find = [[else if (error == ENOSPC)]],
+    replace = [[else if (error < 0)]],
+    breaks = "a signal stack that is too small is not named",
+    test = "unit amx_refusals",
+  },
+  {
+    name = "2176-amx-doctor", file = "lua/ganymede/cli/doctor.lua",
+    find = [[amx = refusal or "used" }]],
+    replace = [[amx = "used" }]],
+    breaks = "the doctor says that AMX is used where there is none",
+    test = "spec/kernels/amx_spec.lua -f doctor",
+  },
+}
+for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
+return rows
