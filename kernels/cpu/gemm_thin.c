@@ -15,7 +15,7 @@
 #define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
 #define CPU_LANES_F32 (CPU_VECTOR / 4)
 #if CPU_VECTOR == 64
-#define THIN_COLUMNS(rows) ((rows) <= 3 ? 4 : 2)
+#define THIN_COLUMNS(rows) 4 /* 24 sums, 4 vectors of weights, one of x: 29 of 32 registers */
 #else
 #define THIN_COLUMNS(rows) ((rows) <= 2 ? 4 : 2) /* 12 sums, 2 vectors of weights, one of x: 15 of 16 */
 #endif
@@ -48,6 +48,13 @@ CPU_INLINE void thin_sums(const vf32 *four, float *sums)
     const __m256 a = _mm256_hadd_ps((__m256)four[0], (__m256)four[1]);
     const __m256 b = _mm256_hadd_ps((__m256)four[2], (__m256)four[3]), all = _mm256_hadd_ps(a, b);
     _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+#elif CPU_VECTOR == 64
+    const __m512 a = (__m512)four[0], b = (__m512)four[1], c = (__m512)four[2], d = (__m512)four[3];
+    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee)); /* a b c d */
+    const __m256 two = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
 #else
     for (int c = 0; c < 4; c++) sums[c] = sum_v_f32(four[c]);
 #endif
@@ -130,6 +137,7 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_LOAD_X(x)       pairs_load(x, 32)
 #define THIN_LOAD_X_N(x, n)  pairs_load(x, n)
 #define THIN_ADD(sum, x, w)  ((vf32)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(w)))
+#define THIN_AT_ONCE(rows)   ((rows) <= 3 ? 4 : 2) /* 4 to 6 rows from memory: 1.2 times as fast as with 4 (Zen 4) */
 #include "gemm_thin_t.h"
 #endif
 #define THIN(name)           thin_##name##_bf16

@@ -3,7 +3,8 @@
  * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned.
  * x is floats, unless THIN_X is defined: the type of its numbers. Then THIN_X_OF(g) is where they are, THIN_WIDE is how
  * many of them, and of w, a vector has, THIN_LOAD_X(x) and THIN_LOAD_X_N(x, n) are vectors of them, and
- * THIN_ADD(sum, x, w) is the sum with the products of two vectors. */
+ * THIN_ADD(sum, x, w) is the sum with the products of two vectors. THIN_AT_ONCE(rows): rows of w at a time, 4 or 2;
+ * THIN_COLUMNS(rows) by default. */
 #ifndef THIN_X
 #define THIN_X              float
 #define THIN_X_OF(g)        (g)->x
@@ -11,6 +12,9 @@
 #define THIN_LOAD_X(x)      load_f32(x)
 #define THIN_LOAD_X_N(x, n) load_n_f32(x, n)
 #define THIN_ADD(sum, x, w) ((sum) + (x) * (w))
+#endif
+#ifndef THIN_AT_ONCE
+#define THIN_AT_ONCE(rows) THIN_COLUMNS(rows)
 #endif
 
 /* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. next: as many bytes are
@@ -43,11 +47,11 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
         for (int i = 0; i < rows; i++) sums[c][i] = sum[c][i];
 }
 
-/* The same for four rows of w, in THIN_COLUMNS(n) columns at a time. */
+/* The same for four rows of w, THIN_AT_ONCE(n) of them at a time. */
 #define THIN_CASE(n)                                                                            \
     case n:                                                                                     \
-        for (int c = 0; c < 4; c += THIN_COLUMNS(n)) THIN(block)                                \
-        (THIN_COLUMNS(n), n, first, k, x, x_row, w + c, next + c * k * (int64_t)sizeof(THIN_W), \
+        for (int c = 0; c < 4; c += THIN_AT_ONCE(n)) THIN(block)                                \
+        (THIN_AT_ONCE(n), n, first, k, x, x_row, w + c, next + c * k * (int64_t)sizeof(THIN_W), \
          (vf32(*)[THIN_ROWS])(sums + c));                                                       \
         break;
 
@@ -140,3 +144,4 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
 #undef THIN_LOAD_X
 #undef THIN_LOAD_X_N
 #undef THIN_ADD
+#undef THIN_AT_ONCE
