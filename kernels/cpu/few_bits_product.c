@@ -259,7 +259,7 @@ static void few_columns(const few_product *p, int64_t column, int count)
             few_row(&p->w, p->w.data + (column + (c < count ? c : 0)) * p->w.step, at, n, room[c]);
         for (int64_t i = 0; i < g->m; i += group) {
             int64_t rows = g->m - i < group ? g->m - i : group;
-            thin_group_f32(rows, 0, n, g->x + i * g->k + at, g->k, w, (const char *)room,
+            thin_group_f32(rows, true, 0, n, g->x + i * g->k + at, g->k, w, (const char *)room,
                            (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
     }

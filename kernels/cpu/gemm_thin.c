@@ -3,9 +3,9 @@
  * Each weight is read once and used for all rows. The limit is the memory that the weights come from, so weights of
  * bf16 and f16 are read as they are and widened in registers: half the bytes are half the time. One row of x reads the
  * rows of w one after the other, as they lie in memory, and fetches nothing ahead: the processor sees what comes.
- * (Measured on a Zen 3, one thread of a busy machine, 269 MB of bf16 and 538 MB of f32: 14 and 18 GB/s where plain
- * reading gave 18 to 21; before, 9.7 and 16.) Sums are in f32, by lanes of a vector, in an order that depends on k, and
- * on whether there is one row of x or more.
+ * (Measured on a Zen 3: 14 and 18 GB/s of bf16 and f32 where plain reading gave 18 to 21.) More rows of x read four or
+ * two rows of w side by side; what they want next comes in the order of addresses (Zen 4: 21 GB/s, 14 where each row
+ * was fetched by itself). Sums are in f32, in an order that depends on k, and on whether x has one row or more.
  *
  * Where the instruction set multiplies bf16 (gemm_pairs.c), x stays bf16 too, nothing is widened, and one row of x does
  * fetch ahead: a Zen 4 with other work beside it reads 32 GB/s so, and 28 to 30 without. Part of gemm.c. */
@@ -137,6 +137,7 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_LOAD_X(x)       pairs_load(x, 32)
 #define THIN_LOAD_X_N(x, n)  pairs_load(x, n)
 #define THIN_ADD(sum, x, w)  ((vf32)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(w)))
+#define THIN_NEAR            1
 #define THIN_AT_ONCE(rows)   ((rows) <= 3 ? 4 : 2) /* 4 to 6 rows from memory: 1.2 times as fast as with 4 (Zen 4) */
 #include "gemm_thin_t.h"
 #endif

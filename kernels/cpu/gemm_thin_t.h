@@ -3,8 +3,9 @@
  * of a row as floats, or only n of them; THIN_TWO(w, k, b): 2 LANES of them, in the order of thin_turned.
  * x is floats, unless THIN_X is defined: the type of its numbers. Then THIN_X_OF(g) is where they are, THIN_WIDE is how
  * many of them, and of w, a vector has, THIN_LOAD_X(x) and THIN_LOAD_X_N(x, n) are vectors of them, and
- * THIN_ADD(sum, x, w) is the sum with the products of two vectors. THIN_AT_ONCE(rows): rows of w at a time, 4 or 2;
- * THIN_COLUMNS(rows) by default. */
+ * THIN_ADD(sum, x, w) is the sum with the products of two vectors. THIN_AT_ONCE(rows): rows of w at a time, 4 or 2, if
+ * these are all rows of x; THIN_COLUMNS(rows) by default. THIN_NEAR: if they are not all, arithmetic is the limit, and
+ * weights come into the first-level cache, each row by itself. */
 #ifndef THIN_X
 #define THIN_X              float
 #define THIN_X_OF(g)        (g)->x
@@ -13,12 +14,15 @@
 #define THIN_LOAD_X_N(x, n) load_n_f32(x, n)
 #define THIN_ADD(sum, x, w) ((sum) + (x) * (w))
 #endif
+#ifndef THIN_NEAR
+#define THIN_NEAR 0
+#endif
 #ifndef THIN_AT_ONCE
 #define THIN_AT_ONCE(rows) THIN_COLUMNS(rows)
 #endif
 
 /* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. next: as many bytes are
- * brought into the second-level cache meanwhile, in the order of their addresses. */
+ * fetched into the second-level cache meanwhile, in the order of addresses. near: four rows of w further on instead. */
 #define THIN_STEP(load_w, load_x)                                                       \
     do {                                                                                \
         vf32 b[4];                                                                      \
@@ -29,7 +33,7 @@
         }                                                                               \
     } while (0)
 
-CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row,
+CPU_INLINE void THIN(block)(int columns, int rows, bool near, int64_t first, int64_t k, const THIN_X *x, int64_t x_row,
                             const THIN_W *const *w, const char *next, vf32 (*sums)[THIN_ROWS])
 {
     vf32    sum[4][THIN_GROUP];
@@ -37,7 +41,10 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
     for (int c = 0; c < columns; c++)
         for (int i = 0; i < rows; i++) sum[c][i] = sums[c][i];
     for (; p + THIN_LINE <= end; p += THIN_LINE) {
-        for (int c = 0; c < columns; c++, next += 64) __builtin_prefetch(next, 0, 2);
+        for (int c = 0; c < columns; c++, next += 64) {
+            if (near) __builtin_prefetch(w[c] + p + 4 * (w[1] - w[0]));
+            else __builtin_prefetch(next, 0, 2);
+        }
         for (int64_t q = p; q < p + THIN_LINE; q += THIN_WIDE)
             THIN_STEP(THIN_LOAD(w[c], q), THIN_LOAD_X(x + i * x_row + q));
     }
@@ -47,16 +54,18 @@ CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, con
         for (int i = 0; i < rows; i++) sums[c][i] = sum[c][i];
 }
 
-/* The same for four rows of w, THIN_AT_ONCE(n) of them at a time. */
-#define THIN_CASE(n)                                                                            \
-    case n:                                                                                     \
-        for (int c = 0; c < 4; c += THIN_AT_ONCE(n)) THIN(block)                                \
-        (THIN_AT_ONCE(n), n, first, k, x, x_row, w + c, next + c * k * (int64_t)sizeof(THIN_W), \
-         (vf32(*)[THIN_ROWS])(sums + c));                                                       \
+/* The same for four rows of w, some of them at a time. many: others of x meet them, too. */
+#define THIN_RUN(n, some, near)                   \
+    for (int c = 0; c < 4; c += some) THIN(block) \
+    (some, n, near, first, k, x, x_row, w + c, next + c * k * (int64_t)sizeof(THIN_W), (vf32(*)[THIN_ROWS])(sums + c))
+#define THIN_CASE(n)                                               \
+    case n:                                                        \
+        if (many && THIN_NEAR) THIN_RUN(n, THIN_COLUMNS(n), true); \
+        else THIN_RUN(n, THIN_AT_ONCE(n), false);                  \
         break;
 
-static void THIN(group)(int64_t rows, int64_t first, int64_t k, const THIN_X *x, int64_t x_row, const THIN_W *const *w,
-                        const char *next, vf32 (*sums)[THIN_ROWS])
+static void THIN(group)(int64_t rows, bool many, int64_t first, int64_t k, const THIN_X *x, int64_t x_row,
+                        const THIN_W *const *w, const char *next, vf32 (*sums)[THIN_ROWS])
 {
     switch (rows) {
         THIN_CASE(1)
@@ -108,7 +117,8 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
         int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;
         for (int64_t i = 0; i < g->m; i += group) {
             int64_t rows = g->m - i < group ? g->m - i : group;
-            THIN(group)(rows, p, depth, THIN_X_OF(g) + i * g->k, g->k, w, next, (vf32(*)[THIN_ROWS]) & sums[0][i]);
+            THIN(group)
+            (rows, groups > 1, p, depth, THIN_X_OF(g) + i * g->k, g->k, w, next, (vf32(*)[THIN_ROWS]) & sums[0][i]);
         }
         next += 4 * depth * (int64_t)sizeof(THIN_W);
     }
@@ -132,6 +142,7 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
 }
 #undef THIN_STEP
 #undef THIN_CASE
+#undef THIN_RUN
 #undef THIN
 #undef THIN_W
 #undef THIN_LINE
@@ -145,3 +156,4 @@ static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
 #undef THIN_LOAD_X_N
 #undef THIN_ADD
 #undef THIN_AT_ONCE
+#undef THIN_NEAR
