@@ -20,6 +20,8 @@ const gm_backend TABLE = {
             [GM_OP_linear] = GM_CAT(TABLE_AMX, _linear),
             [GM_OP_linear_weight_grad] = GM_CAT(TABLE_AMX, _linear_weight_grad),
             [GM_OP_linear_input_grad] = GM_CAT(TABLE_AMX, _linear_input_grad),
+            [GM_OP_grouped_matmul] = GM_CAT(TABLE_AMX, _grouped_matmul),
+            [GM_OP_grouped_weight_grad] = GM_CAT(TABLE_AMX, _grouped_weight_grad),
 #endif
         },
 };

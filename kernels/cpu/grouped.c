@@ -20,6 +20,7 @@ typedef struct grouped_piece {
 typedef struct grouped {
     bool             along; /* rows of groups are what is summed over; else they are the rows of the result */
     bool             pairs, accumulate;
+    const amx_kind  *amx;      /* not NULL, with pairs: by tiles of AMX (gemm_amx.c) */
     gm_dtype         sums, to; /* of sums; of c, which may have 16 bits */
     int64_t          m, n, k;  /* m or k: of no group, where these are its rows */
     const char      *a, *b;
@@ -104,10 +105,11 @@ static gemm grouped_product(const grouped *w, const grouped_piece *u, void *c, i
                  .c = c,
                  .c_row = c_row,
                  .alpha = 1,
+                 .configured = true,
                  .accumulate = w->accumulate};
     g.a = w->a + (i * w->a_row + (w->along ? first * w->a_k : 0)) * w->a_size;
     g.b = w->b + (u->j0 * w->b_column + (w->along ? first * w->b_k : u->group * w->b_group)) * w->b_size;
-    if (w->pairs) return gemm_of_pairs(g);
+    if (w->pairs) return gemm_of_pairs(g, w->amx);
     if (w->b_size == (int64_t)gm_dtype_size(w->sums)) return g;
     g.form = w;
     if (w->b_k == 1) {
@@ -182,7 +184,10 @@ static void grouped_run(const grouped *w, const grouped_piece *u, char *scratch)
 static void grouped_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const grouped *w = context;
+    gemm           tiles = {.amx = w->amx};
+    gemm_use_tiles_f32(&tiles, true);
     for (int64_t i = begin; i < end; i++) grouped_run(w, &w->piece[i], w->scratch + (size_t)thread * w->step);
+    gemm_use_tiles_f32(&tiles, false);
 }
 
 /* ---- all of them ---- */
@@ -249,11 +254,12 @@ static void grouped_clear(const grouped *w, int64_t rows)
     memset(w->c + end * bytes, 0, (size_t)((rows - end) * bytes));
 }
 
-static gm_status grouped_matmul_plain(gm_device *dev, const gm_call *call, gm_tensor *x, gm_tensor *weights,
-                                      gm_tensor *bounds, gm_tensor *bias, gm_tensor *y)
+static gm_status grouped_matmul_plain(gm_device *dev, const gm_call *call, const amx_kind *amx, gm_tensor *x,
+                                      gm_tensor *weights, gm_tensor *bounds, gm_tensor *bias, gm_tensor *y)
 {
     bool    tb = call->attrs->transpose_b;
     grouped w = {.pairs = gemm_takes_pairs(call),
+                 .amx = amx,
                  .accumulate = call->attrs->accumulate,
                  .sums = gm_dtype_wide(y->dtype),
                  .to = y->dtype,
@@ -289,7 +295,8 @@ static gm_status grouped_weights(gm_device *dev, gm_tensor *t, gm_tensor **view)
     return GM_OK;
 }
 
-static gm_status cpu_grouped_matmul(gm_device *dev, const gm_call *call)
+/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). */
+static gm_status grouped_matmul_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_tensor *x = NULL, *w = NULL, *bounds = NULL, *b = NULL, *y = NULL, *out = call->out[0], *bias = cpu_in(call, 3);
     gm_dtype   of_x = gemm_takes_pairs(call) ? GM_BF16 : gm_dtype_wide(out->dtype);
@@ -299,7 +306,7 @@ static gm_status cpu_grouped_matmul(gm_device *dev, const gm_call *call)
     GM_TRY_OR(cpu_plain(dev, GM_I64, call->in[2], true, &bounds), st, done);
     GM_TRY_OR(cpu_plain(dev, bias ? bias->dtype : GM_F32, bias, true, &b), st, done);
     GM_TRY_OR(cpu_plain(dev, out->dtype, out, call->attrs->accumulate, &y), st, done);
-    st = grouped_matmul_plain(dev, call, x, w, bounds, b, y);
+    st = grouped_matmul_plain(dev, call, amx, x, w, bounds, b, y);
 done:
     gm_tensor_release(x);
     gm_tensor_release(w);
@@ -307,6 +314,8 @@ done:
     gm_tensor_release(b);
     return cpu_home(dev, y, out, st);
 }
+
+static gm_status cpu_grouped_matmul(gm_device *dev, const gm_call *call) { return grouped_matmul_by(dev, call, NULL); }
 
 /* ---- grouped_weight_grad ---- */
 
@@ -360,8 +369,8 @@ static gm_status grouped_bias_grad(gm_device *dev, const gm_call *call, const gm
     return cpu_home(dev, db, out, GM_OK);
 }
 
-static gm_status grouped_weight_product(gm_device *dev, const gm_call *call, gm_tensor *g, gm_tensor *x,
-                                        int64_t *bounds)
+static gm_status grouped_weight_product(gm_device *dev, const gm_call *call, const amx_kind *amx, gm_tensor *g,
+                                        gm_tensor *x, int64_t *bounds)
 {
     gm_tensor *dw = NULL, *out = cpu_out(call, 0);
     if (!out) return GM_OK;
@@ -370,6 +379,7 @@ static gm_status grouped_weight_product(gm_device *dev, const gm_call *call, gm_
     else GM_TRY(cpu_compact(dev, out->dtype, out, call->attrs->accumulate, &dw));
     grouped w = {.along = true,
                  .pairs = gemm_takes_pairs(call),
+                 .amx = amx,
                  .accumulate = call->attrs->accumulate,
                  .sums = gm_dtype_wide(dw->dtype),
                  .to = dw->dtype,
@@ -393,7 +403,7 @@ static gm_status grouped_weight_product(gm_device *dev, const gm_call *call, gm_
     return cpu_home(dev, dw, out, grouped_all(dev, &w));
 }
 
-static gm_status cpu_grouped_weight_grad(gm_device *dev, const gm_call *call)
+static gm_status grouped_weight_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_tensor *g = NULL, *x = NULL, *bounds = NULL;
     gm_dtype   dtype = gemm_takes_pairs(call) ? GM_BF16 : gm_dtype_wide(call->in[0]->dtype);
@@ -402,11 +412,16 @@ static gm_status cpu_grouped_weight_grad(gm_device *dev, const gm_call *call)
     GM_TRY_OR(cpu_plain(dev, dtype, call->in[1], true, &x), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_I64, call->in[2], true, &bounds), st, done);
     GM_TRY_OR(grouped_check(call, gm_tensor_data(bounds), bounds->shape[0], g->shape[0]), st, done);
-    GM_TRY_OR(grouped_weight_product(dev, call, g, x, gm_tensor_data(bounds)), st, done);
+    GM_TRY_OR(grouped_weight_product(dev, call, amx, g, x, gm_tensor_data(bounds)), st, done);
     st = grouped_bias_grad(dev, call, g, gm_tensor_data(bounds));
 done:
     gm_tensor_release(g);
     gm_tensor_release(x);
     gm_tensor_release(bounds);
     return st;
+}
+
+static gm_status cpu_grouped_weight_grad(gm_device *dev, const gm_call *call)
+{
+    return grouped_weight_grad_by(dev, call, NULL);
 }

@@ -31,14 +31,16 @@ static bool is_native(gm_op op)
     }
 }
 
-/* Calls of gemm_ops.c and attention.c that multiply bf16 as it is. */
+/* Calls of gemm_ops.c, grouped.c and attention.c that multiply bf16 as it is. */
 static bool takes_pairs(const gm_call *call)
 {
     switch (call->op) {
     case GM_OP_matmul:
     case GM_OP_linear:
     case GM_OP_linear_weight_grad:
-    case GM_OP_linear_input_grad: return gemm_takes_pairs(call);
+    case GM_OP_linear_input_grad:
+    case GM_OP_grouped_matmul:
+    case GM_OP_grouped_weight_grad: return gemm_takes_pairs(call);
     default: return attention_takes_pairs(call);
     }
 }
@@ -117,7 +119,9 @@ static gm_status run_widened(gm_device *dev, const gm_call *call, gm_kernel kern
     AMX_OP(way, matmul)             \
     AMX_OP(way, linear)             \
     AMX_OP(way, linear_weight_grad) \
-    AMX_OP(way, linear_input_grad)
+    AMX_OP(way, linear_input_grad)  \
+    AMX_OP(way, grouped_matmul)     \
+    AMX_OP(way, grouped_weight_grad)
 AMX_OPS(real)
 AMX_OPS(plain)
 #undef AMX_OPS
