@@ -21,7 +21,7 @@
 #include "reduce.c"
 #include "order.c" /* sort */
 #include "optimizer.c"
-#include "gemm.c" /* matmul, linear, bias_activation_grad */
+#include "gemm.c"    /* matmul, linear, bias_activation_grad */
 #include "grouped.c" /* products of groups of rows */
 #include "convolution.c"
 #include "few_bits.c" /* weights of 8 or 4 bits */
