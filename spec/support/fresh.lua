@@ -1,9 +1,10 @@
 --- What one spec file leaves behind in this process must not reach the next: fresh.keep() at the start, and before each
--- file fresh.restore() brings back the registries, settings of the rank, the context and the mesh, and collects what
--- nothing names any more (an engine with a loss scale lives until then).
+-- file fresh.restore() brings back the registries, settings of the rank, the context, the mesh and where new parameters
+-- rest, and collects what nothing names any more (an engine with a loss scale or with offload lives until then).
 -- The trap: what a file changes in modules and globals by other ways is its own to put back.
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local module = require "ganymede.nn.module"
 local registry = require "ganymede.base.registry"
 
 local fresh = {}
@@ -37,7 +38,8 @@ local function shown(mesh)
 end
 
 function fresh.keep()
-  kept = { dtype = core.default_dtype(), seed = core.seed(), recording = core.no_grad(0), registries = {}, mesh = {} }
+  kept = { dtype = core.default_dtype(), seed = core.seed(), recording = core.no_grad(0), registries = {}, mesh = {},
+    made_parameter = module.made_parameter }
   for i, axis in ipairs(core.mesh()) do kept.mesh[i] = { axis.name, axis.size } end
   for _, one in ipairs(registries()) do
     kept.registries[one] = { classes = copy(one:known()), order = copy(one.order) }
@@ -59,6 +61,7 @@ function fresh.restore()
   core.memory_limit(0)
   core.keep_gathered(false)
   if core.world() > 1 then core.comm_set_phase "other" end
+  module.made_parameter = kept.made_parameter
   context.destroy()
   if shown(core.mesh()) ~= shown(kept.mesh) then core.set_mesh(kept.mesh) end
   collectgarbage()
