@@ -20,9 +20,7 @@
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
-local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
-local machine = require "ganymede.base.machine"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
@@ -31,7 +29,7 @@ local config = gm.launch { ranks = 8, out = "race", of = "gpt,vit,bert,moe", rou
 
 local bench = steps.new { out = config.out, timed = 8, platform = config.platform ~= "" and config.platform or nil }
 
--- The settings in an order that has nothing to do with what they are: by a hash of their words (FNV-1a).
+-- The settings in an order that has nothing to do with what they are: by a hash of their words.
 local function shuffled(list, facts)
   local out = {}
   for i, one in ipairs(list) do
@@ -51,11 +49,7 @@ Race.__index = Race
 
 local function open(name)
   local self = setmetatable({ name = name, path = ("%s/%s-race.jsonl"):format(config.out, name), known = {} }, Race)
-  for line in (machine.read(self.path) or ""):gmatch "[^\n]+" do
-    local ok, row = pcall(json.decode, line, self.path)
-    if ok then self:remember(row) end -- a line that was cut when the bench was stopped is measured again
-  end
-  self.file = assert(io.open(self.path, "a"))
+  steps.read_results(self.path, function(row) self:remember(row) end)
   return self
 end
 
@@ -81,8 +75,7 @@ function Race:run(heat, one, count)
 end
 
 function Race:add(row)
-  self.file:write(json.encode(row), "\n")
-  self.file:flush()
+  steps.add_result(self.path, row)
   self:remember(row)
 end
 

@@ -13,12 +13,9 @@
 -- adds to it. steps.lua says how a step is measured. Regret is (measured time of the plan's first choice; without
 -- `likely`, of the setting that is predicted as the fastest) / (least measured time) - 1.
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
-local core = require "ganymede.core"
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
-local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
-local machine = require "ganymede.base.machine"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
@@ -35,20 +32,6 @@ local function take(found, row)
   table.insert(row.times, row.measured)
   row.measured = row.times[1] and fits.median(row.times)
   found[row.words] = row
-end
-
--- What is measured already.
-local function read_results(path)
-  local found = {}
-  for line in (machine.read(path) or ""):gmatch "[^\n]+" do
-    local ok, row = pcall(json.decode, line, path)
-    if ok then take(found, row) end -- a line that was cut when the bench was stopped is measured again
-  end
-  return found
-end
-
-local function add_result(path, row)
-  core.write_whole(path, (machine.read(path) or "") .. json.encode(row) .. "\n")
 end
 
 -- first_choice: the words of the plan's, or nil: the one with the least prediction.
@@ -80,7 +63,7 @@ local function look_at(name, path, found, words, sets, place, round)
   if known and (not known.measured or #known.times >= (round or 1)) then return end
   local row = bench:measure(name, config.ranks, sets)
   row.words = words
-  add_result(path, row)
+  steps.add_result(path, row)
   print(("%s %s %s: %s"):format(name, place, words, row.measured
     and ("%.2f ms, predicted %.2f"):format(1e3 * row.measured, 1e3 * row.predicted) or "refused"))
   take(found, row)
@@ -89,7 +72,8 @@ end
 
 for name in config.of:gmatch "[^,]+" do
   local path = ("%s/%s.jsonl"):format(config.out, name)
-  local found, first_choice = read_results(path), nil
+  local found, first_choice = {}, nil
+  steps.read_results(path, function(row) take(found, row) end)
   if config.likely > 0 then
     local rows = bench:plan(name, config.ranks, config.keep, config.likely)
     first_choice = rows[1] and rows[1].words

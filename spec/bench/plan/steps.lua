@@ -4,6 +4,7 @@
 --     local list, facts = bench:settings(model, ranks, keep)   -- all that are legal, as a search of a plan makes them
 --     local rows = bench:plan(model, ranks, keep, top)         -- what `ganymede plan` finds, the best first
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
+--     steps.add_result(path, row) steps.read_results(path, take)     -- results, a line of JSON each
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
 -- behind it, on the clock on the wall. One thread a rank. The machine must be idle.
@@ -184,4 +185,18 @@ local function errors(title, rows)
     title, #list, 100 * list[math.ceil(#list / 2)], 100 * list[math.ceil(0.9 * #list)], 100 * list[#list]))
 end
 
-return { new = new, errors = errors }
+--- Calls take(row) with each result of a file, in order. A line that was cut when a bench was stopped is left out, so
+--- that it is measured again.
+local function read_results(path, take)
+  for line in (machine.read(path) or ""):gmatch "[^\n]+" do
+    local ok, row = pcall(json.decode, line, path)
+    if ok then take(row) end
+  end
+end
+
+--- Adds a result to a file.
+local function add_result(path, row)
+  core.write_whole(path, (machine.read(path) or "") .. json.encode(row) .. "\n")
+end
+
+return { new = new, errors = errors, read_results = read_results, add_result = add_result }
