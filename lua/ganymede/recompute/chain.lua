@@ -82,13 +82,18 @@ end
 
 -- ---------------------------------------------------------------- passes
 
--- fn() in a scope. The collector frees nothing while it goes on: bytes are counted from those that are held when it
--- begins. Where they are real or limited, what earlier sections dropped is freed before.
-local function undisturbed(fn)
-  local memory_counts = core.device().backend ~= "meta" or core.memory().limit > 0
-  if memory_counts then collectgarbage() end -- once: it runs what frees tensors; a second one would free their handles
+-- The collector frees nothing from here on: bytes are counted from those that are held when a pass begins. A cycle of
+-- the collector ends first. One that has come to its finalizers would go on although it is stopped, and start the
+-- collector again: LuaJIT takes such a cycle a step further at each exit of a trace.
+local function stop_collector()
+  collectgarbage() -- once: it runs what frees tensors; a second one would free their handles
   collectgarbage "stop"
-  return failure.protect(function() collectgarbage "restart" end, tensors.scope, fn)
+end
+
+-- fn() in a scope. Where bytes are real or limited, what earlier sections dropped is freed before.
+local function pass(fn)
+  if core.device().backend ~= "meta" or core.memory().limit > 0 then stop_collector() end
+  return tensors.scope(fn)
 end
 
 -- fn(...) -> its results; bytes held at most beyond those before; floating point operations.
@@ -101,7 +106,7 @@ end
 
 -- A forward pass that keeps nothing.
 local function passing(fn, values)
-  return undisturbed(function()
+  return pass(function()
     local inputs, bytes = given(values, new_leaf())
     local _, most, flops = counted(region.run, fn, unpack(inputs, 1, inputs.n))
     auxiliary.clear()
@@ -137,7 +142,7 @@ end
 -- Both passes, with everything kept. -> figures of the stage, and input_gradient: bytes of the gradients that it gives.
 -- The output of the last section is held by who called the model, also in backward: its bytes are `output`.
 local function keeping(fn, values, joined, is_last)
-  return undisturbed(function()
+  return pass(function()
     local leaf = new_leaf()
     local start = live()
     local out = { kept = 0, backward_extra = 0, backward = 0, seeds = 0, input_gradient = 0, output = 0 }
@@ -236,9 +241,8 @@ local function join_gradients(chain, batch)
   return chain
 end
 
---- list: the sections of a model in training mode; x: what it is called with; y and criterion (output, y) -> loss, or
--- nil; arguments: see walk. -> the chain. The first round says what gradients sections give.
-return function(list, x, y, criterion, arguments)
+-- The first round says what gradients sections give.
+local function measure(list, x, y, criterion, arguments)
   local loss = criterion and y ~= nil and function(output) return (criterion(output, y)) end or nil
   local first, chain = {}, {}
   core.set_batch(0, micro_batches.count(x))
@@ -250,4 +254,11 @@ return function(list, x, y, criterion, arguments)
     chain[i] = measure_stage(list, i, fn, values, shares_gradient(results, first[i + 1]))
   end)
   return join_gradients(chain, batch_bytes(x) + batch_bytes(y))
+end
+
+--- list: the sections of a model in training mode; x: what it is called with; y and criterion (output, y) -> loss, or
+-- nil; arguments: see walk. -> the chain.
+return function(list, x, y, criterion, arguments)
+  stop_collector()
+  return failure.protect(function() collectgarbage "restart" end, measure, list, x, y, criterion, arguments)
 end
