@@ -136,6 +136,13 @@ return {
     test = "spec/faults/spares_spec.lua -f 'that hangs'",
   },
   {
+    name = "2178-guard-removes-words", file = "lua/ganymede/job/spares.lua",
+    find = [[if name ~= "guard-here" and not name:find(own) then]],
+    replace = [[if name ~= "guard-here" then]],
+    breaks = "a guard removes the word that the rank which takes over is writing, and the rank fails",
+    test = "spec/faults/spares_spec.lua -f 'are killed, twice'",
+  },
+  {
     name = "1852-stop-of-the-dead", file = "lua/ganymede/job/spares.lua",
     find = [[  if self.asked then self.rank.program:signal "terminate" end
 ]],

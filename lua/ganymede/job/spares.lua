@@ -150,6 +150,15 @@ local function hindrance(self)
   end
 end
 
+-- Removes what the rank that has ended left in the folder. A word of the rank that goes on stays: it may be writing one
+-- at this moment, in a file beside its place.
+local function clear(self)
+  local own = "^guard%-%a+%-" .. self.spare.set .. "%f[%D]"
+  for _, name in ipairs(core.list_folder(self.folder)) do
+    if name ~= "guard-here" and not name:find(own) then os.remove(self.folder .. "/" .. name) end
+  end
+end
+
 -- Has the rank that stands by go on -> whether it does.
 local function replace(self, status)
   if is_over(self, status) then return false end
@@ -161,9 +170,7 @@ local function replace(self, status)
   if status > 128 and not old.killed then
     log.warn("rank %d was ended by signal %d; the ranks that stand by go on", self.number, status - 128)
   end
-  for _, name in ipairs(core.list_folder(self.folder)) do
-    if name ~= "guard-here" then os.remove(self.folder .. "/" .. name) end
-  end
+  clear(self)
   core.write_whole(path_of(self.folder, "take", self.spare.set), json.encode { at = core.now(), status = status })
   self.rank, self.spare = self.spare, nil
   if self.asked then self.rank.program:signal "terminate" end
