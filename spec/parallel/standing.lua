@@ -90,12 +90,17 @@ describe("standing ranks", function()
 end)
 ]]
 
+--- Writes what the ranks do into a folder -> the command line that starts them there. Who measures puts another
+--- function here: as specs, ranks hold all that runs specs, which the collector of garbage looks at in each step.
+function standing.command(ranks, folder, client)
+  shell.write(folder .. "/serve_spec.lua", SERVE:format(folder, client))
+  return ("%s -n %d --threads 1 --comm-timeout 120 serve_spec.lua"):format(shell.program "spec", ranks)
+end
+
 local function start(ranks)
   local job = { folder = shell.temporary_folder(), asked = 0 }
   local client = assert(text_of "/proc/self/stat"):match "^%d+"
-  shell.write(job.folder .. "/serve_spec.lua", SERVE:format(job.folder, client))
-  local command = ("timeout -k 5 3600 %s -n %d --threads 1 --comm-timeout 120 serve_spec.lua"):format(
-    shell.program "spec", ranks)
+  local command = "timeout -k 5 3600 " .. standing.command(ranks, job.folder, client)
   shell.write(job.folder .. "/start", ("cd %s || exit\n%s >out 2>err </dev/null\necho $? >ended\n"):format(
     shell.quote(job.folder), command))
   job.process = assert(io.popen(("exec sh %s/start"):format(job.folder))) -- a child: its time is counted with ours

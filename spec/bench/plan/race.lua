@@ -1,13 +1,16 @@
 -- race.lua - every legal setting of N ranks, measured: what the plan's choice costs against the best of all.
 --
 --     ganymede run spec/bench/plan/race.lua --set ranks=8 --set out=race --set of=moe          minutes
---     ganymede run spec/bench/plan/race.lua --set ranks=8 --set out=race --set of=gpt          an hour
+--     ganymede run spec/bench/plan/race.lua --set ranks=8 --set out=race --set of=gpt          half an hour
 --
 -- Settings are too many to measure each of them well, and most are far from the best. So they race (successive
 -- halving: Jamieson and Talwalkar 2016). In the first heat each runs a few steps. Those within a factor of the fastest
 -- run more steps in the next heat, and so on. In the finals each runs in several rounds, in turns with the plan's first
 -- choice, which takes part in every heat, whatever it takes. Regret is (median of the plan's first choice in the
 -- finals) / (least median in the finals) - 1.
+--
+-- Heats are run in ranks that stay from one setting to the next, and a setting whose first step takes SLOW times the
+-- fastest so far ends with it. Each run of the finals has ranks of its own.
 --
 -- A reference runs before every tenth setting. The median of the five nearest references, divided by that over the
 -- whole heat, is the pace of the machine, by which a time is divided. One reference alone may be twice as slow as its
@@ -25,7 +28,9 @@ local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
 local config = gm.launch { ranks = 8, out = "race", of = "gpt,vit,bert,moe", rounds = 5, finalists = 12, keep = {},
-  heats = { { steps = 3, within = 1.4 }, { steps = 8, within = 1.15 } }, platform = "" }
+  heats = { { steps = 3, within = 1.6 }, { steps = 8, within = 1.15 } }, platform = "" }
+
+local SLOW = 3
 
 local bench = steps.new { out = config.out, timed = 8, platform = config.platform ~= "" and config.platform or nil }
 
@@ -70,7 +75,11 @@ function Race:run(heat, one, count)
     self.lately = 0
   end
   self.lately = self.lately + 1
-  local seconds, why = bench:run(self.name, config.ranks, one.sets, count)
+  local seconds, why
+  if count then
+    seconds, why = bench:run_next(self.name, config.ranks, one.sets, count, SLOW * (self.fastest or 0))
+    self.fastest = math.min(seconds or math.huge, self.fastest or math.huge)
+  else seconds, why = bench:run(self.name, config.ranks, one.sets) end
   self:add { heat = heat, words = one.words, seconds = seconds, why = why }
 end
 
@@ -156,5 +165,6 @@ for name in config.of:gmatch "[^,]+" do
   for _, one in ipairs(list) do one.first = one.words == plan[1].words end
   local race = open(name)
   for number in ipairs(config.heats) do list = race:heat(number, list) end
+  bench:close()
   report(name, race:finals(list))
 end

@@ -4,6 +4,7 @@
 --     local list, facts = bench:settings(model, ranks, keep)   -- all that are legal, as a search of a plan makes them
 --     local rows = bench:plan(model, ranks, keep, top)         -- what `ganymede plan` finds, the best first
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
+--     local seconds, why = bench:run_next(model, ranks, sets, count, most)    -- few steps, in ranks that stay
 --     steps.add_result(path, row) steps.read_results(path, take)     -- results, a line of JSON each
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
@@ -15,6 +16,7 @@
 -- `measured` is what the clock said, divided by the pace. The pace comes from measured times alone: no prediction takes
 -- part in it. Where the reference changed by more than a tenth meanwhile, something else was busy, and the setting is
 -- measured again, three times at most.
+package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local core = require "ganymede.core"
 local facts_module = require "ganymede.plan.search.facts"
 local fits = require "ganymede.plan.fits"
@@ -22,20 +24,28 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
 local rehearsal = require "ganymede.job.rehearsal"
+local shell = require "spec.support.shell"
 local space = require "ganymede.plan.search.space"
+local standing = require "spec.parallel.standing"
 
+local KEPT = 100 -- runs of the same ranks
 local TEXT = "/usr/share/common-licenses/GPL-3"
 
 local head = [[
 local core = require "ganymede.core"
+local ranks = require "ganymede.job.ranks"
 local times, began = {}, 0
 local hook = { name = "times", priority = -1e9, needs_output = false,
   before_train_iter = function() began = core.now() end,
-  after_train_iter = function() times[#times + 1] = core.now() - began end,
+  after_train_iter = function(_, trainer)
+    times[#times + 1] = core.now() - began
+    if #times > 1 or most == 0 then return end
+    if ranks.from_first(function() return times[1] > most and "slow" or "" end) == "slow" then trainer:stop() end
+  end,
   after_train = function()
-    for _ = 1, #times > 3 and 3 or 1 do table.remove(times, 1) end
+    for _ = 1, #times > 3 and 3 or math.min(1, #times - 1) do table.remove(times, 1) end
     table.sort(times)
-    if core.rank() == 0 then print(("measured %.9f"):format(times[math.ceil(#times / 4)])) end
+    if core.rank() == 0 then core.write_whole(measured, ("%.9f\n"):format(times[math.ceil(#times / 4)])) end
   end }
 ]]
 
@@ -66,7 +76,7 @@ Steps.__index = Steps
 
 local function new(given)
   core.make_folders(given.out)
-  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, last = {} }, Steps)
+  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, last = {}, kept = 0 }, Steps)
 end
 
 function Steps:ask(words)
@@ -77,12 +87,16 @@ function Steps:ask(words)
   return text
 end
 
---- Writes the recipe of a model and returns its path.
-function Steps:recipe(name)
+--- The file in which a run leaves its seconds.
+function Steps:measured() return self.out .. "/measured" end
+
+--- Writes the recipe of a model and returns its path. most: a first step that takes more seconds is the last.
+function Steps:recipe(name, most)
   if not models[name] then error("models: gpt, wide, vit, bert, moe; got " .. name, 0) end
   local path = ("%s/%s.lua"):format(self.out, name)
-  core.write_whole(path, head .. ("return { name = %q, seed = 1, steps = %d, hooks = { hook }, %s\n"):format(name,
-    3 + self.timed, models[name]) .. 'optimizer = { type = "AdamW", lr = 1e-4 } }\n')
+  core.write_whole(path, ("local measured, most = %q, %.9f\n"):format(self:measured(), most or 0) .. head
+    .. ("return { name = %q, seed = 1, steps = %d, hooks = { hook }, %s\n"):format(name, 3 + self.timed, models[name])
+    .. 'optimizer = { type = "AdamW", lr = 1e-4 } }\n')
   return path
 end
 
@@ -92,14 +106,56 @@ local function set_words(sets)
   return table.concat(out, " ")
 end
 
+-- What a run has left that was begun without it.
+function Steps:taken()
+  local seconds = tonumber(machine.read(self:measured()) or "")
+  os.remove(self:measured())
+  return seconds
+end
+
 --- Returns the seconds of a step; nil and what the run said. `count`: how many steps to run (3 + timed); of 3 or fewer
 --- the first is not counted, of more the first 3.
 function Steps:run(name, ranks, sets, count)
+  self:taken()
   local told = self:ask(("run --no-eval --threads 1 %s -n %d %s %s"):format(machine.quote(self:recipe(name)), ranks,
     set_words(sets), count and "--set steps=" .. count or ""))
-  local seconds = tonumber(told:match "measured (%S+)")
+  local seconds = self:taken()
   return seconds, seconds and "" or told:sub(-300)
 end
+
+local SERVE = [[
+package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
+local ffi, session = require "ffi", require "ganymede.job.session"
+ffi.cdef "int chdir(const char *path);"
+require("spec.run").file_system = function() return { chdir = function(path) return ffi.C.chdir(path) == 0 end } end
+function session.with_signals(_, fn, ...) return fn(...) end -- the program around all runs hears them
+require("spec.support.fresh").keep()
+require("spec.parallel.standing").serve(%q, %d)
+]]
+
+function standing.command(ranks, folder, client)
+  core.write_whole(folder .. "/serve.lua", SERVE:format(folder, client))
+  return ("%s run -n %d --threads 1 serve.lua"):format(shell.program(), ranks)
+end
+
+--- As run, in ranks that stay for the next call, KEPT times: to start them takes longer than a few steps. Their code is
+--- compiled and their memory is there, so that the first step is as fast as later ones. most: see recipe.
+function Steps:run_next(name, ranks, sets, count, most)
+  self:taken()
+  local words = { "run", "--no-eval", "--quiet", self:recipe(name, most), "--set", "steps=" .. count }
+  for _, set in ipairs(sets) do
+    words[#words + 1] = "--set"
+    words[#words + 1] = set
+  end
+  if self.kept >= KEPT then standing.stop() end
+  self.kept = self.kept % KEPT + 1
+  local ok, why = pcall(standing.run, ranks, core.process().folder, words, 120)
+  local seconds = self:taken()
+  return seconds, ok and seconds and "" or tostring(why):sub(-300)
+end
+
+--- Ends the ranks of run_next.
+function Steps:close() standing.stop() end
 
 --- Returns the seconds of the reference of settings on so many ranks. One rank has a core that may be as fast as ever
 --- while two cores together are slower.
