@@ -21,6 +21,7 @@
 -- (a machine file for the plan; default: measured once into out). Every result is a line of out/MODEL-race.jsonl as
 -- soon as it is there, and a bench that was stopped goes on behind the last line.
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
+local failure = require "ganymede.base.failure"
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
 local keep = require "ganymede.plan.search.keep"
@@ -159,7 +160,7 @@ local function report(name, last)
   print(("%s: regret %.1f %%"):format(name, 100 * (choice.seconds / last[1].seconds - 1)))
 end
 
-for name in config.of:gmatch "[^,]+" do
+local function race_of(name)
   local plan = bench:plan(name, config.ranks, config.keep, 8)
   local list = shuffled(bench:settings(name, config.ranks, keep.parse(config.keep)))
   for _, one in ipairs(list) do one.first = one.words == plan[1].words end
@@ -168,3 +169,8 @@ for name in config.of:gmatch "[^,]+" do
   bench:close()
   report(name, race:finals(list))
 end
+
+-- Ranks that stay wait for this process, and its end would wait for theirs.
+failure.protect(function() bench:close() end, function()
+  for name in config.of:gmatch "[^,]+" do race_of(name) end
+end)
