@@ -172,4 +172,18 @@ return {
     breaks = "Ctrl-C ends the line that runs, and not the job",
     test = "spec/repl/attach_spec.lua -f lets",
   },
+  {
+    name = "2180-answer-raw", file = "lua/ganymede/repl/answer.lua",
+    find = "return cut(readable(text), room)",
+    replace = "return cut(text, room)",
+    breaks = "a line that prints bytes that are no UTF-8 ends the job",
+    test = "spec/repl/attach_spec.lua -f 'bytes that are no text'",
+  },
+  {
+    name = "2181-answer-of-any-length", file = "lua/ganymede/repl/answer.lua",
+    find = "while #text > MOST and room > 0 do",
+    replace = "while #text > 2 * MOST and room > 0 do",
+    breaks = "an answer is cut off in the middle of its JSON, which the prompt cannot read",
+    test = "spec/repl/answer_spec.lua -f 'no longer than a message'",
+  },
 }

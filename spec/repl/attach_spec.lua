@@ -72,6 +72,15 @@ describe("attach to a job of two ranks", function()
     shell.remove(folder)
   end)
 
+  it("shows bytes that are no text, and the beginning of what is longer than an answer", function()
+    says(job, [[@0 print('\255 \195\188 \195(')]], "[0] \\xff \195\188 \\xc3(")
+    local long = attach(job, "--run", "for i = 1, 20000 do print('\195\188') end") -- more bytes of JSON than of text
+    assert.equal(0, long.code, long.err)
+    assert.matches("^%[0%-1%] \195\188\n      \195\188\n", long.out)
+    assert.matches("\n      %(the rest is left out%)\n$", long.out)
+    says(job, "rank", "[0] 0\n[1] 1")
+  end)
+
   it("survives mistakes, also in the middle of collectives, and a line that never ends", function()
     local before = step_of(job)
     for line, said in pairs {

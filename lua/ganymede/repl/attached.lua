@@ -14,6 +14,7 @@
 -- of ganymede.job.steps.
 -- The trap: a line may change what it likes. Rates and hooks that only some ranks change end the job later.
 -- @module ganymede.repl.attached
+local answer = require "ganymede.repl.answer"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local handover = require "ganymede.train.handover"
@@ -97,11 +98,8 @@ local function run_line(request, subject)
   return repl.failed
 end
 
--- The share of the answer that a rank may fill.
-local function cut(text)
-  local room = math.max(200, math.floor(ANSWER / core.world()))
-  return #text <= room and text or text:sub(1, room - 30) .. "\n(the rest is left out)"
-end
+-- What a rank says, in its share of the answer.
+local function part(text) return answer.part(text, math.max(200, math.floor(ANSWER / core.world()))) end
 
 -- ---------------------------------------------------------------- a request on all ranks
 
@@ -126,11 +124,11 @@ function serve.line(request, subject)
   local failed = core.comm_section_end(err == nil or failure.is_peer(err), err and failure.text(err) or "")
   local said = session.out.text()
   if err and failure.is_peer(err) then said = "" end -- the rank that failed says it
-  return failed > 0, ranks.texts(cut(said))
+  return failed > 0, ranks.texts(part(said))
 end
 
 function serve.names(request)
-  return false, ranks.texts(core.rank() == 0 and names(request.line) or "")
+  return false, ranks.texts(core.rank() == 0 and part(names(request.line)) or "")
 end
 
 -- Saves what can be resumed -> the path.
@@ -160,7 +158,7 @@ function serve.checkpoint(_, subject)
   if not trainer then why = "a checkpoint needs a trainer, and this loop is the recipe's own"
   elseif not directory then why = "the run has no folder for a checkpoint (--out)"
   else path, why = tried(trainer, directory) end
-  return not path, ranks.texts(path and "saved " .. path or why)
+  return not path, ranks.texts(part(path and "saved " .. path or why))
 end
 
 function serve.stop() return false, ranks.texts "stopped" end
@@ -169,7 +167,7 @@ function serve.batch(request, subject)
   local trainer = subject.trainer
   if not trainer then return true, ranks.texts "another batch needs a trainer, and this loop is the recipe's own" end
   local ok, why = trainer:set_batch(request.batch)
-  return not ok, ranks.texts(ok and ("batch %d"):format(request.batch) or why)
+  return not ok, ranks.texts(part(ok and ("batch %d"):format(request.batch) or why))
 end
 
 -- ---------------------------------------------------------------- rank 0: what is asked
@@ -252,7 +250,7 @@ local function one(live, subject, id, request)
   local failed, texts = serve[request.kind](request, subject)
   local step = subject.trainer and subject.trainer.step or subject.engine.steps_done
   if ranks.is_first() then
-    live.answer(id, json.encode { step = step, failed = failed, texts = json.array(texts) })
+    live.answer(id, answer.whole { step = step, failed = failed, texts = json.array(texts) })
     if request.kind ~= "names" then note(live, request, subject, failed, by_rank(texts)) end
   end
   if request.kind == "stop" then ranks.fail(130, "stopped by `ganymede attach` after step %d", step) end
