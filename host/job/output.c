@@ -72,15 +72,14 @@ static void set_timer(long nanoseconds)
 
 void gm_output_open(void)
 {
-    int              signal_number = SIGRTMIN + 4;
     struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
-    struct sigevent  event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = signal_number};
+    struct sigevent  event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = GM_SIGNAL_OUTPUT};
     if (self.open) return;
     self.thread = pthread_self();
     self.nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (self.nothing < 0) return;
     sigemptyset(&action.sa_mask);
-    sigaction(signal_number, &action, NULL);
+    sigaction(GM_SIGNAL_OUTPUT, &action, NULL);
     self.open = timer_create(CLOCK_MONOTONIC, &event, &self.timer) == 0;
     if (!self.open) close(self.nothing);
 }

@@ -29,8 +29,6 @@ static struct {
     timer_t               line_timer;
 } self;
 
-static int line_signal(void) { return SIGRTMIN + 4; }
-
 static void interrupt(gm_stop reason)
 {
     self.pending = (sig_atomic_t)reason;
@@ -95,7 +93,7 @@ static void on_line_limit(void)
 
 static void take(int signal_number)
 {
-    if (signal_number == line_signal()) on_line_limit();
+    if (signal_number == GM_SIGNAL_LINE) on_line_limit();
     else if (signal_number == SIGINT) on_interrupt();
     else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate(self.once);
     else if (signal_number == SIGUSR1) on_terminate(true);
@@ -190,7 +188,7 @@ bool gm_signals_raise(gm_stop reason)
 gm_status gm_signals_limit_line(double seconds)
 {
     struct sigaction  action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    struct sigevent   event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = line_signal()};
+    struct sigevent   event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = GM_SIGNAL_LINE};
     struct itimerspec limit = {.it_value.tv_sec = (time_t)seconds,
                                .it_value.tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
     if (!(seconds >= 0 && seconds <= 86400))
@@ -199,7 +197,7 @@ gm_status gm_signals_limit_line(double seconds)
     if (self.pending == GM_STOP_LINE) self.pending = GM_STOP_NONE;
     if (!self.timed) {
         sigemptyset(&action.sa_mask);
-        sigaction(line_signal(), &action, NULL);
+        sigaction(GM_SIGNAL_LINE, &action, NULL);
         self.timed = timer_create(CLOCK_MONOTONIC, &event, &self.line_timer) == 0;
     }
     if (!self.timed || timer_settime(self.line_timer, 0, &limit, NULL))
@@ -228,6 +226,7 @@ int gm_signals_poll(struct pollfd *files, int n, int milliseconds)
     int             ready;
     sigemptyset(&block);
     for (int i = 0; i < N_HANDLED; i++) sigaddset(&block, handled[i]);
+    sigaddset(&block, GM_SIGNAL_LINE);
     sigaddset(&block, SIGIO);                 /* link.c */
     pthread_sigmask(SIG_BLOCK, &block, &old); /* none can slip in between the question and the sleep */
     do ready = self.pending ? 0 : ppoll(files, (nfds_t)n, milliseconds < 0 ? NULL : &limit, &old);

@@ -16,6 +16,11 @@
 #include <stdbool.h>
 #include "../../kernels/status.h"
 
+/* The real-time signals of this program. Each has one handler and so one use: a second one would replace the first. */
+#define GM_SIGNAL_WHERE  (SIGRTMIN + 3) /* show where this process is (where.c) */
+#define GM_SIGNAL_OUTPUT (SIGRTMIN + 4) /* look whether somebody reads the output (output.c) */
+#define GM_SIGNAL_LINE   (SIGRTMIN + 5) /* the time of a line is over (signals.c) */
+
 typedef enum gm_stop {
     GM_STOP_NONE,
     GM_STOP_INTERRUPT,

@@ -21,7 +21,7 @@ static struct {
     char      words[80];
 } self;
 
-int gm_where_signal(void) { return SIGRTMIN + 3; }
+int gm_where_signal(void) { return GM_SIGNAL_WHERE; }
 
 static void say(const char *words)
 {

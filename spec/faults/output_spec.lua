@@ -136,4 +136,23 @@ describe("output that nobody reads", function()
   stop("SIGTERM", 1, "kill -TERM $job", 75, "stopped after step")
   stop("Ctrl-C", 3, "kill -INT $job", 130, "stopped by Ctrl-C")
   stop("a killed rank", 3, "kill -KILL $(cat pid0)", 6, "rank 0: killed by signal 9")
+
+  it("does not keep SIGTERM from ending a run in which lines of `ganymede attach` have run", function()
+    local later = loud:gsub("print", "if io.open 'loud' then %0", 1):gsub("rep%(100000%)%)", "%0 end", 1)
+    local script = [[
+      mkfifo pipe; sleep 60 <pipe & reader=$!
+      "$GM" run recipe.lua --threads 1 --out out >pipe & job=$!
+      ]] .. shell.wait_until "test -e begun" .. [[
+
+      "$GM" attach --limit 30 --run "world + 10"
+      : >loud; sleep 1
+      kill -TERM $job
+      wait $job; code=$?
+      kill $reader
+      exit $code]]
+    run_script(later, script, function(result)
+      assert.equal(75, result.code, result.err)
+      assert.equal("11\n", result.out)
+    end)
+  end)
 end)
