@@ -32,6 +32,13 @@ static int job_folder(lua_State *L)
     return 1;
 }
 
+/* folder_wanted() -> TMPDIR, if folders of jobs lie there; nil: they lie in /dev/shm, or in /tmp */
+static int folder_wanted(lua_State *L)
+{
+    lua_pushstring(L, gm_job_folder_wanted());
+    return 1;
+}
+
 /* folder_make(swept[, in memory]) -> folder: a private folder, which goes with it; swept: also where this process is
  * killed; in memory: in /dev/shm, whatever TMPDIR says */
 static int folder_make(lua_State *L)
@@ -385,6 +392,7 @@ int gm_open_live(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("text_server", text_server, "port integer, path string, type string"),
         GM_FUNCTION("job_folder", job_folder, ""),
+        GM_FUNCTION("folder_wanted", folder_wanted, ""),
         GM_FUNCTION("folder_make", folder_make, "swept boolean, in_memory boolean?"),
         GM_FUNCTION("is_own_folder", is_own_folder, "path string"),
         GM_FUNCTION("real_path", real_path, "path string"),

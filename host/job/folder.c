@@ -33,11 +33,16 @@ static gm_status make(gm_job_folder *f, const char *base, bool swept)
     return GM_OK;
 }
 
-/* Where the user wants temporary files, else in memory. */
+const char *gm_job_folder_wanted(void)
+{
+    const char *given = getenv("TMPDIR");
+    return given && *given && strlen(given) < 60 && !access(given, W_OK | X_OK) ? given : NULL;
+}
+
 gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
 {
-    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : MEMORY;
-    return make(f, access(base, W_OK) ? "/tmp" : base, swept);
+    const char *wanted = gm_job_folder_wanted();
+    return make(f, wanted ? wanted : access(MEMORY, W_OK) ? "/tmp" : MEMORY, swept);
 }
 
 gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept) { return make(f, MEMORY, swept); }

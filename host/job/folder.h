@@ -1,4 +1,4 @@
-/* folder.h - the private folders of a job on this machine: /dev/shm/ganymede-XXXXXX, or in TMPDIR.
+/* folder.h - the private folders of a job on this machine: in TMPDIR, else /dev/shm/ganymede-XXXXXX, else in /tmp.
  *
  * Its name is drawn, its mode is 0700, and it goes with the job, however that ends: a sweeper removes it where its
  * maker was killed. In it lie sockets (whose paths have 107 bytes at most, so the folder's is short), what MPI shares,
@@ -16,6 +16,8 @@ typedef struct gm_job_folder {
     gm_sweeper sweeper;
 } gm_job_folder;
 
+/* TMPDIR, if folders of jobs can lie there: its path is short, and we may write there. NULL: they lie elsewhere. */
+const char *gm_job_folder_wanted(void);
 /* Makes a folder. swept: starts a sweeper, which a process that has joined MPI must not do. GM_EIO. */
 gm_status gm_job_folder_make(gm_job_folder *f, bool swept);
 /* The same in /dev/shm. GM_EIO: also where there is none. */

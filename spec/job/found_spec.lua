@@ -123,3 +123,38 @@ describe("jobs.find", function()
     assert.is_true(seconds >= 2)
   end)
 end)
+
+describe("the private folder of a job", function()
+  local home
+  before_each(function() home = shell.temporary_folder() end)
+  after_each(function() shell.remove(home) end)
+
+  -- Whether a process finds what one of the same environment has made.
+  local program = [[
+    local core = require "ganymede.core"
+    local folder = core.folder_make(false)
+    local requests = core.requests_open(folder:path() .. "/requests")
+    local file = assert(io.open(folder:path() .. "/job", "w"))
+    file:write '{"name": "mine", "world": 1}'
+    file:close()
+    local found = "lost"
+    for _, job in ipairs(require("ganymede.job.jobs").running()) do
+      if job.path == folder:path() then found = "found" end
+    end
+    print(folder:path():match "^(.*)/", found)
+    requests:close()
+    folder:close()
+  ]]
+
+  it("is found wherever TMPDIR lets it lie", function()
+    shell.write(home .. "/program.lua", program)
+    shell.write(home .. "/file", "")
+    local long = home .. "/" .. ("l"):rep(60)
+    assert(os.execute("mkdir " .. long .. " '" .. home .. "/a b'") == 0)
+    for given, place in pairs { [home] = home, [home .. "/a b"] = home .. "/a b", [long] = "/dev/shm",
+      [home .. "/none"] = "/dev/shm", [home .. "/file"] = "/dev/shm", [""] = "/dev/shm" } do
+      local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = given }, timeout = 60 })
+      assert.equal(place .. "\tfound\n", result.out, result.err)
+    end
+  end)
+end)

@@ -193,4 +193,11 @@ return {
     breaks = "after a line of attach nobody looks whether the output is read, and a stop waits for a reader for ever",
     test = "spec/faults/output_spec.lua -f 'have run'",
   },
+  {
+    name = "2183-job-elsewhere", file = "lua/ganymede/job/jobs.lua",
+    find = "local wanted = core.folder_wanted()",
+    replace = [[local wanted = os.getenv "TMPDIR"]],
+    breaks = "top, attach and resize find no job where TMPDIR is too long a path for its sockets",
+    test = "spec/job/found_spec.lua -f 'wherever TMPDIR'",
+  },
 }

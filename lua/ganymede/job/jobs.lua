@@ -27,8 +27,8 @@ local GAP = 2    -- seconds for which ranks that take over from others may be un
 
 -- Where the private folders of jobs lie that were started in this environment (host/job/folder.c).
 local function places()
-  local given = os.getenv "TMPDIR" or ""
-  local path = given ~= "" and core.real_path(given)
+  local wanted = core.folder_wanted()
+  local path = wanted and core.real_path(wanted)
   return path and { path } or { "/dev/shm", "/tmp" }
 end
 
@@ -172,7 +172,7 @@ function jobs.find(wanted, patience)
   if #found == 1 then return found[1] end
   if #all == 0 then
     failure(2, "no job of this user runs on this machine, as far as %s shows (TMPDIR: jobs have their private folders "
-      .. "there, else in /dev/shm)", table.concat(places(), " or "))
+      .. "there if its path is short, else in /dev/shm)", table.concat(places(), " or "))
   end
   if #found == 0 then failure(2, "no job '%s' runs here; those that do:\n%s", wanted, listed(all)) end
   failure(2, "%d jobs run here%s; name the folder or the process of one:\n%s", #found,
