@@ -11,7 +11,8 @@ local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 -- 24 steps. From step 8 on, as soon as step 6 is whole in memory, and on the disk what the file `disk` says, the rank
--- in the file `dies` is killed, once. A file `full` has no room for copies.
+-- in the file `dies` is killed, once. A file `full` has no room for copies; with a file `unnoted` nobody can write
+-- memory.json again.
 local recipe = [[
 local dies, full = tonumber(text_of "dies"), text_of "full"
 if full and rank == 1 then
@@ -20,6 +21,11 @@ if full and rank == 1 then
     if bytes then return nil, "no room here" end
     return file(path)
   end
+end
+local write_whole = core.write_whole
+function core.write_whole(path, text)
+  if text_of "unnoted" and path == "run/memory.json" and text_of(path) then error("No space left on device", 0) end
+  return write_whole(path, text)
 end
 require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer)
   core.sleep(0.01)
@@ -168,6 +174,18 @@ describe("checkpoints in the memory of several machines", function()
     assert.equal(0, result.code, result.err)
     local _, times = result.err:gsub("memory does not take the state: rank 1: no room here", "")
     assert.equal(1, times, result.err)
+    assert.equal(0, known().step)
+    nothing_left()
+  end)
+
+  it("are kept where a full disk takes no note of them, which is said once, and training goes on", function()
+    shell.write(home .. "/unnoted", "")
+    local result = run("ab")[0]
+    assert.equal(0, result.code, result.err)
+    local _, times = result.err:gsub("that step 3 lies in memory cannot be noted, and training goes on: No space left",
+      "")
+    assert.equal(1, times, result.err)
+    assert.is_nil(result.err:find("step 6 lies", 1, true), result.err)
     assert.equal(0, known().step)
     nothing_left()
   end)

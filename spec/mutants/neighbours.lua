@@ -201,4 +201,11 @@ return {
     breaks = "ranks that stood by and are lost write --stats as if the run had failed",
     test = "spec/faults/spares_spec.lua -f 'missed in one line'",
   },
+  {
+    name = "2184-note-ends-run", file = "lua/ganymede/train/neighbour_memory.lua",
+    find = "local ok, why = failure.try(memory_file.write, self.folder, self.memory.id, self.step)",
+    replace = "local ok, why = true, memory_file.write(self.folder, self.memory.id, self.step)",
+    breaks = "a full disk ends a run because it cannot note what lies in memory",
+    test = "spec/faults/neighbour_memory_spec.lua -f 'takes no note'",
+  },
 }

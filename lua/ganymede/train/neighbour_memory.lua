@@ -13,6 +13,7 @@
 -- waits for the one before it, and for one to a disk.
 -- @module ganymede.train.neighbour_memory
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local hooks = require "ganymede.hooks.base"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
@@ -120,12 +121,23 @@ function Memory:written(trainer)
   if not self.copies then return self:tell(message) end
 end
 
+-- Rank 0 notes the step that is whole. A disk that is full costs the note, and not the run: what lies in memory is
+-- found by the id, which stays. It is said when it begins.
+function Memory:note()
+  local ok, why = failure.try(memory_file.write, self.folder, self.memory.id, self.step)
+  if not ok and not self.unnoted then
+    log.warn("--memory-checkpoint: that step %d lies in memory cannot be noted, and training goes on: %s", self.step,
+      failure.text(why))
+  end
+  self.unnoted = not ok
+end
+
 -- All copies have come: the step is whole.
 function Memory:arrived()
   self.copies:finish()
   self.copies = nil
   self.memory:keep(self.step)
-  if ranks.is_first() then memory_file.write(self.folder, self.memory.id, self.step) end
+  if ranks.is_first() then self:note() end
 end
 
 function Memory:is_busy() return self.saving ~= nil or self.copies ~= nil end
