@@ -259,9 +259,9 @@ static void accept_one(gm_supervisor *job)
 
 /* ---- the clock ---- */
 
-static bool all_ended(const gm_supervisor *job)
+static bool all_ended(gm_supervisor *job)
 {
-    return job->ended == job->started && (job->text || job->ended == job->n);
+    return (job->ended == job->started && (job->text || job->ended == job->n)) || gm_supervisor_leaves_some(job);
 }
 
 static void check_start(gm_supervisor *job, double t)

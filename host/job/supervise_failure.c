@@ -18,6 +18,7 @@ void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, 
 
 void gm_supervisor_kill(gm_supervisor *job)
 {
+    if (!job->killed) job->killed_at = gm_now();
     job->killed = true;
     for (int i = 0; i < job->n; i++)
         if (job->ranks[i].keeper >= 0 && !job->ranks[i].ended)
@@ -124,6 +125,27 @@ bool gm_supervisor_can_tell(const gm_supervisor *job)
     if (!job->text || job->told || job->out.n || job->err.n) return false;
     return job->first.rank < 0 || job->first.code == 6 || job->alike == job->n || job->ended == job->started ||
            gm_now() > job->failed_at + AGREE_SECONDS;
+}
+
+/* A rank that waits for a disk or device that does not answer cannot be killed, and a keeper that was stopped tells
+ * nothing. */
+static void say_left(gm_supervisor *job, int rank)
+{
+    char where[200] = "it has told no process", line[400];
+    if (job->ranks[rank].process) gm_where_is(job->ranks[rank].process, where, sizeof where);
+    int n = snprintf(line, sizeof line,
+                     "ganymede: warning: rank %d was killed %g s ago and has not ended; the job ends without it: %s\n",
+                     rank, LOST_SECONDS, where);
+    gm_outlet_put(&job->err, line, (size_t)n);
+}
+
+bool gm_supervisor_leaves_some(gm_supervisor *job)
+{
+    if (job->leaves_some || !job->killed || gm_now() < job->killed_at + LOST_SECONDS) return job->leaves_some;
+    job->leaves_some = true;
+    for (int i = 0; i < job->n; i++)
+        if (job->ranks[i].started && !job->ranks[i].ended) say_left(job, i);
+    return true;
 }
 
 void gm_supervisor_end_by_stop(gm_supervisor *job)

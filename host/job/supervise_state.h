@@ -8,7 +8,8 @@
 #include "supervise.h"
 #include "wire.h"
 
-#define AGREE_SECONDS 0.3 /* the time in which other ranks may fail in the same way, before the failure is told */
+#define AGREE_SECONDS 0.3  /* the time in which other ranks may fail in the same way, before the failure is told */
+#define LOST_SECONDS  30.0 /* from the kill of ranks to the end of all patience: one may free much memory at its end */
 
 typedef struct member {
     int      keeper, rank; /* connections to both processes; -1: none */
@@ -36,9 +37,10 @@ struct gm_supervisor {
     member               *ranks;
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */
     int                   n, started, ended;
-    double                began, failed_at, stopped_at, left_at;
+    double                began, failed_at, stopped_at, killed_at, left_at;
     gm_stop               asked;                            /* the stop that was asked for */
     bool                  told, spread, killed, busy, deaf; /* deaf: stops are another job's */
+    bool                  leaves_some;                      /* ranks that were killed and did not end */
     int                   terminated;                       /* how many SIGTERMs have come */
     gm_supervisor_failure first;
     char                 *text;    /* of the first failure; NULL: none */
@@ -62,5 +64,7 @@ void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *sa
 void gm_supervisor_spread(gm_supervisor *job);
 /* Tells whether the failure can be shown to the user: no other rank is about to report the same. */
 bool gm_supervisor_can_tell(const gm_supervisor *job);
+/* Has the job waited LOST_SECONDS in vain for the end of ranks that it has killed? It says which, once. */
+bool gm_supervisor_leaves_some(gm_supervisor *job);
 
 #endif

@@ -49,6 +49,20 @@ describe("a job of several ranks", function()
     check(result, 6, "killed")
   end)
 
+  it("ends without a rank whose end cannot be seen, because its keeper was stopped", function()
+    local job = support.start(busy)
+    job:file "ready"
+    job:signal("STOP", { job:keepers()[2] })
+    job:signal("INT", job:supervisor())
+    os.execute "sleep 1"
+    job:signal("INT", job:supervisor()) -- kills
+    local result = job:finish()
+    assert.equal(130, result.code, result.err)
+    assert.matches("ganymede: warning: rank 1 was killed 30 s ago and has not ended; the job ends without it: process "
+      .. "%d+ ", result.err)
+    assert.is_nil(result.err:find "rank [02] was killed", result.err)
+  end)
+
   it("passes on what ranks write in whole lines, one stream a stream", function()
     local result = support.run [[
       for i = 1, 200 do

@@ -154,4 +154,11 @@ return {
     breaks = "limits of time follow a clock that somebody may set",
     test = "spec/faults/clocks_spec.lua -f 'read by C'",
   },
+  {
+    name = "2185-waits-for-ever", file = "host/job/supervise_failure.c",
+    find = "    job->leaves_some = true;",
+    replace = "    return false;",
+    breaks = "a rank that cannot be killed, or whose keeper is stopped, keeps its job for ever, and Ctrl-C does not help",
+    test = "spec/faults/supervisor_spec.lua -f 'cannot be seen'",
+  },
 }
