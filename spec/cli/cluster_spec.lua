@@ -4,6 +4,7 @@
 -- Losses in f64 agree to 1e-9: the order of sums differs with the ranks, 1e-16 an addition.
 -- sanitizers: no, numbers of training on several ranks are compared
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local faults = require "spec.faults.support"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
@@ -210,6 +211,27 @@ describe("ganymede cluster", function()
       assert.matches(said, result.err)
     end
     assert.equal("", shell.run("ls -d " .. home .. "/runs 2>/dev/null").out)
+  end)
+end)
+
+describe("the folder of a cluster", function()
+  local Record = require "ganymede.cli.cluster.record"
+
+  it("is refused where it holds anything else, and known as ours before anything happens in it", function()
+    open ""
+    local function refused(name)
+      local ok, err = failure.try(Record, home .. "/" .. name, { id = "mine" })
+      assert.is_false(ok)
+      return failure.text(err)
+    end
+    assert(os.execute("cd " .. home .. " && mkdir notes && touch notes/one") == 0)
+    assert.matches("notes is not empty and holds no cluster; give another %-%-out", refused "notes")
+    Record(home .. "/new", { id = "mine" }):close()
+    os.remove(home .. "/new/events.jsonl") -- it was killed before
+    Record(home .. "/new", { id = "mine" }):close()
+    assert.same({ "cluster.json", "events.jsonl" }, shell.lines("ls " .. home .. "/new"))
+    Record(home .. "/other", { id = "other" }):close()
+    assert.matches("other holds other jobs", refused "other")
   end)
 end)
 

@@ -133,6 +133,11 @@ describe("ganymede sweep", function()
     local full = sweep { "--set", "optimizer.lr=0.01,0.02", "--out", "." }
     assert.equal(2, full.code)
     assert.matches("is not empty and holds no sweep", full.err)
+    assert(os.execute("mkdir " .. home .. "/notes && touch " .. home .. "/notes/one") == 0)
+    local one = sweep { "--set", "optimizer.lr=0.01,0.02", "--out", "notes" }
+    assert.equal(2, one.code)
+    assert.matches("notes is not empty and holds no sweep", one.err)
+    assert.equal("one", support.names(home .. "/notes"))
   end)
 end)
 

@@ -149,4 +149,11 @@ return {
     breaks = "the scheduler asks for samples of a step where data.batch_size is meant",
     test = "spec/cli/cluster_batch_spec.lua -f 'grow with its noise'",
   },
+  {
+    name = "2187-cluster-beside-others", file = "lua/ganymede/cli/cluster/record.lua",
+    find = "#core.list_folder(path) > 0 then",
+    replace = "#core.list_folder(path) > 1 then",
+    breaks = "a cluster begins in a folder that holds one thing of the user's",
+    test = "spec/cli/cluster_spec.lua -f 'holds anything else'",
+  },
 }

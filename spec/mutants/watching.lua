@@ -145,4 +145,11 @@ return {
     breaks = "detect_anomaly = true of a recipe has no effect",
     test = "spec/train/anomaly_spec.lua",
   },
+  {
+    name = "2186-sweep-beside-others", file = "lua/ganymede/cli/sweep/folder.lua",
+    find = "#core.list_folder(path) > 0 then",
+    replace = "#core.list_folder(path) > 1 then",
+    breaks = "a sweep begins in a folder that holds one thing of the user's",
+    test = "spec/cli/sweep_spec.lua -f 'keeps to its folder'",
+  },
 }

@@ -50,14 +50,16 @@ local function open(_, path, about)
     if before and before.id ~= about.id then
       failure(2, "%s holds other jobs: the file, its nodes or a recipe has changed since; give another --out", path)
     end
-    if not before and #core.list_folder(path) > 1 then -- .lock
+    if not before and #core.list_folder(path) > 0 then -- .lock is not listed
       failure(2, "%s is not empty and holds no cluster; give another --out", path)
     end
     local name = path .. "/events.jsonl"
     local events = read(name)
     local whole = ends_whole(name)
-    local made = setmetatable({ path = path, held = held, id = about.id, events = events, continues = #events > 0,
-      file = WaitingFile { path = name, what = "events" } }, Record)
+    local made = setmetatable({ path = path, held = held, id = about.id, events = events, continues = #events > 0 },
+      Record)
+    if not before then made:save {} end -- before any other file: by it the folder is known as ours
+    made.file = WaitingFile { path = name, what = "events" }
     if not whole then made.file:write "\n" end
     return made
   end)
@@ -68,7 +70,6 @@ local function open(_, path, about)
   local first = self.events[1]
   self.wall = first and first.wall or core.wall()
   self.offset = core.wall() - self.wall - core.now()
-  if not self.continues then self:save {} end
   self:write(self.continues and "continue" or "begin", nil, about)
   return self
 end

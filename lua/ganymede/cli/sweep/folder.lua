@@ -28,7 +28,7 @@ local function open(_, path, id)
     failure(2, "%s holds another sweep: `%s`, or its recipe has changed since; give another --out", path,
       tostring(before.command))
   end
-  if not before and #core.list_folder(path) > 1 then -- .lock
+  if not before and #core.list_folder(path) > 0 then -- .lock is not listed
     held:close()
     failure(2, "%s is not empty and holds no sweep; give another --out", path)
   end
