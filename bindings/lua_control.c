@@ -312,11 +312,17 @@ static int point_link(lua_State *L)
 /* list_folder(path) -> list of names, in no order; empty when there is no such folder */
 static int list_folder(lua_State *L)
 {
-    enum { ROOM = 1 << 20 };
-    size_t      count;
+    enum { LEAST = 1 << 15, MOST = 1 << 29 };
+    size_t      count, room = LEAST;
     const char *path = luaL_checkstring(L, 1);
-    char       *names = lua_newuserdata(L, ROOM);
-    L_TRY(L, gm_list_folder(path, names, ROOM, &count));
+    char       *names = lua_newuserdata(L, room);
+    gm_status   st;
+    while ((st = gm_list_folder(path, names, room, &count)) == GM_EINVAL && room < MOST) {
+        lua_pop(L, 1);
+        room *= 4;
+        names = lua_newuserdata(L, room);
+    }
+    L_TRY(L, st);
     lua_createtable(L, (int)count, 0);
     for (size_t i = 1; i <= count; i++, names += strlen(names) + 1) {
         lua_pushstring(L, names);

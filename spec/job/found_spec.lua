@@ -146,6 +146,14 @@ describe("the private folder of a job", function()
     folder:close()
   ]]
 
+  it("is found among more names than anybody expects", function()
+    shell.write(home .. "/program.lua", program)
+    assert(os.execute("cd " .. home .. " && seq -f %0240g 5000 | xargs touch") == 0)
+    assert.equal(5001, #core.list_folder(home))
+    local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = home }, timeout = 60 })
+    assert.equal(home .. "\tfound\n", result.out, result.err)
+  end)
+
   it("is found wherever TMPDIR lets it lie", function()
     shell.write(home .. "/program.lua", program)
     shell.write(home .. "/file", "")
