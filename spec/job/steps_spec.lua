@@ -13,6 +13,7 @@ local steps = require "ganymede.job.steps"
 local support = require "spec.faults.support"
 
 -- Steps of some 40 ms, none of that where a file `quick` is. Ranks that come do what is in the file `wrong` first.
+-- Where a file `hold` is, ranks that leave take a second for it.
 local recipe = [[
 local function exists(name)
   local file = io.open(name)
@@ -20,6 +21,12 @@ local function exists(name)
   return file ~= nil
 end
 if exists "ready" and exists "wrong" then dofile "wrong" end
+local launcher = require "ganymede.job.launcher"
+local leave = launcher.leave
+function launcher.leave(code)
+  if exists "hold" then os.execute("echo yes >leaves" .. rank .. "; sleep 1") end
+  leave(code)
+end
 require("ganymede.hooks.base").class("Slow", {}, { before_train_iter = function(_, trainer)
   if rank == 0 and trainer.step == 2 then io.open("ready", "w"):close() end
   if not exists "quick" then core.sleep(0.04) end
@@ -155,6 +162,34 @@ describe("ganymede resize of ranks of srun", function()
     assert.matches("not done within 1 seconds", resize("-n", "3", "--limit", "1").err)
     stop()
     check_losses()
+  end)
+end)
+
+describe("a change of ranks of srun", function()
+  it("loses no SIGTERM that comes while the ranks before leave: those that came save, with status 75", function()
+    start(2)
+    shell.write(home .. "/hold", "")
+    local result = resize("-n", "3", "--json")
+    assert.equal(0, result.code, result.err .. read "err")
+    wait_for "leaves0"
+    os.execute("kill -TERM " .. read("step-0"):match "%d+")
+    os.remove(home .. "/hold")
+    assert.equal("75\n", wait_for "status", read "err")
+    assert.matches("stopped after step %d+; saved run/checkpoints/", read "err")
+    assert.same({}, support.left(home))
+  end)
+
+  it("hears no words of a change that another process of this number has begun in the folder", function()
+    start(2)
+    local folder = ("%s/run/resize-%d"):format(home, read("step-0"):match "%d+" * 1000 + 1)
+    assert(os.execute("mkdir " .. folder) == 0)
+    shell.write(folder .. "/stay", "{}\n")
+    local result = resize("-n", "3", "--json")
+    assert.equal(0, result.code, result.err .. read "err")
+    assert.same({ "stay" }, core.list_folder(folder))
+    os.execute("kill -TERM " .. read("step-0"):match "%d+") -- the others may be leaving
+    assert.equal("75\n", wait_for "status", read "err")
+    assert.same({}, support.left(home))
   end)
 end)
 

@@ -173,4 +173,24 @@ return {
     breaks = "a job does not say which machine was cut off",
     test = "spec/faults/three_hosts_spec.lua -f 'ends soon where host 2'",
   },
+  {
+    name = "2189-words-of-others", file = "lua/ganymede/job/steps.lua",
+    find = [[  until not core.real_path(folder)
+  core.make_new_folder(folder)]],
+    replace = [[  until true
+  core.make_folders(folder)]],
+    breaks = "ranks that come take the words of an earlier change, in a folder that was left, for theirs",
+    test = "spec/job/steps_spec.lua -f 'hears no words'",
+  },
+  {
+    name = "2190-stop-between", file = "lua/ganymede/cli/run.lua",
+    find = [[    if ok and steps.left() then status = steps.follow() end
+  end]],
+    replace = "  end",
+    also = { { file = "lua/ganymede/cli/run.lua", find = [[launcher.without_exit, all)
+  return status]], replace = [[launcher.without_exit, all)
+  if steps.left() then return steps.follow() end]] } },
+    breaks = "SIGTERM while the ranks before leave ends rank 0, and the job is not put back",
+    test = "spec/job/steps_spec.lua -f 'loses no SIGTERM'",
+  },
 }

@@ -380,14 +380,16 @@ local function run(args)
     failure.protect(close, run_or_leave, args, about)
     if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
+  local status -- of the ranks that go on, if this one has left
   local function after(ok, err)
     if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait
     write_stats(args, about, ok, err)
+    if ok and steps.left() then status = steps.follow() end
   end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
   require "ganymede.observe.stats" -- a stop while it was being loaded would leave it half loaded
   session.with_signals({ timeout = timeout, limit = args.timeout, after = after }, launcher.without_exit, all)
-  if steps.left() then return steps.follow() end
+  return status
 end
 
 function verb.run(args)

@@ -170,11 +170,21 @@ end
 
 local number = 0 -- of the last change
 
+-- Makes a folder of words that nobody has had. Ranks that were killed leave theirs, and a rank 0 before this one may
+-- wait on another machine, with the number of this process. Their words would be taken for those of this change.
+local function make_folder()
+  local folder
+  repeat
+    number = number + 1
+    folder = ("%s/resize-%d"):format(core.real_path(self.folder()), core.process().pid * 1000 + number)
+  until not core.real_path(folder)
+  core.make_new_folder(folder)
+  return folder
+end
+
 -- Starts the ranks that come -> the change.
 local function start(id, request, machines, sets)
-  number = number + 1
-  local folder = ("%s/resize-%d"):format(core.real_path(self.folder()), core.process().pid * 1000 + number)
-  core.make_folders(folder)
+  local folder = make_folder()
   self.run = self.run or runs_folder.supervise(self.folder()) -- nil: it is held by who started these ranks
   local limit = request.limit or LIMIT
   return { id = id, number = number, folder = folder, ranks = request.ranks, batch = request.batch, sets = sets,
@@ -353,24 +363,32 @@ local function pass_on(change, name)
     change.step))
 end
 
---- Leaves the ranks before, and waits on rank 0 for the end of those that came -> the exit status.
+-- The stop that is to be passed on now, or nil. SIGTERM is passed on once, also one that came before the ranks left.
+local function stop_for(change)
+  local slept, err = pcall(core.sleep, 5 * NAP)
+  local name = core.signals_take() or not slept and (failure.code(err) == 143 and "terminate" or "interrupt")
+  if name == "interrupt" then return name end
+  if change.terminated or not (name or core.signals_stop_requested()) then return nil end
+  change.terminated = true
+  return "terminate"
+end
+
+--- Leaves the ranks before, and waits on rank 0 for the end of those that came -> the exit status. It is called where
+-- stops raise no errors any more and are still heard, so that none is lost, and none ends this process.
 function steps.follow()
   launcher.leave(0)
   local change = self.change
   if not change then return 0 end
   change.step = (read(change.folder, "waits-go") or {}).step
   collectgarbage()
-  return launcher.supervising(function()
-    local status = change.ended
-    while not status do
-      local slept, err = pcall(core.sleep, 5 * NAP)
-      local name = core.signals_take() or not slept and (failure.code(err) == 143 and "terminate" or "interrupt")
-      if name and change.step then pass_on(change, name) end
-      status = change.program:ended()
-    end
-    forget(change.folder)
-    return status, {}
-  end)
+  local status = change.ended
+  while not status do
+    local name = stop_for(change)
+    if name and change.step then pass_on(change, name) end
+    status = change.program:ended()
+  end
+  forget(change.folder)
+  return status
 end
 
 -- ---------------------------------------------------------------- the ranks that come
