@@ -13,7 +13,7 @@ local support = require "spec.faults.support"
 -- Steps of some 40 ms, so that a job is there while it is asked, and makes few steps meanwhile; none of that where a
 -- file `quick` is. The path of what is handed over is in the file `state`. A hook of its own has a state, and may do
 -- what the file `wrong` says: "read" where ranks that came read it, "build" before they are built. Ranks that are built
--- wait as long as there is a file `hold`. Where there is a file `full`, memory takes no state.
+-- wait as long as there is a file `hold`. Where there is a file `full`, memory takes no state, nor its rehearsal.
 local recipe = [[
 local snapshot = require "ganymede.checkpoint.snapshot"
 local restore, came = snapshot.restore, io.open "ready" ~= nil
@@ -39,6 +39,8 @@ local begin_save = snapshot.start
 snapshot.start = function(trainer, folder, opt)
   return begin_save(trainer, opt.passing and exists "full" and "/proc/full" or folder, opt)
 end
+local rehearse = snapshot.rehearse
+snapshot.rehearse = function(trainer, folder) return rehearse(trainer, exists "full" and "/proc/full" or folder) end
 snapshot.restore = function(trainer, path)
   if rank == 0 then write("state", path) end
   return restore(trainer, path)
@@ -193,6 +195,7 @@ describe("ganymede resize", function()
     assert.equal(0, over_disk.code, over_disk.err)
     assert.matches("; the state went over the disk\n", over_disk.out)
     assert.matches("memory does not take the state", job:read "err")
+    assert.matches("how the state is taken up is not rehearsed", job:read "err")
     assert.matches("^run/checkpoints/step%-%d+$", job:read "state")
     job:goes_on()
     assert.is_nil((job:read "err"):find("ganymede: rank 1", 1, true)) -- who asked was told, as a warning

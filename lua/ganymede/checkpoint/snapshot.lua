@@ -393,8 +393,8 @@ function snapshot.restore(trainer, path, fetch)
 end
 
 --- Does once what a restore does, with the tensors of this run in place of others, so that a restore soon after takes
--- no longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: for files that are
--- removed again. Collective.
+-- no longer than it must: code is loaded and compiled, memory touched, ranks connected. folder: which this makes, and
+-- removes again, also where it has no room. Collective.
 function snapshot.rehearse(trainer, folder)
   local checkpoint = require "ganymede.checkpoint"
   core.scope_open()
@@ -409,11 +409,8 @@ function snapshot.rehearse(trainer, folder)
     ck:close()
   end)
   core.scope_close()
+  if core.rank() == 0 then core.apart_remove(folder) end
   if not ok then error(err, 0) end
-  for _, path in ipairs(core.rank() == 0 and { folder .. "/step-00000000", folder } or {}) do
-    for _, name in ipairs(core.list_folder(path)) do os.remove(path .. "/" .. name) end
-    os.remove(path)
-  end
 end
 
 return snapshot

@@ -143,6 +143,20 @@ local function rehearse_step(trainer)
   engine:zero_grad()
 end
 
+-- Rehearses how the state is taken up. Memory may have no room for that: then the pause is longer, and no more.
+local function rehearse_state(trainer)
+  local ok, err = pcall(snapshot.rehearse, trainer, (steps.folder() or core.job_folder()) .. "/checkpoints")
+  if ok then return end
+  if not ranks.agreed(err) then
+    failure.let_stops_pass(err)
+    if core.world() > 1 then error(err, 0) end -- others may wait for this rank
+  end
+  if ranks.is_first() then
+    log.info("resize: how the state is taken up is not rehearsed, and training will pause for longer: %s",
+      failure.text(err))
+  end
+end
+
 local function stopped() failure(143, "stopped while it waited for the state of the job") end
 
 --- Waits for the state of the run, takes it up, and waits until the job is this rank's -> how many ranks gave it, and
@@ -155,7 +169,7 @@ function handover.take(trainer)
     if steps.folder() then word = steps.word(kind) else word = word_of { [kind] = true } end
     return word or stopped()
   end
-  snapshot.rehearse(trainer, (steps.folder() or core.job_folder()) .. "/checkpoints")
+  rehearse_state(trainer)
   collectgarbage()
   local word = await "take"
   snapshot.restore(trainer, word.path)
