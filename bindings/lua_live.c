@@ -22,6 +22,7 @@
 #define REQUESTS "gm.requests"
 #define ASKED    "gm.asked"
 #define SERVER   "gm.text_server"
+#define PAGES    (1 << 16) /* bytes for what one process shows there */
 
 /* ---- the folder ---- */
 
@@ -48,7 +49,7 @@ static int folder_make(lua_State *L)
     *f = (gm_job_folder){0};
     luaL_getmetatable(L, FOLDER);
     lua_setmetatable(L, -2);
-    L_TRY(L, (in_memory ? gm_job_folder_make_in_memory : gm_job_folder_make)(f, swept));
+    L_TRY(L, in_memory ? gm_job_folder_make_in_memory(f, swept) : gm_job_folder_make(f, swept, PAGES));
     return 1;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "../files/files.h"
 
@@ -39,10 +40,23 @@ const char *gm_job_folder_wanted(void)
     return given && *given && strlen(given) < 60 && !access(given, W_OK | X_OK) ? given : NULL;
 }
 
-gm_status gm_job_folder_make(gm_job_folder *f, bool swept)
+/* A file system without a limit tells no size. */
+static bool has_room(const char *path, uint64_t bytes)
+{
+    struct statvfs s;
+    return statvfs(path, &s) || !s.f_blocks || (uint64_t)s.f_bavail * s.f_frsize >= bytes;
+}
+
+gm_status gm_job_folder_make(gm_job_folder *f, bool swept, uint64_t room)
 {
     const char *wanted = gm_job_folder_wanted();
-    return make(f, wanted ? wanted : access(MEMORY, W_OK) ? "/tmp" : MEMORY, swept);
+    const char *base = wanted ? wanted : !access(MEMORY, W_OK) && has_room(MEMORY, room) ? MEMORY : "/tmp";
+    if (has_room(base, room)) return make(f, base, swept);
+    *f = (gm_job_folder){0};
+    return GM_FAIL(GM_EIO,
+                   "%s has less than %llu MB left, which a job needs at its start; make room there, or set "
+                   "TMPDIR to another folder",
+                   base, (unsigned long long)(room >> 20));
 }
 
 gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept) { return make(f, MEMORY, swept); }

@@ -8,6 +8,7 @@
 #define GM_JOB_FOLDER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include "../../kernels/status.h"
 #include "sweeper.h"
 
@@ -18,8 +19,9 @@ typedef struct gm_job_folder {
 
 /* TMPDIR, if folders of jobs can lie there: its path is short, and we may write there. NULL: they lie elsewhere. */
 const char *gm_job_folder_wanted(void);
-/* Makes a folder. swept: starts a sweeper, which a process that has joined MPI must not do. GM_EIO. */
-gm_status gm_job_folder_make(gm_job_folder *f, bool swept);
+/* Makes a folder where so many bytes have room. swept: starts a sweeper, which a process that has joined MPI must not
+ * do. GM_EIO: also where there is no room. */
+gm_status gm_job_folder_make(gm_job_folder *f, bool swept, uint64_t room);
 /* The same in /dev/shm. GM_EIO: also where there is none. */
 gm_status gm_job_folder_make_in_memory(gm_job_folder *f, bool swept);
 void      gm_job_folder_remove(gm_job_folder *f); /* with all that is in it; a zeroed one is allowed */

@@ -49,7 +49,7 @@ static void blame_launcher(gm_supervisor *job)
 /* What MPI shares between ranks lies there too. */
 static gm_status open_folder(gm_supervisor *job)
 {
-    GM_TRY(gm_job_folder_make(&job->folder, true));
+    GM_TRY(gm_job_folder_make(&job->folder, true, MPI_BYTES + (uint64_t)job->n * MPI_RANK_BYTES));
     snprintf(job->address, sizeof job->address, "%s/supervisor", job->folder.path);
     return gm_wire_listen(job->address, &job->listener);
 }

@@ -8,8 +8,10 @@
 #include "supervise.h"
 #include "wire.h"
 
-#define AGREE_SECONDS 0.3  /* the time in which other ranks may fail in the same way, before the failure is told */
-#define LOST_SECONDS  30.0 /* from the kill of ranks to the end of all patience: one may free much memory at its end */
+#define AGREE_SECONDS  0.3 /* the time in which other ranks may fail in the same way, before the failure is told */
+#define MPI_BYTES      (14 << 20) /* in the folder of a job: 8.4 MB that stay, and what MPI wants to see besides */
+#define MPI_RANK_BYTES (96 << 10) /* and for each rank; 72 KB were seen */
+#define LOST_SECONDS   30.0 /* from the kill of ranks to the end of all patience: one may free much memory at its end */
 
 typedef struct member {
     int      keeper, rank; /* connections to both processes; -1: none */

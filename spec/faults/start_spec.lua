@@ -96,3 +96,34 @@ describe("mpirun that is killed while it starts ranks", function()
     support.check(job:finish(), 6, "ganymede: mpirun was killed by signal 9 (Killed)")
   end)
 end)
+
+describe("a job where a file system is almost full", function()
+  -- A job of two ranks, which print its folder, where a file system of 6 MB lies at a place. tmpdir: nil: not set.
+  local function run(place, tmpdir)
+    if shell.run("unshare -m mount -t tmpfs tmpfs /dev/shm").code ~= 0 then
+      pending "no file system can be mounted here (unshare -m)"
+    end
+    local home = support.home "if rank == 0 then print(core.job_folder()) end"
+    place = place or home .. "/small"
+    local script = ("mkdir -p %s && mount -t tmpfs -o size=6m tmpfs %s && cd %s && exec env %s timeout -k 5 60 %s run "
+      .. "recipe.lua -n 2 --threads 1"):format(place, place, home, tmpdir and "TMPDIR=" .. place or "-u TMPDIR",
+      shell.quote(shell.executable()))
+    local result = shell.run(("GANYMEDE_ROOT=%s unshare -m sh -c %s"):format(shell.quote(GANYMEDE_ROOT),
+      shell.quote(script)))
+    shell.remove(home)
+    return result
+  end
+
+  it("takes another one, where nobody has said which", function()
+    local result = run "/dev/shm"
+    assert.equal(0, result.code, result.err)
+    assert.matches("^/tmp/ganymede%-%w+\n$", result.out)
+  end)
+
+  it("says so before it starts, where TMPDIR names it", function()
+    local result = run(nil, true)
+    assert.equal(1, result.code, result.err)
+    assert.matches("ganymede: /%S+/small has less than 14 MB left, which a job needs at its start; make room there, or "
+      .. "set TMPDIR to another folder", result.err)
+  end)
+end)

@@ -161,4 +161,18 @@ return {
     breaks = "a rank that cannot be killed, or whose keeper is stopped, keeps its job for ever, and Ctrl-C does not help",
     test = "spec/faults/supervisor_spec.lua -f 'cannot be seen'",
   },
+  {
+    name = "2193-full-memory", file = "host/job/folder.c",
+    find = "!access(MEMORY, W_OK) && has_room(MEMORY, room) ? MEMORY",
+    replace = "!access(MEMORY, W_OK) ? MEMORY",
+    breaks = "no job starts where /dev/shm is full",
+    test = "spec/faults/start_spec.lua -f 'takes another one'",
+  },
+  {
+    name = "2194-room-not-asked", file = "host/job/folder.c",
+    find = "if (has_room(base, room)) return",
+    replace = "if (has_room(base, 0)) return",
+    breaks = "ranks end without a clear word where TMPDIR is full",
+    test = "spec/faults/start_spec.lua -f 'before it starts'",
+  },
 }

@@ -143,10 +143,13 @@ function launcher.start(args, interactive)
       cores == 1 and "" or "s", threads, threads == 1 and "" or "s",
       crowded and "sharing cores" or "each bound to cores of its own")
   end
-  return core.job_start { ranks = ranks, argv = launcher.command(ranks, words), environment = environment(),
+  local ok, job = failure.try(core.job_start, { ranks = ranks, argv = launcher.command(ranks, words),
+    environment = environment(),
     folders = { "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory" }, -- so that a crash leaves none
     cpus = crowded and 0 or threads, timeout = args.timeout or 0, spent = args.spent or 0,
-    interactive = interactive or false }
+    interactive = interactive or false })
+  if not ok then failure(failure.code(job), "%s", (failure.text(job):gsub("^%S+%.lua:%d+: ", ""))) end
+  return job
 end
 
 --- Prints how a job failed.
