@@ -98,16 +98,19 @@ describe("mpirun that is killed while it starts ranks", function()
 end)
 
 describe("a job where a file system is almost full", function()
-  -- A job of two ranks, which print its folder, where a file system of 6 MB lies at a place. tmpdir: nil: not set.
-  local function run(place, tmpdir)
+  local prints = "if rank == 0 then print(core.job_folder()) end"
+
+  -- A job of two ranks, where a file system of so many MB lies at a place. place: nil: in TMPDIR; words: more of run.
+  local function run(body, size, place, words)
     if shell.run("unshare -m mount -t tmpfs tmpfs /dev/shm").code ~= 0 then
       pending "no file system can be mounted here (unshare -m)"
     end
-    local home = support.home "if rank == 0 then print(core.job_folder()) end"
+    local home = support.home(body)
+    local tmpdir = place and "-u TMPDIR" or "TMPDIR=" .. home .. "/small"
     place = place or home .. "/small"
-    local script = ("mkdir -p %s && mount -t tmpfs -o size=6m tmpfs %s && cd %s && exec env %s timeout -k 5 60 %s run "
-      .. "recipe.lua -n 2 --threads 1"):format(place, place, home, tmpdir and "TMPDIR=" .. place or "-u TMPDIR",
-      shell.quote(shell.executable()))
+    local script = ("mkdir -p %s && mount -t tmpfs -o size=%dm tmpfs %s && cd %s && exec env %s timeout -k 5 60 %s run "
+      .. "recipe.lua -n 2 --threads 1 %s"):format(place, size, place, home, tmpdir, shell.quote(shell.executable()),
+      words or "")
     local result = shell.run(("GANYMEDE_ROOT=%s unshare -m sh -c %s"):format(shell.quote(GANYMEDE_ROOT),
       shell.quote(script)))
     shell.remove(home)
@@ -115,15 +118,23 @@ describe("a job where a file system is almost full", function()
   end
 
   it("takes another one, where nobody has said which", function()
-    local result = run "/dev/shm"
+    local result = run(prints, 6, "/dev/shm")
     assert.equal(0, result.code, result.err)
     assert.matches("^/tmp/ganymede%-%w+\n$", result.out)
   end)
 
   it("says so before it starts, where TMPDIR names it", function()
-    local result = run(nil, true)
+    local result = run(prints, 6)
     assert.equal(1, result.code, result.err)
     assert.matches("ganymede: /%S+/small has less than 14 MB left, which a job needs at its start; make room there, or "
       .. "set TMPDIR to another folder", result.err)
+  end)
+
+  it("goes on without ranks that stand by where they have no room", function()
+    local result = run(support.training "core.sleep(0.03)", 20, nil,
+      "--out out --max-restarts 1 --memory-checkpoint 2 --standby")
+    assert.equal(0, result.code, result.err)
+    assert.matches("%-%-standby: the ranks that stood by are gone, and a death costs a start from here on: /%S+/small "
+      .. "has less than 14 MB left", result.err)
   end)
 end)

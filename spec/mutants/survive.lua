@@ -175,4 +175,11 @@ return {
     breaks = "ranks end without a clear word where TMPDIR is full",
     test = "spec/faults/start_spec.lua -f 'before it starts'",
   },
+  {
+    name = "2195-standby-needed", file = "lua/ganymede/job/elastic.lua",
+    find = "local ok, made = failure.try(start, arguments(self, self.set.args.ranks, {}), true)",
+    replace = "local ok, made = true, start(arguments(self, self.set.args.ranks, {}), true)",
+    breaks = "a job ends because ranks that are to stand by cannot be started",
+    test = "spec/faults/start_spec.lua -f 'goes on without'",
+  },
 }

@@ -360,20 +360,27 @@ end
 
 -- ---------------------------------------------------------------- ranks that stand by
 
--- Keeps a set of ranks that are built and wait. One that fails is not started again: the next would fail, too.
+-- No ranks stand by from here on: those that are started again would fail, too.
+local function give_up_spare(self, reason)
+  log.warn("--standby: the ranks that stood by are gone, and a death costs a start from here on: %s", reason)
+  self.spare, self.no_spare = nil, true
+end
+
+-- Keeps a set of ranks that are built and wait. The job goes on without them where they cannot be started.
 local function keep_spare(self)
   local spare = self.spare
   if not spare then
     if not self.args.standby or self.no_spare or not self.told then return end
-    self.spare = start(arguments(self, self.set.args.ranks, {}), true)
-    self.spare.job:hear(false)
+    local ok, made = failure.try(start, arguments(self, self.set.args.ranks, {}), true)
+    if not ok then return give_up_spare(self, failure.text(made)) end
+    self.spare = made
+    made.job:hear(false)
     return
   end
   look(spare, 0)
   if not (spare.failed or spare.ended) then return end
-  log.warn("--standby: the ranks that stood by are gone, and a death costs a start from here on: %s", why(spare))
   drop(self, spare)
-  self.spare, self.no_spare = nil, true
+  give_up_spare(self, why(spare))
 end
 
 -- The newest checkpoint in memory -> its path, its step; nil: there is none.
