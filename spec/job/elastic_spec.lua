@@ -189,6 +189,11 @@ describe("ganymede resize", function()
       assert.matches("rank 1: killed by signal 9", result.err)
       job:goes_on()
     end
+    shell.write(job.home .. "/wrong", [[build error "\255 mine"]])
+    local words = resize(job, "-n", "3") -- of a rank, which are no UTF-8
+    assert.equal(1, words.code, words.out)
+    assert.is_truthy(words.err:find(":1: \\xff mine", 1, true), words.err)
+    job:goes_on()
     os.remove(job.home .. "/wrong")
     shell.write(job.home .. "/full", "")
     local over_disk = resize(job, "-n", "1")

@@ -138,14 +138,14 @@ return {
   },
   {
     name = "1772-status-of-the-step", file = "lua/ganymede/job/steps.lua",
-    find = [[return status, {}]],
-    replace = [[return 0, {}]],
+    find = [[    status = change.program:ended()]],
+    replace = [[    status = change.program:ended() and 0]],
     breaks = "a job of srun whose ranks have changed ends with 0, whatever became of the new ones",
     test = "spec/job/steps_spec.lua -f 'goes from 2 ranks'",
   },
   {
     name = "1773-reason-of-the-step", file = "lua/ganymede/job/steps.lua",
-    find = [[pcall(write, steps.folder(), "failed", { text = text })]],
+    find = [[pcall(write, steps.folder(), "failed", { text = readable(text) })]],
     replace = "",
     breaks = "who asked for a change is not told why the new ranks have failed",
     test = "spec/job/steps_spec.lua -f 'costs the job nothing'",
@@ -198,6 +198,13 @@ return {
     find = "local ok, err = pcall(snapshot.rehearse, trainer,",
     replace = "local ok, err = true, snapshot.rehearse(trainer,",
     breaks = "a job is not resized where /dev/shm is too small for its state, which could go over the disk",
+    test = "spec/job/elastic_spec.lua -f 'costs the job nothing'",
+  },
+  {
+    name = "2196-refused-raw", file = "lua/ganymede/job/elastic.lua",
+    find = "said.refused = readable(said.refused)",
+    replace = "said.refused = said.refused .. ''",
+    breaks = "a change that ranks refuse in words that are no UTF-8 ends the job that trains",
     test = "spec/job/elastic_spec.lua -f 'costs the job nothing'",
   },
 }

@@ -32,6 +32,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local readable = require "ganymede.base.readable"
 local run_events = require "ganymede.job.run_events"
 local runs_folder = require "ganymede.job.runs_folder"
 
@@ -346,6 +347,12 @@ local function resize(self, request)
   return answer
 end
 
+-- Answers a request. Why it was refused may be the words of a rank, which are any bytes.
+local function answer(control, id, said)
+  if said.refused then said.refused = readable(said.refused) end
+  control:answer(id, json.encode(said))
+end
+
 -- Serves the oldest request, if one waits. What asked is answered through the socket it came from.
 local function listen(self)
   local control = self.control
@@ -354,7 +361,7 @@ local function listen(self)
   if not id then return end
   local ok, request = pcall(json.decode, text, "the request")
   local wrong = not ok and "this is no request of `ganymede resize`" or elastic.problem(request)
-  control:answer(id, json.encode(wrong and { refused = wrong } or resize(self, request)))
+  answer(control, id, wrong and { refused = wrong } or resize(self, request))
   if self.control ~= control then control:close() end
 end
 

@@ -33,6 +33,7 @@ local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local ranks = require "ganymede.job.ranks"
+local readable = require "ganymede.base.readable"
 local run_events = require "ganymede.job.run_events"
 local runs_folder = require "ganymede.job.runs_folder"
 
@@ -195,7 +196,7 @@ end
 --- Serves a request: refuses it, or starts the ranks that come and answers when they have taken over. Rank 0 alone.
 function steps.ask(id, request)
   local function refuse(why, beyond)
-    live.answer(id, json.encode { refused = why, beyond = beyond })
+    live.answer(id, json.encode { refused = readable(why), beyond = beyond })
   end
   local wrong = elastic.problem(request)
   if wrong then return refuse(wrong) end
@@ -235,7 +236,7 @@ local function refuse_change(why)
   change.program:signal "terminate"
   table.insert(self.leaving, change)
   log.warn("resize to %d ranks: refused, the job goes on: %s", change.ranks, why)
-  live.answer(change.id, json.encode { refused = why })
+  live.answer(change.id, json.encode { refused = readable(why) })
 end
 
 -- Why the ranks that come cannot come any more; nil: they may.
@@ -409,7 +410,7 @@ end
 function steps.fail(text)
   local path = steps.folder() .. "/failed"
   if core.is_file(path) then return end
-  pcall(write, steps.folder(), "failed", { text = text })
+  pcall(write, steps.folder(), "failed", { text = readable(text) })
 end
 
 return steps

@@ -8,38 +8,12 @@
 -- say so.
 -- @module ganymede.repl.answer
 local json = require "ganymede.base.json"
+local readable = require "ganymede.base.readable"
 
 local answer = {}
 
 local MOST = 65536 -- bytes of a message: GM_REQUEST_ANSWER
 local LEFT_OUT = "\n(the rest is left out)"
-
--- The characters of UTF-8 that take several bytes.
-local wide = { "^[\194-\223][\128-\191]", "^\224[\160-\191][\128-\191]", "^\237[\128-\159][\128-\191]",
-  "^[\225-\236\238\239][\128-\191][\128-\191]", "^\240[\144-\191][\128-\191][\128-\191]",
-  "^[\241-\243][\128-\191][\128-\191][\128-\191]", "^\244[\128-\143][\128-\191][\128-\191]" }
-
-local function character_at(text, at)
-  for _, pattern in ipairs(wide) do
-    local found = text:match(pattern, at)
-    if found then return found end
-  end
-end
-
--- Bytes that are no UTF-8 as \xNN.
-local function readable(text)
-  local parts, from = {}, 1
-  while true do
-    local at = text:find("[\128-\255]", from)
-    if not at then break end
-    local found = character_at(text, at)
-    parts[#parts + 1] = text:sub(from, at - 1)
-    parts[#parts + 1] = found or ("\\x%02x"):format(text:byte(at))
-    from = at + #(found or ".")
-  end
-  parts[#parts + 1] = text:sub(from)
-  return table.concat(parts)
-end
 
 -- The beginning of a text, of so many bytes at most. It ends between two characters.
 local function cut(text, room)
