@@ -91,6 +91,15 @@ describe("a run whose ranks start again", function()
     assert.equal(0, result.code, result.err)
     stop(job)
   end)
+
+  it("ends with status 75 by SIGTERM while they are built: it has checkpoints, and can be resumed", function()
+    local job = started(0.05)
+    shell.write(job.home .. "/hold", "")
+    job:file "built"
+    job:signal("TERM", job:supervisor())
+    support.check(job:finish(), 75,
+      "stopped by SIGTERM before the ranks trained again; the newest checkpoint is in run/checkpoints")
+  end)
 end)
 
 describe("jobs.find", function()

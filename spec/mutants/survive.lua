@@ -182,4 +182,11 @@ return {
     breaks = "a job ends because ranks that are to stand by cannot be started",
     test = "spec/faults/start_spec.lua -f 'goes on without'",
   },
+  {
+    name = "2197-stopped-while-built", file = "lua/ganymede/job/attempts.lua",
+    find = "return #history > 1 and last.status == 143",
+    replace = "return #history > 2 and last.status == 143",
+    breaks = "SIGTERM while ranks start again says that there is nothing to resume",
+    test = "spec/job/found_spec.lua -f 'while they are built: it'",
+  },
 }

@@ -197,12 +197,13 @@ end
 
 local stops = { interrupt = { 130, "stopped by Ctrl-C" }, terminate = { 143, "stopped by SIGTERM" } }
 
--- Raises a stop that comes between two attempts. What was saved can be resumed, as the scheduler wants to know.
-local function raise_stop(name, known)
+-- Raises a stop that comes when no rank trains, after an attempt. What was saved can be resumed, as the scheduler wants
+-- to know. moment: in words.
+local function raise_stop(name, known, moment)
   local code, text = unpack(stops[name] or stops.interrupt)
   local folder = checkpoints_of(known)
   if code == 143 and newest_in(folder) > 0 then
-    failure(75, "%s between two attempts; the newest checkpoint is in %s (continue with --resume)", text, folder)
+    failure(75, "%s %s; the newest checkpoint is in %s (continue with --resume)", text, moment, folder)
   end
   failure(code, "%s", text)
 end
@@ -214,7 +215,7 @@ local function wait(seconds, known, ends, limit)
     local slept, err = pcall(core.sleep, math.max(0, math.min(NAP, last - core.now())))
     local name = core.signals_take()
     if not slept or name then
-      raise_stop(name or (failure.code(err) == 143 and "terminate" or "interrupt"), known)
+      raise_stop(name or (failure.code(err) == 143 and "terminate" or "interrupt"), known, "between two attempts")
     end
     if ends and core.now() > ends then
       failure(7, "the run did not end within %g seconds (--timeout)", limit)
@@ -230,6 +231,12 @@ local function say_next(plan, known, number, resumed)
   elseif resumed and resumed ~= "auto" then from = ("from %s again, because it has saved nothing"):format(resumed) end
   log.warn("attempt %d begins in %g s: %d rank%s, %s%s", number, plan.delay, plan.ranks, plan.ranks == 1 and "" or "s",
     from, plan.smaller and "; a place for a rank is gone" or "")
+end
+
+-- Whether an attempt that is not the first one was stopped by SIGTERM before its ranks trained.
+local function was_stopped_early(history)
+  local last = history[#history]
+  return #history > 1 and last.status == 143 and last.stopped == "terminate" and not last.began
 end
 
 -- args: of the command line; now: of elastic.run; known: what is known of the run
@@ -248,6 +255,7 @@ local function all_attempts(args, now, known)
     local plan, why = restarts.next(history, limits)
     if not plan then
       if #history > 1 then log.error("not started again: %s\n%s", why, history_text(history)) end
+      if was_stopped_early(history) then raise_stop("terminate", known, "before the ranks trained again") end
       return last.status, ended
     end
     say_next(plan, known, #history + 1, args.resume)
