@@ -6,6 +6,7 @@
 -- In f64 the losses agree with those of one rank to 1e-9: the order of sums differs, 1e-16 an addition.
 -- sanitizers: no, numbers of training on several ranks are compared
 local json = require "ganymede.base.json"
+local memory_file = require "ganymede.job.memory_file"
 local plain_ranks = require "spec.support.plain_ranks"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
@@ -168,6 +169,15 @@ describe("checkpoints in the memory of several machines", function()
     nothing_left()
   end)
 
+  it("are not those of a copy of the run's folder, which goes on for itself", function()
+    lose(1, "ab")
+    os.execute("cp -r " .. home .. "/run " .. home .. "/copy; rm " .. home .. "/dies")
+    local result = run("ab", "--out", "copy", "--resume", "auto")[0]
+    assert.equal(0, result.code, result.err)
+    assert.is_truthy(result.out:find("there is no checkpoint to resume from", 1, true), result.out)
+    go_on("resumed from the memory of 2 machines at step ", "ab")
+  end)
+
   it("are given up with one warning where a machine has no room, and training goes on", function()
     shell.write(home .. "/full", "")
     local result = run("ab")[0]
@@ -192,7 +202,7 @@ describe("checkpoints in the memory of several machines", function()
 
   it("are refused in a folder that others may read", function()
     os.execute("mkdir " .. home .. "/run")
-    shell.write(home .. "/run/memory.json", '{"id":"00000000deadbeef","step":0}')
+    memory_file.write(home .. "/run", "00000000deadbeef", 0)
     local boot = shell.read("/proc/sys/kernel/random/boot_id"):match "^%x+"
     local folder = ("/dev/shm/ganymede-memory-00000000deadbeef-%s-%s"):format(name "b", boot)
     os.execute("mkdir -m 755 " .. folder)

@@ -3,6 +3,7 @@
 local batch = require "ganymede.job.batch_attempts"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local memory_file = require "ganymede.job.memory_file"
 local shell = require "spec.support.shell"
 local slurm_nodes = require "ganymede.job.slurm_nodes"
 local steps = require "ganymede.job.steps"
@@ -71,7 +72,7 @@ describe("machines of an allocation of Slurm", function()
 
     it("and what they had in memory counts as progress", function()
       for step = 1, 5 do
-        shell.write(home .. "/memory.json", ('{"id":"00ff","step":%d}'):format(step))
+        memory_file.write(home, "00ff", step)
         assert.equal(0.5, (batch.ended(home, 6, 6, { most = 1, delay = 0.5 })))
       end
       assert.equal(0.5, (batch.ended(home, 6, 6, { most = 1, delay = 0.5 })))

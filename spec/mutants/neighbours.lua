@@ -208,4 +208,11 @@ return {
     breaks = "a full disk ends a run because it cannot note what lies in memory",
     test = "spec/faults/neighbour_memory_spec.lua -f 'takes no note'",
   },
+  {
+    name = "2198-memory-of-the-copy", file = "lua/ganymede/job/memory_file.lua",
+    find = " and known.folder == name_of(folder) then",
+    replace = " then",
+    breaks = "a copy of a run's folder takes what lies in memory from the run, and takes up its state",
+    test = "spec/faults/neighbour_memory_spec.lua -f 'goes on for itself'",
+  },
 }
