@@ -207,4 +207,11 @@ return {
     breaks = "top and attach find no job where the folder of temporary files holds many names",
     test = "spec/job/found_spec.lua -f 'more names'",
   },
+  {
+    name = "2199-load-one-word", file = "lua/ganymede/repl/attach.lua",
+    find = [[files.words(line:match "^%s*:load%s+(.*)$" or "")]],
+    replace = [[{ line:match "^%s*:load%s+(%S+)%s*$" }]],
+    breaks = "attach looks for a file whose name has a space in the folder of the job",
+    test = "spec/repl/attach_spec.lua -f 'loads a file'",
+  },
 }

@@ -63,6 +63,12 @@ describe("attach to a job of two ranks", function()
     shell.write(folder .. "/tools.lua", "#!/usr/bin/env ganymede\nfunction twice(x) return 2 * x end\nreturn rank")
     says(job, ":load " .. folder .. "/tools.lua", "[0] 0\n[1] 1")
     says(job, "twice(rank + 4)", "[0] 8\n[1] 10")
+    for _, name in ipairs { "two words", "it's" } do -- in quotes, and beside the prompt, not beside the job
+      assert(os.execute(("cp %s/tools.lua %s"):format(folder, shell.quote(folder .. "/" .. name))) == 0)
+      local result = run_host({ "attach", "--run", (':load "%s"'):format(name) }, { cwd = folder,
+        env = support.environment(job.home), timeout = 60 })
+      assert.equal("[0] 0\n[1] 1\n", result.out, result.err)
+    end
     local wrong = attach(job, "--run", ":load " .. folder .. "/none.lua")
     assert.equal(1, wrong.code)
     assert.matches("cannot read ", wrong.out)

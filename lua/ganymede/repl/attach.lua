@@ -10,6 +10,7 @@
 -- before is not sent again, because it may have run. The trap: the job may end at any time, which ends the session.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local files = require "ganymede.repl.files"
 local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
 local repl_class = require "ganymede.repl"
@@ -108,11 +109,12 @@ local function request_of(self, text)
   if command == "checkpoint" or command == "stop" then return { kind = command } end
   local line, ranks = repl_ranks.chosen(text, self.job.world)
   if not line then return nil, ranks end
-  local file = line:match "^%s*:load%s+(%S+)%s*$"
-  if file then -- the job has another folder than this prompt
-    local path = core.real_path(file)
-    if not path then return nil, ("cannot read %s"):format(file) end
-    line = (":load '%s'"):format(path)
+  local words = files.words(line:match "^%s*:load%s+(.*)$" or "")
+  if #words == 1 then -- the job has another folder than this prompt
+    local path = core.real_path(words[1])
+    if not path then return nil, ("cannot read %s"):format(words[1]) end
+    if path:find "'" and path:find '"' then return nil, (":load takes no path with both quotes: %s"):format(path) end
+    line = (path:find "'" and ':load "%s"' or ":load '%s'"):format(path)
   end
   return { kind = "line", line = line, ranks = ranks and json.array(ranks), limit = self.limit }
 end

@@ -12,8 +12,8 @@ local options = require "ganymede.base.options"
 
 local files = {}
 
--- "a word 'two words'" -> the words; quotes keep spaces, and a word may have braces with spaces in them.
-local function words_of(text)
+--- "a word 'two words'" -> the words; quotes keep spaces, and a word may have braces with spaces in them.
+function files.words(text)
   local list, at = {}, 1
   while true do
     at = text:find("%S", at)
@@ -35,7 +35,7 @@ end
 
 --- :load -> a chunk; nil and what is wrong.
 function files.load(repl, rest)
-  local words = words_of(rest)
+  local words = files.words(rest)
   if #words ~= 1 then return nil, ":load takes a file of Lua: :load tools.lua" end
   local text, why = machine.read(words[1])
   if not text then return nil, ("cannot read %s%s"):format(words[1], why and ": " .. why or "") end
@@ -74,7 +74,7 @@ end
 
 --- :run -> a chunk; nil and what is wrong.
 function files.run(repl, rest)
-  local words = words_of(rest)
+  local words = files.words(rest)
   local path = table.remove(words, 1)
   if not path then return nil, ":run takes a recipe, and settings: :run recipe.lua steps=20 optimizer.lr=1e-3" end
   for _, word in ipairs(words) do
