@@ -190,6 +190,15 @@ describe("a sweep that is", function()
     assert.matches("resumed from .* at step 5", shell.read(folder() .. "/001/log.txt"))
   end)
 
+  it("stopped where sweep.json cannot be written waits for all of its runs nevertheless", function()
+    local status = stopped "f=$(ls -d runs/*-sweep-*)/sweep.json; mv $f kept; mkdir $f; kill -INT $sweep"
+    local said = shell.read(home .. "/err")
+    assert.equal(130, status, said)
+    assert.matches("run 001 %S+ stopped %(status 75%)", said)
+    assert.matches("run 002 %S+ stopped %(status 75%)", said)
+    assert.matches("warning: .*sweep.json", said)
+  end)
+
   it("killed has its runs save and end all the same, and continues", function()
     local gone = shell.wait_until(([[test "$(grep -c '"exit_code": 75' %s/runs/*/00[12]/*-all.json | grep -c :1)" = 2]])
       :format(shell.quote(home)))

@@ -152,4 +152,11 @@ return {
     breaks = "a sweep begins in a folder that holds one thing of the user's",
     test = "spec/cli/sweep_spec.lua -f 'keeps to its folder'",
   },
+  {
+    name = "2192-stop-with-full-disk", file = "lua/ganymede/cli/sweep/search.lua",
+    find = "if not stopping then return self.save() end",
+    replace = "do return self.save() end",
+    breaks = "a sweep that is stopped while the disk is full does not wait for its runs",
+    test = "spec/cli/sweep_spec.lua -f 'cannot be written'",
+  },
 }

@@ -82,7 +82,9 @@ local function ended(self, row, steps, status, stopping)
   if not known and row.status ~= status then row.status = status end
   if row.status ~= 0 then row.why = row.why or self.folder:said(row.run) end
   tell_end(self, row)
-  self.save()
+  if not stopping then return self.save() end
+  local ok, why = pcall(self.save) -- others are still waited for
+  if not ok then log.warn("%s", failure.text(why)) end
 end
 
 -- Whether row a is better than row b.
