@@ -166,6 +166,7 @@ int gm_open_plan(lua_State *L);
 int gm_open_copy(lua_State *L);
 int gm_open_simulate(lua_State *L);
 int gm_open_graph(lua_State *L);
+int gm_open_step_end(lua_State *L);
 int gm_open_choices(lua_State *L);
 int gm_open_files(lua_State *L);
 int gm_open_modules(lua_State *L);

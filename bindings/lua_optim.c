@@ -274,6 +274,13 @@ static int prepare(lua_State *L)
     return 0;
 }
 
+/* o:regrouped() -> grows whenever a graph of a step from before does not fit any more (gm_optimizer_regrouped) */
+static int regrouped(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_optimizer_regrouped(check_optimizer(L)));
+    return 1;
+}
+
 /* o:set_momentum(m): momentum or beta1 from the next step on */
 static int set_momentum(lua_State *L)
 {
@@ -309,6 +316,7 @@ int gm_open_optim(lua_State *L)
         GM_FUNCTION("set_skipped", set_skipped, "optimizer object, n integer"),
         GM_FUNCTION("missed", missed, "optimizer object"),
         GM_FUNCTION("set_missed", set_missed, "optimizer object, updates table"),
+        GM_FUNCTION("regrouped", regrouped, "optimizer object"),
         GM_FUNCTION("prepare", prepare, "optimizer object, lr number"),
         GM_FUNCTION("set_momentum", set_momentum, "optimizer object, momentum number"),
         GM_FUNCTION("bytes", bytes, "optimizer object"),

@@ -37,6 +37,7 @@ struct gm_optimizer {
     int         n_attrs;
     gm_attrs   *attrs;          /* of which each item has one */
     int64_t     steps, skipped; /* steps: with those that the control tensor left out */
+    int64_t     regrouped;      /* how often a parameter got another count of missed updates */
     gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
     double      momentum;

@@ -3,7 +3,8 @@
  * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always
  * these are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone
  * knows at once whether there is an update. Parameters that have missed the same updates share one, so that they stay
- * in one call of the kernel, and one small op a step counts for all of them. */
+ * in one call of the kernel, and one small op a step counts for all of them. The trap: a graph (kernels/graph.h) that
+ * was recorded before a parameter got another count updates it with the old one; gm_optimizer_regrouped tells. */
 #include "../../kernels/step_control.h"
 #include "items.h"
 
@@ -34,8 +35,9 @@ static gm_status new_missed(gm_rank *r, gm_tensor *from, double value, gm_tensor
     return st;
 }
 
-static void share_missed(item *it, gm_tensor *missed)
+static void share_missed(gm_optimizer *o, item *it, gm_tensor *missed)
 {
+    if (it->missed != missed) o->regrouped++;
     if (missed) gm_tensor_retain(missed);
     gm_tensor_release(it->missed);
     it->missed = missed;
@@ -55,7 +57,7 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
         item *it = &o->items[i];
         if (it->missed != old || gm_item_is_used(o, it) || it->done) continue;
         it->done = true;
-        share_missed(it, missed);
+        share_missed(o, it, missed);
     }
     gm_tensor_release(missed);
     return st;
@@ -86,12 +88,14 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
         int        like = 0;
         while (like < i && missed[like] != missed[i]) like++;
         if (like < i) {
-            share_missed(&o->items[i], o->items[like].missed);
+            share_missed(o, &o->items[i], o->items[like].missed);
             continue;
         }
         if (missed[i] != 0) GM_TRY(new_missed(o->rank, NULL, missed[i], &t));
-        share_missed(&o->items[i], t);
+        share_missed(o, &o->items[i], t);
         gm_tensor_release(t);
     }
     return GM_OK;
 }
+
+int64_t gm_optimizer_regrouped(const gm_optimizer *o) { return o->regrouped; }

@@ -71,6 +71,9 @@ void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped);
 /* The number of these updates in which parameter i had no gradient. Waits for a device with memory of its own. */
 gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out);
 gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed); /* of each parameter */
+/* Grows whenever a parameter gets another count of the updates that it has missed: a recording of a step from before
+ * does not know it. */
+int64_t gm_optimizer_regrouped(const gm_optimizer *o);
 
 /* Sets momentum or beta1 (optimizers.def says which) from the next step on, through the step block. GM_EINVAL: it is
  * outside [0, 1), or the optimizer was made without momentum. */

@@ -343,7 +343,7 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     test = 'spec/cuda/graph_training_spec.lua -f "kinds"',
   },
   {
-    name = "334-graph-frozen-trains", file = "lua/ganymede/train/graph.lua",
+    name = "334-graph-frozen-trains", file = "lua/ganymede/train/step_kind.lua",
     find = [[if p:requires_grad() then trains = (trains * 31 + i) % 2 ^ 40 end]],
     replace = [[if i == 0 then trains = (trains * 31 + i) % 2 ^ 40 end]],
     breaks = "a graph goes on with parameters that train no longer",

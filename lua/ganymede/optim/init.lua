@@ -249,6 +249,10 @@ function Optimizer:set_missed(numbers)
   if next(numbers) then error(self.name .. " does not count the updates that a parameter has missed", 0) end
 end
 
+--- A number that changes whenever steps recorded before (ganymede.train.graph) would make another update than this
+-- optimizer does now.
+function Optimizer.regrouped(_) return 0 end
+
 --- Returns the bytes of the state that exists on this rank.
 function Optimizer:bytes()
   local sum = 0
@@ -389,6 +393,7 @@ function Fused:set_missed(numbers)
   self.core:set_missed(list)
 end
 
+function Fused:regrouped() return self.core:regrouped() end
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:room(kind) return self.core:room(kind) end

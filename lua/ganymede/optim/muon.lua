@@ -146,6 +146,7 @@ function Pair:set_missed(list)
   self.adam:set_missed(own)
 end
 
+function Pair:regrouped() return self.adam:regrouped() end
 function Pair:prepare(lr) self.adam:prepare(lr) end -- the step's numbers, which are muon's, too
 function Pair:bytes() return self.muon:bytes() + self.adam:bytes() end
 

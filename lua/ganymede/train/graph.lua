@@ -6,9 +6,10 @@
 -- A graph is the whole step on the device: forward, loss, backward, the norm, the decision, the update. A replay copies
 -- its batches into the recorded tensors, writes the step block (learning rate, step, the seed of random numbers) and
 -- runs the graph; no Lua code of the model runs. So a step must do the same each time. A step is recorded after 3 steps
--- of one kind (shapes and dtypes of the batches, mode, clipping, parameters that train). Others, such as the smaller
--- last batch of an epoch, run without a graph. After 3 steps of another kind in a row, that kind is recorded, and the
--- old graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
+-- of one kind (ganymede.train.step_kind: shapes and dtypes of the batches, mode, clipping, parameters that train).
+-- Others, such as the smaller last batch of an epoch, run without a graph. After 3 steps of another kind in a row, that
+-- kind is recorded, and the old graph is dropped. The host counts steps, statistics and hooks as before, results have
+-- the same bits, and a program finds between steps what it would find without graphs.
 --
 -- On several ranks whose tensors travel by NCCL, its operations are part of the graph. A step then is recorded on all
 -- ranks or on none, and replayed by all or by none: before each step every rank tells the others, in a few bytes, the
@@ -34,11 +35,16 @@ local own = require "ganymede.base.own"
 local ranks = require "ganymede.job.ranks"
 local sha256 = require "ganymede.base.sha256"
 local StepLoader = require "ganymede.train.step_loader"
-local scope = require("ganymede.tensor").scope
+local step_kind = require "ganymede.train.step_kind"
+local tensor = require "ganymede.tensor"
+
+local no_grad, scope = tensor.no_grad, tensor.scope
 
 local WARM_UP = 3 -- steps of a kind before it is recorded: buffers, plans of libraries and kernels are there then
 
 local MOST_KINDS = 16 -- that are told apart while there is no graph
+
+local LOOKED_AT = "detect_anomaly looks at the results of each op"
 
 local Graph = {}
 Graph.__index = Graph
@@ -58,7 +64,7 @@ end
 
 -- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
-  if core.detect_anomaly() then return "detect_anomaly looks at the results of each op" end
+  if core.detect_anomaly() then return LOOKED_AT end
   if engine.stage.stages > 1 then
     return "the host decides about messages and norms of pipeline stages while a step runs"
   end
@@ -95,7 +101,8 @@ local function refuse(fmt, ...)
 end
 
 local function new(engine, wanted)
-  return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0, hashes = {}, n_hashes = 0 }, Graph)
+  return setmetatable({ engine = engine, wanted = wanted, kinds_of = step_kind.new(), seen = {}, kinds = 0,
+                        hashes = {}, n_hashes = 0 }, Graph)
 end
 
 --- Whether steps of this device are recorded at all with such a setting `graph`.
@@ -121,7 +128,7 @@ function Graph.new(engine, wanted)
   log.info("graph: steps run one by one: %s", why)
 end
 
--- ---------------------------------------------------------------- kinds of steps
+-- ---------------------------------------------------------------- batches
 
 -- Calls fn(tensor) for each tensor of a batch, in order. A batch is a tensor or a table of batches.
 local function each_tensor(x, fn)
@@ -137,31 +144,6 @@ local function mapped(x, fn)
   local out = setmetatable({}, getmetatable(x))
   for key, value in pairs(x) do out[key] = mapped(value, fn) end
   return out
-end
-
--- Describes the shapes and dtypes of batches as text.
-local function kind_of_batches(batches)
-  local words = {}
-  for i, batch in ipairs(batches) do
-    for k = 1, 2 do
-      words[#words + 1] = i .. (k == 1 and " x" or " y")
-      each_tensor(batch[k], function(t)
-        words[#words + 1] = t:dtype() .. " (" .. table.concat(t:shape(), ", ") .. ")"
-      end)
-    end
-  end
-  return table.concat(words, " ")
-end
-
--- Describes everything that is fixed in a graph and that a program may change between steps.
-local function kind_of(engine, batches, keep_output)
-  local trains = 0
-  for i, p in ipairs(engine.parameters) do
-    if p:requires_grad() then trains = (trains * 31 + i) % 2 ^ 40 end
-  end
-  return table.concat({ kind_of_batches(batches), tostring(keep_output), tostring(engine.training), trains,
-    tostring(engine.clip_grad_norm), tostring(engine.norm_type), tostring(engine.on_not_finite),
-    tostring(engine.loss_function), tostring(engine.optimizer) }, "; ")
 end
 
 -- ---------------------------------------------------------------- recording
@@ -198,7 +180,6 @@ local function queue(self, keep_output)
   StepLoader.announce(engine, self.fixed)
   local outputs, labels = engine:forward_backward(self.fixed, keep_output)
   engine:queue_update()
-  self.tail = { engine.samples - engine.batch_samples, engine.batch_samples } -- the last of its batches
   keep(outputs)
   keep(labels)
   return outputs, labels
@@ -223,8 +204,10 @@ local function human(bytes) return ("%.1f MiB"):format(bytes / 2 ^ 20) end
 --- Drops the graph: the next steps run one by one, and are recorded again when 3 of a kind have.
 function Graph:forget()
   if self.graph then self.graph:close() end
+  if self.ended then self.ended:close() end
   for _, held in ipairs { self.fixed or {}, self.outputs or {}, self.labels or {} } do release(held) end
-  self.graph, self.kind, self.fixed, self.outputs, self.labels, self.last = nil, nil, nil, nil, nil, nil
+  self.graph, self.ended, self.kind, self.last = nil, nil, nil, nil
+  self.fixed, self.outputs, self.labels = nil, nil, nil
   self.seen, self.kinds = {}, 0
 end
 
@@ -277,6 +260,7 @@ local function record(self, batches, keep_output, kind)
     prepare(engine)
     core.graph_begin()
     self.outputs, self.labels = scope(queue, self, keep_output)
+    self.ended = core.step_end(engine.parameters)
     return core.graph_end()
   end)
   core.graph_drop() -- does nothing if the recording has ended
@@ -308,7 +292,7 @@ end
 
 -- On meta, where nothing is recorded: the step runs one by one beside what a graph would hold.
 local function rehearse(self, batches, keep_output, told)
-  local kind = kind_of_batches(batches)
+  local kind = step_kind.of_batches(batches)
   if kind ~= self.kind then
     if self.fixed then release(self.fixed) end
     self.fixed, self.kind = fixed_batches(batches), kind
@@ -322,11 +306,13 @@ local function replay(self, batches, told)
   batches.targets = self.fixed.targets -- nil: only the device knows
   prepare(engine)
   engine:ask()
-  core.begin_step() -- random numbers that the program draws between steps are those that it would draw
-  core.set_batch(self.tail[1], self.tail[2])
   self.graph:replay()
+  self.ended:put_back()
   engine:count_step(batches.samples, told)
 end
+
+-- Returns a batch's tensors as the caller's own: the next replay overwrites those of the graph.
+local function copied(x) return no_grad(mapped, x, function(t) return t:clone() end) end
 
 -- Adds the place to an error in a step.
 local function in_graph(step, ok, ...)
@@ -349,11 +335,11 @@ end
 local function say_other(self, step, batches)
   if self.graph and not self.said_other then
     self.said_other = true
-    log.info("graph: step %d is of another kind and runs by itself (%s)", step, kind_of_batches(batches))
+    log.info("graph: step %d is of another kind and runs by itself (%s)", step, step_kind.of_batches(batches))
   elseif not self.graph and self.kinds == MOST_KINDS and not self.said_many then
     self.said_many = true
     log.info("graph: steps run one by one: their batches differ, and none has come %d times (%s)", WARM_UP,
-      kind_of_batches(batches))
+      step_kind.of_batches(batches))
   end
 end
 
@@ -369,9 +355,15 @@ local function hash_of(self, kind)
   return hash
 end
 
+-- Whether a step can be recorded or replayed now; nil and why not: while a profile is running, a program looks at ops.
+local function possible_now()
+  if core.detect_anomaly() then return nil, LOOKED_AT end
+  return core.graph_possible()
+end
+
 -- Returns whether the step can be recorded or replayed on all ranks, and its kind on all of them together.
 local function together(self, kind)
-  local possible, why = core.graph_possible() -- not while a profile is running
+  local possible, why = possible_now()
   local all = kind
   if core.world() > 1 then
     all = core.comm_tell(launcher.world(), (possible and "+" or "-") .. hash_of(self, kind))
@@ -396,7 +388,7 @@ function Graph:run(batches, keep_output, told)
     self:forget()
   end
   local step = self.engine.steps_done + 1
-  local possible, kind = together(self, kind_of(self.engine, batches, keep_output))
+  local possible, kind = together(self, self.kinds_of:of(self.engine, batches, keep_output))
   if not possible then return one_by_one(self, batches, keep_output, told) end
   if kind ~= self.kind and not (is_due(self, kind) and record(self, batches, keep_output, kind)) then
     say_other(self, step, batches)
@@ -404,7 +396,7 @@ function Graph:run(batches, keep_output, told)
   end
   self.last = kind
   in_graph(step, pcall(replay, self, batches, told))
-  return self.outputs, self.labels
+  return copied(self.outputs), copied(self.labels)
 end
 
 return Graph
