@@ -242,4 +242,11 @@ return {
     breaks = "detect_anomaly that is switched on in a run finds nothing in steps that are graphs",
     test = 'spec/train/graph_between_spec.lua -f "detect_anomaly"',
   },
+  {
+    name = "2212-graph-given-up-counts", file = "lua/ganymede/train/graph.lua",
+    find = [[engine:drop_passes()]],
+    replace = "",
+    breaks = "a step that was given up counts in the replay behind it",
+    test = 'spec/train/given_up_spec.lua -f "graph = true"',
+  },
 }

@@ -108,6 +108,12 @@ function History:update()
   for _, layer in ipairs(self.layers) do layer.ready = layer.ready or layer.called end
 end
 
+--- Forgets what training passes have needed since the last update: their step was given up.
+function History:drop_passes()
+  if self.needed then tensors.no_grad(function() self.needed:fill_(0) end) end
+  for _, layer in ipairs(self.layers) do layer.called = layer.ready end
+end
+
 -- The scales were loaded: layers that have one have been through an update.
 local function loaded(self)
   if not core.device().has_data then return end

@@ -194,6 +194,9 @@ function SigmoidRouter:forward(x)
   return index, weight, self:losses(logits, normalised(scores), index)
 end
 
+--- Forgets the choices since the last update: their step was given up.
+function SigmoidRouter:drop_passes() self.counts.taken:fill_(0) end
+
 --- Moves the biases after each update: down for an expert with more than its even share of choices, up for one with
 -- less.
 function SigmoidRouter:after_update()

@@ -86,6 +86,18 @@ function Engine:announce(targets, batches, pieces)
   self.announced = { targets = targets, batches = batches, pieces = pieces }
   self.batch, self.samples, self.fresh = 0, 0, true -- also after a step that an error has ended
   self.control:forget()
+  self:drop_passes()
+end
+
+--- Forgets what layers have taken from training passes that no update has followed: the step was given up. Modules have
+-- a method drop_passes for it.
+function Engine:drop_passes()
+  if not self.has_passes then return end
+  self.has_passes = false
+  if self.float8 then self.float8:drop_passes() end
+  for _, m in ipairs(self.model:modules()) do
+    if m.drop_passes and m:is_present() then m:drop_passes() end
+  end
 end
 
 -- Whether the current step is given up without an update: it has all its gradients, or an error has ended it that the
@@ -111,6 +123,7 @@ end
 -- the rows count on from the samples of this step. Schedules call it for each micro-batch.
 function Engine:begin_batch(before, n)
   self.fresh = false
+  self.has_passes = self.has_passes or self.training
   core.set_rng_step(self.steps_done)
   if self.training and self.optimizer.prepare then self.optimizer:prepare() end -- what kernels read stays as it is now
   core.begin_step()

@@ -87,7 +87,7 @@ local function end_step(self)
     if m.after_update and m:is_present() then m:after_update() end
   end
   if self.tier then self.tier:end_step() end
-  self.batch, self.announced, self.fresh = 0, nil, true
+  self.batch, self.announced, self.fresh, self.has_passes = 0, nil, true, false
   phase "other"
 end
 

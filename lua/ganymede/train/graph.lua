@@ -187,13 +187,14 @@ end
 
 -- Writes what kernels read about the next step.
 local function prepare(engine)
+  engine:drop_passes()
   core.set_rng_step(engine.steps_done)
   engine.optimizer:prepare()
 end
 
 -- Undoes the counting of the step that was recorded. updates: optimizer:steps() before it.
 local function unqueue(engine, updates)
-  engine.batch, engine.samples, engine.announced, engine.fresh = 0, 0, nil, true
+  engine.batch, engine.samples, engine.announced, engine.fresh, engine.has_passes = 0, 0, nil, true, false
   engine.optimizer:set_steps(updates)
   engine.control:forget()
 end
@@ -306,6 +307,7 @@ local function replay(self, batches, told)
   batches.targets = self.fixed.targets -- nil: only the device knows
   prepare(engine)
   engine:ask()
+  engine.has_passes = true -- until it is counted
   self.graph:replay()
   self.ended:put_back()
   engine:count_step(batches.samples, told)

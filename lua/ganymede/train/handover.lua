@@ -127,8 +127,9 @@ end
 
 -- ---------------------------------------------------------------- the ranks that come
 
--- Makes the passes of a step and forgets what came of them. A step that was given up leaves nothing (Engine:announce),
--- and what its layers may have kept is restored with the rest. What chooses or records in its first step is left alone.
+-- Makes the passes of a step and forgets what came of them. A step that was given up leaves nothing, in the layers
+-- either (Engine:announce); buffers that it has moved are restored with the rest. What chooses or records in its first
+-- step is left alone.
 local function rehearse_step(trainer)
   local engine, loader = trainer.engine, trainer.opt.train_dataloader
   if engine.graph or engine.tier or engine.regions_wanted then return end
