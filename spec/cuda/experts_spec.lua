@@ -74,7 +74,8 @@ local function on_device()
     local function same_when_replayed(capacity)
       gm.scope(function()
         core.set_seed(8)
-        local layer = gm.nn.MoE { width = 8, hidden = 12, experts = 4, capacity = capacity, min_capacity = 1,
+        local layer = gm.nn.MoE { width = 8, hidden = 12, experts = 4, capacity = capacity,
+                                  min_capacity = capacity and 1,
                                   router = { type = "SigmoidRouter", k = 2, balance = 0.5, noise = "normal" } }
         layer:materialize()
         local x, g = gm.zeros { 12, 8 }, gm.normal({ 12, 8 }, { seed = 3 })

@@ -308,9 +308,25 @@ describe("a mixture of experts", function()
       ["no option 'k'"] = { width = 4, experts = 2, k = 1, router = "SwitchRouter" },
       ["TopRouter"] = { width = 4, experts = 2, router = "TopRouter" },
       ["2 experts to choose from"] = { width = 4, experts = 1, router = "Top2Router" },
+      ["min_capacity needs capacity"] = { width = 4, experts = 2, min_capacity = 1 },
+      ["noise_scale needs noise"] = { width = 4, experts = 2, router = { type = "SigmoidRouter", noise_scale = 0.1 } },
     } do
       local ok, err = pcall(gm.nn.MoE, options)
       assert(not ok and tostring(err):find(text, 1, true), tostring(err))
     end
+    assert.equal(3, gm.nn.MoE { width = 4, experts = 2, min_capacity = 3, capacity_eval = 0.1 }:eval():room(8, 2))
+  end)
+
+  it("are refused in a model of which no block would have them", function()
+    local function model(depth)
+      return gm.models.GPT { vocabulary = 5, sequence_length = 4, width = 4, depth = depth, heads = 1,
+        moe = { experts = 2, every = 3 } }
+    end
+    assert.error_matches(function() model(2) end, "moe.every = 3, but there are only 2 blocks")
+    local names = {}
+    for _, m in ipairs(model(3):modules()) do
+      if m.name == "MoE" then names[#names + 1] = m:path() end
+    end
+    assert.same({ "blocks.3.mlp" }, names)
   end)
 end)

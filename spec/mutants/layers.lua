@@ -306,4 +306,18 @@ or nil, f))
     breaks = "choices of a step that was given up move the bias of a router",
     test = 'spec/train/given_up_spec.lua -f "router"',
   },
+  {
+    name = "2213-experts-in-no-block", file = "lua/ganymede/nn/transformer.lua",
+    find = [[if every > depth then]],
+    replace = [[if every > 2 * depth then]],
+    breaks = "a model is trained without the experts that were asked for",
+    test = 'spec/experts/routers_spec.lua -f "no block"',
+  },
+  {
+    name = "2214-noise-scale-idle", file = "lua/ganymede/nn/router.lua",
+    find = [[if opt.noise_scale and not opt.noise then]],
+    replace = [[if opt.noise_scale and opt.noise == "none" then]],
+    breaks = "the size of a noise that is not there is taken and has no effect",
+    test = 'spec/experts/routers_spec.lua -f "says what is wrong"',
+  },
 }

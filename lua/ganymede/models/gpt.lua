@@ -47,7 +47,8 @@ GPT.options = {
 local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, mlp_ratio = opt.mlp_ratio, causal = true,
-    activation = opt.activation, bias = opt.bias, eps = opt.eps, moe = nn.TransformerBlock.moe_of(opt.moe, i),
+    activation = opt.activation, bias = opt.bias, eps = opt.eps,
+    moe = nn.TransformerBlock.moe_of(opt.moe, i, opt.depth),
     window = nn.TransformerBlock.window_of(opt.window, i), attention_softcap = opt.attention_softcap,
     dropout = opt.dropout, attention_dropout = opt.attention_dropout,
     weight_initializer = init.normal { std = opt.std }, bias_initializer = init.zeros(),

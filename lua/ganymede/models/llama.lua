@@ -71,7 +71,8 @@ local function block_options(opt, i)
     qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, qk_norm_joint = opt.qk_norm_joint,
     window = nn.TransformerBlock.window_of(opt.window, i), attention_softcap = opt.attention_softcap,
     attention_scale = opt.attention_scale,
-    moe = nn.TransformerBlock.moe_of(opt.moe, i), dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    moe = nn.TransformerBlock.moe_of(opt.moe, i, opt.depth), dropout = opt.dropout,
+    attention_dropout = opt.attention_dropout,
     weight_initializer = init.normal { std = opt.std },
     bias_initializer = init.zeros(), residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
   }

@@ -50,7 +50,7 @@ local function block_options(opt, i)
     width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, eps = opt.eps, bias = opt.bias,
     qkv_bias = opt.qkv_bias, activation = opt.activation,
     dropout = opt.dropout, attention_dropout = opt.attention_dropout,
-    moe = nn.TransformerBlock.moe_of(opt.moe, i),
+    moe = nn.TransformerBlock.moe_of(opt.moe, i, opt.depth),
     drop_path = stages.drop_path(opt.drop_path, i, opt.depth),
     weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
   }

@@ -46,8 +46,8 @@ MoE.options = {
                doc = "the most choices that an expert takes, divided by its even share k T / E; default: no limit" },
   capacity_eval = { type = "number", above = 0, optional = true,
     doc = "the capacity in evaluation; default: capacity" },
-  min_capacity = { type = "integer", min = 0, default = 4,
-    doc = "the smallest limit that a capacity can set, in choices" },
+  min_capacity = { type = "integer", min = 0, optional = true,
+    doc = "the smallest limit that a capacity can set, in choices; default: 4" },
   shared  = { type = "integer", min = 0, default = 0,
               doc = "the number of experts that see every token; they are one MLP, so many times as wide" },
   shared_hidden = { type = "integer", min = 1, optional = true,
@@ -110,7 +110,15 @@ local function build_shared(self, opt, hidden, output)
   end
 end
 
+-- Refuses an option without the one that it belongs to.
+local function refuse_idle(opt)
+  if opt.min_capacity and not (opt.capacity or opt.capacity_eval) then
+    error("MoE: min_capacity needs capacity or capacity_eval: without them an expert has no limit", 4)
+  end
+end
+
 function MoE:build(opt)
+  refuse_idle(opt)
   local e, h, f = opt.experts, opt.width, opt.hidden or 4 * opt.width
   local output = opt.output_initializer
   if output == nil then output = opt.weight_initializer end
@@ -149,7 +157,7 @@ end
 function MoE:room(tokens, k)
   local opt = self.opt
   local factor = not self.training and opt.capacity_eval or opt.capacity
-  return factor and math.max(opt.min_capacity, math.floor(factor * k * tokens / opt.experts))
+  return factor and math.max(opt.min_capacity or 4, math.floor(factor * k * tokens / opt.experts))
 end
 
 -- Returns index, with -1 for choices that are dropped, and the number of choices that an expert takes at most (nil: no

@@ -52,6 +52,9 @@ function Router:build(opt)
   if opt.k and opt.k > opt.experts then
     error(("%s: k = %d is more than the %d experts"):format(self.name, opt.k, opt.experts), 4)
   end
+  if opt.noise_scale and not opt.noise then
+    error(("%s: noise_scale needs noise, \"normal\" or \"uniform\""):format(self.name), 4)
+  end
   self:param("weight", { opt.experts, opt.width },
     init.resolve(opt.weight_initializer, init.normal { std = math.sqrt(0.1 / opt.width) }, opt.width, opt.experts))
 end

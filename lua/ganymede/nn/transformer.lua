@@ -185,13 +185,16 @@ function TransformerBlock.recompute_join(branch, key_mask, stream)
   return ops.add(branch, stream), key_mask, true
 end
 
---- Returns the options of nn.MoE of block i in a stack, or nil if the block has an MLP. moe is a model's option:
--- options of nn.MoE, and `every` (default 1). The last of each `every` blocks has experts.
-function TransformerBlock.moe_of(moe, i)
+--- Returns the options of nn.MoE of block i in a stack of so many, or nil if the block has an MLP. moe is a model's
+-- option: options of nn.MoE, and `every` (default 1). The last of each `every` blocks has experts.
+function TransformerBlock.moe_of(moe, i, depth)
   if not moe then return nil end
   local every, own = moe.every or 1, {}
   if type(every) ~= "number" or every < 1 or every % 1 ~= 0 then
     error(("moe.every must be an integer, at least 1; got %s"):format(tostring(every)), 3)
+  end
+  if every > depth then
+    error(("moe.every = %d, but there are only %d blocks, so that none would have experts"):format(every, depth), 3)
   end
   for key, value in pairs(moe) do own[key] = key ~= "every" and value or nil end
   return i % every == 0 and own or nil
