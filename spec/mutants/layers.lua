@@ -320,4 +320,18 @@ or nil, f))
     breaks = "the size of a noise that is not there is taken and has no effect",
     test = 'spec/experts/routers_spec.lua -f "says what is wrong"',
   },
+  {
+    name = "2215-thawed-in-silence", file = "lua/ganymede/train/engine.lua",
+    find = [[  refuse_thawed(self)]],
+    replace = [[]],
+    breaks = "a parameter that was frozen in gm.initialize and is thawed later is not trained, and ranks drift apart",
+    test = 'spec/train/frozen_spec.lua -f "cannot be thawed"',
+  },
+  {
+    name = "2216-idle-gradients-grow", file = "lua/ganymede/train/engine.lua",
+    find = [[  core.zero_grad(self.parameters)]],
+    replace = [[]],
+    breaks = "gradients of parameters that the optimizer does not have add up from step to step",
+    test = 'spec/train/frozen_spec.lua -f "of one step"',
+  },
 }

@@ -109,11 +109,34 @@ end
 --- What rests outside of memory, as the setting offload asks, in bytes; nil: all is in memory.
 function Engine:offloaded() return self.tier and self.tier:stats() end
 
---- Forgets the gradients at the first batch of a step; before its other batches it does nothing.
+-- Whether the optimizer updates this parameter; one that does not say what it updates may.
+local function is_updated(optimizer, tensor)
+  for _, t in ipairs(optimizer.tensors or { tensor }) do
+    if t == tensor then return true end
+  end
+  return false
+end
+
+-- Refuses parameters that were thawed since gm.initialize, where no update would reach them, or where each rank would
+-- have the gradient of its own samples.
+local function refuse_thawed(self)
+  for _, p in ipairs(self.frozen) do
+    if p.tensor:requires_grad() and (self.reducer or not is_updated(self.optimizer, p.tensor)) then
+      error(("'%s' was frozen in gm.initialize, so it belongs to no optimizer and to no sum over ranks, and cannot be "
+        .. "trained now: call gm.initialize again%s"):format(p.name, self.reducer and ""
+        or ", or freeze it behind that call"), 3)
+    end
+  end
+end
+
+--- Forgets the gradients at the first batch of a step, also those of parameters that the optimizer does not have.
+-- Before its other batches it does nothing.
 function Engine:zero_grad()
   if self.batch > 0 and not given_up(self) then return end
+  refuse_thawed(self)
   self.batch, self.epoch = 0, core.comm_epoch()
   self.optimizer:zero_grad()
+  core.zero_grad(self.parameters)
   if self.regions_wanted then self.regions_wanted:choose(self) end
   self.samples, self.fresh = 0, true
   self.control:forget()

@@ -272,6 +272,15 @@ local function check_tables(engine, divided)
   end
 end
 
+-- The parameters that are frozen now: a list of { name, tensor }.
+local function frozen_of(model)
+  local list = {}
+  for _, p in ipairs(model:named_parameters()) do
+    if not p.tensor:requires_grad() then list[#list + 1] = p end
+  end
+  return list
+end
+
 -- Decides who sums gradients over the ranks of a stage: the handlers that were given, otherwise the reducer. One rank
 -- needs neither.
 local function share_gradients(engine, list, divided)
@@ -389,7 +398,8 @@ local function new(Engine, opt, launched)
     optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
     clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
     loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
-    parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, fresh = true, epoch = core.comm_epoch(),
+    parameters = model:parameters(), frozen = frozen_of(model), steps_done = 0, batch = 0, samples = 0, fresh = true,
+    epoch = core.comm_epoch(),
     control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {}, launched = launched,
   }, Engine)
   local device = core.device()
