@@ -334,4 +334,11 @@ or nil, f))
     breaks = "gradients of parameters that the optimizer does not have add up from step to step",
     test = 'spec/train/frozen_spec.lua -f "of one step"',
   },
+  {
+    name = "2217-averages-forgotten", file = "lua/ganymede/hooks/ema.lua",
+    find = [[if not follows(self, trainer.engine) then self:follow]],
+    replace = [[if self.core ~= 1 then self:follow]],
+    breaks = "averages of weights begin anew where a trainer is called once more",
+    test = 'spec/train/ema_spec.lua -f "once more"',
+  },
 }

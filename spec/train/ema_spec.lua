@@ -1,12 +1,14 @@
 --- EMA of weights: its formula, evaluation with averages, checkpoints, ZeRO.
 --
 -- The truth is the formula in f64 numbers, from the weights after each step.
+local core = require "ganymede.core"
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local numeric = require "spec.support.numeric"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local support = require "spec.train.support"
 
 local function leaf(seed, dtype)
   return gm.uniform({ 5, 3 }, { seed = seed, dtype = dtype }):requires_grad(true)
@@ -79,6 +81,29 @@ describe("EMA", function()
     assert.error_matches(function() ema:before_train_iter() end, "call ema:swap%(%) before it is trained")
     assert.error_matches(function() ema:tensors() end, "call ema:swap%(%) before it is saved")
     assert.error_matches(function() gm.hooks.EMA {}:update() end, "whose weights")
+  end)
+
+  it("goes on where a trainer is called once more, and begins anew with another model", function()
+    local function trained(...)
+      core.set_seed(7)
+      local engine, train = gm.initialize { model = support.model { width = 5, classes = 4 },
+        criterion = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 },
+        train_dataloader = support.loader { batches = 8, size = 2, width = 5, classes = 4 } }
+      local trainer, ema = gm.trainer(engine), gm.hooks.EMA { decay = 0.9 }
+      for _, steps in ipairs { ... } do
+        trainer:fit { train_dataloader = train, max_steps = steps, hooks = { ema } }
+      end
+      return ema, ema:averages()[1].tensor:totable()
+    end
+    local _, want = trained(8)
+    local ema, got = trained(3, 5, 8)
+    assert.same(want, got)
+    assert.equal(8, ema:state().updates)
+    local other = { optimizer = { items = { { name = "a", tensor = leaf(1) } } } }
+    ema:after_hook_is_attached { engine = other }
+    assert.equal(0, ema:state().updates)
+    assert.equal(1, #ema:averages())
+    core.set_seed(1024)
   end)
 
   it("updates every so many steps, and evaluates with the averages", function()

@@ -31,8 +31,18 @@ local EMA = base.class("EMA", {
 function EMA:follow(engine)
   local tensors, names = {}, {}
   for i, item in ipairs(engine.optimizer.items) do tensors[i], names[i] = item.tensor, item.name end
-  self.core, self.names, self.updates = core.average(tensors), names, 0
+  self.core, self.followed, self.names, self.updates = core.average(tensors), tensors, names, 0
   return self
+end
+
+-- Whether the averages are those of the parameters that the engine's optimizer trains.
+local function follows(self, engine)
+  local items = engine.optimizer.items
+  if not self.core or #items ~= #self.followed then return false end
+  for i, item in ipairs(items) do
+    if item.tensor ~= self.followed[i] then return false end
+  end
+  return true
 end
 
 local function followed(self)
@@ -68,7 +78,10 @@ function EMA:averages()
   return out
 end
 
-function EMA:after_hook_is_attached(trainer) self:follow(trainer.engine) end
+--- A trainer that is called once more (fit, fit) goes on with the averages that the hook has.
+function EMA:after_hook_is_attached(trainer)
+  if not follows(self, trainer.engine) then self:follow(trainer.engine) end
+end
 
 function EMA:before_train_iter()
   if not self:is_swapped() then return end
