@@ -341,4 +341,11 @@ or nil, f))
     breaks = "averages of weights begin anew where a trainer is called once more",
     test = 'spec/train/ema_spec.lua -f "once more"',
   },
+  {
+    name = "2218-nan-is-best", file = "lua/ganymede/hooks/early_stop.lua",
+    find = [[if value == value and (not self.best]],
+    replace = [[if (not self.best]],
+    breaks = "a first metric that is NaN stays the best for ever, and training ends",
+    test = 'spec/train/hooks_spec.lua -f "NaN for no progress"',
+  },
 }

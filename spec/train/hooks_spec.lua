@@ -78,6 +78,16 @@ describe("EarlyStopHook", function()
     assert.equal(9, (steps({ 1, 1, 2, 2, 3, 3, 4, 4, 5 }, { patience = 2 }))) -- progress begins a new count
   end)
 
+  it("takes NaN for no progress, and is not stuck with it", function()
+    local nan = 0 / 0
+    local step, trainer = steps({ nan, 0.5, nan, 0.6, 0.7, 0.6, nan }, { patience = 2 })
+    assert.same({ 7, 0.7, 5 }, { step, trainer.states.best, trainer.states.best_step })
+    step, trainer = steps({ nan, nan, 1 }, { patience = 2 })
+    assert.equal(2, step)
+    assert.is_nil(trainer.states.best)
+    assert.is_true(said(trainer, "accuracy was NaN in all of 2 evaluations: training ends"))
+  end)
+
   it("knows which way is better, and what is too little", function()
     assert.equal(2, (steps({ 1, 2, 0 }, { metric = "error", mode = "min", patience = 1 })))
     assert.equal(3, (steps({ 5, 4, 3.95, 3 }, { metric = "error", mode = "min", patience = 1, min_delta = 0.1 })))

@@ -1,5 +1,6 @@
 --- EarlyStopHook ends training when a metric of evaluation has not become better in `patience` evaluations in a row.
--- The best value so far is trainer.states.best, and its step is trainer.states.best_step.
+-- The best value so far is trainer.states.best, and its step is trainer.states.best_step. NaN is never better: nothing
+-- would be better than it.
 local base = require "ganymede.hooks.base"
 
 local EarlyStopHook = base.class("EarlyStopHook", {
@@ -28,15 +29,17 @@ function EarlyStopHook:after_test(trainer)
   if type(value) ~= "number" then
     error(("EarlyStopHook: the metric '%s' is no number"):format(self.opt.metric), 0)
   end
-  if not self.best or self.sign * (value - self.best) > self.opt.min_delta then
+  if value == value and (not self.best or self.sign * (value - self.best) > self.opt.min_delta) then
     self.best, self.best_step, self.waited = value, trainer.step, 0
   else
     self.waited = self.waited + 1
   end
   trainer.states.best, trainer.states.best_step = self.best, self.best_step
   if self.waited < self.opt.patience then return end
-  trainer:say(("the best %s was %.4g, in step %d; %d evaluations since were not better: training ends"):format(
-    self.opt.metric, self.best, self.best_step, self.waited))
+  local best = self.best and ("the best %s was %.4g, in step %d; %d evaluations since were not better"):format(
+    self.opt.metric, self.best, self.best_step, self.waited)
+  trainer:say((best or ("%s was NaN in all of %d evaluations"):format(self.opt.metric, self.waited))
+    .. ": training ends")
   trainer:stop()
 end
 
