@@ -20,6 +20,7 @@ local function engine_of(graph, opt)
     optimizer = opt.optimizer or { type = "AdamW", lr = 0.02, weight_decay = 0.1 }, graph = graph,
     lr_scheduler = opt.lr_scheduler, total_steps = 14, clip_grad_norm = opt.clip or 0.5,
     gradient_accumulation = opt.accumulation, norm_type = opt.norm_type, fp16 = opt.fp16, recompute = opt.recompute,
+    num_microbatches = opt.num_microbatches,
   }
   local criterion = engine.criterion
   engine.ran = {}
@@ -339,6 +340,7 @@ describe("a step that cannot be recorded", function()
       assert.matches(why, failure.text(err))
     end
     refused({ norm_type = 1 }, "graph = true: steps cannot be recorded: the 1%-norm of gradients")
+    refused({ num_microbatches = 2 }, "num_microbatches: the host adds up the losses of micro%-batches")
     refused({ optimizer = { type = "Adafactor", lr = 0.1 } }, "Adafactor decides about updates on the host")
     assert.is_nil(engine_of("auto", { model = gm.nn.Linear { inputs = 5, outputs = 4 } }).graph)
     assert.error_matches(function()

@@ -68,6 +68,7 @@ local function obstacle(engine)
   if engine.stage.stages > 1 then
     return "the host decides about messages and norms of pipeline stages while a step runs"
   end
+  if engine.executor then return "num_microbatches: the host adds up the losses of micro-batches while a step runs" end
   if engine.tier then return "the host takes part in steps with offload" end
   if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end
   if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
