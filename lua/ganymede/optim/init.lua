@@ -249,8 +249,8 @@ function Optimizer:set_missed(numbers)
   if next(numbers) then error(self.name .. " does not count the updates that a parameter has missed", 0) end
 end
 
---- A number that changes whenever steps recorded before (ganymede.train.graph) would make another update than this
--- optimizer does now.
+--- For ganymede.train.step_kind: a number that changes whenever steps recorded before would make another update than
+-- this optimizer does now.
 function Optimizer.regrouped(_) return 0 end
 
 --- Returns the bytes of the state that exists on this rank.
@@ -478,6 +478,7 @@ require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
   master_weights = master_weights })
 
-signature.export("optimizer", Fused, ":", { "held", "offload", "room" })
-signature.export("optimizer", Optimizer, ":", { "build", "held", "step", "set_momentum", "offload", "room" })
+signature.export("optimizer", Fused, ":", { "held", "offload", "regrouped", "room" })
+signature.export("optimizer", Optimizer, ":", { "build", "held", "step", "set_momentum", "offload", "regrouped",
+  "room" })
 return require("ganymede.base.missing").guard("optim", signature.export("optim", optim))

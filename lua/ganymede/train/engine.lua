@@ -89,8 +89,8 @@ function Engine:announce(targets, batches, pieces)
   self:drop_passes()
 end
 
---- Forgets what layers have taken from training passes that no update has followed: the step was given up. Modules have
--- a method drop_passes for it.
+--- For ganymede.train.graph: forgets what layers have taken from training passes that no update has followed, because
+-- the step was given up. Modules have a method drop_passes for it.
 function Engine:drop_passes()
   if not self.has_passes then return end
   self.has_passes = false
