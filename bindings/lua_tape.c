@@ -26,12 +26,14 @@ static int tape_nodes(lua_State *L)
     return 1;
 }
 
-/* tape_saved() -> list of { path, op, bytes }: what each node holds for its backward, parameters apart */
+/* tape_saved(kept?) -> list of { path, op, bytes }: what each node holds for its backward, without parameters and the
+ * tensors of the list kept */
 static int tape_saved(lua_State *L)
 {
     gm_tape_held *held;
-    int           n;
-    L_TRY(L, gm_tape_saved(gm_lua_rank(L), &held, &n));
+    int           n, n_kept = 0;
+    gm_value    **kept = lua_isnoneornil(L, 1) ? NULL : gm_push_values(L, 1, &n_kept);
+    L_TRY(L, gm_tape_saved(gm_lua_rank(L), n_kept, kept, &held, &n));
     gm_tape_held *list = lua_newuserdata(L, sizeof *list * (size_t)(n + 1)); /* what raises below leaks nothing */
     if (n) memcpy(list, held, sizeof *list * (size_t)n);
     free(held);
@@ -138,7 +140,7 @@ int gm_open_tape(lua_State *L)
 {
     static const gm_declaration functions[] = {
         GM_FUNCTION("tape_nodes", tape_nodes, ""),
-        GM_FUNCTION("tape_saved", tape_saved, ""),
+        GM_FUNCTION("tape_saved", tape_saved, "kept table?"),
         GM_FUNCTION("tape_drop", tape_drop, ""),
         GM_FUNCTION("tape_take", tape_take, ""),
         GM_FUNCTION("tape_run", tape_run, "tape object, about table"),

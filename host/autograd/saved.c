@@ -1,5 +1,6 @@
 /* saved.c - see saved.h; and what a tape holds for its backward, node by node, for accounts of memory by module
- * (gm_tape_saved). Storages are counted once: they are remembered in a hash set, which the parameters enter first. */
+ * (gm_tape_saved). Storages are counted once: they are remembered in a hash set, which parameters and what the caller
+ * keeps enter first. */
 #include <stdlib.h>
 #include "tape_nodes.h"
 
@@ -74,11 +75,11 @@ static size_t held_by(set *seen, const gm_node *n)
     return bytes;
 }
 
-gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n_out)
+gm_status gm_tape_saved(const gm_rank *r, int n_kept, gm_value *const *kept, gm_tape_held **out, int *n_out)
 {
     const gm_tape *t = r->tape;
     set            seen = {.room = 64};
-    size_t         most = 0;
+    size_t         most = (size_t)n_kept;
     *out = NULL;
     *n_out = 0;
     if (!t) return GM_OK;
@@ -91,6 +92,7 @@ gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n_out)
         free(seen.at);
         return GM_FAIL(GM_ENOMEM, "no memory for a list of %d nodes", t->n);
     }
+    for (int i = 0; i < n_kept; i++) (void)enter(&seen, kept[i]->local->storage);
     for (const gm_node *k = t->first; k; k = k->next) enter_leaves(&seen, k);
     for (const gm_node *k = t->first; k; k = k->next) {
         size_t bytes = held_by(&seen, k);

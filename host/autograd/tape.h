@@ -126,14 +126,15 @@ int       gm_tape_nodes(const gm_rank *r);                  /* recorded now, and
 bool      gm_tape_has(const gm_rank *r, const gm_value *v); /* was v computed by one of these? */
 
 /* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;
- * parameters do not count. */
+ * parameters do not count, nor does what the caller keeps from step to step. */
 typedef struct gm_tape_held {
     const char *path, *op; /* as long as the tape */
     size_t      bytes;
 } gm_tape_held;
 
-/* An entry for each node that holds tensors, in order of recording. The caller frees *out, an array of *n. */
-gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n);
+/* An entry for each node that holds other tensors than kept, in order of recording. The caller frees *out, an array of
+ * *n. */
+gm_status gm_tape_saved(const gm_rank *r, int n_kept, gm_value *const *kept, gm_tape_held **out, int *n);
 
 /* ---- for rules ----
  *

@@ -91,6 +91,22 @@ describe("ganymede check -n, by module", function()
     end
   end)
 
+  -- A rank has 4 of 8 samples; the head stays as it is.
+  it("counts delayed scales of 8 bits once, in a row of their own, and at no layer", function()
+    home = support.home((mlp:gsub("hidden = { 32 }", "hidden = { 32, 32 }")))
+    local found = document(2, 0, "{ data = 2 }", "--set", "float8={scaling='delayed',history=5}")
+    local scales, first, second = row_of(found, "float8"), row_of(found, "layers.1"), row_of(found, "layers.2")
+    assert.equal(2 * 3 * (5 + 2) * 4, scales.optimizer_bytes) -- 2 layers, x w dy
+    assert.same({ 0, 0 }, { scales.parameter_bytes, scales.saved_bytes })
+    -- For backward: codes of x, and what goes into the activation; in the first step, which has no kept scales yet,
+    -- also the scale of x, and of w where the gradient of x is wanted.
+    assert.equal(4 * 16 + 4 * (4 * 32) + 4, first.saved_bytes)
+    assert.equal(4 * 32 + 4 * (4 * 32) + 2 * 4, second.saved_bytes)
+    local states = 0
+    for _, row in ipairs(found.modules) do states = states + row.optimizer_bytes end
+    assert.equal(found.totals.optimizer_bytes, states)
+  end)
+
   it("knows the peers: among 1,000 ranks 27 in 3D, 999 in 1D", function()
     home = support.home((mlp:gsub("inputs = 16, hidden = { 32 }", "inputs = 1000, hidden = { 1000, 1000 }")
       :gsub("shape = { 16 }", "shape = { 1000 }"):gsub("batch_size = 8", "batch_size = 100")

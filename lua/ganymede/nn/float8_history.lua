@@ -19,6 +19,7 @@
 -- The trap: scales may change only when all backward passes of a step are over. Backward refuses to run after that.
 -- @module ganymede.nn.float8_history
 local core = require "ganymede.core"
+local held = require "ganymede.tensor.held"
 local ops = require "ganymede.tensor.ops"
 local tensors = require "ganymede.tensor"
 
@@ -98,6 +99,16 @@ local function move(self)
   local largest = ops.max(history, 1) -- and the places, which nobody wants
   scale:copy_(ops.where(ops.gt(largest, 0), ops.mul(largest, 2 ^ self.margin), without_entry(scale, needed)))
   needed:fill_(0)
+end
+
+--- The tensors that stay from step to step, a list; empty until they are made.
+function History:kept() return self.scale and { self.scale, self.needed, self.history } or {} end
+
+--- Bytes of these tensors, which every rank holds for all layers.
+function History:bytes()
+  local sum = 0
+  for _, t in ipairs(self:kept()) do sum = sum + held.bytes(t) end
+  return sum
 end
 
 --- Takes what a step has needed into the histories, on all ranks together, and finds the scales of the next step.

@@ -45,7 +45,8 @@ local function held_by(engine)
     gradients = gradients + held.gradient_bytes(t)
   end
   local ring = engine.ring_bytes or 0 -- of offload; counted with what passes through it first of all
-  return parameters, gradients, engine.optimizer:bytes() + ring
+  local scales = engine.float8 and engine.float8:bytes() or 0 -- from step to step, as the optimizer's state
+  return parameters, gradients, engine.optimizer:bytes() + ring + scales
 end
 
 -- Returns what this rank has sent, by axes, op and phase.

@@ -19,6 +19,7 @@ local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
 local called = require "ganymede.recompute.called"
 local chain = require "ganymede.recompute.chain"
+local float8_history = require "ganymede.nn.float8_history"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
@@ -150,9 +151,9 @@ local function crossing(list)
   return out
 end
 
-local function saved_bytes()
-  local bytes = 0
-  for _, node in ipairs(core.tape_saved()) do bytes = bytes + node.bytes end
+local function saved_bytes(own)
+  local bytes, scales = 0, float8_history.of(own.model)
+  for _, node in ipairs(core.tape_saved(scales and scales:kept())) do bytes = bytes + node.bytes end
   return bytes
 end
 
@@ -168,13 +169,13 @@ local MOST_ROOTS = 8 -- of core.tape_run
 
 -- Measures both halves of the backward pass of what was just recorded, and adds them to the row. given: the results of
 -- the part; loss: the loss, or nil, besides those that layers add; inputs: the tensors whose gradients are computed.
-local function measure_backward(row, given, loss, inputs)
+local function measure_backward(own, row, given, loss, inputs)
   local outputs, seeds = that_require(given), {}
   for i, t in ipairs(outputs) do seeds[i] = core.settle(t:detach()) end
   for _, scalar in ipairs { loss or auxiliary.take(), loss and auxiliary.take() } do
     outputs[#outputs + 1], seeds[#seeds + 1] = scalar, false
   end
-  row.saved_bytes = saved_bytes()
+  row.saved_bytes = saved_bytes(own)
   local tape = core.tape_take()
   if not tape then return end
   if #outputs > 0 and #outputs <= MOST_ROOTS then
@@ -195,7 +196,7 @@ local function measure_part(own, about, part, list, text)
   if part < stage.n_parts then
     local given, said = stage:pack(unpack(results, 1, results.n))
     row.gives = crossing(given)
-    measure_backward(row, given, nil, list)
+    measure_backward(own, row, given, nil, list)
     return row, received(given), said
   end
   local loss
@@ -203,7 +204,7 @@ local function measure_part(own, about, part, list, text)
     local scalar, flops, of_products = counted(about.criterion, results[1], about.y)
     row.flops, row.product_flops, loss = passed + flops, products + of_products, scalar[1]
   end
-  measure_backward(row, loss and {} or packing.pack(results[1]), loss, list)
+  measure_backward(own, row, loss and {} or packing.pack(results[1]), loss, list)
   return row
 end
 

@@ -8,8 +8,8 @@
 -- that go in and come out in the first call: shape, local_shape, layout), parameter_bytes, gradient_bytes,
 -- optimizer_bytes, saved_bytes, sent (axes, op, phase, calls, bytes). A tensor that is held for backward counts for the
 -- first module that holds it. The path "" is the model itself with the loss and the update, "gradients" what the
--- reducer sends, "pipeline" what crosses to other stages. In a pipeline saved_bytes is that of one micro-batch, without
--- the loss.
+-- reducer sends, "pipeline" what crosses to other stages, "float8" the scales of all layers that stay from step to
+-- step. In a pipeline saved_bytes is that of one micro-batch, without the loss.
 -- The trap: while the watch is attached, it replaces the call of the model's classes; detach restores them.
 -- @module ganymede.plan.modules
 local core = require "ganymede.core"
@@ -84,7 +84,7 @@ end
 -- kept.
 local function note_saved(watch, chunk)
   local saved, total = {}, 0
-  for _, node in ipairs(core.tape_saved()) do
+  for _, node in ipairs(core.tape_saved(watch.engine.float8 and watch.engine.float8:kept())) do
     saved[node.path] = (saved[node.path] or 0) + node.bytes
     total = total + node.bytes
   end
@@ -199,7 +199,14 @@ local function is_empty(row)
   return #row.parameters == 0 and row.saved_bytes == 0 and #row.sent == 0 and not row.y
 end
 
-local said_of = { gradients = "their sums over ranks", pipeline = "what crosses to other stages" }
+local said_of = { gradients = "their sums over ranks", pipeline = "what crosses to other stages",
+  float8 = "scales of all layers, kept from step to step" }
+
+local function scales_row(scales)
+  local row = new_row("float8", said_of.float8)
+  row.optimizer_bytes, row.parameters, row.sent = scales:bytes(), json.array {}, json.array {}
+  return row
+end
 
 --- Returns the rows of the modules, in the order of the model, then the rows that belong to no module.
 function Watch:rows(engine)
@@ -222,6 +229,7 @@ function Watch:rows(engine)
     row.parameters = json.array(row.parameters)
     if not is_empty(row) then out[#out + 1] = row end
   end
+  if engine.float8 then out[#out + 1] = scales_row(engine.float8) end
   return out
 end
 
