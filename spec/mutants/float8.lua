@@ -211,4 +211,27 @@ return {
     breaks = "the totals leave out the scales that rows of modules have",
     test = "spec/cli/check_modules_spec.lua -f 'delayed scales'",
   },
+  {
+    name = "2222-float8-clipped-first", file = "lua/ganymede/nn/float8_history.lua",
+    find = [[ops.where(has, scale, 1)), 0)]],
+    replace = [[ops.where(has, scale, 1)), 2)]],
+    breaks = "the first step, which finds its own scales, counts as clipped",
+    test = "spec/nn/float8_hook_spec.lua -f names",
+  },
+  {
+    name = "2223-float8-clipped-forever", file = "lua/ganymede/nn/float8_history.lua",
+    find = [[  self.watched.steps:fill_(0)
+]],
+    replace = [[]],
+    breaks = "a line counts what the line before has told",
+    test = "spec/nn/float8_hook_spec.lua -f names",
+  },
+  {
+    name = "2224-float8-clipped-old-graph", file = "lua/ganymede/hooks/float8.lua",
+    find = [[  if trainer.engine.graph then trainer.engine.graph:forget() end
+]],
+    replace = [[]],
+    breaks = "a graph that was recorded before the hook came counts nothing",
+    test = "spec/nn/float8_hook_spec.lua -f middle",
+  },
 }

@@ -56,7 +56,8 @@ end
 
 local of_step = { { "loss", "loss" }, { "gradient_norm", "gradient_norm" }, { "lr", "lr" } }
 local of_noise = { "gradient_noise", "gradient_variance", "gradient_square" } -- in steps that measure it
-local of_states = { "samples_per_second", "tokens_per_second", "mfu", "memory_live", "memory_peak" }
+local of_states = { "samples_per_second", "tokens_per_second", "mfu", "memory_live", "memory_peak",
+  "float8_clipped" }
 
 function TensorBoardHook:after_train_loss(trainer, step)
   if not self.events or step.step % self.opt.interval ~= 0 and not step.gradient_variance then return end

@@ -24,6 +24,7 @@ local ops = require "ganymede.tensor.ops"
 local tensors = require "ganymede.tensor"
 
 local TENSORS = 3 -- of a layer: x, w, the gradient of y
+local NAMES = { "x", "w", "dy" }
 local NOTHING = 2 ^ -126 -- the scale of a tensor of zeros (kernels/float8.h)
 
 local History = {}
@@ -90,9 +91,19 @@ local function without_entry(scale, needed)
   return ops.where(ops.gt(scale, 0), scale, ran)
 end
 
+-- Counts the tensors whose scale was smaller than needed; one without a scale found its own.
+local function count(watched, scale, needed)
+  local has = ops.gt(scale, 0)
+  local over = ops.where(has, ops.div(entry_of(needed), ops.where(has, scale, 1)), 0) -- how many times as large
+  local clipped = ops.gt(over, 1)
+  watched.steps:copy_(ops.add(watched.steps, ops.cast(clipped, scale:dtype())))
+  watched.times:copy_(ops.maximum(watched.times, ops.where(clipped, over, 0)))
+end
+
 local function move(self)
   local scale, needed, history = self.scale, self.needed, self.history
   if core.world() > 1 then core.comm_all_reduce(needed, core.comm_group(), "max") end
+  if self.watched then count(self.watched, scale, needed) end
   local rows = { ops.reshape(entry_of(needed), { 1, #self.paths, TENSORS }) }
   if self.steps > 1 then rows[2] = history:narrow(1, 1, self.steps - 1) end
   history:copy_(ops.cat(rows, 1))
@@ -129,6 +140,43 @@ end
 local function loaded(self)
   if not core.device().has_data then return end
   for i, row in ipairs(self.scale:totable()) do self.layers[i].ready = row[1] > 0 end
+end
+
+--- Has updates count from now on which tensors had numbers beyond the range of their scale, or no longer.
+function History:watch(wanted)
+  self.watched = nil
+  if not wanted then return end
+  tensors.scope(tensors.no_grad, function()
+    local function zeros() return tensors.zeros({ #self.paths, TENSORS }, { dtype = self.scale:dtype() }):keep() end
+    self.watched = { steps = zeros(), times = zeros() }
+  end)
+end
+
+local function more_steps(a, b)
+  if a.steps ~= b.steps then return a.steps > b.steps end
+  if a.times ~= b.times then return a.times > b.times end
+  return a.place < b.place
+end
+
+--- Returns what was counted since the last call, and how many tensors there are. A list of the tensors that were
+-- clipped, those first that were in most steps: path (of the layer), tensor ("x", "w" or "dy"), steps, times (the
+-- largest scale that was needed, over the scale that there was). It waits for the device.
+function History:clipped()
+  local list, all = {}, #self.paths * TENSORS
+  if not core.device().has_data then return list, all end
+  local steps, times = self.watched.steps:totable(), self.watched.times:totable()
+  for i, path in ipairs(self.paths) do
+    for k = 1, TENSORS do
+      if steps[i][k] > 0 then
+        list[#list + 1] = { path = path, tensor = NAMES[k], steps = steps[i][k], times = times[i][k],
+          place = TENSORS * i + k }
+      end
+    end
+  end
+  table.sort(list, more_steps)
+  self.watched.steps:fill_(0)
+  self.watched.times:fill_(0)
+  return list, all
 end
 
 --- What a checkpoint holds: list of { name, tensor, store }.
