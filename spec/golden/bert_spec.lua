@@ -1,4 +1,5 @@
 --- A tiny BERT against PyTorch (bert.py): both outputs, both losses, every gradient, with padding and ignored targets.
+local examples = require "spec.golden.examples"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -35,17 +36,6 @@ local function judge(case, dtype)
 end
 
 describe("golden BERT", function()
-  local before
-  before_each(function() before = gm.default_dtype() end)
-  after_each(function() gm.set_default_dtype(before) end)
-
   assert(#file.cases == 2)
-  for _, case in ipairs(file.cases) do
-    for _, dtype in ipairs { "f64", "f32" } do
-      it(("with %s sequences equals PyTorch in %s"):format(case.name, dtype), function()
-        gm.set_default_dtype(dtype)
-        gm.scope(judge, case, dtype)
-      end)
-    end
-  end
+  examples(it, file, judge, "with %s sequences equals PyTorch in %s")
 end)

@@ -1,5 +1,6 @@
 --- Ops that are made of others (ganymede.tensor.composed) against PyTorch: results and gradients, in f64 and f32. The
 -- numbers come from composed.py beside this file.
+local examples = require "spec.golden.examples"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -7,7 +8,7 @@ local read = require "spec.golden.read"
 -- Errors are relative to the largest value, as in layers_spec.lua: sums of some ten terms.
 local tolerances = { f32 = 1e-5, f64 = 1e-12 }
 
-local function judge(file, case, dtype)
+local function judge(case, dtype, file)
   local inputs, n = {}, #file:names(case.name .. "/input.")
   for i = 1, n do
     inputs[i] = file:tensor(("%s/input.%d"):format(case.name, i), dtype)
@@ -26,23 +27,9 @@ local function judge(file, case, dtype)
 end
 
 describe("golden", function()
-  local before
-  before_each(function() before = gm.default_dtype() end)
-  after_each(function() gm.set_default_dtype(before) end)
-
-  local function examples(file)
-    assert(#file.cases > 60)
-    for _, case in ipairs(file.cases) do
-      for _, dtype in ipairs { "f64", "f32" } do
-        it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
-          gm.set_default_dtype(dtype)
-          gm.scope(judge, file, case, dtype)
-        end)
-      end
-    end
-  end
-
-  examples(read "composed")
+  local file = read "composed"
+  assert(#file.cases > 60)
+  examples(it, file, judge)
   local sweep = os.getenv "GANYMEDE_SPEC_SWEEP" -- a folder of sweep.py
-  if sweep then examples(read("sweep_ops", sweep)) end
+  if sweep then examples(it, read("sweep_ops", sweep), judge) end
 end)

@@ -1,5 +1,6 @@
 --- Values and gradients at inf, NaN, zeros and ties, against PyTorch (edges.py): where its result is NaN or
 -- infinite or 0, so is ours. (Kernels of every instruction set agree with kernels/ref: spec/kernels.)
+local examples = require "spec.golden.examples"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -14,6 +15,20 @@ end
 
 local function check(name, dtype, got, what)
   assert.equal(show(numeric.flat(file:tensor(name .. what, dtype))), show(numeric.flat(got)), name .. what)
+end
+
+local function judge(case, dtype)
+  local inputs, weights = {}, {}
+  for n = 1, case.inputs do
+    inputs[n] = file:tensor(("%s/input.%d"):format(case.name, n), dtype)
+    if case.name:find "of a number$" then inputs[n] = inputs[n]:reshape {} end -- NumPy wrote a row of one
+    inputs[n] = inputs[n]:detach():requires_grad(true)
+  end
+  for i = 1, inputs[1]:numel() do weights[i] = i end
+  local output = gm.ops[case.op](unpack(inputs))
+  output:backward(gm.tensor(weights, { dtype = dtype, shape = output:shape() }))
+  check(case.name, dtype, output, "/output")
+  for n, x in ipairs(inputs) do check(case.name, dtype, x:grad(), "/grad.input." .. n) end
 end
 
 describe("golden edges:", function()
@@ -34,23 +49,5 @@ describe("golden edges:", function()
     end
   end)
 
-  for _, case in ipairs(file.cases) do
-    for _, dtype in ipairs { "f64", "f32" } do
-      it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
-        gm.scope(function()
-          local inputs, weights = {}, {}
-          for n = 1, case.inputs do
-            inputs[n] = file:tensor(("%s/input.%d"):format(case.name, n), dtype)
-            if case.name:find "of a number$" then inputs[n] = inputs[n]:reshape {} end -- NumPy wrote a row of one
-            inputs[n] = inputs[n]:detach():requires_grad(true)
-          end
-          for i = 1, inputs[1]:numel() do weights[i] = i end
-          local output = gm.ops[case.op](unpack(inputs))
-          output:backward(gm.tensor(weights, { dtype = dtype, shape = output:shape() }))
-          check(case.name, dtype, output, "/output")
-          for n, x in ipairs(inputs) do check(case.name, dtype, x:grad(), "/grad.input." .. n) end
-        end)
-      end)
-    end
-  end
+  examples(it, file, judge)
 end)

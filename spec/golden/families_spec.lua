@@ -1,6 +1,6 @@
 --- Fifty updates of each optimizer with given gradients, against PyTorch (families.py).
+local examples = require "spec.golden.examples"
 local given_gradients = require "spec.golden.given_gradients"
-local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
 
@@ -26,9 +26,5 @@ end
 
 describe("golden", function()
   require "ganymede.optim"
-  for _, case in ipairs(file.cases) do
-    for _, dtype in ipairs { "f64", "f32" } do
-      it(("%s equals PyTorch in %s"):format(case.name, dtype), function() gm.scope(judge, case, dtype) end)
-    end
-  end
+  examples(it, file, judge)
 end)

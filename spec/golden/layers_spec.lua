@@ -1,6 +1,7 @@
 --- Layers, losses and models against PyTorch: outputs and all gradients, in f64 and f32.
 -- The numbers come from layers.py, convolution.py, models.py, llama.py, images.py, resnet.py, vision.py and
 -- diffusion.py beside this file.
+local examples = require "spec.golden.examples"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -62,7 +63,7 @@ local function check_state(layer, file, case, tolerance)
   assert.same(wanted, found)
 end
 
-local function judge(file, case, dtype)
+local function judge(case, dtype, file)
   local layer, tolerance = registry[case.registry or "layers"]:get(case.layer)(case.options), tolerance_of(case, dtype)
   load_parameters(layer, file, case)
   local inputs = inputs_of(file, case, dtype)
@@ -81,25 +82,9 @@ local function judge(file, case, dtype)
 end
 
 describe("golden", function()
-  local before
-  before_each(function() before = gm.default_dtype() end)
-  after_each(function() gm.set_default_dtype(before) end)
-
-  local function examples(file)
-    assert(#file.cases > 0)
-    for _, case in ipairs(file.cases) do
-      for _, dtype in ipairs { "f64", "f32" } do
-        it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
-          gm.set_default_dtype(dtype)
-          gm.scope(judge, file, case, dtype)
-        end)
-      end
-    end
-  end
-
   for _, name in ipairs { "layers", "convolution", "models", "llama", "images", "resnet", "vision", "diffusion" } do
-    examples(read(name))
+    examples(it, read(name), judge)
   end
   local sweep = os.getenv "GANYMEDE_SPEC_SWEEP" -- a folder of sweep.py
-  if sweep then examples(read("sweep_layers", sweep)) end
+  if sweep then examples(it, read("sweep_layers", sweep), judge) end
 end)

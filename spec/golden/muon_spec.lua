@@ -3,6 +3,7 @@
 -- An iteration multiplies what is small by up to 3.4, five times in a step, so that in f64 (1e-16) a direction is right
 -- to 1e-13 of its size; fifty of them, times a rate, stay below 1e-11 of the largest parameter. In f32 (6e-8) the same
 -- is 1e-4.
+local examples = require "spec.golden.examples"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
@@ -45,10 +46,4 @@ local function judge(case, dtype)
   assert.equal(case.steps, optimizer:steps())
 end
 
-describe("golden", function()
-  for _, case in ipairs(file.cases) do
-    for _, dtype in ipairs { "f64", "f32" } do
-      it(("%s equals PyTorch in %s"):format(case.name, dtype), function() gm.scope(judge, case, dtype) end)
-    end
-  end
-end)
+describe("golden", function() examples(it, file, judge) end)

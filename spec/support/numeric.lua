@@ -11,16 +11,19 @@ function numeric.integers(shape, fn)
   return gm.tensor(list, { dtype = "i64", shape = shape })
 end
 
---- An example in f64, in a scope of its own: it(name, numeric.f64(fn)).
-function numeric.f64(fn)
+--- An example with this default dtype, in a scope of its own: it(name, numeric.in_dtype("f64", fn)).
+function numeric.in_dtype(dtype, fn)
   return function()
     local before = gm.default_dtype()
-    gm.set_default_dtype "f64"
+    gm.set_default_dtype(dtype)
     local ok, err = pcall(gm.scope, fn)
     gm.set_default_dtype(before)
     if not ok then error(err, 0) end
   end
 end
+
+--- The same in f64: it(name, numeric.f64(fn)).
+function numeric.f64(fn) return numeric.in_dtype("f64", fn) end
 
 --- A tensor, nested table or number -> list of numbers in row-major order.
 function numeric.flat(x)
