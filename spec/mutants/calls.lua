@@ -9,14 +9,14 @@ return {
     test = "spec/config/nothing_ignored_spec.lua -f 'what forward takes'",
   },
   {
-    name = "501-position-surplus", file = "lua/ganymede/nn/module.lua",
+    name = "501-position-surplus", file = "lua/ganymede/nn/given_options.lua",
     find = [[if not names[i] and args[i] ~= nil then refuse_position(class, args, i) end]],
     replace = "",
     breaks = "layers ignore what is given by position beyond PyTorch's names",
     test = "spec/config/nothing_ignored_spec.lua -f positions",
   },
   {
-    name = "502-behind-options", file = "lua/ganymede/nn/module.lua",
+    name = "502-behind-options", file = "lua/ganymede/nn/given_options.lua",
     find = [[
     if select(i, ...) ~= nil then
       error(("%s takes a table]],
