@@ -71,10 +71,11 @@ describe("codes of 8 bits", function()
     end
   end)
 
-  -- tiles of 128: within one, whole ones, at their border, beyond it; no rows, no columns; runs of 8 and of 16 codes
+  -- tiles of 128: within one, whole ones, at their border, beyond it, whole in one direction alone; no rows, no
+  -- columns; runs of 8 and of 16 codes
   support.each(it, "of tensors, as they are and turned",
-    { { 5 }, { 3, 7 }, { 48, 72 }, { 128, 256 }, { 129, 130 }, { 72, 68 }, { 2, 3, 70 }, { 130, 3 }, { 0, 5 },
-      { 4, 0 } },
+    { { 5 }, { 3, 7 }, { 48, 72 }, { 128, 256 }, { 129, 130 }, { 144, 128 }, { 128, 72 }, { 72, 68 }, { 2, 3, 70 },
+      { 130, 3 }, { 0, 5 }, { 4, 0 } },
     { "contiguous", "turned", "window" }, function(dtype, shape, layout)
       local x = support.input(shape, dtype, layout, -3, 3)
       for f = 1, 2 do

@@ -234,4 +234,25 @@ return {
     breaks = "a graph that was recorded before the hook came counts nothing",
     test = "spec/nn/float8_hook_spec.lua -f middle",
   },
+  {
+    name = "2225-float8-rows-of-whole-tiles", file = "kernels/cuda/ops/float8/float8.c",
+    find = [[a->k % GM_FLOAT8_TILE == 0 && a->rows % GM_FLOAT8_TILE == 0;]],
+    replace = [[a->k % GM_FLOAT8_TILE == 0;]],
+    breaks = "on a GPU tiles are taken for whole though their last rows are missing",
+    test = "spec/kernels/float8_spec.lua -f '144'",
+  },
+  {
+    name = "2226-float8-columns-of-whole-tiles", file = "kernels/cuda/ops/float8/float8.c",
+    find = [[a->k % GM_FLOAT8_TILE == 0 && a->rows % GM_FLOAT8_TILE == 0;]],
+    replace = [[a->rows % GM_FLOAT8_TILE == 0;]],
+    breaks = "on a GPU tiles are taken for whole though their last columns are missing",
+    test = "spec/kernels/float8_spec.lua -f '128, 72'",
+  },
+  {
+    name = "2227-float8-tile-too-many", file = "kernels/cuda/ops/float8/float8.cu",
+    find = [[across = (a.k + TILE - 1) / TILE;]],
+    replace = [[across = a.k / TILE + 1;]],
+    breaks = "on a GPU rows of whole tiles have a tile beside them",
+    test = "spec/kernels/float8_spec.lua -f '144'",
+  },
 }

@@ -9,6 +9,20 @@ return {
     test = "spec/cuda/wgmma_spec.lua -f 'weights along 72, bf16'",
   },
   {
+    name = "2228-half-of-a-pair-not-added", file = "kernels/cuda/ops/gemm/wgmma.cu",
+    find = [[y[1] = gm_put<T>(a.accumulate ? gm_get(y[1]) + high : high);]],
+    replace = [[y[1] = gm_put<T>(high);]],
+    breaks = "each second column of a weight's gradient is that of the last batch of a step alone",
+    test = "spec/cuda/wgmma_spec.lua -f 'weights along 72, bf16'",
+  },
+  {
+    name = "2229-parts-of-others", file = "kernels/cuda/ops/gemm/wgmma.cu",
+    find = [[const int64_t step = is_sum ? a.m : a.m * a.n;]],
+    replace = [[const int64_t step = a.m * a.n;]],
+    breaks = "sums for the bias are joined from parts that are not theirs",
+    test = "spec/cuda/wgmma_spec.lua -f 'weights along 272, bf16'",
+  },
+  {
     name = "1892-bias-of-the-neighbour", file = "kernels/cuda/ops/gemm/wgmma.cu",
     find = [[x[2 * i] = c[0] + gm_low_of<T>(bias[j]);]],
     replace = [[x[2 * i] = c[0] + gm_high_of<T>(bias[j]);]],
