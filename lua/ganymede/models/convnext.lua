@@ -18,24 +18,19 @@ local sizes = {
 
 local ConvNeXt = module.class("ConvNeXt", nil, "models")
 
+local shared = stages.options
+
 ConvNeXt.aliases = { num_classes = "classes", in_chans = "channels" }
 ConvNeXt.options = {
   size     = { type = "string", one_of = { "tiny", "small", "base", "large" }, default = "tiny",
     doc = "which width and blocks the model has: tiny 96 with 3, 3, 9, 3 blocks; small 96, base 128, large 192 with "
       .. "3, 3, 27, 3" },
-  width    = { type = "integer", min = 1, optional = true,
-    doc = "the number of channels of the first stage, in place of that of size" },
-  blocks   = { type = "table", optional = true,
-    doc = "the list of the numbers of blocks of the stages, in place of those of size" },
-  patch_size = { type = "integer", min = 1, default = 4, doc = "kernel and stride of the first convolution" },
+  width = shared.width, blocks = shared.blocks, patch_size = shared.patch_size,
   kernel   = nn.ConvNeXtBlock.options.kernel,
   layer_scale = nn.ConvNeXtBlock.options.layer_scale,
-  drop_path = { type = "number", default = 0, min = 0, below = 1,
-    doc = "the probability with which a sample skips the branch of the last block in training; it grows linearly from "
-      .. "0 in the first block" },
+  drop_path = shared.drop_path,
   eps      = { type = "number", default = 1e-6, above = 0, doc = "a number added to the variance in the norms" },
-  channels = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
-  classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
+  channels = shared.channels, classes = shared.classes,
 }
 
 function ConvNeXt:build(opt)

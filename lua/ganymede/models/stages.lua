@@ -1,5 +1,5 @@
---- What models of images in stages share: checks of the lists that say what stages there are, the chance with which
--- blocks are skipped, the convolution that makes one position of a square of them.
+--- What models of images in stages share: options, checks of the lists that say what stages there are, the chance with
+-- which blocks are skipped, the convolution that makes one position of a square of them.
 -- @module ganymede.models.stages
 local init = require "ganymede.nn.initializers"
 local nn = require "ganymede.nn"
@@ -9,6 +9,20 @@ local M = {}
 
 --- The initializer of weights of ConvNeXt and Swin.
 M.weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
+
+--- Options that ConvNeXt and Swin both take.
+M.options = {
+  width    = { type = "integer", min = 1, optional = true,
+    doc = "the number of channels of the first stage, in place of that of size" },
+  blocks   = { type = "table", optional = true,
+    doc = "the list of the numbers of blocks of the stages, in place of those of size" },
+  patch_size = { type = "integer", min = 1, default = 4, doc = "kernel and stride of the first convolution" },
+  drop_path = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which a sample skips a branch of the last block in training; it grows linearly from 0 "
+      .. "in the first block" },
+  channels = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
+  classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
+}
 
 local function check(class, name, list, same)
   for i, n in ipairs(list) do

@@ -21,27 +21,20 @@ local sizes = {
 
 local Swin = module.class("Swin", nil, "models")
 
-local of_blocks = nn.SwinBlock.options
+local of_blocks, shared = nn.SwinBlock.options, stages.options
 
 Swin.aliases = { num_classes = "classes", in_chans = "channels" }
 Swin.options = {
   size     = { type = "string", one_of = { "tiny", "small", "base", "large" }, default = "tiny",
     doc = "which width, blocks and heads the model has: tiny 96 with 2, 2, 6, 2 blocks; small 96, base 128, large 192 "
       .. "with 2, 2, 18, 2; heads of 32 numbers" },
-  width    = { type = "integer", min = 1, optional = true,
-    doc = "the number of channels of the first stage, in place of that of size" },
-  blocks   = { type = "table", optional = true,
-    doc = "the list of the numbers of blocks of the stages, in place of those of size" },
+  width    = shared.width, blocks = shared.blocks,
   heads    = { type = "table", optional = true,
     doc = "the list of the numbers of heads of the stages, in place of those of size" },
-  patch_size = { type = "integer", min = 1, default = 4, doc = "kernel and stride of the first convolution" },
+  patch_size = shared.patch_size,
   window   = of_blocks.window, mlp_ratio = of_blocks.mlp_ratio, qkv_bias = of_blocks.qkv_bias, eps = of_blocks.eps,
   dropout  = of_blocks.dropout, attention_dropout = of_blocks.attention_dropout,
-  drop_path = { type = "number", default = 0, min = 0, below = 1,
-    doc = "the probability with which a sample skips a branch of the last block in training; it grows linearly from 0 "
-      .. "in the first block" },
-  channels = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
-  classes  = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
+  drop_path = shared.drop_path, channels = shared.channels, classes = shared.classes,
 }
 
 -- Half of a window, in each dimension.
