@@ -244,4 +244,11 @@ return {
     breaks = "the last dense layer of a transformer takes an image",
     test = "spec/hub/diffusers_spec.lua -n 1 -f 'sd_unet_odd gives'",
   },
+  {
+    name = "2232-attention-on-the-last-level", file = "lua/ganymede/models/unet_levels.lua",
+    find = [[for level = 1, levels - 1 do]],
+    replace = [[for level = 1, levels do]],
+    breaks = "the last level of a U-Net has attention where the options do not say it",
+    test = "spec/golden/layers_spec.lua -f unet",
+  },
 }

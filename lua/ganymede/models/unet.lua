@@ -10,6 +10,7 @@
 -- @module ganymede.models.unet
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
+local levels = require "ganymede.models.unet_levels"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
@@ -45,40 +46,6 @@ UNet.options = {
   scale_shift = nn.TimeResidualBlock.options.scale_shift,
   dropout  = nn.TimeResidualBlock.options.dropout,
 }
-
-local function whole_numbers(name, list, least, most)
-  if #list == 0 then error(("UNet: %s needs at least one number"):format(name), 5) end
-  for i, n in ipairs(list) do
-    if type(n) ~= "number" or n % 1 ~= 0 or n < least or n > most then
-      error(("UNet: %s[%d] must be a whole number from %d to %g; got %s"):format(name, i, least, most, tostring(n)), 5)
-    end
-  end
-  return list
-end
-
--- Which levels have attention, as a set.
-local function attending(opt)
-  local set, levels = {}, #whole_numbers("multipliers", opt.multipliers, 1, math.huge)
-  if opt.attention then
-    if #opt.attention == 0 then return set end
-    for _, level in ipairs(whole_numbers("attention", opt.attention, 1, levels)) do set[level] = true end
-  else
-    for level = 1, levels - 1 do set[level] = true end
-  end
-  return set
-end
-
--- The numbers of heads of levels, as a list.
-local function heads_of(opt)
-  local levels, list = #opt.multipliers, opt.heads
-  if type(list) == "table" then
-    if #whole_numbers("heads", list, 1, math.huge) == levels then return list end
-    error(("UNet: heads lists %d levels, and multipliers has %d"):format(#list, levels), 4)
-  end
-  list = {}
-  for level = 1, levels do list[level] = opt.heads end
-  return list
-end
 
 -- One step of the way: a residual block and what follows it.
 local Step = module.class("UNetStep", nil, false)
@@ -146,7 +113,7 @@ function UNet:build(opt)
   if opt.linear and not opt.context then
     error("UNet: linear is of transformers, which a model without context does not have", 3)
   end
-  local attends, list, heads = attending(opt), heads_of(opt), {}
+  local attends, list, heads = levels.attending(opt), levels.heads(opt), {}
   for level in pairs(attends) do heads[level] = list[level] end
   self.time = nn.TimeEmbedding { channels = opt.width, width = 4 * opt.width, shift = opt.shift,
     sine_first = opt.sine_first }

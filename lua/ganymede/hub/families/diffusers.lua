@@ -6,6 +6,7 @@
 -- @module ganymede.hub.families.diffusers
 local families = require "ganymede.hub.families"
 local options = require "ganymede.base.options"
+local unet_levels = require "ganymede.models.unet_levels"
 require "ganymede.hub.families.pictures" -- adds to lists of entries
 
 local FILE = "diffusion_pytorch_model.safetensors"
@@ -154,19 +155,8 @@ function unet.options(config)
   }
 end
 
--- Which levels have attention, as a set; if the options do not say it, all but the last (ganymede.models.unet).
-local function attending(opt)
-  local set, levels = {}, opt.attention
-  if not levels then
-    levels = {}
-    for level = 1, #opt.multipliers - 1 do levels[level] = level end
-  end
-  for _, level in ipairs(levels) do set[level] = true end
-  return set
-end
-
 function unet.config(opt)
-  local levels, attends, down, up = #opt.multipliers, attending(opt), {}, {}
+  local levels, attends, down, up = #opt.multipliers, unet_levels.attending(opt), {}, {}
   for level = 1, levels do
     down[level] = attends[level] and "CrossAttnDownBlock2D" or "DownBlock2D"
     up[levels + 1 - level] = attends[level] and "CrossAttnUpBlock2D" or "UpBlock2D"
@@ -283,7 +273,7 @@ local function add_up(list, opt, attends, kept, at)
 end
 
 function unet.entries(opt)
-  local list, attends, levels = families.list(), attending(opt), #opt.multipliers
+  local list, attends, levels = families.list(), unet_levels.attending(opt), #opt.multipliers
   list:both("time.first", "time_embedding.linear_1")
   list:both("time.second", "time_embedding.linear_2")
   list:both("enter", "conv_in")
