@@ -77,8 +77,11 @@ static void push_event(lua_State *L, const gm_journal *r, const gm_event *e)
 
 static void push_step(lua_State *L, const gm_step *s)
 {
-    lua_createtable(L, 0, 5);
+    int64_t product, of_passes;
+    gm_step_last_ops(s, &product, &of_passes);
+    lua_createtable(L, 0, 6);
     gm_set_number(L, "rank", s->rank);
+    gm_set_number(L, "last_of_passes", (double)(of_passes + 1));
     gm_set_number(L, "live", s->journal->live);
     gm_set_number(L, "peak", gm_step_peak(s));
     lua_createtable(L, s->mesh.n_axes, 0);
@@ -116,7 +119,8 @@ static int record_take(lua_State *L)
     return 1;
 }
 
-/* step_read(path, copy) -> { rank, mesh, live, peak, events }; copy: a file to which the step is written again */
+/* step_read(path, copy) -> { rank, mesh, live, peak, events, last_of_passes }; copy: a file to which the step is
+ * written again; last_of_passes: the place of the last op of a pass (gm_step_last_ops), 0: there is none */
 static int step_read(lua_State *L)
 {
     gm_step step;

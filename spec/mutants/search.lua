@@ -6,6 +6,13 @@ local cli, order = "spec/cli/plan_spec.lua", "spec/parallel/order_spec.lua -f 'm
 
 return {
   {
+    name = "2230-passes-end-at-products", file = "bindings/lua_plan.c",
+    find = [[(double)(of_passes + 1)]],
+    replace = [[(double)(product + 1)]],
+    breaks = "gradients behind the last product do not belong to the passes",
+    test = "spec/plan/step_file_spec.lua -f 'on one rank'",
+  },
+  {
     name = "1090-rates-launch", file = "lua/ganymede/plan/search/rates.lua",
     find = [[  return m.launch + math.max(]],
     replace = [[  return math.max(]],

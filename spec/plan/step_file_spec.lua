@@ -63,6 +63,15 @@ local function check_reads(events)
   assert.is_true(math.abs(pages.disk_write - pages.disk_read) * 4096 <= ring)
 end
 
+-- The place of the last op that makes products or a gradient.
+local function last_of_passes(events)
+  local last = 0
+  for i, e in ipairs(events) do
+    if e.kind == "op" and (e.products > 0 or e.name:find "_grad$") then last = i end
+  end
+  return last
+end
+
 local cases = {
   { "on one rank", 1, {}, is_memory },
   { "with data parallelism and ZeRO", 2, { "zero={stage=2}" }, is_memory },
@@ -96,6 +105,7 @@ describe("the record of a step", function()
         check_reads(planned.events)
         check_reads(made.events)
         assert.is_true(#planned.events > 100)
+        assert.equal(last_of_passes(planned.events), planned.last_of_passes)
         local document = checked.out:match '"peak_bytes": (%d+),\n[^\n]*"product_flops'
         assert.equal(tonumber(document), planned.peak)
         assert.equal(0, planned.events[#planned.events].seconds)

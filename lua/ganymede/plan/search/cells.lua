@@ -78,23 +78,16 @@ local function regions_of(events, find)
   return region
 end
 
--- The place of the last op of a pass: one that makes products, or a gradient.
-local function last_of_passes(events)
-  local last = rates.last_product(events)
-  for i = last + 1, #events do last = events[i].kind == "op" and events[i].name:find "_grad$" and i or last end
-  return last
-end
-
--- The events of the passes: { seconds, n, part, at, kind } of n ops, at: a section, 0: before the first one, nil:
--- unknown; { begins, axes, name, bytes, at, kind }; { waits }. What follows on the last section in forward is the loss,
--- which belongs to it. Backward begins with the first op whose name ends with _grad. A loss may make gradients before
--- that, in forward or behind it, so of its products a third counts as forward (`part`), and all else as the latest pass
--- of the same piece.
+-- The events of the passes of a step (core.step_read): { seconds, n, part, at, kind } of n ops, at: a section, 0:
+-- before the first one, nil: unknown; { begins, axes, name, bytes, at, kind }; { waits }. What follows on the last
+-- section in forward is the loss, which belongs to it. Backward begins with the first op whose name ends with _grad. A
+-- loss may make gradients before that, in forward or behind it, so of its products a third counts as forward (`part`),
+-- and all else as the latest pass of the same piece.
 -- blocks: whether whole blocks run again; such a section goes back as a whole, in the first half (docs/memory.md).
-local function condensed(events, find, n_sections, m, blocks)
-  local out, backward, axes, here = {}, false, {}, 0
+local function condensed(step, find, n_sections, m, blocks)
+  local events, out, backward, axes, here = step.events, {}, false, {}, 0
   local region = blocks and regions_of(events, find) or {}
-  for i = 1, last_of_passes(events) do
+  for i = 1, step.last_of_passes do
     local e = events[i]
     local at = e.path and find(e.path)
     here = at or here
@@ -132,7 +125,7 @@ end
 local function cell_of(found, step, sections, map, m, recompute)
   local find = section_finder(sections)
   local saved = saved_of(found.modules, find, #sections)
-  local events = condensed(step.events, find, #sections, m, recompute == "block")
+  local events = condensed(step, find, #sections, m, recompute == "block")
   local out = { events = events, others = {}, sections = #sections, map = map, saved = {}, by_mesh = {} }
   for i, at in ipairs(map) do out.saved[i] = saved[at] end
   return out
