@@ -1,6 +1,7 @@
 --- JSON: what goes through unchanged, and what is refused with a place.
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
+local shell = require "spec.support.shell"
 
 describe("json.encode", function()
   it("writes integers up to 2^53 without exponent or fraction", function()
@@ -138,5 +139,18 @@ describe("json.decode", function()
       end
     end
     assert.equal(text, json.encode(json.decode(text)))
+  end)
+end)
+
+describe("json.each_line", function()
+  it("gives the objects of a file and their lines, without those that are torn, no objects or lists", function()
+    local path, found = shell.temporary_folder() .. "/lines", {}
+    shell.write(path, '{"a":1}\n\n{"a":\n7\n[8]\n{"b":[2]}\n{"c":3')
+    json.each_line(path, function(object, line) found[#found + 1] = { json.plain(object), line } end)
+    assert.same({ { { a = 1 }, '{"a":1}' }, { { b = { 2 } }, '{"b":[2]}' } }, found)
+  end)
+
+  it("has no lines where there is no file", function()
+    json.each_line(shell.temporary_folder() .. "/none", function() error "a line" end)
   end)
 end)

@@ -101,7 +101,7 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   },
   {
     name = "437-later-metrics-stay", file = "lua/ganymede/observe/metrics_file.lua",
-    find = [[and at <= step then]],
+    find = [[and event.step <= step then]],
     replace = [[then]],
     breaks = "a resumed run has the steps twice that its checkpoint does not hold",
     test = "spec/train/metrics_file_spec.lua -f 'goes on behind the step'",
@@ -274,5 +274,12 @@ parts, 2, aliases)
     replace = [[if (0 && d->layout.records &&]],
     breaks = "a CIFAR file that is cut between two images is taken",
     test = "spec/data/files_spec.lua -f between",
+  },
+  {
+    name = "2231-torn-line-is-damage", file = "lua/ganymede/base/json.lua",
+    find = [[local ok, value = failure.try(json.decode, line, path)]],
+    replace = [[local ok, value = true, json.decode(line, path)]],
+    breaks = "a line that a killed process left incomplete ends the run that goes on",
+    test = "spec/json/json_spec.lua -f torn",
   },
 }

@@ -32,6 +32,16 @@ function json.of_file(path)
   return value
 end
 
+--- Calls each(object, line) for the lines of a file of which each is an object of its own. A line that a process which
+-- was killed has left incomplete, or damaged, is left out. No file: no lines.
+function json.each_line(path, each)
+  if not core.is_file(path) then return end
+  for line in io.lines(path) do
+    local ok, value = failure.try(json.decode, line, path)
+    if ok and type(value) == "table" and not json.is_array(value) then each(value, line) end
+  end
+end
+
 --- value without the marks that lists from JSON carry; tables are copied.
 function json.plain(value)
   if type(value) ~= "table" then return value end

@@ -9,7 +9,6 @@
 -- lines were lost.
 -- @module ganymede.observe.metrics_file
 local core = require "ganymede.core"
-local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local WaitingFile = require "ganymede.observe.waiting_file"
 
@@ -22,23 +21,18 @@ local WAIT_AT_MOST = 100000 -- lines, some 15 MB
 -- incomplete ones.
 local function kept(path, step)
   local lines = {}
-  if not core.is_file(path) then return lines end
-  for line in io.lines(path) do
-    local ok, event = failure.try(json.decode, line, path)
-    local at = ok and type(event) == "table" and event.step
-    if type(at) == "number" and at <= step then lines[#lines + 1] = line .. "\n" end
-  end
+  json.each_line(path, function(event, line)
+    if type(event.step) == "number" and event.step <= step then lines[#lines + 1] = line .. "\n" end
+  end)
   return lines
 end
 
 --- Returns the entries of a file, without lines that are incomplete; an empty list if there is no file.
 function MetricsFile.read(path)
   local events = {}
-  if not core.is_file(path) then return events end
-  for line in io.lines(path) do
-    local ok, event = failure.try(json.decode, line, path)
-    if ok and type(event) == "table" and type(event.step) == "number" then events[#events + 1] = event end
-  end
+  json.each_line(path, function(event)
+    if type(event.step) == "number" then events[#events + 1] = event end
+  end)
   return events
 end
 

@@ -24,6 +24,7 @@ package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local failure = require "ganymede.base.failure"
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
+local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
@@ -55,7 +56,7 @@ Race.__index = Race
 
 local function open(name)
   local self = setmetatable({ name = name, path = ("%s/%s-race.jsonl"):format(config.out, name), known = {} }, Race)
-  steps.read_results(self.path, function(row) self:remember(row) end)
+  json.each_line(self.path, function(row) self:remember(row) end)
   return self
 end
 

@@ -15,6 +15,7 @@
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
+local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
 local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
@@ -73,7 +74,7 @@ end
 for name in config.of:gmatch "[^,]+" do
   local path = ("%s/%s.jsonl"):format(config.out, name)
   local found, first_choice = {}, nil
-  steps.read_results(path, function(row) take(found, row) end)
+  json.each_line(path, function(row) take(found, row) end)
   if config.likely > 0 then
     local rows = bench:plan(name, config.ranks, config.keep, config.likely)
     first_choice = rows[1] and rows[1].words

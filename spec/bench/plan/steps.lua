@@ -5,7 +5,7 @@
 --     local rows = bench:plan(model, ranks, keep, top)         -- what `ganymede plan` finds, the best first
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
 --     local seconds, why = bench:run_next(model, ranks, sets, count, most)    -- few steps, in ranks that stay
---     steps.add_result(path, row) steps.read_results(path, take)     -- results, a line of JSON each
+--     steps.add_result(path, row)                -- a result, a line of JSON, which json.each_line reads
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
 -- behind it, on the clock on the wall. One thread a rank. The machine must be idle.
@@ -241,18 +241,9 @@ local function errors(title, rows)
     title, #list, 100 * list[math.ceil(#list / 2)], 100 * list[math.ceil(0.9 * #list)], 100 * list[#list]))
 end
 
---- Calls take(row) with each result of a file, in order. A line that was cut when a bench was stopped is left out, so
---- that it is measured again.
-local function read_results(path, take)
-  for line in (machine.read(path) or ""):gmatch "[^\n]+" do
-    local ok, row = pcall(json.decode, line, path)
-    if ok then take(row) end
-  end
-end
-
 --- Adds a result to a file.
 local function add_result(path, row)
   core.write_whole(path, (machine.read(path) or "") .. json.encode(row) .. "\n")
 end
 
-return { new = new, errors = errors, read_results = read_results, add_result = add_result }
+return { new = new, errors = errors, add_result = add_result }

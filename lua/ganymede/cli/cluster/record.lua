@@ -21,13 +21,9 @@ Record.__index = Record
 -- The events of a file, without a line that is incomplete.
 local function read(path)
   local events = {}
-  if not core.is_file(path) then return events end
-  for line in io.lines(path) do
-    local ok, event = failure.try(json.decode, line, path)
-    if ok and type(event) == "table" and type(event.event) == "string" and type(event.t) == "number" then
-      events[#events + 1] = event
-    end
-  end
+  json.each_line(path, function(event)
+    if type(event.event) == "string" and type(event.t) == "number" then events[#events + 1] = event end
+  end)
   return events
 end
 
