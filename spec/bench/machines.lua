@@ -15,15 +15,9 @@ local shell = require "spec.support.shell"
 local rate = os.getenv "RATE" or "1gbit"
 local n, each = tonumber(os.getenv "HOSTS" or 2), tonumber(os.getenv "RANKS" or 2)
 
-local RECIPE = [[
+local RECIPE = hosts.received .. [[
 local comm, core, gm = require "ganymede.job.comm", require "ganymede.core", require "ganymede"
 gm.launch { parallel = {} }
-local function received()
-  for line in io.lines "/proc/net/dev" do
-    local bytes = line:match "eth0: *(%d+)"
-    if bytes then return tonumber(bytes) end
-  end
-end
 local whole = gm.full({ 2 ^ 22 }, 1)
 local block = gm.full({ 2 ^ 22 / core.world() }, 1)
 local calls = {

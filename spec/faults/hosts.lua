@@ -7,11 +7,21 @@
 --     net:agent(path)                       writes a program by which mpirun reaches hosts (plm_rsh_agent)
 --     net:cut(2), net:heal()                the link of a host (default 0) goes down; all come up
 --     net:remove()
+--     hosts.received                        text of a recipe: received() -> the bytes that its host has received
 local core = require "ganymede.core"
 local shell = require "spec.support.shell"
 
 local hosts = { addresses = {} }
 for i = 0, 7 do hosts.addresses[i] = ("10.99.0.%d"):format(i + 1) end
+
+hosts.received = [[
+local function received()
+  for line in io.lines "/proc/net/dev" do
+    local bytes = line:match "eth0: *(%d+)"
+    if bytes then return tonumber(bytes) end
+  end
+end
+]]
 
 local Net = {}
 Net.__index = Net

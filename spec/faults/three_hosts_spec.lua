@@ -74,15 +74,9 @@ describe("a job on three hosts", function()
   -- adds to its two slices, and then their slices. If its two ranks received for themselves, it would be twice as much
   -- of the blocks and slices.
   it("receives what two ranks of a host want once", function()
-    shell.write(home .. "/traffic.lua", [[
+    shell.write(home .. "/traffic.lua", hosts.received .. [[
       local comm, core, gm = require "ganymede.job.comm", require "ganymede.core", require "ganymede"
       gm.launch { parallel = {} }
-      local function received()
-        for line in io.lines "/proc/net/dev" do
-          local bytes = line:match "eth0: *(%d+)"
-          if bytes then return tonumber(bytes) end
-        end
-      end
       local n = 2 ^ 20 -- numbers of 4 bytes
       local t, whole = gm.full({ n }, core.rank()), gm.full({ 4 * n }, 1)
       local calls = { { "gather", function() comm.all_gather(t) end },
