@@ -31,7 +31,7 @@ describe("delayed scales on a GPU", function()
     for _, word in ipairs(words) do table.insert(all, word) end
     local result = support.run(home, all, { env = emulation.environment() })
     assert.equal(0, result.code, result.err)
-    return support.json(home .. "/" .. out .. ".json")
+    return support.json(home .. "/" .. out .. ".json"), result.out
   end
 
   it("give the same bits in graphs and without, and after a resume", function()
@@ -44,5 +44,21 @@ describe("delayed scales on a GPU", function()
     for i = 1, 3 do assert.equal(with.loss[6 + i], rest.loss[i]) end
     local current = train("current", { "--set", "float8=true" })
     assert.equal(current.loss[1], with.loss[1])
+  end)
+
+  it("are counted in graphs as without, where they were too small (Float8Hook)", function()
+    support.shell.write(home .. "/recipe.lua", (recipe:gsub("history = 3", "history = 1")
+      :gsub('type = "CheckpointHook", interval = 6', 'type = "Float8Hook", interval = 3, named = 6')))
+    local function said(name, graph)
+      local stats, text = train(name, { "--set", "graph=" .. graph })
+      local lines = {}
+      for line in text:gmatch "float8  [^\n]+" do lines[#lines + 1] = line end
+      return lines, stats.ranks[1].device_calls.graphs
+    end
+    local with, graphs = said("with", "true")
+    assert.equal(6, graphs)
+    assert.equal(3, #with)
+    assert.matches("^float8  [1-6] of 6 tensors were clipped in the last 3 steps  %(.* in %d, up to %d+ times", with[3])
+    assert.same(said("without", "false"), with)
   end)
 end)
