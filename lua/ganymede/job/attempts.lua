@@ -212,11 +212,8 @@ end
 local function wait(seconds, known, ends, limit)
   local last = core.now() + seconds
   repeat
-    local slept, err = pcall(core.sleep, math.max(0, math.min(NAP, last - core.now())))
-    local name = core.signals_take()
-    if not slept or name then
-      raise_stop(name or (failure.code(err) == 143 and "terminate" or "interrupt"), known, "between two attempts")
-    end
+    local name = launcher.nap(math.max(0, math.min(NAP, last - core.now())))
+    if name then raise_stop(name, known, "between two attempts") end
     if ends and core.now() > ends then
       failure(7, "the run did not end within %g seconds (--timeout)", limit)
     end

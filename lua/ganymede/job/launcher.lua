@@ -190,6 +190,15 @@ function launcher.supervising(fn, ...)
   return status
 end
 
+--- Sleeps for so many seconds, while stops wait for who supervises -> the stop that came, as core.signals_take says it;
+-- nil: none.
+function launcher.nap(seconds)
+  local slept, err = pcall(core.sleep, seconds)
+  local name = core.signals_take()
+  if name or slept then return name end
+  return failure.code(err) == 143 and "terminate" or "interrupt"
+end
+
 --- Runs a command line on several ranks and returns its exit status; see launcher.start.
 function launcher.supervise(args) return launcher.supervising(launcher.run_once, args) end
 

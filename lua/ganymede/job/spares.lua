@@ -180,8 +180,7 @@ end
 local function watch(self)
   self.rank = start(self, 0)
   while true do
-    local slept, err = pcall(core.sleep, NAP)
-    hear(self, core.signals_take() or not slept and (failure.code(err) == 143 and "terminate" or "interrupt"))
+    hear(self, launcher.nap(NAP))
     local status = self.rank.program:ended()
     if status and not replace(self, status) then return status, {} end
     keep_spare(self)

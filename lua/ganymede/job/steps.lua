@@ -366,8 +366,7 @@ end
 
 -- The stop that is to be passed on now, or nil. SIGTERM is passed on once, also one that came before the ranks left.
 local function stop_for(change)
-  local slept, err = pcall(core.sleep, 5 * NAP)
-  local name = core.signals_take() or not slept and (failure.code(err) == 143 and "terminate" or "interrupt")
+  local name = launcher.nap(5 * NAP)
   if name == "interrupt" then return name end
   if change.terminated or not (name or core.signals_stop_requested()) then return nil end
   change.terminated = true
