@@ -185,10 +185,13 @@ function Job:pids(pattern) return support.pids(self.home, pattern) end
 --- The process that was started -> list of one pid.
 function Job:supervisor() return { (self:file("pid"):match "%d+") } end
 
---- The keepers of its ranks: processes of the program whose parent is mpirun -> list of pids.
+--- The keepers of its ranks: processes of the program whose parent is mpirun -> list of pids. Fails where it has
+-- several mpirun at the time: numbers of processes do not tell which came first.
 function Job:keepers()
-  local launcher, pids = self:pids("^mpirun ")[1], {}
-  for _, pid in ipairs(shell.lines("cat /proc/" .. launcher .. "/task/" .. launcher .. "/children | tr ' ' '\\n'")) do
+  local launchers, pids = self:pids "^mpirun ", {}
+  if #launchers ~= 1 then error(("%d mpirun"):format(#launchers), 2) end
+  local tasks = ("/proc/%s/task/%s/children"):format(launchers[1], launchers[1])
+  for _, pid in ipairs(shell.lines("cat " .. tasks .. " | tr ' ' '\\n'")) do
     if pid ~= "" then pids[#pids + 1] = pid end
   end
   return pids

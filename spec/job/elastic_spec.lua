@@ -221,13 +221,14 @@ describe("ganymede resize", function()
 
   it("is one job while others are built, and ends as a job does where one of its ranks dies then", function()
     local job = start { "--set", "checkpoint.interval=1" }
+    local trains = job:keepers() -- once others are built, they have keepers, too
     shell.write(job.home .. "/hold", "")
     local script = ("cd %s && TMPDIR=%s %s -n 3 >asked 2>&1; echo $? >asked.status"):format(shell.quote(job.home),
       shell.quote(job.home), shell.program "resize")
     assert.equal(0, os.execute(("GANYMEDE_ROOT=%s sh -c %s &"):format(shell.quote(GANYMEDE_ROOT), shell.quote(script))))
     job:file "building"
     assert.equal("[0-1] 2\n", attach(job, "world").out)
-    job:signal("KILL", { job:keepers()[1] })
+    job:signal("KILL", { trains[1] })
     local status = job:file "status"
     assert.equal("6", status:match "%d+", job:read "err")
     assert.matches("refused: the job has ended: ", job:read "asked")
