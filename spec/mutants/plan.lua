@@ -397,4 +397,11 @@ return {
     breaks = "the bound of a step on shared cores lies above what a simulation finds",
     test = "spec/plan/search_spec.lua -f 'share a core'",
   },
+  {
+    name = "2233-measured-machine-sums", file = "lua/ganymede/plan/measure.lua",
+    find = [[, gradient_handlers = { no_sums }]],
+    replace = [[]],
+    breaks = "the measurement of a machine waits for sums of gradients over its network",
+    test = "spec/plan/measure_spec.lua -n 2",
+  },
 }

@@ -17,6 +17,7 @@ local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local engine_module = require "ganymede.train.engine"
 local fits = require "ganymede.plan.fits"
+local gradient_handlers = require "ganymede.train.gradient_handlers"
 local models = require "ganymede.models"
 local machine = require "ganymede.base.machine"
 local tensors = require "ganymede.tensor"
@@ -26,7 +27,7 @@ local measure = {}
 
 -- ---------------------------------------------------------------- ops
 
--- model, width, heads, tokens of a sequence or points of an image's side, samples, steps before those that are recorded
+-- Of measure.train.
 local shapes = {
   { "GPT", 16, 2, 16, 2, 150 }, { "GPT", 64, 4, 32, 2, 80 }, { "GPT", 128, 4, 64, 1, 40 }, { "GPT", 128, 4, 64, 4, 20 },
   { "GPT", 256, 8, 128, 4, 3 }, { "GPT", 512, 8, 256, 2, 2 }, { "GPT", 768, 12, 128, 1, 2 },
@@ -34,7 +35,7 @@ local shapes = {
   -- few rows, of pieces of a batch and of a sequence, and few heads, of which pieces of a ring consist
   { "GPT", 128, 8, 32, 1, 40 }, { "GPT", 256, 4, 16, 1, 20 }, { "VisionTransformer", 32, 2, 24, 1, 80 },
 }
-local recorded = 10
+local recorded = 10 -- steps of a round
 
 -- What a shape trains -> the model, the input, the targets.
 local make = {
@@ -50,15 +51,20 @@ local make = {
   end,
 }
 
--- Trains a small transformer for some steps and records the last ones -> a list of the events of each. In the first
--- steps Lua is still compiled, which small ops feel most.
-local function train(shape)
+-- All ranks train on the same numbers, so each has the gradient already: no sum over a slow network is waited for.
+local no_sums = { handle_gradient = function(_, engine) gradient_handlers.summed(engine.parameters) end }
+
+--- Trains a small transformer for some steps and records the last ones -> a list of the events of each. In the first
+-- steps Lua is still compiled, which small ops feel most. shape: { model, width, heads, tokens of a sequence or points
+-- of an image's side, samples, steps before those that are recorded }. Collective, but ranks exchange some numbers of a
+-- step only.
+function measure.train(shape)
   local kind, width, heads, length, samples, before = unpack(shape)
   local steps, path = {}, os.tmpname()
   tensors.scope(function()
     local model, x, y = make[kind](width, heads, length, samples)
     local engine = engine_module.initialize { model = model, optimizer = { type = "AdamW", lr = 1e-4 },
-      criterion = { type = "CrossEntropyLoss" }, clip_grad_norm = 1 }
+      criterion = { type = "CrossEntropyLoss" }, clip_grad_norm = 1, gradient_handlers = { no_sums } }
     engine:train()
     for step = 1, before + recorded do
       if step > before then core.record_start(core.device().threads == 1 and "thread" or "wall") end
@@ -108,13 +114,32 @@ end
 local function makes_products(call) return call.products > 0 end
 local function only_moves(call) return call.products == 0 end
 
-local function measure_ops()
-  local calls, launch = {}, math.huge
-  for _, shape in ipairs(shapes) do
-    local means = {}
-    for i, events in ipairs(train(shape)) do means[i] = add_step(events, calls) end
-    launch = math.min(launch, fits.lower_quarter(means))
+-- How many rounds take about so many seconds, the same on all ranks. first: seconds of one on this rank.
+local function rounds_within(seconds, first, least, most)
+  local longest = comm.all_reduce(tensors.tensor({ first }, { dtype = "f64" }), nil, "max"):item()
+  return math.max(least, math.min(most, math.floor(seconds / longest)))
+end
+
+-- Trains all shapes, and does so in up to three rounds, so that a bad moment of the machine spoils a third of each.
+-- Returns the calls of all ops, and `launch`.
+local function time_ops()
+  local calls, means, launch = {}, {}, math.huge
+  local round, last, began = 1, 1, core.now()
+  while round <= last do
+    for i, shape in ipairs(shapes) do
+      local list = means[i] or {}
+      for _, events in ipairs(measure.train(shape)) do list[#list + 1] = add_step(events, calls) end
+      means[i] = list
+    end
+    if round == 1 then last = tensors.scope(rounds_within, 20, core.now() - began, 1, 3) end
+    round = round + 1
   end
+  for _, list in ipairs(means) do launch = math.min(launch, fits.lower_quarter(list)) end
+  return calls, launch
+end
+
+local function measure_ops()
+  local calls, launch = time_ops()
   local peak = fits.largest(calls)
   add_gaps(calls, launch)
   local products = fits.products(calls)
@@ -139,9 +164,6 @@ local operations = { -- in one order on all ranks
   { "reduce_scatter", function(whole) comm.reduce_scatter(whole) end },
 }
 
--- A first round warms up. On a slow network there are fewer than the most, so that all of them take about SECONDS.
-local MOST_ROUNDS, LEAST_ROUNDS, SECONDS = 12, 3, 30
-
 -- Seconds of a call, on average over some calls in a row. They end when all ranks are done: the root of a broadcast
 -- only hands its bytes to the system, which a slow network takes long to empty.
 local function time(call, bytes)
@@ -156,13 +178,8 @@ local function time(call, bytes)
   return (core.now() - began) / times
 end
 
--- How many rounds there are, the same on all ranks. first: seconds of one on this rank.
-local function rounds_within(first)
-  local longest = comm.all_reduce(tensors.tensor({ first }, { dtype = "f64" }), nil, "max"):item()
-  return math.max(LEAST_ROUNDS, math.min(MOST_ROUNDS, math.floor(SECONDS / longest)))
-end
-
--- Returns by operation the list of { bytes, seconds }. A round measures every operation at every size, so that a bad
+-- Returns by operation the list of { bytes, seconds }. A first round warms up. On a slow network there are fewer of the
+-- others, so that all of them take about half a minute. A round measures every operation at every size, so that a bad
 -- moment of the machine spoils one time of many of them, and not all times of one.
 local function time_links()
   local lists, out, world = {}, {}, core.world()
@@ -176,7 +193,7 @@ local function time_links()
         lists[key].bytes, lists[key][round] = bytes, tensors.scope(time, operation[2], bytes)
       end
     end
-    if round == 0 then last = tensors.scope(rounds_within, core.now() - began) end
+    if round == 0 then last = tensors.scope(rounds_within, 30, core.now() - began, 3, 12) end
     round = round + 1
   end
   for _, operation in ipairs(operations) do
