@@ -72,6 +72,31 @@ describe("a model of others", function()
     end
   end)
 
+  it("keeps the running numbers of its batch norms", function()
+    for _, name in ipairs { "timm_resnet", "tv_vgg" } do
+      done("import %s%s %s/%s --dtype f64", HUB, name, folder, name)
+      done("export %s/%s %s/%s_back --dtype f32", folder, name, folder, name)
+      same_arrays(HUB .. name, ("%s/%s_back"):format(folder, name))
+    end
+  end)
+
+  it("is refused as a checkpoint without these running numbers", function()
+    local core, write = require "ganymede.core", require "ganymede.hub.write"
+    local opt = { depth = 18, width = 2, blocks = { 1, 1, 1, 1 }, classes = 3, channels = 1, stem = "cifar" }
+    local list, entries = {}, {}
+    for i, p in ipairs(gm.models.ResNet(opt):named_parameters()) do
+      list[i] = { name = p.name, dtype = "f32", shape = p.tensor:shape() }
+      entries[i] = { tensor = p.tensor, dtype = "f32", shape = p.tensor:shape(), pieces = { { name = p.name } } }
+    end
+    opt.type = "ResNet"
+    local handle, file = core.checkpoint_adopt(folder .. "/no_buffers", 0)
+    write.all(file, list, entries, { max_file_bytes = 2 ^ 53 })
+    core.checkpoint_adopt_finish(handle, json.encode { kind = "ganymede model", config = { model = opt } })
+    core.checkpoint_adopt_free(handle)
+    assert.error_matches(function() gm.pretrained(folder .. "/no_buffers") end, "lacks .*running_mean")
+    assert.is_truthy(gm.pretrained(folder .. "/no_buffers", { strict = false }))
+  end)
+
   it("is read from its checkpoint as from its folder, in another type too", function()
     done("import %sqwen3 %s/qwen3 --dtype f64", HUB, folder)
     gm.scope(gm.no_grad, function()

@@ -352,4 +352,18 @@ d->dpre = dpre;
     breaks = "images that windows do not tile are taken, which timm treats in another way",
     test = "spec/hub/timm_spec.lua",
   },
+  {
+    name = "2260-import-buffers", file = "lua/ganymede/cli/import.lua",
+    find = [[for _, buffer in ipairs(model:state(true)) do]],
+    replace = [[for _, buffer in ipairs {} do]],
+    breaks = "an imported model has forgotten the running means and variances of its batch norms",
+    test = "spec/hub/carry_spec.lua -f 'keeps the running numbers'",
+  },
+  {
+    name = "2261-checkpoint-lacks-buffers", file = "lua/ganymede/hub/sources.lua",
+    find = [[if not self:has(entry.name) then missing[#missing + 1] = entry.name end]],
+    replace = [[]],
+    breaks = "a checkpoint without running means and variances is read as if they were 0 and 1",
+    test = "spec/hub/carry_spec.lua -f 'without these running numbers'",
+  },
 }

@@ -31,22 +31,27 @@ local function checked(first, message, kind)
   return first, message
 end
 
--- What write.all takes: arrays under our names, and entries that read one parameter each.
+-- What write.all takes: arrays under our names, and entries that read one parameter or buffer each. Buffers, such as the
+-- running means of batch norms, keep their own type.
 local function arrays_of(model, source, dtype)
   local list, entries = {}, {}
+  local function add(name, shape, kind)
+    list[#list + 1] = { name = name, dtype = kind, shape = shape }
+    entries[#entries + 1] = {
+      shape = shape, dtype = kind, pieces = { { name = name } },
+      tensor = function()
+        local t = core.empty(shape, kind)
+        source:read(name, t)
+        return t
+      end,
+    }
+  end
   for _, p in ipairs(model:declared()) do
-    if not p.tied then
-      local kind = dtype or source:dtype(p.name)
-      list[#list + 1] = { name = p.name, dtype = kind, shape = p.shape }
-      entries[#entries + 1] = {
-        shape = p.shape, dtype = kind, pieces = { { name = p.name } },
-        tensor = function()
-          local t = core.empty(p.shape, kind)
-          source:read(p.name, t)
-          return t
-        end,
-      }
-    end
+    if not p.tied then add(p.name, p.shape, dtype or source:dtype(p.name)) end
+  end
+  for _, buffer in ipairs(model:state(true)) do
+    local kind = source:dtype(buffer.name) == "f64" and "f64" or buffer.tensor:dtype()
+    add(buffer.name, buffer.tensor:shape(), kind)
   end
   return list, entries
 end

@@ -267,7 +267,10 @@ function Source:check(model)
     known[p.name] = true
     if not p.tied and not self:has(p.name) then missing[#missing + 1] = p.name end
   end
-  for _, entry in ipairs(model:state(true)) do known[entry.name] = true end
+  for _, entry in ipairs(model:state(true)) do
+    known[entry.name] = true
+    if not self:has(entry.name) then missing[#missing + 1] = entry.name end
+  end
   for _, name in ipairs(self.checkpoint:names()) do
     if name:find "%.lora%.[ab]%.weight$" then
       failure(2, "%s: has adapters, such as %s; `ganymede export` adds them to the weights", self.path, name)
