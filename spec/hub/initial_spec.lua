@@ -107,6 +107,14 @@ describe("weights of a model of others", function()
     assert.same({ "rotary", "vocabulary" }, said.differing)
     assert.same(value(whole, "blocks.2.attention.qkv.weight"), value(model, "blocks.2.attention.qkv.weight"))
   end)
+
+  it("leave out a head where the model has one table, and say so if its numbers are others", function()
+    local opt = {}
+    for key, v in pairs(gm.pretrained("spec/golden/hub/llama").opt) do opt[key] = v end
+    opt.tied = true
+    local said = gm.init_from(gm.models.Llama(opt), { path = "spec/golden/hub/llama", strict = false })
+    assert.same({ "lm_head.weight" }, said.unexpected)
+  end)
 end)
 
 describe("layer-wise rates", function()

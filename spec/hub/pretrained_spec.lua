@@ -127,6 +127,27 @@ describe("a folder that is wrong", function()
     end)
   end)
 
+  it("is refused where its head is said to be the table of tokens, and has other numbers", function()
+    local function tie(c) c.tie_word_embeddings = true end
+    refused("lm_head.weight has other numbers than model.embed_tokens.weight", "llama", tie)
+    local function loads(change, opt)
+      local folder = changed("llama", change)
+      gm.scope(function() assert.is_true(gm.pretrained(folder, opt).opt.tied) end)
+      os.execute("rm -r " .. folder)
+    end
+    loads(tie, { strict = false })
+    loads(function(c, folder)
+      local file, list = gm.open_arrays(folder), {}
+      for _, name in ipairs(file:names()) do
+        list[#list + 1] = { name, file:read(name == "lm_head.weight" and "model.embed_tokens.weight" or name) }
+      end
+      file:close()
+      os.remove(folder .. "/model.safetensors")
+      gm.save_arrays(folder .. "/model.safetensors", list)
+      tie(c)
+    end)
+  end)
+
   it("the border of LongRoPE is that of transformers, whichever key says it", function()
     local function scaling(name, change)
       local folder, out = changed(name, change), nil

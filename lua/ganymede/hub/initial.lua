@@ -19,6 +19,7 @@ local patterns = require "ganymede.nn.patterns"
 local sources = require "ganymede.hub.sources"
 local setting = require "ganymede.config.tuning_setting"
 local signature = require "ganymede.base.signature"
+local twins = require "ganymede.hub.twins"
 local values = require "ganymede.hub.values"
 
 local M = {}
@@ -97,8 +98,9 @@ local function from_folder(model, path, wanted)
       source.has[entry.parameter] = { shapes = list, read = function(t) file:read_pieces(t, entry.pieces) end }
     end
   end
+  local apart = twins.apart(file, family, model.opt)
   for _, name in ipairs(file:names()) do
-    local ignored = patterns.find(family.ignored and family.ignored(model.opt) or {}, name)
+    local ignored = not apart[name] and patterns.find(family.ignored and family.ignored(model.opt) or {}, name)
     if not known[name] and not ignored then source.left[#source.left + 1] = name end
   end
   return source

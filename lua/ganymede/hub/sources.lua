@@ -17,6 +17,7 @@ local families = require "ganymede.hub.families"
 local gguf = require "ganymede.hub.gguf"
 local json = require "ganymede.base.json"
 local registry = require "ganymede.base.registry"
+local twins = require "ganymede.hub.twins"
 
 local sources = {}
 
@@ -119,8 +120,14 @@ local function is_ignored(patterns, name)
   return false
 end
 
--- Refuses files that lack something, or have something that belongs to nothing. -> entries that are there, by parameter
-local function entries_there(entries, file, ignored, strict)
+local function refuse_twin(file, twin, original)
+  failure(2, "%s: %s has other numbers than %s, and the model has one table for both; tie_word_embeddings = false in "
+    .. "its config.json makes two of them, strict = false leaves the first out", file.path, twin, original)
+end
+
+-- Refuses files that lack something, or have something that belongs to nothing. apart: what twins.apart gives
+-- -> entries that are there, by parameter
+local function entries_there(entries, file, ignored, strict, apart)
   local wanted, missing, left, there = {}, {}, {}, {}
   for _, entry in ipairs(entries) do
     there[entry.parameter] = entry
@@ -131,6 +138,7 @@ local function entries_there(entries, file, ignored, strict)
     end
   end
   for _, name in ipairs(file:names()) do
+    if strict and apart[name] then refuse_twin(file, name, apart[name]) end
     if not wanted[name] and not is_ignored(ignored, name) then left[#left + 1] = name end
   end
   if strict and #missing > 0 then failure(2, "%s: lacks %s", file.path, some(missing)) end
@@ -166,7 +174,8 @@ local function open_files(about, opt)
   check_counts(about, file)
   local entries = about.family.entries(about.options, function(name) return file:has(name) end)
   local ignored = about.family.ignored and about.family.ignored(about.options) or {}
-  about.file, about.entries = file, entries_there(entries, file, ignored, opt.strict)
+  local apart = opt.strict and twins.apart(file, about.family, about.options) or {}
+  about.file, about.entries = file, entries_there(entries, file, ignored, opt.strict, apart)
   return setmetatable(about, Source)
 end
 
@@ -174,7 +183,7 @@ local function open_gguf(path, opt)
   local file = arrays.open(path)
   local class, found, entries = gguf.model(file, opt.ignore)
   return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
-    file = file, entries = entries_there(entries, file, {}, opt.strict), stop_tokens = gguf.stop_tokens(file.meta),
+    file = file, entries = entries_there(entries, file, {}, opt.strict, {}), stop_tokens = gguf.stop_tokens(file.meta),
   }, Source)
 end
 

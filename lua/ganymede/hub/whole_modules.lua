@@ -8,16 +8,13 @@
 -- Where a model has one table for tokens and head, PEFT makes two of it once one of them is named. So both are written,
 -- with the same numbers, and both must be read, with the same numbers.
 -- @module ganymede.hub.whole_modules
-local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
-local tensors = require "ganymede.tensor"
+local twins = require "ganymede.hub.twins"
 
 local M = {}
-
-local ROWS = 4096 -- of two arrays that are compared at a time
 
 -- The entries of a model with the arrays of each: list of { parameter, pieces, shapes, twins = { [array] = its twin },
 -- arrays = list of names, twins included }.
@@ -181,30 +178,12 @@ function M.of_file(config, refuse, model, family, root)
   return with_twins(out, root)
 end
 
-local function differ(file, a, b)
-  local shape = file:info(a).shape
-  for first = 1, shape[1], ROWS do
-    local size = { unpack(shape) }
-    size[1] = math.min(ROWS, shape[1] - first + 1)
-    local offset = { first }
-    for d = 2, #shape do offset[d] = 1 end
-    local same = tensors.scope(function()
-      local x, y = core.empty(size, "f64"), core.empty(size, "f64")
-      file:read_into(a, x, { offset = offset })
-      file:read_into(b, y, { offset = offset })
-      return tensors.no_grad(function() return (x - y):abs():sum():item() end) == 0
-    end)
-    if not same then return true end
-  end
-  return false
-end
-
 --- Refuses a file in which a table that is one here has other numbers the second time. Collective.
 function M.check_twins(file, entries)
   for _, entry in ipairs(entries) do
     local twin = entry.twin_of and entry.pieces[1].name
     local said = twin and ranks.from_first(function()
-      return differ(file, entry.twin_of, twin) and "differ" or "same"
+      return twins.differ(file, entry.twin_of, twin) and "differ" or "same"
     end)
     if said == "differ" then
       failure(2, "%s: %s and %s are one parameter here, '%s', and have different numbers there; train them as one "
