@@ -54,4 +54,39 @@ describe("the text of a generation", function()
     texts.add(opt, { row }, TOKENIZER:encode("x", { special = false }), {})
     assert.equal(snowman .. "x", table.concat(pieces))
   end)
+
+  it("follows that of the prompt, where a vocabulary has no space at the beginning of a text", function()
+    for _, name in ipairs { "pieces_bpe.model", "pieces_unigram.model", "unigram.json", "wordlevel.json" } do
+      local t = gm.tokenizer("spec/golden/tokenizers/" .. name)
+      local ids = t:encode("the a the is", { special = false })
+      local whole = t:decode(ids)
+      for k = 1, #ids - 1 do
+        local opt = { prompts = { { unpack(ids, 1, k) } }, tokenizer = t, max_tokens = 100, stop = {} }
+        local row = prompts.rows(opt)[1]
+        for i = k + 1, #ids do texts.add(opt, { row }, { ids[i] }, {}) end
+        assert.equal(whole, t:decode(row.ids) .. texts.added(opt, row), name)
+      end
+      t:close()
+    end
+  end)
+
+  it("has the character that the prompt has only begun", function()
+    local ids = TOKENIZER:encode("a", { special = false })
+    for _, name in ipairs { "\195\162", "\196\186" } do ids[#ids + 1] = assert(TOKENIZER:id(name)) end
+    local opt = { prompts = { ids }, tokenizer = TOKENIZER, max_tokens = 3, stop = {} }
+    local row = prompts.rows(opt)[1]
+    assert.equal("", texts.added(opt, row))
+    texts.add(opt, { row }, { assert(TOKENIZER:id "\196\165") }, {})
+    assert.equal("\226\152\131", texts.added(opt, row))
+  end)
+
+  it("may be longer than a list that LuaJIT unpacks", function()
+    local opt = { prompts = { {} }, tokenizer = TOKENIZER, max_tokens = 9999, stop = {} }
+    local one = TOKENIZER:encode("a", { special = false })[1]
+    for i = 1, 9000 do opt.prompts[1][i] = one end
+    local row = prompts.rows(opt)[1]
+    assert.equal(9000, #row.tokens)
+    for i = 9001, 18000 do row.tokens[i] = one end
+    assert.equal(("a"):rep(9000), texts.added(opt, row))
+  end)
 end)

@@ -8,6 +8,14 @@ local tensors = require "ganymede.tensor"
 
 local prompts = {}
 
+--- The part of a list from an entry on, as a list of its own. LuaJIT's unpack takes less than 8,000 entries, and prompts
+-- may have more.
+function prompts.part(list, first)
+  local out = {}
+  for i = first, #list do out[i - first + 1] = list[i] end
+  return out
+end
+
 local function tokens_of(opt, i, prompt)
   if type(prompt) == "string" then
     if not opt.tokenizer then error(("generate: prompt %d is a text; give its tokenizer, or tokens"):format(i), 0) end
@@ -49,7 +57,7 @@ function prompts.rows(opt, positions)
   for i, prompt in ipairs(opt.prompts) do
     local ids = tokens_of(opt, i, prompt)
     fits(i, ids, positions)
-    rows[i] = { number = i, ids = ids, tokens = { unpack(ids) }, emitted = 0 }
+    rows[i] = { number = i, ids = ids, tokens = prompts.part(ids, 1), emitted = 0 }
   end
   if #rows == 0 then error("generate: there are no prompts", 0) end
   return rows

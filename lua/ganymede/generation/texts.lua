@@ -1,11 +1,41 @@
 --- What is added to the rows of a generation: tokens, the text of them as it comes, and when a row is done.
 -- @module ganymede.generation.texts
+local prompts = require "ganymede.generation.prompts"
+
 local texts = {}
 
---- The text that was added to a row, without an unfinished character at its end.
+-- How many bytes two texts have in common at their beginning, in whole characters.
+local function common(a, b)
+  local n = math.min(#a, #b)
+  if a:sub(1, n) ~= b:sub(1, n) then
+    n = 0
+    while a:byte(n + 1) == b:byte(n + 1) do n = n + 1 end
+  end
+  while n > 0 and (a:find("^[\128-\191]", n + 1) or b:find("^[\128-\191]", n + 1)) do n = n - 1 end
+  return n
+end
+
+-- The last tokens of a prompt that have a text, and that text.
+local function context_of(opt, row)
+  if row.context then return row.context, row.before end
+  local count, tokens, text = 4, nil, nil
+  repeat
+    count = 2 * count
+    tokens = prompts.part(row.ids, math.max(1, #row.ids - count + 1))
+    text = opt.tokenizer:decode(tokens, { special = false })
+  until text ~= "" or count >= #row.ids
+  row.context, row.before = tokens, text
+  return tokens, text
+end
+
+--- The text that was added to a row, without an unfinished character at its end. What a token means may depend on
+-- those before it: many vocabularies have no space at the beginning of a text. So the end of the prompt is read, too.
 function texts.added(opt, row)
-  local text = opt.tokenizer:decode({ unpack(row.tokens, #row.ids + 1) }, { special = false })
-  return (text:gsub("\239\191\189+$", ""))
+  local before, text_before = context_of(opt, row)
+  local all = prompts.part(before, 1)
+  for i = #row.ids + 1, #row.tokens do all[#all + 1] = row.tokens[i] end
+  local text = opt.tokenizer:decode(all, { special = false })
+  return (text:sub(common(text_before, text) + 1):gsub("\239\191\189+$", ""))
 end
 
 -- Where one of the stop texts begins, or nil.
