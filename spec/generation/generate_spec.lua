@@ -143,4 +143,23 @@ describe("generation", function()
     refused("prompt", { prompt = "x" })
     refused("embedding", { prompts = { { 1, 60 } } })
   end)
+
+  it("is refused where scores are not finite, also if the likeliest token is taken", function()
+    local model = llama()
+    for _, p in ipairs(model:named_parameters()) do
+      if p.name == "norm.weight" then gm.no_grad(function() p.tensor:fill_(0 / 0) end) end
+    end
+    for _, temperature in ipairs { 0, 1 } do
+      assert.error_matches(function()
+        gm.generate(model, { prompts = { { 1 }, { 2 } }, max_tokens = 3, temperature = temperature })
+      end, "not finite")
+    end
+  end)
+
+  it("continues more prompts than LuaJIT unpacks", function()
+    local many = {}
+    for i = 1, 8100 do many[i] = { i % 60 } end
+    local model = gm.models.GPT { vocabulary = 60, width = 4, depth = 1, heads = 1, sequence_length = 4 }
+    assert.equal(8100, #gm.generate(model, { prompts = many, max_tokens = 1 }))
+  end)
 end)

@@ -323,4 +323,32 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     breaks = "a GGUF file that says a million heads takes gigabytes before it is refused",
     test = "spec/hub/hostile_spec.lua -f 'valid: GGUF'",
   },
+  {
+    name = "2264-generate-long-prompts", file = "lua/ganymede/generation/prompts.lua",
+    find = [[for i = first, #list do out[i - first + 1] = list[i] end]],
+    replace = [[out = { unpack(list, first) }]],
+    breaks = "a prompt of 8,000 tokens is refused by Lua",
+    test = "spec/generation/texts_spec.lua -f 'LuaJIT unpacks'",
+  },
+  {
+    name = "2265-generate-many-prompts", file = "lua/ganymede/generation/batching.lua",
+    find = [[waiting = prompts.part(rows, 1),]],
+    replace = [[waiting = { unpack(rows) },]],
+    breaks = "8,000 prompts of one call are refused by Lua",
+    test = "spec/generation/generate_spec.lua -n 1 -f 'LuaJIT unpacks'",
+  },
+  {
+    name = "2266-generate-not-finite", file = "lua/ganymede/generation/logits.lua",
+    find = [[if not row.done and (score ~= score or]],
+    replace = [[if not row.done and (false and]],
+    breaks = "the first token of the vocabulary is written for ever where a model's numbers are NaN",
+    test = "spec/generation/generate_spec.lua -n 1 -f 'not finite'",
+  },
+  {
+    name = "2267-completion-space", file = "lua/ganymede/generation/texts.lua",
+    find = [[tokens = prompts.part(row.ids, math.max(1, #row.ids - count + 1))]],
+    replace = [[tokens, count = {}, #row.ids]],
+    breaks = "the space between a prompt and what is added to it is lost with vocabularies of SentencePiece",
+    test = "spec/generation/texts_spec.lua -f 'follows that of the prompt'",
+  },
 }

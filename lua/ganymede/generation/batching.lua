@@ -199,7 +199,7 @@ function batching.run(model, opt, rows, ends)
   local list, border = logits.sections(model), rotary.border(model)
   local run = { model = model, sections = list, opt = opt, ends = ends, pool = pool, most = most, border = border,
     steps = recorded.new { model = model, sections = list, opt = opt, pool = pool, pages = largest, border = border },
-    waiting = { unpack(rows) }, active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0, anew = 0 }
+    waiting = prompts.part(rows, 1), active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0, anew = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
   run.steps:close()

@@ -51,20 +51,27 @@ end
 --- Whether tokens are chosen by the largest score alone.
 function logits_of.chooses_likeliest(opt) return opt.temperature == 0 and opt.repetition_penalty == 1 end
 
---- The token of the largest of logits (b, 1, vocabulary), as a tensor (b, 1).
-function logits_of.likeliest(logits) return ops.argmax(logits, 3) end
+--- The largest of logits (b, 1, vocabulary) and their tokens, as two tensors (b, 1). NaN counts as the largest.
+function logits_of.likeliest(logits) return ops.max(logits, 3) end
 
---- Such tokens (b, 1) as a list.
-function logits_of.listed(chosen)
-  local list = chosen:totable()
-  for i, row in ipairs(list) do list[i] = row[1] end
+--- Such tokens as a list; refuses what is not finite in rows that go on. rows: those of the logits.
+function logits_of.listed(rows, largest, chosen)
+  local scores, list = largest:totable(), chosen:totable()
+  for i, row in ipairs(rows) do
+    local score = scores[i][1]
+    if not row.done and (score ~= score or math.abs(score) == math.huge) then
+      error(("generate: the scores of the next token of prompt %d are not finite; did the model's numbers overflow?")
+        :format(row.number), 0)
+    end
+    list[i] = list[i][1]
+  end
   return list
 end
 
 --- The next token of each row, from logits (b, 1, vocabulary). A row draws by its number and by how many tokens were
 -- added to it.
 function logits_of.choose(opt, rows, logits)
-  if logits_of.chooses_likeliest(opt) then return logits_of.listed(logits_of.likeliest(logits)) end
+  if logits_of.chooses_likeliest(opt) then return logits_of.listed(rows, logits_of.likeliest(logits)) end
   local whole, list = logits:gather():contiguous(), {}
   for i, row in ipairs(rows) do
     local rule = { temperature = opt.temperature, top_k = opt.top_k, top_p = opt.top_p, min_p = opt.min_p,

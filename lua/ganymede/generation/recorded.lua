@@ -48,19 +48,21 @@ end
 local function forget(self)
   if self.graph then self.graph:close() end
   if self.call then pages.release(self.call) end
-  for _, name in ipairs { "ids", "result" } do
+  for _, name in ipairs { "ids", "scores", "chosen" } do
     if self[name] then self[name]:release() end
   end
-  self.graph, self.call, self.ids, self.result, self.rows = nil, nil, nil, nil, nil
+  self.graph, self.call, self.ids, self.scores, self.chosen, self.rows = nil, nil, nil, nil, nil, nil
 end
 
--- The step itself, whose kernels are recorded.
+-- The step itself, whose kernels are recorded -> its scores, or the largest of them and their tokens.
 local function compute(self, length)
   local spec = self.spec
-  return tensors.scope(function()
-    local scores = pages.within(spec.pool, self.call, 1, length, logits.last, spec.model, spec.sections, self.ids)
-    return logits.chooses_likeliest(spec.opt) and logits.likeliest(scores) or scores:contiguous()
-  end):keep()
+  local scores, tokens = tensors.scope(function()
+    local all = pages.within(spec.pool, self.call, 1, length, logits.last, spec.model, spec.sections, self.ids)
+    if logits.chooses_likeliest(spec.opt) then return logits.likeliest(all) end
+    return all:contiguous()
+  end)
+  return scores:keep(), tokens and tokens:keep()
 end
 
 -- Records a step of rows that keep so much, without running it -> whether that was possible.
@@ -73,7 +75,7 @@ local function record(self, kept, long)
   pages.fill(self.call, kept)
   core.graph_begin()
   local ok, graph = pcall(function()
-    self.result = compute(self, pages.longest(kept))
+    self.scores, self.chosen = compute(self, pages.longest(kept))
     return core.graph_end()
   end)
   core.graph_drop() -- does nothing if the recording has ended
@@ -115,8 +117,8 @@ function Steps:run(rows)
   pages.fill(self.call, kept)
   self.graph:replay()
   pages.took(kept)
-  if logits.chooses_likeliest(self.spec.opt) then return logits.listed(self.result) end
-  return logits.choose(self.spec.opt, rows, self.result)
+  if self.chosen then return logits.listed(rows, self.scores, self.chosen) end
+  return logits.choose(self.spec.opt, rows, self.scores)
 end
 
 --- Frees what was recorded.
