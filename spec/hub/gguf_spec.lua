@@ -10,6 +10,7 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local numeric = require "spec.support.numeric"
 local shell = require "spec.support.shell"
+local sources = require "ganymede.hub.sources"
 
 local HUB = "spec/golden/hub/"
 local folder
@@ -119,13 +120,19 @@ describe("a GGUF file", function()
       assert.equal(0, result.code, result.err)
       return result.err
     end
-    convert("mistral", "llama")
+    local path = convert("mistral", "llama", function(keys)
+      keys["tokenizer.ggml.eos_token_id"], keys["tokenizer.ggml.eot_token_id"] = 5, 7
+    end)
     assert.is_truthy(done("import %s/mistral.gguf %s/checkpoint"):find("no tokenizer is written", 1, true))
     done "export %s/checkpoint %s/back"
     local a, b = gm.open_arrays(HUB .. "mistral"), gm.open_arrays(folder .. "/back")
     assert.same(a:names(), b:names())
     for _, name in ipairs(a:names()) do
       gm.scope(function() assert.same(a:read(name):totable(), b:read(name):totable()) end)
+    end
+    for _, place in ipairs { path, folder .. "/checkpoint", folder .. "/back" } do -- and texts end where they did
+      gm.scope(function() assert.same({ 5, 7 }, { unpack(gm.pretrained(place).source.stop_tokens) }) end)
+      assert.same({ 5, 7 }, { unpack(sources.options(place).stop_tokens) })
     end
   end)
 
@@ -190,6 +197,10 @@ describe("the tokenizer of a GGUF file", function()
     local ok, why = gguf.tokenizer_files(keys)
     assert.is_nil(ok)
     assert.equal("its texts are cut as 'some-new-way'", why)
+    for _, pre in ipairs { "default", false } do -- llama.cpp cuts in a way of its own, which is that of no model
+      keys["tokenizer.ggml.pre"] = pre or nil
+      assert.is_nil((gguf.tokenizer_files(keys)))
+    end
     keys["tokenizer.ggml.model"] = "llama"
     ok, why = gguf.write_tokenizer(keys, "no such folder")
     assert.is_nil(ok)

@@ -380,4 +380,28 @@ d->dpre = dpre;
     breaks = "the report of init_from does not say that a head with numbers of its own was left out",
     test = "spec/hub/initial_spec.lua -n 1 -f 'where the model has one table'",
   },
+  {
+    name = "2268-export-stop-tokens", file = "lua/ganymede/hub/export.lua",
+    find = [[if config.eos_token_id == nil and #ends > 0 then config.eos_token_id = json.array(ends) end]],
+    replace = [[]],
+    breaks = "a model of a GGUF file does not know its end any more once it was exported",
+    test = "spec/hub/gguf_spec.lua -f 'becomes a checkpoint'",
+  },
+  {
+    name = "2269-gguf-options-ends", file = "lua/ganymede/hub/sources.lua",
+    find = [[
+      stop_tokens = ends }]],
+    replace = [[ }]],
+    breaks = "checkpoints of a run that began from a GGUF file do not know which tokens end a text",
+    test = "spec/hub/gguf_spec.lua -f 'becomes a checkpoint'",
+  },
+  {
+    name = "2270-gguf-cut-unsaid", file = "lua/ganymede/hub/gguf.lua",
+    find = [[meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"]
+]],
+    replace = [[meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"] or "gpt-2"
+]],
+    breaks = "a GGUF file that does not say how texts are cut is taken for one of GPT-2, and gives other tokens",
+    test = "spec/hub/gguf_spec.lua -f 'none of these'",
+  },
 }

@@ -54,6 +54,8 @@ local function write_config(folder, family, config, source, dtype)
   for _, key in ipairs(kept_keys) do
     if config[key] == nil then config[key] = before[key] end
   end
+  local ends = source and source.stop_tokens or {} -- a GGUF file has them, and no config.json
+  if config.eos_token_id == nil and #ends > 0 then config.eos_token_id = json.array(ends) end
   if family.complete then family.complete(config) end
   if not family.untyped then config.dtype = names_of_types[dtype] end
   core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")

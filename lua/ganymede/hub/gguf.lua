@@ -231,7 +231,7 @@ local rest = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 -- How texts are cut before merging, by the name that llama.cpp gives to it.
 local pre_tokenizers = {
-  ["gpt-2"] = bytes(true), default = bytes(true), ["llama-bpe"] = split(words .. "\\p{N}{1,3}" .. rest),
+  ["gpt-2"] = bytes(true), ["llama-bpe"] = split(words .. "\\p{N}{1,3}" .. rest),
   qwen2 = split(words .. "\\p{N}" .. rest),
   smollm = { type = "Sequence", pretokenizers = json.array {
     { type = "Digits", individual_digits = true }, bytes(true) } },
@@ -266,8 +266,9 @@ end
 --- The tokenizer of a GGUF file, as the texts of tokenizer.json and tokenizer_config.json; nil and why it cannot be:
 -- only byte-level BPE is understood, cut in a way that is known here.
 function gguf.tokenizer_files(meta)
-  local kind, pre = meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"] or "default"
+  local kind, pre = meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"]
   if kind ~= "gpt2" then return nil, ("its tokenizer is of the kind %s"):format(options.brief(kind)) end
+  if pre == nil then return nil, "it does not say how texts are cut before merging (tokenizer.ggml.pre)" end
   if not pre_tokenizers[pre] then return nil, ("its texts are cut as '%s'"):format(tostring(pre)) end
   local tokens, vocab = meta["tokenizer.ggml.tokens"] or {}, {}
   for i, token in ipairs(tokens) do vocab[token] = i - 1 end

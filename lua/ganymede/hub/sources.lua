@@ -316,8 +316,10 @@ function sources.options(path, opt)
   if kind == "gguf" then
     local file = arrays.open(path)
     local class, options = gguf.model(file, opt and opt.ignore)
+    local ends = gguf.stop_tokens(file.meta)
     file:close()
-    return { path = path, class = class, options = options, family = families.of_class(class, options) }
+    return { path = path, class = class, options = options, family = families.of_class(class, options),
+      stop_tokens = ends }
   end
   return sources.of_meta(json.of_file(found .. "/index.json").meta, found)
 end
