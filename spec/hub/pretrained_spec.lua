@@ -6,6 +6,7 @@ local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local numeric = require "spec.support.numeric"
+local sources = require "ganymede.hub.sources"
 
 local FOLDERS = { "llama", "llama_tied_biased", "mistral", "qwen2", "qwen3", "gpt2", "mistral_window", "qwen2_windows" }
 
@@ -164,6 +165,29 @@ describe("a folder that is wrong", function()
       c.rope_parameters.original_max_position_embeddings = nil
     end) })
     assert.same({ 9, 64 / 9 }, { scaling("phi3_long", function(c) c.rope_parameters.rope_type = "yarn" end) })
+  end)
+
+  it("numbers are those of transformers' defaults where config.json does not say more", function()
+    local function options(name, change)
+      local folder = changed(name, change)
+      local out = sources.options(folder).options
+      os.execute("rm -r " .. folder)
+      return out
+    end
+    local function silent(c)
+      for _, key in ipairs { "rms_norm_eps", "rope_theta", "rope_parameters", "num_experts_per_tok", "head_dim" } do
+        c[key] = nil
+      end
+    end
+    local mixtral, qwen2, qwen3 = options("mixtral", silent), options("qwen2_moe", silent), options("qwen3_moe", silent)
+    assert.same({ 1e-5, 1e6, 2 }, { mixtral.eps, mixtral.rotary.base, mixtral.moe.k })
+    assert.same({ 1e-6, 1e4, 4 }, { qwen2.eps, qwen2.rotary.base, qwen2.moe.k })
+    assert.same({ 1e-6, 1e4, 8 }, { qwen3.eps, qwen3.rotary.base, qwen3.moe.k })
+    assert.is_nil(qwen3.head_size) -- its head_dim is the width of a head
+    local both = options("llama", function(c)
+      c.rope_parameters.rope_theta, c.rope_theta = 500, 700
+    end)
+    assert.equal(500, both.rotary.base)
   end)
 
   it("windows are those of transformers' defaults where config.json does not say more", function()

@@ -404,4 +404,25 @@ d->dpre = dpre;
     breaks = "a GGUF file that does not say how texts are cut is taken for one of GPT-2, and gives other tokens",
     test = "spec/hub/gguf_spec.lua -f 'none of these'",
   },
+  {
+    name = "2271-mixtral-defaults", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[mixtral = { eps = 1e-5, theta = 1e6 },]],
+    replace = [[]],
+    breaks = "a Mixtral whose config.json does not say eps and rope_theta has other positions than in transformers",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'numbers are those'",
+  },
+  {
+    name = "2272-rope-theta-first", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[base = given.rope_theta or base,]],
+    replace = [[base = base,]],
+    breaks = "rope_theta of config.json itself goes before that of rope_parameters",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'numbers are those'",
+  },
+  {
+    name = "2273-experts-of-a-token", file = "lua/ganymede/hub/families/moe.lua",
+    find = [[qwen2_moe = 4, qwen3_moe = 8 }]],
+    replace = [[qwen2_moe = 2, qwen3_moe = 2 }]],
+    breaks = "a Qwen-MoE whose config.json does not say how many experts a token has gets two",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'numbers are those'",
+  },
 }

@@ -63,12 +63,12 @@ local function scaling_of(config, given)
   return out
 end
 
-local function rotary_of(config)
+-- What rope_parameters says goes before keys of config.json itself, as in transformers.
+local function rotary_of(config, theta)
   local given = config:get "rope_parameters" or config:get "rope_scaling" or {}
   local scaling = scaling_of(config, given)
-  local base = config:get("rope_theta", given.rope_theta or 10000)
-  local fraction = config:get("partial_rotary_factor", given.partial_rotary_factor or 1)
-  return { base = base, scaling = scaling, fraction = fraction }
+  local base, fraction = config:get("rope_theta", theta or 10000), config:get("partial_rotary_factor", 1)
+  return { base = given.rope_theta or base, scaling = scaling, fraction = given.partial_rotary_factor or fraction }
 end
 
 -- Which projections have biases: the options bias and qkv_bias.
@@ -83,7 +83,7 @@ end
 
 -- What transformers says where a config.json does not.
 local defaults = {
-  qwen3 = { head_dim = 128 }, qwen3_moe = { head_dim = 128 }, phi3 = { eps = 1e-5 }, olmo2 = { eps = 1e-5 },
+  qwen3 = { head_dim = 128 }, phi3 = { eps = 1e-5 }, olmo2 = { eps = 1e-5 }, mixtral = { eps = 1e-5, theta = 1e6 },
   gemma = { head_dim = 256, tied = true }, gemma2 = { head_dim = 256, tied = true },
 }
 
@@ -141,7 +141,7 @@ function llama.options(config, act)
     kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
     head_size = size ~= width / heads and size or nil,
     sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
-    activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config),
+    activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config, own.theta),
     qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", own.tied or false),
     attention_dropout = config:get("attention_dropout", 0), window = window_of(config, kind),
   }

@@ -28,6 +28,9 @@ local function normalises(config, kind)
   return config:get("norm_topk_prob", false)
 end
 
+-- The experts of a token where config.json does not say how many, as in transformers.
+local most_experts = { mixtral = 2, qwen2_moe = 4, qwen3_moe = 8 }
+
 function moe.options(config)
   local kind, opt = config:need "model_type", llama.options(config)
   config:expect("output_router_logits", false)
@@ -36,7 +39,8 @@ function moe.options(config)
   if opt.bias then config:refuse "attention_bias is true, which this program has with biases of MLPs only" end
   local experts = config:get("num_local_experts", config:get "num_experts")
   opt.moe = {
-    experts = experts or config:need "num_local_experts", k = config:get("num_experts_per_tok", 2), bias = false,
+    experts = experts or config:need "num_local_experts", bias = false,
+    k = config:get("num_experts_per_tok", most_experts[kind]),
     hidden = kind ~= "mixtral" and config:need "moe_intermediate_size" or nil, every = every_of(config, kind),
     router = { type = "TopKRouter", normalise = normalises(config, kind), balance = 0 },
     shared_hidden = kind == "qwen2_moe" and config:need "shared_expert_intermediate_size" or nil,
