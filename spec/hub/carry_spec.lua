@@ -72,6 +72,18 @@ describe("a model of others", function()
     end
   end)
 
+  it("keeps the type of each of its arrays", function()
+    local from, list = gm.open_arrays(HUB .. "llama"), {}
+    for i, name in ipairs(from:names()) do
+      list[i] = { name, from:read(name, { dtype = name:find "norm" and "f32" or "bf16" }) }
+    end
+    assert(os.execute(("mkdir %s/mixed && cp %sllama/config.json %s/mixed"):format(folder, HUB, folder)))
+    gm.save_arrays(folder .. "/mixed/model.safetensors", list)
+    done("import %s/mixed %s/mixed_here", folder, folder)
+    done("export %s/mixed_here %s/mixed_back", folder, folder)
+    same_arrays(folder .. "/mixed", folder .. "/mixed_back")
+  end)
+
   it("keeps the running numbers of its batch norms", function()
     for _, name in ipairs { "timm_resnet", "tv_vgg" } do
       done("import %s%s %s/%s --dtype f64", HUB, name, folder, name)

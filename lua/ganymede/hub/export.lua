@@ -73,15 +73,18 @@ end
 -- Running numbers are f32, in models of f64 as well as these; counters are f64 (nn.batch_norm).
 local function dtype_of_buffer(entry, dtype) return (entry.wide or dtype == "f64") and "f64" or "f32" end
 
--- family, options, list of { parameter, shape } -> config, arrays, entries without tensors, but for constants
-local function described(family, opt, declared, dtype)
+-- family, options, list of { parameter, shape } -> config, arrays, entries without tensors, but for constants. kinds:
+-- types of parameters by name, where they are not dtype.
+local function described(family, opt, declared, dtype, kinds)
   local shapes = {}
   for _, p in ipairs(declared) do shapes[p.name] = p.shape end
   local config, own, entries = family.config(opt), family.entries(opt), {}
   for i, entry in ipairs(own) do
+    local kind = not entry.buffer and kinds[entry.parameter] or nil
     shapes[entry.parameter] = shapes[entry.parameter] or entry.buffer
     entries[i] = { parameter = entry.parameter, shape = shapes[entry.parameter], pieces = entry.pieces,
-      buffer = entry.buffer, dtype = entry.buffer and dtype_of_buffer(entry, dtype) or dtype }
+      buffer = entry.buffer, dtype = entry.buffer and dtype_of_buffer(entry, dtype) or kind or dtype }
+    entry.dtype = entry.dtype or kind
   end
   local list = families.arrays(own, shapes, dtype)
   for _, constant in ipairs(family.constants and family.constants(opt) or {}) do
@@ -113,7 +116,7 @@ function export.model(model, folder, opt)
     end
     if p.name:find "%.lora%." then failure(2, "export_model: %s is an adapter; call gm.merge_lora first", p.name) end
   end
-  local config, list, entries = described(family, model.opt, declared, dtype)
+  local config, list, entries = described(family, model.opt, declared, dtype, {})
   for _, e in ipairs(model:state(true)) do tensors[e.name] = e.tensor end
   for _, entry in ipairs(entries) do entry.tensor = entry.tensor or tensors[entry.parameter] end
   if ranks.is_first() then core.make_folders(folder) end
@@ -164,13 +167,14 @@ end
 local function as_model(ck, about, folder, opt)
   check_class(about.class, about.family)
   local model = sources.model(about)
-  local declared, dtype, scales = model:declared(), opt.dtype, adapters_of(ck)
+  local declared, dtype, kinds, scales = model:declared(), opt.dtype, {}, adapters_of(ck)
   for _, p in ipairs(declared) do
     local info = ck:info(p.name)
     if not (info or p.tied) then failure(2, "%s: has no '%s', which a %s has", ck.path, p.name, about.class) end
     dtype = dtype or info and info.dtype
+    kinds[p.name] = opt.dtype or info and info.dtype
   end
-  local config, list, entries = described(about.family, model.opt, declared, dtype)
+  local config, list, entries = described(about.family, model.opt, declared, dtype, kinds)
   for _, entry in ipairs(entries) do
     if entry.buffer and not ck:info(entry.parameter) then
       failure(2, "%s: has no '%s', which a %s has", ck.path, entry.parameter, about.class)
