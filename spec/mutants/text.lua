@@ -129,4 +129,25 @@ return {
     breaks = "[[:alpha:]] leaves out marks that are part of words",
     test = "spec/text/tokenizer_spec.lua -f 'marks of later'",
   },
+  {
+    name = "2275-template-spaces", file = "lua/ganymede/text/template_values.lua",
+    find = [[for last = 128, 138 do spaces["\226\128" .. string.char(last)] = " " end]],
+    replace = [[spaces["\227\128\128"] = nil]],
+    breaks = "a chat template leaves wide spaces at the end of a message, which Jinja takes away",
+    test = "spec/text/template_spec.lua -f 'white space'",
+  },
+  {
+    name = "2276-template-characters", file = "lua/ganymede/text/template_values.lua",
+    find = [[for character in characters:gmatch "[^\128-\191][\128-\191]*" do]],
+    replace = [[for character in characters:gmatch "." do]],
+    breaks = "a chat template strips no characters beyond ASCII",
+    test = "spec/text/template_spec.lua -f 'white space'",
+  },
+  {
+    name = "2277-template-case", file = "lua/ganymede/text/template_values.lua",
+    find = [[if text:find "[\128-\255]" then fail(state, node, "upper]],
+    replace = [[if false then fail(state, node, "upper]],
+    breaks = "a chat template leaves letters beyond ASCII as they are, where Jinja changes their case",
+    test = "spec/text/template_spec.lua -f 'white space'",
+  },
 }

@@ -60,6 +60,20 @@ describe("a chat template", function()
     refused("whose order is not kept", "{{ a | tojson }}", { a = { b = 1, c = 2 } })
   end)
 
+  it("takes what Python does for white space, and whole characters", function() -- checked with Jinja 3.1.6
+    local function given(text, x) return template(text, "T") { x = x } end
+    local wide = "\227\128\128 é、a\194\160b \226\128\168\28"
+    assert.equal("é、a\194\160b|", given("{{ x.strip() }}|", wide))
+    assert.equal("é、a\194\160b|", given("{{ x | trim }}|", wide))
+    assert.equal("\227\128\128 é、a\194\160b|", given("{{ x.rstrip() }}|", wide))
+    assert.equal("é、a\194\160b \226\128\168\28|", given("{{ x.lstrip() }}|", wide))
+    assert.equal("é、a,b", given("{{ x.split() | join(',') }}", wide))
+    assert.equal("あ|", given("{{ x.strip('、') }}|", "あ、")) -- bytes of which are those of the comma, too
+    assert.equal("|", given("{{ x.strip() }}|", "\227\128\128"))
+    assert.equal("ABC", given("{{ x | upper }}", "aBc"))
+    refused("upper and lower of a text that is not ASCII", "{{ x.lower() }}", { x = "É" })
+  end)
+
   it("cannot work without end", function()
     local text = "{% for a in range(2000) %}{% for b in range(2000) %}{{ '' }}{% endfor %}{% endfor %}"
     refused("does not come to an end", text)

@@ -50,12 +50,43 @@ end
 
 -- ---------------------------------------------------------------- filters, methods, tests, functions
 
+-- What Python takes for white space: ASCII, U+0085, U+00A0, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F,
+-- U+3000. Each has the space of ASCII.
+local spaces = {}
+for character in ("\t\n\v\f\r\28\29\30\31 "):gmatch "." do spaces[character] = " " end
+for _, wide in ipairs { "\194\133", "\194\160", "\225\154\128", "\226\128\168", "\226\128\169", "\226\128\175",
+  "\226\129\159", "\227\128\128" } do spaces[wide] = " " end
+for last = 128, 138 do spaces["\226\128" .. string.char(last)] = " " end
+
+local function set_of(characters)
+  local set = {}
+  for character in characters:gmatch "[^\128-\191][\128-\191]*" do set[character] = true end
+  return set
+end
+
+-- Without the characters at its ends that are in a set of some, or are white space.
 local function strip(text, which, characters)
-  if characters == "" then return text end
-  local set = characters and characters:gsub("%W", "%%%0") or "%s"
-  if which ~= "right" then text = text:gsub("^[" .. set .. "]+", "") end
-  if which ~= "left" then text = text:match("^(.*[^" .. set .. "])") or "" end
-  return text
+  local set, first, last = characters and set_of(characters) or spaces, 1, #text
+  while which ~= "right" and first <= last do
+    local character = text:match("^[^\128-\191][\128-\191]*", first)
+    if not set[character] then break end
+    first = first + #character
+  end
+  while which ~= "left" and first <= last do
+    local at = last
+    while at > first and text:find("^[\128-\191]", at) do at = at - 1 end
+    if not set[text:sub(at, last)] then break end
+    last = at - 1
+  end
+  return text:sub(first, last)
+end
+
+-- In capital or small letters; what these are of others than ASCII is not known here.
+local function recased(change)
+  return function(state, node, text)
+    if text:find "[\128-\255]" then fail(state, node, "upper and lower of a text that is not ASCII") end
+    return change(text)
+  end
 end
 
 local function replaced(state, node, text, from, to)
@@ -68,7 +99,8 @@ end
 local function split(state, node, text, separator)
   local out = json.array {}
   if not separator then
-    for word in text:gmatch "%S+" do out[#out + 1] = word end
+    local plain = text:gsub("[%c\194\225-\227][\128-\191]*", spaces)
+    for word in plain:gmatch "[^ ]+" do out[#out + 1] = word end
     charge(state, node, 16 * #out)
     return out
   end
@@ -109,8 +141,8 @@ local methods = {
   strip = { 0, 1, function(_, _, text, characters) return strip(text, "both", characters) end },
   lstrip = { 0, 1, function(_, _, text, characters) return strip(text, "left", characters) end },
   rstrip = { 0, 1, function(_, _, text, characters) return strip(text, "right", characters) end },
-  upper = { 0, 0, function(_, _, text) return text:upper() end },
-  lower = { 0, 0, function(_, _, text) return text:lower() end },
+  upper = { 0, 0, recased(string.upper) },
+  lower = { 0, 0, recased(string.lower) },
   startswith = { 1, 1, function(_, _, text, part) return text:sub(1, #part) == part end },
   endswith = { 1, 1, function(_, _, text, part) return part == "" or text:sub(-#part) == part end },
   replace = { 2, 2, replaced },
@@ -140,8 +172,8 @@ end
 -- Filters: what each takes, how many more arguments (texts, unless it takes any), and the function.
 local filters = {
   trim = { is_text, 0, 0, function(_, _, v) return strip(v, "both") end },
-  upper = { is_text, 0, 0, function(_, _, v) return v:upper() end },
-  lower = { is_text, 0, 0, function(_, _, v) return v:lower() end },
+  upper = { is_text, 0, 0, recased(string.upper) },
+  lower = { is_text, 0, 0, recased(string.lower) },
   replace = { is_text, 2, 2, replaced },
   tojson = { any, 0, 0, to_json },
   string = { any, 0, 0, printed },
