@@ -142,6 +142,8 @@ describe("generation", function()
     refused("max_tokens", { prompts = { { 1 } }, max_tokens = 0 })
     refused("prompt", { prompt = "x" })
     refused("embedding", { prompts = { { 1, 60 } } })
+    refused("entry 2 of stop is \"\"", { prompts = { { 1 } }, stop = { "x", "" }, tokenizer = gm.tokenizer(TOKENIZER) })
+    refused("entry 1 of stop_tokens is \"</s>\"", { prompts = { { 1 } }, stop_tokens = { "</s>" } })
   end)
 
   it("is refused where scores are not finite, also if the likeliest token is taken", function()

@@ -31,8 +31,8 @@ local function checked(first, message, kind)
   return first, message
 end
 
--- What write.all takes: arrays under our names, and entries that read one parameter or buffer each. Buffers, such as the
--- running means of batch norms, keep their own type.
+-- What write.all takes: arrays under our names, and entries that read one parameter or buffer each. Buffers, such as
+-- the running means of batch norms, keep their own type.
 local function arrays_of(model, source, dtype)
   local list, entries = {}, {}
   local function add(name, shape, kind)

@@ -144,6 +144,7 @@ end
 --   model = gm.models.GPT { vocabulary = 16, sequence_length = 8, width = 8, depth = 1, heads = 2 }
 --   #gm.generate(model, { prompts = { { 1, 2 } }, max_tokens = 3 })[1].tokens --> 5
 function M.generate(model, opt)
+  prompts.check_ends(opt)
   opt.positions = model.opt and model.opt.sequence_length
   local rows, training, results, prefill = prompts.rows(opt, opt.positions), model.training, {}, nil
   local stage, ends = stages.of(model), set_of(opt.stop_tokens)

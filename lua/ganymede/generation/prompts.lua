@@ -8,7 +8,7 @@ local tensors = require "ganymede.tensor"
 
 local prompts = {}
 
---- The part of a list from an entry on, as a list of its own. LuaJIT's unpack takes less than 8,000 entries, and prompts
+--- The part of a list from an entry on, as a list of its own. LuaJIT's unpack takes less than 8,000 entries; a prompt
 -- may have more.
 function prompts.part(list, first)
   local out = {}
@@ -39,6 +39,21 @@ local function needs_tokenizer(opt)
     local given = opt[name]
     if type(given) == "function" or type(given) == "table" and #given > 0 then
       error(("generate: %s is about texts; give the tokenizer"):format(name), 0)
+    end
+  end
+end
+
+--- Refuses texts and tokens that could end nothing, or everything.
+function prompts.check_ends(opt)
+  for i, text in ipairs(opt.stop) do
+    if type(text) ~= "string" or text == "" then
+      error(("generate: entry %d of stop is %s, should be a text that is not empty"):format(i, options.brief(text)), 0)
+    end
+  end
+  for i, id in ipairs(opt.stop_tokens) do
+    if type(id) ~= "number" or id < 0 or id % 1 ~= 0 then
+      error(("generate: entry %d of stop_tokens is %s, should be the number of a token, from 0; tokenizer:id gives it")
+        :format(i, options.brief(id)), 0)
     end
   end
 end

@@ -1,7 +1,7 @@
 --- Twins: two arrays of a file that are one parameter here, such as a table of tokens that is also the head.
 --
 -- Files need one of them only. Some store both, with the same numbers; then the second is left out. Others have learnt
--- two tables, and still say that they are one. transformers 5 then keeps both apart. Here the second belongs to nothing.
+-- two tables, and still say that they are one. transformers 5 then keeps both. Here the second belongs to nothing.
 -- @module ganymede.hub.twins
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
