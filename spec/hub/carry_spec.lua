@@ -92,6 +92,29 @@ describe("a model of others", function()
     end
   end)
 
+  it("keeps the names of its classes, as long as it has as many", function()
+    assert(os.execute(("cp -r %svit %s/named"):format(HUB, folder)))
+    local config = json.decode(machine.read(HUB .. "vit/config.json"), "config")
+    config.id2label, config.label2id = { ["0"] = "tench", ["1"] = "goldfish", ["2"] = "ray" }, nil
+    shell.write(folder .. "/named/config.json", json.encode(config))
+    done("import %s/named %s/named_here", folder, folder)
+    done("export %s/named_here %s/named_back", folder, folder)
+    local back = json.decode(machine.read(folder .. "/named_back/config.json"), "config")
+    assert.same(config.id2label, back.id2label)
+    assert.same({ tench = 0, goldfish = 1, ray = 2 }, back.label2id)
+    gm.scope(function()
+      local model = gm.pretrained(folder .. "/named")
+      local other = {}
+      for key, value in pairs(model.opt) do other[key] = value end
+      other.classes = 2
+      local fewer = gm.models.VisionTransformer(other)
+      fewer.source = model.source
+      gm.export_model(fewer, folder .. "/fewer")
+    end)
+    back = json.decode(machine.read(folder .. "/fewer/config.json"), "config")
+    assert.same({ ["0"] = "LABEL_0", ["1"] = "LABEL_1" }, back.id2label)
+  end)
+
   it("is refused as a checkpoint without these running numbers", function()
     local core, write = require "ganymede.core", require "ganymede.hub.write"
     local opt = { depth = 18, width = 2, blocks = { 1, 1, 1, 1 }, classes = 3, channels = 1, stem = "cifar" }

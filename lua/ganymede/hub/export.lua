@@ -48,12 +48,27 @@ function export.copy_files(from, to)
   return list
 end
 
+-- The names of classes are those that the model came with, if it has as many classes as then.
+local function keep_labels(config, before)
+  local own, names, numbers = config.id2label, before.id2label, {}
+  if type(own) ~= "table" or type(names) ~= "table" then return end
+  for id in pairs(own) do
+    if type(names[id]) ~= "string" then return end
+  end
+  for id, name in pairs(names) do
+    if not own[id] then return end
+    numbers[name] = tonumber(id)
+  end
+  config.id2label, config.label2id = names, numbers
+end
+
 -- config: what the family says of the model; source: where it came from, or nil
 local function write_config(folder, family, config, source, dtype)
   local before = source and source.config or {}
   for _, key in ipairs(kept_keys) do
     if config[key] == nil then config[key] = before[key] end
   end
+  keep_labels(config, before)
   local ends = source and source.stop_tokens or {} -- a GGUF file has them, and no config.json
   if config.eos_token_id == nil and #ends > 0 then config.eos_token_id = json.array(ends) end
   if family.complete then family.complete(config) end

@@ -141,7 +141,8 @@ function llama.options(config, act)
     kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
     head_size = size ~= width / heads and size or nil,
     sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
-    activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config, own.theta),
+    activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)),
+    rotary = rotary_of(config, own.theta),
     qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", own.tied or false),
     attention_dropout = config:get("attention_dropout", 0), window = window_of(config, kind),
   }
