@@ -233,3 +233,33 @@ describe("a folder that is wrong", function()
     os.execute("rm -r " .. folder)
   end)
 end)
+
+describe("a config.json that is written", function() -- read with the configs of transformers 5.24
+  local function written(model)
+    local folder = os.tmpname()
+    os.remove(folder)
+    gm.export_model(model, folder)
+    local text = machine.read(folder .. "/config.json")
+    os.execute("rm -r " .. folder)
+    return text
+  end
+
+  it("has points where transformers wants them", function()
+    gm.scope(function()
+      local text = written(gm.pretrained "spec/golden/hub/gemma2")
+      assert.is_truthy(text:find('"final_logit_softcapping":3.0,', 1, true), text)
+      assert.is_truthy(text:find '"attn_logit_softcapping":%d+%.%d')
+      assert.is_truthy(text:find '"head_dim":%d+,')
+    end)
+  end)
+
+  it("says what transformers needs to be told of llama3", function()
+    gm.scope(function()
+      local model = gm.models.Llama { vocabulary = 16, width = 8, depth = 1, heads = 2, kv_heads = 1, hidden = 8,
+        rotary = { base = 10000, scaling = { type = "llama3", factor = 8, length = 512 } } }
+      local rope = json.decode(written(model), "config").rope_parameters
+      assert.same({ 1, 4, 8, 512 }, { rope.low_freq_factor, rope.high_freq_factor, rope.factor,
+        rope.original_max_position_embeddings })
+    end)
+  end)
+end)

@@ -384,15 +384,9 @@ d->dpre = dpre;
     name = "2268-export-stop-tokens", file = "lua/ganymede/hub/export.lua",
     find = [[if config.eos_token_id == nil and #ends > 0 then config.eos_token_id = json.array(ends) end]],
     replace = [[]],
-    breaks = "a model of a GGUF file does not know its end any more once it was exported",
-    test = "spec/hub/gguf_spec.lua -f 'becomes a checkpoint'",
-  },
-  {
-    name = "2269-gguf-options-ends", file = "lua/ganymede/hub/sources.lua",
-    find = [[
-      stop_tokens = ends }]],
-    replace = [[ }]],
-    breaks = "checkpoints of a run that began from a GGUF file do not know which tokens end a text",
+    also = { { file = "lua/ganymede/hub/sources.lua", find = [[
+      stop_tokens = ends }]], replace = [[ }]] } },
+    breaks = "a model of a GGUF file does not know its end any more once it was exported or trained",
     test = "spec/hub/gguf_spec.lua -f 'becomes a checkpoint'",
   },
   {
@@ -433,5 +427,21 @@ d->dpre = dpre;
     replace = [[]],
     breaks = "an exported model that classifies has lost the names of its classes",
     test = "spec/hub/carry_spec.lua -f 'names of its classes'",
+  },
+  {
+    name = "2269-config-llama3", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[given.scaling[ours] or unsaid[key]
+]],
+    replace = [[given.scaling[ours]
+]],
+    breaks = "transformers refuses the config.json of a new model whose positions are stretched as in Llama 3.1",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'needs to be told'",
+  },
+  {
+    name = "2279-config-points", file = "lua/ganymede/hub/export.lua",
+    find = [["attn_logit_softcapping", "final_logit_softcapping", "initializer_range"]],
+    replace = [["initializer_range"]],
+    breaks = "transformers refuses the config.json of an exported Gemma 2, whose caps are whole numbers",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'has points'",
   },
 }

@@ -48,6 +48,16 @@ function export.copy_files(from, to)
   return list
 end
 
+-- Numbers that transformers takes only with a point in them, also where they are whole.
+local reals = { "attn_logit_softcapping", "final_logit_softcapping", "initializer_range", "layer_norm_eps",
+  "layer_norm_epsilon", "rms_norm_eps" }
+
+local function text_of(config)
+  local text = json.encode(config)
+  for _, key in ipairs(reals) do text = text:gsub(('("%s":%%-?%%d+)([,}])'):format(key), "%1.0%2") end
+  return text .. "\n"
+end
+
 -- The names of classes are those that the model came with, if it has as many classes as then.
 local function keep_labels(config, before)
   local own, names, numbers = config.id2label, before.id2label, {}
@@ -73,7 +83,7 @@ local function write_config(folder, family, config, source, dtype)
   if config.eos_token_id == nil and #ends > 0 then config.eos_token_id = json.array(ends) end
   if family.complete then family.complete(config) end
   if not family.untyped then config.dtype = names_of_types[dtype] end
-  core.write_whole(folder .. "/config.json", json.encode(config) .. "\n")
+  core.write_whole(folder .. "/config.json", text_of(config))
   return export.copy_files(source and source.files, folder)
 end
 

@@ -33,6 +33,9 @@ local function original_length(config, kind, given)
   return own or given or config:need "max_position_embeddings"
 end
 
+-- What llama3 has where a model says nothing (ganymede.nn.rotary); transformers needs to be told.
+local unsaid = { low_freq_factor = 1, high_freq_factor = 4 }
+
 local function complete_longrope(config, out, kind)
   out.length = original_length(config, kind, out.length)
   if type(out.length) ~= "number" then
@@ -206,7 +209,7 @@ function llama.config(opt, kind, class, said)
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
-    rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours]
+    rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours] or unsaid[key]
   end
   local config = {
     model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
