@@ -145,9 +145,11 @@ return {
   },
   {
     name = "2277-template-case", file = "lua/ganymede/text/template_values.lua",
-    find = [[if text:find "[\128-\255]" then fail(state, node, "upper]],
-    replace = [[if false then fail(state, node, "upper]],
-    breaks = "a chat template leaves letters beyond ASCII as they are, where Jinja changes their case",
+    find = [[if may_have_case(character) then]],
+    replace = [[if false then]],
+    also = { { file = "lua/ganymede/text/template_values.lua", find = [[if kind == "u" then return]],
+      replace = [[if false then return]] } },
+    breaks = "chat templates leave letters beyond ASCII as they are, and write control characters in capitals",
     test = "spec/text/template_spec.lua -f 'white space'",
   },
 }

@@ -70,8 +70,11 @@ describe("a chat template", function()
     assert.equal("é、a,b", given("{{ x.split() | join(',') }}", wide))
     assert.equal("あ|", given("{{ x.strip('、') }}|", "あ、")) -- bytes of which are those of the comma, too
     assert.equal("|", given("{{ x.strip() }}|", "\227\128\128"))
-    assert.equal("ABC", given("{{ x | upper }}", "aBc"))
-    refused("upper and lower of a text that is not ASCII", "{{ x.lower() }}", { x = "É" })
+    assert.equal("ABC、！日本", given("{{ x | upper }}", "aBc、！日本"))
+    for _, letter in ipairs { "É", "Σ", "я", "Ａ", "ﬁ", "µ" } do
+      refused("upper and lower of a letter that is not ASCII", "{{ x.lower() }}", { x = "a日" .. letter })
+    end
+    assert.equal([["\\u001F \u001f\n/é"]], given("{{ x | tojson }}", "\\u001F \31\n/é"))
   end)
 
   it("cannot work without end", function()

@@ -81,10 +81,26 @@ local function strip(text, which, characters)
   return text:sub(first, last)
 end
 
--- In capital or small letters; what these are of others than ASCII is not known here.
+-- May a character beyond ASCII have capital and small forms? Those of Chinese, Japanese, Korean, Indic and Thai texts,
+-- general punctuation and emoji have none.
+local function may_have_case(character)
+  local a, b, c = character:byte(1, 3)
+  if a == 0xc2 then return b == 0xb5 end -- of U+0080 to U+00BF the micro sign alone
+  if a == 0xe2 then return b > 0x83 end
+  if a == 0xea then return b < 0xb0 end
+  if a == 0xef and b == 0xbc then return c >= 0xa1 and c <= 0xba end -- full width A to Z
+  if a == 0xef and b == 0xbd then return c >= 0x81 and c <= 0x9a end -- and a to z
+  if a == 0xef then return b == 0xac end -- ligatures
+  if a == 0xf0 then return b < 0x9f end
+  return not (a == 0xe0 or a >= 0xe3 and a <= 0xee)
+end
+
+-- In capital or small letters; of letters beyond ASCII these are not known here.
 local function recased(change)
   return function(state, node, text)
-    if text:find "[\128-\255]" then fail(state, node, "upper and lower of a text that is not ASCII") end
+    for character in text:gmatch "[\194-\244][\128-\191]+" do
+      if may_have_case(character) then fail(state, node, "upper and lower of a letter that is not ASCII") end
+    end
     return change(text)
   end
 end
@@ -117,6 +133,13 @@ local function split(state, node, text, separator)
   end
 end
 
+-- As Python writes it: hexadecimal digits of control characters are small letters there.
+local function json_text(v)
+  return (json.encode(v):gsub("\\(.)([^\\]*)", function(kind, rest)
+    if kind == "u" then return "\\u" .. rest:sub(1, 4):lower() .. rest:sub(5) end
+  end))
+end
+
 -- Objects of several names have no order here, so their text could be another than Python's.
 local function to_json(state, node, v, depth)
   depth = (depth or 0) + 1
@@ -125,7 +148,7 @@ local function to_json(state, node, v, depth)
   if is_table(v) then
     local name, value = next(v)
     if next(v, name) ~= nil then fail(state, node, "tojson of a table with several names, whose order is not kept") end
-    return "{" .. json.encode(name) .. ": " .. to_json(state, node, value, depth) .. "}"
+    return "{" .. json_text(name) .. ": " .. to_json(state, node, value, depth) .. "}"
   elseif is_list(v) then
     local parts = {}
     for i, item in ipairs(v) do parts[i] = to_json(state, node, item, depth) end
@@ -133,7 +156,7 @@ local function to_json(state, node, v, depth)
   elseif v == undefined then
     fail(state, node, "tojson of what is undefined")
   end
-  return json.encode(v)
+  return json_text(v)
 end
 
 -- Methods of texts: how many texts each takes, and the function.
