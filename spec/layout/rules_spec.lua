@@ -205,6 +205,11 @@ describe("rules of layouts", function()
       return ops.cross_entropy(z, y:reshape(-1)), z:sum(1), z:reshape(-1, 3, 4):sum(2), ops.matmul(flat, z,
         { transpose_a = true }), ops.cat({ flat, z }, 2)
     end)
+    it("of one sample, split again, lie as the sample did, whatever its other dimensions are", function()
+      both.agree { inputs = { any(1, 4, 6) }, cuts = { rows }, expect = "data,-,-", fn = function(x)
+        return x:reshape(-1, 6):reshape(1, 4, 6) + x, x:reshape(-1, 3):reshape(1, 2, 2, 6) * 2
+      end }
+    end)
     it("are refused where a block holds no whole row of the new shape", function()
       local x = both.place(any(world * 2 - 1, 6), rows)
       assert.error_matches(function() x:reshape(2, -1) end, "reshape: the blocks of the cut dimension are no blocks")

@@ -51,6 +51,13 @@ return {
     test = "spec/layout/rules_spec.lua",
   },
   {
+    name = "2280-one-sample-back", file = "host/autograd/layout_rules/views.c",
+    find = [[int  to = one_unit ? j0 : outermost(shape, j0, j1);]],
+    replace = [[int  to = one_unit ? outermost(shape, j0, j1) : outermost(shape, j0, j1);]],
+    breaks = "windows of a batch of one sample become an image whose rows are cut, not its samples",
+    test = "spec/layout/rules_spec.lua -f sample",
+  },
+  {
     name = "120-slice-of-first", file = "host/parallel/redistribute.c",
     find = [[int64_t from = least(coordinate(s) * s->after[d], t->shape[d]);]],
     replace = [[int64_t from = least(0 * s->after[d], t->shape[d]);]],

@@ -73,6 +73,16 @@ describe("models of images #ranks", function()
     end
   end)
 
+  it("train on the single sample that an epoch ends with, of which data ranks have none", function()
+    local text = [[return { name = "last", seed = 3, dtype = "f64",
+      model = { type = "Swin", blocks = { 2 }, heads = { 2 }, width = 4, patch_size = 2, window = 4, channels = 1,
+                classes = 3 },
+      data = { train = { type = "Synthetic", length = 3, shape = { 1, 16, 16 }, classes = 3 }, batch_size = 2 },
+      loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.05 }, epochs = 1 }]]
+    local function on(ranks) return job.run_in(home, text, ranks, { flags = { "--no-eval" } }) end
+    assert.is_true(job.largest_difference(on(1), on(2), 2) <= 1e-9)
+  end)
+
   it("train in two stages as on one rank, with the same micro-batches", function()
     for i, model in ipairs(models) do
       if full or i == 1 then

@@ -47,11 +47,13 @@ static gm_status regroup(gm_value *x, int i0, int i1, const int64_t *shape, int 
         cut = i;
     }
     if (cut < 0) return GM_OK;
-    int     to = outermost(shape, j0, j1);
     int64_t inner_x = 1, inner_y = 1, outer = 1;
     for (int i = i0; i < cut; i++) outer *= x->shape[i];
     if (j0 == j1 || outer != 1)
         return refuse("reshape", x, "a cut dimension is not the outermost of those that are merged");
+    /* One unit of all elements is a batch of one sample that was merged with others: it becomes the batch again. */
+    bool one_unit = x->shape[cut] <= x->layout.unit[cut];
+    int  to = one_unit ? j0 : outermost(shape, j0, j1);
     for (int i = cut + 1; i < i1; i++) inner_x *= x->shape[i];
     for (int j = to + 1; j < j1; j++) inner_y *= shape[j];
     return move_cut(x, cut, inner_x, to, inner_y, out);
