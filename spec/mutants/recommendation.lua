@@ -141,4 +141,18 @@ return {
     breaks = "pictures are turned by other angles than Pillow's",
     test = "spec/data/augment_spec.lua -f Rotate",
   },
+  {
+    name = "2283-pairs-in-2d", file = "lua/ganymede/models/dlrm.lua",
+    find = [[z = stream.whole(z, 3)]],
+    replace = "",
+    breaks = "features whose width ranks share are joined along the dimension that is cut",
+    test = "spec/parallel/dlrm_spec.lua -f 2d",
+  },
+  {
+    name = "2284-one-logit-in-2d", file = "lua/ganymede/models/dlrm.lua",
+    find = [[x = stream.whole(self.head(#list == 2 and interactions(x) or x), 2)]],
+    replace = [[x = self.head(#list == 2 and interactions(x) or x)]],
+    breaks = "the one logit of a sample stays in the block of a rank of a row",
+    test = "spec/parallel/dlrm_spec.lua -f 2d",
+  },
 }

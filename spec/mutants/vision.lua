@@ -136,4 +136,18 @@ return {
     breaks = "without the background the last class does not count",
     test = "-n 1 spec/nn/dice_spec.lua -f 'without background'",
   },
+  {
+    name = "2281-mixer-of-shared-patches", file = "lua/ganymede/nn/mixer_block.lua",
+    find = [[local y = stream.join(self.norm1(x):transpose(2, 3))]],
+    replace = [[local y = self.norm1(x):transpose(2, 3)]],
+    breaks = "the tokens that an MLP mixes stay on several ranks where these share a sequence",
+    test = "spec/parallel/vision_spec.lua -f mixer",
+  },
+  {
+    name = "2282-mixer-in-2d", file = "lua/ganymede/nn/mixer_block.lua",
+    find = [[y = stream.join(self.token_mlp(y):transpose(2, 3))]],
+    replace = [[y = self.token_mlp(y):transpose(2, 3)]],
+    breaks = "mixed tokens stay cut where the others have their channels cut",
+    test = "spec/parallel/channel_blocks_spec.lua -f MLPMixer",
+  },
 }

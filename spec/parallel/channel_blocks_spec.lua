@@ -77,6 +77,8 @@ local models = {
     layer_scale = 0.5, kernel = 3, channels = 1, classes = 10]] },
   { "Swin", recipe, [[type = "Swin", blocks = { 2, 1 }, heads = { 2, 2 }, width = 4, patch_size = 4, window = 2,
     channels = 1, classes = 10]] },
+  { "MLPMixer", recipe, [[type = "MLPMixer", image_size = 28, patch_size = 7, width = 6, depth = 2, token_hidden = 5,
+    drop_path = 0.2, channels = 1, classes = 10]] },
   { "UNet", diffusion, [[type = "UNet", channels = 1, width = 4, multipliers = { 1, 2 }, blocks = 1, groups = 2,
     heads = 2, attention = { 2 }, classes = 11, dropout = 0.1]] },
   { "UNet, times that scale, groups that ranks share", diffusion, [[type = "UNet", channels = 1, width = 6,

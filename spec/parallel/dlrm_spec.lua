@@ -1,4 +1,4 @@
---- DLRM on several ranks: tables whole, by rows, by columns; stages of a pipeline; ZeRO; checkpoints. Losses and
+--- DLRM on several ranks: tables whole, by rows, by columns; stages of a pipeline; 2D; ZeRO; checkpoints. Losses and
 -- weights are those of one rank, and no gradient of a shared table travels.
 --
 -- In f64 sums in another order round differently; 6 steps of Adagrad make 1e-10 of that. Batches of 10 on 3 ranks, 37
@@ -74,6 +74,7 @@ describe("DLRM #ranks", function()
   for _, about in ipairs {
     { 3, "none" }, { 2, "rows" }, { 3, "rows" }, { 4, "columns" },
     { 2, "rows", "parallel.pipeline=2", "num_microbatches=2", ranks = 4 }, { 4, "columns", "zero=3" },
+    { 4, "none", "parallel={tensor={size=4,mode='2d'}}" },
   } do
     local ranks, cut = about.ranks or about[1], about[2]
     it(("on %d ranks, tables cut by %s%s, equals one rank"):format(ranks, cut, about[3] and ", " .. about[3] or ""),

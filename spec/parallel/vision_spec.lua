@@ -73,6 +73,12 @@ describe("models of images #ranks", function()
     end
   end)
 
+  it("a mixer trains on ranks that share its patches as on one", function()
+    local one = run(models[3], 1)
+    local many = run(models[3], 3, { "parallel.sequence=3" })
+    assert.is_true(job.largest_difference(one, many, STEPS) <= 1e-9)
+  end)
+
   it("train on the single sample that an epoch ends with, of which data ranks have none", function()
     local text = [[return { name = "last", seed = 3, dtype = "f64",
       model = { type = "Swin", blocks = { 2 }, heads = { 2 }, width = 4, patch_size = 2, window = 4, channels = 1,

@@ -14,6 +14,7 @@ local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local DLRM = module.class("DLRM", nil, "models")
 
@@ -84,8 +85,9 @@ local function features(self, x)
 end
 
 -- features (b, n, width) -> (b, width + n (n - 1) / 2): the first feature, and the products of all pairs, that of 2 and
--- 1, then those of 3 and 1, 3 and 2, and so on.
+-- 1, then those of 3 and 1, 3 and 2, and so on. Ranks that share the width bring it together first.
 local function interactions(z)
+  z = stream.whole(z, 3)
   local n = z:size(2)
   local products, parts = ops.matmul(z, z, { transpose_b = true }), { ops.select(z, 2, 1) }
   for i = 2, n do parts[i] = ops.narrow(ops.select(products, 2, i), 2, 1, i - 1) end
@@ -100,7 +102,7 @@ function DLRM:sections()
     list[i + 1] = { modules = { layer }, forward = function(x) return layer(i == 1 and interactions(x) or x) end }
   end
   list[#list + 1] = { modules = { self.head }, forward = function(x)
-    x = self.head(#list == 2 and interactions(x) or x)
+    x = stream.whole(self.head(#list == 2 and interactions(x) or x), 2)
     return ops.reshape(x, { x:size(1) })
   end }
   return list

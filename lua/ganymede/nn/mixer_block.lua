@@ -7,6 +7,7 @@ local LayerNorm = require "ganymede.nn.layer_norm"
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local MixerBlock = module.class "MixerBlock"
 MixerBlock.recompute_kind = "block" -- what the setting recompute calls it
@@ -35,13 +36,15 @@ function MixerBlock:build(opt)
   if opt.drop_path > 0 then self.drop_path1, self.drop_path2 = DropPath(opt.drop_path), DropPath(opt.drop_path) end
 end
 
---- x (b, tokens, width) -> the same shape.
+--- x (b, tokens, width) -> the same shape. Ranks that share channels or tokens share the other dimension while tokens
+-- are mixed.
 function MixerBlock:forward(x)
   if x:dim() ~= 3 or x:size(2) ~= self.opt.tokens or x:size(3) ~= self.opt.width then
     error(("x must be (batch, %d, %d); got (%s)"):format(self.opt.tokens, self.opt.width,
       table.concat(x:shape(), ", ")), 0)
   end
-  local y = self.token_mlp(self.norm1(x):transpose(2, 3)):transpose(2, 3)
+  local y = stream.join(self.norm1(x):transpose(2, 3))
+  y = stream.join(self.token_mlp(y):transpose(2, 3))
   x = ops.add(x, self.drop_path1 and self.drop_path1(y) or y)
   y = self.mlp(self.norm2(x))
   return ops.add(x, self.drop_path2 and self.drop_path2(y) or y)
