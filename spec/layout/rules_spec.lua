@@ -176,6 +176,11 @@ describe("rules of layouts", function()
       function(x, c) return ops.cat({ c:expand(x:size(1), 1, 3), x, x:narrow(2, 1, 1) }, 2) end)
     case("joining whole and cut", "data,-", function(n) return { any(n, 2), any(n, 3) } end, first,
       function(x, y) return ops.cat({ y, x }, -1) end)
+    it("stacks of one sample", function()
+      both.agree { inputs = { any(1, 3), any(1, 3) }, cuts = { rows, rows }, expect = "-,data,-", fn = function(x, y)
+        return ops.stack { x, y }, ops.stack({ x, y }, 2), ops.stack({ y, x }, 3)
+      end }
+    end)
     case("patches", "data,-,-", images, first, function(x) return ops.patchify(x, 2) end)
     case("custom functions", "data,-", function(n) return { any(n, 3), any(3) } end, first, function(x, w)
       local scale = gm.custom {

@@ -228,4 +228,11 @@ gm_layout probabilities = lse_of(o);
     breaks = "the product of parts of rows is taken for the sum",
     test = "spec/nn/few_bits_spec.lua -f 'many rows'",
   },
+  {
+    name = "2285-stack-of-one-sample", file = "lua/ganymede/tensor/composed.lua",
+    find = [[return dim < #shape and ops.permute(t, order) or t]],
+    replace = [[table.insert(shape, dim, table.remove(shape)); return ops.reshape(t, shape)]],
+    breaks = "the cut of a batch of one sample becomes one of the new dimension that stack puts before it",
+    test = "spec/layout/rules_spec.lua -f stacks",
+  },
 }

@@ -63,6 +63,17 @@ define("flatten", "x tensor, first integer?, last integer?", nil, function(x, fi
   return ops.reshape(x, out)
 end)
 
+-- t with a new dimension of one element at `dim`. Behind all others its place is certain, and a permutation brings it
+-- forward: between a cut dimension of one element and it, a reshape could not tell which is which.
+local function with_new_dimension(t, dim)
+  local shape, order = t:shape(), {}
+  for d = 1, #shape do order[d] = d end
+  table.insert(order, dim, #shape + 1)
+  shape[#shape + 1] = 1
+  t = ops.reshape(t, shape)
+  return dim < #shape and ops.permute(t, order) or t
+end
+
 --- Joins tensors of one shape along a new dimension.
 -- @param tensors a list of 1 to 64 tensors
 -- @param dim where the new dimension stands; left out: 1
@@ -86,8 +97,7 @@ define("stack", "tensors table, dim integer?", nil, function(tensors, dim)
       refuse("stack", "tensor %d is (%s), the first (%s)", i, table.concat(shape, ", "),
         table.concat(tensors[1]:shape(), ", "))
     end
-    table.insert(shape, dim, 1)
-    list[i] = ops.reshape(t, shape)
+    list[i] = with_new_dimension(t, dim)
   end
   return ops.cat(list, dim)
 end)
