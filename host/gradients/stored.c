@@ -106,16 +106,21 @@ static gm_status unpack(unit *u)
     return st;
 }
 
+/* Waits for what is under way. */
+static gm_status arrive(unit *u)
+{
+    if (u->state != UNDER_WAY) return GM_OK;
+    gm_status st = gm_comm_finish(u->parts.rank->comm, &u->pending);
+    u->set->under_way -= bytes_of(u);
+    u->set->present += bytes_of(u);
+    u->state = ARRIVED;
+    return st;
+}
+
 /* Waits for the block. A failure for want of memory leaves it as it is, so that a second call goes on. */
 static gm_status finish(unit *u)
 {
-    if (u->state == UNDER_WAY) {
-        gm_status st = gm_comm_finish(u->parts.rank->comm, &u->pending);
-        u->set->under_way -= bytes_of(u);
-        u->set->present += bytes_of(u);
-        u->state = ARRIVED;
-        GM_TRY(st);
-    }
+    GM_TRY(arrive(u));
     GM_TRY(unpack(u));
     gm_tensor_release(u->all);
     u->all = NULL;
@@ -221,6 +226,13 @@ static gm_status discard(gm_storage *s)
     return leave(u);
 }
 
+static gm_status arrive_all(struct gm_stored *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->units[i]) GM_TRY(arrive(s->units[i]));
+    return GM_OK;
+}
+
 static void forget(gm_home *home)
 {
     unit *u = (unit *)home;
@@ -253,6 +265,7 @@ static struct gm_stored *set_of(gm_rank *r)
         r->free_stored = free_set;
         r->stored_settle = settle;
         r->stored_discard = discard;
+        r->stored_arrive = arrive_all;
     }
     return r->stored;
 }

@@ -41,8 +41,9 @@ typedef struct gm_rank {
 
     struct gm_stored *stored; /* parameters that rest in parts (host/gradients/stored.h); NULL: none */
     void (*free_stored)(struct gm_stored *s);
-    gm_status (*stored_settle)(gm_storage *s);  /* what was written into a gathered block is in its parts now; */
-    gm_status (*stored_discard)(gm_storage *s); /* the parts are about to change: the block goes */
+    gm_status (*stored_settle)(gm_storage *s);       /* what was written into a gathered block is in its parts now; */
+    gm_status (*stored_discard)(gm_storage *s);      /* the parts are about to change: the block goes */
+    gm_status (*stored_arrive)(struct gm_stored *s); /* waits for what is gathered ahead */
 
     const struct gm_sharded_ops *sharded; /* what ops do where inputs are cut (autograd/apply.h); NULL: nothing more */
 

@@ -45,6 +45,31 @@ describe("ZeRO #ranks", function()
     shell.remove(folder)
   end)
 
+  -- Each batch of an evaluation gathers the first layer ahead for the next one; behind the last batch nobody needs it.
+  it("leaves nothing under way that a program's next mesh would stumble over", function()
+    local folder = shell.temporary_folder()
+    shell.write(folder .. "/recipe.lua", [[
+      local gm = require "ganymede"
+      local function trained(parallel, zero)
+        gm.launch { parallel = parallel }
+        local function loader()
+          return gm.data.loader { batch_size = 4,
+            dataset = { type = "Synthetic", length = 12, shape = { 6 }, classes = 3 } }
+        end
+        local engine, train, test = gm.initialize { zero = zero, optimizer = { type = "SGD", lr = 0.1 },
+          model = gm.models.MLP { inputs = 6, hidden = { 6, 6, 6, 6, 6 }, classes = 3 },
+          criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader(), test_dataloader = loader() }
+        gm.trainer(engine):fit { train_dataloader = train, test_dataloader = test, max_steps = 3 }
+        return engine
+      end
+      local first = trained({ data = 2 }, { stage = 3, whole_below = 0 })
+      local second = trained({ tensor = { size = 2, mode = "1d" } })
+      assert(first ~= second) -- both live]])
+    local result = run_host({ "run", "recipe.lua", "-n", "2", "--threads", "1" }, { cwd = folder })
+    shell.remove(folder)
+    assert.equal(0, result.code, result.err)
+  end)
+
   it("goes on from the checkpoint of another stage, on other ranks", function()
     local folder = shell.temporary_folder()
     local whole = run(1, 0)
