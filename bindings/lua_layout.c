@@ -2,7 +2,8 @@
  *
  * In Lua a layout is { cuts = { {"data"}, {}, {"row", "col"} }, partial = { "depth" } }: a list of axes for each
  * dimension, outermost first ("row.col" in one string will do), and the axes that the value is a sum over. Names
- * of axes that this mesh lacks because their size is 1 stand for nothing; names that no mesh has are errors. */
+ * of axes that this mesh lacks because their size is 1 stand for nothing; names that no mesh has are errors. Where
+ * dimensions are cut between units of several elements (layout.h), it has units = { 4, 0, 0 } besides. */
 #include "gm_lua.h"
 
 #include <stdlib.h>
@@ -38,7 +39,21 @@ static void push_axis_set(lua_State *L, const gm_mesh *mesh, uint32_t set)
     push_axes(L, mesh, n, axes);
 }
 
-/* layout(t) -> { cuts = { {axis, ...}, ... }, partial = { axis, ... } } */
+/* The units of all dimensions become a field of the layout at the top of the stack, if there are any. */
+static void set_units(lua_State *L, const gm_value *v)
+{
+    bool any = false;
+    for (int d = 0; d < v->ndim; d++) any |= v->layout.unit[d] != 0;
+    if (!any) return;
+    lua_createtable(L, v->ndim, 0);
+    for (int d = 0; d < v->ndim; d++) {
+        lua_pushinteger(L, v->layout.unit[d]);
+        lua_rawseti(L, -2, d + 1);
+    }
+    lua_setfield(L, -2, "units");
+}
+
+/* layout(t) -> { cuts = { {axis, ...}, ... }, partial = { axis, ... } [, units = { number, ... }] } */
 static int layout(lua_State *L)
 {
     const gm_value *v = gm_check_value(L, 1);
@@ -52,6 +67,7 @@ static int layout(lua_State *L)
     lua_setfield(L, -2, "cuts");
     push_axis_set(L, mesh, v->layout.partial);
     lua_setfield(L, -2, "partial");
+    set_units(L, v);
     return 1;
 }
 
@@ -115,9 +131,26 @@ static void check_fields(lua_State *L, int arg)
     luaL_checktype(L, arg, LUA_TTABLE);
     for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_typename(L, -2);
-        if (strcmp(key, "cuts") && strcmp(key, "partial"))
+        if (strcmp(key, "cuts") && strcmp(key, "partial") && strcmp(key, "units"))
             luaL_error(L, "layout: there is no field '%s'; a layout is { cuts = {{...}, ...}, partial = {...} }", key);
     }
+}
+
+/* Units of dimensions that are cut; those of others say nothing. */
+static void check_units(lua_State *L, int arg, gm_layout *out)
+{
+    lua_getfield(L, arg, "units");
+    if (lua_istable(L, -1))
+        for (int d = 0; d < GM_MAX_DIMS; d++) {
+            lua_rawgeti(L, -1, d + 1);
+            double unit = lua_tonumber(L, -1);
+            if (unit < 0 || unit > INT32_MAX || unit != (int32_t)unit)
+                luaL_error(L, "layout: units[%d] must be a whole number of elements", d + 1);
+            if (out->n_cuts[d] && unit > 1) out->unit[d] = (int32_t)unit;
+            lua_pop(L, 1);
+        }
+    else if (!lua_isnil(L, -1)) luaL_error(L, "layout: units is a list with a number for each dimension");
+    lua_pop(L, 1);
 }
 
 void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
@@ -136,6 +169,7 @@ void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
         }
     } else if (!lua_isnil(L, -1)) luaL_error(L, "layout: cuts is a list with a list of axes for each dimension");
     lua_pop(L, 1);
+    check_units(L, arg, out);
 }
 
 /* redistribute(t, layout) -> the same value laid out so; collective over the axes that differ */
@@ -144,6 +178,10 @@ static int redistribute(lua_State *L)
     gm_value *x = gm_check_value(L, 1), *y;
     gm_layout to;
     gm_check_layout(L, 2, &x->rank->mesh, &to);
+    for (int d = 0; d < x->ndim; d++)
+        if (to.unit[d] && x->shape[d] % to.unit[d])
+            luaL_error(L, "layout: units[%d] = %d does not divide the %d elements of that dimension", d + 1,
+                       (int)to.unit[d], (int)x->shape[d]);
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_redistribute(x->rank, x, &to, &y));
     gm_handle_fill(x->rank, h, y, "redistribute");

@@ -61,6 +61,21 @@ describe("layouts in Lua", function()
     if world == 4 then assert.equal("row.data", names(core.layout(a).cuts[1])) end
   end)
 
+  it("merged rows stay cut between their units, where a layout says so", function()
+    local x = core.redistribute(numbers(2 * n_data - 1, 4, 3), by_rows):reshape(-1, 3)
+    local layout = core.layout(x)
+    if n_data == 1 then return assert.is_nil(layout.units) end
+    assert.same({ 4, 0 }, layout.units)
+    assert.equal(8, x:local_tensor():size(1))
+    local again = core.redistribute(core.redistribute(x, whole), layout)
+    assert.same(layout, core.layout(again))
+    assert.same(x:local_tensor():totable(), again:local_tensor():totable())
+    assert.equal(x:size(1) / 4, again:reshape(-1, 4, 3):size(1))
+    layout.units = nil
+    assert.is_true(core.redistribute(x, layout):local_tensor():size(1) < 8)
+    assert.is_nil(core.layout(numbers(4)).units)
+  end)
+
   it("partial sums add up", function()
     local x = numbers(4)
     local y = x:redistribute { partial = { "data" } }
@@ -80,6 +95,16 @@ describe("layouts in Lua", function()
     local y = core.gather(core.redistribute(x * 2, by_rows))
     y:backward(numbers(6, 2))
     assert.same((numbers(6, 2) * 2):totable(), core.gather(x:grad()):totable())
+  end)
+
+  it("says what is wrong with units", function()
+    local function fails(units, pattern)
+      assert.error_matches(function() core.redistribute(numbers(8), { cuts = { "data" }, units = units }) end, pattern)
+    end
+    fails({ -1 }, "units%[1%] must be a whole number of elements")
+    fails({ 0.5 }, "units%[1%] must be a whole number of elements")
+    fails(3, "units is a list with a number for each dimension")
+    if n_data > 1 then fails({ 3 }, "units%[1%] = 3 does not divide the 8 elements") end
   end)
 
   it("says what is wrong with a layout", function()

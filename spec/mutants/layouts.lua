@@ -235,4 +235,18 @@ gm_layout probabilities = lse_of(o);
     breaks = "the cut of a batch of one sample becomes one of the new dimension that stack puts before it",
     test = "spec/layout/rules_spec.lua -f stacks",
   },
+  {
+    name = "2287-windows-of-a-sample", file = "lua/ganymede/nn/stream.lua",
+    find = [[if units then units[d] = 0 end]],
+    replace = [[units = nil]],
+    breaks = "windows of an uneven batch are shared out anew behind a layer of a pair in 1D",
+    test = "spec/parallel/vision_spec.lua -f single",
+  },
+  {
+    name = "2288-units-from-lua", file = "bindings/lua_layout.c",
+    find = [[if (out->n_cuts[d] && unit > 1) out->unit[d] = (int32_t)unit;]],
+    replace = [[if (out->n_cuts[d] && unit > 1) out->unit[d] = 0;]],
+    breaks = "a layout that Lua gives back has lost its units",
+    test = "spec/layout/redistribute_spec.lua -f units",
+  },
 }

@@ -79,7 +79,7 @@ describe("models of images #ranks", function()
     assert.is_true(job.largest_difference(one, many, STEPS) <= 1e-9)
   end)
 
-  it("train on the single sample that an epoch ends with, of which data ranks have none", function()
+  it("train on batches that data ranks share unevenly, and on a single sample", function()
     local text = [[return { name = "last", seed = 3, dtype = "f64",
       model = { type = "Swin", blocks = { 2 }, heads = { 2 }, width = 4, patch_size = 2, window = 4, channels = 1,
                 classes = 3 },
@@ -87,6 +87,11 @@ describe("models of images #ranks", function()
       loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.05 }, epochs = 1 }]]
     local function on(ranks) return job.run_in(home, text, ranks, { flags = { "--no-eval" } }) end
     assert.is_true(job.largest_difference(on(1), on(2), 2) <= 1e-9)
+    -- three samples on two data ranks, whose windows go through layers that each rank has a half of
+    text = job.changed(text, { "length = 3", "length = 5" }, { "batch_size = 2", "batch_size = 3" })
+    local many = job.run_in(home, text, 4, { set = { "parallel={data=2,tensor={size=2,mode='1d'}}" },
+      flags = { "--no-eval" } })
+    assert.is_true(job.largest_difference(on(1), many, 2) <= 1e-9)
   end)
 
   it("train in two stages as on one rank, with the same micro-batches", function()

@@ -98,6 +98,14 @@ local function lies(x, layout, d, form)
     and ends_with(layout.cuts[1], form.rows) and is_even(x, d, width)
 end
 
+-- Returns x with these cuts. Rows stay cut between the units that a reshape has left, such as the windows of a sample;
+-- the width, dimension d, lies in even blocks.
+local function placed(x, layout, cuts, d)
+  local units = layout.units
+  if units then units[d] = 0 end
+  return x:redistribute { cuts = cuts, units = units }
+end
+
 -- Returns x in the layout of the form. The cuts by data and sequence stay, and a cut of the sequence by tensor stays if
 -- the form does not use tensor.
 local function lay(x, layout, ndim, form, sequence)
@@ -107,7 +115,7 @@ local function lay(x, layout, ndim, form, sequence)
   local cuts = { joined(layout.cuts[1], here().is_tensor, form.rows) }
   for d = 2, ndim - 1 do cuts[d] = joined(d == 2 and sequence or layout.cuts[d], form.uses, {}) end
   cuts[ndim] = form.width
-  return x:redistribute { cuts = cuts }
+  return placed(x, layout, cuts, ndim)
 end
 
 -- ---------------------------------------------------------------- moving
@@ -189,11 +197,12 @@ end
 -- collective. Differentiable.
 function stream.whole(x, d)
   if here().is_plain then return x end
-  local cuts = core.layout(x).cuts
+  local layout = core.layout(x)
+  local cuts = layout.cuts
   d = d < 0 and #cuts + 1 + d or d
   if not cuts[d] or #cuts[d] == 0 then return x end
   cuts[d] = {}
-  return x:redistribute { cuts = cuts }
+  return placed(x, layout, cuts, d)
 end
 
 -- Images with all their channels: the ranks that share channels share the samples out instead.
