@@ -48,6 +48,8 @@ environment.variables = {
   GANYMEDE_SPEC_CHANGES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
     doc = "how often the ranks of a job change in the spec of that (3)" },
   GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "whether specs print how far results differ" },
+  GANYMEDE_SPEC_DRAWS = { whose = "spec", pattern = "^%d+$", allowed = "a number",
+    doc = "how many combinations of features are drawn in the spec of that (8)" },
   GANYMEDE_SPEC_FILES = { whose = "spec", pattern = "^%d+$", allowed = "a number",
     doc = "how many hostile files of each kind the specs of them make (30)" },
   GANYMEDE_SPEC_FUZZ = { whose = "spec", pattern = "^%d+$", allowed = "a number of seconds",
