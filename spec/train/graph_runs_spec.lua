@@ -60,10 +60,30 @@ describe("runs with graphs of a CPU", function()
     assert.equal(32 * (4 * 4096 + 8), peaks["true"] - peaks["false"]) -- a batch and its targets
   end)
 
-  it("are refused on several ranks of a CPU, and under the name of before", function()
-    local several = support.run(home, { "run", "recipe.lua", "-n", "2", "--set", "graph=true" })
-    assert.equal(2, several.code, several.err)
-    has(several, "graph = true: steps cannot be recorded: tensors travel between ranks through host memory")
+  -- Rows of { what cannot be recorded, words of the message, settings }.
+  for _, case in ipairs {
+    { "several ranks", "tensors travel between ranks through host memory", {}, ranks = "2" },
+    { "micro-batches", "num_microbatches: the host adds up", { "num_microbatches=2" } },
+    { "a norm of the host", "the 1-norm of gradients", { "norm_type=1", "clip_grad_norm=1" } },
+  } do
+    it("are refused by check as by run: " .. case[1], function()
+      local words = { "recipe.lua", "-n", case.ranks or "1", "--set", "graph=true" }
+      for _, set in ipairs(case[3]) do
+        words[#words + 1], words[#words + 2] = "--set", set
+      end
+      for _, verb in ipairs { "check", "run" } do
+        local others = verb == "check" and case.ranks and { "--rank", "1", unpack(words) } or words
+        local result = support.run(home, { verb, unpack(others) })
+        assert.equal(2, result.code, verb .. ": " .. result.out .. result.err)
+        has(result, "graph = true: steps cannot be recorded: " .. case[2])
+      end
+      if not case.ranks then return end
+      local other = support.run(home, { "check", "--device", "cuda", "--rank", "1", unpack(words) }) -- or by NCCL
+      assert.equal(0, other.code, other.err)
+    end)
+  end
+
+  it("are refused under the name of before", function()
     local renamed = support.run(home, { "run", "recipe.lua", "--set", "cuda_graph=true" })
     assert.equal(2, renamed.code, renamed.err)
     has(renamed, "cuda_graph is called graph now, and graph = true serves CPUs too")

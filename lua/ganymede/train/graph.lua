@@ -21,7 +21,7 @@
 -- 2-norm, and modules that do something after each update. It also does not record if forward, loss or optimizer are
 -- not Ganymede's own, because they may not do the same each time; true records these, and is an error where recording
 -- is impossible. On a CPU only true records, because a graph holds a copy of the batches, and memory that evaluation
--- cannot use. On meta (`check`) true holds that copy, so that peaks are those of a run.
+-- cannot use. On meta (`check`) true holds that copy, so that peaks are those of a run, and is refused as a run refuses.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
 -- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again. On
 -- several ranks all of them must call it at the same step.
@@ -45,6 +45,8 @@ local WARM_UP = 3 -- steps of a kind before it is recorded: buffers, plans of li
 local MOST_KINDS = 16 -- that are told apart while there is no graph
 
 local LOOKED_AT = "detect_anomaly looks at the results of each op"
+
+local THROUGH_HOST = "tensors travel between ranks through host memory, and the host has no part in a replay"
 
 local Graph = {}
 Graph.__index = Graph
@@ -75,7 +77,9 @@ local function obstacle(engine)
   if engine.norm_type ~= 2 then
     return ("the %g-norm of gradients is worked out by the host"):format(engine.norm_type)
   end
-  if not engine.late then return ("%s decides about updates on the host"):format(engine.optimizer.name) end
+  if not engine.optimizer.takes_control then
+    return ("%s decides about updates on the host"):format(engine.optimizer.name)
+  end
   for _, m in ipairs(engine.model:modules()) do
     if m.after_update then
       return ("%s (%s) has after_update, which needs what the host saw in the step"):format(m.name, m:path())
@@ -95,9 +99,9 @@ local function common_reason(reason)
   return same and said[first] or ("rank %d: %s"):format(first - 1, said[first])
 end
 
--- Ends the run on all ranks, which have found the same.
+-- Ends the run on all ranks, which have found the same. On meta there is one rank, which speaks for itself.
 local function refuse(fmt, ...)
-  if core.world() > 1 then ranks.fail(2, fmt, ...) end
+  if core.world() > 1 and core.device().has_data then ranks.fail(2, fmt, ...) end
   failure(2, fmt, ...)
 end
 
@@ -112,11 +116,22 @@ function Graph.is_wanted(wanted)
   return wanted == true or (wanted == "auto" and device.has_data and not device.on_host)
 end
 
+local IMPOSSIBLE = "graph = true: steps cannot be recorded: %s"
+
+-- On meta, which stands for the device of a run: returns the object that holds what a graph would hold, or refuses as
+-- that device does. Whether GPUs talk through NCCL is not known here.
+local function rehearsed(engine, wanted)
+  local of_a_cpu = core.world() > 1 and not core.device().apart
+  local why = of_a_cpu and THROUGH_HOST or obstacle(engine)
+  if why then refuse(IMPOSSIBLE, why) end
+  return new(engine, wanted)
+end
+
 --- Returns the object that records an engine's steps, or nil if they are not recorded. wanted: the setting `graph`. If
 -- it is true and steps cannot be recorded, the run ends with status 2. Collective, if it is wanted.
 function Graph.new(engine, wanted)
   if not Graph.is_wanted(wanted) then return nil end
-  if not core.device().has_data then return new(engine, wanted) end
+  if not core.device().has_data then return rehearsed(engine, wanted) end
   local possible, why = core.graph_possible()
   if possible then why = obstacle(engine) end
   if not why and wanted == "auto" then
@@ -125,7 +140,7 @@ function Graph.new(engine, wanted)
   end
   why = common_reason(why)
   if not why then return new(engine, wanted) end
-  if wanted == true then refuse("graph = true: steps cannot be recorded: %s", why) end
+  if wanted == true then refuse(IMPOSSIBLE, why) end
   log.info("graph: steps run one by one: %s", why)
 end
 
