@@ -245,6 +245,35 @@ describe("parallel", function()
     has(refused(given), "schedule.num_microbatches is 4, and num_microbatches is 8; give one of them")
   end)
 
+  it("refuses what has no effect without data to evaluate on", function()
+    local idle = { "test_interval is", "data.test_batch_size is", "data.test_transforms is", "metrics is",
+      "EarlyStopHook is" }
+    local function with(test, ...)
+      local given = recipe()
+      given.test_interval, given.metrics = 2, { { type = "TopK" } }
+      given.data.test_batch_size, given.data.test_transforms, given.data.test = 4, {}, test
+      given.hooks = { { type = "EarlyStopHook" }, ... }
+      return given
+    end
+    local text = refused(with(nil))
+    for _, words in ipairs(idle) do has(text, words:gsub(" is$", " has no effect, because there is no data.test")) end
+    local own = refused(with(nil, { after_train_epoch = function(_, t) t:evaluate(t.mine) end }))
+    assert.is_nil(own:find("metrics", 1, true) or own:find("EarlyStopHook", 1, true), own)
+    assert.equal(2, resolve(with { type = "Synthetic", shape = { 16 } }).config.test_interval)
+  end)
+
+  it("refuses settings of hooks that are given besides", function()
+    local given = recipe()
+    given.checkpoint = { interval = 5 }
+    has(refused(given), "checkpoint has no effect beside a CheckpointHook")
+    given = recipe()
+    given.hooks = { { type = "GradientNoise" } }
+    given.adaptive_batch = { largest = 64 }
+    assert.equal(10, resolve(given).config.adaptive_batch.every)
+    given.adaptive_batch.every = 5
+    has(refused(given), "adaptive_batch.every has no effect beside a hook GradientNoise")
+  end)
+
   it("refuses more micro-batches than a batch has samples", function()
     local given = recipe()
     given.num_microbatches = 8

@@ -248,6 +248,15 @@ describe("optimizers", function()
     end
     says("max_trust 0.5 is below min_trust 1", "LAMB", { min_trust = 1, max_trust = 0.5 })
     says("nesterov needs momentum", "LARS", { momentum = 0, nesterov = true })
+    for _, name in ipairs { "SGD", "FusedSGD" } do says("dampening needs momentum", name, { dampening = 0.5 }) end
+    says("Lamb: max_trust is for trust ratios, which adam = true", "Lamb", { adam = true, max_trust = 9 })
+    says("Lamb: no_trust is for trust ratios, which adam = true", "Lamb", { adam = true, no_trust = "norm_and_bias" })
+    says("Adam: no_decay spares .* give weight_decay", "Adam", { no_decay = "norm_and_bias" })
+    optim.Adam({ no_decay = "norm_and_bias", weight_decay = 0 }, { p }) -- a point of a search
+    for _, name in ipairs { "AdamW", "Muon" } do
+      says(name .. ": master_weights = false is for parameters of bf16 and f16; those of f64", name,
+        { master_weights = false })
+    end
     says("betas%[1%] must be a number", "Lion", { betas = { 1, 0 } })
     says("AdamW: group 1 has trust, but AdamW has no trust ratio", "AdamW", {}, { { params = { p }, trust = false } })
     says("groups%[1%] has trust", "SGD", { groups = { { match = "1", trust = true } } })

@@ -141,6 +141,11 @@ describe("learning-rate schedules", function()
     assert.error_matches(function() lr_scheduler.StepLR({ stepsize = 3 }, optimizer(1)) end, "did you mean 'step_size'")
     assert.error_matches(function() lr_scheduler.MultiStepLR({ milestones = { 1.5 } }, optimizer(1)) end,
       "milestones%[1%] must be a step")
+    for _, name in ipairs { "base_momentum", "max_momentum" } do
+      assert.error_matches(function()
+        lr_scheduler.OneCycleLR({ total_steps = 9, cycle_momentum = false, [name] = 0.5 }, optimizer(1))
+      end, "OneCycleLR: " .. name .. " has no effect with cycle_momentum = false")
+    end
     assert.error_matches(function() lr_scheduler.OneCycleLR({ total_steps = 10, pct_start = 0.1 }, optimizer(1)) end,
       "is one step, in which the rate cannot rise")
   end)

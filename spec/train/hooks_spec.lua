@@ -152,6 +152,11 @@ describe("NaNWatchHook", function()
     assert.equal(8, failure.code(result.err))
     assert.equal(2, result.trainer.step)
   end)
+
+  it("refuses a limit where the first such step ends the run", function()
+    assert.error_matches(function() gm.hooks.NaNWatchHook { limit = 2 } end, "limit is for action")
+    assert.error_matches(function() gm.hooks.NaNWatchHook { action = "stop", limit = 2 } end, "limit is for action")
+  end)
 end)
 
 describe("hooks that report", function()

@@ -75,6 +75,8 @@ describe("the trainer", function()
     trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 5, test_interval = 2,
                   hooks = { { after_test = function(_, t) at[#at + 1] = t.step end } } }
     assert.same({ 6, 12, 15 }, at)
+    assert.error_matches(function() trainer:fit { train_dataloader = train, epochs = 6, test_interval = 2 } end,
+      "fit: test_interval has no effect without a test_dataloader")
   end)
 
   it("gives hooks the output, the labels and the loss of the step", function()

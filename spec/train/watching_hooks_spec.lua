@@ -135,7 +135,8 @@ describe("PrometheusHook", function()
   for _, case in ipairs { { 'file = "x.txt"', "must end in .prom" },
     { 'labels = { ["a-b"] = "x" }', "a%-b is no name" },
     { 'labels = { run = "x" }', "run is no name of a label, or is taken" },
-    { "labels = { a = 1 }", "must be a string" }, { 'file = "none/x.prom"', "none" } } do
+    { "labels = { a = 1 }", "must be a string" }, { 'file = "none/x.prom"', "none" },
+    { "port = 0, seconds = 30", "seconds = 30 is for a file" } } do
     it("refuses " .. case[1], function()
       recipe('{ type = "PrometheusHook", ' .. case[1] .. " }")
       local result = support.run(home, { "run", "recipe.lua", "--out", "o" })

@@ -7,6 +7,7 @@
 -- All problems of a recipe are reported together, as one failure of status 2 that names file and key path.
 -- The trap: the table of the recipe is copied and never changed; objects in it (datasets, hooks of functions, ...) are
 -- not copied.
+local effects = require "ganymede.config.effects"
 local failure = require "ganymede.base.failure"
 local literal = require "ganymede.base.literal"
 local options = require "ganymede.base.options"
@@ -439,6 +440,7 @@ function config.resolve(given, opt)
   check_served(state)
   check_schedule(state)
   check_micro_batches(state)
+  for _, idle in ipairs(effects.problems(state.raw, opt.in_code)) do report(state, idle.path, idle.why) end
   if state.raw.epochs == nil and state.raw.steps == nil and not opt.in_code then
     state.raw.epochs, state.default.epochs = 1, true
   end

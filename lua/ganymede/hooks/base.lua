@@ -25,6 +25,7 @@
 -- (a scheduler, a checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads anything that
 -- depends on late numbers.
 -- @module ganymede.hooks.base
+local effects = require "ganymede.config.effects"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -91,36 +92,21 @@ function base.folder(hook, trainer, named)
     named or "directory"), 0)
 end
 
--- The first CheckpointHook among the hooks of a config, as an entry or as an object; nil: there is none.
-local function checkpoint_hook(config)
-  for _, hook in ipairs(config.hooks or {}) do
-    if type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook" then return hook end
-  end
-end
-
 --- Does one of the hooks of a config save checkpoints? Its `checkpoint = { ... }` apart.
-function base.saves(config) return checkpoint_hook(config) ~= nil end
+function base.saves(config) return effects.hook(config, "CheckpointHook") ~= nil end
 
 --- Returns the folder that a config names for its checkpoints; nil: that of the run.
 function base.checkpoint_directory(config)
-  local hook = checkpoint_hook(config)
+  local hook = effects.hook(config, "CheckpointHook")
   if hook then return hook.directory or hook.opt and hook.opt.directory end
   return config.checkpoint and config.checkpoint.directory
-end
-
--- Whether a config has a hook GradientNoise, as an entry or as an object.
-local function has_noise(config)
-  for _, hook in ipairs(config.hooks or {}) do
-    if type(hook) == "table" and (hook.type or hook.name) == "GradientNoise" then return true end
-  end
-  return false
 end
 
 --- Returns the hooks of a config. Its `metrics = { ... }` become a MetricsHook, its `checkpoint = { ... }` becomes a
 -- CheckpointHook, and its `adaptive_batch = { ... }` a GradientNoise that measures where it can.
 function base.of_config(config)
   local out = { unpack(config.hooks or {}) }
-  if config.adaptive_batch and not has_noise(config) then
+  if config.adaptive_batch and not effects.hook(config, "GradientNoise") then
     out[#out + 1] = { type = "GradientNoise", every = config.adaptive_batch.every, needed = false }
   end
   if config.metrics then out[#out + 1] = { type = "MetricsHook", metrics = config.metrics } end

@@ -12,6 +12,11 @@ local NaNWatchHook = base.class("NaNWatchHook", {
     doc = "the number of such steps in a row after which the run ends with status 8" },
 }, { priority = 5, needs_output = false })
 
+function NaNWatchHook:build(opt) -- luacheck: ignore self
+  if opt.action ~= "stop" or opt.limit == self.options.limit.default then return end
+  error("NaNWatchHook: limit is for action = \"skip\" and \"warn\"; with \"stop\" the first such step ends the run", 0)
+end
+
 function NaNWatchHook:before_train(trainer)
   self.before, trainer.engine.on_not_finite = trainer.engine.on_not_finite, self.opt.action
   self.in_a_row = 0

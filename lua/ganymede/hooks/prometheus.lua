@@ -27,7 +27,17 @@ local PrometheusHook = base.class("PrometheusHook", {
   labels = { type = "table", default = {}, doc = "more labels of every metric, texts by name" },
 }, { priority = 11, needs_output = false, needs_loss = false, saves = true })
 
+local SERVED = 1 -- seconds after which what the port serves is made anew
+
+-- Without a file, seconds that are more than those of the port change nothing.
+local function refuse_seconds(opt, default)
+  if opt.file or not opt.port or opt.seconds < SERVED or opt.seconds == default then return end
+  error(("PrometheusHook: seconds = %g is for a file; what a port serves is never older than %g s: give file too, or "
+    .. "leave seconds out"):format(opt.seconds, SERVED), 0)
+end
+
 function PrometheusHook:build(opt)
+  refuse_seconds(opt, self.options.seconds.default)
   if opt.file and not opt.file:match "%.prom$" then
     error(("PrometheusHook: file must end in .prom, or node_exporter does not read it; got %q"):format(opt.file), 0)
   end
@@ -100,8 +110,6 @@ local function write(self, text)
   if not ok and not self.said then log.warn("PrometheusHook: %s; training goes on", failure.text(why)) end
   self.said = not ok
 end
-
-local SERVED = 1 -- seconds after which what the port serves is made anew
 
 --- Shows the metrics. running: 1 or 0; only_due: only where it is time for it.
 function PrometheusHook:show(trainer, running, only_due)

@@ -147,7 +147,16 @@ local function one_cycle(opt, step, low, high, last)
   return at(high, last, (step - peak) / (final - peak))
 end
 
+local function refuse_momentum(opt)
+  for _, key in ipairs { "base_momentum", "max_momentum" } do
+    if opt[key] ~= OneCycleLR.options[key].default then
+      error(("OneCycleLR: %s has no effect with cycle_momentum = false; leave one of both out"):format(key), 0)
+    end
+  end
+end
+
 function OneCycleLR.build(_, opt)
+  if not opt.cycle_momentum then refuse_momentum(opt) end
   if opt.pct_start * opt.total_steps == 1 then
     error(("OneCycleLR: pct_start = %g of %d steps is one step, in which the rate cannot rise; change pct_start a "
       .. "little"):format(opt.pct_start, opt.total_steps), 0)

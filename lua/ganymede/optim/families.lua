@@ -182,12 +182,21 @@ local function define(optim, Fused, shared)
   local FusedSGD = optim.class("FusedSGD", fused_sgd, optim.SGD)
   optim.FusedSGD = FusedSGD
 
+  local function refuse_without_trust(opt)
+    for _, key in ipairs { "max_trust", "min_trust", "no_trust" } do
+      if opt.adam and opt[key] ~= trust_bounds[key].default then
+        error(("Lamb: %s is for trust ratios, which adam = true leaves out; give one of them"):format(key), 0)
+      end
+    end
+  end
+
   --- Colossal-AI's LAMB: without bias correction.
   class("Lamb", "adam", with_bounds {
     betas = shared.betas, eps = lamb_eps,
     adam = { type = "boolean", default = false, doc = "leave the trust ratio out?" },
   }, function(opt)
     local attrs = lamb_attrs("Lamb", function() return false end, function() return true end)(opt)
+    refuse_without_trust(opt)
     attrs.trust = opt.adam and 0 or attrs.trust
     return attrs
   end)

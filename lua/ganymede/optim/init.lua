@@ -12,6 +12,7 @@
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
+local idle = require "ganymede.optim.idle"
 local layer_decay = require "ganymede.optim.layer_decay"
 local matching = require "ganymede.optim.matching"
 local options = require "ganymede.base.options"
@@ -201,6 +202,7 @@ local construct = signature.constructor("options table?, parameters any?", funct
   local items = is_group_list(params) and from_group_list(class, params, opt)
     or with_settings(class, params, opt)
   touched.check(class, opt, items)
+  idle.refuse(class, opt, given or {}, items)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
     given = params }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
@@ -404,7 +406,8 @@ function Fused:set_momentum(value) self.core:set_momentum(value) end
 local sgd_options = {
   momentum = { type = "number", min = 0, below = 1, default = 0,
     doc = "the factor of the velocity v of the step before; 0: no momentum" },
-  dampening = { type = "number", default = 0, doc = "the part of the gradient that does not enter the velocity" },
+  dampening = { type = "number", default = 0,
+    doc = "the part of the gradient that does not enter the velocity; needs momentum above 0" },
   nesterov = { type = "boolean", default = false,
     doc = "whether w moves by g + momentum v in place of v (Nesterov); needs momentum above 0, dampening 0" },
   master_weights = master_weights, maximize = maximize, state_dtype = state_dtype,
@@ -414,6 +417,9 @@ optim.SGD = SGD
 SGD.kind = "sgd"
 
 function SGD.attrs(opt)
+  if opt.dampening ~= 0 and opt.momentum == 0 then
+    error("SGD: dampening needs momentum above 0: without a velocity it changes nothing", 0)
+  end
   if opt.nesterov and (opt.momentum == 0 or opt.dampening ~= 0) then
     error("SGD: nesterov needs momentum above 0 and dampening 0", 0)
   end

@@ -233,7 +233,8 @@ local function prepare(config, run)
   blaming_recipe(trainer.prepare, trainer, {
     train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks.of_config(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
-    test_interval = run.steps and 2 ^ 53 or config.test_interval, -- with run.steps it evaluates once, at the end
+    -- with run.steps it evaluates once, at the end
+    test_interval = test_loader and (run.steps and 2 ^ 53 or config.test_interval) or nil,
   })
   if config.adaptive_batch then adaptive_batch.attach(trainer, config) end
   return trainer

@@ -331,6 +331,9 @@ end
 function Trainer:prepare(given)
   local opt = options.check("fit", fit_options, completed(self, given), 2)
   local engine, pieces = self.engine, self.engine.schedule.num_microbatches
+  if given.test_interval ~= nil and given.test_dataloader == nil then
+    error("fit: test_interval has no effect without a test_dataloader; give one, or leave it out", 2)
+  end
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
   opt.train_dataloader = StepLoader.of(opt.train_dataloader, engine, engine.accumulation, pieces)
   opt.test_dataloader = StepLoader.of(opt.test_dataloader, nil, 1, pieces)
