@@ -338,4 +338,18 @@ return {
     breaks = "test_interval without test data is ignored",
     test = "spec/train/trainer_spec.lua -f test_interval",
   },
+  {
+    name = "2249-bytes-on-the-command-line", file = "lua/ganymede/cli/init.lua",
+    find = [[if verb.keeps_words then refuse_bytes(name, words) end]],
+    replace = "",
+    breaks = "a run into a folder whose name is no UTF-8 fails when its data have been read",
+    test = "spec/cli/run_spec.lua -f 'is no UTF'",
+  },
+  {
+    name = "2250-bytes-of-settings", file = "lua/ganymede/observe/stats.lua",
+    find = [[if type(v) == "string" then return readable(v) end]],
+    replace = [[if type(v) == "string" then return v end]],
+    breaks = "a run whose settings have bytes that are no UTF-8 has no stats.json",
+    test = "spec/cli/run_spec.lua -f 'are no UTF'",
+  },
 }

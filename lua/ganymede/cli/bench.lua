@@ -11,7 +11,7 @@ local log = require "ganymede.base.log"
 local ranks = require "ganymede.job.ranks"
 local session = require "ganymede.job.session"
 
-local verb = { summary = "measure this machine into a file for simulate" }
+local verb = { keeps_words = true, summary = "measure this machine into a file for simulate" }
 
 verb.examples = { "ganymede bench machine -n 2 --out here.json" }
 

@@ -18,7 +18,8 @@ local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 
-local verb = { prints = true, summary = "show what a recipe would train and what it would cost, without training" }
+local verb = { prints = true, keeps_words = true,
+  summary = "show what a recipe would train and what it would cost, without training" }
 
 verb.examples = { "ganymede check first.lua", "ganymede check first.lua -n 64 --rank 3" }
 

@@ -2,14 +2,16 @@
 --
 -- A verb is a module ganymede.cli.<name>, a table with these fields: summary is a sentence; arguments(parser) declares
 -- its options to a parser of lua-argparse; run(args) returns the exit status or nil; prints is true if the verb has the
--- purpose to print something. main catches every error of a verb, prints it once on standard error, and returns the
--- exit status (ganymede.base.failure). The trap: specs and `demo` call main, so nothing here may end the process.
+-- purpose to print something; keeps_words is true if words of the command line go into files of JSON. main catches every
+-- error of a verb, prints it once on standard error, and returns the exit status (ganymede.base.failure). The trap: specs
+-- and `demo` call main, so nothing here may end the process.
 require("ganymede.base.compiler").start()
 require "ganymede.base.public"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
+local readable = require "ganymede.base.readable"
 
 local cli = {}
 
@@ -62,7 +64,19 @@ local function wants_help(words)
   return false
 end
 
+-- Refuses words that JSON cannot hold, before anything has begun.
+local function refuse_bytes(name, words)
+  for _, word in ipairs(words) do
+    local shown = readable(word)
+    if shown ~= word then
+      failure(2, "'%s' on the command line is not UTF-8, and the files that `ganymede %s` writes hold text only; give "
+        .. "the file or folder another name, or a link that has one", shown, name)
+    end
+  end
+end
+
 local function parse(name, verb, words)
+  if verb.keeps_words then refuse_bytes(name, words) end
   local parser = cli.parser(name, verb)
   local rest = {}
   for i = 2, #words do rest[#rest + 1] = words[i] end

@@ -13,7 +13,8 @@ local machine = require "ganymede.base.machine"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 
-local verb = { prints = true, summary = "find the best way to share a step over the ranks of a machine" }
+local verb = { prints = true, keeps_words = true,
+  summary = "find the best way to share a step over the ranks of a machine" }
 
 verb.examples = { "ganymede plan first.lua -n 8 --machine dgx_a100_80g",
   "ganymede plan first.lua -n 4 --machine here.json --memory 4G --keep parallel.pipeline=2" }

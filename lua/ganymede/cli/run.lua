@@ -36,7 +36,7 @@ local session = require "ganymede.job.session"
 local spares = require "ganymede.job.spares"
 local steps = require "ganymede.job.steps"
 
-local verb = { summary = "train a recipe" }
+local verb = { keeps_words = true, summary = "train a recipe" }
 
 verb.examples = {
   "ganymede run first.lua",

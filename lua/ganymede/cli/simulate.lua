@@ -12,7 +12,7 @@ local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 local timeline_svg = require "ganymede.plan.timeline_svg"
 
-local verb = { prints = true, summary = "predict a step of a recipe on the ranks of any machine" }
+local verb = { prints = true, keeps_words = true, summary = "predict a step of a recipe on the ranks of any machine" }
 
 verb.examples = { "ganymede simulate first.lua -n 64 --machine dgx_a100_80g",
   "ganymede simulate first.lua -n 2 --machine here.json --trace step.json" }

@@ -16,7 +16,7 @@ local machine = require "ganymede.base.machine"
 local rehearsal = require "ganymede.job.rehearsal"
 local session = require "ganymede.job.session"
 
-local verb = { summary = "submit a run to Slurm, on one or several machines" }
+local verb = { keeps_words = true, summary = "submit a run to Slurm, on one or several machines" }
 
 verb.examples = {
   "ganymede slurm first.lua -N 2 --ntasks-per-node 4 --time 2:00:00 --requeue",

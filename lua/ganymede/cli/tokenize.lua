@@ -11,7 +11,8 @@ local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
 local tokenizers = require "ganymede.text.tokenizer"
 
-local verb = { summary = "make a file of tokens of texts, JSON lines and gzipped files, or train a tokenizer" }
+local verb = { keeps_words = true,
+  summary = "make a file of tokens of texts, JSON lines and gzipped files, or train a tokenizer" }
 
 verb.examples = {
   "ganymede tokenize book.txt --tokenizer model -o book.tokens",

@@ -10,6 +10,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local parallel = require "ganymede.job.parallel"
 local ranks = require "ganymede.job.ranks"
+local readable = require "ganymede.base.readable"
 local slowest = require "ganymede.observe.slowest"
 
 local stats = {}
@@ -18,16 +19,18 @@ stats.status = { [0] = "done", [1] = "error", [2] = "wrong", [4] = "does not fit
   [7] = "hung", [8] = "diverged", [75] = "preempted", [130] = "interrupted", [143] = "terminated" }
 
 -- Returns settings as JSON values. A value without such a form (a function, an object) becomes the name of its type.
+-- Bytes that are no UTF-8 are shown as \xNN.
 local function jsonable(v)
   if type(v) == "table" and getmetatable(v) == nil then
     local out, is_list = {}, #v > 0
-    for key, value in pairs(v) do out[is_list and key or tostring(key)] = jsonable(value) end
+    for key, value in pairs(v) do out[is_list and key or readable(tostring(key))] = jsonable(value) end
     for key in pairs(out) do
       if is_list and type(key) ~= "number" then return literal.show(v) end -- positions and names together
     end
     return out
   end
-  if type(v) == "number" or type(v) == "string" or type(v) == "boolean" then return v end
+  if type(v) == "string" then return readable(v) end
+  if type(v) == "number" or type(v) == "boolean" then return v end
   return "(a " .. type(v) .. ")"
 end
 stats.jsonable = jsonable
@@ -146,7 +149,7 @@ function stats.document(run, about)
   local data = settings and settings.data or {}
   local document = {
     version = 1, status = stats.status[about.exit_code] or "error", exit_code = about.exit_code,
-    error = about.error or json.null, recipe_hash = about.recipe_hash or json.null,
+    error = about.error and readable(about.error) or json.null, recipe_hash = about.recipe_hash or json.null,
     resolved = settings and jsonable(settings) or {},
     world = core.world(), mesh = mesh(), device = device.name, dtype = core.default_dtype(), threads = device.threads,
     seed = core.seed(),

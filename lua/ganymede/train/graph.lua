@@ -21,7 +21,7 @@
 -- 2-norm, and modules that do something after each update. It also does not record if forward, loss or optimizer are
 -- not Ganymede's own, because they may not do the same each time; true records these, and is an error where recording
 -- is impossible. On a CPU only true records, because a graph holds a copy of the batches, and memory that evaluation
--- cannot use. On meta (`check`) true holds that copy, so that peaks are those of a run, and is refused as a run refuses.
+-- cannot use. On meta (`check`) true holds that copy, so that peaks are those of a run, and is refused as there.
 -- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
 -- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again. On
 -- several ranks all of them must call it at the same step.

@@ -14,7 +14,8 @@ local machine = require "ganymede.base.machine"
 local policies = require "ganymede.cluster.policies"
 local session = require "ganymede.job.session"
 
-local verb = { prints = true, summary = "run several jobs under a policy that shares the ranks between them" }
+local verb = { prints = true, keeps_words = true,
+  summary = "run several jobs under a policy that shares the ranks between them" }
 
 verb.examples = { "ganymede cluster jobs.lua", "ganymede cluster jobs.lua --policy tiresias --slots 4",
   "ganymede cluster jobs.lua --slurm --out runs/night" }

@@ -18,7 +18,7 @@ local rehearsal = require "ganymede.job.rehearsal"
 local session = require "ganymede.job.session"
 local space = require "ganymede.cli.sweep.space"
 
-local verb = { prints = true, summary = "run a recipe with several settings and find the best" }
+local verb = { prints = true, keeps_words = true, summary = "run a recipe with several settings and find the best" }
 
 verb.examples = {
   "ganymede sweep first.lua --set optimizer.lr=1e-3,3e-4 --set data.batch_size=32,64",
