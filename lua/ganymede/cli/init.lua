@@ -2,9 +2,9 @@
 --
 -- A verb is a module ganymede.cli.<name>, a table with these fields: summary is a sentence; arguments(parser) declares
 -- its options to a parser of lua-argparse; run(args) returns the exit status or nil; prints is true if the verb has the
--- purpose to print something; keeps_words is true if words of the command line go into files of JSON. main catches every
--- error of a verb, prints it once on standard error, and returns the exit status (ganymede.base.failure). The trap: specs
--- and `demo` call main, so nothing here may end the process.
+-- purpose to print something; keeps_words is true if words of the command line go into files of JSON. main catches all
+-- errors of a verb, prints each once on standard error, and returns the exit status (ganymede.base.failure). The trap:
+-- specs and `demo` call main, so nothing here may end the process.
 require("ganymede.base.compiler").start()
 require "ganymede.base.public"
 local failure = require "ganymede.base.failure"
