@@ -78,6 +78,32 @@ describe("ganymede simulate", function()
     assert.near(run.bytes_of_node / 1e6, run.block, 1e-9)
   end)
 
+  -- Each is there once, whoever holds it: 4 layers in each of 4 blocks, of which each keeps 16 + 1 times 3 numbers.
+  it("counts a checkpoint once, whatever shares its tensors", function()
+    local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
+    m.disk = { read = 2e8, write = 1e8 }
+    shell.write(home .. "/writes.json", json.encode(m))
+    local function bytes(n, ...)
+      local said = support.run(home, { "simulate", "recipe.lua", "--machine", "writes.json", "--json", "-n", n,
+        "--mtbf", "1e6", "--restart", "60", ... })
+      assert.equal(0, said.code, said.err)
+      local run = json.decode(said.out, "simulate").run
+      return run.bytes_of_node * run.nodes
+    end
+    local checked = support.run(home, { "check", "recipe.lua", "--json" })
+    local totals = json.decode(checked.out, "check").totals
+    local whole = totals.parameter_bytes + totals.optimizer_bytes
+    assert.equal(whole, bytes "1")
+    assert.near(whole, bytes("1", "--set", "offload={optimizer='disk',parameters='disk',disk='.',least=1}"), 1e-6)
+    for _, mode in ipairs { "zero=1", "zero={stage=3,whole_below=0}", "parallel.tensor={size=2,mode='1d'}" } do
+      assert.near(whole, bytes("2", "--set", mode), 1e-6, mode)
+    end
+    local scales = "float8={scaling='delayed'}"
+    for _, mode in ipairs { "zero=0", "zero=2" } do
+      assert.near(whole + 16 * (16 + 1) * 3 * 4, bytes("2", "--set", scales, "--set", mode), 1e-6, mode)
+    end
+  end)
+
   it("reads and writes what is offloaded", function()
     local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
     m.disk = { read = 2e8, write = 1e8 }

@@ -404,4 +404,18 @@ return {
     breaks = "the measurement of a machine waits for sums of gradients over its network",
     test = "spec/plan/measure_spec.lua -n 2",
   },
+  {
+    name = "2251-scales-of-each-stage", file = "lua/ganymede/checkpoint/snapshot.lua",
+    find = [[local counts = stage == 0 or not is_scale(entry.name)]],
+    replace = [[local counts = not is_scale(entry.name)]],
+    breaks = "a simulated checkpoint has no scales of float8",
+    test = 'spec/cli/simulate_spec.lua -f "a checkpoint once"',
+  },
+  {
+    name = "2252-checkpoint-of-memory", file = "lua/ganymede/plan/simulate.lua",
+    find = [[.found.totals.checkpoint_bytes / of_stage end]],
+    replace = [[.found.totals.optimizer_bytes / of_stage end]],
+    breaks = "a simulated checkpoint has what is in memory, and not what rests on a disk",
+    test = 'spec/cli/simulate_spec.lua -f "a checkpoint once"',
+  },
 }

@@ -13,11 +13,13 @@
 -- layout need not be: a checkpoint holds global tensors, and meta what is global.
 -- @module ganymede.checkpoint.snapshot
 local core = require "ganymede.core"
+local dtypes = require "ganymede.base.dtypes"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local lora = require "ganymede.nn.lora"
 local options = require "ganymede.base.options"
 local products = require "ganymede.job.products"
+local ranks = require "ganymede.job.ranks"
 local tensor = require "ganymede.tensor"
 
 local snapshot = { format = 1 }
@@ -48,6 +50,22 @@ local function tensors_of(trainer, hooks, scales)
   end
   for _, entry in ipairs(scales or kept and kept:tensors() or {}) do out[#out + 1] = entry end
   return out
+end
+
+-- Whether a tensor of this name is of the scales that layers of 8 bits keep.
+local function is_scale(name) return name:find "^optimizer/float8/" ~= nil end
+
+--- Returns the bytes of tensors that a checkpoint has of this rank's stage, all its ranks together. Scales of 8 bits,
+-- which all stages have, count on the first.
+function snapshot.bytes(trainer)
+  return tensor.scope(tensor.no_grad, function()
+    local bytes, stage = 0, ranks.stage()
+    for _, entry in ipairs(tensors_of(trainer)) do
+      local counts = stage == 0 or not is_scale(entry.name)
+      bytes = bytes + (counts and entry.tensor:numel() * dtypes.bytes[entry.tensor:dtype()] or 0)
+    end
+    return bytes
+  end)
 end
 
 local MISSED = "optimizer/missed/"
@@ -233,10 +251,7 @@ local function unknown_reason(name)
   return "this model has no '%s'"
 end
 
--- Whether a tensor of this name is of the scales that layers of 8 bits keep; known_scales says why one is not taken.
-local function is_scale(name) return name:find "^optimizer/float8/" ~= nil end
-
--- expected: the names on all stages
+-- expected: the names on all stages. known_scales says why a scale is not taken.
 local function check_tensors(ck, wanted, expected, path)
   local has_state = {}
   for name in pairs(expected) do has_state[name:match "^optimizer/[^/]+/(.+)$" or ""] = true end

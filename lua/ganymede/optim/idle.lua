@@ -5,13 +5,13 @@
 -- What belongs to one class is refused where that class reads its options (SGD.attrs).
 -- The trap: a weight decay of 0 that was given stays beside no_decay, because searches over weight decays contain it.
 -- @module ganymede.optim.idle
-local idle = {}
+local dtypes = require "ganymede.base.dtypes"
 
-local is_narrow = { bf16 = true, f16 = true }
+local idle = {}
 
 local function refuse_masters(class, items)
   for _, item in ipairs(items) do
-    if is_narrow[item.tensor:dtype()] then return end
+    if dtypes.narrow[item.tensor:dtype()] then return end
   end
   if #items == 0 then return end -- a stage may have none
   error(("%s: master_weights = false is for parameters of bf16 and f16; those of %s have no masters: leave it out")

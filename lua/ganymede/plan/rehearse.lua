@@ -26,6 +26,7 @@ local recipe = require "ganymede.config.recipe"
 local regions = require "ganymede.plan.regions"
 local rehearsed_hooks = require "ganymede.plan.hooks"
 local session = require "ganymede.job.session"
+local snapshot = require "ganymede.checkpoint.snapshot"
 local stages = require "ganymede.plan.stages"
 local zero = require "ganymede.optim.zero"
 
@@ -198,6 +199,7 @@ local function totals(settings, trainer, rank)
     activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
     flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
     samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,
+    checkpoint_bytes = snapshot.bytes(trainer),
   }
 end
 
@@ -278,7 +280,7 @@ local function rehearse(given)
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
     mesh = core.mesh(), settings = resolved:rows(),
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
-    totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
+    places = places(), totals = totals(config, trainer, rank), sent = traffic(rank),
     peers = peers(pipeline and pipeline.meets), pipeline = pipeline,
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil, left_out = notes.left_out,
   }

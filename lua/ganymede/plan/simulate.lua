@@ -113,24 +113,10 @@ local function setting(found, name)
   return nil
 end
 
--- How many data ranks hold the same parameters, and the same states of the optimizer. ZeRO cuts over `shard`, or over
--- all data ranks if the mesh has no such axis.
-local function copies_of(found, mesh)
-  local size, stage = { data = 1, shard = 1 }, setting(found, "zero") or setting(found, "zero.stage") or 0
-  for _, axis in ipairs(mesh) do size[axis.name] = axis.size end
-  local all, cut = size.data * size.shard, size.shard > 1 and size.data or 1
-  return stage >= 3 and cut or all, stage >= 1 and cut or all
-end
-
--- The bytes of a checkpoint that each node writes on average. What tensor ranks hold twice (norms, biases) counts
--- twice.
+-- The bytes of a checkpoint that each node writes on average. Each rank stands for its share of those of its stage.
 local function bytes_of_node(found, role_of, nodes)
-  local parameters, states = copies_of(found.roles[1].found, found.mesh)
-  local bytes = 0
-  for _, role in ipairs(role_of) do
-    local totals = found.roles[role].found.totals
-    bytes = bytes + totals.parameter_bytes / parameters + totals.optimizer_bytes / states
-  end
+  local of_stage, bytes = #role_of / parallel.stages(found.mesh), 0
+  for _, role in ipairs(role_of) do bytes = bytes + found.roles[role].found.totals.checkpoint_bytes / of_stage end
   return bytes / nodes
 end
 
