@@ -237,6 +237,17 @@ describe("ganymede resize", function()
     job:finish()
   end)
 
+  it("waits for a supervisor that is stopped, and says so", function()
+    local job = start()
+    local pid = job:supervisor()[1]
+    assert.equal(0, os.execute(("kill -STOP %s; (sleep 6; kill -CONT %s) &"):format(pid, pid)))
+    local result = resize(job, "-n", "1")
+    assert.equal(0, result.code, result.err)
+    assert.matches(("elastic does not answer: its supervisor %%(process %s%%) is stopped"):format(pid), result.err)
+    local _, list = stop(job)
+    check_losses(list)
+  end)
+
   it("leaves nothing where the supervisor is killed in the middle", function()
     local job = start()
     shell.write(job.home .. "/wrong", "read if rank == 0 then os.execute 'kill -9 $(cat pid)' end")

@@ -159,4 +159,19 @@ return {
     breaks = "a sweep that is stopped while the disk is full does not wait for its runs",
     test = "spec/cli/sweep_spec.lua -f 'cannot be written'",
   },
+  {
+    name = "2253-silent-about-the-stopped", file = "lua/ganymede/observe/silence.lua",
+    find = [[if row.alive and not row.host then add("rank " .. row.rank, row.pid) end]],
+    replace = "",
+    breaks = "attach waits for a rank that is stopped without a word",
+    test = 'spec/repl/attach_spec.lua -f "is stopped"',
+  },
+  {
+    name = "2254-silent-about-the-supervisor", file = "lua/ganymede/cli/resize.lua",
+    find = [[      look()
+]],
+    replace = "",
+    breaks = "resize waits for a supervisor that is stopped without a word",
+    test = 'spec/job/elastic_spec.lua -f "supervisor that is stopped"',
+  },
 }

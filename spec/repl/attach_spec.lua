@@ -165,6 +165,17 @@ describe("attach to a job of two ranks", function()
     says(job, "@0 1 + 1", "[0] 2")
   end)
 
+  it("says which process is stopped, and waits for it", function()
+    local pid = attach(job, "--run", "@1 require('ganymede.core').process().pid").out:match "^%[1%] (%d+)"
+    assert.equal(0, os.execute(("kill -STOP %s; (sleep 6; kill -CONT %s) &"):format(pid, pid)))
+    local result = says(job, "@0 1 + 1", "[0] 2")
+    assert.matches(("points does not answer: rank 1 %%(process %s%%) is stopped; `kill %%-CONT %s`"):format(pid, pid),
+      result.err)
+    assert.equal(1, select(2, result.err:gsub("is stopped", ""))) -- once
+    local long = says(job, "@0 require('ganymede.core').sleep(5)", "")
+    assert.matches("points does not answer yet: its rank 0 has been in this step for %d+ s", long.err)
+  end)
+
   it("has a prompt with completion, on a terminal", function()
     if not shell.run("command -v tmux").out:find "tmux" then pending "tmux: install the Debian package tmux" end
     local terminal = tmux.open(job.home, { GANYMEDE_ROOT = GANYMEDE_ROOT, TMPDIR = job.home, TERM = "xterm",

@@ -3,6 +3,7 @@
 --
 -- JOB is the folder of a run, its name, or its process; without it, the only job of this user. The job decides. Where
 -- it refuses, it goes on as it was, and the verb ends with status 1. Ctrl-C leaves the job to finish what it has begun.
+-- While a process of the job is stopped, the verb says so, and waits.
 local core = require "ganymede.core"
 local elastic = require "ganymede.job.elastic"
 local failure = require "ganymede.base.failure"
@@ -10,6 +11,7 @@ local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local session = require "ganymede.job.session"
+local silence = require "ganymede.observe.silence"
 
 local verb = { summary = "change the number of ranks, or the batch, of a running job", prints = true }
 
@@ -59,7 +61,7 @@ end
 
 -- The answer of the job.
 local function ask(job, request)
-  local connection = connect(job, request.kind == "batch")
+  local connection, look = connect(job, request.kind == "batch"), silence(job, request.kind == "batch")
   return failure.protect(function() connection:close() end, function()
     if not connection:send(json.encode(request)) then failure(1, "the job has ended") end
     while true do
@@ -67,6 +69,7 @@ local function ask(job, request)
       if text then return json.decode(text, "the answer of the job") end
       if why == "gone" then failure(1, "the job has ended before it answered") end
       if why == "interrupted" then failure(130, "interrupted; what the job has begun goes on") end
+      look()
     end
   end)
 end

@@ -5,9 +5,10 @@
 --     > :checkpoint                 saved runs/.../step-00000120
 --
 -- One connection to rank 0; an answer comes when the step that runs now has ended. A prompt that waits longer than a
--- second says so. Ctrl-C gives a line up that has not begun; one that runs goes on until its limit. Where the job goes
--- on in other ranks (`resize`, --max-restarts), the prompt attaches to these. A line that had been sent to the ones
--- before is not sent again, because it may have run. The trap: the job may end at any time, which ends the session.
+-- second says so, and after three seconds which process of the job is stopped. Ctrl-C gives a line up that has not
+-- begun; one that runs goes on until its limit. Where the job goes on in other ranks (`resize`, --max-restarts), the
+-- prompt attaches to these. A line that had been sent to the ones before is not sent again, because it may have run.
+-- The trap: the job may end at any time, which ends the session.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local files = require "ganymede.repl.files"
@@ -15,6 +16,7 @@ local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
+local silence = require "ganymede.observe.silence"
 
 local attach = {}
 
@@ -82,7 +84,7 @@ end
 -- second.
 local function ask(self, request, seconds, told)
   send(self, request)
-  local began, deaf = core.now(), told
+  local began, deaf, look = core.now(), told, silence(self.job, not told)
   while true do
     local text, why = self.connection:receive(math.min(0.5, seconds or 0.5))
     if text then return json.decode(text, "the answer of the job") end
@@ -100,6 +102,7 @@ local function ask(self, request, seconds, told)
       deaf()
       deaf = nil
     end
+    look()
   end
 end
 
