@@ -18,14 +18,13 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
-local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
 local config = gm.launch { networks = "memory,1gbit,100mbit", out = "networks", of = "gpt", ranks = 2, likely = 3,
   others = 5, timed = 8, inside = "", measures = false }
 
 local names = {}
-for name in config.networks:gmatch "[^,]+" do names[#names + 1] = name end
+for name in steps.each(config.networks) do names[#names + 1] = name end
 
 local function folder(name) return config.out .. "/" .. name end
 
@@ -55,10 +54,10 @@ local function wanted(name)
     local first = plan_of(other)[1]
     add(first.words, first.sets)
   end
-  local all, facts = opened(name):settings(config.of, config.ranks)
+  local all = opened(name):settings(config.of, config.ranks)
   for i = 1, config.others do
-    local s = all[math.ceil((i - 0.5) / config.others * #all)]
-    add(setting.words(s, facts), setting.sets(s, facts))
+    local other = all[math.ceil((i - 0.5) / config.others * #all)]
+    add(other.words, other.sets)
   end
   return list
 end
@@ -102,22 +101,13 @@ local function link_of(name)
 end
 
 local function summary(name)
-  local rows, list, best = known(name), {}, nil
-  for words, row in pairs(rows) do
-    row.words = words
-    if row.measured then list[#list + 1] = row end
-  end
-  table.sort(list, function(a, b) return a.words < b.words end)
-  for _, row in ipairs(list) do
-    if not best or row.measured < best.measured then best = row end
-  end
+  local rows = known(name)
+  for words, row in pairs(rows) do row.words = words end
+  local best, list = steps.best_of(rows)
   local choice = rows[plan_of(name)[1].words]
   print(("\n%s (%s, measured)"):format(name, link_of(name)))
   if not choice or not choice.measured then return print "  the first choice of the plan was not measured" end
-  print(("  choice  %9.2f ms  %s   (%.2f ms predicted)"):format(1e3 * choice.measured, choice.words,
-    1e3 * choice.predicted))
-  print(("  best    %9.2f ms  %s"):format(1e3 * best.measured, best.words))
-  print(("  regret  %.1f %%"):format(100 * (choice.measured / best.measured - 1)))
+  steps.print_regret(best, choice)
   for _, other in ipairs(names) do
     local row = rows[plan_of(other)[1].words]
     if other ~= name and row and row.measured then

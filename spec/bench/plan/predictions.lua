@@ -10,7 +10,6 @@
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local gm = require "ganymede"
 local machine = require "ganymede.base.machine"
-local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
 local config = gm.launch { ranks = { 1, 2, 4, 8 }, each = 4, of = "gpt,vit,bert,moe", out = "", timed = 20 }
@@ -41,11 +40,11 @@ end
 
 -- Settings of a model, evenly spaced among the legal ones.
 local function drawn(name, ranks)
-  local list, facts = bench:settings(name, ranks)
+  local list = bench:settings(name, ranks)
   local n = math.min(config.each, #list)
   for i = 1, n do
-    local s = list[math.floor((i - 0.5) * #list / n) + 1]
-    show(name, ranks, setting.words(s, facts), setting.sets(s, facts))
+    local one = list[math.floor((i - 0.5) * #list / n) + 1]
+    show(name, ranks, one.words, one.sets)
   end
 end
 
@@ -57,7 +56,7 @@ for _, ranks in ipairs(config.ranks) do
       show("wide", ranks, table.concat(sets, " "), sets)
     end
   end
-  for name in config.of:gmatch "[^,]+" do drawn(name, ranks) end
+  for name in steps.each(config.of) do drawn(name, ranks) end
 end
 for _, ranks in ipairs(config.ranks) do steps.errors(("%d rank%s"):format(ranks, ranks == 1 and "" or "s"),
   by_ranks[ranks] or {}) end

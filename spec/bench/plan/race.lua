@@ -6,8 +6,7 @@
 -- Settings are too many to measure each of them well, and most are far from the best. So they race (successive
 -- halving: Jamieson and Talwalkar 2016). In the first heat each runs a few steps. Those within a factor of the fastest
 -- run more steps in the next heat, and so on. In the finals each runs in several rounds, in turns with the plan's first
--- choice, which takes part in every heat, whatever it takes. Regret is (median of the plan's first choice in the
--- finals) / (least median in the finals) - 1.
+-- choice, which takes part in every heat, whatever it takes. Their medians in the finals say the regret.
 --
 -- Heats are run in ranks that stay from one setting to the next, and a setting whose first step takes SLOW times the
 -- fastest so far ends with it. Each run of the finals has ranks of its own.
@@ -16,17 +15,14 @@
 -- whole heat, is the pace of the machine, by which a time is divided. One reference alone may be twice as slow as its
 -- neighbours. The machine must be idle.
 --
--- Settings: ranks (8), out (the folder of results), of (models: names with commas; steps.lua), heats (a list of
--- { steps, within }), rounds (of the finals, 5), finalists (at most, 12), keep (a list of --keep of a plan), platform
--- (a machine file for the plan; default: measured once into out). Every result is a line of out/MODEL-race.jsonl as
--- soon as it is there, and a bench that was stopped goes on behind the last line.
+-- Its own settings: heats (a list of { steps, within }), rounds (of the finals, 5), finalists (at most, 12). steps.lua
+-- has the others. Results are lines of out/MODEL-race.jsonl.
 package.path = GANYMEDE_ROOT .. "/spec/bench/plan/?.lua;" .. package.path
 local failure = require "ganymede.base.failure"
 local fits = require "ganymede.plan.fits"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local keep = require "ganymede.plan.search.keep"
-local setting = require "ganymede.plan.search.setting"
 local steps = require "steps"
 
 local config = gm.launch { ranks = 8, out = "race", of = "gpt,vit,bert,moe", rounds = 5, finalists = 12, keep = {},
@@ -34,21 +30,19 @@ local config = gm.launch { ranks = 8, out = "race", of = "gpt,vit,bert,moe", rou
 
 local SLOW = 3
 
-local bench = steps.new { out = config.out, timed = 8, platform = config.platform ~= "" and config.platform or nil }
+local bench = steps.new { out = config.out, timed = 8, platform = config.platform }
 
 -- The settings in an order that has nothing to do with what they are: by a hash of their words.
-local function shuffled(list, facts)
-  local out = {}
-  for i, one in ipairs(list) do
-    local words, hash = setting.words(one, facts), 2166136261
-    for at = 1, #words do hash = bit.bxor(hash, words:byte(at)) * 403 % 4294967296 end
-    out[i] = { words = words, sets = setting.sets(one, facts), hash = hash }
+local function shuffled(list)
+  for _, one in ipairs(list) do
+    one.hash = 2166136261
+    for at = 1, #one.words do one.hash = bit.bxor(one.hash, one.words:byte(at)) * 403 % 4294967296 end
   end
-  table.sort(out, function(a, b)
+  table.sort(list, function(a, b)
     if a.hash ~= b.hash then return a.hash < b.hash end
     return a.words < b.words
   end)
-  return out
+  return list
 end
 
 local Race = {}
@@ -158,7 +152,7 @@ local function report(name, last)
     print(("  %2d %9.2f ms (%.2f to %.2f)%s  %s"):format(place, 1e3 * one.seconds, 1e3 * low, 1e3 * high,
       one.first and "  THE PLAN'S" or "", one.words))
   end
-  print(("%s: regret %.1f %%"):format(name, 100 * (choice.seconds / last[1].seconds - 1)))
+  print(("%s: %s"):format(name, steps.regret(last[1].seconds, choice.seconds)))
 end
 
 local function race_of(name)
@@ -173,5 +167,5 @@ end
 
 -- Ranks that stay wait for this process, and its end would wait for theirs.
 failure.protect(function() bench:close() end, function()
-  for name in config.of:gmatch "[^,]+" do race_of(name) end
+  for name in steps.each(config.of) do race_of(name) end
 end)

@@ -1,11 +1,18 @@
--- steps.lua - small models whose steps are predicted and measured; predictions.lua and regret.lua share it.
+-- steps.lua - small models whose steps are predicted and measured; all benches of plans beside it share it.
 --
---     local bench = require "steps".new { out = FOLDER, timed = 8, platform = FILE or nil }
---     local list, facts = bench:settings(model, ranks, keep)   -- all that are legal, as a search of a plan makes them
+--     local bench = require "steps".new { out = FOLDER, timed = 8, platform = FILE or "" }
+--     local list = bench:settings(model, ranks, keep)          -- all that are legal, as a search of a plan makes them
 --     local rows = bench:plan(model, ranks, keep, top)         -- what `ganymede plan` finds, the best first
 --     local row = bench:measure(model, ranks, sets)   -- { predicted, measured, pace } or { why }
 --     local seconds, why = bench:run_next(model, ranks, sets, count, most)    -- few steps, in ranks that stay
 --     steps.add_result(path, row)                -- a result, a line of JSON, which json.each_line reads
+--     steps.print_regret(best, choice)           -- rows with words, measured and predicted
+--
+-- What a bench is set by `--set`: ranks, out (the folder of results), of (models: names with commas), keep (a list of
+-- --keep of a plan), platform (the file of the machine for the plan; default: measured once into out). A result is
+-- written as soon as it is there, and a bench that was stopped goes on behind the last one.
+--
+-- Regret is (time of the plan's first choice) / (least time of all) - 1.
 --
 -- A measured step is the lower quartile of `timed` steps behind 3, from the first hook before a step to the first
 -- behind it, on the clock on the wall. One thread a rank. The machine must be idle.
@@ -24,6 +31,7 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
 local rehearsal = require "ganymede.job.rehearsal"
+local setting = require "ganymede.plan.search.setting"
 local shell = require "spec.support.shell"
 local space = require "ganymede.plan.search.space"
 local standing = require "spec.parallel.standing"
@@ -76,7 +84,8 @@ Steps.__index = Steps
 
 local function new(given)
   core.make_folders(given.out)
-  return setmetatable({ out = given.out, timed = given.timed, platform = given.platform, last = {}, kept = 0 }, Steps)
+  local platform = given.platform ~= "" and given.platform or nil
+  return setmetatable({ out = given.out, timed = given.timed, platform = platform, last = {}, kept = 0 }, Steps)
 end
 
 function Steps:ask(words)
@@ -185,14 +194,19 @@ function Steps:usual(path)
   return seconds
 end
 
---- Returns the legal settings of a model, the simpler ones first, and its facts (ganymede.plan.search.space).
+--- Returns the legal settings of a model, the simpler ones first: a list of { words, sets, setting (of
+--- ganymede.plan.search.space) }.
 function Steps:settings(name, ranks, keep)
   local path, kept = self:machine(ranks), keep or {}
   local about = machines.read(path)
   local facts = rehearsal.with_workers(function()
     return facts_module.of({ recipe = self:recipe(name), ranks = ranks, machine = path }, about, kept)
   end)
-  return space.list(facts, { ranks = ranks, machine = about, keep = kept }), facts
+  local list = space.list(facts, { ranks = ranks, machine = about, keep = kept })
+  for i, one in ipairs(list) do
+    list[i] = { words = setting.words(one, facts), sets = setting.sets(one, facts), setting = one }
+  end
+  return list
 end
 
 --- Returns the rows of `ganymede plan`, the best first, at least `top`: each has words and sets (ganymede.plan.search).
@@ -246,4 +260,32 @@ local function add_result(path, row)
   core.write_whole(path, (machine.read(path) or "") .. json.encode(row) .. "\n")
 end
 
-return { new = new, errors = errors, add_result = add_result }
+--- The regret of a choice, both in seconds, in words.
+local function regret(best, choice) return ("regret %.1f %%"):format(100 * (choice / best - 1)) end
+
+--- Prints the fastest row, the plan's, and the regret.
+local function print_regret(best, choice)
+  print(("  best    %9.2f ms  %s"):format(1e3 * best.measured, best.words))
+  print(("  choice  %9.2f ms  %s   (%.2f ms predicted)"):format(1e3 * choice.measured, choice.words,
+    1e3 * choice.predicted))
+  print("  " .. regret(best.measured, choice.measured))
+end
+
+--- Returns the row with the least time that was measured, and all that were measured, by their words.
+local function best_of(rows)
+  local list, best = {}, nil
+  for _, row in pairs(rows) do
+    if row.measured then list[#list + 1] = row end
+  end
+  table.sort(list, function(a, b) return a.words < b.words end)
+  for _, row in ipairs(list) do
+    if not best or row.measured < best.measured then best = row end
+  end
+  return best, list
+end
+
+--- For the names in a text with commas.
+local function each(text) return text:gmatch "[^,]+" end
+
+return { new = new, errors = errors, add_result = add_result, regret = regret, print_regret = print_regret,
+  best_of = best_of, each = each }
