@@ -11,6 +11,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local restarts = require "ganymede.job.restarts"
@@ -134,7 +135,7 @@ local function meant_by(wanted, folder)
 end
 
 local function nap()
-  if not pcall(core.sleep, NAP) or core.signals_take() then failure(130, "interrupted") end
+  if launcher.nap(NAP) then failure(130, "interrupted") end
 end
 
 -- Waits for the ranks that somebody starts for the run in a folder -> as meant_by, also where they do not come.

@@ -14,17 +14,12 @@
 -- @module ganymede.job.programs
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 
 local programs = {}
 
 local NAP = 0.03 -- seconds between two looks
-
--- Sleeps; returns whether a stop came meanwhile. No stop is raised.
-local function nap()
-  local ok = pcall(core.sleep, NAP)
-  return not ok or core.signals_take() ~= nil
-end
 
 -- Takes jobs that have ended out of the list, and calls ended for each.
 local function take_ended(running, ended, stopping)
@@ -51,7 +46,7 @@ function programs.stop(running, ended)
   local asked = 1
   while #running > 0 do
     take_ended(running, ended, true)
-    if #running > 0 and nap() then
+    if #running > 0 and launcher.nap(NAP) then
       asked = asked + 1
       signal(running, asked > 2 and "kill" or "terminate")
     end

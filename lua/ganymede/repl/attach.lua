@@ -14,6 +14,7 @@ local failure = require "ganymede.base.failure"
 local files = require "ganymede.repl.files"
 local jobs = require "ganymede.job.jobs"
 local json = require "ganymede.base.json"
+local launcher = require "ganymede.job.launcher"
 local repl_class = require "ganymede.repl"
 local repl_ranks = require "ganymede.repl.ranks"
 local silence = require "ganymede.observe.silence"
@@ -67,7 +68,7 @@ local function attach_again(self)
       told = true
       self:say("(the ranks are gone; waits for those that follow; Ctrl-C leaves)")
     end
-    if not pcall(core.sleep, 0.1) or core.signals_take() then break end
+    if launcher.nap(0.1) then break end
   end
   failure(1, "%s", GONE)
 end

@@ -12,6 +12,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local Here = require "ganymede.cli.cluster.here"
+local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 
@@ -19,6 +20,7 @@ local Slurm = { moves = false }
 Slurm.__index = Slurm
 
 local SELDOM = 1 -- seconds between two questions about a job
+local NAP = 0.3  -- and about those that are being ended
 local ASKS = 30  -- unanswered questions in a row, after which a job is taken to be gone
 
 function Slurm.new(plan, record)
@@ -140,12 +142,6 @@ function Slurm:look(job)
   return look(self, job)
 end
 
--- Sleeps; returns whether a stop came meanwhile. No stop is raised.
-local function nap()
-  local ok = pcall(core.sleep, 0.3)
-  return not ok or core.signals_take() ~= nil
-end
-
 --- Ends jobs and waits for their ends. Another Ctrl-C cancels them.
 function Slurm:close(jobs, ended)
   log.info("%d job%s saved and ended on Slurm; another Ctrl-C cancels", #jobs, #jobs == 1 and " is" or "s are")
@@ -159,7 +155,7 @@ function Slurm:close(jobs, ended)
         table.remove(left, i)
       end
     end
-    if #left > 0 and nap() then
+    if #left > 0 and launcher.nap(NAP) then
       for _, job in ipairs(left) do ask("scancel " .. job.handle.id) end
     end
   end
