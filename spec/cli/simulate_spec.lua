@@ -163,9 +163,24 @@ describe("ganymede simulate", function()
     refused("%-%-trace%-ranks belongs to", "--trace-ranks", "2")
     refused("there is no rank 4", "-n", "4", "--straggler", "4=2")
     refused("RANK=FACTOR was expected", "--straggler", "4")
-    refused("a number of at least 0", "--jitter=-1")
+    for _, odd in ipairs { "-1", "nan", "inf", "1e300", "much" } do
+      refused("is no number from 0 to 5", "--jitter=" .. odd)
+      refused("is no number from 1 to 1e%+12", "--mtbf=" .. odd)
+      refused("is no number from 0 to 1e%+09", "--restart=" .. odd)
+    end
+    refused("cannot take inf times as long", "-n", "2", "--straggler", "1=1e999")
+    refused("rank 1 is given twice", "-n", "2", "--straggler", "1=2", "--straggler", "1=3")
+    refused("is no integer of at least 1, at most 1048576", "-n", "3000000000")
+    refused("no run of that has a use", "-n", "16", "--mtbf", "1", "--restart", "1", "--disk-write", "1e9")
     refused("there is no machine 'nowhere'", "--machine", "nowhere")
     refused("as rank 0: ", "-n", "7", "--set", "parallel.pipeline=7")
+    local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
+    m.links = { m.links[1] }
+    shell.write(home .. "/short.json", json.encode(m)) -- a node, and nothing between nodes
+    local short = support.run(home, { "simulate", "recipe.lua", "-n", "32", "--machine", "short.json", "--set",
+      "data.batch_size=32" })
+    assert.equal(2, short.code, short.err)
+    assert.matches("^ganymede: cpu_ethernet: the machine has no link between all of 32 ranks", short.err)
     assert.equal(2, support.run(home, { "simulate", "recipe.lua" }).code)
   end)
 end)

@@ -418,4 +418,33 @@ return {
     breaks = "a simulated checkpoint has what is in memory, and not what rests on a disk",
     test = 'spec/cli/simulate_spec.lua -f "a checkpoint once"',
   },
+  {
+    name = "2255-machine-without-lists", file = "lua/ganymede/plan/machine.lua",
+    find = [[    if type(key) ~= "number" then failure(2, "%s: a list was expected, and it has]],
+    replace = [[    if type(key) ~= "string" then failure(2, "%s: a list was expected, and it has]],
+    breaks = "a machine whose links are no list has none",
+    test = "spec/plan/machine_spec.lua -f 'in place of'",
+  },
+  {
+    name = "2256-machine-with-any-op", file = "lua/ganymede/plan/machine.lua",
+    find = [[    check_name(here .. ".op", out[i].op, is_op, "op")
+]],
+    replace = "",
+    breaks = "a rate of an op that does not exist is ignored",
+    test = "spec/plan/machine_spec.lua -f 'an op that'",
+  },
+  {
+    name = "2257-simulate-with-nan", file = "lua/ganymede/cli/simulate.lua",
+    find = [[if n and n >= least and n <= most then return n end]],
+    replace = [[if n and not (n < least or n > most) then return n end]],
+    breaks = "simulate takes --mtbf nan",
+    test = "spec/cli/simulate_spec.lua -f 'cannot serve'",
+  },
+  {
+    name = "2258-endless-month", file = "lua/ganymede/plan/simulate.lua",
+    find = [[if mtbf < nodes then]],
+    replace = [[if mtbf < 0 then]],
+    breaks = "failures that come without a pause are played one by one",
+    test = "spec/cli/simulate_spec.lua -f 'cannot serve'",
+  },
 }

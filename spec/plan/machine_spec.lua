@@ -56,6 +56,18 @@ describe("the file of a machine", function()
     { "an efficiency above 1", { efficiency = { all_reduce = 1.5 } }, "efficiency.all_reduce: a number above 0" },
     { "a peak that is no number", { peak = { bf16 = "fast" } }, "peak.bf16: a number above 0" },
     { "a disk without writes", { disk = {} }, "disk" },
+    { "a time without end", { launch = 1e300 }, "launch.*at most 1000000000" },
+    { "a rate that takes forever", { products = { { points = { { 8, 1e-300 } } } } }, "point 1 must be" },
+    { "a point of three numbers", { moves = { { points = { { 1, 2, 3 } } } } }, "point 1 must be" },
+    { "more ranks of a node than a number holds", { ranks_per_node = 1e15 }, "ranks_per_node.*at most 2147483647" },
+    { "a link in place of links", { links = { name = "x" } }, "links: a list was expected, and it has the name" },
+    { "a rate in place of rates", { moves = { points = { { 1, 1 } } } }, "moves: a list was expected" },
+    { "an op that does not exist", { products = { { op = "matmull", points = { { 1, 1 } } } } },
+      "products%[1%].op: there is no op 'matmull' %(did you mean 'matmul'" },
+    { "a dtype that does not exist", { peak = { fp32 = 1e12 } }, "peak: there is no dtype 'fp32' %(did you mean" },
+    { "an efficiency of no operation", { efficiency = { all_reducee = 0.5 } },
+      "efficiency: there is no operation between ranks 'all_reducee'" },
+    { "a long name of a link", { links = { level { name = ("n"):rep(40) } } }, "links%[1%].name: at most 31" },
   }
   for _, case in ipairs(wrong) do
     it("refuses " .. case[1], function()

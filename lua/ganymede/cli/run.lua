@@ -50,13 +50,15 @@ local function number(text)
   return nil, ("'%s' is no number of seconds above 0"):format(text)
 end
 
+local MOST_RANKS = 2 ^ 20
+
 --- Declares the flags that run and check share.
 function verb.shared_arguments(parser)
   parser:argument("recipe", "the Lua file that describes the run")
   parser:option("--set", "set a key of the recipe, such as optimizer.lr=3e-4 or hooks.1.interval=5; "
     .. "+key=value adds a key of your own; may be repeated"):count "*":argname "KEY=VALUE"
   parser:option("--seed", "the seed, in place of the recipe's"):argname "N":convert(session.integer(0))
-  parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
+  parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1, MOST_RANKS))
 end
 
 function verb.arguments(parser)

@@ -8,6 +8,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local machines = require "ganymede.plan.machine"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 local timeline_svg = require "ganymede.plan.timeline_svg"
@@ -17,16 +18,13 @@ local verb = { prints = true, keeps_words = true, summary = "predict a step of a
 verb.examples = { "ganymede simulate first.lua -n 64 --machine dgx_a100_80g",
   "ganymede simulate first.lua -n 2 --machine here.json --trace step.json" }
 
-local function positive(text)
-  local n = tonumber(text)
-  if not n or n <= 0 then return nil, "a number above 0 was expected, got " .. text end
-  return n
-end
-
-local function not_negative(text)
-  local n = tonumber(text)
-  if not n or n < 0 then return nil, "a number of at least 0 was expected, got " .. text end
-  return n
+-- A converter for lua-argparse. What is no number between the bounds, NaN included, is refused.
+local function between(least, most)
+  return function(text)
+    local n = tonumber(text)
+    if n and n >= least and n <= most then return n end
+    return nil, ("'%s' is no number from %g to %g"):format(text, least, most)
+  end
 end
 
 function verb.arguments(parser)
@@ -38,14 +36,14 @@ function verb.arguments(parser)
     :convert(session.integer(1))
   parser:option("--svg", "draw what the first ranks do (--trace-ranks)"):argname "FILE"
   parser:option("--jitter", "let the time of each op vary: the standard deviation of its logarithm (0.05: 5 %)")
-    :argname "SIGMA":convert(not_negative)
+    :argname "SIGMA":convert(between(0, machines.MOST_JITTER))
   parser:option("--straggler", "let the ops of a rank take FACTOR times as long"):argname "RANK=FACTOR":count "*"
   parser:option("--mtbf", "the mean seconds between failures of a node; default: of the machine"):argname "SECONDS"
-    :convert(positive)
+    :convert(between(1, 1e12))
   parser:option("--restart", "the seconds from a failure to the next step; default: of the machine"):argname "SECONDS"
-    :convert(not_negative)
+    :convert(between(0, 1e9))
   parser:option("--disk-write", "bytes per second that a node writes; default: of the machine"):argname "RATE"
-    :convert(positive)
+    :convert(between(1, 1e30))
   parser:flag("--unfolded", "replay each rank by itself, also where one stands for others; the figures are the same")
   parser:option("--keep", "keep the records of the roles in this folder"):argname "DIR"
   parser:flag("--json", "print one JSON document instead of tables")
@@ -61,7 +59,7 @@ local function event_of(span)
     json.encode(span.about))
 end
 
-local function write_trace(path, spans, ranks)
+local function trace_of(spans, ranks)
   local lines = {}
   for rank = 0, ranks - 1 do
     for name, lane in pairs(lanes) do
@@ -71,7 +69,7 @@ local function write_trace(path, spans, ranks)
   end
   table.sort(lines)
   for _, span in ipairs(spans) do lines[#lines + 1] = event_of(span) end
-  core.write_whole(path, "[\n" .. table.concat(lines, ",\n") .. "\n]\n")
+  return "[\n" .. table.concat(lines, ",\n") .. "\n]\n"
 end
 
 -- ---------------------------------------------------------------- what it prints
@@ -142,8 +140,10 @@ local function stragglers(given)
   local out = {}
   for _, text in ipairs(given or {}) do
     local rank, factor = text:match "^(%d+)=([%d.eE+-]+)$"
-    if not tonumber(factor) then failure(2, "--straggler %s: RANK=FACTOR was expected, such as 3=1.5", text) end
-    out[tonumber(rank)] = tonumber(factor)
+    rank, factor = tonumber(rank), tonumber(factor)
+    if not factor then failure(2, "--straggler %s: RANK=FACTOR was expected, such as 3=1.5", text) end
+    if out[rank] then failure(2, "--straggler %s: rank %d is given twice", text, rank) end
+    out[rank] = factor
   end
   return next(out) and out or nil
 end
@@ -154,6 +154,18 @@ local function check_files(args)
     if args[name] then ok, why = core.check_writable(args[name]) end
     if not ok then failure(2, "--%s: %s", name, why) end
   end
+  if args.keep then failure.about("--keep", core.make_folders, args.keep) end
+end
+
+-- Writes a file of the user's choice; what was found is printed first.
+local function write(flag, path, text)
+  local ok, why = failure.try(core.write_whole, path, text)
+  if not ok then failure(1, "--%s: %s", flag, failure.text(why)) end
+end
+
+local function print_json(found)
+  for _, name in ipairs { "mesh", "exposed", "memory" } do found[name] = json.array(found[name]) end
+  print(json.encode(found, { indent = true }))
 end
 
 function verb.run(args)
@@ -169,14 +181,12 @@ function verb.run(args)
     seed = args.seed, machine = args.machine, spans = spans_of, keep = args.keep, jitter = args.jitter,
     slower = stragglers(args.straggler), unfolded = args.unfolded, mtbf = args.mtbf, restart = args.restart,
     disk_write = args.disk_write })
-  if args.trace then write_trace(args.trace, spans, spans_of) end
+  if args.json then print_json(found) else print_found(found) end
+  if args.trace then write("trace", args.trace, trace_of(spans, spans_of)) end
   if args.svg then
-    core.write_whole(args.svg, timeline_svg(spans, spans_of, found.seconds,
+    write("svg", args.svg, timeline_svg(spans, spans_of, found.seconds,
       ("a step of %s on %s, %d ranks: %s"):format(args.recipe, found.machine, ranks, duration(found.seconds))))
   end
-  if not args.json then return print_found(found) end
-  for _, name in ipairs { "mesh", "exposed", "memory" } do found[name] = json.array(found[name]) end
-  print(json.encode(found, { indent = true }))
 end
 
 return verb

@@ -108,12 +108,13 @@ function session.use_ops(settings, rehearsal)
   products.begin(settings.time_products, rehearsal)
 end
 
---- Returns a converter for lua-argparse that accepts integers of at least `least`.
-function session.integer(least)
+--- Returns a converter for lua-argparse that accepts integers of at least `least`, and at most `most`.
+function session.integer(least, most)
   return function(text)
     local n = text:match "^%d+$" and tonumber(text)
-    if n and n >= least and n <= 2 ^ 53 then return n end
-    return nil, ("'%s' is no integer of at least %d"):format(text, least)
+    if n and n >= least and n <= (most or 2 ^ 53) then return n end
+    local and_most = most and (", at most %d"):format(most) or ""
+    return nil, ("'%s' is no integer of at least %d%s"):format(text, least, and_most)
   end
 end
 

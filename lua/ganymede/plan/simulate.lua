@@ -127,6 +127,10 @@ local function run_of(given, about, found, replay)
   local rate, world = given.disk_write or disk.write, #found.of
   if not mtbf or not restart or not rate then return nil end
   local nodes = math.ceil(world / about.ranks_per_node)
+  if mtbf < nodes then
+    failure(2, "a failure of a node each %.4g s is one each %.2g s on %d nodes: no run of that has a use", mtbf,
+      mtbf / nodes, nodes)
+  end
   local bytes = bytes_of_node(found, found.of, nodes)
   local write = disk.latency + bytes / rate
   local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
@@ -176,7 +180,9 @@ local function check_stragglers(given)
     if rank >= given.ranks then
       failure(2, "there is no rank %d to be slow: ranks are 0 to %d", rank, given.ranks - 1)
     end
-    if factor <= 0 then failure(2, "rank %d cannot take %g times as long: a number above 0 is needed", rank, factor) end
+    if not (factor >= 1e-6 and factor <= 1e6) then
+      failure(2, "rank %d cannot take %g times as long: a number from 1e-6 to 1e6 is needed", rank, factor)
+    end
   end
 end
 
@@ -209,8 +215,8 @@ return function(given)
     refuse_updates_on_host(found, about)
     for i, role in ipairs(found.roles) do steps[i] = role.path end
     machines.peak_of(about, found.roles[1].found.dtype)
-    local replay = core.simulate(about, steps, found.of, { spans = given.spans, slower = given.slower,
-      jitter = given.jitter or about.jitter, seed = given.seed, unfolded = given.unfolded,
+    local replay = failure.about(about.name, core.simulate, about, steps, found.of, { spans = given.spans,
+      slower = given.slower, jitter = given.jitter or about.jitter, seed = given.seed, unfolded = given.unfolded,
       recorded = is_recorded(found, about) })
     return figures(given, replay, found, about), replay.spans
   end)
