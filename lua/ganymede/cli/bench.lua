@@ -45,6 +45,8 @@ end
 function verb.run(args)
   local ok, why = core.check_writable(args.out)
   if not ok then failure(2, "--out: %s", why) end
+  if args.disk then ok, why = core.check_writable(args.disk .. "/ganymede-bench") end
+  if not ok then failure(2, "--disk: %s", why) end
   if launcher.supervises(args) then return launcher.supervise(args) end
   session.with_signals({ after = function() end }, launcher.without_exit, run, args)
 end

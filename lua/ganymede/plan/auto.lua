@@ -83,7 +83,10 @@ end
 -- Returns the machine of a plan. Collective where it measures.
 local function machine_of(settings, args, opt)
   local named = opt.machine or set_value(args.set, "machine") or settings.machine
-  if named then return named end
+  if named then
+    if type(named) == "string" then return named end
+    failure(2, "machine must be a string, the path of a file or the name of a machine; got %s", options.brief(named))
+  end
   local path = auto.machine_file(opt.ranks, opt.threads)
   local there = decided(opt, function() return core.is_file(path) and "yes" or "no" end) == "yes"
   if there then return path end
@@ -108,7 +111,8 @@ local function parts_given(settings, sets)
   for _, key in ipairs(kept) do
     local value = set_value(sets, key)
     if value == nil then value = settings[key] end
-    if value ~= nil and type(value) ~= "function" then
+    local is_empty = type(value) == "table" and next(value) == nil
+    if value ~= nil and not is_empty and type(value) ~= "function" then
       local plain = type(value) ~= "table" or getmetatable(value) == nil
       local text = plain and ("%s=%s"):format(key, options.literal(value))
       if key == "recompute" and (type(value) == "table") or not plain then
@@ -148,15 +152,32 @@ local function searched(source, settings, args, opt, machine)
     peak_bytes = best.peak_bytes, machine = found.machine, settings = found.settings }
 end
 
+local fields_of_plan = { ranks = "number", seconds = "number", peak_bytes = "number", words = "string",
+  machine = "string", sets = "table" }
+
+-- The plan in a text, or nil: it is none, or damaged.
+local function plan_of(text)
+  local ok, plan = failure.try(json.decode, text, "plan.json")
+  if not ok or type(plan) ~= "table" then return nil end
+  for name, wanted in pairs(fields_of_plan) do
+    if type(plan[name]) ~= wanted then return nil end
+  end
+  for _, set in ipairs(plan.sets) do
+    if type(set) ~= "string" then return nil end
+  end
+  return plan
+end
+
 -- The plan of the run that is resumed, as text, or nil. Not collective.
 local function plan_before(folders, world)
   for _, folder in ipairs(folders or {}) do
     local text = facts.read(folder .. "/plan.json")
-    local ok, plan = pcall(json.decode, text or "", "plan.json")
-    if text and ok and plan.ranks == world then return text end
-    if text and ok then
-      log.info("plan: %s/plan.json is for %s ranks, and there are %d: planned anew", folder, tostring(plan.ranks),
-        world)
+    local plan = text and plan_of(text)
+    if plan and plan.ranks == world then return text end
+    if plan then
+      log.info("plan: %s/plan.json is for %d ranks, and there are %d: planned anew", folder, plan.ranks, world)
+    elseif text then
+      log.warn("plan: %s/plan.json is damaged: planned anew", folder)
     end
   end
 end

@@ -16,6 +16,7 @@
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local engine_module = require "ganymede.train.engine"
+local failure = require "ganymede.base.failure"
 local fits = require "ganymede.plan.fits"
 local gradient_handlers = require "ganymede.train.gradient_handlers"
 local models = require "ganymede.models"
@@ -268,7 +269,9 @@ function measure.machine(given)
   local link, efficiency = measure_links(part, wake, message)
   local memory = machine.memory()
   memory = memory.limit or memory.total
-  local write = given.disk and machine.write_speed(given.disk, 2 ^ 26) or nil
+  local write, why = nil, nil
+  if given.disk then write, why = machine.write_speed(given.disk, 2 ^ 26) end
+  if why then failure(1, "the disk of %s could not be measured: %s", given.disk, why) end
   return {
     version = 1, name = given.name, device = "cpu", ranks_per_node = world, cores_per_rank = threads,
     cores = cores, wake = wake,
