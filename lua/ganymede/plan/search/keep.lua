@@ -9,6 +9,8 @@
 local failure = require "ganymede.base.failure"
 local literal = require "ganymede.base.literal"
 local options = require "ganymede.base.options"
+local parallel = require "ganymede.job.parallel"
+local zero = require "ganymede.optim.zero_setting"
 
 local keep = {}
 
@@ -30,6 +32,24 @@ local through = { ["parallel.transport"] = true, ["parallel.data.bucket_mb"] = t
   ["parallel.data.shard"] = true, ["parallel.tensor.keep_gathered"] = true, ["zero.whole_below"] = true,
   ["zero.keep"] = true, ["zero.ahead"] = true }
 
+-- The declaration of a key, such as parallel.data.bucket_mb; nil: it is none of parallel and zero.
+local function entry_of(key)
+  local entry = { fields = { parallel = { fields = parallel.fields }, zero = { fields = zero.fields } } }
+  for name in key:gmatch "[^.]+" do entry = entry and entry.fields and entry.fields[name] end
+  return entry
+end
+
+-- Refuses what no recipe may say. in_table: a table parallel with the value alone, or nothing.
+local function check_declared(key, value, in_table)
+  local entry = entry_of(key)
+  local of_zero = key:match "^zero%.([^.]+)$"
+  local why = entry and options.problem(entry, value) or of_zero and zero.problem { [of_zero] = value }
+  if why then failure(2, "--keep %s: %s", key, why) end
+  if not in_table then return end
+  local plan, _, _, wrong = parallel.resolve(in_table, 1)
+  if not plan then failure(2, "--keep %s: %s", key, wrong) end
+end
+
 local words = { data = "integer", expert = "integer", pipeline = "integer", chunks = "integer", tensor_size = "integer",
   tensor_depth = "integer", sequence_size = "integer", micro = "integer", zero = "integer", accumulation = "integer",
   tensor_mode = { "1d", "2d", "2.5d", "3d" }, sequence_mode = { "ring", "ulysses" },
@@ -38,6 +58,10 @@ local words = { data = "integer", expert = "integer", pipeline = "integer", chun
 
 local function check(key, name, value)
   local wanted = words[name]
+  if not wanted then
+    return check_declared(key, value, name == "order" and { order = value } or name == "split"
+      and { pipeline = { split = value } })
+  end
   if wanted == "integer" then
     local least = name == "zero" and 0 or 1
     if type(value) == "number" and value >= least and value % 1 == 0 and (name ~= "zero" or value <= 3) then return end
@@ -63,6 +87,7 @@ end
 local take -- forward
 
 local function take_table(out, key, value)
+  if next(value) == nil then failure(2, "--keep %s: an empty table keeps nothing", key) end
   for _, own in ipairs(options.sorted_keys(value)) do take(out, key .. "." .. own, value[own]) end
 end
 
@@ -71,6 +96,7 @@ function take(out, key, value)
   if key == "schedule.type" and value == "PipelineSchedule" then return end
   if type(value) == "table" and not splits then return take_table(out, key, value) end
   if through[key] then
+    check_declared(key, value)
     local path = key:match "^parallel%.(.+)$"
     if path then out.more[path] = value else out.sets[#out.sets + 1] = key .. "=" .. options.literal(value) end
     return
