@@ -115,6 +115,14 @@ describe("ganymede check", function()
     assert.is_true(ring.largest > 16 and ring.peak_bytes <= found.limit and found.limit < ring.next_peak_bytes)
   end)
 
+  it("searches for the device that is asked for", function()
+    home = support.home(gpt)
+    local words = { "--device", "cuda", "--set", "offload=host" } -- whose states are no memory of the GPU
+    local row = document("--largest", "batch", "--limit-memory", "1536K", "--mode", "data", unpack(words)).modes[1]
+    words[#words + 1], words[#words + 2] = "--set", "data.batch_size=" .. row.largest
+    assert.equal(row.peak_bytes, document(unpack(words)).totals.peak_bytes)
+  end)
+
   it("stops at the samples that there are, and says so", function()
     home = support.home((gpt:gsub("length = 4000", "length = 20")))
     local row = document("-n", "2", "--largest", "batch", "--limit-memory", "1G", "--mode", "data").modes[1]
@@ -123,6 +131,8 @@ describe("ganymede check", function()
   end)
 
   for what, words in pairs {
+    ["a rank of a search"] = { "--largest", "batch", "--limit-memory", "1G", "-n", "2", "--rank", "1" },
+    ["a rank of roles"] = { "--roles", "-n", "2", "--rank", "1" }, ["calls that are not printed"] = { "--calls" },
     ["a search without a limit"] = { "--largest", "batch" }, ["modes without a search"] = { "--mode", "1d" },
     ["a mode that is none"] = { "--largest", "batch", "--limit-memory", "1G", "--mode", "4d" },
     ["a mode that the ranks cannot form"] = { "-n", "3", "--largest", "batch", "--limit-memory", "1G", "--mode", "2d" },

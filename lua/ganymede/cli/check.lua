@@ -88,6 +88,15 @@ local function refuse(args)
     end
   end
   if args.largest and args.roles then failure(2, "--largest and --roles are two questions; ask one") end
+  for _, other in ipairs { "largest", "roles" } do
+    for _, flag in ipairs { "rank", "calls" } do
+      if args[other] and args[flag] then
+        failure(2, "--%s chooses its ranks and prints no calls: leave --%s out", other, flag)
+      end
+    end
+  end
+  if args.largest and args.hooks then failure(2, "--largest makes no hooks: leave --hooks out") end
+  if args.calls and not args.json then failure(2, "--calls needs --json, which has room for them") end
 end
 
 -- What a copy would have to load otherwise. A copy ends before most of its loops are worth compiling.

@@ -105,7 +105,7 @@ local function peak_of(search, n, rank)
   local sets = sets_with(search.args, search.mode.parallel)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
   local found, failed = rehearsal { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
-    seed = search.args.seed }
+    seed = search.args.seed, device = search.args.device }
   if not found and failed.text:find(recompute.TOO_LITTLE, 1, true) then return math.huge end -- smaller sizes may fit
   if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
@@ -189,15 +189,15 @@ local function print_row(row)
   io.stdout:flush()
 end
 
---- Runs the search. args: the arguments of the command line.
 -- The recipe as it is, on one rank, which may hold more than a rank of the job.
 local function plainly(args, sets)
-  local found, failed = rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+  local found, failed = rehearsal { recipe = args.recipe, set = sets, seed = args.seed, device = args.device }
   if found or not failed.text:find(recompute.TOO_LITTLE, 1, true) then return found, failed end
   sets[#sets + 1] = "recompute.memory=1024T"
-  return rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+  return rehearsal { recipe = args.recipe, set = sets, seed = args.seed, device = args.device }
 end
 
+--- Runs the search. args: the arguments of the command line.
 return function(args)
   local subject, n = subjects[args.largest], args.ranks or 1
   local plain, failed = plainly(args, sets_with(args, {}))

@@ -61,7 +61,7 @@ local function of_rank(memory, given, config, steps)
     local sets = { unpack(given.set or {}) }
     sets[#sets + 1] = "recompute=" .. literal.show(setting)
     local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = given.rank, set = sets,
-      seed = given.seed }
+      seed = given.seed, device = given.device }
     if not found then failure(failed.code, "recompute.memory: %s", failed.text) end
     return found.totals.peak_bytes, found.totals.flops_per_step
   end
@@ -93,7 +93,7 @@ local function of_stages(given, ranks)
   local rows, said = json.array(), json.array()
   for stage, rank in ipairs(ranks) do
     local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = rank, set = given.set,
-      seed = given.seed, regions = true }
+      seed = given.seed, device = given.device, regions = true }
     if not found then failure(failed.code, "stage %d: %s", stage - 1, failed.text) end
     rows[stage] = found.regions.stages[1]
     said[stage] = ("stage %d: %s"):format(stage - 1, rows[stage].said)

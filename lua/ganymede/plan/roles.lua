@@ -16,7 +16,7 @@ local representatives = require "ganymede.plan.representatives"
 
 local function rehearsed(args, rank)
   local found, failed = rehearsal { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set,
-    seed = args.seed, calls = true, hooks = true }
+    seed = args.seed, device = args.device, calls = true, hooks = true }
   if not found then failure(failed.code, "as rank %d: %s", rank, failed.text) end
   return found
 end
