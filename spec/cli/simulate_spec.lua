@@ -173,7 +173,7 @@ describe("ganymede simulate", function()
     refused("is no integer of at least 1, at most 1048576", "-n", "3000000000")
     refused("no run of that has a use", "-n", "16", "--mtbf", "1", "--restart", "1", "--disk-write", "1e9")
     refused("there is no machine 'nowhere'", "--machine", "nowhere")
-    refused("as rank 0: ", "-n", "7", "--set", "parallel.pipeline=7")
+    refused("^ganymede: as rank 0: [^:]*parallel", "-n", "7", "--set", "parallel.pipeline=7")
     local m = json.decode(shell.read "lua/ganymede/plan/machines/cpu_ethernet.json", "cpu_ethernet")
     m.links = { m.links[1] }
     shell.write(home .. "/short.json", json.encode(m)) -- a node, and nothing between nodes

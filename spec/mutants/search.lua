@@ -180,8 +180,8 @@ return {
   },
   {
     name = "1114-auto-resume", file = "lua/ganymede/plan/auto.lua",
-    find = [[    if text and ok and plan.ranks == world then return text end]],
-    replace = [[    if text and ok and plan.ranks ~= world then return text end]],
+    find = [[    if plan and plan.ranks == world then return text end]],
+    replace = [[    if plan and plan.ranks ~= world then return text end]],
     breaks = "a run that resumes plans anew",
     test = cli .. " -f 'to the bit'",
   },

@@ -34,11 +34,11 @@ local function words_of(given)
   return words
 end
 
--- Returns the message of a child: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
+-- Returns the message of a child: "ganymede: rank 0: recipe.lua: ..." -> "recipe.lua: ...". Who asked knows the rank.
 local function message(text, code)
   text = text:gsub("%s+$", "")
   if text == "" then return ("the rehearsal ended with status %d and said nothing"):format(code) end
-  return text:match "^ganymede: (.*)$" or text
+  return text:gsub("^ganymede: ", ""):gsub("^rank %d+: ", "") .. ""
 end
 
 -- Returns the document in a text, after whatever the recipe has printed.
