@@ -70,7 +70,6 @@ local function measure(path, world)
   if world > 1 then core.comm_reset_traffic() end
   if not ranks.is_first() then return end
   require("ganymede.plan.machine").check(json.decode(json.encode(found), path), path)
-  core.make_folders(path:match "^(.*)/[^/]*$")
   core.write_whole(path, json.encode(found, { indent = true }) .. "\n")
 end
 
@@ -78,6 +77,21 @@ end
 local function decided(opt, fn)
   if opt.alone then return fn() end
   return ranks.from_first(fn)
+end
+
+-- Whether a machine was measured into this file. One that cannot be read is told, and measured anew.
+local function is_there(path)
+  if not core.is_file(path) then return false end
+  local ok, why = failure.try(require("ganymede.plan.machine").read, path)
+  if not ok then log.warn("plan: %s; what was measured is not used", failure.text(why)) end
+  return ok
+end
+
+local function why_not_writable(path)
+  local ok, why = failure.try(core.make_folders, path:match "^(.*)/[^/]*$")
+  if not ok then return failure.text(why) end
+  ok, why = core.check_writable(path)
+  return not ok and why or nil
 end
 
 -- Returns the machine of a plan. Collective where it measures.
@@ -88,7 +102,7 @@ local function machine_of(settings, args, opt)
     failure(2, "machine must be a string, the path of a file or the name of a machine; got %s", options.brief(named))
   end
   local path = auto.machine_file(opt.ranks, opt.threads)
-  local there = decided(opt, function() return core.is_file(path) and "yes" or "no" end) == "yes"
+  local there = decided(opt, function() return is_there(path) and "yes" or "no" end) == "yes"
   if there then return path end
   if not opt.measure then
     failure(2, "parallel = \"auto\" needs a machine: set machine = FILE (`ganymede bench machine -n %d --out FILE` "
@@ -96,6 +110,11 @@ local function machine_of(settings, args, opt)
   end
   if core.device().on_host == false then
     failure(2, "parallel = \"auto\": GPUs are not measured yet; set machine = FILE, or a name such as dgx_h100")
+  end
+  local blocked = decided(opt, function() return why_not_writable(path) or "" end)
+  if blocked ~= "" then
+    failure(2, "parallel = \"auto\": this machine cannot be measured into a file: %s; set GANYMEDE_CACHE to a folder, "
+      .. "or machine = FILE", blocked)
   end
   measure(path, opt.ranks)
   return path
