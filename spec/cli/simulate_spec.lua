@@ -71,6 +71,9 @@ describe("ganymede simulate", function()
     local run = document("-n", "4", "--mtbf", "1e6", "--restart", "60", "--disk-write", "1e6", "--set",
       "checkpoint.interval=100").run
     assert.near(100 * even.seconds, run.interval, 1e-9)
+    local hooked = document("-n", "4", "--mtbf", "1e6", "--restart", "60", "--disk-write", "1e6", "--set",
+      "hooks={{type='LossHook'},{type='CheckpointHook',interval=70}}").run
+    assert.near(70 * even.seconds, hooked.interval, 1e-9)
     assert.is_true(run.fraction > 0 and run.fraction <= run.best.fraction)
     local states = support.run(home, { "check", "recipe.lua", "--json", "-n", "4" })
     local totals = json.decode(states.out, "check").totals

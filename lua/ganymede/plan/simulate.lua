@@ -113,6 +113,15 @@ local function setting(found, name)
   return nil
 end
 
+-- The steps between two checkpoints, of the setting or of the first CheckpointHook; nil: neither says it.
+local function interval_of(found)
+  for _, row in ipairs(found.settings) do
+    local hook = row.value == "CheckpointHook" and row.key:match "^(hooks%.%d+%.)type$"
+    if hook then return setting(found, hook .. "interval") end
+  end
+  return setting(found, "checkpoint.interval")
+end
+
 -- The bytes of a checkpoint that each node writes on average. Each rank stands for its share of those of its stage.
 local function bytes_of_node(found, role_of, nodes)
   local of_stage, bytes = #role_of / parallel.stages(found.mesh), 0
@@ -136,7 +145,7 @@ local function run_of(given, about, found, replay)
   local copy = failures.copy and bytes / math.min(world, about.ranks_per_node) / failures.copy
   local out = goodput { step = replay.seconds, nodes = nodes, mtbf_of_node = mtbf, restart = restart,
     block = copy or write, write = copy and write or 0,
-    steps = setting(found.roles[1].found, "checkpoint.interval"), seed = given.seed }
+    steps = interval_of(found.roles[1].found), seed = given.seed }
   out.bytes_of_node, out.nodes = bytes, nodes
   return out
 end
