@@ -179,16 +179,29 @@ function Steps:machine(ranks)
   if self.platform then return self.platform end
   local path = ("%s/machine-%d.json"):format(self.out, ranks)
   if not core.is_file(path) then
-    local list = { self:reference(ranks), self:reference(ranks) }
+    local list = self:references(ranks, 2)
     print((self:ask(("bench machine -n %d --threads 1 --out %s"):format(ranks, machine.quote(path))):gsub("\n$", "")))
-    for _ = 1, 3 do list[#list + 1] = self:reference(ranks) end
-    core.write_whole(path .. ".reference", ("%.9f"):format(fits.median(list)))
+    core.write_whole(path .. ".reference", ("%.9f"):format(fits.median(self:references(ranks, 3, list))))
   end
   return path
 end
 
--- The reference's median time around the measurement of the machine, whose rates are means, too.
-function Steps:usual(path)
+--- Runs the reference so many times -> the list with their seconds.
+function Steps:references(ranks, times, list)
+  list = list or {}
+  for _ = 1, times do list[#list + 1] = self:reference(ranks) end
+  return list
+end
+
+-- The reference's median time around the measurement of the machine, whose rates are means, too; of a machine that was
+-- not measured here, at the beginning of the bench.
+function Steps:usual(path, ranks)
+  if self.platform then
+    path = ("%s/platform-%d"):format(self.out, ranks)
+    if not core.is_file(path .. ".reference") then
+      core.write_whole(path .. ".reference", ("%.9f"):format(fits.median(self:references(ranks, 5))))
+    end
+  end
   local seconds = tonumber(machine.read(path .. ".reference") or "")
   if not seconds then error(path .. ".reference is missing: remove " .. path .. ", so that both are measured", 0) end
   return seconds
@@ -238,7 +251,7 @@ function Steps:measure(name, ranks, sets)
     local after = self:reference(ranks)
     self.last[ranks] = after
     if not row.clock then return row end
-    row.why, row.pace = nil, (before + after) / 2 / self:usual(path)
+    row.why, row.pace = nil, (before + after) / 2 / self:usual(path, ranks)
     row.measured = row.clock / row.pace
     if math.abs(after / before - 1) < 0.1 then break end
   end
