@@ -59,6 +59,16 @@ describe("ganymede simulate", function()
     assert.near(again.product_flops / (again.seconds * 19.5e12), again.utilization, 1e-12)
   end)
 
+  it("launches a step at once where a run would record it", function()
+    local function seconds(...)
+      local said = support.run(home, { "simulate", "recipe.lua", "--machine", "dgx_h100", "--json", ... })
+      return json.decode(said.out, said.err).seconds
+    end
+    assert.is_true(seconds() < seconds("--set", "graph=false"))
+    local pieces = "num_microbatches=2" -- whose losses the host adds up
+    assert.equal(seconds("--set", "graph=false", "--set", pieces), seconds("--set", pieces))
+  end)
+
   it("knows slow ranks, jitter, power and long runs", function()
     local even, slow = document("-n", "4"), document("-n", "4", "--straggler", "2=3")
     assert.is_true(slow.seconds > 2 * even.busy and slow.classes > even.classes)

@@ -14,6 +14,7 @@ local configuration = require "ganymede.config"
 local data = require "ganymede.data"
 local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
+local Graph = require "ganymede.train.graph"
 local fit = require("ganymede.train.fit").fit
 local launcher = require "ganymede.job.launcher"
 local micro_batches = require "ganymede.data.micro_batches"
@@ -199,7 +200,7 @@ local function totals(settings, trainer, rank)
     activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
     flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
     samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,
-    checkpoint_bytes = snapshot.bytes(trainer),
+    checkpoint_bytes = snapshot.bytes(trainer), one_by_one = Graph.reason(trainer.engine),
   }
 end
 

@@ -78,9 +78,9 @@ local function is_recorded(found, about)
   local first = found.roles[1].found
   if about.device ~= "gpu" or #found.of > 1 or first.totals.offloaded_bytes then return false end
   for _, row in ipairs(first.settings) do
-    if row.key == "graph" then return row.value ~= false end
+    if row.key == "graph" and row.value ~= "auto" then return row.value end
   end
-  return true
+  return first.totals.one_by_one == nil
 end
 
 -- Returns the FLOPs of products of all ranks, and of those the ones that run again.

@@ -87,6 +87,15 @@ local function obstacle(engine)
   end
 end
 
+--- Returns why "auto" does not record the steps of this engine on a GPU; nil: it does. Whether ranks talk through NCCL
+-- is not asked.
+function Graph.reason(engine)
+  local why = obstacle(engine)
+  local what = not why and foreign(engine)
+  return why or what and what .. " is not Ganymede's own and may do something else each time; graph = true records it"
+    or nil
+end
+
 -- Returns the reason of the first rank that has one, by name where others have none or another; nil: nobody has one.
 -- reason: that of this rank, or nil. Collective.
 local function common_reason(reason)
@@ -133,11 +142,7 @@ function Graph.new(engine, wanted)
   if not Graph.is_wanted(wanted) then return nil end
   if not core.device().has_data then return rehearsed(engine, wanted) end
   local possible, why = core.graph_possible()
-  if possible then why = obstacle(engine) end
-  if not why and wanted == "auto" then
-    local what = foreign(engine)
-    why = what and what .. " is not Ganymede's own and may do something else each time; graph = true records it"
-  end
+  if possible then why = wanted == "auto" and Graph.reason(engine) or obstacle(engine) end
   why = common_reason(why)
   if not why then return new(engine, wanted) end
   if wanted == true then refuse(IMPOSSIBLE, why) end
