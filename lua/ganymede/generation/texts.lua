@@ -18,7 +18,7 @@ end
 -- The last tokens of a prompt that have a text, and that text.
 local function context_of(opt, row)
   if row.context then return row.context, row.before end
-  local count, tokens, text = 4, nil, nil
+  local count, tokens, text = 4
   repeat
     count = 2 * count
     tokens = prompts.part(row.ids, math.max(1, #row.ids - count + 1))
