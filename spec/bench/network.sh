@@ -6,8 +6,9 @@
 #     spec/bench/network.sh 4gbit build/ganymede run spec/bench/overlap.lua -n 2 --threads 1 [--set bucket_mb=2 ...]
 #     spec/bench/network.sh 100mbit build/ganymede run spec/bench/plan/regret.lua --set ranks=2 --set of=gpt
 #
-# All ranks share the bucket, which holds what passes in a millisecond or two: a larger one lets messages of some hundred KiB
-# pass at any rate after a pause, and a smaller one is slower than its rate. Needs the right to make a namespace (root), ip and tc (Debian package iproute2).
+# All ranks share the bucket, which holds what passes in a millisecond or two: a larger one lets messages of some
+# hundred KiB pass at any rate after a pause, and a smaller one is slower than its rate. Needs the right to make a
+# namespace (root), ip and tc (Debian package iproute2).
 rate=${1:?a rate, such as 4gbit}
 shift
 : "${1:?a command}"
