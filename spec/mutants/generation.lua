@@ -324,7 +324,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     test = "spec/hub/hostile_spec.lua -f 'valid: GGUF'",
   },
   {
-    name = "2264-generate-long-prompts", file = "lua/ganymede/generation/prompts.lua",
+    name = "2264-generate-long-prompts", file = "lua/ganymede/base/lists.lua",
     find = [[for i = first, #list do out[i - first + 1] = list[i] end]],
     replace = [[out = { unpack(list, first) }]],
     breaks = "a prompt of 8,000 tokens is refused by Lua",
@@ -332,7 +332,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
   },
   {
     name = "2265-generate-many-prompts", file = "lua/ganymede/generation/batching.lua",
-    find = [[waiting = prompts.part(rows, 1),]],
+    find = [[waiting = lists.part(rows, 1),]],
     replace = [[waiting = { unpack(rows) },]],
     breaks = "8,000 prompts of one call are refused by Lua",
     test = "spec/generation/generate_spec.lua -n 1 -f 'LuaJIT unpacks'",
@@ -346,7 +346,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
   },
   {
     name = "2267-completion-space", file = "lua/ganymede/generation/texts.lua",
-    find = [[tokens = prompts.part(row.ids, math.max(1, #row.ids - count + 1))]],
+    find = [[tokens = lists.part(row.ids, math.max(1, #row.ids - count + 1))]],
     replace = [[tokens, count = {}, #row.ids]],
     breaks = "the space between a prompt and what is added to it is lost with vocabularies of SentencePiece",
     test = "spec/generation/texts_spec.lua -f 'follows that of the prompt'",

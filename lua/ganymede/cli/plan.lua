@@ -133,10 +133,9 @@ function verb.run(args)
     keep = require("ganymede.plan.search.keep").parse(args.keep),
     tell = (core.is_terminal(2) or log.level >= 3) and tell or nil })
   print_found(found, args)
-  if not args.json then return end
-  local text = json.encode(document(found), { indent = true }) .. "\n"
-  local ok, why = failure.try(core.write_whole, args.json, text) -- behind the table: a search may have taken hours
-  if not ok then failure(1, "--json: %s", failure.text(why)) end
+  if args.json then
+    session.write("--json", args.json, json.encode(document(found), { indent = true }) .. "\n")
+  end
 end
 
 return verb

@@ -157,12 +157,6 @@ local function check_files(args)
   if args.keep then failure.about("--keep", core.make_folders, args.keep) end
 end
 
--- Writes a file of the user's choice; what was found is printed first.
-local function write(flag, path, text)
-  local ok, why = failure.try(core.write_whole, path, text)
-  if not ok then failure(1, "--%s: %s", flag, failure.text(why)) end
-end
-
 local function print_json(found)
   for _, name in ipairs { "mesh", "exposed", "memory" } do found[name] = json.array(found[name]) end
   print(json.encode(found, { indent = true }))
@@ -182,9 +176,9 @@ function verb.run(args)
     slower = stragglers(args.straggler), unfolded = args.unfolded, mtbf = args.mtbf, restart = args.restart,
     disk_write = args.disk_write })
   if args.json then print_json(found) else print_found(found) end
-  if args.trace then write("trace", args.trace, trace_of(spans, spans_of)) end
+  if args.trace then session.write("--trace", args.trace, trace_of(spans, spans_of)) end
   if args.svg then
-    write("svg", args.svg, timeline_svg(spans, spans_of, found.seconds,
+    session.write("--svg", args.svg, timeline_svg(spans, spans_of, found.seconds,
       ("a step of %s on %s, %d ranks: %s"):format(args.recipe, found.machine, ranks, duration(found.seconds))))
   end
 end

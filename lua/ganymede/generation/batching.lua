@@ -12,6 +12,7 @@
 -- @module ganymede.generation.batching
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local lists = require "ganymede.base.lists"
 local logits = require "ganymede.generation.logits"
 local options = require "ganymede.base.options"
 local pages = require "ganymede.nn.pages"
@@ -199,7 +200,7 @@ function batching.run(model, opt, rows, ends)
   local list, border = logits.sections(model), rotary.border(model)
   local run = { model = model, sections = list, opt = opt, ends = ends, pool = pool, most = most, border = border,
     steps = recorded.new { model = model, sections = list, opt = opt, pool = pool, pages = largest, border = border },
-    waiting = prompts.part(rows, 1), active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0, anew = 0 }
+    waiting = lists.part(rows, 1), active = {}, prompt_tokens = 0, prompt_seconds = 0, sent_away = 0, anew = 0 }
   for _, row in ipairs(rows) do row.kept = pool:row() end
   local ok, err = pcall(until_done, run)
   run.steps:close()

@@ -3,18 +3,11 @@
 -- A row is { number = its place among all prompts, ids = tokens of the prompt, tokens = those and what was added,
 -- done = nil or why, emitted = bytes of text that were told, completion = text before a stop text }.
 -- @module ganymede.generation.prompts
+local lists = require "ganymede.base.lists"
 local options = require "ganymede.base.options"
 local tensors = require "ganymede.tensor"
 
 local prompts = {}
-
---- The part of a list from an entry on, as a list of its own. LuaJIT's unpack takes less than 8,000 entries; a prompt
--- may have more.
-function prompts.part(list, first)
-  local out = {}
-  for i = first, #list do out[i - first + 1] = list[i] end
-  return out
-end
 
 local function tokens_of(opt, i, prompt)
   if type(prompt) == "string" then
@@ -72,7 +65,7 @@ function prompts.rows(opt, positions)
   for i, prompt in ipairs(opt.prompts) do
     local ids = tokens_of(opt, i, prompt)
     fits(i, ids, positions)
-    rows[i] = { number = i, ids = ids, tokens = prompts.part(ids, 1), emitted = 0 }
+    rows[i] = { number = i, ids = ids, tokens = lists.part(ids, 1), emitted = 0 }
   end
   if #rows == 0 then error("generate: there are no prompts", 0) end
   return rows

@@ -1,6 +1,6 @@
 --- What is added to the rows of a generation: tokens, the text of them as it comes, and when a row is done.
 -- @module ganymede.generation.texts
-local prompts = require "ganymede.generation.prompts"
+local lists = require "ganymede.base.lists"
 
 local texts = {}
 
@@ -21,7 +21,7 @@ local function context_of(opt, row)
   local count, tokens, text = 4
   repeat
     count = 2 * count
-    tokens = prompts.part(row.ids, math.max(1, #row.ids - count + 1))
+    tokens = lists.part(row.ids, math.max(1, #row.ids - count + 1))
     text = opt.tokenizer:decode(tokens, { special = false })
   until text ~= "" or count >= #row.ids
   row.context, row.before = tokens, text
@@ -32,7 +32,7 @@ end
 -- those before it: many vocabularies have no space at the beginning of a text. So the end of the prompt is read, too.
 function texts.added(opt, row)
   local before, text_before = context_of(opt, row)
-  local all = prompts.part(before, 1)
+  local all = lists.part(before, 1)
   for i = #row.ids + 1, #row.tokens do all[#all + 1] = row.tokens[i] end
   local text = opt.tokenizer:decode(all, { special = false })
   return (text:sub(common(text_before, text) + 1):gsub("\239\191\189+$", ""))

@@ -118,6 +118,13 @@ function session.integer(least, most)
   end
 end
 
+--- Writes a file that a flag asks for, such as "--json". It is called behind what is printed, which may have taken
+-- hours to find: a file that cannot be written ends the verb with status 1.
+function session.write(flag, path, text)
+  local ok, why = failure.try(core.write_whole, path, text)
+  if not ok then failure(1, "%s: %s", flag, failure.text(why)) end
+end
+
 --- Returns a converter for lua-argparse that accepts seconds, above 0 and at most `most`.
 function session.seconds(most)
   return function(text)

@@ -11,17 +11,16 @@
 -- there is no telling what the model should have written, and the conversation is refused.
 -- @module ganymede.text.answers
 local failure = require "ganymede.base.failure"
+local lists = require "ganymede.base.lists"
 
 local answers = {}
-
-local function part(list, first) return { unpack(list, first) } end
 
 -- The number of tokens of `ids` that cover the text of which `before` are the tokens.
 local function covering(tokenizer, ids, before)
   local same = 0
   while same < #before and before[same + 1] == ids[same + 1] do same = same + 1 end
   if same == #before then return same end
-  local rest, tail = tokenizer:decode(part(before, same + 1)), {}
+  local rest, tail = tokenizer:decode(lists.part(before, same + 1)), {}
   for i = same + 1, #ids do
     tail[#tail + 1] = ids[i]
     if tokenizer:decode(tail):sub(1, #rest) == rest then return i end
