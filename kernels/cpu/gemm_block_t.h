@@ -58,18 +58,16 @@ CPU_INLINE int64_t F(gemm_column)(const gemm *g, int64_t j)
 /* What remains to be done to c after the last k. */
 static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {
-    int64_t first = F(gemm_column)(g, j);
-    for (int64_t r = i; r < i + rows; r++) {
-        T *c = (T *)g->c + r * g->c_row + first;
-        T *y = (T *)g->y + r * g->y_row + first;
-        if (g->row_bias) {
-            V b = F(splat)(((const T *)g->row_bias)[r]);
-            for (int64_t n = 0; n < columns; n += LANES) F(put)(c, n, columns - n, F(at)(c, n, columns - n) + b);
-        }
-        if (g->pre) F(activation_grad_row)(g->f, columns, (const T *)g->pre + r * g->pre_row + j, c, y);
-        else F(activation_row)(g->f, columns, c, y);
+    const int64_t first = F(gemm_column)(g, j);
+    T            *c = (T *)g->c + i * g->c_row + first, *y = (T *)g->y + i * g->y_row + first;
+    for (int64_t r = 0; g->row_bias && r < rows; r++) {
+        T *row = c + r * g->c_row;
+        V  b = F(splat)(((const T *)g->row_bias)[i + r]);
+        for (int64_t n = 0; n < columns; n += LANES) F(put)(row, n, columns - n, F(at)(row, n, columns - n) + b);
     }
-}
+    if (g->pre) F(activation_grad_rows)
+    (g->f, rows, columns, (const T *)g->pre + i * g->pre_row + j, g->pre_row, c, g->c_row, y, g->y_row);
+    else F(activation_rows)(g->f, rows, columns, c, g->c_row, y, g->y_row); }
 
 /* Brings what gemm_finish reads or writes besides c into the cache, while the tile runs: rows of it lie far apart. */
 CPU_INLINE void F(gemm_fetch_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)

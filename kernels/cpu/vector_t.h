@@ -194,74 +194,6 @@ CPU_INLINE V F(tanh_v)(V x)
 
 CPU_INLINE V F(sigmoid_v)(V x) { return 1 / (1 + F(exp_v)(-x)); }
 
-/* Phi(-u) of the normal distribution, u = min(|x|, where it is 0), as e times what is returned: e = exp(-u^2 / 2), and
- * Mills' ratio is G(t) K / (u + K), t = (u - K) / (u + K), G a polynomial. What rounds off the square goes into exp. */
-CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
-{
-#if T_BITS == 32
-    const T end = 14.5f;
-#else
-    const T end = 39.5;
-#endif
-    const T K = 4;
-    V       u = F(min_v)(F(splat)(end), F(abs_v)(x)), half = u * (T)-0.5, s = half * u;
-    V       r = F(inverse_v)(u + K), t = (u - K) * r;
-    *u_out = u;
-    *e = F(exp_low_v)(s, F(product_low)(half, u, s));
-#if T_BITS == 32
-    V p = F(splat)(-0.0000307457892513165205f * K);
-    p = p * t + 0.0000487004627856163606f * K;
-    p = p * t + 0.000392328411273061587f * K;
-    p = p * t + -0.000880893514087976451f * K;
-    p = p * t + -0.00188180322791996365f * K;
-    p = p * t + 0.0151016174370759103f * K;
-    p = p * t + -0.0466307514743469125f * K;
-    p = p * t + 0.0967841699486766563f * K;
-    p = p * t + -0.151974151518452288f * K;
-    p = p * t + 0.188821284627592637f * K;
-#else
-    V       p = F(splat)(-1.81136984258447746e-10 * K);
-    p = p * t + -6.292047904981627e-10 * K;
-    p = p * t + 4.79534867090196032e-10 * K;
-    p = p * t + 4.90101234975943171e-9 * K;
-    p = p * t + 3.31769674349027642e-9 * K;
-    p = p * t + -2.13474649356940297e-8 * K;
-    p = p * t + -3.87365106161456788e-8 * K;
-    p = p * t + 6.79483599471872167e-8 * K;
-    p = p * t + 2.55384356545601305e-7 * K;
-    p = p * t + -1.57423379009835644e-7 * K;
-    p = p * t + -1.48004121977288834e-6 * K;
-    p = p * t + 1.79166593415904961e-7 * K;
-    p = p * t + 8.78617085529063602e-6 * K;
-    p = p * t + -4.77064689483794904e-7 * K;
-    p = p * t + -0.0000577737336661590255 * K;
-    p = p * t + 0.0000333360781221687343 * K;
-    p = p * t + 0.00040770461438281673 * K;
-    p = p * t + -0.000869923091850893165 * K;
-    p = p * t + -0.00188504724168080958 * K;
-    p = p * t + 0.0150991437227342845 * K;
-    p = p * t + -0.0466304644899143367 * K;
-    p = p * t + 0.0967843501855536322 * K;
-    p = p * t + -0.151974160492973027 * K;
-    p = p * t + 0.188821282603937873 * K;
-#endif
-    return p * r;
-}
-
-/* x Phi(x) = max(x, 0) - |x| Phi(-|x|); -inf becomes NaN, as in 0 * inf */
-CPU_INLINE V F(gelu_v)(V x)
-{
-    V u, e, tail = F(normal_tail_v)(x, &u, &e);
-    return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail;
-}
-
-/* Phi(x) + x phi(x) */
-CPU_INLINE V F(gelu_grad_v)(V x)
-{
-    V u, e, tail = F(copysign_v)(F(normal_tail_v)(x, &u, &e), x);
-    return F(if_less)(x, F(splat)(0), F(splat)(0), F(splat)(1)) + e * (x * (T)0.398942280401432677940 - tail);
-}
-
 /* s = sigmoid(x) and its slope s (1 - s) = e / (1 + e)^2, e = exp(-|x|): neither cancels */
 CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
 {
@@ -270,15 +202,7 @@ CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
     return F(if_less)(x, F(splat)(0), e * r, r);
 }
 
-/* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
-CPU_INLINE V F(gelu_argument_v)(V x) { return x * ((x * x) * (T)0.0713548162726009 + (T)1.59576912160573071); }
-CPU_INLINE V F(gelu_tanh_v)(V x) { return x * F(sigmoid_v)(F(gelu_argument_v)(x)); }
-
-CPU_INLINE V F(gelu_tanh_grad_v)(V x)
-{
-    V slope, s = F(sigmoid_slope_v)(F(gelu_argument_v)(x), &slope);
-    return s + slope * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
-}
+#include "gelu_t.h"
 
 CPU_INLINE V F(silu_v)(V x) { return x / (1 + F(exp_v)(-x)); }
 
@@ -301,46 +225,58 @@ CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                                  /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(if_most)(x, F(splat)(0), F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 
-/* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */
-#define MAP_ROW(f)                                                                 \
-    do {                                                                           \
+/* y = f(x) and dx = g f'(x) over `rows` rows of n contiguous elements; the tail goes through the same code. */
+#define MAP_ROWS(f)                                                                \
+    for (int64_t r_ = 0; r_ < rows; r_++, x += x_row, y += y_row) {                \
         int64_t i_ = 0;                                                            \
         for (; i_ + LANES <= n; i_ += LANES) F(store)(y + i_, f(F(load)(x + i_))); \
         if (i_ < n) F(store_n)(y + i_, n - i_, f(F(load_n)(x + i_, n - i_)));      \
-    } while (0)
-#define MAP_GRAD_ROW(f)                                                                                    \
-    do {                                                                                                   \
+    }
+#define MAP_GRAD_ROWS(f)                                                                                   \
+    for (int64_t r_ = 0; r_ < rows; r_++, x += x_row, g += g_row, dx += dx_row) {                          \
         int64_t i_ = 0;                                                                                    \
         for (; i_ + LANES <= n; i_ += LANES) F(store)(dx + i_, F(load)(g + i_) * f(F(load)(x + i_)));      \
         if (i_ < n) F(store_n)(dx + i_, n - i_, F(load_n)(g + i_, n - i_) * f(F(load_n)(x + i_, n - i_))); \
-    } while (0)
+    }
+
+static inline void F(activation_rows)(gm_function f, int64_t rows, int64_t n, const T *x, int64_t x_row, T *y,
+                                      int64_t y_row)
+{
+    switch (f) {
+    case GM_FN_relu: MAP_ROWS(F(relu_v)) break;
+    case GM_FN_gelu: MAP_ROWS(F(gelu_v)) break;
+    case GM_FN_gelu_tanh: MAP_ROWS(F(gelu_tanh_v)) break;
+    case GM_FN_silu: MAP_ROWS(F(silu_v)) break;
+    case GM_FN_sigmoid: MAP_ROWS(F(sigmoid_v)) break;
+    case GM_FN_tanh: MAP_ROWS(F(tanh_v)) break;
+    default: /* none */
+        for (; x != y && rows > 0; rows--, x += x_row, y += y_row) memmove(y, x, (size_t)n * sizeof(T));
+    }
+}
+
+static inline void F(activation_grad_rows)(gm_function f, int64_t rows, int64_t n, const T *x, int64_t x_row,
+                                           const T *g, int64_t g_row, T *dx, int64_t dx_row)
+{
+    switch (f) {
+    case GM_FN_relu: MAP_GRAD_ROWS(F(relu_grad_v)) break;
+    case GM_FN_gelu: MAP_GRAD_ROWS(F(gelu_grad_v)) break;
+    case GM_FN_gelu_tanh: MAP_GRAD_ROWS(F(gelu_tanh_grad_v)) break;
+    case GM_FN_silu: MAP_GRAD_ROWS(F(silu_grad_v)) break;
+    case GM_FN_sigmoid: MAP_GRAD_ROWS(F(sigmoid_grad_v)) break;
+    case GM_FN_tanh: MAP_GRAD_ROWS(F(tanh_grad_v)) break;
+    default: /* none */
+        for (; dx != g && rows > 0; rows--, g += g_row, dx += dx_row) memmove(dx, g, (size_t)n * sizeof(T));
+    }
+}
 
 static inline void F(activation_row)(gm_function f, int64_t n, const T *x, T *y)
 {
-    switch (f) {
-    case GM_FN_relu: MAP_ROW(F(relu_v)); break;
-    case GM_FN_gelu: MAP_ROW(F(gelu_v)); break;
-    case GM_FN_gelu_tanh: MAP_ROW(F(gelu_tanh_v)); break;
-    case GM_FN_silu: MAP_ROW(F(silu_v)); break;
-    case GM_FN_sigmoid: MAP_ROW(F(sigmoid_v)); break;
-    case GM_FN_tanh: MAP_ROW(F(tanh_v)); break;
-    default:
-        if (x != y) memmove(y, x, (size_t)n * sizeof(T)); /* none */
-    }
+    F(activation_rows)(f, 1, n, x, n, y, n);
 }
 
 static inline void F(activation_grad_row)(gm_function f, int64_t n, const T *x, const T *g, T *dx)
 {
-    switch (f) {
-    case GM_FN_relu: MAP_GRAD_ROW(F(relu_grad_v)); break;
-    case GM_FN_gelu: MAP_GRAD_ROW(F(gelu_grad_v)); break;
-    case GM_FN_gelu_tanh: MAP_GRAD_ROW(F(gelu_tanh_grad_v)); break;
-    case GM_FN_silu: MAP_GRAD_ROW(F(silu_grad_v)); break;
-    case GM_FN_sigmoid: MAP_GRAD_ROW(F(sigmoid_grad_v)); break;
-    case GM_FN_tanh: MAP_GRAD_ROW(F(tanh_grad_v)); break;
-    default:
-        if (dx != g) memmove(dx, g, (size_t)n * sizeof(T)); /* none */
-    }
+    F(activation_grad_rows)(f, 1, n, x, n, g, n, dx, n);
 }
 
 static inline T F(max_row)(int64_t n, const T *x)

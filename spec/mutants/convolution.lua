@@ -31,8 +31,8 @@ return {
   },
   {
     name = "1404-convolution-bias", file = "kernels/cpu/gemm_block_t.h",
-    find = [[if (g->row_bias) {]],
-    replace = [[if (g->row_bias && !g->image) {]],
+    find = [[g->row_bias && r < rows]],
+    replace = [[g->row_bias && !g->image && r < rows]],
     breaks = "convolutions leave their bias out",
     test = "spec/kernels/convolution_spec.lua",
   },

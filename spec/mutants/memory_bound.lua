@@ -43,7 +43,7 @@ return {
     test = "spec/kernels/past_caches_spec.lua -f softmax",
   },
   {
-    name = "1846-gelu-of-infinity", file = "kernels/cpu/vector_t.h",
+    name = "1846-gelu-of-infinity", file = "kernels/cpu/gelu_t.h",
     find = [[return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail;]],
     replace = [[return F(max_v)(F(splat)(0), x) - (e * u) * tail;]],
     breaks = "gelu hides an infinity below 0",

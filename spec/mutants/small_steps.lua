@@ -22,4 +22,25 @@ return {
     breaks = "the last unit of each span is done by nobody",
     test = "spec/kernels/contraction_spec.lua -f 'matmul f32'",
   },
+  {
+    name = "2360-piece-end", file = "kernels/cpu/gelu_t.h", isa = "avx512",
+    find = [[#define PIECES_END 5.859375f]],
+    replace = [[#define PIECES_END 4.75f]],
+    breaks = "gelu is 0 where it is not yet",
+    test = "spec/kernels/pieces_spec.lua",
+  },
+  {
+    name = "2361-piece-of", file = "kernels/cpu/gelu_t.h", isa = "avx512",
+    find = [[__builtin_shuffle(load_f32(row), load_f32(row + 16), (vi32)k)]],
+    replace = [[__builtin_shuffle(load_f32(row), load_f32(row), (vi32)k)]],
+    breaks = "the outer half of the pieces takes the polynomials of the inner one",
+    test = "spec/kernels/pieces_spec.lua",
+  },
+  {
+    name = "2362-finish-rows", file = "kernels/cpu/gemm_block_t.h",
+    find = [[(const T *)g->pre + i * g->pre_row + j, g->pre_row, c,]],
+    replace = [[(const T *)g->pre + i * g->pre_row + j, 0, c,]],
+    breaks = "all rows of a tile go back through the activation of the first",
+    test = "spec/kernels/contraction_spec.lua",
+  },
 }
