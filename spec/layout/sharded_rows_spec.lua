@@ -60,6 +60,23 @@ describe("rows that are cut along the dimension worked along:", function()
     }
   end)
 
+  it("the largest logit and its class, too; one whose gradient is wanted is refused", function()
+    local fn = function(table, ids, scale, shift)
+      return ops.max(logits_of(table, ids, scale, shift, table):detach(), -1)
+    end
+    both.agree { inputs = inputs(), cuts = cuts, expect = "data,-", gradients = false, exact = true, fn = fn }
+    gm.scope(function()
+      local logits = both.place(any(8, 4, 1000), features)
+      core.comm_reset_traffic()
+      local _, index = ops.max(logits, -1)
+      local bytes = 0
+      for _, entry in ipairs(core.comm_traffic()) do bytes = bytes + entry.bytes end
+      assert.is_true(bytes > 0 and bytes <= 2 * 2 * 8 * 8 * 4, bytes) -- an f64 for each row, and again for its place
+      assert.same(ops.argmax(logits):totable(), index:totable())
+      assert.error_matches(function() ops.max(logits:requires_grad(true), -1) end, "max: the dimension that is reduced")
+    end)
+  end)
+
   it("names the op, its operands and their layouts where it cannot be, also for weights that are still sums", function()
     local function refused(op, pattern, partial, ...)
       local w = gm.ones({ 2 }):redistribute { cuts = { {} }, partial = partial }

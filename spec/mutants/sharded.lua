@@ -131,11 +131,25 @@ GM_STEP(w->work, gm_comm_finish(w->comm, &w->a.pending[l & 1]));
     test = "unit sharded_cross_entropy",
   },
   {
-    name = "169-argmax-place", file = "host/parallel/sharded/argmax.c",
+    name = "169-argmax-place", file = "host/parallel/sharded/largest.c",
     find = [[*place = gm_work_affine(w, gm_work_cast(w, out[1], GM_F64), 1, (double)k->first);]],
     replace = [[*place = gm_work_affine(w, gm_work_cast(w, out[1], GM_F64), 1, 0);]],
     breaks = "the place of the largest is that in its block",
     test = "unit sharded_argmax",
+  },
+  {
+    name = "2234-rows-of-max-travel", file = "host/parallel/sharded/largest.c",
+    find = [[if (!is_cut(c, &d) || gm_tape_wanted(r, 1, c->in)) return]],
+    replace = [[if (!is_cut(c, &d) || r) return]],
+    breaks = "to find the largest of a row that ranks share gathers the row",
+    test = "spec/layout/sharded_rows_spec.lua -n 4 -f 'largest logit'",
+  },
+  {
+    name = "2235-max-without-gradient", file = "host/parallel/sharded/largest.c",
+    find = [[if (!is_cut(c, &d) || gm_tape_wanted(r, 1, c->in)) return]],
+    replace = [[if (!is_cut(c, &d)) return]],
+    breaks = "the largest of a row that ranks share has no gradient",
+    test = "spec/layout/sharded_rows_spec.lua -n 4 -f 'largest logit'",
   },
   {
     name = "190-ring-factor", file = "host/parallel/sharded/ring_travel.c",

@@ -90,8 +90,9 @@ gm_status gm_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, gm_va
  * zeros for the others, so the result is partial over those axes; the caller reduces it. Sends nothing. padding_index
  * (-1: none) is global. GM_EINVAL: an index or padding_index is no row of the table. */
 
-/* gm_sharded_argmax: place of the largest entry along a dimension that may be cut (negative: from the end); the lowest
- * of equals, the first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
+/* gm_sharded_max, gm_sharded_argmax: the largest entry along a dimension that may be cut (negative: from the end), and
+ * its place; the lowest of equals, the first NaN. 1 + 1 numbers a row, the second f64. argmax is not differentiable.
+ * GM_ESHAPE: the gradient of max along a cut dimension is wanted. largest.c */
 
 /* gm_sharded_attention: q (b, s, h, d), k and v (b, t, hk, d), key_mask u8 (b, t), limits (b, s, 2), and a bias, which
  * goes with whole sequences only. Where the
