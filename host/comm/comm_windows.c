@@ -17,7 +17,8 @@
 #include "frames.h"
 #include "stage.h"
 
-#define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
+#define LONG          4096 /* bytes of a message */
+#define LOOK_BELOW    256  /* turns after which the transport below is asked for notices, where it carries no data */
 #define CLOSE_SECONDS 10
 #define LEAVE_SECONDS 1
 
@@ -39,6 +40,7 @@ typedef struct windows {
     gm_crowd      crowd;
     gm_stage     *stage; /* NULL: there is no arena */
     uint32_t      seen;  /* rings of the bell before the last look around */
+    bool          left;  /* that look was over before all that had come was read */
     unsigned      turns;
     char         *lost; /* by place: what the transport below said of it */
 } windows;
@@ -128,27 +130,45 @@ static const gm_stream stream = {.put = put,
                                  .eager = 16 << 10,
                                  .pad = 8};
 
-static void look_around(windows *w)
+/* Has a long message come for q? What is behind it in the rings can stay there: perhaps nobody has asked for it yet, and
+ * it would have to be copied twice, while its sender went on and on. To copy short ones costs less than another look. */
+static bool is_served(const gm_frame_request *q) { return q && q->done && q->n >= LONG; }
+
+/* Looks at the streams from `first` on until q is served (NULL: until nothing more comes), at notices to the end. */
+static void look_until(windows *w, int first, const gm_frame_request *q)
 {
     gm_frames *f = &w->frames;
     do {
         f->again = false;
-        for (int i = 2 * w->here - 1; i >= 0; i--) { /* notices first */
+        for (int i = 2 * w->here - 1; i >= first; i--) { /* notices first */
             gm_frame_peer *p = &f->peers[i];
-            while (gm_frames_read(f, p)) {
+            while ((i >= w->here || !is_served(q)) && gm_frames_read(f, p)) {
             }
             if (p->out) gm_frames_flush(f, p);
         }
-    } while (f->again);
+    } while (f->again && !is_served(q));
 }
 
-/* Moves what can be moved now. */
-static void progress(windows *w)
+static void look_around(windows *w)
 {
-    uint32_t rung = gm_window_rung(w->window[w->place]);
-    if (rung == w->seen) return;
+    w->left = false;
+    look_until(w, 0, NULL);
+}
+
+/* Has something come since the last look? */
+static bool has_come(windows *w)
+{
+    uint32_t rung = gm_window_rung(w->window[w->place]), seen = w->seen;
     w->seen = rung;
-    look_around(w);
+    return rung != seen;
+}
+
+/* Moves what can be moved now, until q is served. */
+static void progress(windows *w, const gm_frame_request *q)
+{
+    if (!has_come(w) && !w->left) return;
+    look_until(w, 0, q);
+    w->left = is_served(q);
 }
 
 /* ---- messages ---- */
@@ -212,7 +232,7 @@ static int windows_test(gm_transport *t, void *request, size_t *n)
     gm_frame_request *q = request;
     int               peer;
     if (q->peer == BELOW) return test_below(t, request, n);
-    if (!q->done) progress(w);
+    if (!q->done) progress(w, q);
     int ended = gm_frames_test(&w->frames, q, n, &peer);
     if (ended >= 0) return ended;
     const char *why = w->lost + (size_t)LOST_ROOM * (size_t)place_of_peer(w, peer);
@@ -232,7 +252,7 @@ static int windows_drain(gm_transport *t, int *from)
 {
     windows *w = t->context;
     int      peer, got;
-    progress(w);
+    progress(w, NULL);
     if ((got = gm_frames_drain(&w->frames, t, &peer))) {
         if (got > 0) *from = w->rank[place_of_peer(w, peer)];
         return got;
@@ -259,7 +279,10 @@ static int hear_below(gm_transport *t, void *bytes, size_t *n, int *from)
 static int windows_hear(gm_transport *t, void *bytes, size_t *n, int *from)
 {
     windows *w = t->context;
-    progress(w);
+    if (has_come(w)) {
+        look_until(w, w->here, NULL);
+        w->left = true;
+    }
     if (gm_frames_hear(&w->frames, bytes, n, from)) {
         *from = w->rank[place_of_peer(w, *from)];
         return 1;
@@ -322,7 +345,11 @@ static void windows_rest(gm_transport *t, double seconds)
 {
     windows   *w = t->context;
     gm_window *own = w->window[w->place];
-    bool       came = gm_window_rung(own) != w->seen || gm_crowd_yield(&w->crowd, own, w->seen);
+    if (w->left) {
+        look_around(w);
+        return;
+    }
+    bool came = gm_window_rung(own) != w->seen || gm_crowd_yield(&w->crowd, own, w->seen);
     t->yielded = w->crowd.yielded;
     if (came) return;
     gm_window_sleep(own, w->seen, seconds);
