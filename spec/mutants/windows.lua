@@ -280,4 +280,26 @@ return {
     breaks = "what goes over the end of a ring is lost",
     test = "unit windows_same_bits",
   },
+  {
+    name = "2363-left-in-a-ring", file = "host/comm/comm_windows.c",
+    find = [[w->left = is_served(q);]],
+    replace = [[w->left = false;]],
+    breaks = "a message behind one that was waited for is found only when the bell rings again",
+    test = "unit comm_windows_left_in_a_ring",
+  },
+  {
+    name = "2364-left-at-rest", file = "host/comm/comm_windows.c",
+    find = [[        look_until(w, w->here, NULL);
+        w->left = true;]],
+    replace = [[        look_until(w, w->here, NULL);]],
+    breaks = "what had come when a rank listened for notices is found only when the bell rings again",
+    test = "unit comm_windows_left_at_rest",
+  },
+  {
+    name = "2365-hold-back", file = "host/comm/comm_windows.c",
+    find = [[return q && q->done && q->n >= LONG;]],
+    replace = [[return q && q->done && q->n > (1 << 20);]],
+    breaks = "a rank copies all that a sender has ahead into memory of its own",
+    test = "unit comm_windows_hold_back",
+  },
 }

@@ -1,0 +1,178 @@
+/* comm_windows_test.c - what ranks read of each other's rings, and when (host/comm/comm_windows.c). One thread drives
+ * both ranks, so that each order of events is certain. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../../host/comm/comm_windows.h"
+#include "../../kernels/clock.h"
+#include "unit.h"
+
+#define LONG   8192 /* bytes of a message: as many as stay in a ring until they are asked for */
+#define SHORT  512
+#define RINGED (64 << 10)
+
+/* ---- below the windows: nothing ---- */
+
+static int below_hears(gm_transport *t, void *bytes, size_t *n, int *from)
+{
+    (void)t, (void)bytes, (void)n, (void)from;
+    return 0;
+}
+
+static int below_drains(gm_transport *t, int *from)
+{
+    (void)t, (void)from;
+    return 0;
+}
+
+static void below_closes(gm_transport *t, bool orderly)
+{
+    (void)orderly;
+    free(t);
+}
+
+/* ---- two ranks ---- */
+
+static void make_pair(gm_transport *rank[2])
+{
+    const gm_window_shape shape = {2, RINGED, 4096};
+    const int             ranks[2] = {0, 1}, pids[2] = {0, 0}; /* memory is not read directly */
+    const gm_reach        reach[2] = {{0}, {0}};
+    gm_window            *own[2], *other[2];
+    int                   fd[2];
+    for (int i = 0; i < 2; i++) OK(gm_window_make(&shape, 7, &own[i], &fd[i]));
+    for (int i = 0; i < 2; i++) OK(gm_window_open(&shape, 7, (int)getpid(), fd[i], &other[i]));
+    for (int i = 0; i < 2; i++) {
+        gm_transport   *base = calloc(1, sizeof *base);
+        gm_window      *window[2] = {i == 0 ? own[0] : other[0], i == 1 ? own[1] : other[1]};
+        gm_window_ranks r = {
+            .shape = shape, .place = i, .rank = ranks, .cores = 2, .pid = pids, .window = window, .reach = reach};
+        assert_non_null(base);
+        *base = (gm_transport){.size = sizeof *base, .version = GM_TRANSPORT_VERSION, .rank = i, .world = 2};
+        base->has_data = true;
+        base->hear = below_hears;
+        base->drain = below_drains;
+        base->close = below_closes;
+        OK(gm_transport_windows(base, &r, &rank[i]));
+        close(fd[i]);
+    }
+}
+
+static void free_pair(gm_transport *rank[2])
+{
+    for (int i = 0; i < 2; i++) rank[i]->close(rank[i], true);
+}
+
+static void *sent(gm_transport *t, int tag, const char *bytes, size_t n)
+{
+    void *request = NULL;
+    assert_int_equal(t->send(t, 1, tag, bytes, n, &request), 0);
+    return request;
+}
+
+static bool done(gm_transport *t, void *request)
+{
+    size_t n = 0;
+    int    ended = t->test(t, request, &n);
+    assert_true(ended >= 0);
+    return ended == 1;
+}
+
+/* Rank 1 asks for the message of this tag and looks once: it must be there, and be what was sent. */
+static void comes(gm_transport *t, int tag, size_t n)
+{
+    char *got = calloc(n, 1);
+    void *request = NULL;
+    assert_non_null(got);
+    assert_int_equal(t->receive(t, 0, tag, got, n, &request), 0);
+    assert_true(done(t, request));
+    for (size_t i = 0; i < n; i++) assert_int_equal(got[i], (char)tag);
+    free(got);
+}
+
+static void send_of(gm_transport *t, int tag, size_t n)
+{
+    static char bytes[LONG];
+    memset(bytes, tag, n);
+    assert_true(done(t, sent(t, tag, bytes, n)));
+}
+
+/* What lies behind a message in its ring is found by the next look, although the bell has not been rung again. */
+void gm_test_comm_windows_left_in_a_ring(void **state)
+{
+    (void)state;
+    gm_transport *rank[2];
+    make_pair(rank);
+    for (int i = 0; i < 2; i++) {
+        size_t n = i ? SHORT : LONG;
+        for (int tag = 1; tag <= 5; tag++) send_of(rank[0], tag, n);
+        comes(rank[1], 1, n);
+        comes(rank[1], 2, n);
+        comes(rank[1], 4, n); /* the one before it is kept */
+        comes(rank[1], 3, n);
+        comes(rank[1], 5, n);
+    }
+    free_pair(rank);
+}
+
+/* Who only listens for notices, and then rests, has all that had come, and does not sleep over it. */
+void gm_test_comm_windows_left_at_rest(void **state)
+{
+    (void)state;
+    gm_transport *rank[2];
+    char          bytes[GM_NOTICE_MAX];
+    size_t        n = 0;
+    int           from = -1;
+    make_pair(rank);
+    for (int tag = 1; tag <= 2; tag++) send_of(rank[0], tag, LONG);
+    assert_int_equal(rank[1]->hear(rank[1], bytes, &n, &from), 0);
+    double before = gm_now();
+    rank[1]->rest(rank[1], 40);
+    assert_true(gm_now() - before < 20); /* it has not slept */
+    comes(rank[1], 2, LONG);
+    comes(rank[1], 1, LONG);
+    free_pair(rank);
+}
+
+/* A notice passes by the messages that wait. */
+void gm_test_comm_windows_notices_pass(void **state)
+{
+    (void)state;
+    gm_transport *rank[2];
+    char          bytes[GM_NOTICE_MAX];
+    size_t        n = 0;
+    int           from = -1;
+    make_pair(rank);
+    for (int tag = 1; tag <= 3; tag++) send_of(rank[0], tag, LONG);
+    comes(rank[1], 1, LONG);
+    assert_int_equal(rank[0]->tell(rank[0], 1, "word", 5), 0);
+    assert_int_equal(rank[1]->hear(rank[1], bytes, &n, &from), 1);
+    assert_int_equal(from, 0);
+    assert_string_equal(bytes, "word");
+    comes(rank[1], 2, LONG);
+    comes(rank[1], 3, LONG);
+    free_pair(rank);
+}
+
+/* A sender that runs ahead is held back by its ring: the receiver takes long messages one by one. */
+void gm_test_comm_windows_hold_back(void **state)
+{
+    enum { ALL = 20, HELD = RINGED / LONG + 1 };
+    (void)state;
+    static char   bytes[ALL + 1][LONG];
+    void         *request[ALL + 1];
+    gm_transport *rank[2];
+    make_pair(rank);
+    for (int tag = 1; tag <= ALL; tag++) {
+        memset(bytes[tag], tag, LONG);
+        request[tag] = sent(rank[0], tag, bytes[tag], LONG);
+    }
+    for (int tag = 1; tag <= ALL; tag++) {
+        if (tag + HELD <= ALL) assert_false(done(rank[0], request[tag + HELD]));
+        comes(rank[1], tag, LONG);
+        rank[0]->rest(rank[0], 0); /* there may be room */
+        (void)rank[0]->hear(rank[0], bytes[0], &(size_t){0}, &(int){0});
+    }
+    for (int tag = 1; tag <= ALL; tag++) assert_true(done(rank[0], request[tag]));
+    free_pair(rank);
+}
