@@ -306,6 +306,7 @@ static gm_status refuse_in_graph(gm_pending *p)
 
 /* The clock is read as rarely as can be: each time costs a tenth of a small call. */
 static gm_status wait_since(gm_comm *c, gm_pending *p, double began);
+static gm_status wait_until_recorded(gm_pending *p, double began);
 
 gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 {
@@ -340,6 +341,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     p->account->exposed += now - p->started;
     c->charged = charged;
     if (!out) return wait_since(c, p, now);
+    if (p->in_graph) GM_TRY(wait_until_recorded(p, now));
     *out = p;
     return GM_OK;
 }
@@ -415,6 +417,24 @@ static gm_status settle(gm_pending *p)
     return st;
 }
 
+/* After a wait that failed. */
+static gm_status abandon(gm_pending *p, gm_status st)
+{
+    p->comm->n_under_way--;
+    p->dropped = true;
+    gm_pending_give_up(p);
+    if (gm_pending_is_over(p)) unlink_pending(p);
+    return st;
+}
+
+/* Until the library has recorded it. NCCL does so in a thread of its own, and CUDA's graphs are not to be used by two
+ * threads at a time (CUDA runtime, "Graph object thread safety"). */
+static gm_status wait_until_recorded(gm_pending *p, double began)
+{
+    gm_status st = wait_until(p, is_done, began);
+    return st == GM_OK ? GM_OK : abandon(p, st);
+}
+
 static gm_status wait_since(gm_comm *c, gm_pending *p, double began)
 {
     int32_t id = p->call == GM_CALL_send ? 0 : p->recorded;
@@ -432,12 +452,7 @@ static gm_status wait_since(gm_comm *c, gm_pending *p, double began)
     c->charged = charged;
     c->waiting = outer;
     p->account->exposed += waited;
-    if (st == GM_OK) return settle(p);
-    c->n_under_way--;
-    p->dropped = true;
-    gm_pending_give_up(p);
-    if (gm_pending_is_over(p)) unlink_pending(p);
-    return st;
+    return st == GM_OK ? settle(p) : abandon(p, st);
 }
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p) { return wait_since(c, p, p->done ? 0 : gm_now()); }

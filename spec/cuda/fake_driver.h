@@ -51,6 +51,9 @@ int gm_fake_queue(void *stream, const char *line, gm_fake_call call);
 /* Runs what can run on all streams, without waiting. Is work of this stream being captured? */
 void gm_fake_progress(void);
 int  gm_fake_is_captured(void *stream);
+/* A thread of a library begins to record into the capture under way (by 1), or has done so (-1). CUDA's graphs are not
+ * synchronized: what is recorded in between makes the capture invalid. */
+void gm_fake_occupy_capture(int by);
 /* What runs on the device takes so much longer, as events tell the time; nobody waits for it. */
 void gm_fake_spend(double seconds);
 /* NULL, or why `bytes` at p are not all in one live allocation. For fakes of libraries. */

@@ -7,7 +7,7 @@
  * recorded in the capture; nodes of two streams are in no order but what such events make. A capture refuses what CUDA
  * refuses: waiting for its streams, looking at events that were recorded in it, waiting in it for events that were not,
  * streams that have not been joined to the first at its end, the default stream; and outside of relaxed mode, taking
- * and freeing memory. A refused call makes it invalid, as there: the streams then take nothing until the capture is
+ * and freeing memory; and calls while a thread of a library records. A refused call makes it invalid, as there: the streams then take nothing until the capture is
  * ended, which gives no graph.
  *
  * A launch goes as far along each stream as it can. Every other launch begins with the last stream in place of the
@@ -56,7 +56,8 @@ static struct {
     int      last_ordered[2]; /* the branch and the number of nodes up to the last ordered call; 0 nodes: none */
     CUstreamCaptureMode mode;
     bool                invalid;
-    uint64_t            number; /* of this capture */
+    int                 occupied; /* so many threads of libraries record */
+    uint64_t            number;   /* of this capture */
     struct CUgraph_st  *graph;
 } capture;
 
@@ -107,9 +108,25 @@ static bool is_in_order(int branch, const gm_fake_task *t)
     return true;
 }
 
+void gm_fake_occupy_capture(int by)
+{
+    gm_fake_enter();
+    if (capture.occupied + by >= 0) capture.occupied += by; /* it may have begun in a capture that was ended */
+    gm_fake_leave(CUDA_SUCCESS);
+}
+
+/* A second thread uses the graph: on a GPU anything may follow. */
+static void refuse_second_thread(void)
+{
+    if (!capture.graph || !capture.occupied || capture.invalid) return;
+    gm_fake_line("a capture is used while a library records");
+    capture.invalid = true;
+}
+
 CUresult gm_fake_record(CUstream stream, const gm_fake_task *t)
 {
-    int  branch = branch_of(stream);
+    int branch = branch_of(stream);
+    refuse_second_thread();
     bool fits = t->kind != GM_FAKE_GRAPH && (!t->call.attempt || t->call.fresh) && capture.graph->n < NODES;
     if (!capture.invalid && fits && is_in_order(branch, t)) {
         append(capture.graph, branch, t);
@@ -122,6 +139,7 @@ CUresult gm_fake_record(CUstream stream, const gm_fake_task *t)
 
 void gm_fake_capture_event(CUstream stream, gm_fake_point *at)
 {
+    refuse_second_thread();
     at->capture = capture.number;
     memcpy(at->seen, capture.seen[branch_of(stream)], sizeof at->seen);
 }
@@ -129,6 +147,7 @@ void gm_fake_capture_event(CUstream stream, gm_fake_point *at)
 CUresult gm_fake_capture_await(CUstream stream, const gm_fake_point *at)
 {
     int branch = branch_of(stream);
+    refuse_second_thread();
     if (capture.invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (!at->capture) return invalidate(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     if (!capture.graph || at->capture != capture.number) return CUDA_ERROR_CAPTURED_EVENT;
@@ -197,6 +216,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
     gm_fake_enter();
     *out = NULL;
     if (branch_of(stream) != 0) return gm_fake_leave(CUDA_ERROR_ILLEGAL_STATE);
+    refuse_second_thread();
     CUresult r = capture.invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                  : is_joined()   ? CUDA_SUCCESS
                                  : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;

@@ -4,7 +4,8 @@
  * Every two places of a communicator have a mailbox in shared memory for each direction, and every operation is
  * messages through them. It is a task of its stream: it does nothing before the stream has come to it, is not through
  * before the others have come too, and where calls do not fit together it never is, as on GPUs. Communicators are
- * non-blocking: a call is at work until ncclCommGetAsyncError has been asked twice, and refuses everything else before.
+ * non-blocking: a call is at work until ncclCommGetAsyncError has been asked some times, and refuses everything else
+ * before. NCCL works in a thread meanwhile; if that records into a graph, nobody else may.
  * Two places on one device are refused. Sums begin with the last place, in the tensors' own type, so that they are
  * other bits than those of the host's order.
  *
@@ -25,6 +26,8 @@
 
 #include "fake_driver.h"
 #include "fake_sums.h"
+
+#define ASKED 5 /* so often, until a call is through: who begins two calls finds the first at work */
 
 #define API __attribute__((visibility("default")))
 
@@ -191,9 +194,17 @@ API ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
 static ncclComm_t ended[256]; /* that are to be freed at the end of the group */
 static int        n_ended;
 
+/* Its thread is through with what it records. */
+static void end_recording(ncclComm_t comm)
+{
+    if (comm->records) gm_fake_occupy_capture(-1);
+    comm->records = false;
+}
+
 /* The calls that have not come to their streams. */
 static void forget(ncclComm_t comm)
 {
+    end_recording(comm);
     while (comm->issued) {
         op *o = comm->issued;
         comm->issued = o->next;
@@ -234,6 +245,8 @@ API ncclResult_t ncclGroupEnd(void)
     grouped = NULL;
     comm->state = ncclInProgress;
     comm->asked = 0;
+    comm->records = comm->issued && gm_fake_is_captured(comm->issued->stream);
+    if (comm->records) gm_fake_occupy_capture(1);
     return ncclInProgress;
 }
 
@@ -338,8 +351,9 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     if (comm->state == ncclInProgress && !comm->made) {
         make(comm);
-    } else if (comm->state == ncclInProgress && ++comm->asked > 1) {
+    } else if (comm->state == ncclInProgress && ++comm->asked >= ASKED) {
         comm->state = ncclSuccess;
+        end_recording(comm);
         queue_issued(comm);
     }
     *state = comm->state;

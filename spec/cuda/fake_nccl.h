@@ -40,6 +40,7 @@ struct ncclComm {
     bool         made, stopped, aborted; /* aborted: graphs, too, go on without it */
     int          operations;
     int          in_graphs;     /* operations that graphs hold, and their launches */
+    bool         records;       /* its thread records into a graph */
     struct op   *issued, *last; /* the calls of the group that is at work */
     const char  *words;
 };
