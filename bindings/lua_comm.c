@@ -310,8 +310,7 @@ static int try_links(lua_State *L)
     return 1;
 }
 
-/* comm_find_links() -> { library =, path =, revokes = }, what tensors of GPUs can travel through, or nil and why there
- * is none */
+/* comm_find_links() -> { library =, path = }, what tensors of GPUs can travel through, or nil and why there is none */
 static int find_links(lua_State *L)
 {
     gm_link_facts facts;
@@ -320,11 +319,9 @@ static int find_links(lua_State *L)
         lua_pushstring(L, gm_last_error());
         return 2;
     }
-    lua_createtable(L, 0, 3);
+    lua_createtable(L, 0, 2);
     gm_set_text(L, "library", facts.library);
     gm_set_text(L, "path", facts.path);
-    lua_pushboolean(L, facts.revokes);
-    lua_setfield(L, -2, "revokes");
     return 1;
 }
 

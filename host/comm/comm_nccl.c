@@ -18,8 +18,8 @@
 #ifndef GM_WITHOUT_NCCL
 #include <nccl.h>
 
-#define OLDEST       22800 /* 2.28: the oldest that was tried; ncclConfig_t is its */
-#define STOP_SECONDS 2.0   /* that a communicator gets to stop, or to end in order, before it is aborted */
+#define OLDEST      22800 /* 2.28: the oldest that was tried; ncclConfig_t is its */
+#define END_SECONDS 2.0   /* that a communicator gets to end in order, before it is aborted */
 
 /* clang-format off */
 #define FUNCTIONS(X)                                                                                      \
@@ -33,7 +33,6 @@ typedef struct nccl {
     int version; /* 22809 is 2.28.9 */
 #define FUNCTION(name) __typeof__(name) *name;
     FUNCTIONS(FUNCTION)
-    FUNCTION(ncclCommRevoke) /* NULL: this library has none */
 #undef FUNCTION
     char path[256];
 } nccl;
@@ -43,7 +42,6 @@ struct gm_link {
     ncclComm_t  comm; /* NULL: aborted */
     gm_device  *dev;
     gm_queue   *queue;
-    bool        stopped, recorded; /* recorded: a graph has got operations of it */
 };
 
 _Static_assert(sizeof(gm_link_id) == sizeof(ncclUniqueId), "an id is NCCL's");
@@ -73,8 +71,6 @@ static gm_status find_functions(void *library, nccl *out)
     memcpy(&out->name, &symbol, sizeof symbol);
     FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    symbol = dlsym(library, "ncclCommRevoke");
-    memcpy(&out->ncclCommRevoke, &symbol, sizeof symbol);
     return GM_OK;
 }
 
@@ -115,7 +111,6 @@ gm_status gm_links_find(gm_link_facts *out)
     snprintf(out->library, sizeof out->library, "NCCL %d.%d.%d", lib->version / 10000, lib->version / 100 % 100,
              lib->version % 100);
     snprintf(out->path, sizeof out->path, "%s", lib->path);
-    out->revokes = lib->ncclCommRevoke != NULL;
     return GM_OK;
 }
 
@@ -164,7 +159,7 @@ gm_queue *gm_links_queue(gm_link *link) { return link->queue; }
 
 static gm_status check_open(const gm_link *link)
 {
-    if (link->comm && !link->stopped) return GM_OK;
+    if (link->comm) return GM_OK;
     return GM_FAIL(GM_ECOMM, "this link between GPUs was stopped");
 }
 
@@ -183,7 +178,7 @@ gm_status gm_links_ready(gm_link *link, bool *ready)
 /* Waits for the library to get through, for a short time; it has not hung, or the communicator is aborted. */
 static bool gets_through(gm_link *link)
 {
-    for (int i = 0; i < (int)(STOP_SECONDS / 1e-4); i++) {
+    for (int i = 0; i < (int)(END_SECONDS / 1e-4); i++) {
         ncclResult_t state = ncclSuccess;
         if (link->lib->ncclCommGetAsyncError(link->comm, &state) != ncclSuccess) return false;
         if (state != ncclInProgress) return state == ncclSuccess;
@@ -192,26 +187,16 @@ static bool gets_through(gm_link *link)
     return false;
 }
 
-/* Revoked, where the library can and does it in time: what runs on the device ends, and the communicator stays. Not
- * where graphs had operations of it: NCCL clears the flag that ends kernels when its own streams are through, and those
- * of a replay need not be. */
-static bool is_revoked(gm_link *link)
-{
-    if (link->recorded || !link->lib->ncclCommRevoke) return false;
-    ncclResult_t r = link->lib->ncclCommRevoke(link->comm, NCCL_REVOKE_DEFAULT);
-    return (r == ncclSuccess || r == ncclInProgress) && gets_through(link);
-}
-
-/* What cannot be revoked is aborted, which ends what runs, too, and frees the communicator. All in one group of calls:
- * one after the other would wait for kernels of the next (NCCL 2.22 and newer). */
+/* All in one group of calls (NCCL 2.22 and newer). Each call sets the flag that ends kernels, and the end of the group
+ * waits for the streams of all. One by one, a link whose kernels are behind those of the next would wait for ever. For
+ * the same reason nothing is revoked (ncclCommRevoke): a revocation that waits for its streams cannot be given up, since
+ * an abort joins its thread first (ncclCommEnsureReady). */
 void gm_links_stop(gm_link *const *links, int n)
 {
     const nccl *lib = NULL;
     for (int i = 0; i < n; i++) {
         gm_link *link = links[i];
-        if (!link->comm || link->stopped) continue;
-        link->stopped = true;
-        if (is_revoked(link)) continue;
+        if (!link->comm) continue;
         if (!lib) (void)(lib = link->lib)->ncclGroupStart();
         (void)lib->ncclCommAbort(link->comm);
         link->comm = NULL;
@@ -222,7 +207,7 @@ void gm_links_stop(gm_link *const *links, int n)
 void gm_links_close(gm_link *link, bool orderly)
 {
     if (!link) return;
-    if (orderly && link->comm && !link->stopped) {
+    if (orderly && link->comm) {
         ncclResult_t r = link->lib->ncclCommFinalize(link->comm);
         orderly = (r == ncclSuccess || r == ncclInProgress) && gets_through(link);
     }
@@ -290,7 +275,6 @@ gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *m
     GM_TRY(check_open(link));
     GM_TRY(queues->handle(link->queue, &stream));
     GM_TRY(queues->follow(link->queue, ticket));
-    link->recorded |= link->dev->capture != NULL;
     return issue_all(link, stream, moves, n);
 }
 

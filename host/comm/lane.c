@@ -210,10 +210,16 @@ void gm_lane_give_up(gm_pending *p)
     gm_lanes_stop(c);
 }
 
-/* Nobody may wait for the operation any more, so that the comm remembers. */
+/* Nobody may wait for the operation any more, so that the comm remembers. What finds its link stopped has the reason of
+ * that: the failure that came first. */
 static void lane_failed(gm_pending *p, gm_status st)
 {
-    char call[480], text[600];
+    char           call[480], text[600];
+    const gm_comm *c = p->comm;
+    if (c->lane_status != GM_OK) {
+        gm_pending_fail(p, gm_fail_again(c->lane_status, c->lane_error));
+        return;
+    }
     snprintf(text, sizeof text, "%s", gm_last_error());
     gm_record_describe(&p->record, p->group->name, call, sizeof call);
     gm_pending_fail(p, GM_FAIL(st, "%s: %s", call, text));

@@ -27,7 +27,6 @@ typedef struct gm_link_id { /* identifies a group of places: one of them makes i
 
 typedef struct gm_link_facts {
     char library[32]; /* "NCCL 2.28.9" */
-    bool revokes;     /* a link that fails is revoked; else it is aborted */
     char path[256];   /* of the library */
 } gm_link_facts;
 
@@ -66,9 +65,9 @@ gm_queue *gm_links_queue(gm_link *link);
  * operation issued earlier. */
 gm_status gm_links_ready(gm_link *link, bool *ready);
 gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *moves, int n);
-/* Ends what runs on the device for these links, whatever the other places do. Nothing more can be issued. Waits some
- * seconds if the library does not answer. All links that may be stopped belong into one call: a graph can hold kernels
- * of several, and ends when all of them have. The caller ends graphs that hold operations of them before. */
+/* Ends what runs on the device for these links, whatever the other places do, and waits for that end. Nothing more can
+ * be issued. All links that have work on the device belong into one call: that of one may be behind that of another,
+ * or in one graph with it. The caller ends graphs that hold operations of them before. */
 void gm_links_stop(gm_link *const *links, int n);
 /* Frees the link. orderly: promises that all places close and that all operations have passed; otherwise the link is
  * stopped first. NULL is allowed. */

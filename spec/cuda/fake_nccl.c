@@ -115,7 +115,7 @@ static op *new_op(ncclComm_t comm, cudaStream_t stream, heading h)
 static const char *unfit(ncclComm_t comm)
 {
     if (!depth) return "a call outside of a group";
-    if (comm->stopped || !comm->made) return "a communicator that is not made, or was stopped";
+    if (!comm->made) return "a communicator that is not made";
     if (comm->state != ncclSuccess) return "a call while the communicator is at work, or has failed";
     if (grouped && grouped != comm) return "calls of two communicators in one group";
     return NULL;
@@ -213,18 +213,23 @@ static void forget(ncclComm_t comm)
     comm->last = NULL;
 }
 
-/* NCCL waits for the end of every graph that holds operations of a communicator; nothing would ever end that wait. */
+/* What NCCL waits for, and nothing would ever end. */
+static void never(const char *what, int n)
+{
+    fprintf(stderr, "the emulation's NCCL: a communicator is freed while %s %d operations of it\n", what, n);
+    abort();
+}
+
+/* NCCL waits for the end of every graph that holds operations of a communicator, and for what is on its streams. That
+ * ends at once where all communicators that are in its way are aborted in the same group. */
 static void free_ended(void)
 {
     if (n_ended) gm_fake_progress();
     while (n_ended) {
         ncclComm_t comm = ended[--n_ended];
         forget(comm);
-        if (comm->in_graphs) {
-            fprintf(stderr, "the emulation's NCCL: a communicator is freed while a graph holds %d operations of it\n",
-                    comm->in_graphs);
-            abort();
-        }
+        if (comm->in_graphs) never("a graph holds", comm->in_graphs);
+        if (comm->refs > 1) never("streams have", comm->refs - 1);
         gm_fake_drop_comm(comm);
     }
 }
@@ -360,15 +365,6 @@ API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
-/* Of a communicator that graphs hold only what is on its own streams ends: kernels of a launch may miss the flag. */
-API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
-{
-    if (flags) return refuse(comm, ncclInvalidArgument, "flags");
-    comm->stopped = true;
-    if (comm->state == ncclInProgress) comm->state = ncclSuccess;
-    return ncclSuccess;
-}
-
 static void end(ncclComm_t comm)
 {
     if (n_ended == (int)(sizeof ended / sizeof *ended)) abort();
@@ -378,14 +374,14 @@ static void end(ncclComm_t comm)
 
 API ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    comm->stopped = comm->aborted = true;
+    comm->aborted = true;
     end(comm);
     return ncclSuccess;
 }
 
 API ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    if (comm->stopped) return refuse(comm, ncclInvalidUsage, "the end of a communicator that was revoked");
+    (void)comm;
     return ncclSuccess;
 }
 

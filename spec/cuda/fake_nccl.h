@@ -36,8 +36,8 @@ struct ncclComm {
     shared      *shared;
     char         name[64];
     ncclResult_t state;
-    int          asked;                  /* how often since the last call */
-    bool         made, stopped, aborted; /* aborted: graphs, too, go on without it */
+    int          asked;         /* how often since the last call */
+    bool         made, aborted; /* aborted: streams and graphs go on without it */
     int          operations;
     int          in_graphs;     /* operations that graphs hold, and their launches */
     bool         records;       /* its thread records into a graph */

@@ -89,7 +89,7 @@ static int attempt(void *context, char *error, size_t size)
     ncclComm_t comm = o->comm;
     bool       through = true;
     (void)error, (void)size;
-    if (comm->aborted || (comm->stopped && !o->in_graph)) return 0;
+    if (comm->aborted) return 0;
     if (o->fails) return GM_FAKE_NOT_READY;
     for (int i = 0; i < o->n_messages; i++) {
         message *m = &o->messages[i];

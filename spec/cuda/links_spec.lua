@@ -4,6 +4,7 @@
 -- for the device; and there they must, within the time-out, naming the call and the rank.
 local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
+local ffi = require "ffi"
 local gm = require "ganymede"
 local joined_devices = require "spec.cuda.joined_devices"
 local section = require "spec.support.section"
@@ -16,6 +17,11 @@ if world < 3 or core.comm_use_device "auto" == "" then
 end
 
 local all_is_well = joined_devices.all_is_well
+
+ffi.cdef [[
+int setenv(const char *name, const char *value, int overwrite);
+int unsetenv(const char *name);
+]]
 
 describe("between devices", function()
   setup(joined_devices.join)
@@ -59,6 +65,42 @@ describe("between devices", function()
     if rank ~= 1 then
       assert.matches("all_reduce f32 %(10%) sum %(call %d+ of data%)", tostring(err))
       assert.matches("rank 1", tostring(err))
+    end
+    all_is_well()
+  end)
+
+  it("links stop together, where work of one waits on the device for that of another", function()
+    local other = comm.group_of("the same again", { 0, 1, 2 }) -- its link is made last, and stopped first
+    for _, group in ipairs { "data", other } do comm.all_reduce(gm.full({ 10 }, 1), group) end
+    local err, failed = section(function()
+      while rank == 1 do -- until it hears of the others' failure
+        os.execute "sleep 0.05"
+        core.comm_poll()
+      end
+      local sum = comm.all_reduce(gm.full({ 10 }, 1), "data")
+      return comm.all_reduce(sum, other):sum():item()
+    end)
+    assert.is_true(failed >= 1)
+    if rank ~= 1 then assert.matches("rank 1", tostring(err)) end
+    all_is_well()
+  end)
+
+  it("what finds its link stopped says why it was", function()
+    core.graph_renew_links()
+    assert.equal(30, comm.all_reduce(gm.full({ 10 }, 1), "data"):sum():item())
+    local fails = rank == 1 and ffi.C.setenv("GANYMEDE_NCCL_FAIL", "1 3", 1)
+    local err = section(function()
+      while rank ~= 1 do
+        os.execute "sleep 0.05"
+        core.comm_poll()
+      end
+      comm.all_reduce(gm.full({ 10 }, 1), "data", "sum", { async = true }) -- begins, and asks NCCL in between
+      for _ = 1, 4 do core.comm_poll() end
+      comm.all_reduce(gm.full({ 10 }, 1), "data", "sum", { async = true }):wait()
+    end)
+    if fails then
+      ffi.C.unsetenv "GANYMEDE_NCCL_FAIL"
+      assert.matches("NCCL failed: remote process exited", tostring(err))
     end
     all_is_well()
   end)

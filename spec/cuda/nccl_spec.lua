@@ -18,7 +18,7 @@ describe("NCCL itself", function()
     local result = shell.run("test -x " .. shell.quote(path) .. " || exit 3; " .. shell.quote(path))
     if result.code == 3 then return pending "there is no NCCL here" end
     assert.equal(0, result.code, result.out .. result.err)
-    assert.matches("^NCCL [%d.]+ %a+; ids differ; ", result.out)
+    assert.matches("^NCCL [%d.]+; ids differ; ", result.out)
     if result.out:find "; made\n" then return end -- a machine with a GPU
     assert.matches("differ; NCCL failed: .* in ncclCommInitRankConfig", result.out)
   end)
@@ -86,7 +86,7 @@ describe("ranks with GPUs of their own #ranks", function()
   it("fail by name, in time, and go on", function()
     local result = spec({ "spec/cuda/links_spec.lua" }, 3, environment(3))
     assert.equal(0, result.code, result.out .. result.err)
-    has(result.out, "5 passed, 0 failed")
+    has(result.out, "7 passed, 0 failed")
   end)
 
   local reference

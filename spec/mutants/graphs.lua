@@ -39,13 +39,6 @@ return {
     test = "spec/cuda/graph_links_spec.lua",
   },
   {
-    name = "2025-graph-links-revoked", file = "host/comm/comm_nccl.c",
-    find = [[if (link->recorded || !link->lib->ncclCommRevoke) return false;]],
-    replace = [[if (!link->lib->ncclCommRevoke) return false;]],
-    breaks = "a communicator is revoked while a replay uses it, whose kernels may miss that",
-    test = "spec/cuda/graph_links_spec.lua",
-  },
-  {
     name = "2026-graph-replays-uncounted", file = "host/comm/recorded.c",
     find = [[r->accounts[i].to->bytes += r->accounts[i].bytes;]],
     replace = "",

@@ -244,6 +244,21 @@ sizeof *p->shape) &&
     test = "spec/cuda/nccl_spec.lua",
   },
   {
+    name = "2291-links-stopped-one-by-one", file = "host/comm/comm_nccl.c",
+    find = [[if (!lib) (void)(lib = link->lib)->ncclGroupStart();]],
+    replace = [[if (lib) (void)lib->ncclGroupEnd();
+        (void)(lib = link->lib)->ncclGroupStart();]],
+    breaks = "a link whose work is behind that of another is waited for before that one is stopped",
+    test = "spec/cuda/nccl_spec.lua",
+  },
+  {
+    name = "2292-link-stopped-without-reason", file = "host/comm/lane.c",
+    find = [[if (c->lane_status != GM_OK) {]],
+    replace = [[if (c->lane_status != GM_OK && !c->linked) {]],
+    breaks = "an operation whose link another one's failure has stopped does not say what failed",
+    test = "spec/cuda/nccl_spec.lua",
+  },
+  {
     name = "339-ranks-share", file = "host/comm/way.c",
     find = [[if (sharing(all, n, i) > 1)]],
     replace = [[if (sharing(all, n, i) > 2)]],

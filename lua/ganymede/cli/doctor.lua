@@ -191,8 +191,7 @@ end)
 local function nccl_fact()
   local links, why = core.comm_find_links()
   if not links then return { name = "nccl", found = false, text = why } end
-  local revokes = links.revokes and "" or " (without revoke: failures abort)"
-  return { name = "nccl", found = true, text = ("%s, %s%s"):format(links.path, links.library, revokes) }
+  return { name = "nccl", found = true, text = ("%s, %s"):format(links.path, links.library) }
 end
 
 -- Asks the CUDA module what it finds -> facts by name ({ found =, text = }; of several devices the first); or nil and
