@@ -111,6 +111,24 @@ describe("spec/bench/gpu/run.sh", function()
     has(out, "no stage speed")
   end)
 
+  it("sanitizes first what no GPU has run, and all files once with each tool", function()
+    local tools = folder .. "/tools"
+    os.execute("mkdir -p " .. shell.quote(tools))
+    shell.write(tools .. "/compute-sanitizer", "#!/bin/sh\nexit 0\n")
+    os.execute("chmod +x " .. shell.quote(tools .. "/compute-sanitizer"))
+    local status, out, results = run("sanitize", { PATH = tools .. ":" .. os.getenv "PATH" })
+    assert.equal(0, status, out)
+    assert.equal("memcheck grouped_spec.lua clean", results.sanitize[1])
+    assert.equal("racecheck float8_blocks_spec.lua clean", results.sanitize[4])
+    local files, seen = io.popen("ls " .. shell.quote(GANYMEDE_ROOT) .. "/spec/kernels/*_spec.lua | wc -l"), {}
+    assert.equal(2 * tonumber(files:read "*a"), #results.sanitize)
+    files:close()
+    for _, line in ipairs(results.sanitize) do
+      assert.is_nil(seen[line])
+      seen[line] = true
+    end
+  end)
+
   it("ends a stage at its limit", function()
     local status, out, results = run("--bound 2 gpt32", { GM_BENCH_PEERS = "autocast", STUB_SECONDS = "20" })
     assert.equal(1, status, out)

@@ -310,4 +310,11 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     breaks = "the gradient of a bias lacks the last rows",
     test = "spec/kernels/contraction_spec.lua -f bias_activation_grad",
   },
+  {
+    name = "2293-sanitizer-by-name", file = "spec/bench/gpu/run.sh",
+    find = [[for name in $new; do set -- "$@" "$top/spec/kernels/${name}_spec.lua"; done]],
+    replace = "",
+    breaks = "the sanitizers do not come to kernels that no GPU has run",
+    test = 'spec/cuda/bench_spec.lua -f "sanitizes first"',
+  },
 }

@@ -222,15 +222,22 @@ stage_layers() {
     apart layers cuda "$(size 6 1)" $(size "$all" spec/nn/containers_spec.lua)
 }
 
-# One file after the other, so that a time limit leaves what was found before. Lines: tool file verdict.
+# One file after the other, so that a time limit leaves what was found before; it suffices for four or more. Lines: tool
+# file verdict.
 stage_sanitize() {
     command -v compute-sanitizer >/dev/null 2>&1 || PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
     if ! command -v compute-sanitizer >/dev/null 2>&1; then
         echo 'there is no compute-sanitizer here: nothing was checked' | tee "$work/sanitize"
         return 0
     fi
-    bad=0
+    bad=0 new='grouped float8_blocks float8 experts' # whose kernels no GPU had run when this was written
+    set --
+    for name in $new; do set -- "$@" "$top/spec/kernels/${name}_spec.lua"; done
     for file in "$top"/spec/kernels/*_spec.lua; do
+        name=${file##*/}
+        case " $new " in *" ${name%_spec.lua} "*) ;; *) set -- "$@" "$file" ;; esac
+    done
+    for file; do
         for tool in memcheck racecheck; do
             GANYMEDE_CUDA_SUITE=only timeout -k 5 "$(size 60 30)" compute-sanitizer --tool "$tool" --error-exitcode 9 \
                 --target-processes all "$gm" spec "$file" >"$work/log/sanitize-$tool-${file##*/}" 2>&1
