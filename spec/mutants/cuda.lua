@@ -317,4 +317,11 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     breaks = "the sanitizers do not come to kernels that no GPU has run",
     test = 'spec/cuda/bench_spec.lua -f "sanitizes first"',
   },
+  {
+    name = "2294-growth-of-the-graph", file = "spec/bench/gpu/long.lua",
+    find = [[local early = common.size(100, 10)]],
+    replace = [[local early = common.size(100, 3)]],
+    breaks = "a thousand steps seem to grow by the memory of their graph",
+    test = 'spec/cuda/bench_spec.lua --slow -f "all the rest"',
+  },
 }

@@ -1,4 +1,4 @@
--- long.lua - a thousand steps of a small GPT: does anything grow? Looked at after a tenth of them and at the end: bytes
+-- long.lua - a thousand steps of a small GPT: does anything grow? Looked at after a hundred and at the end: bytes
 -- and blocks of the device, allocations from the driver, the process's memory and open files, Lua's heap.
 --
 --     ganymede run spec/bench/gpu/long.lua --device cuda --no-eval
@@ -11,6 +11,7 @@ local core = require "ganymede.core"
 local hooks = require "ganymede.hooks.base"
 
 local steps = common.size(1000, 30)
+local early = common.size(100, 10) -- the graph of a step, and its memory, are there by then
 
 local function files_open()
   local list = io.popen "ls /proc/$PPID/fd 2>/dev/null | wc -l"
@@ -35,13 +36,13 @@ local first
 local Watch = hooks.class("Watch", nil, { needs_output = false })
 
 function Watch.after_train_iter(_, trainer)
-  if trainer.step == steps / 10 then first = look() end
+  if trainer.step == early then first = look() end
   if trainer.step ~= steps or core.rank() > 0 then return end
   local last, growth = look(), {}
   for name, value in pairs(first) do growth[name] = last[name] - value end
-  common.write("long", { steps = steps - steps / 10, first = first, last = last, growth = growth,
+  common.write("long", { steps = steps - early, first = first, last = last, growth = growth,
     steps_per_second = trainer.step / trainer.seconds })
-  common.say("%d steps: bytes held %+d, taken from the driver %+d, resident %+d, open files %+d", steps - steps / 10,
+  common.say("%d steps: bytes held %+d, taken from the driver %+d, resident %+d, open files %+d", steps - early,
     growth.live, growth.allocations or growth.taken, growth.resident, growth.files)
 end
 
