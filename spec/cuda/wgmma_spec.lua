@@ -128,6 +128,29 @@ for _, dtype in ipairs { "bf16", "f16" } do
   end
 end
 
+it("odd numbers of columns are left to others: parts are stored, and biases read, in pairs", function()
+  gm.scope(function()
+    local function padded(n, m) return kernels.input({ n, 208 }, "bf16"):narrow(2, 1, m) end
+    local depth, odd = 72, columns - 1
+    local g, x, w, b = padded(depth, rows), padded(depth, odd), padded(odd, depth), kernels.input({ odd }, "bf16")
+    for _, case in ipairs {
+      { "linear_weight_grad", { n = 2, g, x }, { rows, odd } },
+      { "linear", { n = 3, padded(rows, depth), w, b }, { rows, odd } },
+    } do
+      local op, inputs, shape = unpack(case)
+      local function run(backend)
+        return core.run_op(backend, op, inputs, { n = 2, padded(unpack(shape)):fill_(0), false }, {})[1]
+      end
+      local before = #core.choices()
+      core.time_products "alone"
+      kernels.compare(run "cuda", run "ref", bounds.product(depth, 2), op)
+      core.time_products "none"
+      local choice = core.choices()[before + 1]
+      for _, t in ipairs(choice and choice.tried or {}) do assert.is_true(t.way ~= "wgmma", op) end
+    end
+  end)
+end)
+
 it("NaN and infinities pass, and stay where they belong", function()
   gm.scope(function()
     local x, w = matrix(rows, 72, "bf16"), matrix(columns, 72, "bf16")

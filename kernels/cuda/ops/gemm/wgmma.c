@@ -74,6 +74,7 @@ static kind takes(gm_device *dev, const gm_product *p)
         return NOT_OURS;
     if (g->pre && (g->pre_n != 1 || !gm_tile_map_takes(&x.pre))) return NOT_OURS;
     if (g->bias && (g->bias_n != 1 || (uintptr_t)g->bias % 4)) return NOT_OURS;
+    if ((k == WEIGHT || g->bias) && g->n % 2) return NOT_OURS; /* columns of parts and biases go in pairs */
     if (p->db && (!gm_tensor_is_contiguous(p->db) || p->db->dtype != p->dtype)) return NOT_OURS;
     return has_kernels(dev) ? k : NOT_OURS;
 }
