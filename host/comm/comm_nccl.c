@@ -189,8 +189,8 @@ static bool gets_through(gm_link *link)
 
 /* All in one group of calls (NCCL 2.22 and newer). Each call sets the flag that ends kernels, and the end of the group
  * waits for the streams of all. One by one, a link whose kernels are behind those of the next would wait for ever. For
- * the same reason nothing is revoked (ncclCommRevoke): a revocation that waits for its streams cannot be given up, since
- * an abort joins its thread first (ncclCommEnsureReady). */
+ * the same reason nothing is revoked (ncclCommRevoke): a revocation that waits for its streams cannot be given up,
+ * since an abort joins its thread first (ncclCommEnsureReady). */
 void gm_links_stop(gm_link *const *links, int n)
 {
     const nccl *lib = NULL;

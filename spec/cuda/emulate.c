@@ -7,7 +7,9 @@
  *
  * Every other launch runs its blocks and threads in reverse order, so that what depends on an order does not stay
  * hidden. Before a block its shared memory is filled with NaN. Errors: a thread that ends, or waits elsewhere, while
- * others wait for it; bytes written past the shared memory. */
+ * others wait for it; bytes written past the shared memory; an access at an address that is no multiple of its size,
+ * which ends all work on a GPU. The compiler asks for that (-fsanitize=alignment), and calls what its library for
+ * sanitizers has; here it is in this file. */
 #define _GNU_SOURCE
 #include "emulate.h"
 
@@ -54,16 +56,16 @@ typedef struct meeting { /* of those who name its number */
 } meeting;
 
 static struct {
-    worker                    worker[MOST_THREADS];
-    int                       of_thread[MOST_THREADS]; /* worker of a waiting thread, -1: not started, -2: ended */
-    void                     *scheduler;               /* its stack pointer */
-    worker                   *now;
-    int                       threads, started, ended, at_sync;
-    bool                      reverse;
-    int                       in_warp[MOST_THREADS / WARP]; /* waiting at a shuffle */
-    unsigned                  round[MOST_THREADS];          /* shuffles a lane has made */
-    meeting                   meetings[MEETINGS];
-    unsigned char             slot[2][MOST_THREADS][GM_EMULATED_SLOT];
+    worker   worker[MOST_THREADS];
+    int      of_thread[MOST_THREADS]; /* worker of a waiting thread, -1: not started, -2: ended */
+    void    *scheduler;               /* its stack pointer */
+    worker  *now;
+    int      threads, started, ended, at_sync;
+    bool     reverse;
+    int      in_warp[MOST_THREADS / WARP]; /* waiting at a shuffle */
+    unsigned round[MOST_THREADS];          /* shuffles a lane has made */
+    meeting  meetings[MEETINGS];
+    _Alignas(16) unsigned char slot[2][MOST_THREADS][GM_EMULATED_SLOT];
     const gm_emulated_kernel *kernel;
     const void               *args;
     char                     *error;
@@ -121,6 +123,25 @@ static void fail(const char *what, int thread, place at)
              (long long)gm_emulated.block_x, (long long)gm_emulated.block_y, (long long)gm_emulated.block_z, thread,
              what, at.file ? " at " : "", at.file ? at.file : "");
     if (at.file && strlen(run.error) + 16 < run.error_size) sprintf(run.error + strlen(run.error), ":%d", at.line);
+}
+
+typedef struct misaligned { /* what the compiler says of an access */
+    const char   *file;
+    uint32_t      line, column;
+    const void   *type;
+    unsigned char log_alignment, kind;
+} misaligned;
+
+__attribute__((visibility("hidden"), noreturn)) void __ubsan_handle_type_mismatch_v1_abort(const misaligned *m,
+                                                                                           const void       *p);
+void __ubsan_handle_type_mismatch_v1_abort(const misaligned *m, const void *p)
+{
+    char what[96];
+    (void)p;
+    snprintf(what, sizeof what, "an access at an address that is no multiple of %d", 1 << m->log_alignment);
+    fail(what, gm_emulated.thread, (place){m->file, (int)m->line});
+    to_scheduler();
+    abort(); /* nobody goes on with it */
 }
 
 /* ---- workers ---- */

@@ -88,6 +88,7 @@ describe("the emulation of CUDA kernels", function()
     two_places = "threads meet at different lines",
     half_warp = "shuffles with lanes that do not come",
     past_shared = "wrote past the end of shared memory",
+    misaligned = "an access at an address that is no multiple of 16",
   } do
     it("finds " .. name, function()
       for _ = 1, 2 do

@@ -6,9 +6,9 @@
  * is gone are found when the graph runs. A stream takes part from the moment at which it waits for an event that was
  * recorded in the capture; nodes of two streams are in no order but what such events make. A capture refuses what CUDA
  * refuses: waiting for its streams, looking at events that were recorded in it, waiting in it for events that were not,
- * streams that have not been joined to the first at its end, the default stream; and outside of relaxed mode, taking
- * and freeing memory; and calls while a thread of a library records. A refused call makes it invalid, as there: the streams then take nothing until the capture is
- * ended, which gives no graph.
+ * streams that have not been joined to the first at its end, the default stream; outside of relaxed mode, taking and
+ * freeing memory; and all calls while a thread of a library records. A refused call makes it invalid, as there: the
+ * streams then take nothing until the capture is ended, which gives no graph.
  *
  * A launch goes as far along each stream as it can. Every other launch begins with the last stream in place of the
  * first, so that nodes which lack an order run in two. Calls that need another process (fake_driver.h, attempt) have a

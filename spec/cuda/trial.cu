@@ -62,3 +62,9 @@ GM_KERNEL(gm_trial_past_shared, gm_trial_args)
     GM_SHARED(float, row);
     row[gm_thread] = 1;
 }
+
+/* 16 bytes at once, 4 bytes behind a place for them */
+GM_KERNEL(gm_trial_misaligned, gm_trial_args)
+{
+    if (gm_thread == 0) a.x[0] = (float)gm_load_vector(a.x + 1).word[0];
+}

@@ -94,6 +94,22 @@ describe("products of groups agree with ref:", function()
     end
   end
 
+  it("rows that start between multiples of 16 bytes, the first at one, bf16", function()
+    gm.scope(function()
+      local function apart(n, m) return input({ n, m + 4 }, "bf16"):narrow(2, 1, m) end
+      local bounds, k, n = gm.tensor({ 1, 10, 16 }, { dtype = "i64" }), 16, 24
+      local x, w, g = apart(18, k), input({ 2, n, k }, "bf16"), apart(18, n)
+      local of = support.reference("grouped_matmul", { support.magnitude(x), support.magnitude(w), bounds, n = 4 },
+        { transpose_b = true })
+      agree { op = "grouped_matmul", inputs = { x, w, bounds, n = 4 }, outputs = { true },
+              attrs = { transpose_b = true }, within = support.terms(k, of) }
+      local dw, db = support.references("grouped_weight_grad", { support.magnitude(g), support.magnitude(x), bounds },
+        {}, 2)
+      agree { op = "grouped_weight_grad", inputs = { g, x, bounds }, outputs = { true, true },
+              within = { support.terms(9, dw), support.terms(9, db) } }
+    end)
+  end)
+
   it("refuse what does not fit", function()
     gm.scope(function()
       local x, w = input({ 6, 4 }, "f32"), input({ 2, 4, 5 }, "f32")

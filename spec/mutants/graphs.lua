@@ -260,7 +260,7 @@ return {
     name = "2290-graph-of-two-threads", file = "host/comm/operation.c",
     find = [[if (p->in_graph) GM_TRY(wait_until_recorded(p, now));]],
     replace = [[(void)wait_until_recorded;]],
-    breaks = "the host goes on recording while NCCL's thread records into the same graph, and puts what follows in no order",
+    breaks = "the host records while NCCL's thread records into the same graph, and what follows is in no order",
     test = 'spec/cuda/graph_links_spec.lua',
   },
 }

@@ -8,15 +8,20 @@
 
 #ifdef GM_EMULATED
 
+/* By types, so that the emulation looks at both addresses. */
+typedef struct GM_ALIGNED(8) gm_half_vector {
+    uint32_t word[2];
+} gm_half_vector;
+
 GM_DEVICE void gm_send_16(void *to, const void *from, bool there)
 {
-    memset(to, 0, 16);
-    if (there) memcpy(to, from, 16);
+    const gm_vector v = *(const gm_vector *)from, none = {{0, 0, 0, 0}};
+    *(gm_vector *)to = there ? v : none;
 }
 GM_DEVICE void gm_send_8(void *to, const void *from, bool there)
 {
-    memset(to, 0, 8);
-    if (there) memcpy(to, from, 8);
+    const gm_half_vector v = *(const gm_half_vector *)from, none = {{0, 0}};
+    *(gm_half_vector *)to = there ? v : none;
 }
 GM_DEVICE void                  gm_close_sends(void) {}
 template <int n> GM_DEVICE void gm_wait_sends(void) {}

@@ -72,6 +72,14 @@ GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint32_t *b, const char
     gm_mma_emulated(c, &mine, file, line);
 }
 
+/* A row of 16 bytes, at an address that is aligned. */
+GM_DEVICE const uint16_t *gm_row_checked(const uint16_t *row)
+{
+    const gm_vector v = *(const gm_vector *)(const void *)row;
+    (void)v;
+    return row;
+}
+
 GM_DEVICE const uint16_t *gm_row_of(const unsigned char *all, int lane)
 {
     return *(const uint16_t *const *)(const void *)(all + lane * GM_EMULATED_SLOT);
@@ -80,7 +88,8 @@ GM_DEVICE const uint16_t *gm_row_of(const unsigned char *all, int lane)
 GM_DEVICE void gm_matrices(uint32_t *r, const uint16_t *row, const char *file = __builtin_FILE(),
                            int line = __builtin_LINE())
 {
-    const unsigned char *all = gm_emulated_gather(&row, sizeof row, file, line);
+    const uint16_t      *mine = gm_row_checked(row);
+    const unsigned char *all = gm_emulated_gather(&mine, sizeof mine, file, line);
     int                  g = gm_thread % 32 / 4, t = gm_thread % 4;
     for (int m = 0; m < 4; m++) {
         const uint16_t *of = gm_row_of(all, 8 * m + g);
@@ -91,7 +100,8 @@ GM_DEVICE void gm_matrices(uint32_t *r, const uint16_t *row, const char *file = 
 GM_DEVICE void gm_matrices_turned(uint32_t *r, const uint16_t *row, const char *file = __builtin_FILE(),
                                   int line = __builtin_LINE())
 {
-    const unsigned char *all = gm_emulated_gather(&row, sizeof row, file, line);
+    const uint16_t      *mine = gm_row_checked(row);
+    const unsigned char *all = gm_emulated_gather(&mine, sizeof mine, file, line);
     int                  g = gm_thread % 32 / 4, t = gm_thread % 4;
     for (int m = 0; m < 4; m++)
         r[m] = gm_row_of(all, 8 * m + 2 * t)[g] | (uint32_t)gm_row_of(all, 8 * m + 2 * t + 1)[g] << 16;
