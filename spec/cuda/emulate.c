@@ -368,8 +368,12 @@ int gm_emulated_launch(const gm_emulated_kernel *kernel, const gm_emulated_grid 
     run.error_size = error_size;
     run.threads = g->block;
     run.reverse = run.launches++ & 1;
-    gm_emulated = (gm_emulated_thread){
-        .block_size = g->block, .grid_x = g->x, .grid_y = g->y, .grid_z = g->z, .shared = run.shared};
+    gm_emulated = (gm_emulated_thread){.block_size = g->block,
+                                       .grid_x = g->x,
+                                       .grid_y = g->y,
+                                       .grid_z = g->z,
+                                       .shared = run.shared,
+                                       .launch = run.launches};
     if (g->shared > SHARED_MOST) snprintf(error, error_size, "%s: %zu bytes of shared memory", kernel->name, g->shared);
     else run_grid(g);
     return error[0] != 0;

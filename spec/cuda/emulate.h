@@ -20,6 +20,7 @@ typedef struct gm_emulated_thread {
     int            thread, block_size;
     int64_t        block_x, block_y, block_z, grid_x, grid_y, grid_z;
     unsigned char *shared;
+    uint64_t       launch; /* its number */
 } gm_emulated_thread;
 extern gm_emulated_thread gm_emulated;
 

@@ -106,4 +106,11 @@ return {
     breaks = "tensor cores are given rows of groups that start between multiples of 16 bytes",
     test = "spec/kernels/grouped_spec.lua -f 'between multiples'",
   },
+  {
+    name = "2297-stage-too-early", file = "kernels/cuda/ops/grouped/grouped_mma.cu",
+    find = [[gm_wait_sends<STAGES - 2>();]],
+    replace = [[gm_wait_sends<STAGES - 1>();]],
+    breaks = "tiles of groups are multiplied while they are still on their way to shared memory",
+    test = "spec/kernels/grouped_spec.lua -f '72 x 136, bf16'",
+  },
 }
