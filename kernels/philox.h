@@ -18,23 +18,37 @@ typedef struct gm_philox {
     uint32_t v[4];
 } gm_philox;
 
+/* One round: words c0 to c3 of a block, and the two keys of the round. */
+GM_INLINE void gm_philox_round(gm_philox *c, uint32_t k0, uint32_t k1)
+{
+    uint64_t p0 = (uint64_t)0xD2511F53u * c->v[0], p1 = (uint64_t)0xCD9E8D57u * c->v[2];
+    uint32_t n0 = (uint32_t)(p1 >> 32) ^ c->v[1] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c->v[3] ^ k1;
+    c->v[1] = (uint32_t)p1;
+    c->v[3] = (uint32_t)p0;
+    c->v[0] = n0;
+    c->v[2] = n2;
+}
+
+/* The keys of round number `round`. */
+GM_INLINE uint32_t gm_philox_key0(uint64_t key, int round) { return (uint32_t)key + (uint32_t)round * 0x9E3779B9u; }
+GM_INLINE uint32_t gm_philox_key1(uint64_t key, int round)
+{
+    return (uint32_t)(key >> 32) + (uint32_t)round * 0xBB67AE85u;
+}
+
+/* The words of a block before the first round. */
+GM_INLINE gm_philox gm_philox_counter(uint64_t block, uint64_t step)
+{
+    gm_philox c = {{(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, (uint32_t)(step >> 32)}};
+    return c;
+}
+
 GM_INLINE gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
 {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
-    uint32_t c2 = (uint32_t)step, c3 = (uint32_t)(step >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        c0 = n0;
-        c2 = n2;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    gm_philox words = {{c0, c1, c2, c3}};
-    return words;
+    gm_philox c = gm_philox_counter(block, step);
+    for (int round = 0; round < 10; round++)
+        gm_philox_round(&c, gm_philox_key0(key, round), gm_philox_key1(key, round));
+    return c;
 }
 
 /* Word number i (0 to 3) of a block. It uses no array index, because an index would put the block into the memory of a

@@ -9,6 +9,7 @@
  * are packed as zeros, because their values may be NaN. */
 
 #include "../key_mask.h"
+#include "../weight_drop.h"
 
 /* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
 typedef struct attention_view {
@@ -17,16 +18,16 @@ typedef struct attention_view {
 } attention_view;
 
 typedef struct attention_job {
-    int64_t       batch, heads, key_heads, queries, keys, size;
-    int64_t       shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
-    bool          causal, accumulate;
-    bool          pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
-    int64_t       bytes; /* of a number of these */
-    double        scale, keep; /* keep: 1 / (1 - p) */
-    double        softcap;
-    uint32_t      threshold;
-    uint64_t      key, step;
-    const gm_box *box;
+    int64_t        batch, heads, key_heads, queries, keys, size;
+    int64_t        shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
+    bool           causal, accumulate;
+    bool           pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
+    int64_t        bytes; /* of a number of these */
+    double         scale, keep; /* keep: of dropout */
+    double         softcap;
+    gm_weight_drop drop;
+    uint64_t       step;
+    const gm_box  *box;
     const gm_tensor *mask;   /* NULL: no key is hidden */
     const gm_tensor *limits; /* NULL: none; they count keys from `first` on */
     int64_t          first;
@@ -123,11 +124,53 @@ static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j
     return m[b * w->mask->stride[0] + j * w->mask->stride[1]] == 0;
 }
 
-/* Index of dropout's element (b, head, i, 0). */
-static inline uint64_t attention_index(const attention_job *w, int64_t b, int64_t head, int64_t i)
+/* ---- dropout (weight_drop.h) ---- */
+
+static inline uint64_t attention_index(const attention_job *w, int64_t b, int64_t head, int64_t i, int64_t j)
 {
-    const int64_t shape[4] = {w->batch, w->heads, w->queries, w->keys}, at[4] = {b, head, i, 0};
-    return gm_box_index(w->box, 4, shape, at);
+    const int64_t shape[4] = {w->batch, w->heads, w->queries, w->keys}, at[4] = {b, head, i, j};
+    return gm_weight_index(w->box, shape, at);
+}
+
+/* Blocks from query to query. */
+static inline uint64_t attention_row_blocks(const attention_job *w)
+{
+    return gm_weight_row(w->box, w->keys) / GM_DROP_EACH;
+}
+
+/* The keys of the rounds in vectors, and of lane i the number `each` i. */
+CPU_INLINE vu64 attention_draw(const attention_job *w, uint64_t each, vu64 *round_keys)
+{
+    vu64 lanes = {0};
+    for (int i = 0; i < 2 * GM_DROP_ROUNDS; i++) round_keys[i] = (vu64){0} + w->drop.round_keys[i];
+    for (int i = 0; i < BLOCK_LANES; i++) lanes[i] = each * (uint64_t)i;
+    return lanes;
+}
+
+#define DROP_VECTOR (BLOCK_LANES * GM_DROP_EACH) /* numbers of a vector of blocks */
+
+/* The numbers of n keys from `index` on, for each of `rows` queries: that of (r, j) is what is returned at
+ * [r * pitch + j]. out: one row more than these; pitch: a multiple of DROP_VECTOR, at least n + 7. Low halves come
+ * first, as these CPUs store them. */
+static const uint16_t *attention_numbers(const attention_job *w, uint64_t index, int64_t rows, int64_t n, uint16_t *out,
+                                         int64_t pitch)
+{
+    vu64           round_keys[2 * GM_DROP_ROUNDS], lanes = attention_draw(w, 1, round_keys);
+    const uint64_t skip = index % GM_DROP_EACH, row = attention_row_blocks(w);
+    const int64_t  vectors = ((int64_t)skip + n + DROP_VECTOR - 1) / DROP_VECTOR; /* of a query */
+    for (int64_t r = 0, part = 0; r < rows;) {
+        philox_lanes c;
+        uint16_t    *to[CHAINS];
+        for (int k = 0; k < CHAINS; k++) {
+            to[k] = out + r * pitch + part * DROP_VECTOR;
+            c.w[0][k] = lanes + (index / GM_DROP_EACH + (uint64_t)r * row + (uint64_t)(part * BLOCK_LANES));
+            if (r < rows && ++part == vectors) r++, part = 0;
+        }
+        philox_vectors(round_keys, GM_DROP_ROUNDS, w->step, &c);
+        for (int k = 0; k < CHAINS; k++)
+            store_words(c.w[0][k], c.w[1][k], c.w[2][k], c.w[3][k], (uint32_t *)(void *)to[k]);
+    }
+    return out + skip;
 }
 
 #define AS 32
@@ -158,8 +201,9 @@ static bool attention_takes_pairs(const gm_call *call)
 
 static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
 {
-    const gm_tensor *q = call->in[0], *k = call->in[1];
-    const gm_attrs  *at = call->attrs;
+    const gm_tensor     *q = call->in[0], *k = call->in[1];
+    const gm_attrs      *at = call->attrs;
+    const gm_weight_drop drop = gm_weight_drop_of(at->stream.key, at->p);
     return (attention_job){
         .batch = q->shape[0],
         .queries = q->shape[1],
@@ -175,9 +219,8 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .pairs = attention_takes_pairs(call),
         .bytes = (int64_t)gm_dtype_size(q->dtype),
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
-        .keep = 1 / (1 - at->p),
-        .threshold = gm_drop_threshold(at->p),
-        .key = at->stream.key,
+        .keep = gm_weight_drop_keep(drop.threshold),
+        .drop = drop,
         .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step,
         .box = &at->box,
         .mask = call->in[3],

@@ -5,17 +5,19 @@
  * With delta = rowsum(g o):  ds = p (g v' keep - delta). */
 
 #define GRADIENT_KEYS (GRADIENT_PANELS * GEMM_COLUMNS)
+#define DROP_PITCH    (GRADIENT_KEYS + DROP_VECTOR) /* GRADIENT_KEYS is a multiple of the latter */
 
 typedef struct F(gradient_room) {
-    T *k_panels, *v_panels; /* all keys, k-major panels */
-    T *k;                   /* rows, or pairs along keys */
-    T *dk, *dv;             /* rows, summed over blocks of queries and heads */
-    T *hide;                /* per key: 0 or -inf; -inf behind the last */
-    T *q, *g, *dq;          /* a block of queries, rows; of q and g attention_depth numbers */
-    T *q_pairs, *g_pairs;   /* of pairs: along queries */
-    T *p, *ds;              /* queries x GRADIENT_KEYS, or half as many rows of pairs along queries */
-    T *ds_pairs;            /* of pairs: ds as queries x GRADIENT_KEYS in bf16, pairs along keys */
-    T *lse, *delta;
+    T        *k_panels, *v_panels; /* all keys, k-major panels */
+    T        *k;                   /* rows, or pairs along keys */
+    T        *dk, *dv;             /* rows, summed over blocks of queries and heads */
+    T        *hide;                /* per key: 0 or -inf; -inf behind the last */
+    T        *q, *g, *dq;          /* a block of queries, rows; of q and g attention_depth numbers */
+    T        *q_pairs, *g_pairs;   /* of pairs: along queries */
+    T        *p, *ds;              /* queries x GRADIENT_KEYS, or half as many rows of pairs along queries */
+    T        *ds_pairs;            /* of pairs: ds as queries x GRADIENT_KEYS in bf16, pairs along keys */
+    T        *lse, *delta;
+    uint16_t *numbers; /* of dropout: a row of DROP_PITCH for each query */
 } F(gradient_room);
 
 static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient_room) * room)
@@ -38,6 +40,7 @@ static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient
     TAKE(ds_pairs, w->pairs ? GRADIENT_QUERIES * GRADIENT_KEYS / 2 : 0);
     TAKE(lse, GRADIENT_QUERIES);
     TAKE(delta, GRADIENT_QUERIES);
+    TAKE(numbers, w->drop.threshold ? (GRADIENT_QUERIES + 1) * DROP_PITCH * 2 / (int64_t)sizeof(T) : 0);
 #undef TAKE
     return at;
 }
@@ -217,16 +220,16 @@ CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t from, int64_t see
 }
 
 /* ds = p (dp - delta), in place of dp; with dropout dp and then p are masked and scaled. */
-CPU_INLINE void F(gradient_row_ds)(const attention_job *w, T *p, T *ds, int64_t width, T delta, const uint32_t *words)
+CPU_INLINE void F(gradient_row_ds)(const attention_job *w, T *p, T *ds, int64_t width, T delta, const uint16_t *numbers)
 {
     T        keep = (T)w->keep;
-    uint32_t threshold = w->threshold;
-    if (!words) {
+    uint32_t threshold = w->drop.threshold;
+    if (!numbers) {
         for (int64_t c = 0; c < width; c += LANES) F(store)(ds + c, F(load)(p + c) * (F(load)(ds + c) - delta));
         return;
     }
     for (int64_t c = 0; c < width; c++) {
-        T kept = words[c] < threshold ? 0 : keep;
+        T kept = numbers[c] < threshold ? 0 : keep;
         ds[c] = p[c] * (ds[c] * kept - delta);
         p[c] *= kept;
     }
@@ -258,18 +261,17 @@ static void F(gradient_round)(const F(gradient_room) * room, int64_t queries, in
 static void F(gradient_rows)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head, int64_t i0,
                              int64_t queries, int64_t j0, int64_t keys, int64_t width)
 {
-    uint32_t words[GRADIENT_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
-    T        slope[GRADIENT_KEYS] __attribute__((aligned(64)));
+    T               slope[GRADIENT_KEYS] __attribute__((aligned(64)));
+    const uint16_t *numbers = NULL;
+    if (w->drop.threshold)
+        numbers = attention_numbers(w, attention_index(w, b, head, i0, j0), queries, width, room->numbers, DROP_PITCH);
     for (int64_t i = 0; i < queries; i++) {
-        T              *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
-        const uint32_t *dropped = NULL;
-        if (w->threshold)
-            dropped = philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words);
+        T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
         if (w->softcap > 0) F(gradient_row_cap)(w, p, slope, width, room->hide + j0);
         if (w->bias) F(gradient_row_bias)(w, p, b, head, i0 + i, j0, keys);
         F(gradient_row_p)
         (p, width, attention_from(w, b, i0 + i) - j0, attention_seen(w, b, i0 + i) - j0, room->lse[i]);
-        F(gradient_row_ds)(w, p, ds, width, room->delta[i], dropped);
+        F(gradient_row_ds)(w, p, ds, width, room->delta[i], numbers ? numbers + i * DROP_PITCH : NULL);
         if (w->dbias && w->want_queries) F(gradient_row_dbias)(w, ds, b, head, i0 + i, j0, keys);
         for (int64_t c = 0; w->softcap > 0 && c < width; c += LANES)
             F(store)(ds + c, F(load)(ds + c) * F(load)(slope + c));
@@ -353,4 +355,4 @@ static void F(attention_grad_part)(void *context, int64_t begin, int64_t end, in
 }
 
 #undef GRADIENT_KEYS
-#undef ATTENTION_WORDS
+#undef DROP_PITCH

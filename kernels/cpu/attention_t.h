@@ -7,16 +7,13 @@
 
 /* Pieces of a thread's scratch, in elements. */
 typedef struct F(attention_room) {
-    T        *k, *v;          /* all keys: rows of k, of attention_depth numbers; rows of v, or its pairs along keys */
-    T        *rows;           /* of pairs: rows of v of which hidden ones are zeros */
-    T        *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
-    T        *scores;         /* a block of keys x columns */
-    T        *bias;           /* what is added to them */
-    T        *most, *sum;     /* a panel each: running maximum and sum of exp */
-    uint32_t *words, *turned; /* dropout: by query; by key */
+    T *k, *v;      /* all keys: rows of k, of attention_depth numbers; rows of v, or its pairs along keys */
+    T *rows;       /* of pairs: rows of v of which hidden ones are zeros */
+    T *q, *o;      /* ATTENTION_PANELS panels: (size, columns) each */
+    T *scores;     /* a block of keys x columns */
+    T *bias;       /* what is added to them */
+    T *most, *sum; /* a panel each: running maximum and sum of exp */
 } F(attention_room);
-
-#define ATTENTION_WORDS (ATTENTION_KEYS + 16)
 
 /* Numbers of T that a row of q, k, v or g has as a factor: those of pairs hold two, the last one perhaps a zero. */
 CPU_INLINE int64_t F(attention_depth)(const attention_job *w) { return w->pairs ? (w->size + 1) / 2 : w->size; }
@@ -34,8 +31,6 @@ static int64_t F(attention_layout)(const attention_job *w, char *base, F(attenti
     TAKE(bias, w->bias ? ATTENTION_KEYS * GEMM_COLUMNS : 0);
     TAKE(most, panels);
     TAKE(sum, panels);
-    TAKE(words, w->threshold ? GEMM_COLUMNS * ATTENTION_WORDS : 0);
-    TAKE(turned, w->threshold ? ATTENTION_KEYS * GEMM_COLUMNS : 0);
 #undef TAKE
     return at;
 }
@@ -149,18 +144,56 @@ static void F(attention_bias)(const attention_job *w, const F(attention_room) * 
     for (int64_t e = 0; e < keys * GEMM_COLUMNS; e += LANES) F(store)(s + e, F(load)(s + e) + F(load)(room->bias + e));
 }
 
-/* Dropout on a block of probabilities [key][query]: zero, or times keep. */
+/* Dropout on the weights of keys j and j + 1 for a vector of queries, if these keys are among the block's: zero, or
+ * times keep. numbers: the low halves are those of key j. */
+CPU_INLINE void F(attention_drop_two)(const attention_job *w, T *s, int64_t j, int64_t keys, VI numbers)
+{
+    const TI threshold = (TI)w->drop.threshold;
+    const V  keep = F(splat)((T)w->keep), none = F(splat)(0);
+    for (int i = 0; i < 2; i++, j++, numbers >>= 16) {
+        if (j < 0 || j >= keys) continue;
+        T *at = s + j * GEMM_COLUMNS;
+        F(store)(at, F(select)((numbers & 0xffff) < threshold, none, F(load)(at) * keep));
+    }
+}
+
+/* Dropout on the weights [key][query] that a turn of attention_drop has drawn, from key j on, which may be negative. */
+CPU_INLINE void F(attention_drop_turn)(const attention_job *w, T *s, int64_t j, int64_t keys, const philox_lanes *c)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#pragma GCC unroll 2
+        for (int n = 0; n < CHAINS; n += 2) {
+            const vu64 *x = &c->w[i][n];
+            T          *at = s + n / 2 * LANES;
+#if T_BITS == 32
+            F(attention_drop_two)(w, at, j + 2 * i, keys, (VI)((x[0] & 0xffffffffu) | x[1] << 32));
+#else
+            F(attention_drop_two)(w, at, j + 2 * i, keys, (VI)x[0]);
+            F(attention_drop_two)(w, at, j + GM_DROP_EACH + 2 * i, keys, (VI)x[1]);
+#endif
+        }
+}
+
+/* Dropout on a block of weights [key][query]. A lane draws for one query, so nothing need be turned. Of two vectors of
+ * blocks, f32 has one for the even and one for the odd queries, f64 one for each of two blocks of keys. */
 static void F(attention_drop)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                               int64_t i0, int64_t queries, int64_t j0, int64_t keys)
 {
-    uint32_t words[ATTENTION_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
-    T        keep = (T)w->keep, *s = room->scores;
-    for (int64_t c = 0; c < queries; c++)
-        memcpy(room->words + c * ATTENTION_WORDS,
-               philox_words(w->key, w->step, attention_index(w, b, head, i0 + c) + (uint64_t)j0, keys, words),
-               (size_t)keys * sizeof(uint32_t));
-    pack_transpose_f32((float *)room->turned, GEMM_COLUMNS, (const float *)room->words, ATTENTION_WORDS, queries, keys);
-    for (int64_t e = 0; e < keys * GEMM_COLUMNS; e++) s[e] = room->turned[e] < w->threshold ? 0 : s[e] * keep;
+    const uint64_t index = attention_index(w, b, head, i0, j0), row = attention_row_blocks(w);
+    const int64_t  skip = (int64_t)(index % GM_DROP_EACH), blocks = (skip + keys + GM_DROP_EACH - 1) / GM_DROP_EACH;
+    vu64           round_keys[2 * GM_DROP_ROUNDS], lanes = attention_draw(w, T_BITS == 32 ? 2 * row : row, round_keys);
+    for (int64_t c = 0; c < queries; c += CHAINS / 2 * LANES)
+        for (int64_t k = 0; k < blocks; k += T_BITS == 32 ? 1 : 2) {
+            philox_lanes p;
+#pragma GCC unroll 2
+            for (int n = 0; n < CHAINS; n += 2) {
+                p.w[0][n] = lanes + (index / GM_DROP_EACH + (uint64_t)k + (uint64_t)(c + n / 2 * LANES) * row);
+                p.w[0][n + 1] = p.w[0][n] + (T_BITS == 32 ? row : 1);
+            }
+            philox_vectors(round_keys, GM_DROP_ROUNDS, w->step, &p);
+            F(attention_drop_turn)(w, room->scores + c, k * GM_DROP_EACH - skip, keys, &p);
+        }
 }
 
 /* Columns of a panel that are worked on: one vector is enough for few queries. */
@@ -247,7 +280,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     if (w->bias) F(attention_bias)(w, room, b, head, i0, queries, j0, keys);
     if (w->mask || is_cut) F(attention_hide)(w, room->scores, b, j0, keys, i0, queries);
     F(attention_soften)(w, room, queries, panel, keys, first);
-    if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
+    if (w->drop.threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
     if (w->pairs) F(attention_round)(room->scores, keys);
     t = (F(tile)){.b = room->scores,
                   .a_side = 1,

@@ -45,10 +45,10 @@ CPU_INLINE vu64 xor3(vu64 a, vu64 b, vu64 c)
 #endif
 }
 
-#define ROUNDS 10
+#define ROUNDS 10                         /* kernels/weight_drop.h has fewer */
 #define CHAINS (CPU_VECTOR == 64 ? 4 : 2) /* vectors of blocks side by side, to hide the latency of a round */
 
-/* Words of blocks lane by lane, from what philox leaves: words 0 to 3 in the low halves. */
+/* Words of blocks one after the other, from a vector each of words 0 to 3 in the low halves. */
 CPU_INLINE void store_words(vu64 w0, vu64 w1, vu64 w2, vu64 w3, uint32_t *out)
 {
     vu64 low = (w0 & 0xffffffffu) | (w1 << 32), high = (w2 & 0xffffffffu) | (w3 << 32);
@@ -64,30 +64,43 @@ CPU_INLINE void store_words(vu64 w0, vu64 w1, vu64 w2, vu64 w3, uint32_t *out)
 #endif
 }
 
-/* Words of the blocks from `block` on, CHAINS * BLOCK_LANES of them, as philox.h makes them; keys: two a round. */
-CPU_INLINE void philox_blocks(const vu64 *keys, uint64_t step, vu64 block, uint32_t *out)
+/* CHAINS vectors of blocks, lane by lane: words 0 to 3 in the low halves. */
+typedef struct philox_lanes {
+    vu64 w[4][CHAINS];
+} philox_lanes;
+
+/* The words of the blocks whose numbers are in c->w[0], as philox.h makes them; keys: two a round. */
+CPU_INLINE void philox_vectors(const vu64 *keys, int rounds, uint64_t step, philox_lanes *c)
 {
-    vu64 c0[CHAINS], c1[CHAINS], c2[CHAINS], c3[CHAINS], m0 = (vu64){0} + 0xD2511F53u, m1 = (vu64){0} + 0xCD9E8D57u;
+    const vu64 m0 = (vu64){0} + 0xD2511F53u, m1 = (vu64){0} + 0xCD9E8D57u;
 #pragma GCC unroll 4
     for (int k = 0; k < CHAINS; k++) {
-        c0[k] = block + (uint64_t)(k * BLOCK_LANES);
-        c1[k] = c0[k] >> 32;
-        c2[k] = (vu64){0} + (uint32_t)step;
-        c3[k] = (vu64){0} + (step >> 32);
+        c->w[1][k] = c->w[0][k] >> 32;
+        c->w[2][k] = (vu64){0} + (uint32_t)step;
+        c->w[3][k] = (vu64){0} + (step >> 32);
     }
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         vu64 k0 = keys[2 * round], k1 = keys[2 * round + 1];
 #pragma GCC unroll 4
         for (int k = 0; k < CHAINS; k++) {
-            vu64 p0 = mul_low(c0[k], m0), p1 = mul_low(c2[k], m1);
-            c0[k] = xor3(high_down(p1), c1[k], k0);
-            c2[k] = xor3(high_down(p0), c3[k], k1);
-            c1[k] = p1;
-            c3[k] = p0;
+            vu64 p0 = mul_low(c->w[0][k], m0), p1 = mul_low(c->w[2][k], m1);
+            c->w[0][k] = xor3(high_down(p1), c->w[1][k], k0);
+            c->w[2][k] = xor3(high_down(p0), c->w[3][k], k1);
+            c->w[1][k] = p1;
+            c->w[3][k] = p0;
         }
     }
+}
+
+/* Words of the blocks from `block` on, CHAINS * BLOCK_LANES of them. */
+CPU_INLINE void philox_blocks(const vu64 *keys, uint64_t step, vu64 block, uint32_t *out)
+{
+    philox_lanes c;
 #pragma GCC unroll 4
-    for (int k = 0; k < CHAINS; k++) store_words(c0[k], c1[k], c2[k], c3[k], out + 4 * k * BLOCK_LANES);
+    for (int k = 0; k < CHAINS; k++) c.w[0][k] = block + (uint64_t)(k * BLOCK_LANES);
+    philox_vectors(keys, ROUNDS, step, &c);
+#pragma GCC unroll 4
+    for (int k = 0; k < CHAINS; k++) store_words(c.w[0][k], c.w[1][k], c.w[2][k], c.w[3][k], out + 4 * k * BLOCK_LANES);
 }
 
 /* Words of the blocks that hold elements [index, index + n), n <= WORDS; returns the word of `index`. */
@@ -95,9 +108,9 @@ static const uint32_t *philox_words(uint64_t key, uint64_t step, uint64_t index,
 {
     vu64    block = {0}, keys[2 * ROUNDS];
     int64_t skip = (int64_t)(index % 4), blocks = (skip + n + 3) / 4;
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        keys[2 * i] = (vu64){0} + (uint32_t)((uint32_t)key + i * 0x9E3779B9u);
-        keys[2 * i + 1] = (vu64){0} + (uint32_t)((uint32_t)(key >> 32) + i * 0xBB67AE85u);
+    for (int i = 0; i < ROUNDS; i++) {
+        keys[2 * i] = (vu64){0} + gm_philox_key0(key, i);
+        keys[2 * i + 1] = (vu64){0} + gm_philox_key1(key, i);
     }
     for (int i = 0; i < BLOCK_LANES; i++) block[i] = index / 4 + (uint64_t)i;
     for (int64_t b = 0; b < blocks; b += CHAINS * BLOCK_LANES) {

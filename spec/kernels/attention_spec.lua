@@ -285,9 +285,9 @@ describe("attention agrees with ref:", function()
     end)
   end)
 
-  -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one. Four keys share the words of a
-  -- block, where rows begin with one.
-  for first, what in pairs { [11] = "a block", [12] = "a block of whole words" } do
+  -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one. Eight keys share the words of a
+  -- block of Philox.
+  for first, what in pairs { [11] = "a block", [8] = "a block of whole words" } do
     it("dropout of " .. what, function()
       for _, dtype in ipairs(support.dtypes) do
         gm.scope(function()

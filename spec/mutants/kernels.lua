@@ -110,8 +110,8 @@ if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
   },
   {
     name = "016-philox-rounds", file = "kernels/philox.h",
-    find = [[for (int round = 0; round < 10; round++) {]],
-    replace = [[for (int round = 0; round < 9; round++) {]],
+    find = [[for (int round = 0; round < 10; round++)]],
+    replace = [[for (int round = 0; round < 9; round++)]],
     breaks = "Philox makes 9 rounds",
     test = "unit philox_known",
   },

@@ -1,8 +1,8 @@
 /* philox_test.c - the generator against the vectors published with Random123 (kat_vectors,
- * philox4x32-10), and what words mean against the distributions they should have. */
+ * philox4x32 of 10 and of 7 rounds), and what words mean against the distributions they should have. */
 #include <stdlib.h>
 
-#include "../../kernels/sample.h"
+#include "../../kernels/weight_drop.h"
 #include "unit.h"
 
 #define DRAWS (1 << 20)
@@ -133,4 +133,69 @@ void gm_test_drop_threshold(void **state)
     int dropped = 0;
     for (int i = 0; i < DRAWS; i++) dropped += word((uint64_t)i) < gm_drop_threshold(0.1);
     assert_true(abs(dropped - DRAWS / 10) < 5 * sqrt(0.09 * DRAWS));
+}
+
+/* ---- dropout of attention's weights ---- */
+
+static void check_block(uint64_t key, uint64_t block, uint64_t step, const uint32_t want[4])
+{
+    const gm_weight_drop d = gm_weight_drop_of(key, 0.5);
+    const gm_philox      words = gm_weight_block(d.round_keys, block, step);
+    assert_memory_equal(words.v, want, sizeof words.v);
+    for (int i = 0; i < 8; i++) assert_int_equal(gm_weight_number(words, i), want[i / 2] >> (16 * (i % 2)) & 0xffff);
+}
+
+void gm_test_weight_block(void **state)
+{
+    (void)state;
+    check_block(0, 0, 0, (uint32_t[]){0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48});
+    check_block(UINT64_MAX, UINT64_MAX, UINT64_MAX, (uint32_t[]){0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662});
+    check_block(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e,
+                (uint32_t[]){0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
+}
+
+void gm_test_weight_threshold(void **state)
+{
+    (void)state;
+    assert_int_equal(gm_weight_drop_of(1, 0).threshold, 0);
+    assert_int_equal(gm_weight_drop_of(1, 0.5).threshold, 0x8000);
+    assert_int_equal(gm_weight_drop_of(1, 0.1).threshold, 6554);
+    assert_int_equal(gm_weight_drop_of(1, 0x1p-18).threshold, 0); /* nearer to 0 than to 2^-16 */
+    assert_int_equal(gm_weight_drop_of(1, 0x1p-17).threshold, 1);
+    assert_int_equal(gm_weight_drop_of(1, 1 - 0x1p-40).threshold, 65535); /* never all */
+    assert_true(gm_weight_drop_keep(0) == 1 && gm_weight_drop_keep(0x8000) == 2 && gm_weight_drop_keep(65535) == 65536);
+    /* Means of what becomes of weights of 1, by the probability that is drawn: 2^20 draws stray by std / 1024. */
+    for (double p = 0.1; p < 1; p += 0.4) {
+        const gm_weight_drop d = gm_weight_drop_of(gm_stream_key(3, GM_PURPOSE_USER, 4), p);
+        const double         keep = gm_weight_drop_keep(d.threshold);
+        double               sum = 0, pairs = 0;
+        bool                 before = false;
+        for (int i = 0; i < DRAWS; i++) {
+            bool kept = !gm_weight_dropped(d.round_keys, d.threshold, (uint64_t)i, 2);
+            sum += kept ? keep : 0;
+            pairs += kept && before ? keep * keep : 0; /* neighbours are independent */
+            before = kept;
+        }
+        assert_true(fabs(sum / DRAWS - 1) < 5 * sqrt((keep - 1) / DRAWS));
+        assert_true(fabs(pairs / DRAWS - 1) < 5 * sqrt((keep * keep - 1) * 3 / DRAWS)); /* 3: pairs share a draw */
+    }
+}
+
+/* Rows of 13 keys are rows of 16 indices; a part of the whole has the indices of the whole. */
+void gm_test_weight_index(void **state)
+{
+    (void)state;
+    const gm_box  whole = {0}, part = {4, {3, 4, 5, 13}, {1, 2, 3, 6}};
+    const int64_t shape[4] = {3, 4, 5, 13}, own[4] = {2, 2, 2, 7};
+    assert_int_equal(gm_weight_row(&whole, 13), 16);
+    assert_int_equal(gm_weight_row(&part, 7), 16);
+    assert_int_equal(gm_weight_row(&whole, 16), 16);
+    assert_int_equal(gm_weight_index(&whole, shape, (int64_t[]){0, 0, 0, 12}), 12);
+    assert_int_equal(gm_weight_index(&whole, shape, (int64_t[]){0, 0, 1, 0}), 16);
+    assert_int_equal(gm_weight_index(&whole, shape, (int64_t[]){2, 3, 4, 12}), ((2 * 4 + 3) * 5 + 4) * 16 + 12);
+    for (int64_t i = 0; i < 2 * 2 * 2 * 7; i++) {
+        const int64_t at[4] = {i / 28, i / 14 % 2, i / 7 % 2, i % 7};
+        const int64_t there[4] = {at[0] + 1, at[1] + 2, at[2] + 3, at[3] + 6};
+        assert_int_equal(gm_weight_index(&part, own, at), gm_weight_index(&whole, shape, there));
+    }
 }

@@ -47,7 +47,7 @@ MultiHeadAttention.options = {
   qk_norm_joint = { type = "boolean", default = false,
     doc = "whether qk_norm takes the queries of all heads together, and the keys, as in OLMo 2; needs qk_norm" },
   dropout  = { type = "number", default = 0, min = 0, below = 1,
-    doc = "the probability with which an attention weight is dropped in training" },
+    doc = "the probability with which an attention weight is dropped in training, rounded to a multiple of 1/65,536" },
   output_dropout = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the result is dropped in training" },
   weight_initializer = init.option "the initializer of both weights; default: that of nn.Linear",

@@ -60,12 +60,18 @@ static void read_lse(gm_attention_args *a, const gm_tensor *lse)
 static gm_status read_dropout(gm_device *dev, gm_attention_args *a, const gm_attrs *at)
 {
     const gm_step_block *block;
-    a->threshold = gm_drop_threshold(at->p);
-    a->keep = 1 / (1 - at->p);
-    a->stream_key = at->stream.key;
+    const gm_box        *box = &at->box;
+    const int64_t        shape[4] = {a->batch, a->heads, a->queries, a->keys};
+    a->drop = gm_weight_drop_of(at->stream.key, at->p);
+    a->keep = gm_weight_drop_keep(a->drop.threshold);
+    a->keep_f32 = (float)a->keep;
+    a->unit = (float)a->scale * 1.4426950408889634f;
+    a->drop_first = gm_weight_index(box, shape, (int64_t[4]){0});
+    a->drop_blocks[2] = gm_weight_row(box, a->keys) / GM_DROP_EACH;
+    a->drop_blocks[1] = a->drop_blocks[2] * (uint64_t)(box->ndim ? box->shape[2] : a->queries);
+    a->drop_blocks[0] = a->drop_blocks[1] * (uint64_t)(box->ndim ? box->shape[1] : a->heads);
     a->step = at->stream.step;
-    a->box = at->box;
-    if (!a->threshold || a->step >= 0) return GM_OK;
+    if (!a->drop.threshold || a->step >= 0) return GM_OK;
     GM_TRY(gm_cuda_step(dev, &block));
     a->rng_step = (const uint64_t *)(const void *)((const char *)block + offsetof(gm_step_block, rng_step));
     return GM_OK;
@@ -105,11 +111,13 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
 
 /* ---- on tensor cores ---- */
 
-/* Those kernels have places of 32 bits: of rows with what lies behind and before them, and of heads of a batch. */
+/* Those kernels have places of 32 bits: of rows with what lies behind and before them, of heads of
+ * a batch, and of blocks of dropout. */
 static bool has_short_places(const gm_attention_args *a)
 {
     const int64_t most = INT32_MAX / 4;
-    return a->queries < most && a->keys < most && a->shift < most && a->shift > -most && a->batch * a->heads < most;
+    return a->queries < most && a->keys < most && a->shift < most && a->shift > -most && a->batch * a->heads < most &&
+           a->drop_blocks[2] < (uint64_t)most;
 }
 
 static bool is_for_tensor_cores(const gm_attention_args *a, const gm_tensor *q)
@@ -155,16 +163,16 @@ static gm_status on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype 
 {
     const int keys = keys_of_tile(a);
     const int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
-    return launch_mma(dev, "gm_attention_mma", a, dtype, queries, queries, keys, 2 * (size_t)keys, a->queries,
-                      a->heads);
+    return launch_mma(dev, "gm_attention_mma", a, dtype, queries, queries, keys,
+                      2 * (size_t)keys + sizeof(gm_attention_drops), a->queries, a->heads);
 }
 
 static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
 {
     const int    keys = keys_of_tile(a), rows = GM_ATTENTION_MMA_ROWS, queries = GM_ATTENTION_MMA_GRAD_QUERIES;
     const size_t told = 2 * sizeof(float); /* of a query */
-    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys, 2 * (size_t)keys + rows * told,
-                      a->queries, a->heads));
+    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, rows, 2 * rows, keys,
+                      2 * (size_t)keys + rows * told + sizeof(gm_attention_drops), a->queries, a->heads));
     return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, rows, 2 * rows, queries, 2 * queries * told, a->keys,
                       a->key_heads);
 }

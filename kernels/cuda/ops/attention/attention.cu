@@ -12,8 +12,9 @@
 /* What dropout multiplies a probability with. */
 GM_DEVICE double gm_attention_kept(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j)
 {
-    const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
-    return gm_attention_dropped(&drops, i, j) ? 0 : a->keep;
+    if (!a->drop.threshold) return 1;
+    const gm_attention_drops drops = gm_attention_drops_of(a, gm_attention_step(a), batch, head);
+    return gm_attention_dropped(a, &drops, i, j) ? 0 : a->keep;
 }
 
 /* Sums and maxima of the 16 threads of a row. */

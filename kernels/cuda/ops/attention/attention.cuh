@@ -4,7 +4,6 @@
 #define GM_CUDA_ATTENTION_CUH
 
 #include "../../common/dtype.cuh"
-#include "../../../sample.h"
 #include "attention_args.h"
 
 /* Where a block works: tile number gm_block_x of `tiles` for each head of `heads`. */
@@ -175,34 +174,26 @@ GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch,
     return batch * a->lse_stride[0] + head * a->lse_stride[1] + i * a->lse_stride[2];
 }
 
-/* Dropout: a word of Philox a pair of query and key, by its place in the whole. */
-typedef struct gm_attention_drops {
-    uint64_t key, step, first, row; /* first: the element of query 0 and key 0; row: elements from query to query */
-    uint32_t threshold;             /* 0: nothing is dropped */
-    bool     aligned;               /* does each row begin a block of four words? */
-} gm_attention_drops;
+/* ---- dropout (weight_drop.h) ---- */
 
-GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
+GM_DEVICE uint64_t gm_attention_step(const gm_attention_args *a)
 {
-    const uint64_t     row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
-    gm_attention_drops d = {a->stream_key, 0, 0, row, a->threshold, false}; /* arguments need no registers */
-    if (!a->threshold) return d;
-    int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
-    d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
-    d.first = gm_box_index(&a->box, 4, shape, at);
-    d.aligned = d.first % 4 == 0 && d.row % 4 == 0;
-    return d;
+    return a->drop.threshold && a->step < 0 ? *a->rng_step : (uint64_t)a->step;
 }
 
-/* Of query i and key j. */
-GM_DEVICE uint64_t gm_attention_element(const gm_attention_drops *d, int64_t i, int64_t j)
+GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, uint64_t step, int64_t batch,
+                                                   int64_t head)
 {
-    return d->first + (uint64_t)i * d->row + (uint64_t)j;
+    const uint64_t first = a->drop_first / GM_DROP_EACH;
+    return {step, first + (uint64_t)batch * a->drop_blocks[0] + (uint64_t)head * a->drop_blocks[1]};
 }
 
-GM_DEVICE bool gm_attention_dropped(const gm_attention_drops *d, int64_t i, int64_t j)
+GM_DEVICE bool gm_attention_dropped(const gm_attention_args *a, const gm_attention_drops *d, int64_t i, int64_t j)
 {
-    return d->threshold && gm_philox_word(d->key, gm_attention_element(d, i, j), d->step) < d->threshold;
+    const uint64_t  place = a->drop_first % GM_DROP_EACH + (uint64_t)j; /* from the first block of the row on */
+    const uint64_t  block = d->first + (uint64_t)i * a->drop_blocks[2] + place / GM_DROP_EACH;
+    const gm_philox words = gm_weight_block(a->drop.round_keys, block, d->step);
+    return gm_weight_number(words, (int)(place % GM_DROP_EACH)) < a->drop.threshold;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "../../../op.h"
+#include "../../../weight_drop.h"
 
 /* Tiles of attention.cu: a block has 16 by 16 threads. Each thread has GM_ATTENTION_EACH_... queries and keys of a
  * tile, and every 16th number of a head. Narrow heads have up to 64 numbers, wide ones up to 256. With these sizes all
@@ -35,6 +36,11 @@ typedef struct gm_attention_view {
     int64_t stride[4]; /* of batch, row, head, and number in the head, in elements */
 } gm_attention_view;
 
+/* Dropout of a head. Without dropout it is not looked at. */
+typedef struct gm_attention_drops {
+    uint64_t step, first; /* first: the block of query 0 and key 0 */
+} gm_attention_drops;
+
 typedef struct gm_attention_args {
     gm_attention_view q, k, v, o, g, dq, dk, dv;
     void             *lse;
@@ -51,12 +57,13 @@ typedef struct gm_attention_args {
     int64_t  shift, window; /* causal: query i sees keys up to i + shift; window: the last ones; 0: all */
     int32_t  size, causal, accumulate;
     int32_t  vectors;              /* 1: in all tensors 8 numbers of 16 bits can be read at once */
-    uint32_t threshold;            /* of dropout; 0: none */
-    double   scale, keep, softcap; /* softcap: 0: none */
-    uint64_t stream_key;
-    int64_t  step;            /* of the random stream; negative: *rng_step */
-    const uint64_t *rng_step; /* on the device */
-    gm_box          box;
+    double   scale, keep, softcap; /* keep: of dropout; softcap: 0: none */
+    float    keep_f32, unit;       /* unit: scale log2 e. Kernels lack registers for numbers that they convert */
+    gm_weight_drop  drop;
+    uint64_t        drop_first, drop_blocks[3]; /* the index of query 0 and key 0; blocks from batch to batch, from head
+                                                  to head, from query to query */
+    int64_t         step;                       /* of the random stream; negative: *rng_step */
+    const uint64_t *rng_step;                   /* on the device */
 } gm_attention_args;
 
 #endif

@@ -22,7 +22,7 @@ GM_DEVICE void gm_mma_ask(const gm_attention_args *a, uint32_t bits, int i, int 
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e];
-            *v = gm_mma_is_out(sight, j, e) ? -INFINITY : gm_mma_score(a, *v);
+            *v = gm_mma_is_out<N>(sight, half, j, e) ? -INFINITY : gm_mma_score(a, *v);
         }
     }
 }
@@ -68,7 +68,7 @@ GM_DEVICE void gm_mma_end_row(const gm_attention_args *a, const gm_mma_place *p,
                               float total, const float (*sum)[4], float before)
 {
     float lse = total == 0 ? -INFINITY : largest * LN_2 + logf(total), both = lse, old = 0;
-    float by = total == 0 ? 0 : (float)a->keep / total;
+    float by = total == 0 ? 0 : a->keep_f32 / total;
     if (a->accumulate) {
         const float most = lse > before ? lse : before;
         old = 1;
@@ -89,20 +89,19 @@ template <int HEAD> struct gm_mma_state {
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p, gm_mma_span span, int i, int key,
-                               const uint16_t *qs, const uint16_t *ks, const uint16_t *vs, const uint8_t *seen,
-                               gm_mma_state<HEAD> &state)
+GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_attention_drops *drops, int batch, gm_mma_span span,
+                               int i, int key, const uint16_t *qs, const uint16_t *ks, const uint16_t *vs,
+                               const uint8_t *seen, gm_mma_state<HEAD> &state)
 {
     constexpr int N = STEP;
     const bool    all = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen)); /* do all count? */
     float         s[N / 8][4] = {{0}};
-    uint32_t      bits[2];
     if (!all && gm_mma_is_hidden(a, i, 16, key, N)) return;
-    gm_mma_bits_of_keys<N>(a, p, i, key, all, seen, bits);
+    const uint32_t bits = gm_mma_bits_of_keys<N>(a, drops, batch, i, key, all, seen);
     gm_mma_scores<T, HEAD, N>(s, qs, ks);
     if (!all) {
         GM_UNROLL
-        for (int half = 0; half < 2; half++) gm_mma_ask<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s);
+        for (int half = 0; half < 2; half++) gm_mma_ask<N>(a, bits, i + GM_LANE_ROW + 8 * half, key, half, s);
     } else if (a->softcap > 0) {
         gm_mma_cap<N>(a, s);
     }
@@ -110,10 +109,7 @@ GM_DEVICE void gm_mma_add_keys(const gm_attention_args *a, const gm_mma_place *p
     for (int half = 0; half < 2; half++)
         gm_mma_soften<HEAD, N>(all && a->softcap <= 0 ? gm_mma_unit(a) : 1, half, s, &state.largest[half],
                                &state.total[half], state.sum);
-    if (a->threshold) {
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], 1, half, s);
-    }
+    if (a->drop.threshold) gm_mma_drop<N>(bits, s);
     gm_mma_weigh<T, HEAD, N>(state.sum, s, vs);
 }
 
@@ -128,11 +124,13 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
     const gm_attention_range keys = gm_attention_range_of(&a, p.batch, p.first, QUERIES<HEAD>);
     const int                start = (int)keys.start, end = (int)keys.end; /* 64 bits would not fit in registers */
     const gm_mma_span        span = gm_mma_keys_of(&a, p.batch, mine);
+    gm_attention_drops      *drops = (gm_attention_drops *)(seen + 2 * N); /* registers are short */
     gm_mma_state<HEAD>       state = {{{0}}, {-INFINITY, -INFINITY}, {0, 0}};
     int                      turn = 0;
     gm_mma_send<THREADS<HEAD>, HEAD, QUERIES<HEAD>>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
     if (start < end) gm_mma_send_keys<THREADS<HEAD>, HEAD>(tiles, tiles + SIDE, seen, &a, p.batch, key_head, start);
     gm_close_sends();
+    if (gm_thread == 0) *drops = gm_attention_drops_of(&a, gm_attention_step(&a), p.batch, p.head);
     for (int key = start; key < end; key += N, turn ^= 1) {
         gm_wait_sends<0>();
         GM_SYNC(); /* all have their tile, and are done with the one before */
@@ -145,8 +143,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
         const uint16_t *ks = tiles + turn * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < N; k += STEP)
-            gm_mma_add_keys<T, HEAD>(&a, &p, span, mine, key + k, qs, ks + k * PITCH<HEAD>, ks + SIDE + k * PITCH<HEAD>,
-                                     seen + turn * N + k, state);
+            gm_mma_add_keys<T, HEAD>(&a, drops, p.batch, span, mine, key + k, qs, ks + k * PITCH<HEAD>,
+                                     ks + SIDE + k * PITCH<HEAD>, seen + turn * N + k, state);
     }
     gm_wait_sends<0>();
     float before[2] = {0, 0};

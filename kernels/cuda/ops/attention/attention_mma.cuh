@@ -9,7 +9,7 @@
 
 #include "../../common/async.cuh"
 #include "../../common/mma.cuh"
-#include "attention.cuh"
+#include "attention_drop.cuh"
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -160,7 +160,7 @@ GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view 
 /* ---- scores ---- */
 
 /* What a product of q and k is multiplied with to be a score in units of log2 e. */
-GM_DEVICE float gm_mma_unit(const gm_attention_args *a) { return (float)a->scale * LOG2_E; }
+GM_DEVICE float gm_mma_unit(const gm_attention_args *a) { return a->unit; }
 
 /* A product q k as a score in units of log2 e: capped, where it is. tanh(x) = 1 - 2 / (1 + exp(2 x)), within 4e-7. */
 GM_DEVICE float gm_mma_score(const gm_attention_args *a, float product)
@@ -252,7 +252,7 @@ GM_DEVICE int gm_mma_last(const gm_attention_args *a, int i, int key)
     return (a->causal && seen < last ? seen : last) - key;
 }
 
-/* Which of a lane's keys from `key` on query i sees; bits: from bit 16 on which of them are hidden. */
+/* Which of a lane's keys from `key` on query i sees, that of a half; bits: from bit 16 on which of them are hidden. */
 typedef struct gm_mma_sight {
     int      from, last; /* less the lane's column */
     uint32_t bits;
@@ -264,13 +264,14 @@ GM_DEVICE gm_mma_sight gm_mma_sight_of(const gm_attention_args *a, int i, int ke
 }
 
 /* Is key 8 j + e, from the lane's column on, out of sight? */
-GM_DEVICE bool gm_mma_is_out(gm_mma_sight s, int j, int e)
+template <int N> GM_DEVICE bool gm_mma_is_out(gm_mma_sight s, int half, int j, int e)
 {
-    return j * 8 + e < s.from || j * 8 + e > s.last || s.bits >> (16 + 2 * j + e) & 1;
+    return j * 8 + e < s.from || j * 8 + e > s.last || s.bits >> (16 + gm_mma_bit<N>(half, j, e)) & 1;
 }
 
-/* Of a lane's keys, key + 8 j + its column + e, N in all, those that limits or a mask hide from query i: bit
- * 16 + 2 j + e. As what is dropped, they are worked out before there are scores, which take registers. */
+/* Of a lane's keys, key + 8 j + its column + e, N in all, those that limits or a mask hide from query i, as the bits of
+ * row 0 of attention_drop.cuh. As what is dropped, they are worked out before there are scores, which take registers.
+ */
 template <int N>
 GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int i, int key, const uint8_t *seen)
 {
@@ -279,91 +280,28 @@ GM_DEVICE uint32_t gm_mma_hidden_keys(const gm_attention_args *a, int batch, int
         const int from = gm_mma_limit(a, batch, i, 0) - key, end = gm_mma_limit(a, batch, i, 1) - key;
         GM_ROLLED
         for (int k = 0; k < N / 4; k++) {
-            int column = k / 2 * 8 + GM_LANE_COLUMN + k % 2;
+            int column = k % (N / 8) * 8 + GM_LANE_COLUMN + k / (N / 8);
             bits |= (uint32_t)(column < from || column >= end) << k;
         }
     }
     if (a->mask) {
         GM_ROLLED
-        for (int k = 0; k < N / 4; k++) bits |= (uint32_t)!seen[k / 2 * 8 + GM_LANE_COLUMN + k % 2] << k;
+        for (int k = 0; k < N / 4; k++) bits |= (uint32_t)!seen[k % (N / 8) * 8 + GM_LANE_COLUMN + k / (N / 8)] << k;
     }
-    return bits << 16;
+    return bits;
 }
 
-/* Of a lane's queries, query + 8 j + its column + e, N in all, those from which limits hide the key: bit 16 + 2 j + e.
- */
+/* Of a lane's queries, query + 8 j + its column + e, N in all, those from which limits hide the key: such bits too. */
 template <int N> GM_DEVICE uint32_t gm_mma_hidden_queries(const gm_attention_args *a, int batch, int query, int key)
 {
     uint32_t bits = 0;
     if (!a->limits) return 0;
     GM_ROLLED
     for (int k = 0; k < N / 4; k++) {
-        int i = query + k / 2 * 8 + GM_LANE_COLUMN + k % 2;
-        if (i >= a->queries) break;
+        int i = query + k % (N / 8) * 8 + GM_LANE_COLUMN + k / (N / 8);
+        if (i >= a->queries) continue;
         bool out = key < gm_mma_limit(a, batch, i, 0) || key >= gm_mma_limit(a, batch, i, 1);
         bits |= (uint32_t)out << k;
-    }
-    return bits << 16;
-}
-
-/* ---- dropout: ten rounds of Philox give the words of four neighbours, of which a lane has one or two. So lanes share
- * them out, and tell each other what they drop. All lanes of a warp come here together. ---- */
-
-/* Which of query i's keys j to j + 3 are dropped, a bit each; j: the first of a block of words. */
-GM_DEVICE uint32_t gm_attention_drop_block(const gm_attention_drops *d, int i, int64_t j)
-{
-    gm_philox words = gm_philox_at(d->key, gm_attention_element(d, i, j) / 4, d->step);
-    uint32_t  bits = 0;
-    GM_UNROLL
-    for (int k = 0; k < 4; k++) bits |= (uint32_t)(words.v[k] < d->threshold) << k;
-    return bits;
-}
-
-/* Of a lane's keys of query i, key + 8 j + its column + e, N in all, those that are dropped: bit 2 j + e. Two lanes
- * have the columns of a block: one makes that of j, the other that of j + 1. */
-template <int N> GM_DEVICE uint32_t gm_attention_drop_keys(const gm_attention_drops *d, int i, int key)
-{
-    const int odd = gm_thread % 2;
-    uint32_t  bits = 0;
-    if (!d->threshold) return 0;
-    if (!d->aligned) {
-        GM_ROLLED
-        for (int k = 0; k < N / 4; k++)
-            bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;
-        return bits;
-    }
-    GM_ROLLED
-    for (int j = 0; j < N / 8; j += 2) {
-        uint32_t mine = gm_attention_drop_block(d, i, key + (j + odd) * 8 + gm_thread % 4 / 2 * 4);
-        uint32_t other = gm_shuffle_xor(mine, 1);
-        uint32_t here = odd ? other >> 2 : mine, next = odd ? mine >> 2 : other;
-        bits |= ((here & 3) | (next & 3) << 2) << (2 * j);
-    }
-    return bits;
-}
-
-/* Of a lane's queries of one key, query + 8 j + its column + e, N in all: bit 2 j + e. Four lanes have the keys of a
- * block, and make those of a query each. */
-template <int N> GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention_drops *d, int query, int key)
-{
-    const int me = GM_LANE_ROW % 4;
-    uint32_t  bits = 0;
-    if (!d->threshold) return 0;
-    if (!d->aligned) {
-        GM_ROLLED
-        for (int k = 0; k < N / 4; k++)
-            bits |= (uint32_t)gm_attention_dropped(d, query + k / 2 * 8 + GM_LANE_COLUMN + k % 2, key) << k;
-        return bits;
-    }
-    GM_UNROLLED(2)
-    for (int k = 0; k < N / 4; k += 4) {
-        int      i = query + (k + me) / 2 * 8 + GM_LANE_COLUMN + me % 2;
-        uint32_t mine = gm_attention_drop_block(d, i, key - me);
-        GM_UNROLL
-        for (int x = 0; x < 4; x++) {
-            uint32_t other = x ? gm_shuffle_xor(mine, 4 * x) : mine; /* of the query k + (me ^ x) */
-            bits |= (other >> me & 1) << (k + (me ^ x));
-        }
     }
     return bits;
 }
@@ -371,30 +309,25 @@ template <int N> GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention
 /* Of a lane's two queries of a warp's from i on, which of N keys are dropped, and from bit 16 on which are hidden. all:
  * none is. */
 template <int N>
-GM_DEVICE void gm_mma_bits_of_keys(const gm_attention_args *a, const gm_mma_place *p, int i, int key, bool all,
-                                   const uint8_t *seen, uint32_t *bits)
+GM_DEVICE uint32_t gm_mma_bits_of_keys(const gm_attention_args *a, const gm_attention_drops *drops, int batch, int i,
+                                       int key, bool all, const uint8_t *seen)
 {
-    bits[0] = bits[1] = 0;
-    if (a->threshold) {
-        const gm_attention_drops drops = gm_attention_drops_of(a, p->batch, p->head);
-        GM_UNROLL
-        for (int half = 0; half < 2; half++)
-            bits[half] = gm_attention_drop_keys<N>(&drops, i + GM_LANE_ROW + 8 * half, key);
-    }
-    if (all) return;
+    static_assert(N == 32, "attention_drop.cuh");
+    uint32_t bits = a->drop.threshold ? gm_attention_drop_keys(a, drops, i + GM_LANE_ROW, key) : 0;
+    if (all) return bits;
     GM_UNROLL
     for (int half = 0; half < 2; half++)
-        bits[half] |= gm_mma_hidden_keys<N>(a, p->batch, i + GM_LANE_ROW + 8 * half, key, seen);
+        bits |= gm_mma_hidden_keys<N>(a, batch, i + GM_LANE_ROW + 8 * half, key, seen)
+                << (16 + gm_mma_bit<N>(half, 0, 0));
+    return bits;
 }
 
-/* Of a row, what is dropped becomes 0, and the rest is multiplied with keep. */
-template <int N> GM_DEVICE void gm_mma_drop(uint32_t bits, float keep, int half, float (*x)[4])
+/* What is dropped becomes 0: of N columns of both rows. The factor of what is kept is in what follows. */
+template <int N> GM_DEVICE void gm_mma_drop(uint32_t bits, float (*x)[4])
 {
     GM_UNROLL
-    for (int k = 0; k < N / 4; k++) {
-        float *v = &x[k / 2][2 * half + k % 2];
-        *v = bits >> k & 1 ? 0 : keep * *v;
-    }
+    for (int k = 0; k < N / 2; k++)
+        if (bits >> gm_mma_bit<N>(k / 2 % 2, k / 4, k % 2) & 1) x[k / 4][k % 4] = 0;
 }
 
 /* ---- the four lanes of a row, and the rows of a warp ---- */

@@ -57,45 +57,45 @@ GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t bits, int i, i
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e], score = gm_mma_score(a, *v);
-            float  by = (dp[j][2 * half + e] - told.delta) * gm_mma_score_slope(a, score);
-            *v = gm_mma_is_out(sight, j, e) ? 0 : gm_exp2_near(score - told.lse) * by;
+            float  by = (a->keep_f32 * dp[j][2 * half + e] - told.delta) * gm_mma_score_slope(a, score);
+            *v = gm_mma_is_out<N>(sight, half, j, e) ? 0 : gm_exp2_near(score - told.lse) * by;
         }
     }
 }
 
 /* The same where all keys count and nothing is capped. */
 template <int N>
-GM_DEVICE void gm_mma_slopes_plain(float unit, int half, float (*s)[4], const float (*dp)[4], gm_mma_told told)
+GM_DEVICE void gm_mma_slopes_plain(float unit, float keep, int half, float (*s)[4], const float (*dp)[4],
+                                   gm_mma_told told)
 {
     GM_UNROLL
     for (int j = 0; j < N / 8; j++) {
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e];
-            *v = gm_exp2_near(unit * *v - told.lse) * (dp[j][2 * half + e] - told.delta);
+            *v = gm_exp2_near(unit * *v - told.lse) * (keep * dp[j][2 * half + e] - told.delta);
         }
     }
 }
 
 /* STEP keys from `key` on, for a warp's queries from i on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_mma_place *p, gm_mma_span span, int i, int key,
-                             const uint16_t *qs, const uint16_t *gs, const uint16_t *ks, const uint16_t *vs,
-                             const uint8_t *seen, const gm_mma_told *told, float (*sum)[4])
+GM_DEVICE void gm_mma_add_dq(const gm_attention_args *a, const gm_attention_drops *drops, int batch, gm_mma_span span,
+                             int i, int key, const uint16_t *qs, const uint16_t *gs, const uint16_t *ks,
+                             const uint16_t *vs, const uint8_t *seen, const gm_mma_told *told, float (*sum)[4])
 {
     constexpr int N = STEP;
     const bool    all = gm_mma_is_within(span, key, N) && (!a->mask || gm_mma_all_seen<N>(seen)); /* do all count? */
     float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t      bits[2];
     if (!all && gm_mma_is_hidden(a, i, 16, key, N)) return;
-    gm_mma_bits_of_keys<N>(a, p, i, key, all, seen, bits);
+    const uint32_t bits = gm_mma_bits_of_keys<N>(a, drops, batch, i, key, all, seen);
     gm_mma_scores<T, HEAD, N>(s, qs, ks);
     gm_mma_scores<T, HEAD, N>(dp, gs, vs);
+    if (a->drop.threshold) gm_mma_drop<N>(bits, dp);
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
-        if (a->threshold) gm_mma_drop<N>(bits[half], (float)a->keep, half, dp);
-        if (all && a->softcap <= 0) gm_mma_slopes_plain<N>(gm_mma_unit(a), half, s, dp, told[8 * half]);
-        else gm_mma_slopes<N>(a, bits[half], i + GM_LANE_ROW + 8 * half, key, half, s, dp, told[8 * half]);
+        if (all && a->softcap <= 0) gm_mma_slopes_plain<N>(gm_mma_unit(a), a->keep_f32, half, s, dp, told[8 * half]);
+        else gm_mma_slopes<N>(a, bits, i + GM_LANE_ROW + 8 * half, key, half, s, dp, told[8 * half]);
     }
     gm_mma_weigh<T, HEAD, N>(sum, s, ks);
 }
@@ -113,7 +113,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     const gm_mma_span        span = gm_mma_keys_of(&a, p.batch, mine);
     float                    sum[NUMBERS<HEAD>][4] = {{0}};
     gm_mma_told             *told = (gm_mma_told *)(seen + 2 * N) + GM_WARP_ROW; /* registers are short */
+    gm_attention_drops      *drops = (gm_attention_drops *)((gm_mma_told *)(seen + 2 * N) + ROWS);
     int                      turn = 0;
+    if (gm_thread == 0) *drops = gm_attention_drops_of(&a, gm_attention_step(&a), p.batch, p.head);
     gm_mma_send<THREADS, HEAD, ROWS>(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false);
     gm_mma_send<THREADS, HEAD, ROWS>(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false);
     if (start < end) gm_mma_send_keys<THREADS, HEAD>(tiles, tiles + SIDE, seen, &a, p.batch, key_head, start);
@@ -141,7 +143,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
         const uint16_t *ks = tiles + turn * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < N; k += STEP)
-            gm_mma_add_dq<T, HEAD>(&a, &p, span, mine, key + k, qs, gs, ks + k * PITCH<HEAD>,
+            gm_mma_add_dq<T, HEAD>(&a, drops, p.batch, span, mine, key + k, qs, gs, ks + k * PITCH<HEAD>,
                                    ks + SIDE + k * PITCH<HEAD>, seen + turn * N + k, told, sum);
     }
     gm_wait_sends<0>();
@@ -167,16 +169,16 @@ GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t bits, int key
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             const int column = j * 8 + GM_LANE_COLUMN + e;
-            bool      out = !seen || column < from || column >= end || bits >> (16 + 2 * j + e) & 1;
+            bool      out = !seen || column < from || column >= end || bits >> (16 + gm_mma_bit<SOME>(half, j, e)) & 1;
             float    *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e], score = gm_mma_score(a, *v);
             *v = out ? 0 : gm_exp2_near(score - told[column].lse);
-            *slope = out ? 0 : *v * (*slope - told[column].delta) * gm_mma_score_slope(a, score);
+            *slope = out ? 0 : *v * (a->keep_f32 * *slope - told[column].delta) * gm_mma_score_slope(a, score);
         }
     }
 }
 
 /* The same where all count and nothing is capped, of both halves. */
-GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], const gm_mma_told *told)
+GM_DEVICE void gm_mma_weights_plain(float unit, float keep, float (*s)[4], float (*dp)[4], const gm_mma_told *told)
 {
     GM_UNROLL
     for (int j = 0; j < SOME / 8; j++) {
@@ -187,7 +189,7 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
             for (int half = 0; half < 2; half++) {
                 float *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
                 *v = gm_exp2_near(unit * *v - of.lse);
-                *slope = *v * (*slope - of.delta);
+                *slope = *v * (keep * *slope - of.delta);
             }
         }
     }
@@ -196,51 +198,46 @@ GM_DEVICE void gm_mma_weights_plain(float unit, float (*s)[4], float (*dp)[4], c
 /* Of a lane's two keys of a warp's from `key` on, which of N queries drop it, and from bit 16 on which do not see it.
  * all: all do. */
 template <int N>
-GM_DEVICE void gm_mma_bits_of_queries(const gm_attention_args *a, int batch, int head, int query, int key, bool all,
-                                      uint32_t *bits)
+GM_DEVICE uint32_t gm_mma_bits_of_queries(const gm_attention_args *a, uint64_t step, int batch, int head, int query,
+                                          int key, bool all)
 {
-    bits[0] = bits[1] = 0;
-    if (a->threshold) {
-        const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
-        GM_UNROLL
-        for (int half = 0; half < 2; half++)
-            bits[half] = gm_attention_drop_queries<N>(&drops, query, key + GM_LANE_ROW + 8 * half);
+    static_assert(N == 16, "attention_drop.cuh");
+    uint32_t bits = 0;
+    if (a->drop.threshold) {
+        const gm_attention_drops drops = gm_attention_drops_of(a, step, batch, head);
+        bits = gm_attention_drop_queries(a, &drops, query, key);
     }
-    if (all) return;
+    if (all) return bits;
     GM_UNROLL
     for (int half = 0; half < 2; half++)
-        bits[half] |= gm_mma_hidden_queries<N>(a, batch, query, key + GM_LANE_ROW + 8 * half);
+        bits |= gm_mma_hidden_queries<N>(a, batch, query, key + GM_LANE_ROW + 8 * half)
+                << (16 + gm_mma_bit<N>(half, 0, 0));
+    return bits;
 }
 
 /* A tile of queries from `query` on, for a warp's keys from `key` on. */
 template <class T, int HEAD>
-GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, int batch, int head, gm_mma_span span, int query, int key,
-                              const bool *seen, const uint16_t *ks, const uint16_t *vs, const uint16_t *qs,
-                              const uint16_t *gs, const gm_mma_told *told, float (*dk)[4], float (*dv)[4])
+GM_DEVICE void gm_mma_add_dkv(const gm_attention_args *a, uint64_t step, int batch, int head, gm_mma_span span,
+                              int query, int key, const bool *seen, const uint16_t *ks, const uint16_t *vs,
+                              const uint16_t *qs, const uint16_t *gs, const gm_mma_told *told, float (*dk)[4],
+                              float (*dv)[4])
 {
     constexpr int N = SOME;
     const bool    all = gm_mma_is_within(span, query, N); /* do all count? */
     float         s[N / 8][4] = {{0}}, dp[N / 8][4] = {{0}};
-    uint32_t      bits[2];
     if (!all && gm_mma_is_hidden(a, query, N, key, 16)) return;
-    gm_mma_bits_of_queries<N>(a, batch, head, query, key, all, bits);
+    const uint32_t bits = gm_mma_bits_of_queries<N>(a, step, batch, head, query, key, all);
     gm_mma_scores<T, HEAD, N>(s, ks, qs);
     gm_mma_scores<T, HEAD, N>(dp, vs, gs);
-    if (a->threshold) {
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], (float)a->keep, half, dp);
-    }
+    if (a->drop.threshold) gm_mma_drop<N>(bits, dp);
     if (all && a->softcap <= 0) {
-        gm_mma_weights_plain(gm_mma_unit(a), s, dp, told);
+        gm_mma_weights_plain(gm_mma_unit(a), a->keep_f32, s, dp, told);
     } else {
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            gm_mma_weights(a, bits[half], key + GM_LANE_ROW + 8 * half, seen[half], query, half, s, dp, told);
+            gm_mma_weights(a, bits, key + GM_LANE_ROW + 8 * half, seen[half], query, half, s, dp, told);
     }
-    if (a->threshold) { /* dv has the factor of what is kept at its end */
-        GM_UNROLL
-        for (int half = 0; half < 2; half++) gm_mma_drop<N>(bits[half], 1, half, s);
-    }
+    if (a->drop.threshold) gm_mma_drop<N>(bits, s);
     gm_mma_weigh<T, HEAD, N>(dv, s, gs);
     gm_mma_weigh<T, HEAD, N>(dk, dp, qs);
 }
@@ -268,9 +265,10 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
     const gm_attention_range queries = gm_attention_queries_of(&a, p.batch, p.first, ROWS, QUERIES, ROWS);
     const int                start = (int)queries.start,
               each = (int)((queries.end - start + QUERIES - 1) / QUERIES); /* tiles a head */
-    const int all = queries.end > queries.start ? each * group : 0;
-    float     dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
-    bool      seen[2];
+    const int      all = queries.end > queries.start ? each * group : 0;
+    const uint64_t drop_step = gm_attention_step(&a);
+    float          dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
+    bool           seen[2];
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
         const int at = mine + GM_LANE_ROW + 8 * half;
@@ -293,9 +291,9 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
         const uint16_t *qs = tiles + n % 2 * 2 * SIDE;
         GM_ROLLED
         for (int k = 0; k < QUERIES; k += SOME)
-            gm_mma_add_dkv<T, HEAD>(&a, p.batch, p.head * group + n / each, span, start + n % each * QUERIES + k, mine,
-                                    seen, ks, vs, qs + k * PITCH<HEAD>, qs + SIDE + k * PITCH<HEAD>,
-                                    told + n % 2 * QUERIES + k, dk, dv);
+            gm_mma_add_dkv<T, HEAD>(&a, drop_step, p.batch, p.head * group + n / each, span,
+                                    start + n % each * QUERIES + k, mine, seen, ks, vs, qs + k * PITCH<HEAD>,
+                                    qs + SIDE + k * PITCH<HEAD>, told + n % 2 * QUERIES + k, dk, dv);
     }
     gm_wait_sends<0>();
     GM_UNROLL
@@ -304,7 +302,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
         const float old = a.accumulate ? 1 : 0;
         if (at >= a.keys) continue;
         gm_mma_store<T, HEAD>(&a, &a.dk, p.batch, p.head, at, dk, half, old, (float)a.scale);
-        gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, old, (float)a.keep);
+        gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, old, a.keep_f32);
     }
 }
 
