@@ -4,7 +4,8 @@
  *     key     = gm_stream_key(seed, purpose, site), 64 bits
  *     counter = { block_lo, block_hi, step_lo, step_hi }, block = element index / 4
  * Element i is word i % 4 of its block. The site is a hash of the module path and the index of the call. The element
- * index is that in the global tensor, so that serial and parallel runs draw the same numbers. */
+ * index is that in the global tensor, so that serial and parallel runs draw the same numbers. Dropout of attention's
+ * weights has rules of its own, and fewer rounds (weight_drop.h). */
 #ifndef GM_PHILOX_H
 #define GM_PHILOX_H
 

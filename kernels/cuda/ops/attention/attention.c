@@ -65,7 +65,6 @@ static gm_status read_dropout(gm_device *dev, gm_attention_args *a, const gm_att
     a->drop = gm_weight_drop_of(at->stream.key, at->p);
     a->keep = gm_weight_drop_keep(a->drop.threshold);
     a->keep_f32 = (float)a->keep;
-    a->unit = (float)a->scale * 1.4426950408889634f;
     a->drop_first = gm_weight_index(box, shape, (int64_t[4]){0});
     a->drop_blocks[2] = gm_weight_row(box, a->keys) / GM_DROP_EACH;
     a->drop_blocks[1] = a->drop_blocks[2] * (uint64_t)(box->ndim ? box->shape[2] : a->queries);
@@ -100,6 +99,7 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
         .softcap = at->softcap,
     };
+    a->unit = (float)a->scale * 1.4426950408889634f;
     read_mask(a, call->in[3]);
     read_limits(a, call->in[call->op == GM_OP_attention ? 4 : 7], at->first);
     read_bias(a, call->in[call->op == GM_OP_attention ? 5 : 8], at->row);
@@ -111,8 +111,8 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
 
 /* ---- on tensor cores ---- */
 
-/* Those kernels have places of 32 bits: of rows with what lies behind and before them, of heads of
- * a batch, and of blocks of dropout. */
+/* Those kernels have places of 32 bits: of rows with what lies behind and before them, of heads of a batch, and of
+ * dropout's blocks of a row. */
 static bool has_short_places(const gm_attention_args *a)
 {
     const int64_t most = INT32_MAX / 4;

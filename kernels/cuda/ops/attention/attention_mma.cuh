@@ -1,5 +1,5 @@
 /* attention_mma.cuh - the parts of the kernels of attention_mma.cu and attention_mma_grad.cu: they bring tiles into
- * shared memory, multiply them, tell which scores count, draw dropout, and sum over the lanes of a row.
+ * shared memory, multiply them, tell which scores count and which weights are dropped, and sum over the lanes of a row.
  *
  * A tile has rows of HEAD numbers (64 or 128) and 8 more, so that what a warp reads at once lies in different banks. A
  * warp has 16 rows of the left factor; a lane has, of each 16 by 8 results, two rows (`half` 0 and 1) of two
