@@ -173,6 +173,7 @@ local function stacked(what, list, samples, dtype)
 end
 
 local function ask_sample(dataset, i, y_dtype, width)
+  core.set_path("data." .. i) -- what is drawn for a sample is the same on whichever rank reads it
   local x, y = ask(dataset, "get", i, width)
   if x == nil or y == nil then
     error(("data.loader: get(%d) of the dataset returned no %s"):format(i, x == nil and "x" or "y"), 0)
@@ -227,7 +228,9 @@ end
 
 -- Returns x and y of the batch of these samples.
 function Slow:read(picked, width)
-  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), width, block_of(picked))
+  local path = core.set_path "data"
+  local x, y = failure.protect(function() core.set_path(path) end, gm_tensor.scope, gm_tensor.no_grad, gather,
+    self.dataset, made_in(self.opt), width, block_of(picked))
   for _, t in ipairs { x, y } do core.forget(t) end -- on the meta device a batch has no values, whatever its size
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end

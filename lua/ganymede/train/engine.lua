@@ -142,14 +142,20 @@ function Engine:zero_grad()
   self.control:forget()
 end
 
+--- Random numbers that are drawn outside of modules from here on, by hooks and transforms of the step that comes, are a
+-- function of that step: of nothing that was done before it, such as an evaluation or the start of a run that resumes.
+function Engine:restart_draws()
+  core.set_rng_step(self.steps_done)
+  core.begin_step()
+end
+
 --- Says that n samples come next, after `before` others of their batch. Call counters of random numbers restart, and
 -- the rows count on from the samples of this step. Schedules call it for each micro-batch.
 function Engine:begin_batch(before, n)
   self.fresh = false
   self.has_passes = self.has_passes or self.training
-  core.set_rng_step(self.steps_done)
   if self.training and self.optimizer.prepare then self.optimizer:prepare() end -- what kernels read stays as it is now
-  core.begin_step()
+  self:restart_draws()
   core.set_batch((self.training and self.samples or 0) + before, n)
   self.batch_samples = n
   auxiliary.clear()

@@ -10,6 +10,7 @@
 -- The trap: `break` leaves the scope of that turn open, and the collector must free what was made in it.
 -- @module ganymede.train.step_loader
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local micro_batches = require "ganymede.data.micro_batches"
 local ops = require "ganymede.tensor.ops"
 local ranks = require "ganymede.job.ranks"
@@ -148,6 +149,12 @@ local function read(self)
   return micro_batches.split(x, m), micro_batches.split(y, m)
 end
 
+-- Reads it at a path of its own: what transforms draw there are other numbers than those of the model.
+local function read_apart(self)
+  local before = core.set_path "data"
+  return failure.protect(function() core.set_path(before) end, read, self)
+end
+
 local function add_batch(step, x, y)
   step[#step + 1] = { x, y }
   each_piece(x, function(piece)
@@ -162,8 +169,9 @@ end
 -- with `deferred`, which leaves the counting to announce.
 function StepLoader:next_step(deferred)
   local step = { samples = 0, tokens = 0, pieces = 0 }
+  if self.engine then self.engine:restart_draws() end
   for _ = 1, self.accumulation do
-    local x, y = read(self)
+    local x, y = read_apart(self)
     if x == nil then break end
     add_batch(step, x, y)
   end

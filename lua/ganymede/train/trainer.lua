@@ -241,6 +241,7 @@ end
 
 -- Runs one step: its batches, the update, the hooks. Returns whether there was a batch.
 local function train_step(self, loader)
+  self.engine:restart_draws()
   self:call "before_train_iter"
   local started = core.now()
   local batches = loader:next_step(true)

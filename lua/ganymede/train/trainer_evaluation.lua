@@ -87,6 +87,7 @@ function Trainer:evaluate(loader)
   local engine, mean = self.engine, metrics.SumOfMeans()
   loader = StepLoader.of(loader, nil, 1, engine.schedule.num_microbatches)
   self:settle()
+  engine:restart_draws()
   local training = engine.training
   self.metrics.test = {}
   self:call "before_test"
