@@ -219,7 +219,7 @@ describe("a loss of two terms", function()
     trainer:fit { train_dataloader = train, max_steps = 2, hooks = { "AccuracyHook" } }
     local state, hook = trainer:state(), gm.hooks.AccuracyHook {}
     for _, entry in ipairs(state.hooks) do
-      if entry.name == "AccuracyHook" then hook:load_state(entry.state) end
+      if entry.title == "AccuracyHook" then hook:load_state(entry.state) end
     end
     assert.equal(trainer.metrics.train.accuracy, hook.train[1]:value())
     assert.equal(trainer.metrics.train.pair_accuracy, hook.train[2]:value())

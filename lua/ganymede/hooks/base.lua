@@ -44,6 +44,10 @@ base.Hook = Hook
 
 function Hook.build(_) end
 
+--- Returns the text by which a checkpoint knows the hook's state (ganymede.hooks.states). A hook whose options say what
+-- it measures has them in it.
+function Hook:title() return self.name end
+
 --- Returns plain values for the checkpoint; nil: there is nothing to keep.
 function Hook.state(_) return nil end
 

@@ -19,6 +19,15 @@ function EarlyStopHook:build(opt)
   self.waited = 0
 end
 
+local function tell(self, trainer) trainer.states.best, trainer.states.best_step = self.best, self.best_step end
+
+-- A run that has ended so is over where it is resumed, too; with more patience it goes on.
+function EarlyStopHook:before_train(trainer)
+  tell(self, trainer)
+  if self.restored and self.waited >= self.opt.patience then trainer:stop() end
+  self.restored = nil
+end
+
 -- All ranks have the same metrics, so they all decide the same.
 function EarlyStopHook:after_test(trainer)
   local value = trainer.metrics.test[self.opt.metric]
@@ -34,7 +43,7 @@ function EarlyStopHook:after_test(trainer)
   else
     self.waited = self.waited + 1
   end
-  trainer.states.best, trainer.states.best_step = self.best, self.best_step
+  tell(self, trainer)
   if self.waited < self.opt.patience then return end
   local best = self.best and ("the best %s was %.4g, in step %d; %d evaluations since were not better"):format(
     self.opt.metric, self.best, self.best_step, self.waited)
@@ -43,10 +52,13 @@ function EarlyStopHook:after_test(trainer)
   trainer:stop()
 end
 
+--- The best value of another metric says nothing of this one.
+function EarlyStopHook:title() return ("%s %s"):format(self.name, self.opt.metric) end
+
 function EarlyStopHook:state() return { best = self.best, best_step = self.best_step, waited = self.waited } end
 
 function EarlyStopHook:load_state(state)
-  self.best, self.best_step, self.waited = state.best, state.best_step, state.waited
+  self.best, self.best_step, self.waited, self.restored = state.best, state.best_step, state.waited, true
 end
 
 return EarlyStopHook

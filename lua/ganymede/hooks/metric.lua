@@ -58,6 +58,8 @@ function MetricHook:after_test_epoch(trainer)
   if value then trainer:say(("test  %s %.4f"):format(self.opt.name, value)) end
 end
 
+function MetricHook:title() return ("%s %s"):format(self.name, self.opt.name) end
+
 function MetricHook:state() return self.train:state() end
 function MetricHook:load_state(state) self.train:load_state(state) end
 

@@ -52,14 +52,17 @@ function MetricsHook:after_test_epoch(trainer)
   if #said > 0 then trainer:say("test  " .. table.concat(said, "  ")) end
 end
 
+--- By the names of the metrics: one that is new begins with nothing.
 function MetricsHook:state()
   local state = {}
-  for i, metric in ipairs(self.train) do state[i] = metric:state() end
-  return #state > 0 and state or nil
+  for _, metric in ipairs(self.train) do state[metric.name] = metric:state() end
+  return next(state) and state
 end
 
 function MetricsHook:load_state(state)
-  for i, metric in ipairs(self.train) do metric:load_state(state[i]) end
+  for _, metric in ipairs(self.train) do
+    if state[metric.name] then metric:load_state(state[metric.name]) end
+  end
 end
 
 return MetricsHook

@@ -15,6 +15,7 @@
 -- @module ganymede.train.trainer
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local hook_states = require "ganymede.hooks.states"
 local hooks_base = require "ganymede.hooks.base"
 local join = require "ganymede.data.join"
 local lent = require "ganymede.train.lent"
@@ -396,24 +397,20 @@ end
 -- hooks use them, and so that metrics.jsonl has a step before its checkpoint exists.
 function Trainer:state()
   self:settle()
-  local states = {}
-  for i, hook in ipairs(self.hooks) do
-    local state = hook.state and hook:state()
-    if state then states[#states + 1] = { index = i, name = hook.name or "", state = state } end
-  end
   local batching = self.batching -- the numbers by which runs are compared are those of its first batch
   return { step = self.step, steps_per_epoch = batching and batching.usual or self.steps_per_epoch,
-           samples_per_step = self.samples_per_step, samples = self.samples_before + self.samples, hooks = states,
-           metrics = self.metrics, batching = batching and batching:state() }
+           samples_per_step = self.samples_per_step, samples = self.samples_before + self.samples,
+           hooks = hook_states.of(self.hooks), metrics = self.metrics, batching = batching and batching:state(),
+           ended_at = self.ended_at, tested_at = self.tested_at }
 end
 
---- Restores a state. Hooks are matched by position and name; new ones keep their fresh state.
+--- Restores a state. New hooks keep their fresh state.
 function Trainer:load_state(state)
   self.samples_before = state.samples or state.step * (self.samples_per_step or 0)
+  self.restored, self.ended_at, self.tested_at = true, state.ended_at, state.tested_at
   self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }
-  for _, entry in ipairs(state.hooks or {}) do
-    local hook = self.hooks[entry.index]
-    if hook and hook.name == entry.name and hook.load_state then hook:load_state(entry.state) end
+  for _, title in ipairs(hook_states.load(self.hooks, state.hooks or {})) do
+    self:say(("resume: the checkpoint has a state of %s, which is not used: no hook here takes it"):format(title))
   end
   if self.batching then self.batching:load_state(state.batching) end
 end
