@@ -59,6 +59,8 @@ describe("CSVHook", function()
       assert.same({ event.step, event.test.accuracy, event.test.loss },
         { tonumber(rows[i + 1][1]), tonumber(rows[i + 1][2]), tonumber(rows[i + 1][3]) })
     end
+    run { "--resume", "auto", "--set", "epochs=2", "-n", "2" } -- no step is left: it evaluates once more
+    assert.same(rows, rows_of(home .. "/o/evaluations.csv"))
   end)
 
   it("writes every n-th step where it is told to", function()

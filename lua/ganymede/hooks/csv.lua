@@ -14,8 +14,9 @@ local CSVHook = base.class("CSVHook", {
 
 local COLUMNS = { "step", "epoch", "loss", "lr", "gradient_norm", "samples", "tokens", "targets" }
 
-local function open(self, name, columns)
-  return require "ganymede.observe.csv_file"(self.folder .. "/" .. name, columns, self.began)
+-- step: rows up to it stay.
+local function open(self, name, columns, step)
+  return require "ganymede.observe.csv_file"(self.folder .. "/" .. name, columns, step)
 end
 
 function CSVHook:before_train(trainer)
@@ -23,7 +24,7 @@ function CSVHook:before_train(trainer)
   if core.rank() > 0 then return end
   core.make_folders(folder)
   self.folder, self.began = folder, trainer.step
-  self.steps = open(self, "steps.csv", COLUMNS)
+  self.steps = open(self, "steps.csv", COLUMNS, self.began)
 end
 
 function CSVHook:after_train_loss(_, step)
@@ -40,7 +41,8 @@ function CSVHook:after_test(trainer)
     local value = trainer.metrics.test[name]
     if type(value) == "number" then columns[#columns + 1], row[name] = name, value end
   end
-  self.evaluations = self.evaluations or open(self, "evaluations.csv", columns)
+  self.evaluations = self.evaluations -- a run that resumes may evaluate once more at its first step
+    or open(self, "evaluations.csv", columns, math.min(self.began, trainer.step - 1))
   self.evaluations:write(row)
 end
 

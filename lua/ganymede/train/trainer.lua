@@ -277,6 +277,11 @@ local function at_border(self)
   self.engine:serve_requests { engine = self.engine, trainer = self }
 end
 
+local function call_epoch_end(self)
+  self.ended_at = self.step -- what a checkpoint that a hook saves now says
+  self:call "after_train_epoch"
+end
+
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
   local begins = self.batching and self.batching:begin_epoch(loader) or 0
@@ -290,7 +295,7 @@ local function train_epoch(self, loader)
     if finished(self) then break end
   end
   self:settle()
-  self:call "after_train_epoch"
+  call_epoch_end(self)
 end
 
 -- Returns what fit was given, completed by what was given to gm.launch.
@@ -367,6 +372,26 @@ local function end_epoch(self, opt)
   return last or self.ended -- evaluation may have ended it
 end
 
+-- Whether the run goes on at the end of an epoch with something that may be left to do there: a checkpoint is saved
+-- before an evaluation, and a run may be stopped before it.
+local function owes_end(self)
+  local restored = self.restored
+  self.restored = nil
+  if not restored or self.step_of_epoch > 0 or self.epoch == 0 then return false end
+  return self.ended_at ~= self.step or self.tested_at ~= self.step
+end
+
+-- Does what was left to do at the end of an epoch -> whether training is over.
+local function end_restored(self, opt)
+  self.epoch, self.step_of_epoch = self.epoch - 1, self.steps_per_epoch
+  self.engine:train()
+  if self.ended_at ~= self.step then
+    self:call "before_train_epoch"
+    call_epoch_end(self)
+  end
+  return end_epoch(self, opt)
+end
+
 --- Trains, as prepared or as given, until `epochs` or `max_steps`, whichever comes first; both count the whole run,
 -- resumed parts included. It evaluates between epochs and calls hooks in the order of hooks/base.lua.
 function Trainer:fit(given)
@@ -382,7 +407,11 @@ function Trainer:fit(given)
   seek(self)
   self:call "before_train"
   local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
-  if over and opt.test_dataloader and not self.stopped then self:evaluate(opt.test_dataloader) end
+  if owes_end(self) then
+    over = end_restored(self, opt) or over
+  elseif over and opt.test_dataloader and not self.stopped then
+    self:evaluate(opt.test_dataloader)
+  end
   while not over do
     train_epoch(self, opt.train_dataloader)
     over = end_epoch(self, opt)
