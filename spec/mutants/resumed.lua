@@ -16,10 +16,8 @@ return {
   },
   {
     name = "2322-epoch-end-told-twice", file = "lua/ganymede/train/trainer.lua",
-    find = [[  if self.ended_at ~= self.step then
-    self:call "before]],
-    replace = [[  if true then
-    self:call "before]],
+    find = [[if self.ended_at == self.step then return end]],
+    replace = [[]],
     breaks = "after_train_epoch is called again where the checkpoint was saved in it",
     test = "spec/resume/epoch_ends_spec.lua -f 'behind them'",
   },
@@ -95,5 +93,34 @@ return {
     replace = [[self.began]],
     breaks = "evaluations.csv has the evaluation of a resumed step twice",
     test = "spec/train/watching_hooks_spec.lua -f 'was resumed'",
+  },
+  {
+    name = "2333-own-loader-begins-anew", file = "lua/ganymede/train/trainer.lua",
+    find = [[self.epoch, self.step_of_epoch = state.epoch or 0, state.step_of_epoch or state.step]],
+    replace = [[self.epoch, self.step_of_epoch = 0, 0]],
+    breaks = "a loader without a length begins with its first batch where a run goes on",
+    test = "spec/resume/own_loader_spec.lua -f 'goes on where'",
+  },
+  {
+    name = "2334-own-loader-epoch-lost", file = "lua/ganymede/train/trainer.lua",
+    find = [[local whole = self.exhausted or not more_in_epoch(self)]],
+    replace = [[local whole = not self.steps_per_epoch or not more_in_epoch(self)]],
+    breaks = "the last checkpoint of a run says that an epoch was over that was not",
+    test = "spec/resume/own_loader_spec.lua -f 'which ends once'",
+  },
+  {
+    name = "2335-own-loader-not-refused", file = "lua/ganymede/train/step_loader.lua",
+    find = [[if not self.loader.seek then]],
+    replace = [[if not self.loader.seek then return end
+  if not self.loader.seek then]],
+    breaks = "a run goes on with a loader that cannot go where it was",
+    test = "spec/resume/own_loader_spec.lua -f refused",
+  },
+  {
+    name = "2336-later-checkpoints-unsaid", file = "lua/ganymede/train/fit.lua",
+    find = [[if newest <= trainer.step then return end]],
+    replace = [[if newest > 0 then return end]],
+    breaks = "nobody hears that auto would take a checkpoint that the run has left behind",
+    test = "spec/resume/in_process_spec.lua -f 'older checkpoint'",
   },
 }

@@ -57,6 +57,16 @@ describe("resuming", function()
     for i = 1, 10 do assert.equal(three.losses[10 + i], two.losses[i]) end
   end)
 
+  it("from an older checkpoint says which later ones auto would take", function()
+    local folder = support.folder()
+    run(folder, 15)
+    local older = checkpoint.list(folder .. "/checkpoints")[2].path -- of step 10
+    assert.matches("resume: .* has later checkpoints, up to step 15, which %-%-resume auto would take until",
+      run(folder, 12, older).said)
+    assert.not_matches("later checkpoints", run(support.folder(), 12, older).said)
+    assert.not_matches("later checkpoints", run(folder, 16, "auto").said)
+  end)
+
   it("stops with status 75 at the end of a step, saved, and goes on from there", function()
     local folder, stats = support.folder(), {}
     local ok, err = pcall(fit, support.config(), { steps = 20, out = folder, stats = stats, log = function() end,

@@ -199,7 +199,8 @@ local function is_count(v) return type(v) == "number" and v >= 0 and v < 2 ^ 53 
 local shape = {
   format = is_count, step = is_count, dtype = "string",
   trainer = { step = is_count, ["steps_per_epoch?"] = is_count, ["samples_per_step?"] = is_count,
-    ["samples?"] = is_count, ["ended_at?"] = is_count, ["tested_at?"] = is_count, ["batching?"] = "table",
+    ["samples?"] = is_count, ["ended_at?"] = is_count, ["tested_at?"] = is_count, ["epoch?"] = is_count,
+    ["step_of_epoch?"] = is_count, ["batching?"] = "table",
     metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
   optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
   ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },

@@ -247,6 +247,22 @@ local function take_over(trainer, run)
   trainer:say(("%d ranks took over from %d at step %d"):format(core.world(), before, trainer.step))
 end
 
+-- The step of the newest checkpoint in the run's own folder. Collective.
+local function newest_in(out)
+  return tonumber(ranks.from_first(function()
+    return ("%d"):format(runs_folder.newest_step(out .. "/checkpoints"))
+  end))
+end
+
+-- Says that a later start with `auto` would leave what this run does from here on.
+local function say_later_ones(trainer, run)
+  local out = run.resume ~= "auto" and folder(run)
+  local newest = out and newest_in(out) or 0
+  if newest <= trainer.step then return end
+  trainer:say(("resume: %s has later checkpoints, up to step %d, which --resume auto would take until this run has "
+    .. "newer ones: remove them, or give another --out"):format(out, newest))
+end
+
 local function step_of(path) return tonumber(path:match "step%-(%d+)/*$") or 0 end
 
 -- Goes on from the memory of the machines, unless the disk is newer -> the step, or nil; the checkpoint on the disk, or
@@ -254,9 +270,7 @@ local function step_of(path) return tonumber(path:match "step%-(%d+)/*$") or 0 e
 local function newest_of_both(trainer, run, memory)
   local out = run.resume == "auto" and folder(run) or nil
   if not (memory and out) then return nil, fit.find_checkpoint(run.resume, out) end
-  local newest_there = tonumber(ranks.from_first(function()
-    return ("%d"):format(runs_folder.newest_step(out .. "/checkpoints"))
-  end))
+  local newest_there = newest_in(out)
   local step = memory:resume(trainer, newest_there)
   if step then return step end
   local path = fit.find_checkpoint(run.resume, out)
@@ -276,6 +290,7 @@ local function restore(trainer, run, memory)
   if not step then
     snapshot.restore(trainer, path)
     trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+    say_later_ones(trainer, run)
   end
   local total = trainer:total_steps()
   if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end

@@ -58,7 +58,13 @@ function StepLoader:set_batch(size) self.loader:set_batch(size) end
 function StepLoader:can_change() return self.loader.set_batch ~= nil and self.loader.begin_at ~= nil end
 
 --- Goes to a step of this epoch, from 0.
-function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
+function StepLoader:seek(step)
+  if not self.loader.seek then
+    failure(2, "the run goes on after step %d of an epoch, and its training loader has no method seek(batch), which "
+      .. "would go there: give it one, or begin a run of its own with init_from", step)
+  end
+  self.loader:seek(step * self.accumulation)
+end
 
 -- Calls fn(part) for a batch, or for each of its micro-batches.
 local function each_piece(batch, fn)

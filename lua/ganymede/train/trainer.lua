@@ -277,7 +277,9 @@ local function at_border(self)
   self.engine:serve_requests { engine = self.engine, trainer = self }
 end
 
+-- Calls the point at the end of an epoch, unless that was done before the run was resumed.
 local function call_epoch_end(self)
+  if self.ended_at == self.step then return end
   self.ended_at = self.step -- what a checkpoint that a hook saves now says
   self:call "after_train_epoch"
 end
@@ -288,8 +290,12 @@ local function train_epoch(self, loader)
   if self.step_of_epoch > begins then loader:seek(self.step_of_epoch - begins) end
   self:call "before_train_epoch"
   self.engine:train()
+  self.exhausted = false
   while more_in_epoch(self) do
-    if not scope(train_step, self, loader) then break end
+    if not scope(train_step, self, loader) then
+      self.exhausted = true
+      break
+    end
     collectgarbage("step", self.collector_step)
     at_border(self)
     if finished(self) then break end
@@ -352,18 +358,21 @@ function Trainer:prepare(given)
   return self
 end
 
--- Computes the position of the run in its epochs from the number of steps already made.
+-- Computes the position of the run in its epochs from the number of steps already made. Where epochs have no known
+-- length, a checkpoint has it; a loader that another fit has left goes on as it stands, with an epoch of its own.
 local function seek(self)
   local per = self.steps_per_epoch
   if self.batching and self.batching.restored then return end
   if per and self.step > 0 then
     self.epoch, self.step_of_epoch = math.floor(self.step / per), self.step % per
+  elseif not per and not self.restored and self.step_of_epoch > 0 then
+    self.epoch, self.step_of_epoch = self.epoch + 1, 0
   end
 end
 
 local function end_epoch(self, opt)
   local last = finished(self) or (opt.epochs and self.epoch + 1 >= opt.epochs)
-  local whole = not more_in_epoch(self) or not self.steps_per_epoch
+  local whole = self.exhausted or not more_in_epoch(self)
   local due = last or (whole and (self.epoch + 1) % opt.test_interval == 0)
   if whole then self.epoch, self.step_of_epoch = self.epoch + 1, 0 end
   if opt.test_dataloader and due and not self.stopped and self.tested_at ~= self.step then
@@ -377,7 +386,7 @@ end
 local function owes_end(self)
   local restored = self.restored
   self.restored = nil
-  if not restored or self.step_of_epoch > 0 or self.epoch == 0 then return false end
+  if not (restored and self.steps_per_epoch) or self.step_of_epoch > 0 or self.epoch == 0 then return false end
   return self.ended_at ~= self.step or self.tested_at ~= self.step
 end
 
@@ -385,10 +394,8 @@ end
 local function end_restored(self, opt)
   self.epoch, self.step_of_epoch = self.epoch - 1, self.steps_per_epoch
   self.engine:train()
-  if self.ended_at ~= self.step then
-    self:call "before_train_epoch"
-    call_epoch_end(self)
-  end
+  if self.ended_at ~= self.step then self:call "before_train_epoch" end
+  call_epoch_end(self)
   return end_epoch(self, opt)
 end
 
@@ -430,7 +437,8 @@ function Trainer:state()
   return { step = self.step, steps_per_epoch = batching and batching.usual or self.steps_per_epoch,
            samples_per_step = self.samples_per_step, samples = self.samples_before + self.samples,
            hooks = hook_states.of(self.hooks), metrics = self.metrics, batching = batching and batching:state(),
-           ended_at = self.ended_at, tested_at = self.tested_at }
+           ended_at = self.ended_at, tested_at = self.tested_at, epoch = not self.steps_per_epoch and self.epoch or nil,
+           step_of_epoch = not self.steps_per_epoch and self.step_of_epoch or nil }
 end
 
 --- Restores a state. New hooks keep their fresh state.
@@ -438,6 +446,9 @@ function Trainer:load_state(state)
   self.samples_before = state.samples or state.step * (self.samples_per_step or 0)
   self.restored, self.ended_at, self.tested_at = true, state.ended_at, state.tested_at
   self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }
+  if not self.steps_per_epoch then
+    self.epoch, self.step_of_epoch = state.epoch or 0, state.step_of_epoch or state.step
+  end
   for _, title in ipairs(hook_states.load(self.hooks, state.hooks or {})) do
     self:say(("resume: the checkpoint has a state of %s, which is not used: no hook here takes it"):format(title))
   end
