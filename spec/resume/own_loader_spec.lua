@@ -1,5 +1,5 @@
---- Loaders that a program has written, of epochs that nobody knows the length of: a run that goes on reads the batch that
--- comes next, and refuses a loader that cannot go there.
+--- Loaders that a program has written, whose epochs have no known length: a run that goes on reads the batch that comes
+-- next, and refuses a loader that cannot go there.
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
