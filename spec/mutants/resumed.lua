@@ -123,4 +123,11 @@ return {
     breaks = "nobody hears that auto would take a checkpoint that the run has left behind",
     test = "spec/resume/in_process_spec.lua -f 'older checkpoint'",
   },
+  {
+    name = "2337-stop-ends-an-epoch", file = "lua/ganymede/train/trainer.lua",
+    find = [[if not (self.stopped and more_in_epoch(self)) then call_epoch_end(self) end]],
+    replace = [[call_epoch_end(self)]],
+    breaks = "a run that stops in the middle of an epoch calls after_train_epoch, and again when it goes on",
+    test = "spec/resume/epoch_ends_spec.lua -f 'in the middle'",
+  },
 }

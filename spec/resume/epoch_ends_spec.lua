@@ -104,6 +104,12 @@ describe("a run that stops at the end of an epoch", function()
     assert.same(whole.trainer.metrics, second.trainer.metrics)
   end)
 
+  it("has not ended an epoch where it stops in the middle of it", function()
+    local whole, folder = run(support.folder(), {}), support.folder()
+    assert.equal(75, run(folder, { stop = 6 }).code)
+    assert.same(whole.trainer.metrics, run(folder, { resume = "auto" }).trainer.metrics)
+  end)
+
   it("ends early where it would have ended", function()
     local function early(folder, opt)
       opt.patience, opt.min_delta = 1, 100

@@ -301,7 +301,7 @@ local function train_epoch(self, loader)
     if finished(self) then break end
   end
   self:settle()
-  call_epoch_end(self)
+  if not (self.stopped and more_in_epoch(self)) then call_epoch_end(self) end -- of a stopped one, when it goes on
 end
 
 -- Returns what fit was given, completed by what was given to gm.launch.
