@@ -7,18 +7,18 @@ local support = require "spec.train.support"
 
 -- A loader without length(); batches: how many an epoch has, nil: it has no end. Batches that were read are in `read`.
 local function loader(batches, can_seek)
-  local self = { read = {}, epoch = 0, at = 0 }
-  function self:set_epoch(epoch) self.epoch, self.at = epoch, 0 end
+  local made = { read = {}, epoch = 0, at = 0 }
+  function made:set_epoch(epoch) self.epoch, self.at = epoch, 0 end
   if can_seek then
-    function self:seek(batch) self.at = batch end
+    function made:seek(batch) self.at = batch end
   end
-  function self:next()
+  function made:next()
     if self.at >= (batches or math.huge) then return nil end -- the last step of an epoch may have fewer batches
     self.at = self.at + 1
     table.insert(self.read, self.epoch .. ":" .. self.at)
     return gm.full({ 2, 3 }, self.at), gm.tensor({ 0, 1 }, { dtype = "i64" })
   end
-  return self
+  return made
 end
 
 -- Trains to a step; state: of an earlier run -> the batches read, the state at each step, how often an epoch has ended.
