@@ -121,6 +121,9 @@ describe("resuming", function()
     { "another dtype", "dtype is f64 here, f32 in the checkpoint", { dtype = "f64" } },
     { "another schedule", "scheduler is StepLR here, CosineAnnealingWarmupLR in",
       { lr_scheduler = { type = "StepLR" } } },
+    { "more samples in as many steps", "the training data have 103 samples here, 100 in the checkpoint",
+      { data = { train = { type = "Synthetic", length = 103, shape = { 6 }, classes = 4, split = "train" },
+        test = support.config().data.test, batch_size = 8 } } },
     { "other batches", "steps an epoch is 13 here, 7 in the checkpoint", { gradient_accumulation = 1 } },
   }
   for _, case in ipairs(wrong) do

@@ -9,7 +9,7 @@
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
 -- has been checked. The trap: resuming takes rates and other settings from this run, not from the file;
--- what must be equal for the same bits (seed, samples a step, dtype, shapes) is compared. The number of ranks and the
+-- what must be equal for the same bits (seed, samples, dtype, shapes) is compared. The number of ranks and the
 -- layout need not be: a checkpoint holds global tensors, and meta what is global.
 -- @module ganymede.checkpoint.snapshot
 local core = require "ganymede.core"
@@ -199,8 +199,8 @@ local function is_count(v) return type(v) == "number" and v >= 0 and v < 2 ^ 53 
 local shape = {
   format = is_count, step = is_count, dtype = "string",
   trainer = { step = is_count, ["steps_per_epoch?"] = is_count, ["samples_per_step?"] = is_count,
-    ["samples?"] = is_count, ["ended_at?"] = is_count, ["tested_at?"] = is_count, ["epoch?"] = is_count,
-    ["step_of_epoch?"] = is_count, ["batching?"] = "table",
+    ["samples?"] = is_count, ["samples_of_dataset?"] = is_count, ["ended_at?"] = is_count, ["tested_at?"] = is_count,
+    ["epoch?"] = is_count, ["step_of_epoch?"] = is_count, ["batching?"] = "table",
     metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
   optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
   ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
@@ -240,6 +240,11 @@ local function check_meta(trainer, meta, path)
   local batching = trainer.batching
   same(path, "the number of steps an epoch", batching and batching.usual or trainer.steps_per_epoch,
     meta.trainer.steps_per_epoch)
+  local here, there = trainer.samples_of_dataset, meta.trainer.samples_of_dataset -- nil: nobody knows
+  if here and there and here ~= there then
+    refuse(path, "the training data have %d samples here, %d in the checkpoint, and so another order; init_from begins "
+      .. "a run of its own with the weights", here, there)
+  end
   same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
   if meta.trainer.batching and not batching then
     refuse(path, "the batch of that run has changed, and this recipe has no adaptive_batch")

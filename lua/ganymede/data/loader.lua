@@ -275,6 +275,9 @@ end
 --- Returns the number of batches in an epoch.
 function Loader:length() return self.source:length() end
 
+--- Returns the number of samples of the dataset, of which a sampler may leave out some.
+function Loader:samples_of_dataset() return samples_of(self.dataset) end
+
 --- Returns what must be equal on all ranks, because they read their parts of the same batches: plain values, with a
 -- checksum if the dataset has one.
 function Loader:fingerprint()

@@ -42,6 +42,11 @@ function StepLoader:length()
   return batches and math.ceil(batches / self.accumulation)
 end
 
+--- Returns the number of samples of the dataset; nil for a loader that a program has written and that does not know it.
+function StepLoader:samples_of_dataset()
+  return self.loader.samples_of_dataset and self.loader:samples_of_dataset()
+end
+
 --- Chooses the order of the samples; the next batch is the first of that epoch.
 function StepLoader:set_epoch(epoch)
   self.epoch, self.passed = epoch, false

@@ -350,6 +350,8 @@ function Trainer:prepare(given)
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
   opt.train_dataloader = StepLoader.of(opt.train_dataloader, engine, engine.accumulation, pieces)
   opt.test_dataloader = StepLoader.of(opt.test_dataloader, nil, 1, pieces)
+  local train = opt.train_dataloader
+  self.samples_of_dataset = train.samples_of_dataset and train:samples_of_dataset() or nil
   self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
@@ -372,7 +374,8 @@ end
 
 local function end_epoch(self, opt)
   local last = finished(self) or (opt.epochs and self.epoch + 1 >= opt.epochs)
-  local whole = self.exhausted or not more_in_epoch(self)
+  local whole = not more_in_epoch(self)
+  if not self.steps_per_epoch then whole = self.exhausted end
   local due = last or (whole and (self.epoch + 1) % opt.test_interval == 0)
   if whole then self.epoch, self.step_of_epoch = self.epoch + 1, 0 end
   if opt.test_dataloader and due and not self.stopped and self.tested_at ~= self.step then
@@ -434,11 +437,12 @@ end
 function Trainer:state()
   self:settle()
   local batching = self.batching -- the numbers by which runs are compared are those of its first batch
+  local counts = self.steps_per_epoch == nil -- otherwise the step says where in which epoch the run is
   return { step = self.step, steps_per_epoch = batching and batching.usual or self.steps_per_epoch,
            samples_per_step = self.samples_per_step, samples = self.samples_before + self.samples,
-           hooks = hook_states.of(self.hooks), metrics = self.metrics, batching = batching and batching:state(),
-           ended_at = self.ended_at, tested_at = self.tested_at, epoch = not self.steps_per_epoch and self.epoch or nil,
-           step_of_epoch = not self.steps_per_epoch and self.step_of_epoch or nil }
+           samples_of_dataset = self.samples_of_dataset, hooks = hook_states.of(self.hooks), metrics = self.metrics,
+           batching = batching and batching:state(), ended_at = self.ended_at, tested_at = self.tested_at,
+           epoch = counts and self.epoch or nil, step_of_epoch = counts and self.step_of_epoch or nil }
 end
 
 --- Restores a state. New hooks keep their fresh state.
