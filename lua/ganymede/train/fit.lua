@@ -257,10 +257,10 @@ end
 -- Says that a later start with `auto` would leave what this run does from here on.
 local function say_later_ones(trainer, run)
   local out = run.resume ~= "auto" and folder(run)
-  local newest = out and newest_in(out) or 0
-  if newest <= trainer.step then return end
+  local last = out and newest_in(out) or 0
+  if last <= trainer.step then return end
   trainer:say(("resume: %s has later checkpoints, up to step %d, which --resume auto would take until this run has "
-    .. "newer ones: remove them, or give another --out"):format(out, newest))
+    .. "newer ones: remove them, or give another --out"):format(out, last))
 end
 
 local function step_of(path) return tonumber(path:match "step%-(%d+)/*$") or 0 end
