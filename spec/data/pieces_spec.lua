@@ -287,7 +287,7 @@ describe("the step loader with pieces", function()
   -- What a step is for an engine with cross entropy: { announced..., step fields }.
   local function steps(loader, pieces)
     local told = {}
-    local engine = { loss_function = gm.nn.CrossEntropyLoss {}, restart_draws = function() end,
+    local engine = { loss_function = gm.nn.CrossEntropyLoss {},
       announce = function(_, targets, batches, count) told[#told + 1] = { targets, batches, count } end }
     local step_loader, out = StepLoader.new(loader, engine, 2, pieces), {}
     gm.scope(function()

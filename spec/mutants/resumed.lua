@@ -66,12 +66,11 @@ return {
     test = "spec/resume/hook_states_spec.lua -f 'belong to their names'",
   },
   {
-    name = "2329-draws-of-the-step-before", file = "lua/ganymede/train/step_loader.lua",
-    find = [[if self.engine then self.engine:restart_draws() end]],
+    name = "2329-draws-of-the-step-before", file = "lua/ganymede/train/trainer.lua",
+    find = [[self.engine:restart_draws()]],
     replace = [[]],
-    breaks = "what transforms draw depends on what was drawn before the step",
+    breaks = "what transforms and hooks draw depends on what was drawn before the step",
     test = "spec/resume/draws_spec.lua -f 'have stopped'",
-    also = { { file = "lua/ganymede/train/trainer.lua", find = [[self.engine:restart_draws()]], replace = [[]] } },
   },
   {
     name = "2330-draws-by-order-of-samples", file = "lua/ganymede/data/loader.lua",
@@ -136,5 +135,12 @@ return {
     replace = [[if not here and there and here ~= there then]],
     breaks = "a run goes on with more samples, and so in another order",
     test = "spec/resume/in_process_spec.lua -f 'more samples'",
+  },
+  {
+    name = "2339-draws-of-data-and-model", file = "lua/ganymede/train/step_loader.lua",
+    find = [[local before = core.set_path "data"]],
+    replace = [[local before = core.set_path ""]],
+    breaks = "transforms draw the numbers that the model draws in the same step",
+    test = "spec/resume/draws_spec.lua -f 'other numbers'",
   },
 }

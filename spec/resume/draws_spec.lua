@@ -57,6 +57,31 @@ describe("random numbers of a recipe #ranks", function()
     end)
   end
 
+  it("are other numbers in a hook, in a transform and in the model", function()
+    local recipe_of_three = [[
+      local gm = require "ganymede"
+      local function note(from) io.stderr:write(from, " drew ", gm.uniform({ 1 }):item(), "\n") end
+      local Model = gm.nn.class "Drawing"
+      function Model:build() self.inner = gm.nn.Linear(6, 4) end
+      function Model:forward(x)
+        note "model"
+        return self.inner(x)
+      end
+      gm.hooks.class("Drawer", {}, { needs_output = false }).before_train_iter = function() note "hook" end
+      return { name = "three", seed = 5, model = function() return Model {} end,
+        data = { train = { type = "Synthetic", length = 16, shape = { 6 }, classes = 4 }, batch_size = 8,
+          transforms = { function(x, y) note "transform" return x, y end } },
+        loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD" }, epochs = 1,
+        hooks = { { type = "Drawer" } } }
+    ]]
+    local result, seen, count = job.run(recipe_of_three, 1, { alone = true }), {}, 0
+    for number in result.err:gmatch "drew (%S+)" do
+      assert.is_nil(seen[number], "twice: " .. number)
+      seen[number], count = true, count + 1
+    end
+    assert.equal(6, count)
+  end)
+
   it("do not depend on evaluations", function()
     local often = job.run(text(1, ", { type = 'EvaluationHook', interval = 2 }"), 1, { steps = 9 })
     assert.same(whole.loss, often.loss)

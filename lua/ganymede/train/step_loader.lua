@@ -180,7 +180,6 @@ end
 -- with `deferred`, which leaves the counting to announce.
 function StepLoader:next_step(deferred)
   local step = { samples = 0, tokens = 0, pieces = 0 }
-  if self.engine then self.engine:restart_draws() end
   for _ = 1, self.accumulation do
     local x, y = read_apart(self)
     if x == nil then break end

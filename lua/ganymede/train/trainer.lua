@@ -240,10 +240,16 @@ local function run_step(self, batches)
   tell_known(self)
 end
 
+-- Calls the point before a step, at a path of its own: what hooks draw there are other numbers than those of the model.
+local function begin_step(self)
+  self.engine:restart_draws()
+  local before = core.set_path "hooks"
+  failure.protect(function() core.set_path(before) end, self.call, self, "before_train_iter")
+end
+
 -- Runs one step: its batches, the update, the hooks. Returns whether there was a batch.
 local function train_step(self, loader)
-  self.engine:restart_draws()
-  self:call "before_train_iter"
+  begin_step(self)
   local started = core.now()
   local batches = loader:next_step(true)
   if not batches then return false end
