@@ -117,8 +117,8 @@ return {
   },
   {
     name = "2336-later-checkpoints-unsaid", file = "lua/ganymede/train/fit.lua",
-    find = [[if newest <= trainer.step then return end]],
-    replace = [[if newest > 0 then return end]],
+    find = [[if last <= trainer.step then return end]],
+    replace = [[if last > 0 then return end]],
     breaks = "nobody hears that auto would take a checkpoint that the run has left behind",
     test = "spec/resume/in_process_spec.lua -f 'older checkpoint'",
   },
