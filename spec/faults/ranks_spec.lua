@@ -22,7 +22,7 @@ describe("a rank that is killed", function()
   it("in the middle of a step ends the job with status 6, and rank 0 still writes --stats", function()
     local result = run(training "if rank == 2 and trainer.step == 6 then fault() kill(9) end")
     check(result, 6, "rank 2: killed by signal 9 (Killed)")
-    assert.matches("; it was in or behind step 6; its last operation: [%a_]+ %(call %d+ of %a+%)", result.err)
+    assert.matches("; it was in or behind step 7; its last operation: [%a_]+ %(call %d+ of %a+%)", result.err)
     assert.matches("where nobody sent it, this machine ran out of memory: see dmesg, lower data%.batch_size, or give "
       .. "%-%-limit%-memory", result.err)
     assert.equal(1, #said(result), result.err)
