@@ -68,16 +68,20 @@ describe("states of hooks", function()
     assert.not_matches("LossHook, which", on.said)
   end)
 
-  it("of metrics belong to their names", function()
+  it("of metrics belong to metrics with these options", function()
     local function measures(...) return { { type = "MetricsHook", train = true, metrics = { ... } }, saves } end
-    local accuracy, top, confusion = { type = "Accuracy" }, { type = "TopK", k = 2 },
-      { type = "Accuracy", name = "new" }
+    local accuracy, top, new = { type = "Accuracy" }, { type = "TopK", k = 2 }, { type = "Accuracy", name = "new" }
     local whole = run(support.folder(), 6, measures(accuracy, top)).metrics.train
     local folder = support.folder()
     run(folder, 5, measures(accuracy, top))
-    local on = run(folder, 6, measures(confusion, top, accuracy), { resume = "auto" }).metrics.train
+    local on = run(folder, 6, measures(new, top, accuracy), { resume = "auto" }).metrics.train
     assert.same({ whole.accuracy, whole.top_2 }, { on.accuracy, on.top_2 })
-    assert.is_number(on.new)
+    local function of_another(name) -- top 3 of the steps after the fifth
+      local older = { resume = folder .. "/checkpoints/step-00000005" }
+      return run(folder, 6, measures({ type = "TopK", k = 3, name = name }), older).metrics.train[name]
+    end
+    assert.equal(of_another "top_3", of_another "top_2") -- another metric of a known name takes nothing, either
+    assert.is_true(on.new ~= on.accuracy)
   end)
 
   it("of one title go in order, and other checkpoints have names for titles", function()

@@ -52,16 +52,17 @@ function MetricsHook:after_test_epoch(trainer)
   if #said > 0 then trainer:say("test  " .. table.concat(said, "  ")) end
 end
 
---- By the names of the metrics: one that is new begins with nothing.
+--- By the metrics with their options: sums of another one say nothing, so that a new one begins with nothing.
 function MetricsHook:state()
   local state = {}
-  for _, metric in ipairs(self.train) do state[metric.name] = metric:state() end
+  for _, metric in ipairs(self.train) do state[tostring(metric)] = metric:state() end
   return next(state) and state
 end
 
 function MetricsHook:load_state(state)
   for _, metric in ipairs(self.train) do
-    if state[metric.name] then metric:load_state(state[metric.name]) end
+    local own = state[tostring(metric)]
+    if own then metric:load_state(own) end
   end
 end
 
