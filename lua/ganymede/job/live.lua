@@ -136,7 +136,6 @@ local PAUSE = 0.02
 live.SUPERVISOR = -1
 
 local looked = 0
-local postponed -- what the supervisor asked too early
 
 --- Whether a request waits. Rank 0 alone knows; it never waits for anybody.
 function live.waiting()
@@ -144,21 +143,13 @@ function live.waiting()
   local now = core.now()
   if now - looked < PAUSE then return false end
   looked = now
-  return postponed ~= nil or core.link_waiting() or live.errand ~= nil and live.errand() ~= nil
+  return core.link_waiting() or live.errand ~= nil and live.errand() ~= nil
     or (open and open.requests and open.requests:look() > 0) or false
 end
 
---- Leaves what the supervisor asked for the border of a later step.
-function live.postpone(text) postponed = text end
-
 --- The next request -> its id, its text; nil: none. Rank 0 alone, as answer.
 function live.take()
-  if postponed or core.link_waiting() then
-    local text = postponed
-    postponed = nil
-    if not text then text = select(2, core.link_read()) end
-    return live.SUPERVISOR, text
-  end
+  if core.link_waiting() then return live.SUPERVISOR, (select(2, core.link_read())) end
   local errand = live.errand and live.errand()
   if errand then return live.SUPERVISOR, errand end
   if not (open and open.requests) then return nil end

@@ -203,14 +203,11 @@ local function limit_of(request)
 end
 
 -- The next sound request -> its id and itself, as JSON; nil: none waits. Others are refused.
-local function next_request(live, subject)
+local function next_request(live)
   while true do
     local id, text = live.take()
     if not id then return nil end
-    if id == live.SUPERVISOR then
-      if handover.may_give(subject.trainer) then return id, text end
-      return live.postpone(text)
-    end
+    if id == live.SUPERVISOR then return id, text end
     local ok, request = pcall(json.decode, text, "the request")
     if ok and type(request) == "table" and request.kind == "resize" then
       steps.ask(id, request)
@@ -261,7 +258,7 @@ return function(live, subject)
   for _ = 1, SERVED do
     local id
     local text = ranks.from_first(function()
-      local taken, request = next_request(live, subject)
+      local taken, request = next_request(live)
       id = taken
       return request
     end)

@@ -65,12 +65,6 @@ local function saved(trainer, folder)
   return path and { path = path, place = "disk" } or { failed = wrong }
 end
 
---- Whether it is to be answered at this border: not at the end of an epoch, whose evaluation would be left out.
--- trainer: nil in a loop of the recipe's own, which has nothing to give.
-function handover.may_give(trainer)
-  return not (trainer and trainer.steps_per_epoch and trainer.step_of_epoch >= trainer.steps_per_epoch)
-end
-
 local function ended(trainer, request) ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step) end
 
 -- Gives up what the run has. A change of the batch is noted while the folder is still this run's.
