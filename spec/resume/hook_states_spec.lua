@@ -84,6 +84,16 @@ describe("states of hooks", function()
     assert.is_true(on.new ~= on.accuracy)
   end)
 
+  it("of metrics of training are taken by the hook that measures training", function()
+    local function hooks()
+      return { { type = "MetricsHook", metrics = { { type = "TopK", k = 2 } } },
+        { type = "MetricsHook", train = true, metrics = { { type = "Accuracy" } } }, saves }
+    end
+    local whole, folder = run(support.folder(), 6, hooks()), support.folder()
+    run(folder, 5, hooks())
+    assert.equal(whole.metrics.train.accuracy, run(folder, 6, hooks(), { resume = "auto" }).metrics.train.accuracy)
+  end)
+
   it("of one title go in order, and other checkpoints have names for titles", function()
     local got = {}
     local function hook(name, number)

@@ -52,6 +52,9 @@ function MetricsHook:after_test_epoch(trainer)
   if #said > 0 then trainer:say("test  " .. table.concat(said, "  ")) end
 end
 
+--- One that measures evaluations alone has no state, and takes none.
+function MetricsHook:title() return self.opt.train and self.name .. " of training" or self.name end
+
 --- By the metrics with their options: sums of another one say nothing, so that a new one begins with nothing.
 function MetricsHook:state()
   local state = {}
