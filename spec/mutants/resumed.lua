@@ -1,11 +1,11 @@
 --- Mutants of runs that stop and go on: what a checkpoint says of hooks, of the end of an epoch, of random numbers.
 return {
   {
-    name = "2320-epoch-end-forgotten", file = "lua/ganymede/train/trainer.lua",
-    find = [[return self.ended_at ~= self.step or self.tested_at ~= self.step]],
-    replace = [[return false]],
-    breaks = "a run that goes on at the end of an epoch leaves out its evaluation",
-    test = "spec/resume/epoch_ends_spec.lua -f 'evaluates there'",
+    name = "2320-largest-norm-by-chance", file = "lua/ganymede/hooks/gradient_norm.lua",
+    find = [[if norm > self.largest or norm ~= norm then self.largest = norm end]],
+    replace = [[self.largest = math.max(self.largest, norm)]],
+    breaks = "the largest norm is NaN or a number, as code is compiled or is not",
+    test = "spec/train/hooks_spec.lua -f 'no number as the largest'",
   },
   {
     name = "2321-epoch-end-without-test", file = "lua/ganymede/train/trainer.lua",

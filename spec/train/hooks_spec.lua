@@ -2,6 +2,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
+local json = require "ganymede.base.json"
 local support = require "spec.train.support"
 
 local function build(opt)
@@ -56,6 +57,23 @@ describe("EvaluationHook", function()
     assert.error_matches(function()
       trainer:fit { train_dataloader = train, max_steps = 1, hooks = { { type = "EvaluationHook", interval = 1 } } }
     end, "give data.test")
+  end)
+end)
+
+describe("GradientNormHook", function()
+  it("keeps a norm that is no number as the largest, whether code is compiled or is not", function()
+    for _ = 1, 200 do
+      local hook = gm.hooks.GradientNormHook {}
+      local trainer = { engine = { norm_type = 2 }, states = {}, metrics = { train = {} } }
+      for _, norm in ipairs { 1, 0 / 0, 3 } do hook:after_train_loss(trainer, { gradient_norm = norm }) end
+      local largest = trainer.metrics.train.gradient_norm_max
+      assert.is_true(largest ~= largest, tostring(largest))
+      local on = gm.hooks.GradientNormHook {}
+      on:load_state(json.decode(json.encode(hook:state()), "state"))
+      on:after_train_loss(trainer, { gradient_norm = 4 })
+      largest = trainer.metrics.train.gradient_norm_max
+      assert.is_true(type(largest) == "number" and largest ~= largest)
+    end
   end)
 end)
 

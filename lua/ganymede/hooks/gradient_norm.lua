@@ -14,9 +14,10 @@ function GradientNormHook:before_train_epoch(trainer)
   if trainer.step_of_epoch == 0 then self:build() end
 end
 
+-- A norm that is not a number stays the largest: math.max would take it, or not, as code is compiled or is not.
 local function note(self, trainer, norm)
   self.mean:update(norm, 1)
-  self.largest = math.max(self.largest, norm)
+  if norm > self.largest or norm ~= norm then self.largest = norm end
   trainer.states.gradient_norm = norm
   trainer.metrics.train.gradient_norm, trainer.metrics.train.gradient_norm_max = self.mean:value(), self.largest
 end
@@ -43,7 +44,7 @@ function GradientNormHook:state() return { mean = self.mean:state(), largest = s
 
 function GradientNormHook:load_state(state)
   self.mean:load_state(state.mean)
-  self.largest = state.largest
+  self.largest = tonumber(state.largest) -- "nan" and "inf" are texts in JSON
 end
 
 return GradientNormHook

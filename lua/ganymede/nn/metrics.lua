@@ -38,7 +38,7 @@ function Mean:state() return { sum = self.sum, count = self.count } end
 
 function Mean:load_state(state)
   self:reset()
-  self.sum, self.count = state.sum, state.count
+  self.sum, self.count = tonumber(state.sum), state.count -- "nan" and "inf" are texts in JSON
 end
 
 --- Updates a list of means, which grows as needed, by lists of sums and counts.
