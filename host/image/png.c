@@ -85,10 +85,11 @@ static gm_status begin(png *g, gm_image_header *h)
 /* Asks for 8 bits of gray or RGB -> channels of the rows. */
 static int64_t ask_for_bytes(png *g, int64_t channels)
 {
-    int kind = png_get_color_type(g->p, g->info);
+    int  kind = png_get_color_type(g->p, g->info);
+    bool sees_through = png_get_valid(g->p, g->info, PNG_INFO_tRNS) != 0; /* libpng makes alpha of it with a palette */
     if (kind == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(g->p);
     if (kind == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(g->p);
-    if (kind & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(g->p);
+    if ((kind & PNG_COLOR_MASK_ALPHA) || sees_through) png_set_strip_alpha(g->p);
     png_set_scale_16(g->p);
     (void)channels; /* gm_image_put_row makes one of three, and three of one */
     return kind & PNG_COLOR_MASK_COLOR ? 3 : 1;
@@ -105,7 +106,10 @@ static gm_status read_rows(png *g, int64_t channels, const gm_window_rule *rule,
     png_read_update_info(g->p, g->info);
     size_t row = png_get_rowbytes(g->p, g->info);
     GM_TRY(gm_image_shape(out, channels, part.height, part.width));
-    if (row != (size_t)(stored * h.width) || !(g->rows = malloc(row * (size_t)(passes > 1 ? h.height : 1))))
+    if (row != (size_t)(stored * h.width))
+        return GM_FAIL(GM_ECORRUPT, "%s: libpng makes rows of %zu bytes of %lld pixels, not of %lld each", g->e->name,
+                       row, (long long)h.width, (long long)stored);
+    if (!(g->rows = malloc(row * (size_t)(passes > 1 ? h.height : 1))))
         return GM_FAIL(GM_ENOMEM, "%s: no memory for %zu bytes of a row", g->e->name, row);
     for (int pass = 0; pass < passes; pass++)
         for (int64_t y = 0; y < (pass < passes - 1 ? h.height : part.top + part.height); y++) {

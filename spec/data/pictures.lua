@@ -72,6 +72,18 @@ function pictures.png(height, width, channels, value)
     .. pictures.chunk("IDAT", stored(table.concat(rows))) .. pictures.chunk("IEND", "")
 end
 
+--- A PNG of places in a palette: rows of places from 0, colours { r, g, b }, and how opaque each colour is, from 0 to
+-- 255, or nil.
+function pictures.of_palette(rows, colours, alpha)
+  local lines, palette, through = {}, {}, alpha and pictures.chunk("tRNS", string.char(unpack(alpha))) or ""
+  for y, row in ipairs(rows) do lines[y] = "\0" .. string.char(unpack(row)) end
+  for i, colour in ipairs(colours) do palette[i] = string.char(unpack(colour)) end
+  return pictures.SIGNATURE
+    .. pictures.chunk("IHDR", big32(#rows[1]) .. big32(#rows) .. string.char(8, 3, 0, 0, 0))
+    .. pictures.chunk("PLTE", table.concat(palette)) .. through
+    .. pictures.chunk("IDAT", stored(table.concat(lines))) .. pictures.chunk("IEND", "")
+end
+
 --- Folders of classes in `root`: `classes` = { name = number of pictures }. Pictures differ in size; picture k of a
 -- class, from 1, has at (c, y, x) the value pictures.value(number of the sample from 0, c, y, x).
 function pictures.folder(root, classes, size)

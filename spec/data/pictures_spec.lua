@@ -80,6 +80,15 @@ describe("decoded pictures", function()
     assert(difference(alone("wide444.jpg", 1):get(1), "rgb_gray") < 24) -- luminance of a picture of quality 95
   end)
 
+  -- libpng makes four channels of a palette with transparency.
+  it("have the colours of a palette of which some are transparent", function()
+    local colours = { { 255, 0, 10 }, { 20, 255, 0 }, { 0, 30, 255 } }
+    pictures.make_folder(folder .. "/through/a")
+    shell.write(folder .. "/through/a/x.png", pictures.of_palette({ { 0, 1 }, { 2, 0 } }, colours, { 0, 128 }))
+    local x = data.ImageFolder({ root = folder .. "/through" }):get(1)
+    assert.same({ { { 255, 20 }, { 0, 255 } }, { { 0, 255 }, { 30, 0 } }, { { 10, 0 }, { 255, 10 } } }, x:totable())
+  end)
+
   it("say their size without being decoded", function()
     assert.same({ format = "JPEG", height = 90, width = 110, channels = 3, bits = 8 },
       core.image_header(GOLDEN .. "large.jpg"))

@@ -225,4 +225,11 @@ return {
     breaks = "any object of FFI is taken for a kernel",
     test = "-n 1 spec/data/native_transform_spec.lua -f 'FFI has found'",
   },
+  {
+    name = "2340-palette-with-alpha", file = "host/image/png.c",
+    find = [[if ((kind & PNG_COLOR_MASK_ALPHA) || sees_through)]],
+    replace = [[if (kind & PNG_COLOR_MASK_ALPHA || (sees_through && !kind))]],
+    breaks = "a PNG with a palette of which some colours are transparent is not read",
+    test = "-n 1 spec/data/pictures_spec.lua -f 'some are transparent'",
+  },
 }
