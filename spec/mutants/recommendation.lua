@@ -155,4 +155,18 @@ return {
     breaks = "the one logit of a sample stays in the block of a rank of a row",
     test = "spec/parallel/dlrm_spec.lua -f 2d",
   },
+  {
+    name = "2341-labels-that-do-not-count", file = "lua/ganymede/metrics/answers.lua",
+    find = [[return spread(said), spread(right), classes]],
+    replace = [[return spread(said), ops.cast(ops.eq(ops.reshape(right, shape), each), "f64"), classes]],
+    breaks = "where ignore_index is a class, F1, recall and IoU count its labels",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'rows, 3 ignored'",
+  },
+  {
+    name = "2342-top-k-of-labels-that-do-not-count", file = "lua/ganymede/metrics/classes.lua",
+    find = [[hits = ops.sum(ops.mul(found, ops.reshape(counted, shape)))]],
+    replace = [[hits = ops.sum(found)]],
+    breaks = "where ignore_index is a class, TopK counts right answers that are none, and may exceed 1",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'rows, 3 ignored'",
+  },
 }

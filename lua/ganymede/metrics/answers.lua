@@ -103,9 +103,9 @@ function answers.one_hot(metric, output, label)
   shape[#shape + 1] = 1
   for k = 1, classes do places[k] = k - 1 end
   local each = core.tensor(places, "f64", { classes })
-  local function spread(t) return ops.cast(ops.eq(ops.reshape(t, shape), each), "f64") end
   local counted = ops.cast(ops.ne(ops.reshape(right, shape), metric.opt.ignore_index), "f64")
-  return ops.mul(spread(said), counted), spread(right), classes
+  local function spread(t) return ops.mul(ops.cast(ops.eq(ops.reshape(t, shape), each), "f64"), counted) end
+  return spread(said), spread(right), classes
 end
 
 return answers

@@ -10,8 +10,6 @@ local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
 local projection = require "ganymede.nn.projection"
 
-local function total(t) return ops.sum(ops.cast(t, "f64")) end
-
 -- sums.a / sums.b, nil where nothing was counted
 local function share(totals)
   local count = totals.count[1] or 0
@@ -51,8 +49,9 @@ local TopK = base.class("TopK", {
     local _, places = ops.top_k(output, self.opt.k)
     shape[#shape + 1] = 1
     local right = ops.cast(label, "f64")
-    local found = ops.eq(ops.cast(places, "f64"), ops.reshape(right, shape))
-    return { hits = total(found), count = total(ops.ne(right, self.opt.ignore_index)) }
+    local counted = ops.cast(ops.ne(right, self.opt.ignore_index), "f64")
+    local found = ops.cast(ops.eq(ops.cast(places, "f64"), ops.reshape(right, shape)), "f64")
+    return { hits = ops.sum(ops.mul(found, ops.reshape(counted, shape))), count = ops.sum(counted) }
   end,
 })
 
