@@ -46,6 +46,21 @@ describe("nn.CrossEntropyLoss", function()
     end)
   end)
 
+  it("counts right answers, none of them ignored, also where ignore_index is a class", function()
+    gm.scope(function()
+      local x = gm.tensor({ { 3, 0, 0 }, { 3, 0, 0 }, { 0, 3, 0 }, { 0, 0, 3 } }, { dtype = "f64" })
+      local target = targets { 0, 0, 1, 1 }
+      assert.equal(1, nn.CrossEntropyLoss({ ignore_index = 0 }):hits(x, target)[1]:item())
+      assert.equal(3, nn.CrossEntropyLoss({}):hits(x, target)[1]:item())
+      local of_pairs = gm.tensor({ { 3, 0 }, { 0, 3 } }, { dtype = "f64" })
+      local found = nn.BERTLoss({ ignore_index = 0 }):hits({ x:reshape(2, 2, 3), of_pairs },
+        targets { { 0, 0, 0 }, { 1, 1, 1 } })
+      assert.same({ 1, 1 }, { found[1]:item(), found[2]:item() })
+      assert.error_matches(function() nn.CrossEntropyLoss({}):hits(x, target:reshape(4, 1)) end,
+        "labels %(4, 1%) are not one for each of the outputs' rows %(4%)")
+    end)
+  end)
+
   it("refuses a smoothing that leaves the target nothing", function()
     assert.error_matches(function() nn.CrossEntropyLoss { label_smoothing = 1 } end, "label_smoothing.*below 1; got 1")
   end)

@@ -33,6 +33,7 @@ local function over(sum, count) return ops.mul(sum, factor(count, sum:dtype())) 
 
 local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
+CrossEntropyLoss.accuracy_names = { "accuracy" }
 CrossEntropyLoss.options = {
   ignore_index    = { type = "integer", default = -100,
     doc = "the value of targets that add nothing to the loss and are not counted" },
@@ -88,6 +89,11 @@ end
 function CrossEntropyLoss:count_tensor(target)
   if is_soft(target) then return scalar(rows_of(target)) end
   return count_of(target, self.opt.ignore_index, unread)
+end
+
+--- Returns the number of right answers. Ignored targets are never right.
+function CrossEntropyLoss:hits(output, target)
+  return { metrics.hits(output, target, not is_soft(target) and self.opt.ignore_index or nil) }
 end
 
 -- The sum over the rows of logits, or of a Projection.
@@ -191,7 +197,9 @@ function BERTLoss:terms(output, target)
 end
 
 --- Returns the numbers of right answers among the tokens and among the pairs. Ignored targets are never right.
-function BERTLoss:hits(output, target) return both(output, target, metrics.hits) end
+function BERTLoss:hits(output, target)
+  return both(output, target, function(logits, wanted) return metrics.hits(logits, wanted, self.opt.ignore_index) end)
+end
 
 --- output { logits of the tokens (b, s, vocabulary), logits of the pairs (b, 2) }, target (b, s + 1) i64 -> a scalar:
 -- the mean over the tokens that are not ignored plus the mean over the pairs (Devlin et al. 2019). A row of target

@@ -84,13 +84,24 @@ end
 
 local is_integer = { i64 = true, i32 = true, u8 = true }
 
+local function check_places(places, label)
+  local rows, labels = table.concat(places:shape(), ", "), table.concat(label:shape(), ", ")
+  if rows == labels then return end
+  error(("labels (%s) are not one for each of the outputs' rows (%s); a class is counted from 0 along the last "
+    .. "dimension of an output"):format(labels, rows), 0)
+end
+
 --- Returns the number of rows of output (..., classes), a tensor or a Projection, whose largest entry is at label
 -- (...), as a scalar tensor. Labels of floats are probabilities of the classes, (..., classes): the largest counts.
-function metrics.hits(output, label)
+-- Labels that equal ignore_index, if it is given, are never right.
+function metrics.hits(output, label, ignore_index)
   local places = projection.is(output) and output:argmax() or ops.argmax(output, -1)
   if not is_integer[label:dtype()] and label:dim() == places:dim() + 1 then label = ops.argmax(label, -1) end
-  local hits = ops.eq(ops.cast(places, "f64"), ops.cast(label, "f64")) -- comparisons are of floats
-  return ops.sum(ops.cast(hits, "f64"))
+  check_places(places, label)
+  local right = ops.cast(label, "f64") -- comparisons are of floats
+  local hits = ops.cast(ops.eq(ops.cast(places, "f64"), right), "f64")
+  if ignore_index then hits = ops.mul(hits, ops.cast(ops.ne(right, ignore_index), "f64")) end
+  return ops.sum(hits)
 end
 
 --- Returns the same as a number. If the rows lie on several ranks, it is that of all of them, and the call is
