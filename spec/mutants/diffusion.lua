@@ -251,4 +251,11 @@ return {
     breaks = "the last level of a U-Net has attention where the options do not say it",
     test = "spec/golden/layers_spec.lua -f unet",
   },
+  {
+    name = "2345-times-of-16-bits", file = "lua/ganymede/models/diffusion.lua",
+    find = [[return precision.wide(ops.select(ops.reshape(x:detach(), { x:size(1), -1 }), 2, 1))]],
+    replace = [[return ops.select(ops.reshape(x:detach(), { x:size(1), -1 }), 2, 1)]],
+    breaks = "images of bf16 get a fraction of the times, and now and then one that is none",
+    test = "-n 1 spec/nn/diffusion_spec.lua -f 'images of bf16'",
+  },
 }

@@ -1,5 +1,6 @@
 --- Diffusion processes and samplers against closed forms. If images are of one normal distribution, of mean m and
 -- deviation s, the best prediction is known, and so is what samplers must draw.
+-- luacheck: globals finally
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local sections = require "ganymede.nn.sections"
@@ -162,6 +163,24 @@ describe("models of diffusion", function()
       gm.models.Diffusion { drop = 0.1, denoiser = { type = "UNet", width = 4, groups = 2, heads = 2 } }
     end, "neither classes nor a context")
   end)
+
+  for _, dtype in ipairs { "bf16", "f16" } do
+    it("draw all times for images of " .. dtype, function()
+      local before = gm.default_dtype()
+      finally(function() gm.set_default_dtype(before) end)
+      gm.set_default_dtype(dtype)
+      local model = gm.models.Diffusion { denoiser = small }
+      local drawn, n = {}, 0
+      for seed = 1, 8 do
+        local _, t = model.corruption(gm.normal({ 512, 2, 1, 1 }, { seed = seed }))
+        for _, time in ipairs(t:totable()) do
+          assert.is_true(time >= 0 and time <= 999 and time % 1 == 0)
+          if not drawn[time] then drawn[time], n = true, n + 1 end
+        end
+      end
+      assert.is_true(n > 950, n .. " times") -- 1000 (1 - e^-4.096) = 983 are expected
+    end)
+  end
 
   it("train a U-Net on latent images of a frozen autoencoder, with a context", function()
     local model = gm.models.Diffusion { denoiser = small, drop = 0.5, process = { prediction = "v" },
