@@ -258,4 +258,25 @@ return {
     breaks = "images of bf16 get a fraction of the times, and now and then one that is none",
     test = "-n 1 spec/nn/diffusion_spec.lua -f 'images of bf16'",
   },
+  {
+    name = "2346-images-of-all-steps", file = "lua/ganymede/nn/diffusion_sampler.lua",
+    find = [[x_before:release()]],
+    replace = [[local _ = x_before]],
+    breaks = "a sampler of 1000 steps holds 1000 images",
+    test = "-n 1 spec/nn/diffusion_spec.lua -f 'images of all steps'",
+  },
+  {
+    name = "2347-images-before-of-dpm", file = "lua/ganymede/nn/diffusion_sampler.lua",
+    find = [[image = image:detach() -- a tensor of ours, which walk may free]],
+    replace = [[image = ops.add(image, 0) == nil and x or image]],
+    breaks = "dpm frees a tensor that the caller's function returned",
+    test = "-n 1 spec/nn/diffusion_spec.lua -f 'images of all steps'",
+  },
+  {
+    name = "2348-predictions-that-are-spread", file = "lua/ganymede/nn/diffusion_sampler.lua",
+    find = [[if core.is_tensor(y) and shape_of(y) == shape_of(x) then return y end]],
+    replace = [[if core.is_tensor(y) then return y end]],
+    breaks = "a prediction of another shape is spread over the images",
+    test = "-n 1 spec/nn/diffusion_spec.lua -f 'no meaning'",
+  },
 }

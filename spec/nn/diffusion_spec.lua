@@ -73,6 +73,38 @@ describe("gm.diffusion_process", function()
     assert.error_matches(function() sample { shape = { 1 }, steps = 1001 } end, "has 1000 times")
     assert.error_matches(function() sample { shape = { 1 }, eta = 1 } end, "sampler ddim")
     assert.error_matches(function() sample { shape = { 1 }, clip = { 1, 0 } } end, "low below high")
+    assert.error_matches(function() sample { shape = {} } end, "begins with the number of images")
+    for _, wrong in ipairs { function() return gm.ones { 1, 1 } end, function(x) return { x } end, function() end } do
+      assert.error_matches(function() gm.diffusion_sample(process, wrong, { shape = { 1, 2 } }) end,
+        "must return a tensor of the shape of x, %(1, 2%); it returned")
+    end
+  end)
+
+  it("is gone back along without holding the images of all steps", function()
+    local process = gm.diffusion_process { steps = 60, prediction = "image" }
+    local own, kept = { gm.ones { 1, 10000 }, gm.ones { 1, 10000 } }, {}
+    for _, sampler in ipairs { "ddpm", "ddim", "dpm" } do
+      local function sample(predict)
+        return gm.diffusion_sample(process, predict, { shape = { 1, 10000 }, sampler = sampler, steps = 60 })
+      end
+      gm.scope(function()
+        gm.memory_reset_peak()
+        local before = gm.memory().live
+        sample(function(x) return x * 0.5 end)
+        local most = (gm.memory().peak - before) / (10000 * 8)
+        assert.is_true(most < 20, most .. " images") -- of 60 steps, and what a step makes
+        assert.near(1, sample(function(x, t) -- what belongs to the caller stays
+          if #kept < 3 then kept[#kept + 1] = x:keep() end
+          return own[t:item() % 2 + 1]
+        end):mean():item(), 1e-12)
+        for _, x in ipairs(own) do assert.equal(10000, x:sum():item()) end
+        for i, x in ipairs(kept) do
+          assert.is_true(x:square():mean():item() > 0)
+          x:release()
+          kept[i] = nil
+        end
+      end)
+    end
   end)
 
   local function draw(options, prediction)

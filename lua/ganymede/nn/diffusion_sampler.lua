@@ -8,6 +8,7 @@
 -- @module ganymede.nn.diffusion_sampler
 local diffusion_process = require "ganymede.nn.diffusion_process"
 local core = require "ganymede.core"
+local options = require "ganymede.base.options"
 local ops = require "ganymede.tensor.ops"
 local signature = require "ganymede.base.signature"
 local tensors = require "ganymede.tensor"
@@ -56,6 +57,7 @@ local function ddpm(x, image, _, f, draw)
 end
 
 local function dpm(x, image, _, f, _, kept)
+  image = image:detach() -- a tensor of ours, which walk may free
   if f.s < 0 then return image end
   local now, next_one = math.log(f.a / f.b), math.log(f.a2 / f.b2)
   local h, towards = next_one - now, image
@@ -67,6 +69,16 @@ local function dpm(x, image, _, f, _, kept)
   return ops.sub(ops.mul(x, f.b2 / f.b), ops.mul(towards, f.a2 * (math.exp(-h) - 1)))
 end
 
+local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
+
+local function predicted(predict, x, t)
+  local y = predict(x, t)
+  if core.is_tensor(y) and shape_of(y) == shape_of(x) then return y end
+  error(("gm.diffusion_sample: predict must return a tensor of the shape of x, %s; it returned %s"):format(shape_of(x),
+    core.is_tensor(y) and shape_of(y) or options.brief(y)), 0)
+end
+
+-- What a step no longer needs is freed at its end: hundreds of them would hold as many images.
 local function walk(process, predict, opt, count)
   local step = ({ ddpm = ddpm, dpm = dpm, ddim = ddim_with(opt.eta or 0) })[opt.sampler]
   local times, kept, drawn = times_of(process.opt.steps, count), {}, 0
@@ -79,11 +91,14 @@ local function walk(process, predict, opt, count)
     local f = { t = times[i], s = times[i + 1] }
     f.a, f.b = process:parts(f.t)
     f.a2, f.b2 = process:parts(f.s)
+    local x_before, image_before = x, kept.image
     x, kept.image = tensors.scope(function()
-      local t = tensors.full({ opt.shape[1] }, f.t, { dtype = "i64" })
-      local image, eps = process:understood(predict(x, t), x, f.t, opt.clip)
-      return step(x, image, eps, f, draw, kept), kept.image
+      local t, seen = tensors.full({ opt.shape[1] }, f.t, { dtype = "i64" }), x:detach() -- predict may keep it
+      local image, eps = process:understood(predicted(predict, seen, t), seen, f.t, opt.clip)
+      return step(seen, image, eps, f, draw, kept), kept.image
     end)
+    x_before:release()
+    if image_before and image_before ~= kept.image then image_before:release() end
   end
   return x
 end
@@ -99,6 +114,9 @@ local function check(process, opt)
   if opt.eta and opt.sampler ~= "ddim" then
     error(("gm.diffusion_sample: eta is for the sampler ddim; this one is %s"):format(opt.sampler), 3)
   end
+  if #opt.shape == 0 then
+    error("gm.diffusion_sample: shape begins with the number of images, such as { 16, 3, 32, 32 }; it is empty", 3)
+  end
   local clip = opt.clip
   if clip and not (type(clip[1]) == "number" and type(clip[2]) == "number" and clip[1] < clip[2] and #clip == 2) then
     error("gm.diffusion_sample: clip is { low, high }, two numbers, low below high", 3)
@@ -111,7 +129,8 @@ end
 -- @param predict a function(x, t) that returns what the process says models predict; t (b) i64
 -- @param options the shape, the sampler and its steps, the seed
 -- @return a new tensor of the shape
--- @error steps are more than the process has times, or eta is given with another sampler than ddim
+-- @error steps are more than the process has times, eta is given with another sampler than ddim, or predict returns
+--   another shape
 -- @layout collective where predict is; every rank has all that is drawn
 -- @see gm.diffusion_process, models.Diffusion
 -- @example
