@@ -56,4 +56,18 @@ return {
     breaks = "labels of another shape are compared with all rows",
     test = "-n 1 spec/nn/losses_spec.lua -f 'none of them ignored'",
   },
+  {
+    name = "2349-dice-of-one-class", file = "lua/ganymede/nn/losses.lua",
+    find = [[if fits and logits:size(-1) == 1 then]],
+    replace = [[if fits and logits:size(-1) == 0 then]],
+    breaks = "DiceLoss of one class has no gradient, and without the background is NaN",
+    test = "-n 1 spec/nn/dice_spec.lua -f 'refuses what does not fit'",
+  },
+  {
+    name = "2350-rows-for-outputs", file = "lua/ganymede/nn/losses.lua",
+    find = [[if type(output) == "table" and not projection.is(output) and output[n] ~= nil then return end]],
+    replace = [[if output[n] ~= nil then return end]],
+    breaks = "DiffusionLoss compares the first two samples of a classifier's output",
+    test = "-n 1 spec/nn/losses_spec.lua -f 'rows they would take'",
+  },
 }

@@ -131,5 +131,7 @@ describe("DiceLoss", function()
     assert.error_matches(function() criterion(logits(), gm.zeros({ B, H, W }, { dtype = "f64" })) end, "of f64")
     assert.error_matches(function() criterion(logits(), gm.full({ B, H, W }, 3, { dtype = "i64" })) end, "3")
     assert.error_matches(function() nn.DiceLoss { smooth = 0 } end, "above 0")
+    assert.error_matches(function() nn.DiceLoss { background = false }(gm.ones { 1, 4, 1 },
+      gm.zeros({ 1, 4 }, { dtype = "i64" })) end, "has 1 class")
   end))
 end)

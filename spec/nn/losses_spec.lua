@@ -91,3 +91,18 @@ describe("nn.MSELoss", function()
     end)
   end)
 end)
+
+describe("losses of several outputs", function()
+  it("refuse a tensor, whose rows they would take for outputs", function()
+    gm.scope(function()
+      local x = gm.ones { 3, 3 }
+      for name, what in pairs { DiffusionLoss = "prediction", VAELoss = "image", BERTLoss = "logits" } do
+        local loss, why = nn[name] {}, name .. ": output must be a list { " .. what
+        for given, said in pairs { [x] = "got a tensor %(3, 3%)", [{ x }] = "got { tensor" } do
+          assert.error_matches(function() loss(given, name == "BERTLoss" and targets { { 0, 0 } } or x) end,
+            why .. ".*" .. said)
+        end
+      end
+    end)
+  end)
+end)

@@ -12,6 +12,7 @@
 -- count is a list. criterion:terms(output, target) returns the sums of the terms, and criterion:hits(output, target)
 -- the numbers of right answers, as lists of scalar tensors; criterion.accuracy_names are the names of the latter.
 -- @module ganymede.nn.losses
+local brief = require("ganymede.base.options").brief
 local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"
@@ -124,6 +125,13 @@ local function check_same(name, output, target)
   error(("%s: output %s and target %s differ in shape"):format(name, shape_of(output), shape_of(target)), 0)
 end
 
+-- Refuses what is no list of so many entries. The rows of a tensor would be taken for them.
+local function check_list(name, output, n, text)
+  if type(output) == "table" and not projection.is(output) and output[n] ~= nil then return end
+  error(("%s: output must be a list { %s }; got %s"):format(name, text,
+    core.is_tensor(output) and "a tensor " .. shape_of(output) or brief(output)), 0)
+end
+
 -- All classes of a row on each rank that has the row.
 local function whole_rows(logits)
   local layout = core.layout(logits)
@@ -186,6 +194,7 @@ function BERTLoss:count_tensor(target) return counts_of(target, self.opt.ignore_
 
 -- fn(output, target) of the tokens and of the pairs.
 local function both(output, target, fn)
+  check_list("BERTLoss", output, 2, "logits of the tokens, logits of the pairs")
   local tokens, of_pairs = split_target(target)
   return { fn(output[1], tokens), fn(output[2], of_pairs) }
 end
@@ -206,6 +215,7 @@ end
 -- holds those of the tokens, most of them ignored, then that of the pair (0: the second text follows the first, 1: it
 -- does not).
 function BERTLoss:forward(output, target, count)
+  check_list("BERTLoss", output, 2, "logits of the tokens, logits of the pairs")
   local tokens, of_pairs = split_target(target)
   count = count or self:count(target)
   local function mean(i, wanted)
@@ -278,6 +288,10 @@ function DiceLoss:count(target) return target:size(1) end -- luacheck: ignore se
 local function check_places(logits, target)
   local fits = logits:dim() == target:dim() + 1 and target:dim() >= 2 and is_integer[target:dtype()]
   for d = 1, target:dim() do fits = fits and logits:size(d) == target:size(d) end
+  if fits and logits:size(-1) == 1 then
+    error(("DiceLoss: output %s has 1 class, whose probability is 1 everywhere; give the background a class, too")
+      :format(shape_of(logits)), 0)
+  end
   if fits then return end
   error(("DiceLoss: output must be (batch, space..., classes) and target whole numbers (batch, space...); got %s and "
     .. "%s of %s"):format(shape_of(logits), shape_of(target), target:dtype()), 0)
@@ -345,6 +359,7 @@ function DiffusionLoss:count(target) return target:size(1) end -- luacheck: igno
 --- output { prediction, what it should be }, each (b, ...), of models.Diffusion; the label of the batch, of which only
 -- the number counts -> a scalar: the mean over samples of the mean square of the difference.
 function DiffusionLoss:forward(output, target, count)
+  check_list("DiffusionLoss", output, 2, "prediction, what it should be")
   return over(of_samples(squares_between(output[1], output[2])), count or self:count(target))
 end
 
@@ -362,6 +377,7 @@ function VAELoss:count(target) return target:size(1) end -- luacheck: ignore sel
 -- -> a scalar: the mean over samples of the mean square of the difference, plus kl times the divergence, which is a sum
 -- over the latent numbers of a sample.
 function VAELoss:forward(output, target, count)
+  check_list("VAELoss", output, 3, "image, mean, logarithm of the variance")
   local mean, log_variance = precision.wide(output[2]), precision.wide(output[3])
   local divergence = ops.sum(ops.sub(ops.add(ops.square(mean), ops.exp(log_variance)), ops.add(log_variance, 1)))
   local sum = ops.add(of_samples(squares_between(output[1], target)), ops.mul(divergence, 0.5 * self.opt.kl))
