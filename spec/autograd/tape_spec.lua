@@ -192,6 +192,24 @@ describe("a custom function", function()
     end)
   end)
 
+  it("refuses what is no tensor, and a gradient without an input", function()
+    local function twice(x) return x * 2 end
+    local function result(forward, backward)
+      gm.scope(function() gm.custom({ forward = forward, backward = backward })(leaf { 1, 2 }):sum():backward() end)
+    end
+    local wrong = {
+      ["forward must return a tensor or several; it returned nothing"] = { function() end, twice },
+      ["forward must return tensors; output 1 is 3"] = { function() return 3 end, twice },
+      ["forward must return tensors; output 2 is nil"] = { function(x) return twice(x), nil end, twice },
+      ["must return a tensor or nil for each input; gradient 1 is 3"] = { twice, function() return 3 end },
+      ["backward returned 2 gradients for 1 input"] = { twice, function(g) return g, g end },
+    }
+    for said, functions in pairs(wrong) do
+      assert.error_matches(function() result(unpack(functions)) end, said)
+    end
+    result(twice, function(g) return g, nil end)
+  end)
+
   it("whose forward returns its input leaves that what it was", function()
     gm.scope(function()
       local f = gm.custom { forward = function(x) return x end, backward = function(g) return g * 2 end }

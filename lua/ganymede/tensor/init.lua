@@ -260,6 +260,33 @@ end)
 --   gm.detect_anomaly(false)
 define("detect_anomaly", "on boolean", nil, function(on) return core.detect_anomaly(on) end)
 
+-- What forward returned, as a list of tensors.
+local function outputs_of(...)
+  if select("#", ...) == 0 then error("gm.custom: forward must return a tensor or several; it returned nothing", 0) end
+  for i = 1, select("#", ...) do
+    local y = select(i, ...)
+    if not core.is_tensor(y) then
+      error(("gm.custom: forward must return tensors; output %d is %s"):format(i, options.brief(y)), 0)
+    end
+  end
+  return { ... }
+end
+
+-- What backward returned, for n inputs.
+local function gradients_of(n, ...)
+  for i = 1, select("#", ...) do
+    local g = select(i, ...)
+    if g ~= nil and i > n then
+      error(("gm.custom: backward returned %d gradients for %d input%s"):format(select("#", ...), n,
+        n == 1 and "" or "s"), 0)
+    elseif g ~= nil and not core.is_tensor(g) then
+      error(("gm.custom: backward must return a tensor or nil for each input; gradient %d is %s"):format(i,
+        options.brief(g)), 0)
+    end
+  end
+  return ...
+end
+
 --- Makes a differentiable function of a forward and a backward function of yours.
 -- forward(tensors) gives the outputs, and is not recorded. backward(gradients of the outputs) gives a gradient for each
 -- input, nil for none.
@@ -281,12 +308,12 @@ define("custom", "definition options", {
   splits = { type = "boolean", default = false, doc = "whether backward receives a list of the gradients asked for" },
 }, function(definition)
   return function(...)
-    local inputs = { ... }
-    local outputs = { M.no_grad(definition.forward, ...) }
+    local inputs, outputs = { ... }, outputs_of(M.no_grad(definition.forward, ...))
     for i, y in ipairs(outputs) do -- an input that forward returns stays what it was
       if core.requires_grad(y) then outputs[i] = core.detach(y) end
     end
-    core.record_custom(inputs, outputs, definition.backward, definition.splits)
+    local function backward(...) return gradients_of(#inputs, definition.backward(...)) end
+    core.record_custom(inputs, outputs, backward, definition.splits)
     return unpack(outputs)
   end
 end)
