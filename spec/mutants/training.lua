@@ -472,4 +472,11 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     breaks = "a rehearsal runs a hook that writes files",
     test = "spec/train/tensorboard_spec.lua -f rehearsal",
   },
+  {
+    name = "2352-rate-of-no-number", file = "lua/ganymede/lr_scheduler/curves.lua",
+    find = [[if type(f) == "number" and f >= 0 and f < math.huge then return f end]],
+    replace = [[if f then return f end]],
+    breaks = "a rate of NaN makes all parameters NaN",
+    test = "spec/optim/lr_scheduler_spec.lua -f 'no rate'",
+  },
 }

@@ -196,6 +196,22 @@ describe("learning-rate schedules", function()
     end)
   end
 
+  it("refuse a factor that is no rate: of LambdaLR and MultiplicativeLR", function()
+    local wrong = { ["nothing"] = "nil", ["-0.5"] = -0.5, ["nan"] = 0 / 0, ["inf"] = math.huge, ['"a"'] = "a" }
+    for _, name in ipairs { "LambdaLR", "MultiplicativeLR" } do
+      for said, value in pairs(wrong) do
+        local function factor(step)
+          if step < 2 then return 1 end
+          if said ~= "nothing" then return value end
+        end
+        local s = lr_scheduler[name]({ lr_lambda = factor }, optimizer(0.2))
+        assert.error_matches(function() s:seek(2) end,
+          name .. ": lr_lambda(2) must return a number from 0; it returned " .. (said == "nothing" and value or said), 1,
+          true)
+      end
+    end
+  end)
+
   it("around another name one that exists", function()
     local given = { delay_steps = 1, after = { type = "CosinLR" } }
     assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "no type 'CosinLR'")

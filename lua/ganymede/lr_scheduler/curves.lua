@@ -2,6 +2,7 @@
 -- from 0, T the number of all steps, and lr the optimizer's own rate.
 -- @module ganymede.lr_scheduler.curves
 local base = require "ganymede.lr_scheduler.base"
+local options = require "ganymede.base.options"
 
 local curves = {}
 
@@ -90,6 +91,13 @@ function PolynomialLR:at(step, lr)
   return (lr - o.end_lr) * (1 - math.min(step, o.total_steps) / o.total_steps) ^ o.power + o.end_lr
 end
 
+-- What lr_lambda gives for a step.
+local function factor(self, step)
+  local f = self.opt.lr_lambda(step)
+  if type(f) == "number" and f >= 0 and f < math.huge then return f end
+  error(("%s: lr_lambda(%g) must return a number from 0; it returned %s"):format(self.name, step, options.brief(f)), 0)
+end
+
 --- The rate is lr lr_lambda(s).
 local LambdaLR = base.class("LambdaLR", {
   lr_lambda = { type = "function",
@@ -99,7 +107,7 @@ local LambdaLR = base.class("LambdaLR", {
 })
 curves.LambdaLR = LambdaLR
 
-function LambdaLR:at(step, lr) return lr * self.opt.lr_lambda(step) end
+function LambdaLR:at(step, lr) return lr * factor(self, step) end
 
 --- The rate is lr lr_lambda(1) lr_lambda(2) ... lr_lambda(s). The products are kept, so each new step costs one call.
 local MultiplicativeLR = base.class("MultiplicativeLR", LambdaLR.options)
@@ -109,7 +117,7 @@ function MultiplicativeLR:build() self.products = { [0] = 1 } end
 
 function MultiplicativeLR:at(step, lr)
   local products = self.products
-  for s = #products + 1, step do products[s] = products[s - 1] * self.opt.lr_lambda(s) end
+  for s = #products + 1, step do products[s] = products[s - 1] * factor(self, s) end
   return lr * products[step]
 end
 
