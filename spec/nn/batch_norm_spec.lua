@@ -93,6 +93,16 @@ describe("batch norm", function()
     near(layer.bias:grad(), { 6, 6, 6 })
   end))
 
+  it("of no samples gives none: norms of groups and of channels", function()
+    for _, norm in ipairs { nn.GroupNorm(2, 4), nn.InstanceNorm2d { channels = 4, affine = true } } do
+      local x = gm.ones({ 0, 4, 2, 3 }):requires_grad(true)
+      local y = norm(x)
+      assert.same({ 0, 4, 2, 3 }, y:shape())
+      y:sum():backward()
+      assert.same({ 0, 4, 2, 3 }, x:grad():shape())
+    end
+  end)
+
   it("refuses other shapes, at the call", function()
     local function refused(message, fn)
       local ok, why = pcall(fn)
@@ -107,6 +117,7 @@ describe("batch norm", function()
       nn.BatchNorm1d { channels = 3, momentum = true }
     end)
     refused("4 groups do not divide 6 channels", function() nn.GroupNorm(4, 6) end)
+    refused("a channel of %(2, 3, 1, 1%) is one number", function() nn.InstanceNorm2d(3)(gm.ones { 2, 3, 1, 1 }) end)
     refused("kernel must be a whole number from 1, or a list of 2; got { 2, 2, 2 }", function()
       nn.MaxPool2d { kernel = { 2, 2, 2 } }
     end)

@@ -39,7 +39,9 @@ local function normalised(self, x, groups)
   if space.is_cut(x) then
     y = ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps })
   else
-    y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, -1 }), false, false, self.opt.eps)
+    local each = x:size(2) / groups -- numbers of a group
+    for d = 3, x:dim() do each = each * x:size(d) end
+    y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, each }), false, false, self.opt.eps)
   end
   y = ops.reshape(y, x:shape())
   local weight, bias = self:use "weight", self:use "bias"
@@ -87,6 +89,10 @@ local function define(name, dims, behind)
     if x:dim() ~= dims or x:size(2) ~= self.opt.channels then
       error(("samples must be (batch, %d, %s); got (%s)"):format(self.opt.channels, behind,
         table.concat(x:shape(), ", ")), 0)
+    end
+    if x:numel() > 0 and x:numel() == x:size(1) * x:size(2) then
+      error(("a channel of (%s) is one number, which less its mean is 0; give larger images, or leave this norm out")
+        :format(table.concat(x:shape(), ", ")), 0)
     end
     return normalised(self, x, self.opt.channels)
   end

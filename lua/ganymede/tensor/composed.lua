@@ -201,7 +201,9 @@ end
 local function padded(x, dim, before, after, opt)
   if before < 0 or after < 0 then -- cut off
     local start, n = math.max(0, -before), x:size(dim)
-    x = ops.narrow(x, dim, start + 1, n - start - math.max(0, -after))
+    local left = n - start - math.max(0, -after)
+    if left < 0 then refuse("pad", "dimension %d has %d places, and %d are taken away", dim, n, n - left) end
+    x = ops.narrow(x, dim, start + 1, left)
     before, after = math.max(0, before), math.max(0, after)
   end
   if before == 0 and after == 0 then return x end

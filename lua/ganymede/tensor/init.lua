@@ -334,20 +334,27 @@ for _, name in ipairs { "reshape", "permute", "narrow", "select", "unbind", "exp
 end
 methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_
 
+local function dimension(t, d)
+  local n = t:dim()
+  local at = d < 0 and d + n + 1 or d
+  if at >= 1 and at <= n then return at end
+  error(("transpose: there is no dimension %d in a tensor of %d"):format(d, n), 3)
+end
+
 --- Exchanges two dimensions, without a copy.
 -- @param t any tensor
 -- @param a a dimension, from 1, or from -1 at the end
 -- @param b another one
 -- @return a view of the memory of t
 -- @gradient t
+-- @error there is no such dimension
 -- @see ops.permute
 -- @example
 --   gm.tensor({ { 1, 2 }, { 3, 4 } }):transpose(1, 2) --> { { 1, 3 }, { 2, 4 } }
 methods.transpose = signature.declare("transpose", "t tensor, a integer, b integer", nil, function(t, a, b)
-  local n, order = t:dim(), {}
-  if a < 0 then a = a + n + 1 end
-  if b < 0 then b = b + n + 1 end
-  for d = 1, n do order[d] = d end
+  local order = {}
+  a, b = dimension(t, a), dimension(t, b)
+  for d = 1, t:dim() do order[d] = d end
   order[a], order[b] = order[b], order[a]
   return ops.permute(t, order)
 end)
