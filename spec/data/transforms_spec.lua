@@ -42,7 +42,19 @@ describe("Normalize", function()
     assert.error_matches(function() images { { type = "Normalize", mean = { 0, 0 }, std = { 1, 1 } } } end,
       "2 means for 1 channels")
     assert.error_matches(function() images { { type = "Normalize", mean = 0, std = 0 } } end, "std 0 must be above 0")
-    assert.error_matches(function() images { { type = "Normalize", mean = { 0, 0 }, std = 1 } } end, "differ in length")
+    assert.error_matches(function() images { { type = "Normalize", mean = { 0, 0 }, std = 1 } } end,
+      "mean has 2 numbers and std 1")
+  end)
+
+  it("refuses at its call what no images could be", function()
+    for _, wrong in ipairs { { { "a" }, 1 }, { {}, {} }, { 0, { 0 / 0 } }, { 0, -1 }, { { 0, 0 }, { 1 } } } do
+      assert.error_matches(function() data.Normalize { mean = wrong[1], std = wrong[2] } end, "^[^ ]*Normalize: ")
+    end
+    for _, wrong in ipairs { { scale = { 0, 1 } }, { scale = { 0.5, 2 } }, { ratio = { 2, 1 } },
+                             { ratio = { 0 / 0, 1 } } } do
+      wrong.size = 4
+      assert.error_matches(function() data.RandomResizedCrop(wrong) end, "the smaller first; got ")
+    end
   end)
 
   it("has a mean and deviation a channel", function()

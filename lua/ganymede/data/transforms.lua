@@ -38,12 +38,37 @@ local function sides(name, size)
   return s[1], s[2]
 end
 
+-- A list of numbers from one number or a list.
+local function numbers(name, what, value)
+  local all = list(value)
+  for i = 1, math.max(1, #all) do
+    local n = all[i]
+    if type(n) ~= "number" or n ~= n or math.abs(n) == math.huge then
+      error(("%s: %s is a number, or a list with one for each channel; got %s"):format(name, what,
+        options.literal(value)), 0)
+    end
+  end
+  return all
+end
+
+local function normal(opt)
+  local mean, std = numbers("Normalize", "mean", opt.mean), numbers("Normalize", "std", opt.std)
+  if #mean ~= #std then
+    error(("Normalize: mean has %d number%s and std %d; give as many of both"):format(#mean, #mean > 1 and "s" or "",
+      #std), 0)
+  end
+  for _, s in ipairs(std) do
+    if s <= 0 then error(("Normalize: std %g must be above 0"):format(s), 0) end
+  end
+  return { kind = "normalize", mean = mean, std = std }
+end
+
 define("Normalize", {
   mean = { type = { "number", "table" },
     doc = "the mean that is subtracted from values from 0 to 1: one number, or a list with one for each channel" },
   std = { type = { "number", "table" },
     doc = "the standard deviation by which the result is divided: one number, or as many as means" },
-}, function(opt) return { kind = "normalize", mean = list(opt.mean), std = list(opt.std) } end)
+}, normal)
 
 define("RandomCrop", {
   size = { type = { "integer", "table" }, doc = "the size of the result in pixels: one number, or { height, width }" },
@@ -70,12 +95,17 @@ define("Resize", {
   return { kind = "resize", height = height, width = width or 0 }
 end)
 
--- Two numbers, the smaller first.
-local function range(name, what, value)
-  if #value ~= 2 or type(value[1]) ~= "number" or type(value[2]) ~= "number" then
+-- Two numbers above 0 and up to `highest`, the smaller first.
+local function range(name, what, value, highest)
+  local least, most = value[1], value[2]
+  if #value ~= 2 or type(least) ~= "number" or type(most) ~= "number" then
     error(("%s: %s is { least, most }; got %s"):format(name, what, options.literal(value)), 0)
   end
-  return { value[1], value[2] }
+  if not (least > 0 and least <= most and most <= highest and most < math.huge) then
+    error(("%s: %s is { least, most }, numbers above 0%s, the smaller first; got %s"):format(name, what,
+      highest == 1 and " and up to 1" or "", options.literal(value)), 0)
+  end
+  return { least, most }
 end
 
 define("RandomResizedCrop", {
@@ -86,8 +116,8 @@ define("RandomResizedCrop", {
 }, function(opt)
   local height, width = sides("RandomResizedCrop", opt.size)
   return { kind = "resized_crop", height = height, width = width or height,
-           scale = range("RandomResizedCrop", "scale", opt.scale),
-           ratio = range("RandomResizedCrop", "ratio", opt.ratio) }
+           scale = range("RandomResizedCrop", "scale", opt.scale, 1),
+           ratio = range("RandomResizedCrop", "ratio", opt.ratio, math.huge) }
 end)
 
 local function amount(what)
