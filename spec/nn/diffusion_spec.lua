@@ -148,6 +148,24 @@ describe("gm.diffusion_process", function()
     end
   end)
 
+  it("is gone back along in f32 where images and predictions are of 16 bits", function()
+    finally(function() gm.set_default_dtype "f64" end)
+    local process = gm.diffusion_process { prediction = "image" }
+    local ideal, drawn = best(process), {}
+    for _, dtype in ipairs { "f32", "bf16" } do
+      gm.set_default_dtype(dtype)
+      local function predict(x, t)
+        assert.equal(dtype, x:dtype())
+        return ideal(x:to "f32", t):to(dtype)
+      end
+      local x = gm.diffusion_sample(process, predict, { shape = { 1, 4000 }, seed = 3, sampler = "ddim", steps = 1000 })
+      assert.equal(dtype, x:dtype())
+      drawn[#drawn + 1] = x:to "f32"
+    end
+    local off = math.sqrt((drawn[1] - drawn[2]):square():mean():item())
+    assert.is_true(off < 0.004, off .. "") -- bf16 rounds numbers near 0.7 by 0.001; with x of bf16 it is 0.16
+  end)
+
   it("draws the same again, and something else with another seed", function()
     local process = gm.diffusion_process {}
     local function once(seed)

@@ -10,6 +10,7 @@ local diffusion_process = require "ganymede.nn.diffusion_process"
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
 local ops = require "ganymede.tensor.ops"
+local precision = require "ganymede.tensor.precision"
 local signature = require "ganymede.base.signature"
 local tensors = require "ganymede.tensor"
 
@@ -73,18 +74,21 @@ local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" en
 
 local function predicted(predict, x, t)
   local y = predict(x, t)
-  if core.is_tensor(y) and shape_of(y) == shape_of(x) then return y end
+  if core.is_tensor(y) and shape_of(y) == shape_of(x) then return precision.wide(y) end
   error(("gm.diffusion_sample: predict must return a tensor of the shape of x, %s; it returned %s"):format(shape_of(x),
     core.is_tensor(y) and shape_of(y) or options.brief(y)), 0)
 end
 
--- What a step no longer needs is freed at its end: hundreds of them would hold as many images.
+-- What a step no longer needs is freed at its end: hundreds of them would hold as many images. They are of f32 where
+-- the model's are of 16 bits: of a thousand steps, many are smaller than what those round away.
 local function walk(process, predict, opt, count)
+  local dtype = core.default_dtype()
+  local wide = precision.is_narrow(dtype) and "f32" or dtype
   local step = ({ ddpm = ddpm, dpm = dpm, ddim = ddim_with(opt.eta or 0) })[opt.sampler]
   local times, kept, drawn = times_of(process.opt.steps, count), {}, 0
   local function draw()
     drawn = drawn + 1
-    return core.random("normal", opt.shape, nil, {}, opt.seed * 2 ^ 16 + drawn)
+    return core.random("normal", opt.shape, wide, {}, opt.seed * 2 ^ 16 + drawn)
   end
   local x = draw()
   for i = 1, count do
@@ -94,13 +98,14 @@ local function walk(process, predict, opt, count)
     local x_before, image_before = x, kept.image
     x, kept.image = tensors.scope(function()
       local t, seen = tensors.full({ opt.shape[1] }, f.t, { dtype = "i64" }), x:detach() -- predict may keep it
-      local image, eps = process:understood(predicted(predict, seen, t), seen, f.t, opt.clip)
+      local said = predicted(predict, precision.fitted(seen, dtype), t)
+      local image, eps = process:understood(said, seen, f.t, opt.clip)
       return step(seen, image, eps, f, draw, kept), kept.image
     end)
     x_before:release()
     if image_before and image_before ~= kept.image then image_before:release() end
   end
-  return x
+  return precision.fitted(x, dtype)
 end
 
 local function check(process, opt)
