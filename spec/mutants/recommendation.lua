@@ -17,8 +17,8 @@ return {
   },
   {
     name = "1593-metrics-ignored", file = "lua/ganymede/metrics/answers.lua",
-    find = [[return ops.mul(spread(said), counted), spread(right), classes]],
-    replace = [[return spread(said), spread(right), classes]],
+    find = [[ops.ne(ops.reshape(right, shape), metric.opt.ignore_index)]],
+    replace = [[ops.ne(ops.reshape(right, shape), 0 / 0)]],
     breaks = "answers to labels that are not counted are counted as answers",
     test = "spec/metrics/classes_spec.lua -f formulas",
   },
