@@ -205,9 +205,9 @@ describe("learning-rate schedules", function()
           if said ~= "nothing" then return value end
         end
         local s = lr_scheduler[name]({ lr_lambda = factor }, optimizer(0.2))
+        local got = said == "nothing" and value or said
         assert.error_matches(function() s:seek(2) end,
-          name .. ": lr_lambda(2) must return a number from 0; it returned " .. (said == "nothing" and value or said), 1,
-          true)
+          name .. ": lr_lambda(2) must return a number from 0; it returned " .. got, 1, true)
       end
     end
   end)

@@ -79,4 +79,21 @@ describe("gm.frechet_distance", function()
     assert.near(0, gm.frechet_distance(flat, flat), 1e-5)
     assert.error_matches(function() gm.frechet_distance(a, flat) end, "%(n, d%) and %(m, d%)")
   end)
+
+  it("is right where there are fewer samples than features, or features that never change", function()
+    local function normal(rows, columns, seed) return gm.normal({ rows, columns }, { dtype = "f64", seed = seed }) end
+    for _, shape in ipairs { { 4, 30 }, { 50, 64 }, { 64, 64 }, { 100, 96 } } do
+      local a = normal(shape[1], shape[2], 1)
+      local mean = a:mean(1)
+      local spread = ((a - mean):square():sum() / (shape[1] - 1)):item()
+      local wanted = mean:square():sum():item() + spread -- of a and 2 a: deviations differ by those of a
+      assert.near(wanted, gm.frechet_distance(a, a * 2), 1e-8 * wanted)
+    end
+    local still = gm.zeros({ 200, 8 }, { dtype = "f64" })
+    local a, b, c = normal(200, 3, 1), normal(200, 3, 2), normal(200, 8, 3)
+    local wanted = gm.frechet_distance(a, b)
+    assert.near(wanted, gm.frechet_distance(gm.ops.cat({ a, still }, 2), gm.ops.cat({ b, still }, 2)), 1e-9)
+    local more = gm.frechet_distance(gm.ops.cat({ a, c }, 2), gm.ops.cat({ a, still }, 2))
+    assert.is_true(more > 7 and more < 9, more .. "") -- eight deviations of 1 besides, and what a and c have in common
+  end)
 end)

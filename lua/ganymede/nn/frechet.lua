@@ -5,7 +5,8 @@ local ops = require "ganymede.tensor.ops"
 local signature = require "ganymede.base.signature"
 local tensors = require "ganymede.tensor"
 
-local ITERATIONS = 60 -- of a method that doubles the digits once it is near; a singular matrix takes some 40
+local ITERATIONS = 60 -- of a method that doubles the digits once it is near; small eigenvalues take some 40
+local STILL = 1e-12   -- by what share the trace still grows before the root is there
 
 -- x (n, d) f64 -> mean (d), covariance (d, d)
 local function moments(x)
@@ -20,21 +21,32 @@ local function identity(d)
   return core.tensor(list, "f64", { d, d })
 end
 
--- The root of a symmetric matrix without negative eigenvalues: Newton and Schulz (Higham 2008, section 6.7).
+local function trace(a, one) return ops.sum(ops.mul(a, one)):item() end
+
+-- y and z come nearer to the root of a matrix and to its inverse.
+local function nearer(y, z, one)
+  local half = ops.mul(ops.sub(ops.mul(one, 3), ops.matmul(z, y)), 0.5)
+  return ops.matmul(y, half), ops.matmul(half, z)
+end
+
+-- The root of a symmetric matrix without negative eigenvalues: Newton and Schulz (Higham 2008, section 6.7). Of a
+-- singular one the inverse grows without end, and with it what rounding made of the eigenvalues 0: so it stops as soon
+-- as the trace, which grows up to that of the root, stands still.
 local function root(a, one)
   local norm = math.sqrt(ops.sum(ops.square(a)):item())
   if norm == 0 then return a end
-  local y, z = ops.mul(a, 1 / norm), one
+  local y, z = ops.mul(a, 1 / norm), ops.clone(one)
+  local now = trace(y, one)
   for _ = 1, ITERATIONS do
-    y, z = tensors.scope(function()
-      local half = ops.mul(ops.sub(ops.mul(one, 3), ops.matmul(z, y)), 0.5)
-      return ops.matmul(y, half), ops.matmul(half, z)
-    end)
+    local next_y, next_z = tensors.scope(nearer, y, z, one)
+    local grown = trace(next_y, one)
+    if not (grown > now * (1 + STILL)) then break end
+    y:release()
+    z:release()
+    y, z, now = next_y, next_z, grown
   end
-  return ops.mul(y, math.sqrt(norm))
+  return ops.mul(ops.add(y, ops.permute(y, { 2, 1 })), math.sqrt(norm) / 2)
 end
-
-local function trace(a, one) return ops.sum(ops.mul(a, one)):item() end
 
 local function check(a, b)
   if a:dim() == 2 and b:dim() == 2 and a:size(2) == b:size(2) and a:size(1) > 1 and b:size(1) > 1 then return end
