@@ -293,4 +293,12 @@ return {
     breaks = "the Frechet distance of fewer samples than features is NaN",
     test = "-n 1 spec/train/sample_hook_spec.lua -f 'fewer samples'",
   },
+  {
+    name = "2359-samples-looked-at-late", file = "lua/ganymede/hooks/samples.lua",
+    find = [[  check(self.opt, engine.model)
+]],
+    replace = [[]],
+    breaks = "settings of SampleHook that do not fit the model end the run at its first evaluation",
+    test = "-n 1 spec/train/sample_hook_spec.lua -f 'before training'",
+  },
 }

@@ -50,6 +50,36 @@ describe("SampleHook", function()
     local hook = gm.hooks.SampleHook { shape = { 1, 4, 4 } }
     assert.error_matches(function() hook:after_hook_is_attached { engine = engine } end, "no method sample")
   end)
+
+  it("refuses before training what would end the first evaluation", function()
+    local function attached(opt, model)
+      model.type = "UNet"
+      local engine = gm.Engine { criterion = "DiffusionLoss", optimizer = { type = "SGD", lr = 0.5 },
+        model = gm.models.Diffusion { process = { steps = 10 }, denoiser = model } }
+      opt.shape, opt.steps = opt.shape or { 1, 4, 4 }, opt.steps or 10
+      gm.hooks.SampleHook(opt):after_hook_is_attached { engine = engine }
+    end
+    local function unet(more)
+      local model = { channels = 1, width = 4, multipliers = { 1 }, groups = 2, heads = 2 }
+      for key, value in pairs(more or {}) do model[key] = value end
+      return model
+    end
+    attached({}, unet())
+    local wrong = {
+      { "shape is { channels, height, width }", { shape = { 4, 4 } } },
+      { "shape has 3 channels, and UNet 1", { shape = { 3, 4, 4 } } },
+      { "pictures have 1 or 3 channels, not 2", { shape = { 2, 4, 4 } }, { channels = 2 } },
+      { "needs a context", {}, { context = 4 } },
+      { "guidance needs a model of classes", { guidance = 2 } },
+      { "drop above 0", { guidance = 2 }, { classes = 3 } },
+      { "steps = 20, and the process has 10 times", { steps = 20 } },
+      { "low below high", { clip = { 1, 0 } } },
+      { "at most 256", { columns = 300 } },
+    }
+    for _, case in ipairs(wrong) do
+      assert.error_matches(function() attached(case[2], unet(case[3])) end, case[1])
+    end
+  end)
 end)
 
 describe("gm.frechet_distance", function()

@@ -8,6 +8,7 @@ local base = require "ganymede.hooks.base"
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
+local options = require "ganymede.base.options"
 local sampler = require "ganymede.nn.diffusion_sampler"
 local tensors = require "ganymede.tensor"
 local write = require "ganymede.hub.write"
@@ -17,7 +18,7 @@ local SampleHook = base.class("SampleHook", {
     .. "where the model has an autoencoder" },
   count = { type = "integer", min = 1, max = 2 ^ 20, default = 64, doc = "how many images are drawn" },
   shown = { type = "integer", min = 1, max = 4096, default = 64, doc = "how many of them the picture shows, at most" },
-  columns = { type = "integer", min = 1, max = 4096, default = 8, doc = "how many stand beside each other" },
+  columns = { type = "integer", min = 1, max = 256, default = 8, doc = "how many stand beside each other" },
   size = { type = "integer", min = 8, max = 1024, default = 56,
     doc = "the side of an image in the picture, in pixels" },
   sampler = { type = "string", one_of = sampler.options.sampler.one_of, default = "dpm",
@@ -30,6 +31,31 @@ local SampleHook = base.class("SampleHook", {
   directory = { type = "string", optional = true, doc = "the folder of the pictures; default: the run's folder" },
 }, { priority = 9, needs_output = false, needs_loss = false, saves = true }) -- before EMA takes the averages back
 
+function SampleHook.build(_, opt)
+  local right = #opt.shape == 3
+  for _, n in ipairs(opt.shape) do right = right and type(n) == "number" and n >= 1 and n % 1 == 0 end
+  if not right then
+    error(("SampleHook: shape is { channels, height, width }, whole numbers; got %s"):format(
+      options.literal(opt.shape)), 0)
+  end
+end
+
+-- What would otherwise end the run at its first evaluation.
+local function check(opt, model)
+  local denoiser, drawn = model.denoiser.opt, model.autoencoder and model.autoencoder.opt.channels or opt.shape[1]
+  if denoiser.channels and denoiser.channels ~= opt.shape[1] then
+    error(("SampleHook: shape has %d channels, and %s %d"):format(opt.shape[1], model.denoiser.name,
+      denoiser.channels), 0)
+  elseif drawn and drawn ~= 1 and drawn ~= 3 then
+    error(("SampleHook: pictures have 1 or 3 channels, not %d"):format(drawn), 0)
+  elseif denoiser.context then
+    error("SampleHook: the denoiser needs a context, and the hook has none; call model:sample in a hook of yours", 0)
+  elseif opt.guidance ~= 1 and (not denoiser.classes or model.opt.drop == 0) then
+    error("SampleHook: guidance needs a model of classes that was trained with drop above 0", 0)
+  end
+  sampler.check(model.process, opt, 0)
+end
+
 function SampleHook:after_hook_is_attached(trainer)
   local engine = trainer.engine
   if engine.stage.stages > 1 then
@@ -38,6 +64,7 @@ function SampleHook:after_hook_is_attached(trainer)
   if type(engine.model.sample) ~= "function" then
     error(("SampleHook: %s has no method sample; it is for models.Diffusion"):format(engine.model.name), 0)
   end
+  check(self.opt, engine.model)
 end
 
 -- Classes one after the other, row by row; nil: the model has none.

@@ -108,23 +108,24 @@ local function walk(process, predict, opt, count)
   return precision.fitted(x, dtype)
 end
 
-local function check(process, opt)
+--- Refuses options that do not fit the process or each other, at `level`. Returns the number of calls of the model.
+function M.check(process, opt, level)
   if not diffusion_process.is(process) then
-    error("gm.diffusion_sample: the first argument is a process, which gm.diffusion_process makes", 3)
+    error("gm.diffusion_sample: the first argument is a process, which gm.diffusion_process makes", level)
   end
   local count = opt.steps or opt.sampler == "ddpm" and process.opt.steps or math.min(50, process.opt.steps)
   if count > process.opt.steps then
-    error(("gm.diffusion_sample: steps = %d, and the process has %d times"):format(count, process.opt.steps), 3)
+    error(("gm.diffusion_sample: steps = %d, and the process has %d times"):format(count, process.opt.steps), level)
   end
   if opt.eta and opt.sampler ~= "ddim" then
-    error(("gm.diffusion_sample: eta is for the sampler ddim; this one is %s"):format(opt.sampler), 3)
+    error(("gm.diffusion_sample: eta is for the sampler ddim; this one is %s"):format(opt.sampler), level)
   end
   if #opt.shape == 0 then
-    error("gm.diffusion_sample: shape begins with the number of images, such as { 16, 3, 32, 32 }; it is empty", 3)
+    error("gm.diffusion_sample: shape begins with the number of images, such as { 16, 3, 32, 32 }; it is empty", level)
   end
   local clip = opt.clip
   if clip and not (type(clip[1]) == "number" and type(clip[2]) == "number" and clip[1] < clip[2] and #clip == 2) then
-    error("gm.diffusion_sample: clip is { low, high }, two numbers, low below high", 3)
+    error("gm.diffusion_sample: clip is { low, high }, two numbers, low below high", level)
   end
   return count
 end
@@ -143,7 +144,7 @@ end
 --   function all_ones(x) return x * 0 + 1 end
 --   gm.diffusion_sample(process, all_ones, { shape = { 1, 2 }, sampler = "ddim", steps = 5 }) --> { { 1, 1 } }
 local function sample(process, predict, opt)
-  local count = check(process, opt)
+  local count = M.check(process, opt, 3)
   return tensors.no_grad(tensors.scope, walk, process, predict, opt, count)
 end
 
