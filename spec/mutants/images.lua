@@ -169,11 +169,4 @@ return {
     breaks = "an instance norm of images of one pixel gives zeros",
     test = "-n 1 spec/nn/batch_norm_spec.lua -f 'at the call'",
   },
-  {
-    name = "2355-transposed-beyond", file = "lua/ganymede/tensor/init.lua",
-    find = [[if at >= 1 and at <= n then return at end]],
-    replace = [[if at >= 0 then return at end]],
-    breaks = "a dimension that transpose does not find is an error about another function",
-    test = "-n 1 spec/tensor/composed_spec.lua -f 'refuse'",
-  },
 }

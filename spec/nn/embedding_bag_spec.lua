@@ -118,6 +118,13 @@ describe("EmbeddingBag", function()
     local bags_of = nn.EmbeddingBag.bags_of
     assert.error_matches(function() bags_of(i64 { 0, 1 }, i64 { 0, 3 }) end, "offset 0 of bag 1; offsets begin with 0")
     assert.error_matches(function() bags_of(i64 { 0, 1 }, i64 { 1 }) end, "offset 1 of bag 1")
+    assert.error_matches(function() bags_of(gm.tensor { 0.5, 1 }, i64 { 0 }) end, "index is %(2%) of f")
+    assert.error_matches(function() bags_of(i64 { { 0, 1 } }, i64 { 0 }) end, "index is %(1, 2%) of i64")
+    assert.error_matches(function() bags_of(i64 { 0, 1 }, gm.tensor { 0 }) end, "offsets is %(1%) of f")
+    assert.error_matches(function() bags_of(i64 { 0, 1 }, i64 { 0 }, gm.ones { 3 }) end, "%(3%) and index %(2%)")
+    local none = gm.zeros({ 0 }, { dtype = "i64" })
+    assert.error_matches(function() bags_of(i64 { 0, 1 }, none) end, "no bag begins, and there are 2 indices")
+    assert.same({ 0, 1 }, bags_of(none, none):shape())
     assert.error_matches(function() gm.models.DLRM { counts = { 3 }, dense = 2 }(i64 { { 0, 1 } }) end,
       "x is %(1, 2%), should be %(b, 3%): 2 counts and an index for each of 1 tables")
   end)

@@ -141,10 +141,29 @@ function EmbeddingBag:forward(index, weights)
   return self.opt.count and ops.reshape(y, { y:size(1), self.opt.width }) or y
 end
 
+-- What bags_of takes: lists of whole numbers, and weights of which each belongs to an index.
+local function check_lists(index, offsets, weights)
+  for name, t in pairs { index = index, offsets = offsets } do
+    if t:dim() ~= 1 or t:dtype() ~= "i64" and t:dtype() ~= "i32" then
+      error(("EmbeddingBag.bags_of: %s is %s of %s, should be a list of i64 or i32"):format(name, shape_text(t),
+        t:dtype()), 3)
+    end
+  end
+  if weights and shape_text(weights) ~= shape_text(index) then
+    error(("EmbeddingBag.bags_of: weights %s and index %s differ in shape"):format(shape_text(weights),
+      shape_text(index)), 3)
+  end
+  if offsets:numel() == 0 and index:numel() > 0 then
+    error(("EmbeddingBag.bags_of: no bag begins, and there are %d indices; offsets begin with 0"):format(
+      index:numel()), 3)
+  end
+end
+
 --- Makes bags with the same number of places from index (m), i64, and offsets, the place in it at which each bag
 -- begins, from 0 -> (bags, n), filled up with -1. weights (m) or nil: laid out likewise, zeros where there is no index.
 -- It reads numbers on the host.
 function EmbeddingBag.bags_of(index, offsets, weights)
+  check_lists(index, offsets, weights)
   local list, firsts, n = index:totable(), offsets:totable(), 1
   for i, first in ipairs(firsts) do
     local last = firsts[i + 1] or #list
@@ -156,18 +175,17 @@ function EmbeddingBag.bags_of(index, offsets, weights)
   end
   local bags, at = {}, {}
   for i, first in ipairs(firsts) do
-    bags[i], at[i] = {}, {}
     for k = 1, n do
       local has = first + k <= (firsts[i + 1] or #list)
-      bags[i][k], at[i][k] = has and list[first + k] or -1, has and first + k - 1 or #list
+      bags[#bags + 1], at[#at + 1] = has and list[first + k] or -1, has and first + k - 1 or #list
     end
   end
-  local made = tensors.tensor(bags, { dtype = "i64" })
+  local as_bags = { dtype = "i64", shape = { #firsts, n } }
+  local made = tensors.tensor(bags, as_bags)
   if not weights then return made end
   local none = tensors.zeros({ 1, 1 }, { dtype = weights:dtype() })
   local padded = ops.cat({ ops.reshape(weights, { #list, 1 }), none }, 1)
-  local picked = ops.embedding(padded, tensors.tensor(at, { dtype = "i64" }))
-  return made, ops.reshape(picked, { #firsts, n })
+  return made, ops.reshape(ops.embedding(padded, tensors.tensor(at, as_bags)), { #firsts, n })
 end
 
 return EmbeddingBag
