@@ -365,6 +365,24 @@ describe("--set", function()
     has(refused(recipe(), "parallel.tensor=4", "parallel.tensor.mode=2d"), "asks for 4 ranks")
   end)
 
+  it("lets a name in a list stand for the table with this type", function()
+    local given = recipe()
+    given.hooks, given.metrics = { "LossHook", { type = "AccuracyHook" } }, { "Accuracy" }
+    given.data.test = { type = "Synthetic" }
+    given.data.transforms = { { type = "CenterCrop", size = 4 }, "RandomHorizontalFlip", "MixUp" }
+    local c = resolve(given, "data.transforms.2.p=1", "hooks.1.interval=5").config
+    assert.same({ { type = "LossHook", interval = 5 }, { type = "AccuracyHook" } }, c.hooks)
+    assert.same({ { type = "Accuracy" } }, c.metrics)
+    assert.same({ { type = "CenterCrop", size = 4 }, { type = "RandomHorizontalFlip", p = 1 }, { type = "MixUp" } },
+      c.data.transforms)
+    assert.same({ "LossHook", { type = "AccuracyHook" } }, given.hooks)
+    given.data.transforms[2] = "RandomHorizontalFlp"
+    has(refused(given), "did you mean 'RandomHorizontalFlip'")
+    given.hooks[1] = "CheckpointHook"
+    given.data.transforms[2] = 3
+    has(refused(given), "data.transforms.2 must be a table or a function; got 3")
+  end)
+
   for text, part in pairs {
     ["optimzer.lr=1"] = "did you mean 'optimizer'?", ["optimizer.lr"] = "expected key=value",
     ["=1"] = "is no key path", ["a..b=1"] = "is no key path", ["hooks.9.type=LossHook"] = "hooks has 2 entries",

@@ -352,4 +352,11 @@ return {
     breaks = "a run whose settings have bytes that are no UTF-8 has no stats.json",
     test = "spec/cli/run_spec.lua -f 'are no UTF'",
   },
+  {
+    name = "2356-names-in-lists", file = "lua/ganymede/config/init.lua",
+    find = [[if type(item) == "string" then item = { type = item } end]],
+    replace = [[]],
+    breaks = "a transform, a hook or a metric of a recipe must be a table",
+    test = "-n 1 spec/config/config_spec.lua -f 'a name in a list'",
+  },
 }

@@ -232,11 +232,4 @@ return {
     breaks = "a PNG with a palette of which some colours are transparent is not read",
     test = "-n 1 spec/data/pictures_spec.lua -f 'some are transparent'",
   },
-  {
-    name = "2356-range-of-any-numbers", file = "lua/ganymede/data/transforms.lua",
-    find = [[if not (least > 0 and least <= most and most <= highest and most < math.huge) then]],
-    replace = [[if least ~= least then]],
-    breaks = "parts that are larger than the image are refused when a loader is made, not where they are given",
-    test = "-n 1 spec/data/transforms_spec.lua -f 'at its call'",
-  },
 }

@@ -62,7 +62,7 @@ local function container(root, keys, text)
   for i = 1, #keys - 1 do
     path = joined(path, keys[i])
     local next_ = at[keys[i]]
-    local entry = entry_at(keys, i)
+    local above, entry = entry_at(keys, i - 1), entry_at(keys, i)
     if type(keys[i]) == "number" and next_ == nil and keys[i] ~= #at + 1 then
       failure(2, "--set %s: %s has %d entries", text, path:match "^(.*)%." or "the recipe", #at)
     end
@@ -70,6 +70,8 @@ local function container(root, keys, text)
       next_ = {}
     elseif type(next_) ~= "table" and entry and entry.short then
       next_ = { [entry.short] = next_ }
+    elseif type(next_) == "string" and above and above.list_of then
+      next_ = { type = next_ }
     end
     if not is_plain(next_) then
       failure(2, "--set %s: %s is %s in the recipe, which has no keys to set", text, path,
@@ -187,6 +189,8 @@ local function check_list(state, entry, value, path)
   end
   if count ~= #value then return report(state, path, "is a list with holes") end
   for i, item in ipairs(value) do
+    if type(item) == "string" then item = { type = item } end
+    value[i] = item
     if is_plain(item) then
       check_type(state, entry, item, joined(path, i))
     elseif type(item) ~= "table" and type(item) ~= "function" then

@@ -3,7 +3,7 @@
 -- An entry is an entry of ganymede.base.options and may have besides:
 --   fields     a table of entries: the keys of the sub-table
 --   registry   the value is { type = name, ... }: checked against the options of the class of that name
---   list_of    the value is a list of such tables
+--   list_of    the value is a list of such tables; a name in it stands for { type = name }
 --   short      a value that is no table stands for { [short] = value }
 --   hint       function(type) -> what may have been meant by a type that is not registered, or nil
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
@@ -59,9 +59,10 @@ local data = {
   threads = { type = "integer", min = 1, max = 64, optional = true,
     doc = "the number of threads of each rank that read and transform samples; default 1" },
   transforms = { type = "table", list_of = "transforms", optional = true,
-    doc = "the list of transforms that training samples go through, in order" },
+    doc = "the list of transforms that training samples go through, in order, each { type = NAME, and its options } or "
+      .. "a name" },
   test_transforms = { type = "table", list_of = "transforms", optional = true,
-    doc = "the list of transforms that samples of an evaluation go through, in order" },
+    doc = "the list of transforms that samples of an evaluation go through, in order, likewise" },
 }
 
 local checkpoint = {
@@ -136,9 +137,9 @@ local fields = {
     doc = "whether training steps are recorded and replayed, on a GPU as a CUDA graph, so that a step is one launch, "
       .. "on a CPU as a list of kernels (docs/graphs.md); auto: on a GPU, if they can be" },
   hooks = { type = "table", list_of = "hooks", default = {},
-    doc = "the list of hooks, each { type = NAME, and its options }" },
+    doc = "the list of hooks, each { type = NAME, and its options } or a name" },
   metrics = { type = "table", list_of = "metrics", optional = true,
-    doc = "the list of metrics of each evaluation, each { type = NAME, and its options }" },
+    doc = "the list of metrics of each evaluation, each { type = NAME, and its options } or a name" },
   checkpoint = { type = "table", fields = checkpoint, optional = true,
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
