@@ -3,7 +3,7 @@ local gm = require "ganymede"
 local others = require "ganymede.base.other_names"
 
 local holders = { tensor = gm.zeros { 2, 3 }, ops = gm.ops, gm = gm, nn = gm.nn, optim = gm.optim,
-  lr_scheduler = gm.lr_scheduler }
+  lr_scheduler = gm.lr_scheduler, metrics = gm.metrics }
 
 local function said(holder, name)
   local ok, err = pcall(function()
@@ -25,6 +25,7 @@ describe("a name that is not there", function()
     assert.equal("nn has no layer 'Liner' (did you mean 'Linear'?)", said(gm.nn, "Liner"))
     assert.equal("gm.optim has no 'AdmW' (did you mean 'AdamW'?)", said(gm.optim, "AdmW"))
     assert.equal("gm.lr_scheduler has no 'StpLR' (did you mean 'StepLR'?)", said(gm.lr_scheduler, "StpLR"))
+    assert.equal("gm.metrics has no 'Acuracy' (did you mean 'Accuracy'?)", said(gm.metrics, "Acuracy"))
     assert.equal("a tensor has no 'xylophone'", said(holders.tensor, "xylophone"))
     assert.equal("gm.ops has no '1'", said(gm.ops, 1))
   end)

@@ -188,6 +188,40 @@ describe("metrics", function()
     assert.equal(0, exact:error_bound())
   end)
 
+  it("of scores that are NaN are NaN, not the area of some order of the samples", function()
+    local rows = rows_of(1)
+    for i, row in ipairs(rows) do
+      row.label = i > 10 and 1 or 0 -- class by class, as a folder lists them
+      row.logits[1] = 0 / 0
+    end
+    local exact, binned = metrics.AUC(), metrics.AUC { bins = 8 }
+    local other, others = metrics.AUC { ignore_index = 0 }, metrics.AUC { ignore_index = 0, bins = 8 }
+    feed({ exact, binned, other, others }, rows, "rows", function(row) return row.label end)
+    for _, metric in ipairs { exact, binned, other, others } do
+      local value = metric:value()
+      assert.is_true(value ~= nil and value ~= value)
+    end
+    for i, row in ipairs(rows) do row.logits[1] = row.label == 0 and 0 / 0 or i end
+    other = metrics.AUC { ignore_index = 0 }
+    feed({ other }, rows, "rows", function(row) return row.label end)
+    assert.is_nil(other:value()) -- of one class there is no area; samples that are ignored make nothing NaN
+  end)
+
+  it("take of labels that are probabilities the largest: TopK as Accuracy", function()
+    local rows, right = rows_of(3), 0
+    local top = metrics.TopK { k = 1 }
+    for _, row in ipairs(rows) do
+      row.logits[2] = row.logits[2] + 1 / 16 -- no two are equal
+      row.shares = { random(), random(), random() }
+      right = right + (best(row.logits) == best(row.shares) and 1 or 0)
+    end
+    feed({ top }, rows, "rows", function(row) return row.shares end)
+    assert.equal(right / #rows, top:value())
+    local function alone(row) return { row.label } end
+    assert.error_matches(function() feed({ metrics.TopK { k = 1 } }, rows, "rows", alone) end,
+      "TopK: labels %(7, 1%) do not fit outputs %(7, 3%)")
+  end)
+
   it("order samples by the log-odds of a class", function()
     local rows, scores = rows_of(3), {}
     for i, row in ipairs(rows) do

@@ -359,4 +359,11 @@ return {
     breaks = "a transform, a hook or a metric of a recipe must be a table",
     test = "-n 1 spec/config/config_spec.lua -f 'a name in a list'",
   },
+  {
+    name = "2092-metric-that-is-not-there", file = "lua/ganymede/metrics/init.lua",
+    find = [[return require("ganymede.base.missing").guard("metrics", metrics)]],
+    replace = [[return metrics]],
+    breaks = "a misspelt metric is nil, and calling it an error that says no name",
+    test = "spec/config/missing_spec.lua -f 'nearest neighbour'",
+  },
 }

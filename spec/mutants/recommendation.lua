@@ -177,4 +177,18 @@ return {
     breaks = "bags_of cuts fractions off indices, and loses indices that are in no bag",
     test = "-n 1 spec/nn/embedding_bag_spec.lua -f 'refuse'",
   },
+  {
+    name = "2090-area-of-nan", file = "lua/ganymede/metrics/ranking.lua",
+    find = [[return ops.where(ops.gt(counts, score_is), 0 / 0, counts)]],
+    replace = [[return ops.where(ops.gt(counts, 2), score_is, counts)]],
+    breaks = "a model whose outputs are all NaN has an area of 1 where samples are sorted by class",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'that are NaN'",
+  },
+  {
+    name = "2091-top-k-of-any-labels", file = "lua/ganymede/metrics/classes.lua",
+    find = [[  if given == table.concat(wanted, ", ") then return ops.cast(label, "f64") end]],
+    replace = [[  if given ~= "" then return ops.cast(label, "f64") end]],
+    breaks = "TopK compares labels (b, 1) with all rows",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'are probabilities'",
+  },
 }

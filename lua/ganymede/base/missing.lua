@@ -19,8 +19,9 @@ local holders = {
   nn = { said = "nn has no layer", written = "gm.nn.%s", others = { "nn" } },
   optim = { said = "gm.optim has no", written = "gm.optim.%s", others = { "optim" } },
   lr_scheduler = { said = "gm.lr_scheduler has no", written = "gm.lr_scheduler.%s", others = { "lr_scheduler" } },
+  metrics = { said = "gm.metrics has no", written = "gm.metrics.%s", others = { "metrics" } },
 }
-local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler" } -- in this order
+local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler", "metrics" } -- in this order
 
 -- Names of a holder: a table that has them as keys, or a function that lists them.
 local provided = {}
@@ -58,6 +59,7 @@ end
 
 --- Makes missing names of a table such errors; returns it.
 function missing.guard(kind, holder)
+  assert(holders[kind], kind)
   missing.provide(kind, holder)
   return setmetatable(holder, { __index = function(_, name) missing.refuse(kind, name, 2) end })
 end

@@ -136,4 +136,13 @@ local optim = merged {
   { RMSProp = "write optim.RMSprop" },
 }
 
-return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = {} }
+-- Those of torchmetrics and scikit-learn.
+local metrics = merged {
+  all("write gm.metrics.F1", "F1Score f1_score FBetaScore"), all("write gm.metrics.AUC", "AUROC ROC roc_auc_score"),
+  all("write gm.metrics.IoU", "JaccardIndex MeanIoU jaccard_score"),
+  all("write gm.metrics.TopK { k = 5 }", "TopKAccuracy top_k_accuracy_score"),
+  all("write gm.metrics.ConfusionMatrix", "confusion_matrix"), all("write gm.metrics.Accuracy", "accuracy_score"),
+  all("the loss of an evaluation is a mean over all samples: it needs no metric", "MeanSquaredError MeanAbsoluteError"),
+}
+
+return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = {}, metrics = metrics }

@@ -34,6 +34,15 @@ local function whole_rows(output)
   return core.redistribute(output, layout)
 end
 
+-- The right class of each row (...) of outputs (..., classes), f64: the label, or the largest of its probabilities.
+local function right_of(output, label)
+  local wanted, given = output:shape(), table.concat(label:shape(), ", ")
+  if given == table.concat(wanted, ", ") then return ops.cast(ops.argmax(label, -1), "f64") end
+  wanted[#wanted] = nil
+  if given == table.concat(wanted, ", ") then return ops.cast(label, "f64") end
+  error(("TopK: labels (%s) do not fit outputs (%s)"):format(given, table.concat(output:shape(), ", ")), 0)
+end
+
 local TopK = base.class("TopK", {
   k = { type = "integer", min = 1, default = 5, doc = "among how many of the largest outputs the label must be" },
   ignore_index = answers.options.ignore_index,
@@ -42,13 +51,13 @@ local TopK = base.class("TopK", {
   build = function(self, opt) self.name = opt.name or "top_" .. opt.k end,
   measure = function(self, output, label)
     output = whole_rows(output)
-    local classes, shape = output:size(-1), label:shape()
+    local classes, right = output:size(-1), right_of(output, label)
+    local shape = right:shape()
     if self.opt.k > classes then
       error(("TopK: k is %d, and outputs have %d classes"):format(self.opt.k, classes), 0)
     end
     local _, places = ops.top_k(output, self.opt.k)
     shape[#shape + 1] = 1
-    local right = ops.cast(label, "f64")
     local counted = ops.cast(ops.ne(right, self.opt.ignore_index), "f64")
     local found = ops.cast(ops.eq(ops.cast(places, "f64"), ops.reshape(right, shape)), "f64")
     return { hits = ops.sum(ops.mul(found, ops.reshape(counted, shape))), count = ops.sum(counted) }

@@ -52,13 +52,18 @@ end
 
 local function flat(t) return t:dim() == 1 and t or ops.reshape(t, { -1 }) end
 
-local function counted(self, label) return ops.cast(ops.ne(ops.cast(label, "f64"), self.opt.ignore_index), "f64") end
+-- How often each sample counts, 1 or 0; NaN where it counts and its score is NaN: then the area is NaN, too.
+local function counted(self, label, score)
+  local counts = ops.cast(ops.ne(ops.cast(label, "f64"), self.opt.ignore_index), "f64")
+  local score_is = ops.cast(ops.eq(score, score), "f64")
+  return ops.where(ops.gt(counts, score_is), 0 / 0, counts)
+end
 
 -- The numbers of samples of both classes in each interval, (bins, 2).
 local function histogram(self, output, label)
   local bins = self.opt.bins
   local score, is = scored(self, output, label)
-  local counts = flat(counted(self, label))
+  local counts = flat(counted(self, label, score))
   score, is = flat(score), flat(is)
   local at = ops.cast(ops.minimum(ops.mul(ops.sigmoid(score), bins), bins - 0.5), "i64")
   local n = at:numel()
@@ -87,6 +92,9 @@ end
 local function of_rows(rows)
   local n = #rows.score
   if n == 0 then return nil end
+  for _, counts in ipairs(rows.counted) do
+    if counts ~= counts then return counts end
+  end
   local score, place
   tensors.scope(tensors.no_grad, function()
     local sorted, index = ops.sort(tensors.tensor(rows.score, { dtype = "f64" }))
@@ -119,7 +127,7 @@ local AUC = base.class("AUC", {
   measure = function(self, output, label)
     if self.opt.bins then return { counts = histogram(self, output, label) } end
     local score, is = scored(self, output, label)
-    return { score = score, label = is, counted = counted(self, label) }
+    return { score = score, label = is, counted = counted(self, label, score) }
   end,
   compute = function(self, totals, rows)
     if not self.opt.bins then return of_rows(rows) end
