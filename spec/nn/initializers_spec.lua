@@ -133,6 +133,11 @@ describe("initializers", function()
     end)
     assert.error_matches(function() gm.nn.Linear { inputs = 3, outputs = 1, weight_initializer = "xavier_norml" } end,
       "did you mean 'xavier_normal'")
+    for said, choice in pairs { ["must return a distribution"] = function() end,
+                                ["it returned 3"] = function() return 3 end, ["an initializer is a name"] = {},
+                                ["got { std = 1 }"] = { std = 1 } } do
+      assert.error_matches(function() gm.nn.Linear { inputs = 3, outputs = 1, weight_initializer = choice } end, said)
+    end
   end)
 
   it("the padding row of an embedding starts as zeros", function()

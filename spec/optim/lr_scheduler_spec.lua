@@ -141,6 +141,9 @@ describe("learning-rate schedules", function()
     assert.error_matches(function() lr_scheduler.StepLR({ stepsize = 3 }, optimizer(1)) end, "did you mean 'step_size'")
     assert.error_matches(function() lr_scheduler.MultiStepLR({ milestones = { 1.5 } }, optimizer(1)) end,
       "milestones%[1%] must be a step")
+    assert.error_matches(function()
+      lr_scheduler.MultiStepWarmupLR({ total_steps = 9, warmup_steps = 4, milestones = { 1, "a" } }, optimizer(1))
+    end, "milestones%[2%] must be a step, a whole number from 0; got a")
     for _, name in ipairs { "base_momentum", "max_momentum" } do
       assert.error_matches(function()
         lr_scheduler.OneCycleLR({ total_steps = 9, cycle_momentum = false, [name] = 0.5 }, optimizer(1))

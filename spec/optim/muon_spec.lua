@@ -200,6 +200,8 @@ describe("Muon refuses", function()
     says("ns_coefficients must be a list of 3 numbers", { ns_coefficients = { 1, 2 } })
     says("ns_steps", { ns_steps = 0 })
     says("adjust_lr_fn", { adjust_lr_fn = "none" })
+    says("include[2] must be a Lua pattern; got true", { include = { "1", true } })
+    says("exclude[1] must be a Lua pattern; got {}", { exclude = { {} } })
   end)
 
   it("patterns that match nothing, and what is no matrix", function()

@@ -8,6 +8,7 @@ local core = require "ganymede.core"
 local log = require "ganymede.base.log"
 local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
+local paths_of = require "ganymede.data.paths"
 
 local clicks = {}
 
@@ -40,7 +41,7 @@ clicks.ClickLog = native.define("ClickLog", {
     doc = "what a line does that cannot be read; stop: it is an error that names the line; skip: it is left out, and "
       .. "how many there are is said" },
 }, function(opt)
-  local paths = type(opt.path) == "table" and opt.path or { opt.path }
+  local paths = paths_of("ClickLog", opt.path)
   local handle, refused, first = checked(nil, core.dataset_click_log(paths, { dense = opt.dense,
     rows = rows_of("ClickLog", opt.rows, opt.tables), skip_damaged = opt.damaged == "skip" }))
   if refused > 0 and core.rank() == 0 then

@@ -6,6 +6,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
+local paths_of = require "ganymede.data.paths"
 local signature = require "ganymede.base.signature"
 
 local datasets = {}
@@ -195,7 +196,7 @@ define("TextPairs", with_windows({
 }), function(opt)
   local o = windows(opt)
   o.mask, o.shorter, o.seed = opt.mask_probability, opt.short_probability, opt.seed or core.seed()
-  return (checked(nil, core.dataset_pairs(type(opt.path) == "table" and opt.path or { opt.path }, o)))
+  return (checked(nil, core.dataset_pairs(paths_of("TextPairs", opt.path), o)))
 end)
 
 local token_options = {

@@ -10,6 +10,7 @@ local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local native = require "ganymede.data.native"
+local paths_of = require "ganymede.data.paths"
 
 local images = {}
 
@@ -40,14 +41,7 @@ end)
 
 -- The shards that `path` means: a file, a list of files, or the *.tar of a folder in order of their names.
 local function shards_of(path)
-  if type(path) == "table" then
-    for i, p in ipairs(path) do
-      if type(p) ~= "string" then error(("WebDataset: entry %d of path is no path: %s"):format(i, tostring(p)), 0) end
-    end
-    if #path == 0 then error("WebDataset: path is an empty list", 0) end
-    return path
-  end
-  if core.is_file(path) then return { path } end
+  if type(path) == "table" or core.is_file(path) then return paths_of("WebDataset", path) end
   local list = {}
   for _, name in ipairs(core.list_folder(path)) do
     if name:lower():find "%.tar$" then list[#list + 1] = path .. "/" .. name end

@@ -14,7 +14,9 @@ local function parts_of(list)
   if #list == 0 then error("Mix: datasets is an empty list", 0) end
   for k, given in ipairs(list) do
     local part = registry.datasets:build(given)
-    if not part.handle then
+    if type(part) ~= "table" then
+      error(("Mix: dataset %d is %s, should be { type = NAME, and its options }"):format(k, options.literal(part)), 0)
+    elseif not part.handle then
       error(("Mix: dataset %d is written in Lua; those of Ganymede, which C reads, can be mixed"):format(k), 0)
     end
     parts[k], handles[k] = part, part.handle

@@ -54,6 +54,7 @@ class("MultiStepWarmupLR", { milestones = own("MultiStepLR", "milestones"), gamm
   function(opt)
     local shifted = {}
     for _, m in ipairs(opt.milestones) do
+      if type(m) ~= "number" then return curves.MultiStepLR, { milestones = opt.milestones } end -- it refuses it
       if m >= opt.warmup_steps then shifted[#shifted + 1] = m - opt.warmup_steps end
     end
     return curves.MultiStepLR, { milestones = shifted, gamma = opt.gamma }

@@ -167,6 +167,13 @@ end)
 
 -- ---------------------------------------------------------------- choosing
 
+-- A distribution as Module:param takes it.
+local function plain_of(distribution)
+  local plain = copy_into({}, distribution)
+  plain.opt = nil
+  return plain
+end
+
 --- Returns the distribution that an option of a layer stands for: a rule, a name, { type = name, ... }, a finished
 -- distribution, or a function (fan_in, fan_out) that returns one; nil stands for `default`.
 function init.resolve(choice, default, fan_in, fan_out)
@@ -174,12 +181,15 @@ function init.resolve(choice, default, fan_in, fan_out)
   if type(choice) == "string" or (type(choice) == "table" and choice.type) then
     choice = registry.initializers:build(choice)
   end
-  if type(choice) == "table" and choice.kind then
-    local plain = copy_into({}, choice)
-    plain.opt = nil
-    return plain
+  if type(choice) == "table" and choice.kind then return plain_of(choice) end
+  if type(choice) == "table" and not (getmetatable(choice) or {}).__call then
+    error(("an initializer is a name, { type = NAME, and its options }, a rule of nn.init, or a function; got %s")
+      :format(options.literal(choice)), 0)
   end
-  return choice(fan_in, fan_out)
+  local made = choice(fan_in, fan_out)
+  if type(made) == "table" and made.kind then return plain_of(made) end
+  error(("an initializer's function must return a distribution, such as { kind = \"normal\", mean = 0, std = 0.02 }; "
+    .. "it returned %s"):format(options.literal(made)), 0)
 end
 
 --- Returns the entry of an options table that takes an initializer. It is not shown when a layer is printed, because it

@@ -234,7 +234,17 @@ return function(optim, Fused, common)
     end
   end
 
+  local function check_patterns(key, list)
+    for i, pattern in ipairs(list) do
+      if type(pattern) ~= "string" then
+        error(("Muon: %s[%d] must be a Lua pattern; got %s"):format(key, i, options.literal(pattern)), 0)
+      end
+    end
+  end
+
   function Muon:build(opt, items)
+    check_patterns("include", opt.include)
+    check_patterns("exclude", opt.exclude)
     local adamw = options.check("Muon: adamw", adamw_options, opt.adamw, 0)
     adamw.lr, adamw.weight_decay = adamw.lr or opt.lr, adamw.weight_decay or opt.weight_decay
     numbers("ns_coefficients", opt.ns_coefficients, 3, -math.huge, math.huge)

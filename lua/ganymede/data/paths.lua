@@ -1,0 +1,16 @@
+--- The files that the option `path` of a dataset names: a path, or a list of paths.
+-- @module ganymede.data.paths
+local options = require "ganymede.base.options"
+
+--- Returns the list of the paths. name: of the dataset, for errors.
+return function(name, given)
+  if type(given) ~= "table" then return { given } end
+  for key, path in pairs(given) do
+    if type(key) ~= "number" or type(path) ~= "string" then
+      error(("%s: path is a path, or a list of paths; entry %s of it is %s"):format(name, tostring(key),
+        options.literal(path)), 0)
+    end
+  end
+  if #given == 0 then error(("%s: path is an empty list"):format(name), 0) end
+  return given
+end
