@@ -141,6 +141,19 @@ describe("a wrong shape", function()
     fails("in the model: LayerNorm", function() nn.LayerNorm(3)(gm.ones { 5, 4 }) end)
   end)
 
+  it("of an argument that is missing or no tensor says what came", function()
+    local x = gm.ones { 2, 3 }
+    local calls = {
+      ["CrossEntropyLoss, which was called with a tensor %(2, 3%)$"] = { nn.CrossEntropyLoss {}, x },
+      ["MSELoss, which was called with a tensor %(2, 3%), 3$"] = { nn.MSELoss {}, x, 3 },
+      ["Conv2d {.*}, which was called with 3\n  in the model: Downsample {[^}]*}$"] = { nn.Downsample(2), 3 },
+      ["Conv1d {.*}, which was called with nothing$"] = { nn.Conv1d(1, 1, 1) },
+    }
+    for said, call in pairs(calls) do
+      fails(said, function() call[1](unpack(call, 2)) end)
+    end
+  end)
+
   it("of a sequence longer than the positions", function()
     fails("a sequence of 5 is longer than the 4 positions", function()
       nn.PositionEmbedding(4, 2)(gm.ones { 1, 5, 2 })

@@ -23,10 +23,25 @@ M.Module = Module
 local function is_module(x) return type(x) == "table" and rawget(x, "_module") ~= nil end
 M.is_module = is_module
 
+local function shown(value)
+  if not core.is_tensor(value) then return options.brief(value) end
+  return ("a tensor (%s)"):format(table.concat(value:shape(), ", "))
+end
+
+-- With what a module was called, of `count` arguments that begin with a and b, where its code ended in an error of Lua
+-- itself, such as "attempt to index local 't' (a nil value)": most often an argument is missing, or is no tensor.
+local function said_of_call(err, count, a, b)
+  if not err:find "^[^\n]-:%d+: attempt to [^\n]*$" then return "" end
+  if count == 0 then return ", which was called with nothing" end
+  return (", which was called with %s%s%s"):format(shown(a), count > 1 and ", " .. shown(b) or "",
+    count > 2 and ", ..." or "")
+end
+
 --- Adds a line "in blocks.3.mlp: MLP { ... }" to an error; each level of the tree adds its own.
-local function add_place(err, self)
+local function add_place(err, self, ...)
   if type(err) ~= "string" then return err end
-  return ("%s\n  in %s: %s"):format(err, self:path() == "" and "the model" or self:path(), self:describe())
+  return ("%s\n  in %s: %s%s"):format(err, self:path() == "" and "the model" or self:path(), self:describe(),
+    said_of_call(err, ...))
 end
 
 -- ---------------------------------------------------------------- the tree
@@ -304,21 +319,22 @@ function Module:eval() return set_mode(self, false) end
 
 -- ---------------------------------------------------------------- calls
 
-local function finish(self, before, ok, ...)
+local function finish(self, before, count, a, b, ok, ...)
   core.set_path(before)
   if ok then
     core.scope_close(...)
     return ...
   end
   core.scope_close()
-  error(add_place((...), self), 0)
+  error(add_place((...), self, count, a, b), 0)
 end
 
---- Runs fn(...) as a call of module m: under its path and in a scope of its own. An error says that it comes from m.
-function M.call_as(m, fn, ...)
-  local before = core.set_path(m:path())
+--- Runs fn(object, ...) as a call of module m: under its path and in a scope of its own. An error says that it comes
+-- from m.
+function M.call_as(m, fn, object, ...)
+  local before, a, b = core.set_path(m:path()), ...
   core.scope_open()
-  return finish(m, before, pcall(fn, ...))
+  return finish(m, before, select("#", ...), a, b, pcall(fn, object, ...))
 end
 
 local takes = setmetatable({}, { __mode = "k" }) -- forward -> the number of its arguments
