@@ -408,4 +408,11 @@ return {
     breaks = "a layer that is called without its second argument says only what Lua says",
     test = "-n 1 spec/nn/errors_spec.lua -f 'no tensor'",
   },
+  {
+    name = "2099-betas-besides", file = "lua/ganymede/optim/betas.lua",
+    find = [[if key ~= 1 and key ~= 2 then]],
+    replace = [[if key == 0 then]],
+    breaks = "a third beta is ignored",
+    test = "spec/optim/optimizers_spec.lua -f 'what is wrong'",
+  },
 }

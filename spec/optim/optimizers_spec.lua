@@ -223,6 +223,12 @@ describe("optimizers", function()
     assert.error_matches(function() optim.SGD({}, {}) end, "there are no parameters")
     assert.error_matches(function() optim.SGD({}, { p, gm.ones { 1 } }) end, "tensor 2 is not a parameter")
     assert.error_matches(function() optim.SGD({}) end, "SGD needs parameters")
+    assert.error_matches(function() optim.SGD({}, gm.ones { 2 }) end, "a module or a list of tensors; got a tensor")
+    for _, class in ipairs { optim.Adam, optim.Lion } do
+      for _, betas in ipairs { { 0.9, 0.99, 0.5 }, { 0.9, 0.99, beta3 = 0.5 } } do
+        assert.error_matches(function() class({ betas = betas }, { p }) end, "betas has two numbers; got {")
+      end
+    end
     assert.error_matches(function() optim.SGD({}, { { params = { p } }, { params = { p }, rate = 1 } }) end, "rate")
   end)
 end)

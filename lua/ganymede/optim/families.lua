@@ -3,18 +3,8 @@
 -- Called with the optim module, the parent of optimizers whose update is a C kernel, and what options they share.
 -- @module ganymede.optim.families
 
+local betas_of = require "ganymede.optim.betas"
 local touched = require "ganymede.optim.touched"
-
--- The decays of two moments, checked.
-local function betas_of(name, opt)
-  for i = 1, 2 do
-    local b = opt.betas[i]
-    if type(b) ~= "number" or b < 0 or b >= 1 then
-      error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b)), 0)
-    end
-  end
-  return opt.betas[1], opt.betas[2]
-end
 
 local no_trust = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
   doc = "norm_and_bias: parameters of fewer than two dimensions have no trust ratio" }
@@ -83,7 +73,7 @@ local function define(optim, Fused, shared)
   -- gradient move, and only their moments decay. Parameters with a dense gradient are updated whole, by the same
   -- formula.
   local SparseAdam = class("SparseAdam", "adam", { betas = shared.betas, eps = shared.eps }, function(opt)
-    local b1, b2 = betas_of("SparseAdam", opt)
+    local b1, b2 = betas_of("SparseAdam", opt.betas)
     if opt.weight_decay ~= 0 then error("SparseAdam has no weight decay; write weight_decay = 0", 0) end
     return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = 0, early_eps = true }
   end)
@@ -95,13 +85,13 @@ local function define(optim, Fused, shared)
     lr = rate(1e-4),
     betas = { type = "table", default = { 0.9, 0.99 }, doc = "share of the moment in the sign, and its decay" },
   }, function(opt)
-    local b1, b2 = betas_of("Lion", opt)
+    local b1, b2 = betas_of("Lion", opt.betas)
     return { beta1 = b1, beta2 = b2, weight_decay = opt.weight_decay, decoupled = true }
   end)
 
   local function lamb_attrs(name, corrects, decoupled)
     return function(opt)
-      local b1, b2 = betas_of(name, opt)
+      local b1, b2 = betas_of(name, opt.betas)
       check_bounds(name, opt)
       return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled(opt),
                bias_correction = corrects(opt), trust = 1, trust_min = opt.min_trust, trust_max = opt.max_trust or 0 }
@@ -157,7 +147,7 @@ local function define(optim, Fused, shared)
     }
     for key, entry in pairs(more) do own[key] = entry end
     class(name, "adam", own, function(opt)
-      local b1, b2 = betas_of(name, opt)
+      local b1, b2 = betas_of(name, opt.betas)
       refuse_nvme(name, opt)
       return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = opt.adamw_mode,
                amsgrad = opt.amsgrad, bias_correction = opt.bias_correction }

@@ -10,6 +10,7 @@
 -- `groups` selects parameters by their names (Lua patterns). A parameter belongs to the first group whose pattern
 -- matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms, but for no_decay.
 -- @module ganymede.optim
+local betas_of = require "ganymede.optim.betas"
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local idle = require "ganymede.optim.idle"
@@ -72,6 +73,9 @@ local function named(owner, params)
     return sites.add(params, list)
   end
   local out = {}
+  if type(params) ~= "table" then
+    error(("%s: parameters are a module or a list of tensors; got %s"):format(owner, options.brief(params)), 0)
+  end
   for i, p in ipairs(params) do
     if core.is_tensor(p) then
       out[i] = { name = tostring(i), tensor = p }
@@ -449,13 +453,8 @@ local adam_options = {
 
 local function adam_attrs(name, decoupled)
   return function(opt)
-    local b = opt.betas
-    for i = 1, 2 do
-      if type(b[i]) ~= "number" or b[i] < 0 or b[i] >= 1 then
-        error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b[i])), 0)
-      end
-    end
-    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled,
+    local b1, b2 = betas_of(name, opt.betas)
+    return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled,
              amsgrad = opt.amsgrad }
   end
 end
