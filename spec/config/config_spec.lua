@@ -245,6 +245,16 @@ describe("parallel", function()
     has(refused(given), "schedule.num_microbatches is 4, and num_microbatches is 8; give one of them")
   end)
 
+  it("refuses shuffle = false beside a sampler, which says the order", function()
+    local given = recipe()
+    given.data.sampler = "RandomSampler"
+    assert.equal("RandomSampler", resolve(given).config.data.sampler.type)
+    given.data.shuffle = false
+    has(refused(given), "data.shuffle has no effect beside data.sampler")
+    given.data.sampler = nil
+    assert.is_false(resolve(given).config.data.shuffle)
+  end)
+
   it("refuses what has no effect without data to evaluate on", function()
     local idle = { "test_interval is", "data.test_batch_size is", "data.test_transforms is", "metrics is",
       "EarlyStopHook is" }

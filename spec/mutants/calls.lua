@@ -415,4 +415,11 @@ return {
     breaks = "a third beta is ignored",
     test = "spec/optim/optimizers_spec.lua -f 'what is wrong'",
   },
+  {
+    name = "2050-shuffle-beside-a-sampler", file = "lua/ganymede/config/effects.lua",
+    find = [[if type(data) ~= "table" or data.sampler == nil or data.shuffle ~= false then return end]],
+    replace = [[if type(data) ~= "table" or data.sampler ~= data.shuffle then return end]],
+    breaks = "shuffle = false beside a RandomSampler is ignored",
+    test = "-n 1 spec/config/config_spec.lua -f 'beside a sampler'",
+  },
 }

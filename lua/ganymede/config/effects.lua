@@ -46,6 +46,13 @@ local function add_evaluation(list, config)
   if effects.hook(config, "EarlyStopHook") then list[#list + 1] = { path = "EarlyStopHook", why = no_test } end
 end
 
+local function add_order(list, config)
+  local data = config.data
+  if type(data) ~= "table" or data.sampler == nil or data.shuffle ~= false then return end
+  list[#list + 1] = { path = "data.shuffle",
+    why = "has no effect beside data.sampler, which says the order (SequentialSampler: as it is); give one of them" }
+end
+
 local function add_hooks(list, config)
   if type(config.checkpoint) == "table" and effects.hook(config, "CheckpointHook") then
     list[#list + 1] = { path = "checkpoint",
@@ -63,6 +70,7 @@ end
 function effects.problems(config, in_code)
   local list = {}
   if not in_code then add_evaluation(list, config) end
+  add_order(list, config)
   add_hooks(list, config)
   return list
 end
