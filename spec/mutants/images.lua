@@ -169,4 +169,11 @@ return {
     breaks = "an instance norm of images of one pixel gives zeros",
     test = "-n 1 spec/nn/batch_norm_spec.lua -f 'at the call'",
   },
+  {
+    name = "2051-dimensions-of-anything", file = "lua/ganymede/tensor/composed.lua",
+    find = [[if type(d) ~= "number" then error]],
+    replace = [[if d == false then error]],
+    breaks = "a list in a list of dimensions is an error of a comparison",
+    test = "-n 1 spec/tensor/composed_spec.lua -f 'cannot be meant'",
+  },
 }

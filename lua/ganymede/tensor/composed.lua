@@ -19,6 +19,7 @@ local function define(name, text, spec, fn) M[name] = signature.declare("ops." .
 -- A dimension of x, from 1. new: one more is possible, where a dimension is to stand.
 local function dimension(name, x, d, new)
   local n = x:dim() + (new and 1 or 0)
+  if type(d) ~= "number" then error(("%s: a dimension is a whole number; got %s"):format(name, options.brief(d)), 4) end
   local at = d < 0 and d + n + 1 or d
   if at < 1 or at > n then error(("%s: there is no dimension %d in a tensor of %d"):format(name, d, n), 4) end
   return at
@@ -153,6 +154,9 @@ define("roll", "x tensor, shift integer|table, dim integer|table?", nil, functio
   end
   local shifts, dims = type(shift) == "table" and shift or { shift }, type(dim) == "table" and dim or { dim }
   if #shifts ~= #dims then refuse("roll", "%d shifts for %d dimensions", #shifts, #dims) end
+  for i, s in ipairs(shifts) do
+    if type(s) ~= "number" or s % 1 ~= 0 then refuse("roll", "shift %d is %s, no whole number", i, options.brief(s)) end
+  end
   for i, d in ipairs(dims) do x = rolled(x, shifts[i], dimension("ops.roll", x, d)) end
   return x
 end)
