@@ -12,6 +12,7 @@ local core = require "ganymede.core"
 local log = require "ganymede.base.log"
 local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
+local paths_of = require "ganymede.data.paths"
 
 local tables = {}
 
@@ -84,8 +85,7 @@ local function open(class, schema, opt, delimiter)
   local x, y = columns_of(class, schema, opt)
   local about = { classes = opt.classes or y and y.values and #y.values, header = opt.header,
                   skip_damaged = opt.damaged == "skip" }
-  local paths = type(opt.path) == "table" and opt.path or { opt.path }
-  local handle, report = checked(nil, core.dataset_table(paths, delimiter, x, y, about))
+  local handle, report = checked(nil, core.dataset_table(paths_of(class, opt.path), delimiter, x, y, about))
   say(class, opt, report)
   for k, c in ipairs(report.columns) do c.name = (x[k] or y).name end
   return handle, { columns = report.columns, left_out = report.dropped + report.refused,

@@ -23,6 +23,7 @@ local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
+local options = require "ganymede.base.options"
 local ops = require "ganymede.tensor.ops"
 local tensors = require "ganymede.tensor"
 
@@ -143,10 +144,11 @@ end
 
 -- What bags_of takes: lists of whole numbers, and weights of which each belongs to an index.
 local function check_lists(index, offsets, weights)
-  for name, t in pairs { index = index, offsets = offsets } do
-    if t:dim() ~= 1 or t:dtype() ~= "i64" and t:dtype() ~= "i32" then
-      error(("EmbeddingBag.bags_of: %s is %s of %s, should be a list of i64 or i32"):format(name, shape_text(t),
-        t:dtype()), 3)
+  for i, t in ipairs { index or false, offsets or false } do
+    local is = core.is_tensor(t)
+    if not is or t:dim() ~= 1 or t:dtype() ~= "i64" and t:dtype() ~= "i32" then
+      error(("EmbeddingBag.bags_of: %s is %s, should be a tensor (n) of i64 or i32"):format(
+        i == 1 and "index" or "offsets", is and shape_text(t) .. " of " .. t:dtype() or options.brief(t or nil)), 3)
     end
   end
   if weights and shape_text(weights) ~= shape_text(index) then
