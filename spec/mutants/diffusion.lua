@@ -288,7 +288,7 @@ return {
   },
   {
     name = "2358-roots-of-singular-matrices", file = "lua/ganymede/nn/frechet.lua",
-    find = [[if not (grown > now * (1 + STILL)) then break end]],
+    find = [[if grown <= now * (1 + STILL) or grown ~= grown then break end]],
     replace = [[if grown == 0 then break end]],
     breaks = "the Frechet distance of fewer samples than features is NaN",
     test = "-n 1 spec/train/sample_hook_spec.lua -f 'fewer samples'",

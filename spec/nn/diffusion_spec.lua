@@ -89,9 +89,9 @@ describe("gm.diffusion_process", function()
       end
       gm.scope(function()
         gm.memory_reset_peak()
-        local before = gm.memory().live
+        local held = gm.memory().live
         sample(function(x) return x * 0.5 end)
-        local most = (gm.memory().peak - before) / (10000 * 8)
+        local most = (gm.memory().peak - held) / (10000 * 8)
         assert.is_true(most < 20, most .. " images") -- of 60 steps, and what a step makes
         assert.near(1, sample(function(x, t) -- what belongs to the caller stays
           if #kept < 3 then kept[#kept + 1] = x:keep() end

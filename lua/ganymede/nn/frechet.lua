@@ -40,7 +40,7 @@ local function root(a, one)
   for _ = 1, ITERATIONS do
     local next_y, next_z = tensors.scope(nearer, y, z, one)
     local grown = trace(next_y, one)
-    if not (grown > now * (1 + STILL)) then break end
+    if grown <= now * (1 + STILL) or grown ~= grown then break end
     y:release()
     z:release()
     y, z, now = next_y, next_z, grown
