@@ -125,6 +125,14 @@ describe("models whose ranks share channels #ranks", function()
     end
   end
 
+  it("a DiT trains as on one rank: 3D on 8", function()
+    local text
+    for _, model in ipairs(models) do text = model[1] == "DiT" and model[2]:format(model[3]) or text end
+    local one = job.run(text, 1, { steps = STEPS })
+    local many = job.run(text, 8, { steps = STEPS, set = { "parallel={tensor={size=8,mode='3d'}}" } })
+    assert.is_true(job.largest_difference(one, many, STEPS) <= LIMIT)
+  end)
+
   for _, norm in ipairs { "batch", "instance" } do
     it("a U-Net of volumes whose depth ranks share, too, trains as on one rank: norms of each " .. norm, function()
       local text, set = volumes:format(models[#models - 1][3]), { "model.norm=" .. norm }

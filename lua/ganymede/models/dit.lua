@@ -81,7 +81,7 @@ local function begin(self, x, time, classes)
     error(classes and "this model has no classes, and a condition is given"
       or "this model needs classes (batch) of whole numbers as its third argument", 0)
   end
-  local condition = self.time(time)
+  local condition = stream.to(self.time(time), 1) -- as embeddings return theirs
   if self.classes then condition = ops.add(condition, self.classes(classes)) end
   x = self.patches(x)
   return ops.add(x, positions(self, x:dtype())), condition

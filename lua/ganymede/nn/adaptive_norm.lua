@@ -19,8 +19,9 @@ local function zeros(inputs, outputs)
 end
 
 -- Numbers of the condition (b, condition) in parts, each (b, n, 1, ...) for x (b, n, ...) or (b, 1, n) for sequences.
+-- Their rows are cut as those of x are, which one Linear alone would change in 3D.
 local function parts_of(self, given, count, shape)
-  local all, out = stream.whole(self.modulation(ops.silu(given)), 2), {}
+  local all, out = stream.whole(stream.to(self.modulation(ops.silu(given)), 1), 2), {}
   local n = all:size(2) / count
   for i = 1, count do out[i] = ops.reshape(ops.narrow(all, 2, (i - 1) * n + 1, n), shape) end
   return unpack(out)
