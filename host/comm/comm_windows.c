@@ -130,8 +130,8 @@ static const gm_stream stream = {.put = put,
                                  .eager = 16 << 10,
                                  .pad = 8};
 
-/* Has a long message come for q? What is behind it in the rings can stay there: perhaps nobody has asked for it yet, and
- * it would have to be copied twice, while its sender went on and on. To copy short ones costs less than another look. */
+/* Has a long message come for q? What is behind it in the rings can stay there: perhaps nobody has asked for it yet,
+ * and it would have to be copied twice, while its sender went on and on. Copying short ones costs less than a look. */
 static bool is_served(const gm_frame_request *q) { return q && q->done && q->n >= LONG; }
 
 /* Looks at the streams from `first` on until q is served (NULL: until nothing more comes), at notices to the end. */
