@@ -190,6 +190,20 @@ describe("a setting in other words", function()
     end
   end)
 
+  it("says of gathered parameters what stage 3 alone takes", function()
+    local given = recipe()
+    for _, zero in ipairs { { stage = 2, keep = 0 }, { stage = 1, ahead = "1M" }, { whole_below = 0 },
+      { level = 2, whole_below = 7 } } do
+      given.zero = zero
+      has(refused(given), "which is about parameters that stage 3 divides, and its stage is "
+        .. (zero.stage or zero.level or 0) .. "; give stage = 3")
+    end
+    for _, zero in ipairs { { stage = 3, whole_below = 0, keep = 0, ahead = 0 }, { stage = 2, whole_below = 65536 } } do
+      given.zero = zero -- the second: the settings that a run has stored
+      assert.is_table(resolve(given).config)
+    end
+  end)
+
   it("is fp16 beside another dtype", function()
     local given = recipe()
     given.fp16, given.dtype = true, "bf16"

@@ -18,6 +18,7 @@ end
 
 -- Settings that no value makes right on one rank of a build without what they ask for, or which need others beside.
 local together = { zero = "zero", ["zero.type"] = "zero", ["zero.level"] = "zero", ["zero.size"] = "zero",
+  ["zero.keep"] = "zero", ["zero.ahead"] = "zero",
   ["adaptive_batch.largest"] = "adaptive_batch", ["adaptive_batch.rate"] = "adaptive_batch",
   ["adaptive_batch.every"] = "adaptive_batch" }
 

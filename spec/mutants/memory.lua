@@ -358,4 +358,25 @@ return {
     breaks = "what ZeRO gathered ahead is under way when the next mesh is made, which is refused",
     test = "spec/parallel/zero_spec.lua -f stumble",
   },
+  {
+    name = "2380-zero-unused", file = "lua/ganymede/optim/zero_setting.lua",
+    find = [=[if given.stage == 3 then return nil end]=],
+    replace = [=[if true then return nil end]=],
+    breaks = "zero.keep, zero.ahead and zero.whole_below are taken without a word where they have no effect",
+    test = "spec/config/config_spec.lua -f 'gathered parameters'",
+  },
+  {
+    name = "2381-keep-stored", file = "lua/ganymede/plan/search/setting.lua",
+    find = [=[for key, value in pairs(stored) do out[key] = value end]=],
+    replace = [=[]=],
+    breaks = "a plan of stage 3 loses the zero.keep that was given",
+    test = "spec/plan/search_space_spec.lua -f 'takes what'",
+  },
+  {
+    name = "2382-keep-other-stage", file = "lua/ganymede/plan/search/keep.lua",
+    find = [=[if next(out.stored) and (out.zero or 3) ~= 3 then]=],
+    replace = [=[if false then]=],
+    breaks = "--keep takes zero.whole_below beside another stage of ZeRO, and it has no effect",
+    test = "spec/plan/search_space_spec.lua -f 'refuses what'",
+  },
 }

@@ -108,11 +108,16 @@ end)
 
 describe("--keep", function()
   it("takes what a plan does not choose as it is", function()
-    local kept = keep.parse { "parallel.data.bucket_mb=16", "parallel.transport=host", "zero={stage=1,whole_below=7}" }
+    local kept = keep.parse { "parallel.data.bucket_mb=16", "parallel.transport=host", "zero={stage=3,whole_below=7}" }
     local s = { data = 2, expert = 1, tensor = { size = 1 }, sequence = { size = 1 }, pipeline = { size = 1 } }
     assert.same({ data = { size = 2, bucket_mb = 16 }, transport = "host" }, setting.parallel(s, kept.more))
-    assert.same({ "zero.whole_below=7" }, kept.sets)
-    assert.equal(1, kept.zero)
+    assert.same({ whole_below = 7 }, kept.stored)
+    assert.equal(3, kept.zero)
+    s.recompute, s.accumulation, s.micro, s.zero = "none", 1, 1, 3
+    local function said() return table.concat(setting.sets(s, { samples = 8, stored = kept.stored }), " ") end
+    assert.matches("zero={ ?stage = 3, whole_below = 7 ?}", said())
+    s.zero = 2
+    assert.matches(" zero=2 ", said(), 1, true)
   end)
 
   it("refuses what has no meaning", function()
@@ -122,7 +127,8 @@ describe("--keep", function()
       ["parallel.order=5"] = "must be a table", ["parallel.order={'far'}"] = "[1] must be one of data, expert",
       ["parallel.pipeline.split=evenly"] = "must be one of uniform", ["parallel.tensor.sequence=5"] = "a boolean",
       ["parallel.data.bucket_mb=-1"] = "above 0", ["zero.keep=much"] = "no number of bytes",
-      ["parallel={}"] = "an empty table keeps nothing" } do
+      ["parallel={}"] = "an empty table keeps nothing",
+      ["zero={stage=1,whole_below=7}"] = "zero.whole_below is about parameters that stage 3 of ZeRO divides" } do
       local ok, why = pcall(keep.parse, { text })
       assert.is_false(ok)
       assert.is_truthy(tostring(require("ganymede.base.failure").text(why)):find(words_of, 1, true), text)

@@ -75,13 +75,26 @@ local function size_problem(given, config)
   return ("has size %d, and parallel.data.shard is %s; give one of them"):format(given.size, tostring(shard))
 end
 
+-- What is said of gathered parameters has a meaning in stage 3 alone. The stored settings of a run name the defaults,
+-- so these are refused nowhere.
+local function unused_problem(given)
+  if given.stage == 3 then return nil end
+  for _, name in ipairs { "whole_below", "keep", "ahead" } do
+    if given[name] ~= nil and given[name] ~= zero.fields[name].default then
+      return ("has %s, which is about parameters that stage 3 divides, and its stage is %s; give stage = 3, or leave "
+        .. "%s out"):format(name, tostring(given.stage or 0), name)
+    end
+  end
+end
+
 --- Returns why a setting `zero` of a config is refused; nil: it is not.
 function zero.problem(given, config)
   if type(given) ~= "table" then return nil end
   if given.type or given.level then
     return "has more than one key for the stage; write { stage = 1 } or { stage = 2 }"
   end
-  return size_problem(given, config) or bytes_problem("keep", given.keep) or bytes_problem("ahead", given.ahead)
+  return size_problem(given, config) or unused_problem(given) or bytes_problem("keep", given.keep)
+    or bytes_problem("ahead", given.ahead)
 end
 
 local function bytes_of(value)

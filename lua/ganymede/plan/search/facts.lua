@@ -303,7 +303,7 @@ function facts.of(given, m, keep)
     pieces = accumulation * (values.num_microbatches or 1),
     heads = values["model.heads"], kv_heads = values["model.kv_heads"], experts = experts,
     fixed_batches = batches_that_stay(values), values = values, dtype = found.dtype, totals = found.totals,
-    floors = {}, own = { schedule = own_schedule(values) }, more = keep.more }
+    floors = {}, own = { schedule = own_schedule(values) }, more = keep.more, stored = keep.stored }
   out.blocks = blocks_of(values, out)
   out.weights, out.expert_weights = weights_of(found, experts)
   local sections = sections_of(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" })

@@ -240,7 +240,7 @@ local function prepare(given)
     failure(2, "--within ends a search before the whole front is known: leave out --within or --front")
   end
   search.facts = facts_module.of(given, about, given.keep)
-  search.facts.told = given.keep.sets ~= nil and #given.keep.sets > 0
+  search.facts.told = given.keep.stored ~= nil and next(given.keep.stored) ~= nil
   search.cells = cells.open(given, search.facts, about)
   local shares, refused = space.shares(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })
   local count = 0

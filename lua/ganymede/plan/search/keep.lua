@@ -1,10 +1,11 @@
 --- The parts of a setting that a search keeps: `--keep key=value`.
 --
 --     keep.parse { "parallel.pipeline=2", "parallel.tensor={size=4,mode='2d'}", "parallel.data.bucket_mb=16" }
---     --> { pipeline = 2, tensor_size = 4, tensor_mode = "2d", more = { ["data.bucket_mb"] = 16 }, sets = {} }
+--     --> { pipeline = 2, tensor_size = 4, tensor_mode = "2d", more = { ["data.bucket_mb"] = 16 }, stored = {} }
 --
--- Keys are those of a recipe. What a search does not choose (transport, bucket sizes, zero.keep and so on) goes into
--- every setting as it is. Unknown keys and values without a meaning are status 2.
+-- Keys are those of a recipe. What a search does not choose (transport, bucket sizes and so on) goes into every setting
+-- as it is; what is about stage 3 of ZeRO (zero.keep) goes into those of stage 3. Unknown keys and values without a
+-- meaning are status 2.
 -- @module ganymede.plan.search.keep
 local failure = require "ganymede.base.failure"
 local literal = require "ganymede.base.literal"
@@ -43,7 +44,7 @@ end
 local function check_declared(key, value, in_table)
   local entry = entry_of(key)
   local of_zero = key:match "^zero%.([^.]+)$"
-  local why = entry and options.problem(entry, value) or of_zero and zero.problem { [of_zero] = value }
+  local why = entry and options.problem(entry, value) or of_zero and zero.problem { stage = 3, [of_zero] = value }
   if why then failure(2, "--keep %s: %s", key, why) end
   if not in_table then return end
   local plan, _, _, wrong = parallel.resolve(in_table, 1)
@@ -98,7 +99,7 @@ function take(out, key, value)
   if through[key] then
     check_declared(key, value)
     local path = key:match "^parallel%.(.+)$"
-    if path then out.more[path] = value else out.sets[#out.sets + 1] = key .. "=" .. options.literal(value) end
+    if path then out.more[path] = value else out.stored[key:match "^zero%.(.+)$"] = value end
     return
   end
   local name = parts[key]
@@ -110,13 +111,17 @@ end
 
 --- Returns the parts that a list of "key=value" keeps.
 function keep.parse(list)
-  local out = { more = {}, sets = {} }
+  local out = { more = {}, stored = {} }
   for _, text in ipairs(list or {}) do
     local key, value = text:match "^([^=]+)=(.*)$"
     if not key then failure(2, "--keep %s: expected key=value, such as parallel.pipeline=2", text) end
     local ok, parsed = pcall(literal.parse, value)
     if not ok then failure(2, "--keep %s: %s", key, tostring(parsed)) end
     take(out, key, parsed)
+  end
+  if next(out.stored) and (out.zero or 3) ~= 3 then
+    failure(2, "--keep zero.%s is about parameters that stage 3 of ZeRO divides, and zero=%d is kept; leave one of "
+      .. "them out", next(out.stored), out.zero)
   end
   return out
 end

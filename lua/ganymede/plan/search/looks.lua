@@ -26,7 +26,6 @@ local looks = {}
 local function sets_of(search, s)
   local out = { unpack(search.given.set or {}) }
   for _, text in ipairs(setting.sets(s, s.facts or search.facts)) do out[#out + 1] = text end
-  for _, text in ipairs(search.given.keep.sets or {}) do out[#out + 1] = text end
   return out
 end
 

@@ -44,6 +44,14 @@ function setting.parallel(s, more)
   return out
 end
 
+-- The setting `zero` of a stage. stored: what is kept about the parameters that stage 3 divides.
+local function zero_of(stage, stored)
+  if stage ~= 3 or not next(stored or {}) then return stage > 0 and stage or nil end
+  local out = { stage = stage }
+  for key, value in pairs(stored) do out[key] = value end
+  return out
+end
+
 -- The keys of a recipe in the order in which they are said, with their values; nil: the recipe must not have the key.
 local function keys_of(s, facts)
   local own = facts.own or {}
@@ -55,7 +63,7 @@ local function keys_of(s, facts)
     rows[#rows + 1] = { "num_microbatches", s.micro > 1 and s.micro or nil }
     rows[#rows + 1] = { "schedule", nil }
   end
-  if s.zero ~= "own" then rows[#rows + 1] = { "zero", s.zero > 0 and s.zero or nil } end
+  if s.zero ~= "own" then rows[#rows + 1] = { "zero", zero_of(s.zero, facts.stored) } end
   if s.recompute ~= "own" then rows[#rows + 1] = { "recompute", s.recompute ~= "none" and s.recompute or nil } end
   rows[#rows + 1] = { "gradient_accumulation", s.accumulation }
   rows[#rows + 1] = { "data.batch_size", facts.samples / s.accumulation }
