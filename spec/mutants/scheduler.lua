@@ -156,4 +156,18 @@ return {
     breaks = "a cluster begins in a folder that holds one thing of the user's",
     test = "spec/cli/cluster_spec.lua -f 'holds anything else'",
   },
+  {
+    name = "2383-milestones-said", file = "lua/ganymede/lr_scheduler/warmup.lua",
+    find = [=[if #inside == 0 or self.said then return end]=],
+    replace = [=[if true then return end]=],
+    breaks = "a milestone inside the warm-up has no effect, and nobody says so",
+    test = "spec/optim/lr_scheduler_spec.lua -f swallows",
+  },
+  {
+    name = "2384-milestones-checked", file = "lua/ganymede/lr_scheduler/warmup.lua",
+    find = [=[base.check_milestones("MultiStepWarmupLR", opt.milestones)]=],
+    replace = [=[]=],
+    breaks = "a milestone that is a text is compared with a number",
+    test = "spec/optim/lr_scheduler_spec.lua -f swallows",
+  },
 }

@@ -1,5 +1,6 @@
 --- Learning rates against PyTorch's (golden_lr.json, written by golden_lr.py), position and state.
 local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
 local lr_scheduler = require "ganymede.lr_scheduler"
 
 local folder = debug.getinfo(1, "S").source:match "^@(.*)lr_scheduler_spec%.lua$"
@@ -30,6 +31,10 @@ end
 local allowed = 1e-12
 
 describe("learning-rate schedules", function()
+  local level = log.level
+  setup(function() log.level = 1 end) -- some golden tables have milestones inside the warm-up, which is said
+  teardown(function() log.level = level end)
+
   it("are all there", function()
     local expected = { "CosineAnnealingLR", "CosineAnnealingWarmupLR", "ExponentialLR", "FlatAnnealingLR",
       "FlatAnnealingWarmupLR", "LambdaLR", "LinearWarmupLR", "MultiStepLR", "MultiStepWarmupLR", "MultiplicativeLR",
@@ -127,6 +132,23 @@ describe("learning-rate schedules", function()
     end
     assert.same({ 1, 0.5, 0.5, 0.25 }, rates { 4, 6 })
     assert.same({ 1, 1, 1, 0.5 }, rates { 3, 6 })
+  end)
+
+  it("say which milestones the warm-up swallows, once", function()
+    local info, said = log.info, {}
+    finally(function() log.info = info end)
+    log.info = function(...) said[#said + 1] = (...):format(select(2, ...)) end
+    local function make(milestones)
+      local opt = { total_steps = 9, warmup_steps = 4, milestones = milestones }
+      return lr_scheduler.MultiStepWarmupLR(opt, optimizer(1))
+    end
+    make { 4, 6 }
+    assert.same({}, said)
+    local s = make { 1, 3, 6 }
+    s:load_state(s:state())
+    assert.equal(1, #said)
+    assert.matches("does not drop at 1, 3, inside the warm-up of 4 steps", said[1], 1, true)
+    assert.error_matches(function() make { 5, "six" } end, "MultiStepWarmupLR: milestones%[2%] must be a step")
   end)
 
   it("take total_steps and warmup_epochs from the run", function()

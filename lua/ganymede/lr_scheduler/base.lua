@@ -125,6 +125,15 @@ end)
 
 local base = { Scheduler = Scheduler }
 
+--- Refuses milestones of the schedule `name` that are no steps.
+function base.check_milestones(name, milestones)
+  for i, m in ipairs(milestones) do
+    if type(m) ~= "number" or m < 0 or m ~= math.floor(m) then
+      error(("%s: milestones[%d] must be a step, a whole number from 0; got %s"):format(name, i, tostring(m)), 0)
+    end
+  end
+end
+
 --- Makes a new class of schedulers and registers it under its name in registry.lr_schedulers.
 -- options: its table of options; parent: the class from which it inherits.
 function base.class(name, class_options, parent)

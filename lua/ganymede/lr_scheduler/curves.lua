@@ -42,13 +42,7 @@ local MultiStepLR = base.class("MultiStepLR", {
 })
 curves.MultiStepLR = MultiStepLR
 
-function MultiStepLR:build(opt)
-  for i, m in ipairs(opt.milestones) do
-    if type(m) ~= "number" or m < 0 or m ~= math.floor(m) then
-      error(("%s: milestones[%d] must be a step, a whole number from 0; got %s"):format(self.name, i, tostring(m)), 0)
-    end
-  end
-end
+function MultiStepLR:build(opt) base.check_milestones(self.name, opt.milestones) end
 
 function MultiStepLR:at(step, lr)
   local drops = 0

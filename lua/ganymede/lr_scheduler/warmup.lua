@@ -4,6 +4,7 @@
 -- @module ganymede.lr_scheduler.warmup
 local base = require "ganymede.lr_scheduler.base"
 local curves = require "ganymede.lr_scheduler.curves"
+local log = require "ganymede.base.log"
 
 local warmup = {}
 
@@ -49,16 +50,33 @@ class("FlatAnnealingWarmupLR", { eta_min = base.eta_min, pct_start = own("FlatAn
       { total_steps = left(opt), eta_min = opt.eta_min, pct_start = opt.pct_start }
   end)
 
--- Milestones are steps of the whole run; those inside the warm-up have no effect.
+-- The milestones behind the warm-up, counted from its end. Those inside it have no effect, as in Colossal-AI.
+local function behind_warmup(opt)
+  local shifted, inside = {}, {}
+  for _, m in ipairs(opt.milestones) do
+    if m >= opt.warmup_steps then shifted[#shifted + 1] = m - opt.warmup_steps else inside[#inside + 1] = m end
+  end
+  return shifted, inside
+end
+
+-- Milestones are steps of the whole run.
 class("MultiStepWarmupLR", { milestones = own("MultiStepLR", "milestones"), gamma = own("MultiStepLR", "gamma") },
   function(opt)
-    local shifted = {}
-    for _, m in ipairs(opt.milestones) do
-      if type(m) ~= "number" then return curves.MultiStepLR, { milestones = opt.milestones } end -- it refuses it
-      if m >= opt.warmup_steps then shifted[#shifted + 1] = m - opt.warmup_steps end
-    end
-    return curves.MultiStepLR, { milestones = shifted, gamma = opt.gamma }
+    base.check_milestones("MultiStepWarmupLR", opt.milestones)
+    return curves.MultiStepLR, { milestones = behind_warmup(opt), gamma = opt.gamma }
   end)
+
+local build = warmup.MultiStepWarmupLR.build
+
+-- A state that is loaded builds again; what is dropped is said once.
+function warmup.MultiStepWarmupLR:build(opt)
+  build(self, opt)
+  local _, inside = behind_warmup(opt)
+  if #inside == 0 or self.said then return end
+  self.said = true
+  log.info("MultiStepWarmupLR: the rate does not drop at %s, inside the warm-up of %d steps; milestones count from the "
+    .. "first step of the run", table.concat(inside, ", "), opt.warmup_steps)
+end
 
 class("PolynomialWarmupLR", { end_lr = own("PolynomialLR", "end_lr"), power = own("PolynomialLR", "power") },
   function(opt)
