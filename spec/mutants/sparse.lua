@@ -109,4 +109,11 @@ return {
     breaks = "sparse gradients do not count in the norm by which gradients are clipped",
     test = "spec/nn/sparse_spec.lua -f norm",
   },
+  {
+    name = "2388-sparse-no-data", file = "lua/ganymede/train/initialize.lua",
+    find = [=[if context.current().plan.data == 1 then]=],
+    replace = [=[if false then]=],
+    breaks = "the advice for sparse tables with ZeRO is wrong where there are no data ranks",
+    test = "spec/nn/sparse_spec.lua -n 2 -f 'with ZeRO'",
+  },
 }

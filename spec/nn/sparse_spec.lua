@@ -2,6 +2,7 @@
 -- move these rows alone; what cannot work is refused. On two ranks, which share the batch, also the sums over them.
 -- spec/golden/sparse_spec.lua compares with PyTorch.
 -- ranks: 1 2
+local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
@@ -182,7 +183,12 @@ describe("sparse = true is refused", function()
       return gm.initialize { model = tables(options), criterion = { type = "MSELoss" }, zero = zero,
         optimizer = { type = "SparseAdam" } }
     end
-    assert.error_matches(function() engine({ sparse = true }, 1) end, "zero = 1 does not divide a table")
+    assert.error_matches(function() engine({ sparse = true }, 1) end,
+      "zero = 1 does not divide a table.*cut = \"rows\"")
     engine({ sparse = true, cut = "rows" }, 2)
+    against.install { tensor = { size = world, mode = "1d" } }
+    finally(function() gm.context.load_config {} end)
+    assert.error_matches(function() engine({ sparse = true, cut = "rows" }, 1) end,
+      "there are no data ranks that it could divide anything over; leave zero out", 1, true)
   end)
 end)

@@ -253,6 +253,16 @@ local function refuse_handlers(list)
     .. "leave one of them out", 0)
 end
 
+-- Without data ranks a table that is cut over them lies whole on each rank.
+local function refuse_sparse(stage)
+  if context.current().plan.data == 1 then
+    error(("gm.initialize: zero = %d does not divide a table with sparse = true, and there are no data ranks that it "
+      .. "could divide anything over; leave zero out"):format(stage), 0)
+  end
+  error(("gm.initialize: zero = %d does not divide a table with sparse = true; give nn.EmbeddingBag cut = \"rows\" "
+    .. "and zero = 2 at most, or leave sparse or zero away"):format(stage), 0)
+end
+
 -- Tables with sparse gradients are not shared out by ZeRO, and belong to one stage. A table that is cut over the data
 -- ranks is divided already.
 local function check_tables(engine, divided)
@@ -266,8 +276,7 @@ local function check_tables(engine, divided)
     if core.sparse_gradient(p) and shared[p] then
       error("gm.initialize: stages of the pipeline share a table with sparse = true; leave sparse away", 0)
     elseif core.sparse_gradient(p) and divided.stage > 0 and core.world() > 1 and (not cut or divided.stage == 3) then
-      error(("gm.initialize: zero = %d does not divide a table with sparse = true; give nn.EmbeddingBag cut = \"rows\" "
-        .. "and zero = 2 at most, or leave sparse or zero away"):format(divided.stage), 0)
+      refuse_sparse(divided.stage)
     end
   end
 end
