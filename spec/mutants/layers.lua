@@ -100,7 +100,7 @@ or nil, f))
   },
   {
     name = "198-ulysses-heads", file = "lua/ganymede/nn/sequence_parallel.lua",
-    find = [[if heads % ranks == 0 then return end]],
+    find = [[if left % ranks == 0 then return end]],
     replace = [[if ranks > 0 then return end]],
     breaks = "heads that cannot be shared out are not refused",
     test = "spec/sequence/attention_spec.lua -f 'divided evenly'",
@@ -347,5 +347,26 @@ or nil, f))
     replace = [[if (not self.best]],
     breaks = "a first metric that is NaN stays the best for ever, and training ends",
     test = 'spec/train/hooks_spec.lua -f "NaN for no progress"',
+  },
+  {
+    name = "2385-output-padding", file = "lua/ganymede/nn/convolution.lua",
+    find = [=[if more >= call.stride[d] then]=],
+    replace = [=[if false then]=],
+    breaks = "a layer takes an output_padding that its first forward pass refuses",
+    test = "spec/nn/convolution_spec.lua -f 'do not fit'",
+  },
+  {
+    name = "2386-ulysses-tensor", file = "lua/ganymede/nn/sequence_parallel.lua",
+    find = [=[parts > 1 and (", of which]=],
+    replace = [=[parts < 1 and (", of which]=],
+    breaks = "the heads of a refusal are not those that the model has, and nothing says why",
+    test = "spec/tensor/errors_spec.lua -n 4 -f Ulysses",
+  },
+  {
+    name = "2387-autoencoder-head", file = "lua/ganymede/models/autoencoder.lua",
+    find = [=[if not opt.attention or parts == 1 then return end]=],
+    replace = [=[if true then return end]=],
+    breaks = "the refusal of an autoencoder on ranks of tensor names no option of it",
+    test = "spec/tensor/errors_spec.lua -n 4 -f 'one head'",
   },
 }

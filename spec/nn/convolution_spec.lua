@@ -55,6 +55,10 @@ describe("convolution layers", function()
     fails("option 'padding' must be.*got %-1", conv { padding = -1 })
     fails("has no option 'kernel' %(did you mean 'kernel_size'%?%)", conv { kernel = 3 })
     fails("has no option 'output_padding'", conv { output_padding = 1 })
+    fails("ConvTranspose2d: output_padding of dimension 2 is 2, and must be less than the "
+      .. "stride, 2", function()
+        nn.ConvTranspose2d { in_channels = 4, out_channels = 2, kernel_size = 3, stride = { 3, 2 }, output_padding = 2 }
+      end)
     for _, wrong in ipairs { { groups = 3 }, { stride = { 1 } }, { kernel_size = { 1, 0 } }, { padding = "full" },
       { padding = { 1, -1 } }, { padding = { { 1 }, 0 } } } do
       local _, message = pcall(conv(wrong))

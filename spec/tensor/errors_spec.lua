@@ -45,6 +45,26 @@ describe("tensor modes refuse", function()
       nn.MultiHeadAttention { width = 12, heads = 6 }
     end)
 
+    it("one head, in an autoencoder that has an option for it", function()
+      install "1d"
+      fails("MultiHeadAttention: 1 head cannot be divided evenly over 4 ranks; with this head the ranks may be 1, and",
+        function() nn.MultiHeadAttention { width = 4, heads = 1 } end)
+      local small = { width = 4, multipliers = { 1 }, blocks = 1, groups = 2 }
+      fails("AutoencoderKL: its attention has one head, which 4 ranks of parallel.tensor cannot divide; .*"
+        .. "%(attention = false%)", function() gm.models.AutoencoderKL(small) end)
+      small.attention = false
+      gm.models.AutoencoderKL(small)
+    end)
+
+    it("heads of which they leave too few for Ulysses", function()
+      against.install { tensor = { size = 2, mode = "1d" }, sequence = { size = 2, mode = "ulysses" } }
+      fails("but 2 key heads, of which parallel.tensor leaves 1 on a rank, cannot be divided evenly over 2; with them "
+        .. "parallel.sequence.size may be 1, and", function()
+          nn.MultiHeadAttention { width = 8, heads = 2 }
+        end, true)
+      nn.MultiHeadAttention { width = 8, heads = 4 }
+    end)
+
     it("a class of another mode", function()
       install "2d"
       fails("Linear3D belongs to tensor mode 3d, and this job's mode is 2d; the generic name builds the class",

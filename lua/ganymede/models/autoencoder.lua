@@ -24,7 +24,9 @@ AutoencoderKL.options = {
     doc = "the list of the numbers by which width is multiplied, one for each level" },
   blocks   = { type = "integer", min = 1, default = 2,
     doc = "the number of residual blocks of a level of the encoder; the decoder has one more" },
-  attention = { type = "boolean", default = true, doc = "whether attention stands between the blocks in the middle" },
+  attention = { type = "boolean", default = true,
+    doc = "whether attention stands between the blocks in the middle; it has one head, which no ranks of "
+      .. "parallel.tensor can divide" },
   groups   = { type = "integer", min = 1, default = 32, doc = "the number of groups of channels in the norms" },
   latent_scale = { type = "number", above = 0, default = 0.18215,
     doc = "by what Diffusion multiplies latent images of this model, so that they vary about as noise does; encode and "
@@ -72,8 +74,16 @@ local function check(multipliers)
   end
 end
 
+local function check_attention(opt)
+  local parts = stream.parts()
+  if not opt.attention or parts == 1 then return end
+  error(("AutoencoderKL: its attention has one head, which %d ranks of parallel.tensor cannot divide; share its work "
+    .. "over parallel.data instead, or leave the attention out (attention = false)"):format(parts), 4)
+end
+
 function AutoencoderKL:build(opt)
   check(opt.multipliers)
+  check_attention(opt)
   self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
   self.encoder:append(conv(opt.channels, opt.width, 3))
   local at, levels = opt.width, #opt.multipliers

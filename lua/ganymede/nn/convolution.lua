@@ -103,6 +103,18 @@ local function check_groups(class, opt)
   end
 end
 
+-- What is longer than a stride would be a place of the kernel of its own.
+local function output_padding_of(class, opt, call)
+  local all = listed(class, "output_padding", opt.output_padding, 0)
+  for d, more in ipairs(all) do
+    if more >= call.stride[d] then
+      error(("%s: output_padding of dimension %d is %d, and must be less than the stride, %d; a larger stride or less "
+        .. "padding makes y longer"):format(class.name, d, more, call.stride[d]), 4)
+    end
+  end
+  return all
+end
+
 -- ---------------------------------------------------------------- layers
 
 local Convolution = {} -- the methods of all of them
@@ -113,7 +125,7 @@ function Convolution:build(opt)
   call.stride = listed(self, "stride", opt.stride, 1)
   call.dilation = listed(self, "dilation", opt.dilation, 1)
   call.padding = padding_of(self, opt, call)
-  if self.transposed then call.output_padding = listed(self, "output_padding", opt.output_padding, 0) end
+  if self.transposed then call.output_padding = output_padding_of(self, opt, call) end
   self.settings = { stride = call.stride, dilation = call.dilation, padding = call.padding, groups = opt.groups,
     output_padding = call.output_padding }
   local first, second = opt.out_channels, opt.in_channels / opt.groups

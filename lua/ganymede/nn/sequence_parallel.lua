@@ -46,11 +46,15 @@ end
 
 -- ---------------------------------------------------------------- which heads Ulysses can divide
 
-local function check_shares(what, heads, ranks)
-  if heads % ranks == 0 then return end
-  error(("%s: ulysses gives each of the %d ranks that share a sequence whole heads, but %d key heads cannot be divided "
-    .. "evenly over %d; with them parallel.sequence.size may be %s, and parallel.sequence.mode = \"ring\" has no such "
-    .. "limit"):format(what, ranks, heads, ranks, tensor_parallel.divisors(heads)), 0)
+-- heads: those of the whole model; parts: the ranks of tensor axes that divide them first
+local function check_shares(what, heads, parts, ranks)
+  local left = heads / parts
+  if left % ranks == 0 then return end
+  local of_tensor = parts > 1 and (", of which parallel.tensor leaves %d on a rank,"):format(left) or ""
+  error(("%s: ulysses gives each of the %d ranks that share a sequence whole heads, but %d key head%s%s cannot be "
+    .. "divided evenly over %d; with %s parallel.sequence.size may be %s, and parallel.sequence.mode = \"ring\" has no "
+    .. "such limit"):format(what, ranks, heads, heads == 1 and "" or "s", of_tensor, ranks,
+    heads == 1 and "it" or "them", tensor_parallel.divisors(left)), 0)
 end
 
 --- Raises an error unless this job's parallel.sequence can work with so many key heads of the whole model. If keys are
@@ -58,12 +62,12 @@ end
 -- @param parts the number of ranks over which the tensor mode divides the heads
 function M.check_heads(what, kv_heads, parts)
   local sequence = context.current().plan.sequence
-  if sequence.mode == "ulysses" then check_shares(what, kv_heads / parts, sequence.size) end
+  if sequence.mode == "ulysses" then check_shares(what, kv_heads, parts, sequence.size) end
 end
 
 local function check_cut_heads(x)
   local cuts = core.layout(x).cuts
-  check_shares("attention", x:size(3) / size_of(cuts[3]), size_of(cuts[2]))
+  check_shares("attention", x:size(3), size_of(cuts[3]), size_of(cuts[2]))
 end
 
 -- ---------------------------------------------------------------- the modes

@@ -102,10 +102,11 @@ end
 function M.check_heads(what, heads, kv_heads)
   local parts = stream.parts()
   if heads % parts == 0 and kv_heads % parts == 0 then return end
-  local of_keys = kv_heads ~= heads and (" and %d key heads"):format(kv_heads) or ""
-  error(("%s: %d heads%s cannot be divided evenly over %d ranks; with these heads the ranks may be %s, and on %d ranks "
-    .. "the number of heads must be a multiple of %d"):format(what, heads, of_keys, parts, M.divisors(kv_heads), parts,
-    parts), 5)
+  local function counted(n, kind) return ("%d %s%s"):format(n, kind, n == 1 and "" or "s") end
+  local of_keys = kv_heads ~= heads and " and " .. counted(kv_heads, "key head") or ""
+  error(("%s: %s%s cannot be divided evenly over %d ranks; with %s the ranks may be %s, and on %d ranks the number of "
+    .. "heads must be a multiple of %d"):format(what, counted(heads, "head"), of_keys, parts,
+    heads == 1 and "this head" or "these heads", M.divisors(kv_heads), parts, parts), 5)
 end
 
 return M
