@@ -69,6 +69,42 @@ describe("ganymede generate", function()
     end
   end)
 
+  it("takes from generation_config.json what no option says", function()
+    local path = folder .. "/generation_config.json"
+    finally(function() os.remove(path) end)
+    local function with(text, words)
+      local file = assert(io.open(path, "w"))
+      file:write(text)
+      file:close()
+      return answers("--prompt 'The capital' --seed 4 " .. words)[1].tokens
+    end
+    local function plain(words) return with("{}", words) end
+    local sampled = '{"do_sample": true, "temperature": 3.0, "top_k": 7, "top_p": 0.8, "repetition_penalty": 1.5, '
+      .. '"max_new_tokens": 6, "num_beams": 1}'
+    local wanted = plain "--temperature 3 --top-k 7 --top-p 0.8 --repetition-penalty 1.5 --max-tokens 6"
+    assert.same(wanted, with(sampled, ""))
+    assert.same(plain "--temperature 3 --top-k 2 --top-p 0.8 --repetition-penalty 1.5 --max-tokens 5",
+      with(sampled, "--top-k 2 --max-tokens 5"))
+    local greedy = plain "--max-tokens 6"
+    assert.not_same(wanted, greedy)
+    assert.same(greedy, with('{"temperature": 3.0, "top_p": null, "max_new_tokens": 6}', ""))
+    assert.same(greedy, with(sampled, "--temperature 0 --repetition-penalty 1"))
+    assert.same(plain "--temperature 1 --top-k 50 --max-tokens 6", with('{"do_sample": true}', "--max-tokens 6"))
+    with('{"num_beams": 4, "max_new_tokens": 3}', "")
+    local _, text = ganymede(folder .. " --prompt a")
+    assert.is_truthy(text:find("generation_config.json: has num_beams, which", 1, true), text)
+    assert.is_truthy(text:find("generation_config.json: max_tokens 3", 1, true), text)
+    for wrong, why in pairs { ['{"max_new_tokens": "many"}'] = "max_new_tokens", ['{"do_sample": 1}'] = "do_sample",
+      ['{"do_sample": true, "top_p": 7}'] = "top_p" } do
+      local file = assert(io.open(path, "w"))
+      file:write(wrong)
+      file:close()
+      local status, said = ganymede(folder .. " --prompt a")
+      assert.equal(2, status, said)
+      assert.is_truthy(said:find("generation_config.json: " .. why, 1, true), said)
+    end
+  end)
+
   it("lets prompts wait for pages, and writes the same", function()
     local list = file_of '{"prompt": "The capital"}\n\n{"prompt": "a"}\n{"prompt": "b c d"}\n'
     local words = "--prompts " .. list .. " --max-tokens 6"

@@ -363,4 +363,25 @@ if false then
     breaks = "an empty stop text ends each answer before it has begun, and the name of a stop token ends nothing",
     test = "spec/generation/generate_spec.lua -n 1 -f 'refuses prompts and options'",
   },
+  {
+    name = "2389-sampling-do-sample", file = "lua/ganymede/generation/sampling.lua",
+    find = [=[if not draws then return out end]=],
+    replace = [=[if false then return out end]=],
+    breaks = "tokens are drawn by a temperature of a file whose do_sample is not true",
+    test = "spec/cli/generate_spec.lua -f generation_config",
+  },
+  {
+    name = "2390-sampling-given", file = "lua/ganymede/generation/sampling.lua",
+    find = [=[if given[name] == nil then]=],
+    replace = [=[if true then]=],
+    breaks = "generation_config.json wins over the command line",
+    test = "spec/cli/generate_spec.lua -f generation_config",
+  },
+  {
+    name = "2391-sampling-top-k", file = "lua/ganymede/generation/sampling.lua",
+    find = [=[file.top_k or 50]=],
+    replace = [=[file.top_k]=],
+    breaks = "models that sample draw from all tokens where transformers draws from 50",
+    test = "spec/cli/generate_spec.lua -f generation_config",
+  },
 }

@@ -3,7 +3,7 @@
 -- Prompts are a text (--prompt), JSON lines with a field "prompt" or "messages" (--prompts), or what a user types
 -- (--chat). --adapter adds what fine-tuning has learnt. With -n N the model lies on N ranks as --set parallel... says;
 -- every rank chooses the same tokens, and rank 0 prints them. With --set zero=3 or --set offload... its parameters rest
--- in parts or on a disk between their uses.
+-- in parts or on a disk between their uses. What no option says of the choice of tokens, generation_config.json says.
 local config = require "ganymede.config"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -17,6 +17,7 @@ local offload_setting = require "ganymede.optim.offload_setting"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local resting = require "ganymede.train.resting"
+local sampling = require "ganymede.generation.sampling"
 local session = require "ganymede.job.session"
 local stages = require "ganymede.generation.stages"
 local zero_setting = require "ganymede.optim.zero_setting"
@@ -48,9 +49,11 @@ function verb.arguments(parser)
   parser:option("--prompt", "a text to continue"):argname "TEXT"
   parser:option("--prompts", "JSON lines with the field prompt, a text, or messages, a conversation"):argname "FILE"
   parser:flag("--chat", "talk: each line that is typed is answered")
-  parser:option("--max-tokens", "the most tokens that are added to a prompt (default 128)"):argname "N"
+  parser:option("--max-tokens", "the most tokens that are added to a prompt (default: what "
+    .. "generation_config.json says, or 128)"):argname "N"
     :convert(session.integer(1))
-  parser:option("--temperature", "what scores are divided by before a token is drawn (default 0: the likeliest)")
+  parser:option("--temperature", "what scores are divided by before a token is drawn; 0: the likeliest (default: "
+    .. "what generation_config.json says of this and the next four, or 0)")
     :argname "T":convert(number(0))
   parser:option("--top-k", "draw among so many likeliest tokens"):argname "N":convert(session.integer(0))
   parser:option("--top-p", "draw among the likeliest tokens with this probability together"):argname "P"
@@ -268,6 +271,7 @@ local function run(args)
   tell_rounding(model)
   -- merged, a token costs no more than without; weights of few bits would lose what the adapter has learnt
   if args.adapter and not args.quantize then gm.merge_lora(model) end
+  for name, value in pairs(sampling.completed(args, model.source.files)) do args[name] = value end
   if args.chat then talk(args, model, tokenizer) else answer(args, model, tokenizer) end
   ranks.from_first(function() return nil end) -- all end together
 end
