@@ -110,7 +110,8 @@ static gm_status open_file(gm_disk *d)
     }
     if (d->fd >= 0) return GM_OK;
     int error = errno;
-    if (error == ENOENT || (!stat(d->folder, &s) && !S_ISDIR(s.st_mode)))
+    bool none = stat(d->folder, &s) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(s.st_mode);
+    if (none) /* ENOENT alone says little: it is also what /proc answers */
         return GM_FAIL(GM_EIO, "offload.disk = \"%s\" is no folder: make it, or name another", d->folder);
     return GM_FAIL(GM_EIO, "no file for offload can be made in the folder %s: %s", d->folder, gm_file_error(error));
 }

@@ -379,4 +379,11 @@ return {
     breaks = "--keep takes zero.whole_below beside another stage of ZeRO, and it has no effect",
     test = "spec/plan/search_space_spec.lua -f 'refuses what'",
   },
+  {
+    name = "2393-disk-no-folder", file = "host/tier/disk.c",
+    find = [=[if (none) /*]=],
+    replace = [=[if (none || error == ENOENT) /*]=],
+    breaks = "a folder that takes no files is said to be none",
+    test = "spec/optim/offload_spec.lua -f 'whether there is'",
+  },
 }

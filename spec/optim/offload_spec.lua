@@ -154,6 +154,18 @@ describe("a disk that fails", function()
     assert.truthy(result.err:find("No space left on device", 1, true), result.err)
   end)
 
+  it("is an error that says whether there is a folder", function()
+    job.write(folder, recipe)
+    for place, words in pairs { ["/proc"] = "no file for offload can be made in the folder /proc: ",
+      [folder .. "/none"] = folder .. '/none" is no folder: make it', [folder .. "/recipe.lua"] = "is no folder" } do
+      local result = shell.run(("cd %s && GANYMEDE_ROOT=%s %s recipe.lua --threads 1 --steps 1 --set %s"):format(folder,
+        shell.quote(GANYMEDE_ROOT), shell.program "run",
+        shell.quote(("offload={optimizer='disk',disk='%s'}"):format(place))))
+      assert.equal(2, result.code, result.err)
+      assert.truthy(result.err:find(words, 1, true), result.err)
+    end
+  end)
+
   -- strace counts the calls of each of the two threads: some 56 writes a step, with 56 more in the first.
   it("uses threads where io_uring is refused, says so once, and ends the run when a write fails", function()
     local result = fail "-e inject=io_uring_setup:error=EPERM -e inject=pwrite64:error=EIO:when=250+"
