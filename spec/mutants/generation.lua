@@ -384,4 +384,11 @@ if false then
     breaks = "models that sample draw from all tokens where transformers draws from 50",
     test = "spec/cli/generate_spec.lua -f generation_config",
   },
+  {
+    name = "2392-draws-without", file = "lua/ganymede/generation/init.lua",
+    find = [=[if opt.temperature > 0 then return end]=],
+    replace = [=[if true then return end]=],
+    breaks = "top_p without a temperature is taken and has no effect",
+    test = "spec/generation/generate_spec.lua -n 1 -f 'refuses prompts and options'",
+  },
 }

@@ -131,6 +131,17 @@ local function run_all(model, stage, opt, rows, ends)
   return together(stage and stages.run or run, stage or model, opt, rows, ends)
 end
 
+-- Without a draw its options would have no effect.
+local function check_draw(opt)
+  if opt.temperature > 0 then return end
+  for _, name in ipairs { "top_k", "top_p", "min_p" } do
+    if opt[name] ~= M.options[name].default then
+      error(("generate: %s is about draws, and a temperature of 0 takes the likeliest token; give a temperature above "
+        .. "0, or leave %s out"):format(name, name), 0)
+    end
+  end
+end
+
 --- Continues prompts.
 -- @param model a causal model: tokens (b, s) -> logits (b, s, vocabulary)
 -- @param options the prompts, how tokens are chosen, and when to stop
@@ -145,6 +156,7 @@ end
 --   #gm.generate(model, { prompts = { { 1, 2 } }, max_tokens = 3 })[1].tokens --> 5
 function M.generate(model, opt)
   prompts.check_ends(opt)
+  check_draw(opt)
   opt.positions = model.opt and model.opt.sequence_length
   local rows, training, results, prefill = prompts.rows(opt, opt.positions), model.training, {}, nil
   local stage, ends = stages.of(model), set_of(opt.stop_tokens)

@@ -52,6 +52,7 @@ local function said(path, file, given)
   out.temperature, out.top_p, out.min_p = file.temperature, file.top_p, file.min_p
   out.top_k = file.top_k
   if file.do_sample then out.temperature, out.top_k = file.temperature or 1, file.top_k or 50 end
+  if not given.temperature and out.temperature == 0 then out.top_k, out.top_p, out.min_p = nil, nil, nil end
   return out
 end
 
