@@ -91,9 +91,9 @@ describe("ganymede generate", function()
     assert.same(greedy, with(sampled, "--temperature 0 --repetition-penalty 1"))
     assert.same(plain "--temperature 1 --top-k 50 --max-tokens 6", with('{"do_sample": true}', "--max-tokens 6"))
     assert.same(greedy, with('{"do_sample": true, "temperature": 0, "top_p": 0.5}', "--max-tokens 6"))
-    with('{"num_beams": 4, "max_new_tokens": 3}', "")
+    with('{"num_beams": 4, "bad_words_ids": [], "typical_p": 1, "max_new_tokens": 3}', "")
     local _, text = ganymede(folder .. " --prompt a")
-    assert.is_truthy(text:find("generation_config.json: has num_beams, which", 1, true), text)
+    assert.is_truthy(text:find("generation_config.json: has num_beams, which generation", 1, true), text)
     assert.is_truthy(text:find("generation_config.json: max_tokens 3", 1, true), text)
     for wrong, why in pairs { ['{"max_new_tokens": "many"}'] = "max_new_tokens", ['{"do_sample": 1}'] = "do_sample",
       ['{"do_sample": true, "top_p": 7}'] = "top_p" } do

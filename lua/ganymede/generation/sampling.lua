@@ -34,7 +34,9 @@ end
 local function warn_of_others(path, file)
   local list = {}
   for _, key in ipairs(options.sorted_keys(others)) do
-    if file[key] ~= nil and file[key] ~= others[key] then list[#list + 1] = key end
+    local value = file[key]
+    local is_nothing = value == nil or value == others[key] or type(value) == "table" and next(value) == nil
+    if not is_nothing then list[#list + 1] = key end
   end
   if #list == 0 or core.rank() ~= 0 then return end
   log.warn("%s: has %s, which generation here does not have; tokens are chosen without", path, table.concat(list, ", "))
@@ -70,7 +72,7 @@ function sampling.completed(given, folder)
     if why then failure(2, "%s: %s %s", path, name == "max_tokens" and "max_new_tokens" or name, why) end
     if given[name] == nil then
       out[name] = value
-      words[#words + 1] = ("%s %g"):format(name, value)
+      words[#words + 1] = ("%s %.10g"):format(name, value)
     end
   end
   warn_of_others(path, file)
