@@ -374,13 +374,6 @@ return {
     test = "-n 1 spec/nn/initializers_spec.lua -f 'open to users'",
   },
   {
-    name = "2094-milestones-of-anything", file = "lua/ganymede/lr_scheduler/warmup.lua",
-    find = [[if type(m) ~= "number" then]],
-    replace = [[if m == false then]],
-    breaks = "a milestone that is no number is an error of arithmetic",
-    test = "spec/optim/lr_scheduler_spec.lua -f 'what is wrong'",
-  },
-  {
     name = "2095-patterns-of-anything", file = "lua/ganymede/optim/muon.lua",
     find = [[check_patterns("exclude", opt.exclude)]],
     replace = [[]],
