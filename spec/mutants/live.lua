@@ -214,4 +214,11 @@ return {
     breaks = "attach looks for a file whose name has a space in the folder of the job",
     test = "spec/repl/attach_spec.lua -f 'loads a file'",
   },
+  {
+    name = "2366-attach-long", file = "lua/ganymede/repl/attach.lua",
+    find = [[return bytes > REQUEST and (]],
+    replace = [[return bytes < 0 and (]],
+    breaks = "a line that is too long ends the prompt, which says that the job has ended",
+    test = "spec/repl/attach_spec.lua -f long",
+  },
 }

@@ -165,6 +165,19 @@ describe("attach to a job of two ranks", function()
     says(job, "@0 1 + 1", "[0] 2")
   end)
 
+  it("sends no line that is too long for a request, says so, and stays attached", function()
+    local file = job.home .. "/lines"
+    for _, bytes in ipairs { 16384, 1000000 } do -- a job hangs up on the one, a socket does not take the other
+      shell.write(file, "@0 #'" .. ("x"):rep(bytes) .. "'\n@0 1 + 1\n")
+      local result = run_host({ "attach" }, { cwd = job.home, env = support.environment(job.home), stdin = file,
+        timeout = 60 })
+      assert.equal(0, result.code, result.err)
+      assert.matches("^not sent: a request has at most 16384 bytes, and this line makes one of %d+; write it to a file, "
+        .. "and :load FILE\n%[0%] 2\n$", result.out)
+    end
+    says(job, "@0 #'" .. ("x"):rep(16000) .. "'", "[0] 16000")
+  end)
+
   it("says which process is stopped, and waits for it", function()
     local pid = attach(job, "--run", "@1 require('ganymede.core').process().pid").out:match "^%[1%] (%d+)"
     assert.equal(0, os.execute(("kill -STOP %s; (sleep 6; kill -CONT %s) &"):format(pid, pid)))

@@ -1,8 +1,8 @@
 --- Runs the executable that runs the specs, as a user would: run_host({ "run", path, "--steps", 3 }, options), on the
 -- device of the specs unless the arguments name one.
 --
--- -> { code =, out =, err = }. options: env (name to value; false unsets), cwd, timeout in seconds (default 300: it is
--- there so that nothing hangs, and says nothing about speed).
+-- -> { code =, out =, err = }. options: env (name to value; false unsets), cwd, stdin (a file), timeout in seconds
+-- (default 300: it is there so that nothing hangs, and says nothing about speed).
 local device = require "spec.support.device"
 local shell = require "spec.support.shell"
 
@@ -17,6 +17,7 @@ return function(arguments, options)
   words[#words + 1] = ("timeout -k 5 %d"):format(options.timeout or 300)
   words[#words + 1] = shell.quote(shell.executable())
   for _, word in ipairs(device.arguments(arguments)) do words[#words + 1] = shell.quote(word) end
+  if options.stdin then words[#words + 1] = "<" .. shell.quote(options.stdin) end
   local result = shell.run(table.concat(words, " "))
   if result.code == 124 or result.code == 137 then
     local command = table.concat(words, " ")

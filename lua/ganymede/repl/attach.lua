@@ -23,6 +23,7 @@ local attach = {}
 
 local COMPLETED = 1 -- seconds that Tab waits for the border of a step
 local PATIENCE = 1 -- seconds until a wait is told
+local REQUEST = 16384 -- bytes of a request that a job takes (host/job/requests.h)
 local AGAIN = 120 -- seconds that other ranks may take to come, back-offs included
 
 local help = [[
@@ -107,6 +108,13 @@ local function ask(self, request, seconds, told)
   end
 end
 
+-- A request that a job would refuse, and then hang up on, as it does with what is too long -> why; nil: it is short.
+local function too_long(request)
+  local bytes = #json.encode(request)
+  return bytes > REQUEST and ("not sent: a request has at most %d bytes, and this line makes one of %d; write it to a "
+    .. "file, and :load FILE"):format(REQUEST, bytes) or nil
+end
+
 -- What a line of the user asks for -> a request; nil and what is wrong.
 local function request_of(self, text)
   local command = text:match "^%s*:(%a+)%s*$"
@@ -144,7 +152,8 @@ function Front:run(text)
   if text:match "^%s*:q%s*$" or text:match "^%s*:quit%s*$" then return 0, true end
   if text:match "^%s*:help%s*$" or text:match "^%s*%?%s*$" then return nil, self:say(help) or true end
   local request, wrong = request_of(self, text)
-  if not request then return nil, self:say("%s", wrong) or false end
+  wrong = wrong or too_long(request)
+  if wrong then return nil, self:say("%s", wrong) or false end
   local answer, why = ask(self, request, nil, self.terminal and self.terminal:is_interactive() and function()
     self:say("(waits for the end of a step; Ctrl-C gives the line up)")
   end)
@@ -162,7 +171,8 @@ end
 
 local function completer(self)
   return function(text)
-    local answer = ask(self, { kind = "names", line = text }, COMPLETED)
+    local request = { kind = "names", line = text }
+    local answer = not too_long(request) and ask(self, request, COMPLETED)
     local insert, list = (answer and answer.texts and answer.texts[1] or ""):match "^(.-)%z(.*)$"
     return insert ~= "" and insert or nil, list ~= "" and list or nil
   end
