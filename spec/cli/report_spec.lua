@@ -182,6 +182,21 @@ describe("ganymede report", function()
     end
   end)
 
+  it("takes no lines of `attach` and no plan of an older run for those of a run that begins anew", function()
+    assert(os.execute("mkdir " .. home .. "/used") == 0)
+    local function left_after(...)
+      for _, name in ipairs { "events.jsonl", "requests.jsonl", "plan.json" } do
+        shell.write(home .. "/used/" .. name, "{}\n")
+      end
+      local result = support.run(home, { "run", "recipe.lua", "--steps", "1", "--out", "used", ... })
+      assert.equal(0, result.code, result.err)
+      return support.names(home .. "/used")
+    end
+    assert.equal("config.lua env.json metrics.jsonl stats.json", left_after())
+    assert.equal("config.lua env.json events.jsonl metrics.jsonl plan.json requests.jsonl stats.json",
+      left_after("--resume", "auto"))
+  end)
+
   it("takes all runs of a sweep, and refuses what is no run", function()
     local words = { "sweep", "recipe.lua", "--set", "optimizer.lr=0.01,0.02", "--out", "swept" }
     assert.equal(0, support.run(home, words).code)

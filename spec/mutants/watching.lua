@@ -174,4 +174,18 @@ return {
     breaks = "resize waits for a supervisor that is stopped without a word",
     test = 'spec/job/elastic_spec.lua -f "supervisor that is stopped"',
   },
+  {
+    name = "2369-old-requests", file = "lua/ganymede/observe/rundir.lua",
+    find = [[os.remove(self.path .. "/requests.jsonl")]],
+    replace = "",
+    breaks = "a report shows the lines of attach of an older run of the folder",
+    test = "spec/cli/report_spec.lua -f older",
+  },
+  {
+    name = "2370-old-plan", file = "lua/ganymede/observe/rundir.lua",
+    find = [[os.remove(self.path .. "/plan.json")]],
+    replace = "",
+    breaks = "a report compares a run with the plan of an older one",
+    test = "spec/cli/report_spec.lua -f older",
+  },
 }

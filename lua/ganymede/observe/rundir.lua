@@ -92,7 +92,11 @@ function Rundir:open()
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   os.remove(self.path .. "/stats.json") -- that of an older run would be taken for this one's
-  if not self.resumes then os.remove(self.path .. "/events.jsonl") end
+  if not self.resumes then
+    os.remove(self.path .. "/events.jsonl")
+    os.remove(self.path .. "/requests.jsonl")
+    os.remove(self.path .. "/plan.json")
+  end
   if self.plan then core.write_whole(self.path .. "/plan.json", self.plan) end
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
   log.info("run folder %s", self.path)
