@@ -175,6 +175,20 @@ return {
     test = 'spec/job/elastic_spec.lua -f "supervisor that is stopped"',
   },
   {
+    name = "2367-failure-hooks", file = "lua/ganymede/train/trainer.lua",
+    find = [[if not (well or self.left) then tell_failure(self) end]],
+    replace = "",
+    breaks = "the file of Prometheus says that a run which has failed goes on",
+    test = "spec/train/watching_hooks_spec.lua -f failed",
+  },
+  {
+    name = "2368-failure-tensorboard", file = "lua/ganymede/hooks/tensorboard.lua",
+    find = [[function TensorBoardHook:after_failure() close(self, "failure") end]],
+    replace = "",
+    breaks = "TensorBoard shows a run that has failed as one that goes on",
+    test = "spec/train/watching_hooks_spec.lua -f failed",
+  },
+  {
     name = "2369-old-requests", file = "lua/ganymede/observe/rundir.lua",
     find = [[os.remove(self.path .. "/requests.jsonl")]],
     replace = "",

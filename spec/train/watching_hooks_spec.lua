@@ -125,6 +125,20 @@ describe("PrometheusHook", function()
     assert.same({ 0, "", "" }, { result.code, result.out, result.err })
   end)
 
+  it("says that the run does not go on where it has failed", function()
+    recipe [[{ type = "PrometheusHook" }, { type = "TensorBoardHook" },
+      { after_train_iter = function(_, trainer) if trainer.step == 5 then error "mine" end end,
+        after_failure = function() error "also" end }]]
+    local result = support.run(home, { "run", "recipe.lua", "--out", "o" })
+    assert.equal(1, result.code, result.err)
+    assert.matches("mine", result.err)
+    assert.matches("hook %?: after_failure: [^\n]*also\n", result.err)
+    local found = values(shell.read(home .. "/o/metrics.prom"))
+    assert.same({ 0, 5 }, { tonumber(found.ganymede_running[1]), tonumber(found.ganymede_steps_total[1]) })
+    local curves = shell.read(shell.lines("ls " .. home .. "/o/tensorboard/*")[1])
+    assert.is_truthy(curves:find("_hparams_/session_end_info", 1, true))
+  end)
+
   it("goes on without its file, and says so once", function()
     recipe [[{ type = "PrometheusHook", seconds = 0, file = "d/x.prom" },
       { before_train_iter = function() os.execute "rm -rf d" end }]]

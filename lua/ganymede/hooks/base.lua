@@ -8,6 +8,7 @@
 --     after_train_loss (step), after_train_epoch, after_train
 --     before_test, before_test_epoch, before_test_iter, after_test_iter (output, label, loss),
 --     after_test_epoch, after_test
+--     after_failure, in place of after_train where training ends with an error
 --
 -- An iteration of training is one optimizer step. An iteration of a test is a batch, or a micro-batch under a pipeline
 -- schedule. loss is a number. In a pipeline only the stage that holds the last part of the model has the output; on
@@ -25,6 +26,9 @@
 -- total_samples, not_finite } describes that step, while trainer.step may be one further. What must happen at its step
 -- (a scheduler, a checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads anything that
 -- depends on late numbers.
+--
+-- after_failure is for what a hook has opened. Each rank calls it for itself, and others may be gone: it sends nothing.
+-- Ranks that leave a run which goes on in others do not call it.
 -- @module ganymede.hooks.base
 local effects = require "ganymede.config.effects"
 local options = require "ganymede.base.options"
@@ -36,7 +40,7 @@ local base = {}
 base.points = {
   "after_hook_is_attached", "before_train", "after_train", "before_train_epoch", "after_train_epoch",
   "before_train_iter", "after_train_iter", "after_train_loss", "before_test", "after_test", "before_test_epoch",
-  "after_test_epoch", "before_test_iter", "after_test_iter",
+  "after_test_epoch", "before_test_iter", "after_test_iter", "after_failure",
 }
 
 local Hook = { priority = 10, needs_output = true, needs_loss = true }

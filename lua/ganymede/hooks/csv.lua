@@ -46,6 +46,8 @@ function CSVHook:after_test(trainer)
   self.evaluations:write(row)
 end
 
+function CSVHook:after_failure() self:after_train() end
+
 function CSVHook:after_train()
   for _, name in ipairs { "steps", "evaluations" } do
     if self[name] then self[name]:close() end

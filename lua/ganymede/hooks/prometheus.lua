@@ -138,6 +138,8 @@ function PrometheusHook:after_test(trainer)
   if self.shows then self:show(trainer, 1) end
 end
 
+function PrometheusHook:after_failure(trainer) self:after_train(trainer) end
+
 function PrometheusHook:after_train(trainer)
   if not self.shows then return end
   self:show(trainer, 0)

@@ -89,10 +89,13 @@ function TensorBoardHook:after_test(trainer)
   if self.events then self.events:scalars(trainer.step, numbers("test/", trainer.metrics.test)) end
 end
 
-function TensorBoardHook:after_train(trainer)
-  if not self.events then return end
-  self.events:close(trainer.stopped and "failure" or "success")
+local function close(self, status)
+  if self.events then self.events:close(status) end
   self.events = nil
 end
+
+function TensorBoardHook:after_train(trainer) close(self, trainer.stopped and "failure" or "success") end
+
+function TensorBoardHook:after_failure() close(self, "failure") end
 
 return TensorBoardHook

@@ -65,7 +65,10 @@ local function saved(trainer, folder)
   return path and { path = path, place = "disk" } or { failed = wrong }
 end
 
-local function ended(trainer, request) ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step) end
+local function ended(trainer, request)
+  trainer.left = true
+  ranks.fail(75, "%d ranks go on after step %d", request.ranks, trainer.step)
+end
 
 -- Gives up what the run has. A change of the batch is noted while the folder is still this run's.
 local function leave(trainer, request)

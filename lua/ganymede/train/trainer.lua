@@ -20,6 +20,7 @@ local hooks_base = require "ganymede.hooks.base"
 local join = require "ganymede.data.join"
 local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
+local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
@@ -101,6 +102,14 @@ end
 --- Calls one point of all hooks.
 function Trainer:call(point, ...)
   for _, hook in ipairs(self.hooks) do call_hook(self, hook, point, ...) end
+end
+
+-- Training has ended with an error: lets hooks end what they have begun. A mistake in one is said, and hides no other.
+local function tell_failure(self)
+  for _, hook in ipairs(self.hooks) do
+    local ok, err = pcall(call_hook, self, hook, "after_failure")
+    if not ok then log.warn("hook %s: after_failure: %s", hook.name or "?", failure.text(err)) end
+  end
 end
 
 -- Whether a step waits for its numbers. On a CPU they are known at once, and waiting costs nothing.
@@ -408,18 +417,7 @@ local function end_restored(self, opt)
   return end_epoch(self, opt)
 end
 
---- Trains, as prepared or as given, until `epochs` or `max_steps`, whichever comes first; both count the whole run,
--- resumed parts included. It evaluates between epochs and calls hooks in the order of hooks/base.lua.
-function Trainer:fit(given)
-  if given then self:prepare(given) end
-  local flags = self.lent
-  self.lent = nil
-  if flags and flags.context then -- it comes back here when it has done what the flags ask for
-    flags.run(self, flags.context)
-    return self.metrics
-  end
-  local opt = self.opt
-  self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
+local function train(self, opt)
   seek(self)
   self:call "before_train"
   local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
@@ -433,6 +431,26 @@ function Trainer:fit(given)
     over = end_epoch(self, opt)
   end
   self:call "after_train"
+end
+
+--- Trains, as prepared or as given, until `epochs` or `max_steps`, whichever comes first; both count the whole run,
+-- resumed parts included. It evaluates between epochs and calls hooks in the order of hooks/base.lua.
+function Trainer:fit(given)
+  if given then self:prepare(given) end
+  local flags = self.lent
+  self.lent = nil
+  if flags and flags.context then -- it comes back here when it has done what the flags ask for
+    flags.run(self, flags.context)
+    return self.metrics
+  end
+  self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
+  local well
+  failure.protect(function()
+    if not (well or self.left) then tell_failure(self) end
+  end, function()
+    train(self, self.opt)
+    well = true
+  end)
   return self.metrics
 end
 
