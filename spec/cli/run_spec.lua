@@ -93,6 +93,26 @@ describe("ganymede run", function()
     end
   end)
 
+  it("refuses --no-eval beside hooks that need evaluations, and --replan without --resume", function()
+    home = support.home()
+    local function with(hooks, ...)
+      shell.write(home .. "/hooks.lua", (support.recipe:gsub("hooks = {", "hooks = { " .. hooks)))
+      return support.run(home, { "run", "hooks.lua", "--out", "h", ... })
+    end
+    local early = '{ type = "EarlyStopHook" }, '
+    for hooks, name in pairs { [early] = "EarlyStopHook", ['{ type = "EvaluationHook", interval = 3 }, '] =
+      "EvaluationHook" } do
+      local result = with(hooks, "--no-eval")
+      assert.equal(2, result.code, result.err)
+      assert.matches("%-%-no%-eval: the recipe's " .. name .. " has no effect without evaluations", result.err)
+    end
+    local own = with(early .. "{ after_train_iter = function() end }, ", "--no-eval") -- which may evaluate
+    assert.equal(0, own.code, own.err)
+    local replan = with("", "--replan")
+    assert.equal(2, replan.code)
+    assert.matches("%-%-replan belongs to %-%-resume", replan.err)
+  end)
+
   it("says where it is, without control characters when standard output is no terminal", function()
     local result = run(nil, "--steps", "20", "--no-eval")
     has(result.out, "step 1/20  epoch 1  loss ")

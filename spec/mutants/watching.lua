@@ -202,4 +202,18 @@ return {
     breaks = "a report compares a run with the plan of an older one",
     test = "spec/cli/report_spec.lua -f older",
   },
+  {
+    name = "2377-no-eval-hooks", file = "lua/ganymede/train/fit.lua",
+    find = [[if run.no_eval and not run.rehearsal then refuse_no_eval(config) end]],
+    replace = "",
+    breaks = "--no-eval leaves EarlyStopHook without effect, and says nothing",
+    test = "spec/cli/run_spec.lua -f 'refuses ..no.eval'",
+  },
+  {
+    name = "2378-replan-alone", file = "lua/ganymede/cli/run.lua",
+    find = [[if args.replan and not args.resume then]],
+    replace = [[if false then]],
+    breaks = "--replan without --resume is ignored",
+    test = "spec/cli/run_spec.lua -f 'refuses ..no.eval'",
+  },
 }

@@ -110,6 +110,7 @@ end
 --- Refuses values that no run can take.
 function verb.refuse_unserved(args)
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
+  if args.replan and not args.resume then failure(2, "--replan belongs to --resume, which was not given") end
 end
 
 -- Returns the folder of the newest run of this recipe. The names of these folders sort by date.

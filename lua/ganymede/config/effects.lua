@@ -1,6 +1,7 @@
 --- Settings of a recipe that would have no effect beside others: they are refused, with what would be right.
 --
 --     effects.problems(config)                       -- list of { path =, why = }
+--     effects.needs_evaluation(config)               -- the name of a hook that --no-eval would leave without effect
 --     effects.hook(config, "GradientNoise")          -- the first hook of this name, as an entry or as an object
 --
 -- What an option of a class does beside its other options, the class itself says. Defaults are filled in already, so a
@@ -51,6 +52,12 @@ local function add_order(list, config)
   if type(data) ~= "table" or data.sampler == nil or data.shuffle ~= false then return end
   list[#list + 1] = { path = "data.shuffle",
     why = "has no effect beside data.sampler, which says the order (SequentialSampler: as it is); give one of them" }
+end
+
+--- Returns the name of a hook of a config that needs evaluations; nil: there is none.
+function effects.needs_evaluation(config)
+  if effects.hook(config, "EvaluationHook") then return "EvaluationHook" end
+  return not has_own_hook(config) and effects.hook(config, "EarlyStopHook") and "EarlyStopHook" or nil
 end
 
 local function add_hooks(list, config)

@@ -32,6 +32,7 @@ local adaptive_batch = require "ganymede.train.adaptive_batch"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local engine_module = require "ganymede.train.engine"
+local effects = require "ganymede.config.effects"
 local energy = require "ganymede.observe.energy"
 local failure = require "ganymede.base.failure"
 local geometry = require "ganymede.job.geometry"
@@ -205,7 +206,14 @@ end
 
 -- ---------------------------------------------------------------- the run
 
+local function refuse_no_eval(config)
+  local name = effects.needs_evaluation(config)
+  if not name then return end
+  failure(2, "--no-eval: the recipe's %s has no effect without evaluations; leave one of them out", name)
+end
+
 local function prepare(config, run)
+  if run.no_eval and not run.rehearsal then refuse_no_eval(config) end
   local session = require "ganymede.job.session"
   local live = session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
     flags = { steps = run.steps, no_eval = run.no_eval, resume = run.resume } })
