@@ -172,8 +172,8 @@ describe("attach to a job of two ranks", function()
       local result = run_host({ "attach" }, { cwd = job.home, env = support.environment(job.home), stdin = file,
         timeout = 60 })
       assert.equal(0, result.code, result.err)
-      assert.matches("^not sent: a request has at most 16384 bytes, and this line makes one of %d+; write it to a file, "
-        .. "and :load FILE\n%[0%] 2\n$", result.out)
+      assert.matches("^not sent: a request has at most 16384 bytes, and this line makes one of %d+; write it to a "
+        .. "file, and :load FILE\n%[0%] 2\n$", result.out)
     end
     says(job, "@0 #'" .. ("x"):rep(16000) .. "'", "[0] 16000")
   end)

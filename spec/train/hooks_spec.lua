@@ -77,6 +77,46 @@ describe("GradientNormHook", function()
   end)
 end)
 
+describe("two hooks", function()
+  local function fit(hooks)
+    local trainer, train, test = build {}
+    trainer:prepare { train_dataloader = train, test_dataloader = test, max_steps = 1, hooks = hooks }
+    return trainer
+  end
+
+  it("of one class that write to one place are refused, at once", function()
+    for _, name in ipairs { "CSVHook", "CheckpointHook", "TensorBoardHook", "PrometheusHook" } do
+      local option, one = name == "PrometheusHook" and "file" or "directory", { type = name }
+      assert.error_matches(function() fit { one, { type = name } } end, "hooks: two " .. name
+        .. " write to one place, .* give one of them another " .. option)
+      fit { one, { type = name, [option] = "x.prom" } }
+    end
+    assert.error_matches(function()
+      fit { { type = "CSVHook", directory = "a/" }, { type = "CSVHook", directory = "a" } }
+    end, "two CSVHook write to one place")
+    fit { { type = "PrometheusHook" }, { type = "PrometheusHook", port = 0 }, { type = "PrometheusHook", port = 0 } }
+    local trainer = fit { { type = "CSVHook", directory = "a" } }
+    assert.error_matches(function() trainer:add_hook { type = "CSVHook", directory = "a" } end, "two CSVHook")
+    assert.equal(1, #trainer.hooks)
+  end)
+
+  it("that measure under one name are refused, and a measure that hides the loss", function()
+    local function measured(name) return { type = "MetricHook", name = name, measure = function() return 1 end } end
+    fit { measured "error", measured "other", { type = "AccuracyHook" } }
+    assert.error_matches(function() fit { measured "error", measured "error" } end,
+      "MetricHook measures 'error', too; give one of them another name")
+    assert.error_matches(function() fit { { type = "AccuracyHook" }, measured "accuracy" } end,
+      "AccuracyHook measures 'accuracy', too")
+    assert.error_matches(function()
+      fit { measured "auc", { type = "MetricsHook", metrics = { { type = "AUC" } } } }
+    end, "MetricsHook measures 'auc', too")
+    assert.error_matches(function() fit { measured "loss" } end, 'MetricHook: name = "loss" would take the place')
+    assert.error_matches(function()
+      gm.hooks.MetricsHook { metrics = { { type = "Accuracy" }, { type = "AUC", name = "loss" } } }
+    end, 'metrics%[2%]: name = "loss" would take the place of the loss of the evaluation')
+  end)
+end)
+
 describe("EarlyStopHook", function()
   local function steps(values, opt)
     local trainer, train, test = build { batches = 1 }

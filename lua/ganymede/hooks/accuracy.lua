@@ -25,6 +25,8 @@ local function names(self, trainer)
   return not self.opt.accuracy_func and criterion and criterion.hits and criterion.accuracy_names or { "accuracy" }
 end
 
+AccuracyHook.measures = names
+
 -- The list of this rank's terms of the numbers of right answers. output nil: another stage of the pipeline has it.
 local function right_answers(self, trainer, output, label)
   local own, criterion = self.opt.accuracy_func, criterion_of(trainer)

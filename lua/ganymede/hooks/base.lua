@@ -53,6 +53,9 @@ function Hook.build(_) end
 -- it measures has them in it.
 function Hook:title() return self.name end
 
+--- Returns the names under which it puts what it measures into trainer.metrics.test.
+function Hook.measures(_, _) return {} end
+
 --- Returns plain values for the checkpoint; nil: there is nothing to keep.
 function Hook.state(_) return nil end
 
@@ -90,6 +93,27 @@ function base.check(hook)
     end
   end
   return hook
+end
+
+-- Where a hook writes, as text; nil: nowhere, or only it knows.
+local function place_of(hook)
+  local opt, known = hook.opt, hook.options
+  if not (hook.saves and opt and known and (known.directory or known.file)) then return nil end
+  if opt.port and not opt.file then return nil end -- PrometheusHook then has no file
+  return hook.name .. " " .. (opt.file or opt.directory or ""):gsub("/+$", "")
+end
+
+--- Raises an error if two hooks of a class write to the same place: the one would undo what the other has written.
+function base.refuse_shared(hooks)
+  local seen = {}
+  for _, hook in ipairs(hooks) do
+    local place = place_of(hook)
+    if place and seen[place] then
+      error(("hooks: two %s write to one place, and the one would undo what the other writes; give one of them another "
+        .. "%s, or leave it out"):format(hook.name, hook.options.directory and "directory" or "file"), 0)
+    end
+    if place then seen[place] = true end
+  end
 end
 
 --- Returns the folder into which a hook writes: opt.directory, or that of the run. named: the option that can name

@@ -11,6 +11,7 @@
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"
+local metrics_base = require "ganymede.metrics.base"
 local ranks = require "ganymede.job.ranks"
 
 local MetricHook = base.class("MetricHook", {
@@ -21,8 +22,21 @@ local MetricHook = base.class("MetricHook", {
 }, { priority = 0 })
 
 function MetricHook:build(opt)
+  metrics_base.refuse_loss("MetricHook", opt.name)
   self.needs_output, self.needs_loss = opt.train, opt.train
   self.train, self.test = metrics.Mean(), metrics.Mean()
+end
+
+function MetricHook:measures() return { self.opt.name } end
+
+function MetricHook:after_hook_is_attached(trainer)
+  for _, other in ipairs(trainer.hooks) do
+    for _, name in ipairs(other ~= self and other.measures and other:measures(trainer) or {}) do
+      if name == self.opt.name then
+        error(("MetricHook: %s measures '%s', too; give one of them another name"):format(other.name, name), 0)
+      end
+    end
+  end
 end
 
 -- This rank's term of a sum; 0 if the copy of another rank counts.

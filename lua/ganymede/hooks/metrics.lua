@@ -18,6 +18,12 @@ function MetricsHook:build(opt)
   for i, metric in ipairs(opt.train and self.test or {}) do self.train[i] = getmetatable(metric)(metric.opt) end
 end
 
+function MetricsHook:measures()
+  local names = {}
+  for i, metric in ipairs(self.test) do names[i] = metric.name end
+  return names
+end
+
 local function each(list, method, ...)
   for _, metric in ipairs(list) do metric[method](metric, ...) end
 end

@@ -217,6 +217,12 @@ function base.class(name, class_options, fields)
   return registry.metrics:register(name, class)
 end
 
+--- Refuses the name of what each evaluation measures itself.
+function base.refuse_loss(owner, name)
+  if name ~= "loss" then return end
+  error(owner .. ": name = \"loss\" would take the place of the loss of the evaluation; give it another name", 0)
+end
+
 --- Returns the metrics of a list of { type = NAME, and options }, names, or objects. Two of one name are refused.
 function base.list(given)
   local list, seen = {}, {}
@@ -226,6 +232,7 @@ function base.list(given)
     if type(class) ~= "table" or not rawget(class, "class_name") then
       error(("metrics[%d] is no metric; gm.metrics.class makes classes of them"):format(i), 0)
     end
+    base.refuse_loss(("metrics[%d]"):format(i), metric.name)
     if seen[metric.name] then
       error(("metrics[%d]: there are two called '%s'; give one of them another name"):format(i, metric.name), 0)
     end

@@ -130,6 +130,7 @@ function Trainer:attach(hooks)
     if seen[object] then error("the same hook object is given twice", 2) end
     seen[object] = true
   end
+  hooks_base.refuse_shared(built)
   self.hooks = sorted(built)
   self:call "after_hook_is_attached"
 end
@@ -155,6 +156,7 @@ function Trainer:add_hook(hook)
   self:settle()
   local list = { unpack(self.hooks) }
   list[#list + 1] = object
+  hooks_base.refuse_shared(list)
   self.hooks = sorted(list)
   settle_needs(self)
   call_hook(self, object, "after_hook_is_attached")
