@@ -244,4 +244,11 @@ return {
     breaks = "--replan without --resume is ignored",
     test = "spec/cli/run_spec.lua -f 'refuses ..no.eval'",
   },
+  {
+    name = "2379-csv-columns", file = "lua/ganymede/observe/csv_file.lua",
+    find = [[if not has[name] then out]],
+    replace = [[if false then out]],
+    breaks = "metrics that come later are left out of the rows",
+    test = "spec/train/watching_hooks_spec.lua -f 'new name'",
+  },
 }

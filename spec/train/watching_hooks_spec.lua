@@ -63,6 +63,17 @@ describe("CSVHook", function()
     assert.same(rows, rows_of(home .. "/o/evaluations.csv"))
   end)
 
+  it("goes on where a run is resumed with other metrics", function()
+    recipe '{ type = "CSVHook" }, { type = "CheckpointHook", interval = 16 }'
+    run { "--set", "epochs=2" }
+    run { "--resume", "auto", "--set", "epochs=3", "--set", "metrics={{type='F1',average='macro'}}" }
+    local rows = rows_of(home .. "/o/evaluations.csv")
+    assert.equal("step accuracy loss f1", table.concat(rows[1], " "))
+    assert.same({ "16", "" }, { rows[2][1], rows[2][4] })
+    assert.equal("48", rows[#rows][1])
+    assert.is_truthy(tonumber(rows[#rows][4]))
+  end)
+
   it("writes every n-th step where it is told to", function()
     recipe '{ type = "CSVHook", interval = 5, directory = "there" }'
     run()
@@ -84,13 +95,42 @@ describe("a CSV file", function()
       shell.read(home .. "/a.csv"))
   end)
 
-  it("keeps the whole rows up to a step, and refuses one with other columns", function()
+  it("keeps the whole rows up to a step, and the columns that there were", function()
     shell.write(home .. "/a.csv", "step,x\r\n1,5\r\n2,6\r\n3,7\r\n4,")
     CSVFile(home .. "/a.csv", { "step", "x" }, 2):close()
     assert.equal("step,x\r\n1,5\r\n2,6\r\n", shell.read(home .. "/a.csv"))
-    assert.error_matches(function() CSVFile(home .. "/a.csv", { "step", "y" }, 2) end, "has other columns than step,y")
+    CSVFile(home .. "/a.csv", { "step", "y" }, 2):close()
+    assert.equal("step,x,y\r\n1,5,\r\n2,6,\r\n", shell.read(home .. "/a.csv"))
+    for _, text in ipairs { "a,b\r\n1,2\r\n", "step", 'step,"x\r\n1,2\r\n', 'step,"x"y\r\n' } do
+      shell.write(home .. "/b.csv", text)
+      assert.error_matches(function() CSVFile(home .. "/b.csv", { "step", "y" }, 2) end,
+        "b.csv does not begin with the names of its columns, the first of them step; move it away")
+      assert.equal(text, shell.read(home .. "/b.csv"))
+    end
     CSVFile(home .. "/a.csv", { "step", "y" }, 0):close()
     assert.equal("step,y\r\n", shell.read(home .. "/a.csv"))
+  end)
+
+  it("has a column more for each value under a new name", function()
+    local file = CSVFile(home .. "/a.csv", { "step", "x" }, 0)
+    file:write { step = 1, x = 5 }
+    file:write { step = 2, ['a "b", c'] = 7 }
+    file:write { step = 3, x = 6, y = 8 }
+    file:close()
+    local text = 'step,x,"a ""b"", c",y\r\n1,5,,\r\n2,,7,\r\n3,6,,8\r\n'
+    assert.equal(text, shell.read(home .. "/a.csv"))
+    CSVFile(home .. "/a.csv", { "step", 'a "b", c' }, 3):close() -- names are read as they were written
+    assert.equal(text, shell.read(home .. "/a.csv"))
+  end)
+
+  it("goes on without new columns where there is no room for them", function()
+    shell.run("mkdir " .. home .. "/d")
+    local file = CSVFile(home .. "/d/a.csv", { "step", "x" }, 0)
+    shell.run("rm -r " .. home .. "/d")
+    file:write { step = 1, x = 5, y = 1 }
+    file:write { step = 2, x = 6, y = 1 }
+    assert.same({ "step", "x" }, file.columns)
+    file:close()
   end)
 end)
 

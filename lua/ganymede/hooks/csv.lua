@@ -2,7 +2,7 @@
 --
 -- steps.csv has step, epoch, loss, lr, gradient_norm, samples, tokens and targets of every `interval`-th step;
 -- evaluations.csv has step and the metrics of each evaluation. Rank 0 writes. A run that resumes keeps the rows up to
--- its step, so each step is there once.
+-- its step, so each step is there once. Metrics that come later become columns at the end.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"

@@ -52,6 +52,9 @@ function WaitingFile:write(text)
   self.said = why
 end
 
+--- Whether nothing waits.
+function WaitingFile:is_written() return count(self) == 0 end
+
 --- Closes the file, and warns if texts could not be written.
 function WaitingFile:close()
   local why = flush(self)
