@@ -99,6 +99,7 @@ describe("ganymede sweep", function()
     { "an option that there is not", { "--set", "optimizer.lrr=1,2" }, "did you mean 'lr'" },
     { "a value that an option refuses", { "--set", "optimizer.lr=1e-3,fast" }, "must be a number" },
     { "a value that check refuses", { "--set", "model.inputs=16,17" }, "must have 17 elements.*model.inputs=17" },
+    { "seeds beside --seed", { "--set", "seed=1,2", "--seed", "5" }, "%-%-seed and %-%-set seed=%.%.%. were given" },
     { "one value", { "--set", "optimizer.lr=1e-3" }, "nothing to try" },
     { "a metric without evaluation", { "--set", "optimizer.lr=1,2", "--set", "data.test=nil", "--metric", "test.loss" },
       "no data.test" },

@@ -210,11 +210,11 @@ return {
     test = "spec/train/hooks_spec.lua -f 'one place'",
   },
   {
-    name = "2374-shared-slash", file = "lua/ganymede/hooks/base.lua",
-    find = [[(opt.file or opt.directory or ""):gsub("/+$", "")]],
-    replace = [[(opt.file or opt.directory or "")]],
-    breaks = "a slash at the end makes two places of one",
-    test = "spec/train/hooks_spec.lua -f 'one place'",
+    name = "2374-seed-twice", file = "lua/ganymede/config/init.lua",
+    find = [[if state.set[path] then failure(2, ]],
+    replace = [[if false then failure(2, ]],
+    breaks = "a sweep over seeds with --seed makes the same run again and again",
+    test = "spec/cli/sweep_spec.lua -f 'seeds beside'",
   },
   {
     name = "2375-measured-twice", file = "lua/ganymede/hooks/metric.lua",

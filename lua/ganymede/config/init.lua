@@ -435,6 +435,7 @@ function config.resolve(given, opt)
   for _, text in ipairs(opt.sets or {}) do apply_set(state, text) end
   for _, text in ipairs(opt.planned or {}) do apply_set(state, text, PLAN) end
   for path, value in pairs(opt.flags or {}) do
+    if state.set[path] then failure(2, "--%s and --set %s=... were given; leave one of them out", path, path) end
     state.raw[path], state.set[path] = value, "--" .. path
   end
   schema.reshape(state.raw)
