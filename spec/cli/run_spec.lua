@@ -285,6 +285,13 @@ describe("ganymede run", function()
     left_only("recipe.lua", "s.json")
   end)
 
+  it("refuses one file for two flags", function()
+    local result = run(nil, "--steps", "1", "--stats", "s.json", "--trace", "t.json", "--profile", "s.json")
+    assert.equal(2, result.code, result.err)
+    has(result.err, "--stats and --profile name one file, s.json; name two")
+    left_only("recipe.lua", "s.json") -- statistics are written in any case
+  end)
+
   it("says when --stats cannot be written any more", function()
     local result = run([[
       os.execute "rm -r there"

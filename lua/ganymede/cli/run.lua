@@ -333,12 +333,16 @@ end
 -- Requests of `ganymede attach` load what runs lines only when the first one comes.
 local function serve(...) return require "ganymede.repl.attached"(...) end
 
--- A user wants to know before the run, not after it, that a file cannot be written.
+-- A user wants to know before the run, not after it, that a file cannot be written, or would be written twice.
 local function check_files(args)
+  local seen = {}
   for _, flag in ipairs { "stats", "trace", "profile", "step_file" } do
-    if args[flag] then
-      local ok, why = core.check_writable(args[flag])
-      if not ok then failure(2, "--%s: %s", (flag:gsub("_", "-")), why) end
+    local path, name = args[flag], flag:gsub("_", "-")
+    if path then
+      local ok, why = core.check_writable(path)
+      if not ok then failure(2, "--%s: %s", name, why) end
+      if seen[path] then failure(2, "--%s and --%s name one file, %s; name two", seen[path], name, path) end
+      seen[path] = name
     end
   end
 end

@@ -92,10 +92,8 @@ function Rundir:open()
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   os.remove(self.path .. "/stats.json") -- that of an older run would be taken for this one's
-  if not self.resumes then
-    os.remove(self.path .. "/events.jsonl")
-    os.remove(self.path .. "/requests.jsonl")
-    os.remove(self.path .. "/plan.json")
+  for _, name in ipairs(self.resumes and {} or { "events.jsonl", "requests.jsonl", "plan.json" }) do
+    os.remove(self.path .. "/" .. name)
   end
   if self.plan then core.write_whole(self.path .. "/plan.json", self.plan) end
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
