@@ -77,7 +77,7 @@ describe("floats of 8 bits #ranks", function()
   it("delayed scales change what is computed from the second step on", function()
     local now, late = serial(), serial { DELAYED }
     local apart = job.largest_difference(now, late, STEPS)
-    assert.is_true(apart > 1e-5 and apart < 0.05, tostring(apart))
+    assert.is_true(apart > 1e-7 and apart < 0.05, tostring(apart)) -- f64 alone is 1e-12 apart
     assert.equal(now.loss[1], late.loss[1])
   end)
 
