@@ -109,7 +109,7 @@ static gm_status open_file(gm_disk *d)
         if (d->fd >= 0) no_direct(d);
     }
     if (d->fd >= 0) return GM_OK;
-    int error = errno;
+    int  error = errno;
     bool none = stat(d->folder, &s) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(s.st_mode);
     if (none) /* ENOENT alone says little: it is also what /proc answers */
         return GM_FAIL(GM_EIO, "offload.disk = \"%s\" is no folder: make it, or name another", d->folder);
