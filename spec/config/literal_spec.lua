@@ -20,6 +20,14 @@ describe("literal.parse", function()
     end)
   end
 
+  it("rounds no whole number", function()
+    assert.equal(2 ^ 53, (literal.parse "9007199254740992"))
+    assert.equal(-2 ^ 60, (literal.parse "-01152921504606846976"))
+    local value, why = literal.parse "9007199254740993"
+    assert.equal("9007199254740993", value) -- taken as text, which no setting of a number takes
+    assert.matches("no number is 9007199254740993: the nearest is 9007199254740992", why)
+  end)
+
   it("reads nil as no value", function()
     assert.equal(0, select("#", literal.parse "nil") - 1)
     assert.is_nil((literal.parse "nil"))

@@ -415,4 +415,18 @@ return {
     breaks = "shuffle = false beside a RandomSampler is ignored",
     test = "-n 1 spec/config/config_spec.lua -f 'beside a sampler'",
   },
+  {
+    name = "2401-whole-number-rounded", file = "lua/ganymede/base/literal.lua",
+    find = [[if nearest ~= word:match "^0*(.*)$" then]],
+    replace = [[if false then]],
+    breaks = "a seed of 2^53 + 1 becomes another one",
+    test = "spec/config/literal_spec.lua",
+  },
+  {
+    name = "2402-replan-nothing", file = "lua/ganymede/cli/run.lua",
+    find = [[if args.replan and not plan then]],
+    replace = [[if false then]],
+    breaks = "--replan of a recipe that leaves nothing to a plan is ignored",
+    test = "spec/cli/run_spec.lua -f replan",
+  },
 }

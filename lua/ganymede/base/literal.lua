@@ -63,6 +63,12 @@ local function number(text, at)
   local plain = word and (word:match "^%.?%d" and not word:match "[lLiIuU_]$")
   local value = word == "math.huge" and math.huge or plain and tonumber(word)
   if not value then give_up(at, "no number '%s%s'", sign, word or "") end
+  if word:match "^%d+$" and value >= 2 ^ 53 and value < 1e300 then -- whole, and perhaps rounded
+    local nearest = ("%.0f"):format(value)
+    if nearest ~= word:match "^0*(.*)$" then
+      give_up(at, "no number is %s%s: the nearest is %s%s", sign, word, sign, nearest)
+    end
+  end
   return sign == "-" and -value or value, stop
 end
 

@@ -111,6 +111,7 @@ end
 function verb.refuse_unserved(args)
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
   if args.replan and not args.resume then failure(2, "--replan belongs to --resume, which was not given") end
+  if args.resume == "" then failure(2, "--resume takes a checkpoint, the folder of a run, or auto; it is empty") end
 end
 
 -- Returns the folder of the newest run of this recipe. The names of these folders sort by date.
@@ -217,6 +218,9 @@ end
 
 local function train(args, source, given, about)
   local resolved, plan = settled(args, source, given)
+  if args.replan and not plan then
+    failure(2, "--replan plans anew what parallel = \"auto\" left to a plan; the recipe has no such parallel")
+  end
   local settings = resolved.config
   about.settings, about.recipe_hash = settings, hash(source, settings)
   core.set_seed(settings.seed)
