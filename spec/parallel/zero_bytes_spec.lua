@@ -134,7 +134,8 @@ describe("ZeRO #ranks", function()
       case[3] and " #slow" or ""), function()
       local n = run(mlp, 1, 0).ranks[1].parameter_bytes
       for stage = 1, 3 do
-        local stats = run(mlp, ranks, ("zero={stage=%d,size=%d,whole_below=0,keep=0,ahead=0}"):format(stage, s))
+        local divided = stage == 3 and ",whole_below=0,keep=0,ahead=0" or ""
+        local stats = run(mlp, ranks, ("zero={stage=%d,size=%d%s}"):format(stage, s, divided))
         local forward, backward = gathered(meshes[1], 1)
         local inner = (s - 1) / s
         for _, rank in ipairs(stats.ranks) do
