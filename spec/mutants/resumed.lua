@@ -138,8 +138,8 @@ return {
   },
   {
     name = "2339-draws-of-data-and-model", file = "lua/ganymede/train/step_loader.lua",
-    find = [[local before = core.set_path "data"]],
-    replace = [[local before = core.set_path ""]],
+    find = [[at_path("data", read, self)]],
+    replace = [[at_path("", read, self)]],
     breaks = "transforms draw the numbers that the model draws in the same step",
     test = "spec/resume/draws_spec.lua -f 'other numbers'",
   },

@@ -9,6 +9,7 @@
 -- Samples are made and transformed in f32 or f64; for a model of 16 bits they are rounded at the end.
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
+local at_path = require "ganymede.tensor.at_path"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm_tensor = require "ganymede.tensor"
@@ -228,9 +229,8 @@ end
 
 -- Returns x and y of the batch of these samples.
 function Slow:read(picked, width)
-  local path = core.set_path "data"
-  local x, y = failure.protect(function() core.set_path(path) end, gm_tensor.scope, gm_tensor.no_grad, gather,
-    self.dataset, made_in(self.opt), width, block_of(picked))
+  local x, y = at_path("data", gm_tensor.scope, gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), width,
+    block_of(picked))
   for _, t in ipairs { x, y } do core.forget(t) end -- on the meta device a batch has no values, whatever its size
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end

@@ -9,8 +9,8 @@
 -- batch, and the solver chooses (ganymede.recompute). Rank 0 chooses for all. No number of the training changes. The
 -- traps: the memory that a kernel uses for itself comes on top of what is predicted; later batches must not be larger.
 -- @module ganymede.train.chosen_regions
+local at_path = require "ganymede.tensor.at_path"
 local core = require "ganymede.core"
-local failure = require "ganymede.base.failure"
 local held = require "ganymede.tensor.held"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
@@ -73,8 +73,7 @@ end
 
 -- The chain on the first batch, under the path of the model; what it leaves in Lua is collected.
 local function chain_of(self, engine)
-  local before = core.set_path(engine.model:path())
-  local chain = failure.protect(function() core.set_path(before) end, tensors.scope, region.as_again, measure,
+  local chain = at_path(engine.model:path(), tensors.scope, region.as_again, measure,
     (sections.of(engine.model)), self.x, self.y, engine.loss_function) -- the batch has been counted in its step
   engine.optimizer:zero_grad()
   collectgarbage()

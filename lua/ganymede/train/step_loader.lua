@@ -9,6 +9,7 @@
 -- Under a pipeline schedule x and y of a batch are lists of micro-batches (ganymede.data.micro_batches).
 -- The trap: `break` leaves the scope of that turn open, and the collector must free what was made in it.
 -- @module ganymede.train.step_loader
+local at_path = require "ganymede.tensor.at_path"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local micro_batches = require "ganymede.data.micro_batches"
@@ -160,12 +161,6 @@ local function read(self)
   return micro_batches.split(x, m), micro_batches.split(y, m)
 end
 
--- Reads it at a path of its own: what transforms draw there are other numbers than those of the model.
-local function read_apart(self)
-  local before = core.set_path "data"
-  return failure.protect(function() core.set_path(before) end, read, self)
-end
-
 local function add_batch(step, x, y)
   step[#step + 1] = { x, y }
   each_piece(x, function(piece)
@@ -181,7 +176,7 @@ end
 function StepLoader:next_step(deferred)
   local step = { samples = 0, tokens = 0, pieces = 0 }
   for _ = 1, self.accumulation do
-    local x, y = read_apart(self)
+    local x, y = at_path("data", read, self) -- what transforms draw there are other numbers than those of the model
     if x == nil then break end
     add_batch(step, x, y)
   end

@@ -13,6 +13,7 @@
 -- after_train_loss of the hooks is called with them. A hook whose after_train_iter needs the loss makes every step wait
 -- for the device (hooks/base.lua); trainer:settle() waits once. On a CPU nothing is late.
 -- @module ganymede.train.trainer
+local at_path = require "ganymede.tensor.at_path"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local hook_states = require "ganymede.hooks.states"
@@ -254,8 +255,7 @@ end
 -- Calls the point before a step, at a path of its own: what hooks draw there are other numbers than those of the model.
 local function begin_step(self)
   self.engine:restart_draws()
-  local before = core.set_path "hooks"
-  failure.protect(function() core.set_path(before) end, self.call, self, "before_train_iter")
+  at_path("hooks", self.call, self, "before_train_iter")
 end
 
 -- Runs one step: its batches, the update, the hooks. Returns whether there was a batch.
