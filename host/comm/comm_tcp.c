@@ -58,7 +58,7 @@ static void lost(gm_frames *f, int peer)
     epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->fds[peer], NULL);
 }
 
-static const gm_stream stream = {.put = put, .get = get, .lost = lost, .eager = 64 << 10, .pad = 1};
+static const gm_stream stream = {.put = put, .get = get, .lost = lost, .eager = 64 << 10, .pad = 1, .line = 1};
 
 /* Moves what can be moved now. */
 static void progress(tcp *c)

@@ -35,6 +35,7 @@ typedef struct windows {
     int          *rank;                   /* by place */
     int          *place_of;               /* by rank; -1: it is reached by the transport below */
     gm_window   **window;                 /* by place */
+    gm_ring      *out, *in;               /* by peer: ends of rings to it and from it */
     int          *pid;                    /* by place; 0: its memory cannot be read */
     gm_reach     *reach;                  /* by place */
     gm_crowd      crowd;
@@ -51,29 +52,20 @@ static int place_of_peer(const windows *w, int peer) { return peer % w->here; }
 
 /* ---- streams: rings ---- */
 
-static int ring_to(const windows *w, int peer) { return 2 * place_of_peer(w, peer) + (peer >= w->here); }
-
 static ssize_t put(gm_frames *f, int peer, const struct iovec *parts, int n)
 {
-    windows *w = f->context;
-    size_t   done = gm_window_put(w->window[w->place], ring_to(w, peer), parts, n);
-    if (done) gm_window_ring(w->window[place_of_peer(w, peer)]);
-    else errno = EAGAIN;
-    return done ? (ssize_t)done : -1;
+    size_t done = gm_ring_put(&((windows *)f->context)->out[peer], parts, n);
+    if (done) return (ssize_t)done;
+    errno = EAGAIN;
+    return -1;
 }
 
 static const char *look(gm_frames *f, int peer, size_t *n)
 {
-    windows *w = f->context;
-    return gm_window_look(w->window[place_of_peer(w, peer)], 2 * w->place + (peer >= w->here), n);
+    return gm_ring_look(&((windows *)f->context)->in[peer], n);
 }
 
-static void skip(gm_frames *f, int peer, size_t n)
-{
-    windows   *w = f->context;
-    gm_window *from = w->window[place_of_peer(w, peer)];
-    if (gm_window_skip(from, 2 * w->place + (peer >= w->here), n)) gm_window_ring(from);
-}
+static void skip(gm_frames *f, int peer, size_t n) { gm_ring_skip(&((windows *)f->context)->in[peer], n); }
 
 static ssize_t get(gm_frames *f, int peer, void *to, size_t n)
 {
@@ -128,7 +120,8 @@ static const gm_stream stream = {.put = put,
                                  .stage = stage,
                                  .unstage = unstage,
                                  .eager = 16 << 10,
-                                 .pad = 8};
+                                 .pad = 8,
+                                 .line = 64};
 
 /* Has a long message come for q? What is behind it in the rings can stay there: perhaps nobody has asked for it yet,
  * and it would have to be copied twice, while its sender went on and on. Copying short ones costs less than a look. */
@@ -369,6 +362,8 @@ static void free_windows(windows *w)
         gm_reach_close(&w->reach[i]);
     }
     free(w->window);
+    free(w->in);
+    free(w->out);
     free(w->reach);
     free(w->rank);
     free(w->pid);
@@ -456,9 +451,11 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
     w->place_of = malloc((size_t)world * sizeof *w->place_of);
     w->pid = malloc(n * sizeof *w->pid);
     if (!w->rank || !w->pid || !w->lost || !w->place_of || !gm_frames_make(&w->frames, 2 * w->here)) return false;
+    w->in = calloc(2 * n, sizeof *w->in);
+    w->out = calloc(2 * n, sizeof *w->out);
     w->window = malloc(n * sizeof *w->window);
     w->reach = malloc(n * sizeof *w->reach);
-    if (!w->window || !w->reach) {
+    if (!w->window || !w->reach || !w->in || !w->out) {
         free(w->window);
         w->window = NULL; /* the caller's still */
         return false;
@@ -474,6 +471,11 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
         if (here) w->place_of[w->rank[i]] = i;
         w->reachable += here;
         w->frames.peers[i].gone = w->frames.peers[w->here + i].gone = !here || i == w->place;
+        for (int small = 0; small < 2 && here && i != w->place; small++) {
+            gm_window *own = w->window[w->place];
+            w->out[small * w->here + i] = gm_ring_of(own, w->place, w->window[i], i, small);
+            w->in[small * w->here + i] = gm_ring_of(w->window[i], i, own, w->place, small);
+        }
     }
     w->frames.stream = &stream;
     w->frames.context = w;

@@ -39,12 +39,17 @@ const gm_call_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_
     return NULL;
 }
 
+/* Small numbers, from -1 on, in 8 bits each. */
+static uint64_t packed(int a, int b, int c, int d)
+{
+    return (uint64_t)(uint8_t)a << 24 | (uint64_t)(uint8_t)b << 16 | (uint64_t)(uint8_t)c << 8 | (uint8_t)d;
+}
+
 uint64_t gm_record_fingerprint(const gm_call_record *r)
 {
-    int32_t  call = r->call == GM_CALL_receive ? GM_CALL_send : r->call;
-    int64_t  words[] = {call, r->dtype, r->reduction, r->root, r->dim, r->join, r->ndim};
-    uint64_t h = GM_HASH_START;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) h = gm_mix64(h ^ (uint64_t)words[i]);
+    int      call = r->call == GM_CALL_receive ? GM_CALL_send : r->call;
+    uint64_t h = gm_mix64(GM_HASH_START ^ packed(call, r->dtype, r->reduction, r->ndim) << 32 ^ (uint32_t)r->root);
+    h = gm_mix64(h ^ packed(0, 0, r->dim, r->join));
     for (int d = 0; d < r->ndim; d++) h = gm_mix64(h ^ (uint64_t)r->shape[d]);
     return h;
 }

@@ -68,9 +68,12 @@ static gm_frame_outgoing *new_outgoing(gm_frame_head h, const void *bytes, size_
     return o;
 }
 
+/* Bytes behind the head of a frame that holds n: it ends with a line of memory, so that the next one begins with one.
+ */
 static size_t padded(const gm_frames *f, size_t n)
 {
-    return (n + f->stream->pad - 1) / f->stream->pad * f->stream->pad;
+    size_t line = f->stream->line, whole = sizeof(gm_frame_head) + n;
+    return (whole + line - 1) / line * line - sizeof(gm_frame_head);
 }
 
 static size_t whole_size(const gm_frames *f, const gm_frame_outgoing *o) { return sizeof o->head + padded(f, o->n); }
@@ -78,7 +81,7 @@ static size_t whole_size(const gm_frames *f, const gm_frame_outgoing *o) { retur
 /* One write of what is left of o. False: the stream is full, or lost. */
 static bool write_some(gm_frames *f, gm_frame_peer *p, gm_frame_outgoing *o)
 {
-    static const char zeros[8];
+    static const char zeros[FRAME_LINE_MOST];
     struct iovec      parts[3];
     int               n = 0;
     size_t            all = padded(f, o->n), at = 0;
@@ -289,10 +292,10 @@ static bool end_frame(gm_frames *f, gm_frame_peer *p)
     return true;
 }
 
-/* Bytes that follow the head; an offer and a grant have none, although n says how long the message is. */
+/* Bytes that follow the head; those of an offer and of a grant are none of the message, whose length n is. */
 static size_t body_of(const gm_frames *f, const gm_frame_head *h)
 {
-    return h->kind == FRAME_OFFER || h->kind == FRAME_GRANT ? 0 : padded(f, h->n);
+    return padded(f, h->kind == FRAME_OFFER || h->kind == FRAME_GRANT ? 0 : h->n);
 }
 
 /* Where the next bytes go, and how many fit there. Those beyond a receive's buffer, and those that nobody waits for any
@@ -324,10 +327,39 @@ bool gm_frames_taken(gm_frames *f, gm_frame_peer *p)
     return well;
 }
 
+/* Takes up a frame that lies in a stream in one piece: once for the whole of it. Not bodies, which folds read where
+ * they lie, and not notices, which are rare. False: there is none, and nothing was taken. */
+static bool take_whole(gm_frames *f, gm_frame_peer *p, bool *well)
+{
+    size_t      n;
+    const char *bytes = f->stream->look(f, index_of(f, p), &n);
+    if (n < sizeof p->in) return false;
+    memcpy(&p->in, bytes, sizeof p->in);
+    size_t all = sizeof p->in + body_of(f, &p->in);
+    if (n < all || p->in.kind == FRAME_BODY || p->in.kind == FRAME_NOTICE) return false;
+    p->in_at = sizeof p->in;
+    bool message = p->in.kind == FRAME_DATA;
+    if (!message) f->stream->skip(f, index_of(f, p), all); /* what begins now may read behind it */
+    *well = begin_frame(f, p);
+    while (*well && p->in_at < all) {
+        char *to = next_room(f, p, &n);
+        if (message) memcpy(to, bytes + p->in_at, n);
+        p->in_at += n;
+    }
+    if (message) f->stream->skip(f, index_of(f, p), all);
+    return true;
+}
+
 bool gm_frames_read(gm_frames *f, gm_frame_peer *p)
 {
     size_t n;
+    bool   well = true;
     if (p->gone) return false;
+    if (!p->in_at && f->stream->look && take_whole(f, p, &well)) {
+        if (well) return gm_frames_taken(f, p);
+        gm_frames_lose(f, p, EPROTO);
+        return false;
+    }
     if (p->into && p->into->fold) return gm_fold_advance(f, p->into);
     char   *to = next_room(f, p, &n);
     ssize_t got = f->stream->get(f, index_of(f, p), to, n);

@@ -89,6 +89,8 @@ typedef struct gm_frame_note {
     char                  bytes[];
 } gm_frame_note;
 
+#define FRAME_LINE_MOST 64
+
 typedef struct gm_frames gm_frames;
 
 /* How bytes move between this rank and a peer. Numbers of bytes; -1: none, and errno says why (EAGAIN: not now). */
@@ -109,7 +111,8 @@ typedef struct gm_stream {
     char *(*stage)(gm_frames *f, const void *bytes, size_t n, int tag, bool alone);
     void (*unstage)(gm_frames *f, char *copy); /* the peer needs it no more */
     size_t eager;                              /* bytes of a message that is sent unasked */
-    size_t pad;                                /* frames are as long as a multiple of it, at most 8 */
+    size_t pad;                                /* what look gives is a multiple of it, at most 8 */
+    size_t line;                               /* frames are as long as a multiple of it, at most FRAME_LINE_MOST */
 } gm_stream;
 
 struct gm_frames {

@@ -65,14 +65,9 @@ static int32_t name_of(gm_journal *r, const gm_pending *p)
     return gm_journal_text(r, n < sizeof name ? name : "?");
 }
 
-void gm_comm_journal_begin(gm_pending *p)
+static void describe(const gm_pending *p, gm_journal *r, gm_event *e)
 {
-    gm_journal *r = p->comm->journal;
-    gm_event   *e = r && !p->silent ? gm_journal_add(r, GM_EVENT_BEGIN) : NULL;
-    char        about[200] = "", shape[160];
-    if (!e) return;
-    p->recorded = e->id = ++r->ids;
-    p->recorded_at = r->n - 1;
+    char about[200] = "", shape[160];
     if (p->record.dtype >= 0) {
         gm_shape_describe(p->record.ndim, p->record.shape, shape, sizeof shape);
         snprintf(about, sizeof about, "%s %s", gm_dtype_name((gm_dtype)p->record.dtype), shape);
@@ -80,6 +75,16 @@ void gm_comm_journal_begin(gm_pending *p)
     }
     e->name = gm_journal_text(r, gm_call_name((int)p->call));
     e->about = gm_journal_text(r, about);
+}
+
+void gm_comm_journal_begin(gm_pending *p)
+{
+    gm_journal *r = p->comm->journal;
+    gm_event   *e = r && !p->silent ? gm_journal_add(r, GM_EVENT_BEGIN) : NULL;
+    if (!e) return;
+    p->recorded = e->id = ++r->ids;
+    p->recorded_at = r->n - 1;
+    describe(p, r, e);
     e->path = gm_journal_text(r, gm_comm_place(p->comm));
     e->phase = gm_journal_text(r, gm_phase_name(p->comm->phase));
     e->group = name_of(r, p);

@@ -112,8 +112,8 @@ static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
                                p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
 }
 
-/* Tests the messages under way; true when one ended. */
-static bool test_messages(gm_pending *p)
+/* Tests the messages under way; true when one ended. fresh: the clock was read a moment ago, when it started. */
+static bool test_messages(gm_pending *p, bool fresh)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
@@ -135,7 +135,7 @@ static bool test_messages(gm_pending *p)
             if (got != m->n) wrong_size(p, m, got);
         }
     }
-    if (moved && p->left) p->progressed = gm_now(); /* else the next round, or the end, looks at the clock */
+    if (moved && p->left && !fresh) p->progressed = gm_now(); /* else the next round, or the end, looks at the clock */
     return moved;
 }
 
@@ -195,9 +195,9 @@ static bool take_in(gm_pending *p)
 }
 
 /* As far as it goes now; true when something moved. */
-static bool advance(gm_pending *p)
+static bool advance(gm_pending *p, bool fresh)
 {
-    bool moved = p->left ? test_messages(p) : false;
+    bool moved = p->left ? test_messages(p, fresh) : false;
     if (p->coming && !p->given_up) moved |= take_in(p);
     while (!p->done && !p->given_up && !p->left && !p->comparing && !p->coming) {
         if (p->round < p->rounds) run_step(p, p->round + 1);
@@ -216,7 +216,7 @@ bool gm_operations_advance(gm_comm *c)
     c->advancing = true;
     for (gm_pending *p = c->under_way, *next; p; p = next) {
         next = p->next;
-        if (!p->done) moved |= advance(p);
+        if (!p->done) moved |= advance(p, false);
         if (p->dropped && gm_pending_is_over(p)) unlink_pending(p);
     }
     c->advancing = false;
@@ -335,7 +335,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         gm_status st = gm_host_copy_begin(p);
         if (st != GM_OK) gm_pending_fail(p, st);
         else if (!p->coming) run_step(p, 0);
-        advance(p);
+        advance(p, true);
     }
     double now = gm_now();
     p->account->exposed += now - p->started;

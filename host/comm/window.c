@@ -21,35 +21,42 @@
 #define MAGIC    UINT64_C(0x676d77696e646f77)
 #define NAME     "ganymede" /* as /proc/PID/maps shows it */
 
-typedef struct ring_ends { /* counts of bytes; the position of byte i is i % size */
-    _Alignas(64) _Atomic uint64_t put;
-    _Alignas(64) _Atomic uint64_t got;
-    _Atomic uint32_t waits; /* the owner found no room */
-} ring_ends;
+/* Counts begin shortly before they overflow, so that each run goes through that. */
+#define FIRST_COUNT (UINT32_MAX - 4095)
+
+typedef struct taken { /* from one ring */
+    _Alignas(64) _Atomic uint32_t count;
+    _Atomic uint32_t waits; /* the writer found no room */
+} taken;
 
 typedef struct shared {
     uint64_t magic, key, size;
     _Alignas(64) _Atomic uint32_t bell;
-    _Alignas(64) _Atomic uint32_t asleep;
-    ring_ends ring[]; /* 2 n; the bytes of all rings follow */
+    _Atomic uint32_t asleep;
+    _Atomic uint32_t put[]; /* 2 n, in rings for the owner; then taken[2 n], out of its own; the bytes of all rings */
 } shared;
 
 struct gm_window {
     gm_window_shape shape;
     size_t          size;
     shared         *s;
+    taken          *taken;
     char           *bytes;
 };
 
 /* ---- life ---- */
 
-static size_t head_size(const gm_window_shape *shape)
+static size_t rounded(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+static size_t counts_size(const gm_window_shape *shape)
 {
-    size_t n = sizeof(shared) + 2 * (size_t)shape->n * sizeof(ring_ends), page = 4096;
-    return (n + page - 1) / page * page;
+    return rounded(sizeof(shared) + 2 * (size_t)shape->n * sizeof(uint32_t), 64);
 }
 
-static size_t ring_size(const gm_window *w, int ring) { return ring % 2 ? w->shape.small : w->shape.large; }
+static size_t head_size(const gm_window_shape *shape)
+{
+    return rounded(counts_size(shape) + 2 * (size_t)shape->n * sizeof(taken), 4096);
+}
 
 static char *ring_bytes(const gm_window *w, int ring)
 {
@@ -68,6 +75,7 @@ static gm_status map(const gm_window_shape *shape, int fd, gm_window **out)
         free(w);
         return GM_FAIL(GM_EINVAL, "memory cannot be shared: mmap: %s", strerror(errno));
     }
+    w->taken = (taken *)((char *)w->s + counts_size(shape));
     w->bytes = (char *)w->s + head_size(shape);
     *out = w;
     return GM_OK;
@@ -86,6 +94,7 @@ gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window *
         close(file);
         return st;
     }
+    for (int i = 0; i < 2 * shape->n; i++) (*out)->s->put[i] = (*out)->taken[i].count = FIRST_COUNT;
     (*out)->s->key = key;
     (*out)->s->size = size;
     (*out)->s->magic = MAGIC;
@@ -164,9 +173,23 @@ char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n)
 
 /* ---- rings ---- */
 
-static void copy_in(char *ring, size_t size, uint64_t at, const char *from, size_t n)
+gm_ring gm_ring_of(gm_window *writer, int from, gm_window *reader, int to, bool small)
 {
-    size_t start = (size_t)at & (size - 1), first = n < size - start ? n : size - start;
+    int ends = 2 * to + small, at = 2 * from + small;
+    return (gm_ring){.writer = writer,
+                     .reader = reader,
+                     .bytes = ring_bytes(writer, ends),
+                     .size = (uint32_t)(small ? writer->shape.small : writer->shape.large),
+                     .at = at,
+                     .ends = ends,
+                     .put = FIRST_COUNT,
+                     .got = FIRST_COUNT};
+}
+
+static void copy_in(const gm_ring *r, const char *from, size_t n)
+{
+    size_t start = r->put & (r->size - 1), first = n < r->size - start ? n : r->size - start;
+    char  *ring = r->bytes;
     if (n < STREAMED) {
         memcpy(ring + start, from, first);
         if (n > first) memcpy(ring, from + first, n - first);
@@ -177,58 +200,62 @@ static void copy_in(char *ring, size_t size, uint64_t at, const char *from, size
     gm_stream_end();
 }
 
-static size_t room(const ring_ends *e, uint64_t put, size_t size)
+/* Room for at least `wanted` bytes, if there is as much. The reader's count is asked for only where its last one does
+ * not do: the line that it is in stays with the reader. */
+static size_t room(gm_ring *r, size_t wanted)
 {
-    return size - (size_t)(put - atomic_load_explicit(&e->got, memory_order_acquire));
+    size_t free_bytes = r->size - (r->put - r->got);
+    if (free_bytes >= wanted) return free_bytes;
+    r->got = atomic_load_explicit(&r->writer->taken[r->ends].count, memory_order_acquire);
+    return r->size - (r->put - r->got);
 }
 
-/* The owner says that it waits, and looks once more: the reader may have made room before it could see that. */
-static size_t await_room(ring_ends *e, uint64_t put, size_t size)
+/* The writer says that it waits, and looks once more: the reader may have made room before it could see that. */
+static size_t await_room(gm_ring *r)
 {
-    atomic_store(&e->waits, 1);
+    atomic_store(&r->writer->taken[r->ends].waits, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    return room(e, put, size);
+    return room(r, r->size);
 }
 
-size_t gm_window_put(gm_window *w, int ring, const struct iovec *parts, int n)
+size_t gm_ring_put(gm_ring *r, const struct iovec *parts, int n)
 {
-    ring_ends *e = &w->s->ring[ring];
-    size_t     size = ring_size(w, ring), done = 0;
-    uint64_t   put = atomic_load_explicit(&e->put, memory_order_relaxed);
-    size_t     free_bytes = room(e, put, size);
-    if (!free_bytes) free_bytes = await_room(e, put, size);
+    size_t done = 0, wanted = 0;
+    for (int i = 0; i < n; i++) wanted += parts[i].iov_len;
+    size_t free_bytes = room(r, wanted);
+    if (!free_bytes) free_bytes = await_room(r);
     for (int i = 0; i < n && free_bytes; i++) {
         size_t m = parts[i].iov_len < free_bytes ? parts[i].iov_len : free_bytes;
-        copy_in(ring_bytes(w, ring), size, put + done, parts[i].iov_base, m);
+        copy_in(r, parts[i].iov_base, m);
+        r->put += (uint32_t)m;
         free_bytes -= m;
         done += m;
     }
-    if (done) atomic_store_explicit(&e->put, put + done, memory_order_release);
+    if (!done) return 0;
+    atomic_store_explicit(&r->reader->s->put[r->at], r->put, memory_order_release);
+    gm_window_ring(r->reader);
     return done;
 }
 
-const char *gm_window_look(gm_window *w, int ring, size_t *n)
+const char *gm_ring_look(const gm_ring *r, size_t *n)
 {
-    ring_ends *e = &w->s->ring[ring];
-    size_t     size = ring_size(w, ring);
-    uint64_t   got = atomic_load_explicit(&e->got, memory_order_relaxed);
-    size_t     here = (size_t)(atomic_load_explicit(&e->put, memory_order_acquire) - got);
-    size_t     start = (size_t)got & (size - 1);
-    *n = here < size - start ? here : size - start;
-    return ring_bytes(w, ring) + start;
+    size_t here = atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;
+    size_t start = r->got & (r->size - 1);
+    *n = here < r->size - start ? here : r->size - start;
+    return r->bytes + start;
 }
 
-/* An owner that waits is woken when half of the ring is free: more often would cost more than it gains. */
-bool gm_window_skip(gm_window *w, int ring, size_t n)
+/* A writer that waits is woken when half of the ring is free: more often would cost more than it gains. */
+void gm_ring_skip(gm_ring *r, size_t n)
 {
-    ring_ends *e = &w->s->ring[ring];
-    uint64_t   got = atomic_load_explicit(&e->got, memory_order_relaxed) + n;
-    atomic_store_explicit(&e->got, got, memory_order_release);
+    taken *t = &r->writer->taken[r->ends];
+    r->got += (uint32_t)n;
+    atomic_store_explicit(&t->count, r->got, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&e->waits, memory_order_relaxed)) return false;
-    if (atomic_load_explicit(&e->put, memory_order_acquire) - got > ring_size(w, ring) / 2) return false;
-    atomic_store(&e->waits, 0);
-    return true;
+    if (!atomic_load_explicit(&t->waits, memory_order_relaxed)) return;
+    if (atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got > r->size / 2) return;
+    atomic_store(&t->waits, 0);
+    gm_window_ring(r->writer);
 }
 
 /* ---- the bell ---- */

@@ -1,6 +1,10 @@
 /* window.h - memory that a rank shares with the other ranks of its machine: rings that it fills and they empty, a bell
  * by which they wake it, and the arena in which tensors may lie.
  *
+ * What a message costs is the number of lines of memory that go from one core's cache to the other's. The count of what
+ * was put into a ring therefore lies beside the bell of its reader, in one line. Both ends keep their own count, and
+ * the writer asks for the other one only where the ring seems full.
+ *
  * The memory has no name (memfd_create): it is there as long as a process maps it, and nothing is left after any death.
  * Others open it as a file of the owner (/proc/PID/fd/N), which works for processes of one user that see each other.
  * It costs memory only where something was written. Each ring has one writer, the owner, and one reader.
@@ -31,11 +35,25 @@ gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window *
 gm_status gm_window_open(const gm_window_shape *shape, uint64_t key, int pid, int fd, gm_window **out);
 void      gm_window_close(gm_window *w); /* NULL is allowed */
 
-/* The owner. put: as much as there is room for; 0: none, and the reader will ring when there is some. */
-size_t gm_window_put(gm_window *w, int ring, const struct iovec *parts, int n);
-/* The reader. look: what is there in one piece. skip: that has been read; true: the owner waits for room: ring. */
-const char *gm_window_look(gm_window *w, int ring, size_t *n);
-bool        gm_window_skip(gm_window *w, int ring, size_t n);
+/* One end of a ring, of the process that made it: counts of bytes (modulo 2^32), and where the rest lies. */
+typedef struct gm_ring {
+    gm_window *writer, *reader;
+    char      *bytes;
+    uint32_t   size;
+    int        at;   /* of its two counts: which in the reader's window is of what was put, */
+    int        ends; /* and which in the writer's of what was taken */
+    uint32_t   put, got;
+} gm_ring;
+
+/* The ring in the window `writer` for the rank at place `to`, whose window is `reader`; the writer is at place `from`.
+ * small: the odd one of the two. Each end is made once, before anything is put. */
+gm_ring gm_ring_of(gm_window *writer, int from, gm_window *reader, int to, bool small);
+/* The writer: puts in as much as there is room for, and rings the reader's bell. 0: there was none, and the reader will
+ * ring when there is some. */
+size_t gm_ring_put(gm_ring *r, const struct iovec *parts, int n);
+/* The reader. look: what is there in one piece. skip: that has been read; rings if the writer waits for room. */
+const char *gm_ring_look(const gm_ring *r, size_t *n);
+void        gm_ring_skip(gm_ring *r, size_t n);
 
 /* The arena (arena.h) of another rank, mapped as a whole. */
 typedef struct gm_reach {

@@ -10,8 +10,8 @@ return {
   },
   {
     name = "1612-room-of-half", file = "host/comm/window.c",
-    find = [[got > ring_size(w, ring) / 2) return false;]],
-    replace = [[got > ring_size(w, ring)) return false;]],
+    find = [[- r->got > r->size / 2) return;]],
+    replace = [[- r->got > r->size) return;]],
     breaks = "a rank that waits for room is woken for each piece",
     test = "unit windows_room",
   },
@@ -301,5 +301,27 @@ return {
     replace = [[return q && q->done && q->n > (1 << 20);]],
     breaks = "a rank copies all that a sender has ahead into memory of its own",
     test = "unit comm_windows_hold_back",
+  },
+  {
+    name = "2510-stale-room", file = "host/comm/window.c",
+    find = [[    r->got = atomic_load_explicit(&r->writer->taken[r->ends].count, memory_order_acquire);
+]],
+    replace = "",
+    breaks = "a writer never learns that its reader has made room",
+    test = "unit windows_room",
+  },
+  {
+    name = "2511-overflow", file = "host/comm/window.c",
+    find = [[size_t here = atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;]],
+    replace = [[size_t here = (size_t)atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;]],
+    breaks = "a reader sees 4 GiB in a ring whose count has overflowed",
+    test = "unit windows_rings",
+  },
+  {
+    name = "2512-rest-of-a-frame", file = "host/comm/frames.c",
+    find = [[    if (message) f->stream->skip(f, index_of(f, p), all);]],
+    replace = [[    if (message) f->stream->skip(f, index_of(f, p), sizeof p->in + p->in.n);]],
+    breaks = "what fills the last line of a frame is taken for the next one",
+    test = "unit comm_windows_left_in_a_ring",
   },
 }

@@ -38,62 +38,94 @@ static void through(const char *way, int world, void (*body)(gm_rank *r, void *c
 
 /* ---- rings ---- */
 
-static void both(const gm_window_shape *shape, gm_window **owner, gm_window **reader)
+static void both(const gm_window_shape *shape, gm_window **owner, gm_window **other)
 {
     int fd = -1;
     OK(gm_window_make(shape, 7, owner, &fd));
-    OK(gm_window_open(shape, 7, (int)getpid(), fd, reader));
+    OK(gm_window_open(shape, 7, (int)getpid(), fd, other));
     close(fd);
+}
+
+/* Two ranks, at places 0 and 1, and the ends of a ring from the first to the second. */
+typedef struct pair {
+    gm_window *own[2], *other[2]; /* of each rank, as it and as its peer see it */
+    gm_ring    writer, reader;
+} pair;
+
+static pair make_pair(const gm_window_shape *shape, bool small)
+{
+    pair p = {0};
+    for (int i = 0; i < 2; i++) both(shape, &p.own[i], &p.other[i]);
+    p.writer = gm_ring_of(p.own[0], 0, p.other[1], 1, small);
+    p.reader = gm_ring_of(p.other[0], 0, p.own[1], 1, small);
+    return p;
+}
+
+static void free_pair(pair *p)
+{
+    for (int i = 0; i < 2; i++) gm_window_close(p->own[i]), gm_window_close(p->other[i]);
+}
+
+/* Of any length, over the end of the ring and back to its start, and over the end of its counts. */
+static void check_ring(bool small)
+{
+    gm_window_shape shape = {2, 256, 64};
+    unit_random     random = {3};
+    char            bytes[256], want = 0, next = 0;
+    size_t          n, moved = 0;
+    pair            p = make_pair(&shape, small);
+    gm_ring back = gm_ring_of(p.own[1], 1, p.other[0], 0, small), twin = gm_ring_of(p.own[0], 0, p.other[1], 1, !small);
+    for (int round = 0; round < 2000; round++) {
+        int    m = (int)unit_below(&random, 200);
+        size_t first = (size_t)m / 3;
+        for (int i = 0; i < m; i++) bytes[i] = (char)(next + i);
+        size_t put = gm_ring_put(&p.writer, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}}, 2);
+        assert_true(put <= (size_t)m);
+        next = (char)(next + (char)put);
+        const char *there = gm_ring_look(&p.reader, &n);
+        size_t      take = (size_t)unit_below(&random, (int64_t)n + 1);
+        for (size_t i = 0; i < take; i++) assert_true(there[i] == (char)(want + (char)i));
+        want = (char)(want + (char)take);
+        moved += take;
+        gm_ring_skip(&p.reader, take);
+    }
+    assert_true(moved > 8192); /* counts begin less than that before their end */
+    (void)gm_ring_look(&back, &n);
+    assert_int_equal(n, 0); /* another ring */
+    (void)gm_ring_look(&twin, &n);
+    assert_int_equal(n, 0);
+    free_pair(&p);
 }
 
 void gm_test_windows_rings(void **state)
 {
     (void)state;
-    gm_window_shape shape = {2, 256, 64};
-    gm_window      *owner = NULL, *reader = NULL;
-    unit_random     random = {3};
-    char            bytes[256], want = 0, next = 0;
-    size_t          n;
-    both(&shape, &owner, &reader);
-    for (int round = 0; round < 2000; round++) { /* of any length, over the end of the ring and back to its start */
-        int    ring = 2, m = (int)unit_below(&random, 200);
-        size_t first = (size_t)m / 3;
-        for (int i = 0; i < m; i++) bytes[i] = (char)(next + i);
-        size_t put = gm_window_put(owner, ring, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}},
-                                   2);
-        assert_true(put <= (size_t)m);
-        next = (char)(next + (char)put);
-        const char *there = gm_window_look(reader, ring, &n);
-        size_t      take = (size_t)unit_below(&random, (int64_t)n + 1);
-        for (size_t i = 0; i < take; i++) assert_true(there[i] == (char)(want + (char)i));
-        want = (char)(want + (char)take);
-        (void)gm_window_skip(reader, ring, take);
-    }
-    (void)gm_window_look(reader, 0, &n);
-    assert_int_equal(n, 0); /* another ring */
-    gm_window_close(reader);
-    gm_window_close(owner);
+    check_ring(false);
+    check_ring(true);
 }
 
 void gm_test_windows_room(void **state)
 {
     (void)state;
-    gm_window_shape shape = {1, 256, 64};
-    gm_window      *owner = NULL, *reader = NULL;
+    gm_window_shape shape = {2, 256, 64};
     char            bytes[300] = "";
     size_t          n;
-    both(&shape, &owner, &reader);
-    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 256}, 1), 256);
-    assert_true(!gm_window_skip(reader, 0, 0)); /* the owner does not wait yet */
-    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 1}, 1), 0);
-    (void)gm_window_look(reader, 0, &n);
+    pair            p = make_pair(&shape, false);
+    uint32_t        seen = gm_window_rung(p.own[0]), heard = gm_window_rung(p.own[1]);
+    assert_int_equal(gm_ring_put(&p.writer, &(struct iovec){bytes, 256}, 1), 256);
+    assert_int_equal(gm_window_rung(p.own[1]), heard + 1);
+    gm_ring_skip(&p.reader, 0); /* the writer does not wait yet */
+    assert_int_equal(gm_ring_put(&p.writer, &(struct iovec){bytes, 1}, 1), 0);
+    (void)gm_ring_look(&p.reader, &n);
     assert_int_equal(n, 256);
-    assert_true(!gm_window_skip(reader, 0, 100)); /* less than half is free */
-    assert_true(gm_window_skip(reader, 0, 28));
-    assert_true(!gm_window_skip(reader, 0, 28)); /* it was told once */
-    assert_int_equal(gm_window_put(owner, 0, &(struct iovec){bytes, 300}, 1), 156);
-    gm_window_close(reader);
-    gm_window_close(owner);
+    gm_ring_skip(&p.reader, 100); /* less than half is free */
+    assert_int_equal(gm_window_rung(p.own[0]), seen);
+    gm_ring_skip(&p.reader, 28);
+    assert_int_equal(gm_window_rung(p.own[0]), seen + 1);
+    gm_ring_skip(&p.reader, 28); /* it was told once */
+    assert_int_equal(gm_window_rung(p.own[0]), seen + 1);
+    assert_int_equal(gm_ring_put(&p.writer, &(struct iovec){bytes, 300}, 1), 156);
+    free_pair(&p);
 }
 
 static void *ring_later(void *window)
