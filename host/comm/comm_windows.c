@@ -17,8 +17,7 @@
 #include "frames.h"
 #include "stage.h"
 
-#define LONG          4096 /* bytes of a message */
-#define LOOK_BELOW    256  /* turns after which the transport below is asked for notices, where it carries no data */
+#define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
 #define CLOSE_SECONDS 10
 #define LEAVE_SECONDS 1
 
@@ -123,10 +122,6 @@ static const gm_stream stream = {.put = put,
                                  .pad = 8,
                                  .line = 64};
 
-/* Has a long message come for q? What is behind it in the rings can stay there: perhaps nobody has asked for it yet,
- * and it would have to be copied twice, while its sender went on and on. Copying short ones costs less than a look. */
-static bool is_served(const gm_frame_request *q) { return q && q->done && q->n >= LONG; }
-
 /* Looks at the streams from `first` on until q is served (NULL: until nothing more comes), at notices to the end. */
 static void look_until(windows *w, int first, const gm_frame_request *q)
 {
@@ -135,11 +130,11 @@ static void look_until(windows *w, int first, const gm_frame_request *q)
         f->again = false;
         for (int i = 2 * w->here - 1; i >= first; i--) { /* notices first */
             gm_frame_peer *p = &f->peers[i];
-            while ((i >= w->here || !is_served(q)) && gm_frames_read(f, p)) {
+            while ((i >= w->here || !gm_frames_serve(&w->frames, q)) && gm_frames_read(f, p)) {
             }
             if (p->out) gm_frames_flush(f, p);
         }
-    } while (f->again && !is_served(q));
+    } while (f->again && !gm_frames_serve(&w->frames, q));
 }
 
 static void look_around(windows *w)
@@ -161,7 +156,7 @@ static void progress(windows *w, const gm_frame_request *q)
 {
     if (!has_come(w) && !w->left) return;
     look_until(w, 0, q);
-    w->left = is_served(q);
+    w->left = gm_frames_serve(&w->frames, q);
 }
 
 /* ---- messages ---- */

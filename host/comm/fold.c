@@ -34,8 +34,7 @@ static bool post(gm_frames *f, gm_frame_request *q)
         return true;
     }
     gm_frame_head h = {FRAME_OFFER, e->tag, e->n, e->id, e->at};
-    gm_frames_unlink_early(&p->early, e);
-    free(e);
+    gm_frames_free_early(f, p, e);
     return gm_fold_offered(f, q, &h);
 }
 
@@ -209,7 +208,7 @@ int gm_fold_cancel(gm_frames *f, gm_transport *t, gm_frame_request *whole)
         gm_frame_request *q = &fold->part[i];
         gm_frame_peer    *p = &f->peers[q->peer];
         if (gm_frames_unlink(&p->posted, q)) continue;
-        if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))
+        if (!gm_frames_keep(f, p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))
             return gm_frames_no_memory(t);
     }
     whole->done = whole->cancelled = true;

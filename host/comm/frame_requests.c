@@ -4,6 +4,9 @@
 #include <string.h>
 #include "frames.h"
 
+#define LONG       4096 /* bytes of a message */
+#define MANY_EARLY 64   /* messages that came before they were asked for */
+
 int gm_frames_no_memory(gm_transport *t)
 {
     snprintf(t->error, sizeof t->error, "no memory for a message");
@@ -77,8 +80,7 @@ int gm_frames_receive(gm_frames *f, gm_transport *t, int peer, int tag, void *by
     if (e->whole) gm_frames_give(q, e);
     else if (!gm_frames_accept(f, p, q, &(gm_frame_head){FRAME_OFFER, tag, e->n, e->id, e->at}))
         return gm_frames_no_memory(t);
-    gm_frames_unlink_early(&p->early, e);
-    free(e);
+    gm_frames_free_early(f, p, e);
     return 0;
 }
 
@@ -106,6 +108,11 @@ int gm_frames_test(gm_frames *f, gm_frame_request *q, size_t *n, int *lost)
     return done ? 1 : -1;
 }
 
+bool gm_frames_serve(const gm_frames *f, const gm_frame_request *q)
+{
+    return q && q->done && (q->n >= LONG || f->early >= MANY_EARLY);
+}
+
 int gm_frames_cancel(gm_frames *f, gm_transport *t, gm_frame_request *q)
 {
     if (q->fold) return gm_fold_cancel(f, t, q);
@@ -121,8 +128,7 @@ int gm_frames_drain(gm_frames *f, gm_transport *t, int *peer)
         while (e && (e->wanted || !(e->whole || e->offered))) e = e->next;
         if (!e || p->gone) continue;
         if (e->offered && !gm_frames_have(f, p, e->id, false)) return gm_frames_no_memory(t);
-        gm_frames_unlink_early(&p->early, e);
-        free(e);
+        gm_frames_free_early(f, p, e);
         *peer = r;
         return 1;
     }
@@ -155,7 +161,10 @@ bool gm_frames_make(gm_frames *f, int n)
     f->peers = calloc((size_t)n, sizeof *f->peers);
     f->notes_end = &f->notes;
     f->n = f->peers ? n : 0;
-    for (int i = 0; i < f->n; i++) f->peers[i].out_end = &f->peers[i].out;
+    for (int i = 0; i < f->n; i++) {
+        f->peers[i].out_end = &f->peers[i].out;
+        f->peers[i].early_end = &f->peers[i].early;
+    }
     return f->peers != NULL;
 }
 

@@ -44,10 +44,14 @@ bool gm_frames_unlink(gm_frame_request **list, const gm_frame_request *q)
     return true;
 }
 
-void gm_frames_unlink_early(gm_frame_early **list, const gm_frame_early *e)
+void gm_frames_free_early(gm_frames *f, gm_frame_peer *p, gm_frame_early *e)
 {
+    gm_frame_early **list = &p->early;
     while (*list != e) list = &(*list)->next;
     *list = e->next;
+    if (!e->next) p->early_end = list;
+    f->early--;
+    free(e);
 }
 
 static gm_frame_request *of_id(gm_frame_request *list, uint64_t id)
@@ -186,14 +190,15 @@ bool gm_frames_accept(gm_frames *f, gm_frame_peer *p, gm_frame_request *q, const
     return gm_frames_have(f, p, h->id, false);
 }
 
-gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room)
+gm_frame_early *gm_frames_keep(gm_frames *f, gm_frame_peer *p, const gm_frame_head *h, size_t room)
 {
-    gm_frame_early *e = malloc(sizeof *e + room), **end = &p->early;
+    gm_frame_early *e = malloc(sizeof *e + room);
     if (!e) return NULL;
     *e = (gm_frame_early){.tag = h->tag, .n = h->n, .id = h->id, .at = h->at};
     e->offered = h->kind == FRAME_OFFER;
-    while (*end) end = &(*end)->next;
-    *end = e;
+    *p->early_end = e;
+    p->early_end = &e->next;
+    f->early++;
     return e;
 }
 
@@ -208,7 +213,7 @@ static gm_frame_request *take_posted(gm_frame_peer *p, int tag)
 static bool take_offer(gm_frames *f, gm_frame_peer *p)
 {
     gm_frame_request *q = take_posted(p, p->in.tag);
-    if (!q) return gm_frames_keep(p, &p->in, 0) != NULL;
+    if (!q) return gm_frames_keep(f, p, &p->in, 0) != NULL;
     if (q->fold) return gm_fold_offered(f, q, &p->in);
     return gm_frames_accept(f, p, q, &p->in);
 }
@@ -251,7 +256,7 @@ static bool begin_frame(gm_frames *f, gm_frame_peer *p)
         if (p->in.n > f->stream->eager) return false;
         p->into = take_posted(p, p->in.tag);
         if (p->into && p->into->fold) return false; /* its messages are longer */
-        if (!p->into) p->into_early = gm_frames_keep(p, &p->in, p->in.n);
+        if (!p->into) p->into_early = gm_frames_keep(f, p, &p->in, p->in.n);
         return p->into || p->into_early;
     case FRAME_OFFER: return p->in.n <= GM_MESSAGE_MAX && take_offer(f, p);
     case FRAME_GRANT: return take_grant(f, p);
@@ -283,8 +288,7 @@ static bool end_frame(gm_frames *f, gm_frame_peer *p)
     if (e) e->whole = true;
     if (e && e->wanted) {
         gm_frames_give(e->wanted, e);
-        gm_frames_unlink_early(&p->early, e);
-        free(e);
+        gm_frames_free_early(f, p, e);
     }
     p->into = NULL;
     p->into_early = NULL;

@@ -74,8 +74,8 @@ typedef struct gm_frame_peer {
     int                why;  /* of both: errno; 0: it closed the stream */
     gm_frame_outgoing *out, **out_end;
     gm_frame_request  *posted, *offered, *granted; /* receives that wait; sends that wait; receives whose bytes come */
-    gm_frame_early    *early;
-    gm_frame_head      in; /* the frame that arrives */
+    gm_frame_early    *early, **early_end;         /* messages that nobody has asked for, the oldest first */
+    gm_frame_head      in;                         /* the frame that arrives */
     size_t             in_at;
     gm_frame_request  *into; /* where its bytes go: one of the three; none: of a message, nowhere */
     gm_frame_early    *into_early;
@@ -123,6 +123,7 @@ struct gm_frames {
     gm_frame_note    *notes, **notes_end;
     uint64_t          ids;
     int               sending; /* peers with something in `out` */
+    int               early;   /* messages that nobody has asked for */
     char             *room;    /* of folds: what was pulled */
     size_t            room_size;
     bool              again;    /* a fold has freed the way for frames behind it */
@@ -150,12 +151,13 @@ void gm_frames_unstage(gm_frames *f, gm_frame_request *q);
 /* Says that the bytes of an offer are no longer needed; filled: a result is in their place. False: no memory. */
 bool gm_frames_have(gm_frames *f, gm_frame_peer *p, uint64_t id, bool filled);
 /* Keeps a message that nobody waits for; room: for its bytes. NULL: no memory. */
-gm_frame_early *gm_frames_keep(gm_frame_peer *p, const gm_frame_head *h, size_t room);
+gm_frame_early *gm_frames_keep(gm_frames *f, gm_frame_peer *p, const gm_frame_head *h, size_t room);
 /* Finishes a receive with a message that is here. */
 void gm_frames_give(gm_frame_request *q, const gm_frame_early *e);
 void gm_frames_append(gm_frame_request **list, gm_frame_request *q);
 bool gm_frames_unlink(gm_frame_request **list, const gm_frame_request *q);
-void gm_frames_unlink_early(gm_frame_early **list, const gm_frame_early *e);
+/* Takes such a message out of its list, and frees it. */
+void gm_frames_free_early(gm_frames *f, gm_frame_peer *p, gm_frame_early *e);
 
 /* ---- frame_requests.c: the messages of a transport, as transport.h says. t: for what went wrong ---- */
 
@@ -169,10 +171,14 @@ int gm_frames_send(gm_frames *f, gm_transport *t, int peer, int tag, const void 
 int gm_frames_receive(gm_frames *f, gm_transport *t, int peer, int tag, void *bytes, size_t n, void **out);
 /* 1: done; 0: not yet; -1: its peer, *lost, is gone. The request is gone unless it is not done yet. */
 int gm_frames_test(gm_frames *f, gm_frame_request *q, size_t *n, int *lost);
-int gm_frames_cancel(gm_frames *f, gm_transport *t, gm_frame_request *q);
-int gm_frames_drain(gm_frames *f, gm_transport *t, int *peer);
-int gm_frames_tell(gm_frames *f, gm_transport *t, int peer, const void *bytes, size_t n);
-int gm_frames_hear(gm_frames *f, void *bytes, size_t *n, int *from);
+/* Has a message come for q, so that what is behind it in its stream can stay there? Perhaps nobody has asked for that
+ * yet: it would have to be copied twice, while its sender went on and on. To copy a few short ones costs less than a
+ * look. False for no request. */
+bool gm_frames_serve(const gm_frames *f, const gm_frame_request *q);
+int  gm_frames_cancel(gm_frames *f, gm_transport *t, gm_frame_request *q);
+int  gm_frames_drain(gm_frames *f, gm_transport *t, int *peer);
+int  gm_frames_tell(gm_frames *f, gm_transport *t, int peer, const void *bytes, size_t n);
+int  gm_frames_hear(gm_frames *f, void *bytes, size_t *n, int *from);
 
 /* ---- fold.c ---- */
 

@@ -282,7 +282,7 @@ return {
   },
   {
     name = "2363-left-in-a-ring", file = "host/comm/comm_windows.c",
-    find = [[w->left = is_served(q);]],
+    find = [[w->left = gm_frames_serve(&w->frames, q);]],
     replace = [[w->left = false;]],
     breaks = "a message behind one that was waited for is found only when the bell rings again",
     test = "unit comm_windows_left_in_a_ring",
@@ -296,9 +296,9 @@ return {
     test = "unit comm_windows_left_at_rest",
   },
   {
-    name = "2365-hold-back", file = "host/comm/comm_windows.c",
-    find = [[return q && q->done && q->n >= LONG;]],
-    replace = [[return q && q->done && q->n > (1 << 20);]],
+    name = "2365-hold-back", file = "host/comm/frame_requests.c",
+    find = [[(q->n >= LONG || f->early >= MANY_EARLY);]],
+    replace = [[f->early >= MANY_EARLY;]],
     breaks = "a rank copies all that a sender has ahead into memory of its own",
     test = "unit comm_windows_hold_back",
   },
@@ -309,6 +309,13 @@ return {
     replace = "",
     breaks = "a writer never learns that its reader has made room",
     test = "unit windows_room",
+  },
+  {
+    name = "2513-hold-back-short", file = "host/comm/frame_requests.c",
+    find = [[(q->n >= LONG || f->early >= MANY_EARLY);]],
+    replace = [[q->n >= LONG;]],
+    breaks = "a rank copies all short messages that a sender has ahead into memory of its own",
+    test = "unit comm_windows_hold_back",
   },
   {
     name = "2511-overflow", file = "host/comm/window.c",

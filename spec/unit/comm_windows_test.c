@@ -155,24 +155,33 @@ void gm_test_comm_windows_notices_pass(void **state)
 }
 
 /* A sender that runs ahead is held back by its ring: the receiver takes long messages one by one. */
+static void check_held_back(size_t n, int all, int held)
+{
+    char         *bytes = calloc((size_t)all + 1, n);
+    void        **request = calloc((size_t)all + 1, sizeof *request);
+    gm_transport *rank[2];
+    assert_true(bytes && request);
+    make_pair(rank);
+    for (int tag = 1; tag <= all; tag++) {
+        char *of = bytes + (size_t)tag * n;
+        memset(of, tag, n);
+        request[tag] = sent(rank[0], tag, of, n);
+    }
+    for (int tag = 1; tag <= all; tag++) {
+        if (tag + held <= all) assert_false(done(rank[0], request[tag + held]));
+        comes(rank[1], tag, n);
+        rank[0]->rest(rank[0], 0); /* there may be room */
+        (void)rank[0]->hear(rank[0], bytes, &(size_t){0}, &(int){0});
+    }
+    for (int tag = 1; tag <= all; tag++) assert_true(done(rank[0], request[tag]));
+    free_pair(rank);
+    free(request);
+    free(bytes);
+}
+
 void gm_test_comm_windows_hold_back(void **state)
 {
-    enum { ALL = 20, HELD = RINGED / LONG + 1 };
     (void)state;
-    static char   bytes[ALL + 1][LONG];
-    void         *request[ALL + 1];
-    gm_transport *rank[2];
-    make_pair(rank);
-    for (int tag = 1; tag <= ALL; tag++) {
-        memset(bytes[tag], tag, LONG);
-        request[tag] = sent(rank[0], tag, bytes[tag], LONG);
-    }
-    for (int tag = 1; tag <= ALL; tag++) {
-        if (tag + HELD <= ALL) assert_false(done(rank[0], request[tag + HELD]));
-        comes(rank[1], tag, LONG);
-        rank[0]->rest(rank[0], 0); /* there may be room */
-        (void)rank[0]->hear(rank[0], bytes[0], &(size_t){0}, &(int){0});
-    }
-    for (int tag = 1; tag <= ALL; tag++) assert_true(done(rank[0], request[tag]));
-    free_pair(rank);
+    check_held_back(LONG, 20, RINGED / LONG + 1);
+    check_held_back(SHORT, 400, RINGED / SHORT + 64 + 1); /* as many are taken before they are asked for */
 }
