@@ -17,7 +17,7 @@
 #include "../../kernels/arena.h"
 #include "../../kernels/past_caches.h"
 
-#define STREAMED 1024 /* from so many bytes on, stores do not wait for the reader's copies of lines (stage.h) */
+#define STREAMED 2048 /* from so many bytes on, stores do not wait for the reader's copies of lines (stage.h) */
 #define MAGIC    UINT64_C(0x676d77696e646f77)
 #define NAME     "ganymede" /* as /proc/PID/maps shows it */
 

@@ -9,7 +9,8 @@
 -- call of ours on tensors that lie as all do, of ours on tensors in memory that the ranks share (shared = true), and of
 -- MPI's, the number of its algorithm, and for both of ours the median of the paired ratios by the clock, and by the
 -- time that the cores worked, all ranks together: above 1 ours is better.
--- COLLECTIVES="all_reduce,all_gather" SIZES="262144,16777216" ROUNDS=15 choose what is measured.
+-- COLLECTIVES="all_reduce,all_gather" SIZES="262144,16777216" ROUNDS=15 choose what is measured. With WRITES=1 what a
+-- rank sends is written anew before each call, as the op before a collective does; this is part of the time of both.
 -- MPI's ranks spin while they wait: on a machine that does other work this says little. With more ranks than cores, set
 -- OMPI_MCA_mpi_yield_when_idle=1, so that they give up their core while they spin.
 local ffi = require "ffi"
@@ -18,9 +19,13 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 
 gm.launch { parallel = {} }
-ffi.cdef "double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times);"
+ffi.cdef [[
+  double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times);
+  void gm_bench_mpi_write(int on);
+]]
 
 local rank, world, rounds = core.rank(), core.world(), tonumber(os.getenv "ROUNDS" or 7)
+local writes = os.getenv "WRITES" == "1"
 if world == 1 then error("collectives.lua: start it on several ranks, -n 2", 0) end
 
 local function load_peer()
@@ -38,6 +43,7 @@ local function load_peer()
 end
 
 local peer = load_peer()
+peer.gm_bench_mpi_write(writes and 1 or 0)
 
 local function median(list)
   table.sort(list)
@@ -115,8 +121,12 @@ local function compare(what, call, bytes)
   local algorithm = best(what, call[2], input, apart.out, n)
   local all = { {}, {}, {}, {}, {}, {}, {} }
   local function ours(on)
+    local sent = call[1] == "all_gather" and on.block or on.whole
     return measure(function()
-      for _ = 1, times do gm.scope(function() call[3](on.whole, on.block) end) end
+      for _ = 1, times do
+        if writes then ffi.fill(sent:data(), sent:numel() * 4) end
+        gm.scope(function() call[3](on.whole, on.block) end)
+      end
     end, times)
   end
   for round = 0, rounds do -- the first warms up

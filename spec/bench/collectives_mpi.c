@@ -5,6 +5,7 @@
 #include <string.h>
 
 double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times);
+void   gm_bench_mpi_write(int on);
 
 static const char *const parameters[] = {"coll_tuned_allreduce_algorithm", "coll_tuned_allgather_algorithm",
                                          "coll_tuned_reduce_scatter_block_algorithm", "coll_tuned_alltoall_algorithm",
@@ -65,6 +66,11 @@ static int works(int what, float *in, float *out, int n, int ranks, MPI_Comm com
     return all;
 }
 
+static int writes;
+
+/* Whether what is sent is written anew before each call. */
+void gm_bench_mpi_write(int on) { writes = on; }
+
 /* Seconds of one call, the mean of `times`, and 0 times: 1 if the algorithm makes the collective; negative: there is no
  * such algorithm, or it does not. n: elements of the whole tensor, a multiple of the ranks. */
 double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times)
@@ -76,6 +82,9 @@ double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int t
     if (!times) return works(what, in, out, n, ranks, comm) ? 1 : -1;
     MPI_Barrier(comm);
     double began = MPI_Wtime();
-    for (int i = 0; i < times; i++) call(what, in, out, n, ranks, comm);
+    for (int i = 0; i < times; i++) {
+        if (writes) memset(in, 0, (size_t)(what == 1 ? n / ranks : n) * sizeof *in);
+        call(what, in, out, n, ranks, comm);
+    }
     return (MPI_Wtime() - began) / times;
 }
