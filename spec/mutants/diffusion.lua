@@ -308,4 +308,11 @@ return {
     breaks = "in 3D the norms of a DiT get numbers whose rows are cut in another way than their own",
     test = "spec/parallel/channel_blocks_spec.lua -f 3D",
   },
+  {
+    name = "2517-patches-behind-nothing", file = "lua/ganymede/models/dit.lua",
+    find = [[{ self.time, self.patches, self.classes }]],
+    replace = [[{ self.time, self.classes, self.patches }]],
+    breaks = "a DiT without classes cannot be cut into stages: its patches stand behind nothing in a list",
+    test = "-n 1 spec/pipeline/sections_spec.lua -f 'lists nothing'",
+  },
 }

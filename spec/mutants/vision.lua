@@ -150,4 +150,26 @@ return {
     breaks = "mixed tokens stay cut where the others have their channels cut",
     test = "spec/parallel/channel_blocks_spec.lua -f MLPMixer",
   },
+  {
+    name = "2514-merge-in-3d", file = "lua/ganymede/nn/swin_block.lua",
+    find = [[return stream.to(self.reduction(self.norm(ops.reshape(cut, { b, h, w, 4 * c }))), 1)]],
+    replace = [[return self.reduction(self.norm(ops.reshape(cut, { b, h, w, 4 * c })))]],
+    breaks = "in 3D the second stage of a Swin adds activations whose rows are cut in different ways",
+    test = "spec/parallel/vision_spec.lua -f 'Swin in 3D'",
+  },
+  {
+    name = "2515-windows-of-cut-rows", file = "lua/ganymede/nn/window_attention.lua",
+    find = [[  x = stream.whole(x, 2) ]],
+    replace = [[  ]],
+    breaks = "in 1D with cut sequences windows are made of rows that ranks share",
+    test = "spec/parallel/vision_spec.lua -f 'Swin in 1D'",
+  },
+  {
+    name = "2516-convnext-in-3d", file = "lua/ganymede/nn/convnext_block.lua",
+    find = [[  x = stream.channels(x)
+]],
+    replace = "",
+    breaks = "in 3D the second stage of a ConvNeXt adds activations whose rows are cut in different ways",
+    test = "spec/parallel/vision_spec.lua -f 'ConvNeXt in 3D'",
+  },
 }

@@ -57,6 +57,17 @@ describe("models of images #ranks", function()
     end)
   end
 
+  for _, given in ipairs {
+    { "Swin in 3D", 1, 8, "{size=8,mode='3d'}" }, { "ConvNeXt in 3D", 2, 8, "{size=8,mode='3d'}" },
+    { "Swin in 1D with cut sequences", 1, 2, "{size=2,mode='1d',sequence=true}" },
+  } do
+    local what, model, ranks, tensor = unpack(given)
+    it(what .. ", whose stages come after a layer that stands alone, trains as on one rank", function()
+      local one, cut = run(models[model], 1), run(models[model], ranks, { "parallel.tensor=" .. tensor })
+      assert.is_true(job.largest_difference(one, cut, STEPS) <= 1e-9)
+    end)
+  end
+
   it("a transformer on volumes trains on ranks that share its patches as on one", function()
     local text = [[return { name = "volumes", seed = 3, dtype = "f64",
       model = { type = "VisionTransformer", image_size = { 4, 4, 6 }, patch_size = 2, channels = 1, classes = 3,

@@ -303,6 +303,14 @@ describe("a model cannot be cut", function()
       "no section reads weight of second")
   end)
 
+  it("whose section lists nothing where a module was meant", function()
+    refused(class_of(two_linears, function(self)
+      return { { modules = { self.third, self.first, self.second }, forward = print } }
+    end), "the modules of its section 1 have nothing at place 1")
+    local denoiser = models.DiT { image_size = 4, channels = 1, width = 8, depth = 1, heads = 2 } -- without classes
+    assert.truthy(sections.of(denoiser))
+  end)
+
   it("whose sections are no sections", function()
     refused(class_of(two_linears, function() return {} end), "not an empty one")
     refused(class_of(two_linears, function() return { { forward = print } } end), "section 1 must be a table")

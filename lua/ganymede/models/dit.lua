@@ -90,7 +90,7 @@ end
 --- The forward pass: x (b, channels, h, w), time (b), and where the model has them classes (b) i64
 -- -> (b, outputs, h, w). All of them may come as one list. Sections: the embeddings, each block, the head.
 function DiT:sections()
-  local list = { { modules = { self.time, self.classes, self.patches },
+  local list = { { modules = { self.time, self.patches, self.classes }, -- classes, which may be none, are the last
                    forward = function(...) return begin(self, ...) end } }
   for _, block in self.blocks:each() do
     list[#list + 1] = { modules = { block },

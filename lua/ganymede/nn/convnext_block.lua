@@ -11,6 +11,7 @@ local LayerNorm = require "ganymede.nn.layer_norm"
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local ConvNeXtBlock = module.class "ConvNeXtBlock"
 ConvNeXtBlock.recompute_kind = "block" -- what the setting recompute calls it
@@ -46,6 +47,7 @@ end
 
 --- x (b, channels, height, width) -> the same shape.
 function ConvNeXtBlock:forward(x)
+  x = stream.channels(x)
   local y = self.mlp(self.norm(ops.permute(self.convolution(x), { 1, 3, 4, 2 })))
   local scale = self:use "scale"
   if scale then y = ops.mul(y, scale) end

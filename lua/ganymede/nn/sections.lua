@@ -120,6 +120,11 @@ local function problem_of_form(list)
     if type(section) ~= "table" or type(section.modules) ~= "table" or section.forward == nil then
       return ("its section %d must be a table { modules = list, forward = function }"):format(i)
     end
+    for k = 1, table.maxn(section.modules) do
+      if section.modules[k] == nil then
+        return ("the modules of its section %d have nothing at place %d; put what may be missing last"):format(i, k)
+      end
+    end
   end
 end
 

@@ -69,14 +69,14 @@ end
 
 --- x (b, height, width, channels) -> (b, height / 2, width / 2, 2 channels), sizes rounded up. The channels of four
 -- neighbours stand one behind the other, column by column: as in Swin's files. So ranks that share channels bring all
--- of them together first.
+-- of them together first, and so do those that share rows, as Megatron's sequence mode leaves them.
 function PatchMerging:forward(x)
-  x = stream.whole(x, 4)
+  x = stream.whole(stream.whole(x, 4), 2)
   local b, h, w, c = unpack(x:shape())
   if h % 2 == 1 or w % 2 == 1 then x = ops.pad(x, { 0, 0, 0, w % 2, 0, h % 2 }) end
   h, w = math.ceil(h / 2), math.ceil(w / 2)
   local cut = ops.permute(ops.reshape(x, { b, h, 2, w, 2, c }), { 1, 2, 4, 5, 3, 6 })
-  return self.reduction(self.norm(ops.reshape(cut, { b, h, w, 4 * c })))
+  return stream.to(self.reduction(self.norm(ops.reshape(cut, { b, h, w, 4 * c }))), 1) -- one layer alone: see MLP
 end
 
 return { SwinBlock = SwinBlock, PatchMerging = PatchMerging }

@@ -16,6 +16,7 @@ local Dropout = require("ganymede.nn.dropout").Dropout
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local APART = -100 -- what is added between parts of a window that are no neighbours
@@ -156,7 +157,7 @@ local function attend(self, x, bias)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), opt.heads, 3, self.head_size })
   local dropout = self.training and opt.dropout > 0 and opt.dropout or nil
   local y = ops.attention_packed(qkv, { bias = bias, dropout = dropout })
-  y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.width }))
+  y = stream.whole(self.output(ops.reshape(y, { x:size(1), x:size(2), opt.width })), 2) -- a window stays together
   return self.dropout and self.dropout(y) or y
 end
 
@@ -166,6 +167,7 @@ function WindowAttention:forward(x)
   if x:dim() ~= 4 or x:size(4) ~= self.opt.width then
     error(("x must be (batch, height, width, %d); got (%s)"):format(self.opt.width, table.concat(x:shape(), ", ")), 0)
   end
+  x = stream.whole(x, 2) -- in Megatron's sequence mode an MLP leaves rows of the image cut
   local b, h, w = x:size(1), x:size(2), x:size(3)
   local sizes, shift = {}, {}
   for d, n in ipairs { h, w } do
