@@ -22,6 +22,8 @@ typedef struct unit {
     unsigned    version; /* PRESENT: of the storage when it had the numbers of the parts */
     uint64_t    used;    /* the number of the last use */
     int         place;   /* among the units */
+    int64_t     bytes;   /* of the block */
+    bool        gone;    /* its parameter was freed: see forget */
     bool        moving;  /* the block is being read or written by this file, which is no use of it */
 } unit;
 
@@ -35,7 +37,6 @@ struct gm_stored {
     gm_order order;              /* in which blocks were needed, by place */
 };
 
-static int64_t bytes_of(const unit *u) { return (int64_t)u->block.storage->bytes; }
 static int64_t keep_of(const struct gm_stored *s) { return s->keep < 0 ? 2 * s->largest : s->keep; }
 static int64_t ahead_of(const struct gm_stored *s) { return s->ahead < 0 ? s->largest : s->ahead; }
 
@@ -72,7 +73,7 @@ done:
         return st;
     }
     u->state = UNDER_WAY;
-    u->set->under_way += bytes_of(u);
+    u->set->under_way += u->bytes;
     return GM_OK;
 }
 
@@ -110,9 +111,9 @@ static gm_status unpack(unit *u)
 static gm_status arrive(unit *u)
 {
     if (u->state != UNDER_WAY) return GM_OK;
-    gm_status st = gm_comm_finish(u->parts.rank->comm, &u->pending);
-    u->set->under_way -= bytes_of(u);
-    u->set->present += bytes_of(u);
+    gm_status st = u->gone ? GM_OK : gm_comm_finish(u->parts.rank->comm, &u->pending);
+    u->set->under_way -= u->bytes;
+    u->set->present += u->bytes;
     u->state = ARRIVED;
     return st;
 }
@@ -141,17 +142,28 @@ static gm_status write_back(unit *u)
     return st;
 }
 
+static void free_unit(unit *u)
+{
+    u->set->units[u->place] = NULL;
+    free(u);
+}
+
 /* The block goes; what is under way is waited for, because every owner takes part in it. */
 static gm_status leave(unit *u)
 {
     gm_status st = GM_OK;
     if (u->state == ABSENT) return GM_OK;
+    if (u->gone) {
+        u->set->present -= u->bytes;
+        free_unit(u);
+        return GM_OK;
+    }
     if (u->state == UNDER_WAY) {
         st = gm_comm_finish(u->parts.rank->comm, &u->pending);
-        u->set->under_way -= bytes_of(u);
+        u->set->under_way -= u->bytes;
     } else {
         st = write_back(u);
-        u->set->present -= bytes_of(u);
+        u->set->present -= u->bytes;
     }
     gm_tensor_release(u->all);
     u->all = NULL;
@@ -162,7 +174,10 @@ static gm_status leave(unit *u)
 
 /* ---- which blocks stay, and which come next ---- */
 
-static bool may_leave(const unit *u) { return u && u->state == PRESENT && !u->block.storage->opens; }
+static bool may_leave(const unit *u)
+{
+    return u && (u->state == PRESENT || u->state == ARRIVED) && (u->gone || !u->block.storage->opens);
+}
 
 /* Blocks leave, the least recently used first, until `more` bytes may come beside those that stay. */
 static gm_status make_room(struct gm_stored *s, int64_t more)
@@ -183,7 +198,7 @@ static gm_status look_ahead(struct gm_stored *s)
     for (int k = 0, place; s->ahead && (place = gm_order_next(&s->order, k)) >= 0; k++) {
         unit *u = s->units[place];
         if (!u || u->state != ABSENT) continue;
-        if (s->under_way && s->under_way + bytes_of(u) > ahead_of(s)) return GM_OK;
+        if (s->under_way && s->under_way + u->bytes > ahead_of(s)) return GM_OK;
         GM_TRY(begin(u));
     }
     return GM_OK;
@@ -198,7 +213,7 @@ static gm_status open_block(gm_home *home)
     if (u->state == PRESENT) return GM_OK;
     if (u->state != ARRIVED) {
         gm_order_note(&s->order, u->place, 4 * s->n + 16); /* several passes: those of an evaluation */
-        GM_TRY(make_room(s, bytes_of(u)));
+        GM_TRY(make_room(s, u->bytes));
     }
     if (u->state == ABSENT) GM_TRY(begin(u));
     GM_TRY(finish(u));
@@ -215,17 +230,6 @@ static void close_block(gm_home *home, bool changed) /* versions tell what has c
 
 static gm_status settle(gm_storage *s) { return write_back((unit *)s->home); }
 
-static gm_status discard(gm_storage *s)
-{
-    unit *u = (unit *)s->home;
-    if (s->opens && u->state == PRESENT)
-        return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
-                                  "that is under way; end that first");
-    gm_order_end(&u->set->order); /* a step has ended */
-    u->version = s->version;      /* what was in the block is old, and goes without being written back */
-    return leave(u);
-}
-
 static gm_status arrive_all(struct gm_stored *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -233,25 +237,36 @@ static gm_status arrive_all(struct gm_stored *s)
     return GM_OK;
 }
 
+static gm_status discard(gm_storage *s)
+{
+    unit *u = (unit *)s->home;
+    if (s->opens && u->state == PRESENT)
+        return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
+                                  "that is under way; end that first");
+    if (u->set->order.now.n) GM_TRY(arrive_all(u->set)); /* a step has ended */
+    gm_order_end(&u->set->order);
+    u->version = s->version; /* what was in the block is old, and goes without being written back */
+    return leave(u);
+}
+
+/* The parameter was freed: by a collector, which does so at another time on each rank. All of them must let the same
+ * blocks leave, so this one counts as if it were there until it would have left. */
 static void forget(gm_home *home)
 {
     unit *u = (unit *)home;
-    if (u->state == UNDER_WAY) {
-        u->set->under_way -= bytes_of(u);
-        if (u->parts.rank->comm) gm_comm_drop(u->parts.rank->comm, u->pending);
-    } else if (u->state != ABSENT) {
-        u->set->present -= bytes_of(u);
-    }
+    if (u->state == UNDER_WAY && u->parts.rank->comm) gm_comm_drop(u->parts.rank->comm, u->pending);
     gm_tensor_release(u->all);
     gm_tensor_release(u->part);
-    u->set->units[u->place] = NULL;
-    free(u);
+    u->gone = true;
+    if (u->state == ABSENT) free_unit(u);
 }
 
 /* ---- making ---- */
 
 static void free_set(struct gm_stored *s)
 {
+    for (int i = 0; i < s->n; i++)
+        if (s->units[i] && s->units[i]->gone) free(s->units[i]);
     free(s->units);
     gm_order_free(&s->order);
     free(s);
@@ -282,7 +297,7 @@ static gm_status add_unit(struct gm_stored *s, unit *u)
     u->set = s;
     u->place = s->n;
     s->units[s->n++] = u;
-    if (bytes_of(u) > s->largest) s->largest = bytes_of(u);
+    if (u->bytes > s->largest) s->largest = u->bytes;
     return GM_OK;
 }
 
@@ -309,6 +324,7 @@ static gm_status store(gm_value *leaf, const gm_parts *parts)
     u->home = (gm_home){open_block, close_block, forget};
     u->parts = *parts;
     u->block = *leaf->local;
+    u->bytes = (int64_t)u->block.storage->bytes;
     GM_TRY_OR(take_part(u), st, fail);
     GM_TRY_OR(add_unit(s, u), st, fail);
     p->stored = u->part;

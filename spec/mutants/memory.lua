@@ -386,4 +386,21 @@ return {
     breaks = "a folder that takes no files is said to be none",
     test = "spec/optim/offload_spec.lua -f 'whether there is'",
   },
+  {
+    name = "2518-freed-blocks-do-not-count", file = "host/gradients/stored.c",
+    find = [[    u->gone = true;
+    if (u->state == ABSENT) free_unit(u);]],
+    replace = [[    if (u->state == UNDER_WAY) u->set->under_way -= u->bytes;
+    else if (u->state != ABSENT) u->set->present -= u->bytes;
+    free_unit(u);]],
+    breaks = "ranks gather different parameters when their collectors free a model of before at different times",
+    test = "spec/parallel/zero_spec.lua -f 'gathers alike'",
+  },
+  {
+    name = "2519-arrived-for-ever", file = "host/gradients/stored.c",
+    find = [[(u->state == PRESENT || u->state == ARRIVED)]],
+    replace = [[u->state == PRESENT]],
+    breaks = "a block that was gathered ahead and is never used takes the room of others for ever",
+    test = "spec/parallel/zero_spec.lua -f 'gathers alike'",
+  },
 }

@@ -45,6 +45,57 @@ describe("ZeRO #ranks", function()
     shell.remove(folder)
   end)
 
+  -- A collector frees what nobody holds any more at another time on each rank; all must gather the same blocks. An
+  -- evaluation leaves one under way, for which nobody asks any more: it must not take the room of others for ever.
+  it("gathers alike where one rank has freed a model of before and another has not", function()
+    local folder = shell.temporary_folder()
+    shell.write(folder .. "/recipe.lua", [[
+      local core, gm = require "ganymede.core", require "ganymede"
+      collectgarbage "stop"
+      local function collect_on_one_rank()
+        if core.rank() > 0 then return end
+        collectgarbage()
+        collectgarbage()
+        collectgarbage "stop"
+      end
+      local function made(keep)
+        local function loader()
+          return gm.data.loader { batch_size = 4,
+            dataset = { type = "Synthetic", length = 12, shape = { 6 }, classes = 3 } }
+        end
+        return gm.initialize { zero = { stage = 3, whole_below = 0, keep = keep }, optimizer = { type = "SGD", lr = 0.1 },
+          model = gm.models.MLP { inputs = 6, hidden = { 9, 9, 9 }, classes = 3 }, -- 1092 bytes
+          criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader(), test_dataloader = loader() }
+      end
+      local function gathers()
+        local n = 0
+        for _, e in ipairs(core.comm_traffic()) do n = n + (e.op == "all_gather" and e.calls or 0) end
+        core.comm_reset_traffic()
+        return n
+      end
+      local function trained()
+        gm.launch { parallel = { data = 2 } }
+        local engine, train, test = made(804)
+        collect_on_one_rank()
+        gathers()
+        gm.trainer(engine):fit { train_dataloader = train, test_dataloader = test, max_steps = 3 }
+        return gathers()
+      end
+      local first = trained()
+      for _ = 1, 2 do assert(trained() == first) end
+
+      local teacher, student, x = made(1600), made(1600), gm.zeros { 2, 6 }
+      local function look(engine) gm.no_grad(function() engine.model(x) end) end
+      look(student)
+      look(teacher) -- some blocks of the student leave
+      teacher = nil
+      collect_on_one_rank()
+      look(student)]])
+    local result = run_host({ "run", "recipe.lua", "-n", "2", "--threads", "1" }, { cwd = folder })
+    shell.remove(folder)
+    assert.equal(0, result.code, result.err)
+  end)
+
   -- Each batch of an evaluation gathers the first layer ahead for the next one; behind the last batch nobody needs it.
   it("leaves nothing under way that a program's next mesh would stumble over", function()
     local folder = shell.temporary_folder()
