@@ -157,6 +157,36 @@ describe("EarlyStopHook", function()
       trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 1,
                     hooks = { { type = "EarlyStopHook", metric = "f1" } } }
     end, "no metric 'f1'; there are loss")
+    assert.equal(0, trainer.step) -- before the first step
+  end)
+
+  it("refuses a metric when hooks are attached, as soon as all of them say what they measure", function()
+    local function try(metric_name, hooks)
+      local trainer, train, test = build {}
+      hooks[#hooks + 1] = { type = "EarlyStopHook", metric = metric_name }
+      local ok, err = pcall(trainer.fit, trainer, { train_dataloader = train, test_dataloader = test, epochs = 1,
+        hooks = hooks })
+      return ok, err, trainer.step
+    end
+    local reporting = { "AccuracyHook", "EMA", "LossHook", "LogMetricByEpochHook",
+      { type = "MetricsHook", metrics = { { type = "F1" } } },
+      { type = "MetricHook", name = "mine", measure = function(output) return output:sum() end } }
+    local ok, err, step = try("acuracy", { unpack(reporting) })
+    assert.same({ false, 0 }, { ok, step })
+    assert.matches("EarlyStopHook: evaluation has no metric 'acuracy'; there are accuracy, f1, loss, mine "
+      .. "%(did you mean 'accuracy'%?%)", failure.text(err))
+    for _, name in ipairs { "accuracy", "f1", "loss", "mine" } do
+      ok, err = try(name, { unpack(reporting) })
+      assert.is_true(ok, failure.text(err))
+    end
+    ok, err, step = try("own", { metric("other", { 1 }) }) -- a hook that does not say what it measures
+    assert.same({ false, 3 }, { ok, step })
+    assert.matches("no metric 'own'; there are loss, other", failure.text(err))
+    local Silent = gm.hooks.class("SilentHook", {}, { after_test = function() end,
+      measures = function() return { "silence" } end })
+    ok, err, step = try("own", { Silent() })
+    assert.same({ false, 0 }, { ok, step })
+    assert.matches("there are loss, silence", failure.text(err))
   end)
 end)
 
@@ -209,6 +239,22 @@ describe("NaNWatchHook", function()
     local result = run("skip", { true, true, true, true }, 2)
     assert.equal(8, failure.code(result.err))
     assert.equal(2, result.trainer.step)
+  end)
+
+  it("goes on to count where a run is resumed among such steps", function()
+    local all = setmetatable({}, { __index = function() return true end })
+    local hooks = { { type = "NaNWatchHook", action = "skip", limit = 5 } }
+    local before, train = build { criterion = spoiled(all) }
+    before:fit { train_dataloader = train, max_steps = 3, hooks = hooks }
+    local after, loader = build { criterion = spoiled(all) }
+    after:prepare { train_dataloader = loader, max_steps = 9, hooks = hooks }
+    after:load_state(json.decode(json.encode(before:state()), "state"))
+    local ok, err = pcall(after.fit, after)
+    assert.is_false(ok)
+    assert.same({ 8, 5 }, { failure.code(err), after.step })
+    local well = build {}
+    well:fit { train_dataloader = loader, max_steps = 3, hooks = hooks }
+    assert.same({}, well:state().hooks) -- nothing that a run without this hook would not take
   end)
 
   it("refuses a limit where the first such step ends the run", function()

@@ -186,7 +186,11 @@ describe("hooks", function()
     trainer:fit { train_dataloader = train, epochs = 1, hooks = { { before_train_iter = change } } }
     assert.same({ "after_hook_is_attached 2", "before_train 2", "after_train_iter 3", "after_train_iter 4",
       "after_train 4" }, said)
-    assert.equal(0, trainer:remove_hook "Late")
+    assert.error_matches(function() trainer:remove_hook "Late" end, "no hook 'Late'.*names are: none")
+    trainer:add_hook "LossHook"
+    assert.error_matches(function() trainer:remove_hook "LosHook" end,
+      "no hook 'LosHook' %(did you mean 'LossHook'%?%); those that have names are: LossHook")
+    assert.equal(1, trainer:remove_hook "LossHook")
   end)
 
   it("AccuracyHook counts right answers, of training and test", function()

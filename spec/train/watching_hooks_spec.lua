@@ -157,6 +157,25 @@ describe("PrometheusHook", function()
     assert.is_nil(support.names(home .. "/o"):find "tmp")
   end)
 
+  it("refuses metrics that would become one, and says so once where it learns of them later", function()
+    local function mine(name)
+      return ('{ type = "MetricHook", name = "%s", measure = function(output) return output:sum() end }'):format(name)
+    end
+    recipe('{ type = "PrometheusHook" }, ' .. mine "a-b" .. ", " .. mine "a b")
+    local result = support.run(home, { "run", "recipe.lua", "--out", "o" })
+    assert.equal(2, result.code, result.err)
+    assert.matches("PrometheusHook: the metrics 'a b' and 'a%-b' are both ganymede_evaluation_a_b to Prometheus",
+      result.err)
+    assert.not_matches("epoch 1", result.err)
+    recipe [[{ type = "PrometheusHook", seconds = 0 }, { after_test_epoch = function(_, trainer)
+      trainer.metrics.test["a-b"], trainer.metrics.test["a b"], trainer.metrics.test.c = 1, 2, 3 end }]]
+    result = support.run(home, { "run", "recipe.lua", "--out", "o", "--set", "epochs=2" })
+    assert.equal(0, result.code, result.err)
+    assert.equal(1, select(2, result.err:gsub("are both ganymede_evaluation_a_b to Prometheus", "")))
+    local found = values(shell.read(home .. "/o/metrics.prom"))
+    assert.same({ 2, 3 }, { tonumber(found.ganymede_evaluation_a_b[1]), tonumber(found.ganymede_evaluation_c[1]) })
+  end)
+
   it("pleases promtool", function()
     if shell.run("command -v promtool").code ~= 0 then return pending "there is no promtool; install prometheus" end
     recipe '{ type = "PrometheusHook" }'

@@ -14,8 +14,10 @@
 -- schedule. loss is a number. In a pipeline only the stage that holds the last part of the model has the output; on
 -- other ranks it is nil. label and loss are on all ranks. Each call runs in a scope of its own, without recording
 -- gradients. state() and load_state(t) make a hook a part of checkpoints, which find it by its name (title()). A hook
--- that says saves = true writes files, and never runs in a rehearsal. A run that stops within an epoch has not ended
--- it: after_train_epoch comes when it has gone on. The trap: with gradient_accumulation, output and label join all
+-- that says saves = true writes files, and never runs in a rehearsal. A run that is stopped within an epoch
+-- (a signal, a dead rank) has not ended it: after_train_epoch comes when it has gone on. A run that ends within one
+-- (--steps, max_steps, trainer:stop) ends its last epoch there, so that what hooks do at the end of an epoch is done
+-- for it; with more steps it goes on in that epoch, and after_train_epoch comes again at its end. The trap: with gradient_accumulation, output and label join all
 -- batches of the step, which costs their memory. A hook that does not use them sets needs_output = false.
 --
 -- On a GPU the host queues steps ahead of the device. The loss that after_train_iter receives would make it wait in
@@ -53,8 +55,18 @@ function Hook.build(_) end
 -- it measures has them in it.
 function Hook:title() return self.name end
 
---- Returns the names under which it puts what it measures into trainer.metrics.test.
-function Hook.measures(_, _) return {} end
+local test_points = { "before_test", "before_test_epoch", "before_test_iter", "after_test_iter", "after_test_epoch",
+  "after_test" }
+
+--- Returns the names under which it puts what it measures into trainer.metrics.test; nil: they are not known. Those of
+-- a hook of your own with a point of evaluations are not, unless its class has a function measures or says
+-- adds_metrics = false.
+function Hook:measures(_)
+  for _, point in ipairs(test_points) do
+    if self[point] and self.adds_metrics ~= false then return nil end
+  end
+  return {}
+end
 
 --- Returns plain values for the checkpoint; nil: there is nothing to keep.
 function Hook.state(_) return nil end
@@ -95,6 +107,28 @@ function base.check(hook)
   return hook
 end
 
+--- Returns the sorted names in trainer.metrics.test, by what the hooks say, and whether there may be others.
+function base.measured_names(trainer)
+  local names, others = { loss = true }, false
+  for _, hook in ipairs(trainer.hooks) do
+    local own = (hook.measures or Hook.measures)(hook, trainer)
+    others = others or not own
+    for _, name in ipairs(own or {}) do names[name] = true end
+  end
+  return options.sorted_keys(names), others
+end
+
+--- Raises an error if no evaluation can have this metric. Where a hook does not say what it measures, nobody knows.
+function base.refuse_unmeasured(hook, trainer, metric)
+  local names, others = base.measured_names(trainer)
+  if others then return end
+  for _, name in ipairs(names) do
+    if name == metric then return end
+  end
+  error(("%s: evaluation has no metric '%s'; there are %s%s"):format(hook.name, metric, table.concat(names, ", "),
+    options.hint(metric, names)), 0)
+end
+
 -- Where a hook writes, as text; nil: nowhere, or only it knows.
 local function place_of(hook)
   local opt, known = hook.opt, hook.options
@@ -114,6 +148,20 @@ function base.refuse_shared(hooks)
     end
     if place then seen[place] = true end
   end
+end
+
+--- Returns the list of the hooks without those of a name, and the list of those. Raises an error if there is none.
+function base.without(hooks, name)
+  local list, named, names = {}, {}, {}
+  for _, hook in ipairs(hooks) do
+    local to = hook.name == name and named or list
+    to[#to + 1] = hook
+    if hook.name then names[hook.name] = true end
+  end
+  if #named > 0 then return list, named end
+  local known = options.sorted_keys(names)
+  error(("remove_hook: there is no hook '%s'%s; those that have names are: %s"):format(tostring(name),
+    options.hint(name, known), #known > 0 and table.concat(known, ", ") or "none"), 0)
 end
 
 --- Returns the folder into which a hook writes: opt.directory, or that of the run. named: the option that can name

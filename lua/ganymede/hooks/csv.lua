@@ -10,7 +10,7 @@ local options = require "ganymede.base.options"
 local CSVHook = base.class("CSVHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "the number of steps between two rows" },
   directory = { type = "string", optional = true, doc = "the folder of the files; default: the run's folder" },
-}, { priority = 11, needs_output = false, needs_loss = false, saves = true })
+}, { priority = 11, needs_output = false, needs_loss = false, saves = true, adds_metrics = false })
 
 local COLUMNS = { "step", "epoch", "loss", "lr", "gradient_norm", "samples", "tokens", "targets" }
 

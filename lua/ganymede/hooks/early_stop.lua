@@ -12,7 +12,7 @@ local EarlyStopHook = base.class("EarlyStopHook", {
     doc = "the number of evaluations in a row without progress after which training ends" },
   min_delta = { type = "number", min = 0, default = 0,
     doc = "the change that a value must exceed to count as progress" },
-}, { priority = 12, needs_output = false })
+}, { priority = 12, needs_output = false, adds_metrics = false })
 
 function EarlyStopHook:build(opt)
   self.sign = (opt.mode or (opt.metric == "loss" and "min" or "max")) == "min" and -1 or 1
@@ -20,6 +20,8 @@ function EarlyStopHook:build(opt)
 end
 
 local function tell(self, trainer) trainer.states.best, trainer.states.best_step = self.best, self.best_step end
+
+function EarlyStopHook:after_hook_is_attached(trainer) base.refuse_unmeasured(self, trainer, self.opt.metric) end
 
 -- A run that has ended so is over where it is resumed, too; with more patience it goes on.
 function EarlyStopHook:before_train(trainer)

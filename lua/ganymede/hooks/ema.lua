@@ -25,7 +25,7 @@ local EMA = base.class("EMA", {
     doc = "whether the n-th update keeps at most (1 + n) / (10 + n), so that averages follow faster at first" },
   every = { type = "integer", min = 1, default = 1, doc = "the number of optimizer steps between two updates" },
   evaluate = { type = "boolean", default = true, doc = "whether evaluations use the averages" },
-}, { needs_output = false, needs_loss = false })
+}, { needs_output = false, needs_loss = false, adds_metrics = false })
 
 --- Averages the parameters that the engine's optimizer trains, from now on.
 function EMA:follow(engine)

@@ -18,6 +18,7 @@ end
 
 local function define(name, unit, fields)
   fields.needs_output, fields.priority, fields.after_test = false, 11, tell_test
+  fields.adds_metrics = false
   return base.class(name, {
     interval = { type = "integer", min = 1, default = 1, doc = ("the number of %s between two lines"):format(unit) },
   }, fields)

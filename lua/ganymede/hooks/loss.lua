@@ -5,7 +5,7 @@ local metrics = require "ganymede.nn.metrics"
 local LossHook = base.class("LossHook", {
   interval = { type = "integer", min = 1, optional = true,
     doc = "the number of steps between two lines; default: only the line at the end of each epoch" },
-}, { priority = 0, needs_output = false })
+}, { priority = 0, needs_output = false, adds_metrics = false })
 
 function LossHook:build() self.mean = metrics.Mean() end
 

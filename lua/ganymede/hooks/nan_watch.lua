@@ -19,7 +19,8 @@ end
 
 function NaNWatchHook:before_train(trainer)
   self.before, trainer.engine.on_not_finite = trainer.engine.on_not_finite, self.opt.action
-  self.in_a_row = 0
+  if not self.restored then self.in_a_row = 0 end
+  self.restored = nil
 end
 
 function NaNWatchHook:after_train_loss(trainer, step)
@@ -36,5 +37,10 @@ function NaNWatchHook:after_train_loss(trainer, step)
 end
 
 function NaNWatchHook:after_train(trainer) trainer.engine.on_not_finite = self.before end
+
+--- A run that is resumed among such steps goes on to count them.
+function NaNWatchHook:state() return (self.in_a_row or 0) > 0 and { in_a_row = self.in_a_row } or nil end
+
+function NaNWatchHook:load_state(state) self.in_a_row, self.restored = state.in_a_row, true end
 
 return NaNWatchHook

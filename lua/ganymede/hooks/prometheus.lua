@@ -11,6 +11,8 @@
 -- The file is replaced whole, at most every `seconds`, after evaluations and at the end; the name of the file that is
 -- written beside it does not end in .prom. Rank 0 writes. A file that cannot be replaced is said once, and training
 -- goes on. Names: ganymede_..., base units, counters end in _total. A counter of a run that resumes goes on.
+-- Two metrics whose names would become one are refused; those of a hook that does not say what it measures are known
+-- only after an evaluation, and then a line says that the second is left out.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -25,7 +27,7 @@ local PrometheusHook = base.class("PrometheusHook", {
     .. "are served; 0: one that is free, which is told" },
   seconds = { type = "number", min = 0, default = 10, doc = "the seconds between two writes, at least" },
   labels = { type = "table", default = {}, doc = "more labels of every metric, texts by name" },
-}, { priority = 11, needs_output = false, needs_loss = false, saves = true })
+}, { priority = 11, needs_output = false, needs_loss = false, saves = true, adds_metrics = false })
 
 local SERVED = 1 -- seconds after which what the port serves is made anew
 
@@ -47,6 +49,27 @@ function PrometheusHook:build(opt)
     end
     if type(text) ~= "string" then error(("PrometheusHook: labels.%s must be a string"):format(name), 0) end
   end
+end
+
+-- Returns the names of metrics that Prometheus can tell apart, and a text about the first two that it cannot, or nil.
+local function told_apart(names)
+  local kept, by_word, clash = {}, {}, nil
+  for _, name in ipairs(names) do
+    local word = prometheus.word(name)
+    if by_word[word] then
+      clash = clash or ("the metrics '%s' and '%s' are both ganymede_evaluation_%s to Prometheus; give one of them "
+        .. "another name"):format(by_word[word], name, word)
+    else
+      by_word[word] = name
+      kept[#kept + 1] = name
+    end
+  end
+  return kept, clash
+end
+
+function PrometheusHook:after_hook_is_attached(trainer)
+  local _, clash = told_apart(base.measured_names(trainer))
+  if clash then error(self.name .. ": " .. clash, 0) end
 end
 
 local TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -95,7 +118,10 @@ local function metrics_of(self, trainer, running)
   add("gauge", "gradient_noise", trainer.states.gradient_noise, "Noise scale of the gradient, in samples.")
   add("gauge", "memory_live_bytes", memory.live, "Bytes of tensors on rank 0.")
   add("gauge", "memory_peak_bytes", memory.peak, "Most bytes of tensors on rank 0 at a time.")
-  for _, name in ipairs(options.sorted_keys(trainer.metrics.test or {})) do
+  local names, clash = told_apart(options.sorted_keys(trainer.metrics.test or {}))
+  if clash and not self.said_clash then log.warn("PrometheusHook: %s; until then the second is left out", clash) end
+  self.said_clash = self.said_clash or clash
+  for _, name in ipairs(names) do
     local value = trainer.metrics.test[name]
     if type(value) == "number" then
       add("gauge", "evaluation_" .. prometheus.word(name), value, "Of the last evaluation: " .. name .. ".")

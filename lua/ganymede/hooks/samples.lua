@@ -14,7 +14,7 @@ local tensors = require "ganymede.tensor"
 local write = require "ganymede.hub.write"
 
 local SampleHook = base.class("SampleHook", {
-  shape = { type = "table", doc = "the shape of an image that is drawn, { channels, height, width }; of a latent one "
+  shape = { type = "list", doc = "the shape of an image that is drawn, { channels, height, width }; of a latent one "
     .. "where the model has an autoencoder" },
   count = { type = "integer", min = 1, max = 2 ^ 20, default = 64, doc = "how many images are drawn" },
   shown = { type = "integer", min = 1, max = 4096, default = 64, doc = "how many of them the picture shows, at most" },
@@ -38,6 +38,12 @@ function SampleHook.build(_, opt)
     error(("SampleHook: shape is { channels, height, width }, whole numbers; got %s"):format(
       options.literal(opt.shape)), 0)
   end
+end
+
+--- Only `measure` itself knows its names.
+function SampleHook:measures()
+  if self.opt.measure then return nil end
+  return {}
 end
 
 -- What would otherwise end the run at its first evaluation.

@@ -17,7 +17,8 @@ local TensorBoardHook = base.class("TensorBoardHook", {
     .. "every trained parameter, after its update, and of its gradient, before clipping; default: there are none" },
   directory = { type = "string", optional = true,
     doc = "the folder of the event files; default: tensorboard in the run's folder" },
-}, { priority = 11, needs_output = false, needs_loss = false, saves = true }) -- after hooks that measure
+}, { -- after hooks that measure
+  priority = 11, needs_output = false, needs_loss = false, saves = true, adds_metrics = false })
 
 local function add_settings(events, config)
   local values, lines = flat(config), { "| setting | value |", "|---|---|" }

@@ -166,14 +166,10 @@ function Trainer:add_hook(hook)
 end
 
 --- Removes the hooks of that name, between two steps; all ranks must. The point after_train of each is called, so that
--- it ends what it has begun. Returns how many they were.
+-- it ends what it has begun. Returns how many they were. Raises an error if there is none.
 function Trainer:remove_hook(name)
+  local list, removed = hooks_base.without(self.hooks, name)
   self:settle()
-  local list, removed = {}, {}
-  for _, hook in ipairs(self.hooks) do
-    local to = hook.name == name and removed or list
-    to[#to + 1] = hook
-  end
   self.hooks = list
   settle_needs(self)
   for _, hook in ipairs(removed) do call_hook(self, hook, "after_train") end
@@ -343,7 +339,7 @@ local fit_options = {
   test_dataloader = { type = "table", optional = true,
     doc = "the loader of the batches that are evaluated after epochs and at the end" },
   test_interval = { type = "integer", min = 1, default = 1, doc = "the number of epochs between two evaluations" },
-  hooks = { type = "table", default = {}, doc = "the list of hooks" },
+  hooks = { type = "list", default = {}, doc = "the list of hooks" },
 }
 
 -- Returns the hooks given, and one that moves the scheduler if none of them does.
