@@ -344,6 +344,30 @@ describe("metrics", function()
     assert.equal(all[1], all[#all])
   end)
 
+  it("refuse labels that are no class, but for those that are left out", function()
+    gm.context.load_config {}
+    local x, from = gm.zeros { 5, 3 }, function(list, dtype) return gm.tensor(list, { dtype = dtype or "i64" }) end
+    for _, class in ipairs { "Accuracy", "TopK", "Precision", "F1", "IoU", "ConfusionMatrix" } do
+      local function value(labels, opt)
+        opt = opt or {}
+        if class == "TopK" then opt.k = 1 end
+        local metric = metrics[class](opt)
+        metric:update(x, labels)
+        return metric:value()
+      end
+      assert.error_matches(function() value(from { 0, 3, 2, -1, -100 }) end, class .. ": 2 labels are no class", nil,
+        class)
+      assert.error_matches(function() value(from { 0, 1, 2, 0, 7 }) end, class .. ": 1 label is no class", nil, class)
+      assert.error_matches(function() value(from({ 0, 0.5, 2, 0, 1 }, "f32")) end, "1 label is no class", nil, class)
+      assert.is_truthy(value(from { 0, 7, 2, 1, 7 }, { ignore_index = 7 }), class)
+      assert.is_truthy(value(from { 0, 1, 2, -100, 0 }), class)
+    end
+    local accuracy = metrics.Accuracy() -- one logit: two classes
+    accuracy:update(gm.zeros { 2, 1 }, from { 1, 2 })
+    assert.error_matches(function() accuracy:value() end, "1 label is no class")
+    assert.error_matches(function() accuracy:value() end, "1 label is no class") -- and is not forgotten
+  end)
+
   it("refuse what does not fit", function()
     gm.context.load_config {}
     local x, y = gm.zeros { 2, 3 }, gm.tensor({ 0, 1, 2 }, { dtype = "i64" })

@@ -95,8 +95,25 @@ function answers.of(metric, output, label)
   return ops.cast(places, "f64"), ops.cast(right, "f64"), classes
 end
 
+--- Returns how many of the labels (f64) that count are no class from 0 to classes - 1, as a tensor.
+function answers.outside(metric, right, classes)
+  local rounded = ops.cast(ops.cast(right, "i64"), "f64")
+  local wrong = ops.maximum(ops.cast(ops.ne(rounded, right), "f64"),
+    ops.maximum(ops.cast(ops.lt(right, 0), "f64"), ops.cast(ops.gt(right, classes - 1), "f64")))
+  return ops.sum(ops.mul(wrong, ops.cast(ops.ne(right, metric.opt.ignore_index), "f64")))
+end
+
+--- Raises an error if labels were no classes. totals: what was added up, with the term `outside`.
+function answers.refuse_outside(metric, totals)
+  local count = totals.outside[1] or 0
+  if not (count > 0) then return end
+  error(("%s: %d label%s no class: classes are whole numbers from 0, fewer than the outputs have; labels that do not "
+    .. "count are all ignore_index (%d)"):format(metric.class_name, count, count == 1 and " is" or "s are",
+    metric.opt.ignore_index), 0)
+end
+
 --- Returns f64 tensors with one more dimension of the size `classes`: 1 where the answer, and where the label, is that
--- class. Where a label is not counted all are 0.
+-- class, then the number of classes and that of labels outside of them. Where a label is not counted all are 0.
 function answers.one_hot(metric, output, label)
   local said, right, classes = answers.of(metric, output, label)
   local shape, places = right:shape(), {}
@@ -105,7 +122,7 @@ function answers.one_hot(metric, output, label)
   local each = core.tensor(places, "f64", { classes })
   local counted = ops.cast(ops.ne(ops.reshape(right, shape), metric.opt.ignore_index), "f64")
   local function spread(t) return ops.mul(ops.cast(ops.eq(ops.reshape(t, shape), each), "f64"), counted) end
-  return spread(said), spread(right), classes
+  return spread(said), spread(right), classes, answers.outside(metric, right, classes)
 end
 
 return answers

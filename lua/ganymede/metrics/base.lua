@@ -144,8 +144,8 @@ function base.values(list)
   for i, metric in ipairs(list) do
     local known = metric.known
     if not known.computed then
-      known.computed = true
       if #metric.rows > 0 then known.value = of_rows(metric) else known.value = metric:compute(known.totals) end
+      known.computed = true
     end
     values[i] = known.value
   end

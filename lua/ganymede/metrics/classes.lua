@@ -2,7 +2,7 @@
 --
 -- All but the first two are functions of three counts for each class: answers that are right (hits), answers (said),
 -- and labels (right). A class that neither an answer nor a label has is left out of means over classes, as scikit-learn
--- does. A quotient whose divisor is 0 counts as 0.
+-- does. A quotient whose divisor is 0 counts as 0. A label that is no class is refused where the value is computed.
 -- @module ganymede.metrics.classes
 local answers = require "ganymede.metrics.answers"
 local base = require "ganymede.metrics.base"
@@ -17,11 +17,16 @@ local function share(totals)
 end
 
 local Accuracy = base.class("Accuracy", answers.options, {
-  key = "accuracy", terms = { "hits", "count" }, compute = function(_, totals) return share(totals) end,
+  key = "accuracy", terms = { "hits", "count", "outside" },
+  compute = function(self, totals)
+    answers.refuse_outside(self, totals)
+    return share(totals)
+  end,
   measure = function(self, output, label)
-    local said, right = answers.of(self, output, label)
+    local said, right, classes = answers.of(self, output, label)
     local counted = ops.cast(ops.ne(right, self.opt.ignore_index), "f64")
-    return { hits = ops.sum(ops.mul(ops.cast(ops.eq(said, right), "f64"), counted)), count = ops.sum(counted) }
+    return { hits = ops.sum(ops.mul(ops.cast(ops.eq(said, right), "f64"), counted)), count = ops.sum(counted),
+      outside = answers.outside(self, right, classes) }
   end,
 })
 
@@ -47,7 +52,11 @@ local TopK = base.class("TopK", {
   k = { type = "integer", min = 1, default = 5, doc = "among how many of the largest outputs the label must be" },
   ignore_index = answers.options.ignore_index,
 }, {
-  key = "top_k", terms = { "hits", "count" }, compute = function(_, totals) return share(totals) end,
+  key = "top_k", terms = { "hits", "count", "outside" },
+  compute = function(self, totals)
+    answers.refuse_outside(self, totals)
+    return share(totals)
+  end,
   build = function(self, opt) self.name = opt.name or "top_" .. opt.k end,
   measure = function(self, output, label)
     output = whole_rows(output)
@@ -60,19 +69,21 @@ local TopK = base.class("TopK", {
     shape[#shape + 1] = 1
     local counted = ops.cast(ops.ne(right, self.opt.ignore_index), "f64")
     local found = ops.cast(ops.eq(ops.cast(places, "f64"), ops.reshape(right, shape)), "f64")
-    return { hits = ops.sum(ops.mul(found, ops.reshape(counted, shape))), count = ops.sum(counted) }
+    return { hits = ops.sum(ops.mul(found, ops.reshape(counted, shape))), count = ops.sum(counted),
+      outside = answers.outside(self, right, classes) }
   end,
 })
 
 -- ---------------------------------------------------------------- counts of each class
 
-local terms = { "hits", "said", "right" }
+local terms = { "hits", "said", "right", "outside" }
 
 local function count_classes(self, output, label)
-  local said, right = answers.one_hot(self, output, label)
+  local said, right, _, outside = answers.one_hot(self, output, label)
   local rows = {}
   for d = 1, right:dim() - 1 do rows[d] = d end
-  return { hits = ops.sum(ops.mul(said, right), rows), said = ops.sum(said, rows), right = ops.sum(right, rows) }
+  return { hits = ops.sum(ops.mul(said, right), rows), said = ops.sum(said, rows), right = ops.sum(right, rows),
+    outside = outside }
 end
 
 local function quotient(a, b) return b > 0 and a / b or 0 end
@@ -129,6 +140,7 @@ local function per_class(name, key, fn, default)
   }, {
     key = key, terms = terms, measure = count_classes,
     compute = function(self, totals)
+      answers.refuse_outside(self, totals)
       if sum(totals.right) + sum(totals.said) == 0 then return nil end
       return averages[self.opt.average](fn, totals)
     end,
@@ -143,16 +155,17 @@ local IoU = per_class("IoU", "iou", iou_of, "macro")
 local ConfusionMatrix = base.class("ConfusionMatrix", {
   dim = answers.options.dim, ignore_index = answers.options.ignore_index, threshold = answers.options.threshold,
 }, {
-  key = "confusion_matrix", terms = { "pairs" },
+  key = "confusion_matrix", terms = { "pairs", "outside" },
   measure = function(self, output, label)
-    local said, right, classes = answers.one_hot(self, output, label)
+    local said, right, classes, outside = answers.one_hot(self, output, label)
     if right:dim() > 3 then
       said, right = ops.reshape(said, { said:size(1), -1, classes }), ops.reshape(right, { right:size(1), -1, classes })
     end
     local pairs_of = ops.matmul(right, said, { transpose_a = true })
-    return { pairs = right:dim() > 2 and ops.sum(pairs_of, 1) or pairs_of }
+    return { pairs = right:dim() > 2 and ops.sum(pairs_of, 1) or pairs_of, outside = outside }
   end,
-  compute = function(_, totals)
+  compute = function(self, totals)
+    answers.refuse_outside(self, totals)
     local n, rows = math.sqrt(#totals.pairs), {}
     if n == 0 then return nil end
     for i = 1, n do
