@@ -360,12 +360,18 @@ function Loader:next()
 end
 
 --- Returns the next batch as min(m, number of samples) pieces: x and y, each a micro_batches.List, or nil at the end of
--- the epoch. Joined they are what next() returns. A transform written in Lua receives one piece after the other. The
--- trap: a loader that is asked in turns for batches and for pieces, or for different numbers of them, drops what it has
--- read ahead each time.
+-- the epoch. Joined they are what next() returns. Transforms written in Lua receive the whole batch, so that they draw
+-- and compute what they do without pieces; what they return is split, which is collective where ranks share the batch.
+-- The trap: a loader that is asked in turns for batches and for pieces, or for different numbers of them, drops what it
+-- has read ahead each time.
 function Loader:next_pieces(m)
   if type(m) ~= "number" or m < 1 or m ~= math.floor(m) then
     error("loader:next_pieces: the number of pieces must be a whole number from 1; got " .. tostring(m), 2)
+  end
+  if #self.own > 0 then
+    local x, y = self:next()
+    if x ~= nil then return micro_batches.split_both(x, y, m) end
+    return nil
   end
   local xs, ys = advance(self, m)
   if xs == nil then return nil end

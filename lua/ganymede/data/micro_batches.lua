@@ -158,4 +158,14 @@ function micro_batches.split(x, m)
   return micro_batches.List(pieces)
 end
 
+--- Returns the Lists of the pieces of a batch and of its labels. Collective if one of them is cut.
+function micro_batches.split_both(x, y, m)
+  local samples, labels = micro_batches.count(x), micro_batches.count(y)
+  if samples ~= labels then
+    error(("a batch of %d samples has %d labels: micro-batches need equal numbers of both in the first dimension")
+      :format(samples, labels), 0)
+  end
+  return micro_batches.split(x, m), micro_batches.split(y, m)
+end
+
 return micro_batches

@@ -154,11 +154,7 @@ local function read(self)
   if loader.next_pieces then return loader:next_pieces(m) end
   local x, y = loader:next()
   if x == nil or y == nil then return x ~= nil and micro_batches.split(x, m) or nil end
-  if micro_batches.count(x) ~= micro_batches.count(y) then
-    error(("a batch of %d samples has %d labels: micro-batches need equal numbers of both in the first dimension")
-      :format(micro_batches.count(x), micro_batches.count(y)), 0)
-  end
-  return micro_batches.split(x, m), micro_batches.split(y, m)
+  return micro_batches.split_both(x, y, m)
 end
 
 local function add_batch(step, x, y)
