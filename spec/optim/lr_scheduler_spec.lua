@@ -96,6 +96,20 @@ describe("learning-rate schedules", function()
     end
   end)
 
+  it("refuse an end above the optimizer's rate, to which it would rise", function()
+    local cases = { CosineAnnealingLR = { total_steps = 9, eta_min = 0.2 }, PolynomialLR = { total_steps = 9,
+      end_lr = 0.2 }, FlatAnnealingWarmupLR = { total_steps = 9, warmup_steps = 2, eta_min = 0.2 },
+      PolynomialWarmupLR = { total_steps = 9, warmup_steps = 2, end_lr = 0.2 },
+      DelayerScheduler = { total_steps = 9, delay_steps = 2, after = { type = "CosineAnnealingLR", eta_min = 0.2 } } }
+    for name, given in pairs(cases) do
+      lr_scheduler[name](given, optimizer(0.2)) -- at most is good
+      assert.error_matches(function() lr_scheduler[name](given, optimizer(0.1)) end,
+        "is 0.2, above the optimizer's rate of 0.1, so that the rate would rise", nil, name)
+    end
+    local s = lr_scheduler.PolynomialLR({ total_steps = 9 }, optimizer(1e-5)) -- ends at 0, as PyTorch's
+    assert.equal(0, s:lr(9))
+  end)
+
   it("refuse a state of another type and stay as they are", function()
     local opt = optimizer(1)
     local s = lr_scheduler.CosineAnnealingWarmupLR({ total_steps = 10, warmup_steps = 2 }, opt)

@@ -100,6 +100,18 @@ end
 
 function Scheduler.build(_) end
 
+-- Refuses an end above the rate at which the schedule begins, also of a nested one: what is to fall would rise.
+local function refuse_rise(self)
+  for _, name in ipairs { "eta_min", "end_lr" } do
+    local floor = self.opt[name]
+    if floor and floor > self.base then
+      error(("%s: %s is %g, above the optimizer's rate of %g, so that the rate would rise; give at most that"):format(
+        self.name, name, floor, self.base), 0)
+    end
+  end
+  if self.after then refuse_rise(self.after) end
+end
+
 -- class({ options }, optimizer, { total_steps =, steps_per_epoch = }). The trainer gives the last table, which
 -- completes the options.
 local takes = "options table?, optimizer any?, run table?"
@@ -119,6 +131,7 @@ local construct = signature.constructor(takes, function(class, given, optimizer,
   local self = setmetatable({ position = 0, base = optimizer and optimizer.lr or 1, optimizer = optimizer }, class)
   self.opt = options.check(class.name, class.options, opt, 2)
   self:build(self.opt)
+  if optimizer then refuse_rise(self) end
   apply(self)
   return self
 end)

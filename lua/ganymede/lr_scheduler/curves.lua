@@ -36,7 +36,7 @@ end
 
 --- The rate is lr gamma^n, where n is the number of milestones up to step s.
 local MultiStepLR = base.class("MultiStepLR", {
-  milestones = { type = "table", doc = "the list of steps, from 0, at which the rate drops" }, gamma = gamma,
+  milestones = { type = "list", doc = "the list of steps, from 0, at which the rate drops" }, gamma = gamma,
   total_steps = { type = "integer", min = 1, optional = true,
     doc = "this schedule does not use it; it is accepted because Colossal-AI passes it" },
 })
@@ -75,7 +75,8 @@ function ExponentialLR:at(step, lr) return lr * self.opt.gamma ^ step end
 --- The rate is (lr - end_lr) (1 - s / T)^power + end_lr.
 local PolynomialLR = base.class("PolynomialLR", {
   total_steps = base.total_steps,
-  end_lr = { type = "number", min = 0, default = 1e-4, doc = "the learning rate at the end" },
+  end_lr = { type = "number", min = 0, default = 0,
+    doc = "the learning rate at the end; 0 as in PyTorch (Colossal-AI: 1e-4, to which a smaller rate would rise)" },
   power = { type = "number", above = 0, default = 1, doc = "the exponent of the curve; 1 is a straight line" },
 })
 curves.PolynomialLR = PolynomialLR
