@@ -17,8 +17,10 @@ uint64_t gm_tier_room(gm_tier_kind kind, uint64_t bytes)
 gm_status gm_tier_check_limit(const gm_tier *t, uint64_t bytes)
 {
     if (!t->stats.limit || bytes <= t->stats.limit - t->stats.placed) return GM_OK;
-    return GM_FAIL(GM_ENOMEM, "offload: %.1f MiB more would pass the limit of %.1f MiB, of which %.1f are taken",
-                   (double)bytes / 1048576, (double)t->stats.limit / 1048576, (double)t->stats.placed / 1048576);
+    char more[32], limit[32], taken[32];
+    return GM_FAIL(GM_ENOMEM, "offload: %s more would pass the limit of %s, of which %s are taken",
+                   gm_disk_amount(bytes, more), gm_disk_amount(t->stats.limit, limit),
+                   gm_disk_amount(t->stats.placed, taken));
 }
 
 gm_status gm_tier_prepare(gm_tier *t, uint64_t bytes)

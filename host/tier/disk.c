@@ -187,6 +187,14 @@ static gm_status add_hole(gm_disk *d, uint64_t at, uint64_t bytes)
     return GM_OK;
 }
 
+const char *gm_disk_amount(uint64_t bytes, char text[32])
+{
+    if (bytes < 1024) snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
+    else if (bytes < 1048576) snprintf(text, 32, "%.1f KiB", (double)bytes / 1024);
+    else snprintf(text, 32, "%.1f MiB", (double)bytes / 1048576);
+    return text;
+}
+
 /* Blocks of a file system that cannot reserve them are taken by writing. */
 static int write_zeros(gm_disk *d, uint64_t at, uint64_t bytes)
 {
@@ -212,9 +220,10 @@ static gm_status grow(gm_disk *d, uint64_t bytes)
         error = errno == EOPNOTSUPP ? write_zeros(d, d->stats.size, bytes) : errno;
         break;
     }
+    char more[32], taken[32];
     if (error)
-        return GM_FAIL(GM_EIO, "the folder %s has no room for %.1f MiB more of what is offloaded, beside %.1f MiB: %s",
-                       d->folder, (double)bytes / 1048576, (double)d->stats.size / 1048576, gm_file_error(error));
+        return GM_FAIL(GM_EIO, "the folder %s has no room for %s more of what is offloaded, beside %s: %s", d->folder,
+                       gm_disk_amount(bytes, more), gm_disk_amount(d->stats.size, taken), gm_file_error(error));
     GM_TRY(add_hole(d, d->stats.size, bytes));
     d->stats.size += bytes;
     return GM_OK;

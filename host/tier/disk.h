@@ -72,6 +72,8 @@ gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t);
 bool gm_disk_is_done(gm_disk *d, gm_disk_transfer *t);
 
 gm_disk_stats gm_disk_stats_of(const gm_disk *d);
+/* A number of bytes for a message, such as "64.0 KiB", written into text; returns text. */
+const char *gm_disk_amount(uint64_t bytes, char text[32]);
 /* When it moved bytes, if that is recorded (gm_disk_spans_set); borrowed. */
 gm_disk_spans *gm_disk_spans_of(gm_disk *d);
 

@@ -131,11 +131,11 @@ static gm_status place(object *o, bool wait, bool *placed)
         GM_TRY(make_gap(t, o->room, wait, &made));
         if (made) GM_TRY(gm_space_take(&t->ring, o->room, o, placed, &at));
     }
+    char amount[32], size[32];
     if (!*placed && wait)
         return GM_FAIL(GM_ENOMEM,
-                       "offload: %.1f MiB do not fit into the ring of %.1f MiB beside what is in use; give "
-                       "offload.ring more",
-                       (double)o->room / 1048576, (double)t->ring.size / 1048576);
+                       "offload: %s do not fit into the ring of %s beside what is in use; give offload.ring more",
+                       gm_disk_amount(o->room, amount), gm_disk_amount(t->ring.size, size));
     if (!*placed) return GM_OK;
     t->stats.resident += o->room;
     if (t->stats.resident > t->stats.resident_peak) t->stats.resident_peak = t->stats.resident;

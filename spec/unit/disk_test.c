@@ -280,6 +280,10 @@ void gm_test_disk_space(void **state)
     for (int i = 0; i < 3; i++) OK(gm_disk_reserve(d, 3 * BLOCK, &at[i]));
     FAILS(GM_EIO, "No space left", gm_disk_reserve(d, 2 * BLOCK, &at[3]));
     assert_non_null(strstr(gm_last_error(), folder));
+    assert_non_null(strstr(gm_last_error(), "no room for 4.0 KiB more of what is offloaded, beside 40.0 KiB"));
+    char text[32];
+    assert_string_equal(gm_disk_amount(1023, text), "1023 bytes");
+    assert_string_equal(gm_disk_amount(3 << 20, text), "3.0 MiB");
     OK(gm_disk_reserve(d, 1, &at[3])); /* what there is, can be had still */
     gm_disk_give_back(d, at[0], 3 * BLOCK);
     gm_disk_give_back(d, at[2], 3 * BLOCK);
