@@ -6,7 +6,7 @@
 /* The list at the top of the stack must have `space` entries. */
 static void check_length(lua_State *L, int arg, const char *name, int space)
 {
-    int n = (int)lua_objlen(L, -1);
+    int n = (int)gm_check_list(L, lua_gettop(L), arg);
     if (n != space)
         gm_bad_argument(L, arg,
                         lua_pushfstring(L, "%s has %d numbers, and the tensor has %d dimension%s of space", name, n,
@@ -25,7 +25,7 @@ static int64_t whole_number(lua_State *L, int arg, const char *name)
 static void read_pair(lua_State *L, int arg, const char *name, int64_t *low, int64_t *high)
 {
     if (high && lua_istable(L, -1)) {
-        if (lua_objlen(L, -1) != 2)
+        if (gm_check_list(L, lua_gettop(L), arg) != 2)
             gm_bad_argument(L, arg, lua_pushfstring(L, "%s of a dimension is a number or { in front, behind }", name));
         lua_rawgeti(L, -1, 1);
         *low = whole_number(L, arg, name);

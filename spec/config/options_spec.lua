@@ -41,6 +41,18 @@ describe("options", function()
     end)
   end
 
+  it("take no field and no hole in a list, wherever an option is one", function()
+    local known = { size = { type = { "integer", "list" }, min = 1 } }
+    for _, given in ipairs { 3, { 2, 2 }, {}, { { 1, 2 }, 3 } } do
+      assert.same(given, options.check("Pool", known, { size = given }).size)
+    end
+    for why, given in pairs { ["a list has no field 'x'"] = { 2, 2, x = 2 },
+      ["a list has no holes"] = { 1, nil, 3 } } do
+      assert.error_matches(function() options.check("Pool", known, { size = given }) end,
+        "Pool: option 'size' must be an integer or a list, at least 1; got .*; " .. why)
+    end
+  end)
+
   it("raises at the line of whoever calls the caller", function()
     local function layer(given)
       local opt = options.check("Linear", spec, given)

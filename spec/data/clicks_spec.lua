@@ -63,7 +63,7 @@ describe("ClickLog", function()
     assert.error_matches(function() data.ClickLog { path = "x", tables = 2, rows = { 3 } } end, "rows lists 1 tables")
     for _, class in ipairs { "ClickLog", "TextPairs", "WebDataset", "CSV", "JSONL" } do
       for said, path in pairs { ["path is an empty list"] = {}, ["entry 2 of it is true"] = { "x", true },
-                                ["entry file of it is \"x\""] = { file = "x" } } do
+                                ["a list has no field 'file'"] = { file = "x" } } do
         local given = { path = path }
         if class == "ClickLog" then given.rows = 3 elseif class == "WebDataset" then given.classes = 2 end
         if class == "CSV" or class == "JSONL" then given.x, given.y = { "a" }, "b" end

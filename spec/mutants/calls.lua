@@ -382,7 +382,7 @@ return {
   },
   {
     name = "2096-paths-of-anything", file = "lua/ganymede/data/paths.lua",
-    find = [[if type(key) ~= "number" or type(path) ~= "string" then]],
+    find = [[if type(path) ~= "string" then]],
     replace = [[if path == false then]],
     breaks = "a list of paths that holds something else is an error about an argument of C",
     test = "-n 1 spec/data/clicks_spec.lua -f 'cannot read'",

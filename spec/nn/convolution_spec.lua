@@ -91,3 +91,29 @@ describe("convolution layers", function()
     refused({ output_padding = 1 }, "has no option 'output_padding'")
   end)
 end)
+
+describe("lists of sizes", function()
+  it("take no named fields: in layers, in options of ops, in the pairs of a padding", function()
+    local function conv(more)
+      local opt = { in_channels = 1, out_channels = 1, kernel_size = 2 }
+      for name, value in pairs(more) do opt[name] = value end
+      return opt
+    end
+    for _, case in ipairs { { "MaxPool2d", { kernel = { 2, 2, x = 2 } } }, { "AvgPool3d", { kernel = 2,
+      stride = { 2, 2, 2, x = 2 } } }, { "AdaptiveAvgPool2d", { size = { 2, 2, x = 2 } } },
+      { "Conv2d", conv { kernel_size = { 2, 2, x = 2 } } }, { "ConvTranspose2d", conv { stride = { 2, 2, x = 2 } } },
+      { "PatchEmbedding", { image_size = { 8, 8, x = 8 }, patch_size = 2, channels = 1, width = 2 } } } do
+      fails(case[1] .. ": option '[%a_]+' must be an integer or a list.*no field 'x'", function()
+        nn[case[1]](case[2])
+      end)
+    end
+    fails("padding of a dimension is a number or { in front, behind }", function()
+      nn.Conv2d(conv { padding = { { 1, 1, x = 1 }, 1 } })
+    end)
+    for _, call in ipairs { { stride = { 1, 1, x = 2 } }, { padding = { { 1, 1, x = 2 }, 1 } } } do
+      fails("has the field 'x'", function()
+        gm.ops.convolution(gm.zeros { 1, 1, 4, 4 }, gm.zeros { 1, 1, 2, 2 }, nil, call)
+      end)
+    end
+  end)
+end)

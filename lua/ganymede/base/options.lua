@@ -6,9 +6,10 @@
 --     }
 --     local opt = options.check("Linear", Linear.options, given, 3)
 --
--- An entry: type (a name or a list of names: integer number boolean string table function module tensor object cdata
--- any), default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
--- hidden = true (not shown by options.show), initial (the default in words, for help).
+-- An entry: type (a name or a list of names: integer number boolean string table list function module tensor object
+-- cdata any; list: a table without named fields and holes), default, optional = true, min, max, above (exclusive min),
+-- below (exclusive max), one_of = { ... }, doc, hidden = true (not shown by options.show), initial
+-- (the default in words, for help).
 -- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
 -- The trap: defaults that are tables are shared, so nobody may write into them.
 local options = {}
@@ -23,9 +24,20 @@ local function is_integer(value)
   return type(value) == "number" and value == math.floor(value) and math.abs(value) <= 2 ^ 53
 end
 
+-- A key that a list has not, or a position that it lacks; nil: the table is a list.
+local function beside_list(value)
+  local count, length = 0, #value
+  for key in pairs(value) do
+    if type(key) ~= "number" or key < 1 or key > length or key % 1 ~= 0 then return key end
+    count = count + 1
+  end
+  return count < length and length or nil
+end
+
 local holds = {
   any = function() return true end,
   integer = is_integer,
+  list = function(value) return type(value) == "table" and beside_list(value) == nil end,
   module = is_module,
   number = function(value, entry)
     return type(value) == "number" and value == value and (entry.infinite or math.abs(value) < math.huge)
@@ -158,12 +170,21 @@ end
 
 options.brief = brief
 
+-- Why a table is no list, in words.
+local function not_a_list(value)
+  local key = beside_list(value)
+  if type(key) == "number" then return "; a list has no holes" end
+  return key ~= nil and ("; a list has no field '%s'"):format(tostring(key)) or ""
+end
+
 --- nil when the entry allows the value, else the reason: "must be an integer, at least 1; got 0".
 function options.problem(entry, value)
   if is_allowed(entry, value) then return nil end
   local hint = ""
   if entry.one_of and type(value) == "string" then
     hint = options.hint(value, entry.one_of)
+  elseif type(value) == "table" and table.concat(types_of(entry), " "):find "list" then
+    hint = not_a_list(value)
   end
   return ("must be %s; got %s%s"):format(options.allowed(entry), brief(value), hint)
 end

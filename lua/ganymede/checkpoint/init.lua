@@ -381,7 +381,7 @@ function Checkpoint:info(name) return core.checkpoint_info(self.handle, name) en
 function Checkpoint:read_into(name, tensor, opt)
   opt = options.check("read_into", {
     cast = { type = "boolean", default = false, doc = "whether the numbers are converted to the dtype of the tensor" },
-    offset = { type = "table", optional = true,
+    offset = { type = "list", optional = true,
       doc = "the list of the positions, from 1, at which the box begins in each dimension" },
   }, opt, 2)
   local offset

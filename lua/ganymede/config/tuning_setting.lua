@@ -14,7 +14,7 @@ setting.init_from = {
   path = { type = "string",
     doc = "a checkpoint, the folder of a run or of its checkpoints (the newest counts), or a folder in Hugging Face's "
       .. "format" },
-  match = { type = { "string", "table" }, optional = true,
+  match = { type = { "string", "list" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the names of the parameters that are loaded; default: all" },
   strict = { type = "boolean", default = true,
     doc = "whether it is an error if a parameter is missing there or has another shape, or if something there belongs "

@@ -26,9 +26,9 @@ local Chat = { name = "Chat", is_class = true, x_dtype = "i64", y_dtype = "i64" 
 Chat.__index = Chat
 
 Chat.options = {
-  path = { type = { "string", "table" }, optional = true,
+  path = { type = { "string", "list" }, optional = true,
     doc = "the path of a file of JSON lines, or a list of paths" },
-  conversations = { type = "table", optional = true,
+  conversations = { type = "list", optional = true,
     doc = "in place of path: a list of tables as lines have them, { messages = ... } or { prompt =, completion = }" },
   tokenizer = { type = { "string", "table" },
     doc = "the folder of the tokenizer and its chat template, or what gm.tokenizer has opened" },

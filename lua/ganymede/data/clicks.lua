@@ -33,10 +33,10 @@ end
 local rows_option = "the number of rows of every table, or the list of the numbers of rows"
 
 clicks.ClickLog = native.define("ClickLog", {
-  path = { type = { "string", "table" }, doc = "the path of a file, gzipped or not, or a list of paths" },
+  path = { type = { "string", "list" }, doc = "the path of a file, gzipped or not, or a list of paths" },
   dense = { type = "integer", min = 0, max = 10000, default = 13, doc = "the number of counts in a line" },
   tables = { type = "integer", min = 0, max = 10000, default = 26, doc = "the number of categories in a line" },
-  rows = { type = { "integer", "table" }, min = 1, max = 2 ^ 31 - 1, doc = rows_option },
+  rows = { type = { "integer", "list" }, min = 1, max = 2 ^ 31 - 1, doc = rows_option },
   damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop",
     doc = "what a line does that cannot be read; stop: it is an error that names the line; skip: it is left out, and "
       .. "how many there are is said" },
@@ -53,7 +53,7 @@ end)
 clicks.Clicks = native.define("Clicks", {
   length = { type = "integer", min = 1, max = 2 ^ 40, default = 1024, doc = "the number of samples" },
   dense = { type = "integer", min = 0, max = 10000, default = 13, doc = "the number of counts of a sample" },
-  rows = { type = "table", doc = "the list of the numbers of rows of the tables" },
+  rows = { type = "list", doc = "the list of the numbers of rows of the tables" },
   signal = { type = "number", min = 0, max = 100, default = 2,
     doc = "the standard deviation of the log-odds of a click: how much the numbers say" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 0, doc = "the seed of what is to be learned" },

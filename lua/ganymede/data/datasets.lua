@@ -183,7 +183,7 @@ define("Tokens", with_documents({
 end)
 
 define("TextPairs", with_windows({
-  path = { type = { "string", "table" },
+  path = { type = { "string", "list" },
     doc = "the path of a file, or a list of paths; their bytes are the tokens 0 to "
     .. "255; 256 is padding, 257 [CLS], 258 [SEP], 259 [MASK], which makes a vocabulary of 260" },
   mask_probability = { type = "number", min = 0, max = 1, default = 0.15,
@@ -219,7 +219,7 @@ define("Synthetic", {
     doc = "what is made; clusters: labelled points around one centre for each class, tokens: chains in which each "
       .. "token determines the next" },
   length = { type = "integer", min = 1, max = 2 ^ 40, default = 1024, doc = "the number of samples" },
-  shape = { type = "table", default = { 16 }, doc = "clusters: the shape of a sample" },
+  shape = { type = "list", default = { 16 }, doc = "clusters: the shape of a sample" },
   classes = { type = "integer", min = 1, max = 2 ^ 20, default = 10, doc = "clusters: the number of classes" },
   sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "the number of tokens in a sample" },
   vocab_size = { type = "integer", min = 1, max = 2 ^ 24, default = 64,

@@ -23,7 +23,7 @@ local damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop"
 images.ImageFolder = native.define("ImageFolder", {
   root = { type = "string",
     doc = "the folder whose folders are the classes, with pictures (.png, .jpg, .jpeg) in them at any depth" },
-  classes = { type = "table", optional = true,
+  classes = { type = "list", optional = true,
     doc = "the names of the classes in their order; default: the folders of root, sorted by their bytes" },
   channels = channels, damaged = damaged,
 }, function(opt)
@@ -52,7 +52,7 @@ local function shards_of(path)
 end
 
 images.WebDataset = native.define("WebDataset", {
-  path = { type = { "string", "table" },
+  path = { type = { "string", "list" },
     doc = "the path of a tar file, a list of such paths, or a folder, whose *.tar are read in order of their names" },
   classes = { type = "integer", min = 1, max = 2 ^ 31, doc = "the number of classes; labels are 0 to classes - 1" },
   channels = channels, damaged = damaged,

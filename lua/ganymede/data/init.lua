@@ -34,7 +34,7 @@ data.loader_options = {
   seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true,
     doc = "the seed of the order; default: the seed of the run" },
   drop_last = { type = "boolean", default = false, doc = "whether an incomplete last batch of an epoch is left out" },
-  transforms = { type = "table", default = {},
+  transforms = { type = "list", default = {},
     doc = "the list of transforms that samples go through, in order; functions of your own come last" },
   sampler = { type = { "table", "string" }, optional = true,
     doc = "the sampler, which chooses the samples of an epoch in place of shuffle" },

@@ -46,8 +46,8 @@ local function normalization_of(parts)
 end
 
 mix.Mix = native.define("Mix", {
-  datasets = { type = "table", doc = "the list of datasets, each { type = NAME, and its options }" },
-  weights = { type = "table", doc = "as many numbers above 0: the shares of the datasets in an epoch" },
+  datasets = { type = "list", doc = "the list of datasets, each { type = NAME, and its options }" },
+  weights = { type = "list", doc = "as many numbers above 0: the shares of the datasets in an epoch" },
   length = { type = "integer", min = 1, max = 2 ^ 40, optional = true,
     doc = "the number of samples in an epoch; default: as many as all datasets have together" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true,

@@ -32,9 +32,9 @@ M.options = {
   dtype = { type = "string", one_of = { "u8", "f64" }, default = "f64",
     doc = "what it takes and gives; u8: bytes of pictures, so it stands before Normalize; f64: numbers; bytes become "
       .. "numbers from 0 to 1 before it" },
-  shape = { type = "table", optional = true,
+  shape = { type = "list", optional = true,
     doc = "the list of the sizes of what it gives, without the batch; default: those of what it takes" },
-  parameters = { type = "table", default = {}, doc = "the list of numbers that it gets, at most 64" },
+  parameters = { type = "list", default = {}, doc = "the list of numbers that it gets, at most 64" },
   user = { type = "cdata", optional = true,
     doc = "a pointer that it gets; calls of all threads get the same one, at the same time" },
 }
@@ -44,9 +44,6 @@ local function fail(text, ...) error("NativeTransform: " .. text:format(...), 0)
 local function check_list(what, list, is_right, should)
   for i = 1, #list do
     if not is_right(list[i]) then fail("%s[%d] must be %s; got %s", what, i, should, options.literal(list[i])) end
-  end
-  for key in pairs(list) do
-    if type(key) ~= "number" or key < 1 or key > #list then fail("%s must be a list", what) end
   end
 end
 

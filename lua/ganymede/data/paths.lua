@@ -5,10 +5,9 @@ local options = require "ganymede.base.options"
 --- Returns the list of the paths. name: of the dataset, for errors.
 return function(name, given)
   if type(given) ~= "table" then return { given } end
-  for key, path in pairs(given) do
-    if type(key) ~= "number" or type(path) ~= "string" then
-      error(("%s: path is a path, or a list of paths; entry %s of it is %s"):format(name, tostring(key),
-        options.literal(path)), 0)
+  for i, path in ipairs(given) do
+    if type(path) ~= "string" then
+      error(("%s: path is a path, or a list of paths; entry %d of it is %s"):format(name, i, options.literal(path)), 0)
     end
   end
   if #given == 0 then error(("%s: path is an empty list"):format(name), 0) end

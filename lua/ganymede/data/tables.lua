@@ -18,7 +18,7 @@ local tables = {}
 
 local column_options = {
   name = { type = "string", doc = "the name that the first line gives it; without a header its number, from \"1\"" },
-  values = { type = "table", optional = true,
+  values = { type = "list", optional = true,
     doc = "the texts that the column may hold, in order; each becomes its place, from 0; default: it holds numbers" },
   missing = { type = { "number", "string" }, default = "refuse",
     doc = "what stands for a missing field: a number; \"mean\", of the rows that have one; \"drop\": the row is left "
@@ -92,7 +92,7 @@ local function open(class, schema, opt, delimiter)
                    class_names = y and y.values }
 end
 
-local path = { type = { "string", "table" }, doc = "the path of a file, or a list of paths" }
+local path = { type = { "string", "list" }, doc = "the path of a file, or a list of paths" }
 local classes = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
   doc = "the number of classes; y is then one of 0 to classes - 1; default: the number of the values of y" }
 local damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop",
@@ -101,7 +101,7 @@ local damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop"
 
 tables.CSV = native.define("CSV", {
   path = path,
-  x = { type = "table", doc = "the list of the columns that make x: names, or { name, values, missing }" },
+  x = { type = "list", doc = "the list of the columns that make x: names, or { name, values, missing }" },
   y = { type = { "string", "table" }, optional = true,
     doc = "the column that is y, likewise; with classes or values it is a label, else a number; default: y is 0" },
   classes = classes,
@@ -112,7 +112,7 @@ tables.CSV = native.define("CSV", {
 
 tables.JSONL = native.define("JSONL", {
   path = path,
-  x = { type = "table", doc = "the list of the columns that make x: keys, or { name, length, values, missing }" },
+  x = { type = "list", doc = "the list of the columns that make x: keys, or { name, length, values, missing }" },
   y = { type = { "string", "table" }, optional = true,
     doc = "the key that is y, likewise; with classes or values it is a label, else a number; default: y is 0" },
   classes = classes,

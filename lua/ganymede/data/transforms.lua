@@ -64,14 +64,14 @@ local function normal(opt)
 end
 
 define("Normalize", {
-  mean = { type = { "number", "table" },
+  mean = { type = { "number", "list" },
     doc = "the mean that is subtracted from values from 0 to 1: one number, or a list with one for each channel" },
-  std = { type = { "number", "table" },
+  std = { type = { "number", "list" },
     doc = "the standard deviation by which the result is divided: one number, or as many as means" },
 }, normal)
 
 define("RandomCrop", {
-  size = { type = { "integer", "table" }, doc = "the size of the result in pixels: one number, or { height, width }" },
+  size = { type = { "integer", "list" }, doc = "the size of the result in pixels: one number, or { height, width }" },
   padding = { type = "integer", min = 0, default = 0, doc = "the number of zeros added on each side before the crop" },
 }, function(opt)
   local height, width = sides("RandomCrop", opt.size)
@@ -79,7 +79,7 @@ define("RandomCrop", {
 end)
 
 define("CenterCrop", {
-  size = { type = { "integer", "table" },
+  size = { type = { "integer", "list" },
     doc = "the size of the result in pixels: one number, or { height, width }; zeros surround a smaller image" },
 }, function(opt)
   local height, width = sides("CenterCrop", opt.size)
@@ -87,7 +87,7 @@ define("CenterCrop", {
 end)
 
 define("Resize", {
-  size = { type = { "integer", "table" },
+  size = { type = { "integer", "list" },
     doc = "the size of the result in pixels: { height, width }, or one number, that of the shorter side; the longer "
       .. "one keeps its ratio to it, rounded down" },
 }, function(opt)
@@ -109,10 +109,10 @@ local function range(name, what, value, highest)
 end
 
 define("RandomResizedCrop", {
-  size = { type = { "integer", "table" }, doc = "the size of the result in pixels: one number, or { height, width }" },
-  scale = { type = "table", default = { 0.08, 1 },
+  size = { type = { "integer", "list" }, doc = "the size of the result in pixels: one number, or { height, width }" },
+  scale = { type = "list", default = { 0.08, 1 },
     doc = "{ least, most }: the area of the part that is cut out and resized, as a fraction of the image's" },
-  ratio = { type = "table", default = { 3 / 4, 4 / 3 }, doc = "{ least, most }: width / height of that part" },
+  ratio = { type = "list", default = { 3 / 4, 4 / 3 }, doc = "{ least, most }: width / height of that part" },
 }, function(opt)
   local height, width = sides("RandomResizedCrop", opt.size)
   return { kind = "resized_crop", height = height, width = width or height,
@@ -161,7 +161,7 @@ define("RandAugment", {
   ops = { type = "integer", min = 0, max = 64, default = 2, doc = "how many operations follow one another" },
   magnitude = { type = "number", min = 0, default = 9, doc = "how strong they are, from 0 to bins - 1" },
   bins = { type = "integer", min = 2, max = 1e6, default = 31, doc = "the number of magnitudes" },
-  among = { type = "table", default = augments, doc = "the list of the operations that are drawn from" },
+  among = { type = "list", default = augments, doc = "the list of the operations that are drawn from" },
 }, function(opt)
   if opt.magnitude > opt.bins - 1 then
     error(("RandAugment: magnitude is %g, and bins is %d: it goes up to %d"):format(opt.magnitude, opt.bins,

@@ -22,7 +22,7 @@ local texts = require "ganymede.generation.texts"
 local M = {}
 
 M.options = {
-  prompts = { type = "table",
+  prompts = { type = "list",
     doc = "the texts to continue; a prompt may also be a list of tokens, which count from 0" },
   tokenizer = { type = "table", optional = true,
     doc = "what gm.tokenizer opened; needed for prompts and results that are texts" },
@@ -37,9 +37,9 @@ M.options = {
   repetition_penalty = { type = "number", above = 0, default = 1,
     doc = "scores of tokens that are in the text already are divided by it, or multiplied where negative" },
   seed = { type = "integer", min = 0, default = 0, doc = "the seed of the draws" },
-  stop = { type = "table", default = {},
+  stop = { type = "list", default = {},
     doc = "texts; a prompt is done when one of them was written, which is cut off" },
-  stop_tokens = { type = "table", default = {}, doc = "tokens that end a prompt, such as that of the end of a text" },
+  stop_tokens = { type = "list", default = {}, doc = "tokens that end a prompt, such as that of the end of a text" },
   cache = { type = "table", optional = true,
     doc = "how keys and values are kept: page, pages or memory, rows (docs/models.md); not where ranks share prompts" },
   on_text = { type = "function", optional = true,

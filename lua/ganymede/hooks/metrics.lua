@@ -8,7 +8,7 @@ local metrics = require "ganymede.metrics.base"
 local options = require "ganymede.base.options"
 
 local MetricsHook = base.class("MetricsHook", {
-  metrics = { type = "table", doc = "the list of metrics, each { type = NAME, and its options }" },
+  metrics = { type = "list", doc = "the list of metrics, each { type = NAME, and its options }" },
   train = { type = "boolean", default = false, doc = "whether batches of training are measured, too" },
 }, { priority = 0 })
 

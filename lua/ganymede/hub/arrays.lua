@@ -49,16 +49,16 @@ function Arrays:has(name) return core.arrays_info(self.handle, name) ~= nil end
 local into_options = {
   transpose = { type = "boolean", default = false,
     doc = "whether dimensions are taken in reverse order, as a matrix is transposed" },
-  order = { type = "table", optional = true,
+  order = { type = "list", optional = true,
     doc = "for each dimension of the tensor, the dimension of the array, from 1" },
-  offset = { type = "table", optional = true,
+  offset = { type = "list", optional = true,
     doc = "the position, from 1, at which the tensor, or the part of it, begins in each dimension of the array; left "
       .. "out: it is all of the array" },
-  at = { type = "table", optional = true,
+  at = { type = "list", optional = true,
     doc = "the position, from 1, at which the part that is filled begins in each dimension of the tensor" },
-  size = { type = "table", optional = true,
+  size = { type = "list", optional = true,
     doc = "the size of the part that is filled; left out: as far as the tensor goes" },
-  shape = { type = "table", optional = true,
+  shape = { type = "list", optional = true,
     doc = "another shape that the array has here, with as many elements; left out: that of the file" },
 }
 

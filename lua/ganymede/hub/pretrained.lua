@@ -24,7 +24,7 @@ local M = {}
 M.options = {
   path = { type = "string",
     doc = "the folder with config.json and model.safetensors, or its index; a GGUF file; or a checkpoint of a run" },
-  ignore = { type = "table", default = {},
+  ignore = { type = "list", default = {},
     doc = "keys of config.json, or of a GGUF file, that are known to change no number, though this program does not "
       .. "know them" },
   strict = { type = "boolean", default = true,

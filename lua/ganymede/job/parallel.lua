@@ -94,11 +94,11 @@ parallel.fields = {
       doc = "whether mode 1d also cuts activations between layers along the sequence, as Megatron does" },
     keep_gathered = { type = "boolean", optional = true,
       doc = "whether what products gather is kept for backward and not gathered again; default false" } }),
-  order = { type = "table", optional = true,
+  order = { type = "list", optional = true,
     doc = "the axes from the outermost (farthest ranks) to the innermost (neighbours), such as { \"pipeline\", "
       .. "\"data\", \"tensor\" }: each of data, expert, pipeline, sequence and tensor that has several ranks; data "
       .. "before expert; default: data, expert, pipeline, sequence, tensor" },
-  shrink = { type = "table", optional = true,
+  shrink = { type = "list", optional = true,
     doc = "which sizes may become smaller when a job goes on with fewer ranks (--min-ranks, `ganymede resize`): a list "
       .. "of data, pipeline, sequence and tensor, of which the first gives way first, and grows with more ranks; "
       .. "default: { \"data\" }" },

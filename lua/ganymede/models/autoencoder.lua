@@ -20,7 +20,7 @@ AutoencoderKL.options = {
   channels = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
   latent   = { type = "integer", min = 1, default = 4, doc = "the number of channels of the latent image" },
   width    = { type = "integer", min = 1, default = 128, doc = "the number of channels of the first level" },
-  multipliers = { type = "table", default = { 1, 2, 4, 4 },
+  multipliers = { type = "list", default = { 1, 2, 4, 4 },
     doc = "the list of the numbers by which width is multiplied, one for each level" },
   blocks   = { type = "integer", min = 1, default = 2,
     doc = "the number of residual blocks of a level of the encoder; the decoder has one more" },

@@ -14,7 +14,7 @@ local DiT = module.class("DiT", nil, "models")
 
 DiT.aliases = { in_channels = "channels", hidden_size = "width" }
 DiT.options = {
-  image_size = { type = { "integer", "table" }, min = 1, default = 32,
+  image_size = { type = { "integer", "list" }, min = 1, default = 32,
     doc = "the side of the (latent) image in pixels, or { height, width }" },
   patch_size = { type = "integer", min = 1, default = 2,
     doc = "the side of a patch in pixels, which must divide both sides of the image" },

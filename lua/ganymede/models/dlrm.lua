@@ -20,11 +20,11 @@ local DLRM = module.class("DLRM", nil, "models")
 
 DLRM.options = {
   dense  = { type = "integer", min = 1, default = 13, doc = "the number of counts of a sample" },
-  counts = { type = "table", doc = "the list of the numbers of rows of the tables" },
+  counts = { type = "list", doc = "the list of the numbers of rows of the tables" },
   width  = { type = "integer", min = 1, default = 16, doc = "the width of a row of a table" },
-  bottom = { type = "table", default = { 512, 256, 64 },
+  bottom = { type = "list", default = { 512, 256, 64 },
     doc = "the list of the widths of the layers of the bottom MLP; one of the width of the tables follows" },
-  top    = { type = "table", default = { 512, 256 },
+  top    = { type = "list", default = { 512, 256 },
     doc = "the list of the widths of the layers of the top MLP; one of width 1 follows" },
   cut    = { type = "string", one_of = { "none", "rows", "columns" }, default = "rows",
     doc = "how the ranks that share the batch share the tables" },

@@ -9,7 +9,7 @@ local MLP = module.class("MLP", nil, "models")
 
 MLP.options = {
   inputs  = { type = "integer", min = 1, doc = "the number of elements of a sample; images are flattened" },
-  hidden  = { type = "table", default = { 128 },
+  hidden  = { type = "list", default = { 128 },
     doc = "the list of the widths of the hidden layers, in order; { }: none" },
   classes = { type = "integer", min = 1, doc = "the number of classes" },
   activation = { type = "string", default = "relu", one_of = functions.in_products,

@@ -13,8 +13,8 @@ local of_patches = nn.PatchEmbedding.options
 
 MLPMixer.aliases = { img_size = "image_size", in_chans = "channels", num_classes = "classes" }
 MLPMixer.options = {
-  image_size = { type = { "integer", "table" }, min = 1, default = 224, doc = of_patches.image_size.doc },
-  patch_size = { type = { "integer", "table" }, min = 1, default = 16, doc = of_patches.patch_size.doc },
+  image_size = { type = { "integer", "list" }, min = 1, default = 224, doc = of_patches.image_size.doc },
+  patch_size = { type = { "integer", "list" }, min = 1, default = 16, doc = of_patches.patch_size.doc },
   space      = of_patches.space,
   channels   = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
   classes    = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },

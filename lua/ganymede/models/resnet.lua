@@ -24,7 +24,7 @@ ResNet.aliases = { num_classes = "classes", in_chans = "channels" }
 ResNet.options = {
   depth    = { type = "integer", one_of = { 18, 34, 50, 101, 152 }, default = 50,
     doc = "the number of layers with weights, which says how many blocks of which kind there are" },
-  blocks   = { type = "table", optional = true,
+  blocks   = { type = "list", optional = true,
     doc = "the list of the numbers of blocks of the stages, in place of those of depth" },
   stem     = { type = "string", one_of = { "imagenet", "cifar" }, default = "imagenet",
     doc = "what comes first; imagenet: a convolution of 7 x 7 with stride 2 and a pooling of 3 x 3 with stride 2; "

@@ -14,7 +14,7 @@ M.weights = init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }
 M.options = {
   width    = { type = "integer", min = 1, optional = true,
     doc = "the number of channels of the first stage, in place of that of size" },
-  blocks   = { type = "table", optional = true,
+  blocks   = { type = "list", optional = true,
     doc = "the list of the numbers of blocks of the stages, in place of those of size" },
   patch_size = { type = "integer", min = 1, default = 4, doc = "kernel and stride of the first convolution" },
   drop_path = { type = "number", default = 0, min = 0, below = 1,

@@ -29,7 +29,7 @@ Swin.options = {
     doc = "which width, blocks and heads the model has: tiny 96 with 2, 2, 6, 2 blocks; small 96, base 128, large 192 "
       .. "with 2, 2, 18, 2; heads of 32 numbers" },
   width    = shared.width, blocks = shared.blocks,
-  heads    = { type = "table", optional = true,
+  heads    = { type = "list", optional = true,
     doc = "the list of the numbers of heads of the stages, in place of those of size" },
   patch_size = shared.patch_size,
   window   = of_blocks.window, mlp_ratio = of_blocks.mlp_ratio, qkv_bias = of_blocks.qkv_bias, eps = of_blocks.eps,

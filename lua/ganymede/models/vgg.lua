@@ -22,7 +22,7 @@ VGG.aliases = { num_classes = "classes", in_chans = "channels" }
 VGG.options = {
   depth    = { type = "integer", one_of = { 11, 13, 16, 19 }, default = 16,
     doc = "the number of layers with weights, which says how many convolutions the stages have" },
-  blocks   = { type = "table", optional = true,
+  blocks   = { type = "list", optional = true,
     doc = "the list of the numbers of convolutions of the stages, in place of those of depth" },
   batch_norm = { type = "boolean", default = false, doc = "whether a batch norm follows each convolution" },
   width    = { type = "integer", min = 1, default = 64, doc = "the number of channels of the first stage" },

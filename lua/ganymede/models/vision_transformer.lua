@@ -12,9 +12,9 @@ local VisionTransformer = module.class("VisionTransformer", nil, "models")
 
 VisionTransformer.aliases = { img_size = "image_size", in_chans = "channels", num_classes = "classes" }
 VisionTransformer.options = {
-  image_size = { type = { "integer", "table" }, min = 1, default = 224,
+  image_size = { type = { "integer", "list" }, min = 1, default = 224,
     doc = "the side of the image in pixels, or a list: { height, width }, { depth, height, width }, { length }" },
-  patch_size = { type = { "integer", "table" }, min = 1, default = 16,
+  patch_size = { type = { "integer", "list" }, min = 1, default = 16,
     doc = "the side of a patch in pixels, or a list as image_size; patches must tile the image" },
   space      = nn.PatchEmbedding.options.space,
   channels   = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },

@@ -26,7 +26,7 @@ function Lambda:forward(...) return self.opt.fn(...) end
 local List = module.class("ModuleList")
 
 local spec = {
-  layers = { type = "table", optional = true,
+  layers = { type = "list", optional = true,
     doc = "the list of elements, in order: modules, functions of tensors, or tables { type = NAME, and its options }" },
 }
 
@@ -131,7 +131,7 @@ end
 -- In a subclass: function Mine:build() self.layers_cfg = { { type = ... }, ... } end
 local ModelFromConfig = module.class("ModelFromConfig", Sequential, "models")
 ModelFromConfig.options = {
-  layers_cfg = { type = "table", optional = true,
+  layers_cfg = { type = "list", optional = true,
     doc = "the list of layers, in order: tables { type = NAME, and its options } of layers or models, modules, or "
       .. "functions; a subclass may set self.layers_cfg instead" },
 }

@@ -9,10 +9,11 @@ local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local options = require "ganymede.base.options"
 
 local M = {}
 
-local each = { "integer", "table" }
+local each = { "integer", "list" }
 
 local shared = {
   in_channels  = { type = "integer", min = 1, doc = "the number of channels of x" },
@@ -42,7 +43,7 @@ local function with(more)
 end
 
 local of_convolution = with {
-  padding = { type = { "integer", "table", "string" }, min = 0, default = 0,
+  padding = { type = { "integer", "list", "string" }, min = 0, default = 0,
     doc = "zeros around x: a number, a list with a number or { in front, behind } for each dimension, \"same\": so "
       .. "many that y has the size of x, or \"valid\": none" },
 }
@@ -74,7 +75,7 @@ local function listed(class, name, value, least, pairs_too)
   local all = {}
   for d, v in ipairs(value) do
     if not pairs_too or type(v) ~= "table" then all[d] = check(v)
-    elseif #v == 2 then all[d] = { check(v[1]), check(v[2]) }
+    elseif #v == 2 and options.is_of_type("list", v) then all[d] = { check(v[1]), check(v[2]) }
     else error(("%s: %s of a dimension is a number or { in front, behind }"):format(class.name, name), 4) end
   end
   return all
@@ -156,9 +157,9 @@ function Convolution:check_input(x)
     ({ "length", "height, width", "depth, height, width" })[self.space], table.concat(x:shape(), ", ")), 0)
 end
 
-local function add(class, space, transposed, options)
+local function add(class, space, transposed, own)
   class.positional = { "in_channels", "out_channels", "kernel_size", "stride", "padding" }
-  class.space, class.transposed, class.options = space, transposed, options
+  class.space, class.transposed, class.options = space, transposed, own
   class.matrices = {} -- a kernel is no matrix of a hidden layer (ganymede.optim.muon)
   for name, method in pairs(Convolution) do class[name] = method end
   M[class.name] = class

@@ -17,14 +17,14 @@ local tensors = require "ganymede.tensor"
 local M = {}
 
 M.options = {
-  shape = { type = "table", doc = "the shape of what is drawn, (b, channels, height, width) or any other" },
+  shape = { type = "list", doc = "the shape of what is drawn, (b, channels, height, width) or any other" },
   sampler = { type = "string", one_of = { "ddpm", "ddim", "dpm" }, default = "ddpm", doc = "how it goes back" },
   steps = { type = "integer", min = 1, optional = true,
     doc = "the number of calls of the model; default: the number of times of the process with ddpm, otherwise 50" },
   eta   = { type = "number", min = 0, max = 1, optional = true,
     doc = "with ddim: how much noise is added, as a share of that of ddpm; default: 0" },
   seed  = { type = "integer", min = 0, max = 2 ^ 32, default = 0, doc = "the seed of all noise" },
-  clip  = { type = "table", optional = true,
+  clip  = { type = "list", optional = true,
     doc = "{ low, high }: the image that a prediction stands for is brought between them" },
 }
 

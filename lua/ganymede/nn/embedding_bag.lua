@@ -33,7 +33,7 @@ EmbeddingBag.matrices = {} -- tables: no matrix of a hidden layer (ganymede.opti
 EmbeddingBag.aliases = { num_embeddings = "count", embedding_dim = "width" }
 EmbeddingBag.options = {
   count = { type = "integer", min = 1, optional = true, doc = "the number of rows of the only table" },
-  counts = { type = "table", optional = true, doc = "the list of the numbers of rows of several tables" },
+  counts = { type = "list", optional = true, doc = "the list of the numbers of rows of several tables" },
   width = { type = "integer", min = 1, doc = "the width of a row" },
   mode = { type = "string", one_of = { "sum", "mean" }, default = "sum", doc = "what becomes of the rows of a bag" },
   cut = { type = "string", one_of = { "none", "rows", "columns" }, default = "none",

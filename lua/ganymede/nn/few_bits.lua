@@ -23,7 +23,7 @@ few.options = {
   bits = { type = "integer", one_of = { 4, 8 }, default = 8, doc = "the bits of a number" },
   group = { type = "integer", min = 32, default = 32,
     doc = "how many numbers of a row share a scale of 16 bits: a multiple of 32; more are less exact and smaller" },
-  match = { type = { "string", "table" }, optional = true,
+  match = { type = { "string", "list" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the paths of the layers whose weight is rounded; default: all linear "
       .. "layers and heads, with the table of tokens where a head shares it" },
 }

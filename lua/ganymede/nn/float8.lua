@@ -23,7 +23,7 @@ local float8 = {}
 local UNIT = 16 -- numbers of a row that tensor cores read together
 
 float8.options = {
-  skip = { type = { "string", "table" }, optional = true,
+  skip = { type = { "string", "list" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the paths of layers that stay as they are" },
   least = { type = "integer", min = 1, default = 16, max = 2 ^ 31,
     doc = "layers with fewer inputs or outputs than this stay as they are" },

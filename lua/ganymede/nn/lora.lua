@@ -34,17 +34,17 @@ lora.options = {
     doc = "the factor of what adapters add is alpha / rank; default: 2 rank" },
   scaling = { type = "string", one_of = { "rank", "root" }, default = "rank",
     doc = "what alpha is divided by; rank: the rank; root: its square root (Kalajdzievski 2023)" },
-  match = { type = { "string", "table" }, optional = true,
+  match = { type = { "string", "list" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the paths of the layers (nn.Linear) that get one; default: all" },
   dora = { type = "boolean", default = false,
     doc = "whether each row of W + scale B A has a magnitude that is trained apart from its direction (DoRA, Liu et "
       .. "al. 2024)" },
-  split_qkv = { type = { "boolean", "table" }, default = false,
+  split_qkv = { type = { "boolean", "list" }, default = false,
     doc = "whether queries, keys and values, which are one layer here, have an adapter each, as PEFT's q_proj, k_proj "
       .. "and v_proj have; a list of \"query\", \"key\", \"value\": only these" },
   dropout = { type = "number", min = 0, below = 1, default = 0,
     doc = "the probability with which an element of an adapter's input is dropped in training" },
-  train = { type = { "string", "table" }, optional = true,
+  train = { type = { "string", "list" }, optional = true,
     doc = "a Lua pattern, or a list of them, over the names of other parameters that are trained beside the adapters, "
       .. "such as those of a new head" },
 }

@@ -18,9 +18,9 @@ local PatchEmbedding = module.class "PatchEmbedding"
 PatchEmbedding.matrices = {} -- what images enter through: no matrix of a hidden layer (ganymede.optim.muon)
 PatchEmbedding.aliases = { img_size = "image_size", in_chans = "channels", embed_size = "width" }
 PatchEmbedding.options = {
-  image_size  = { type = { "integer", "table" }, min = 1,
+  image_size  = { type = { "integer", "list" }, min = 1,
     doc = "the side of the image in pixels, or a list: { height, width }, { depth, height, width }, { length }" },
-  patch_size  = { type = { "integer", "table" }, min = 1,
+  patch_size  = { type = { "integer", "list" }, min = 1,
     doc = "the side of a patch in pixels, or a list as image_size; patches must tile the image" },
   space       = { type = "integer", one_of = { 1, 2, 3 }, optional = true,
     doc = "the number of dimensions of the image; default: as many as image_size lists, else 2" },

@@ -9,7 +9,7 @@ local options = require "ganymede.base.options"
 local layers = {}
 
 local axes = { "length", "height, width", "depth, height, width" }
-local sized = { "integer", "table" }
+local sized = { "integer", "list" }
 
 -- A size of each of `dims` dimensions from a number, or a list with one for each. Raises at the line that builds.
 local function check_sizes(self, name, dims, least)

@@ -98,9 +98,9 @@ end
 
 scalings.longrope = {
   options = {
-    short = { type = "table",
+    short = { type = "list",
       doc = "a number for each pair, by which its frequency is divided in texts of up to `length` positions" },
-    long = { type = "table", doc = "the same in longer texts" }, factor = factor,
+    long = { type = "list", doc = "the same in longer texts" }, factor = factor,
     length = { type = "integer", min = 2, doc = "the length of the sequences before they became longer" },
     magnitude = { type = "number", above = 0, optional = true,
       doc = "what queries and keys are multiplied by; default: sqrt(1 + ln(factor) / ln(length))" },

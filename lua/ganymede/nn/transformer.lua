@@ -231,7 +231,7 @@ end
 
 --- Options of models whose blocks attend to what came before (GPT, Llama).
 TransformerBlock.of_models = {
-  window = { type = { "integer", "table" }, min = 1, optional = true,
+  window = { type = { "integer", "list" }, min = 1, optional = true,
     doc = "the number of positions that a position attends to, itself included; a list: the blocks take its entries in "
       .. "turn, 0 for all positions" },
   attention_softcap = Attention.options.softcap,

@@ -28,9 +28,9 @@ WindowAttention.matrices = {} -- a table of biases is none (ganymede.optim.muon)
 WindowAttention.options = {
   width    = { type = "integer", min = 1, doc = "the width of x and y" },
   heads    = { type = "integer", min = 1, doc = "the number of heads, which must divide width" },
-  window   = { type = { "integer", "table" }, min = 1, default = 7,
+  window   = { type = { "integer", "list" }, min = 1, default = 7,
     doc = "the side of a window in positions, or { height, width }" },
-  shift    = { type = { "integer", "table" }, min = 0, default = 0,
+  shift    = { type = { "integer", "list" }, min = 0, default = 0,
     doc = "by how many positions the image is rolled before it is cut, or { height, width }; less than window" },
   qkv_bias = { type = "boolean", default = true, doc = "whether queries, keys and values have a bias" },
   dropout  = { type = "number", default = 0, min = 0, below = 1,

@@ -83,7 +83,7 @@ local function define(optim, Fused, shared)
   -- paper uses a rate 3 to 10 times smaller than AdamW's, and a weight decay so many times larger.
   class("Lion", "lion", {
     lr = rate(1e-4),
-    betas = { type = "table", default = { 0.9, 0.99 }, doc = "share of the moment in the sign, and its decay" },
+    betas = { type = "list", default = { 0.9, 0.99 }, doc = "share of the moment in the sign, and its decay" },
   }, function(opt)
     local b1, b2 = betas_of("Lion", opt.betas)
     return { beta1 = b1, beta2 = b2, weight_decay = opt.weight_decay, decoupled = true }

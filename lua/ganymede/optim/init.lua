@@ -50,7 +50,7 @@ local common = {
     doc = "the learning rate; a scheduler computes the rate of each step from it" },
   weight_decay = { type = "number", min = 0, default = 0,
     doc = "the weight decay of every parameter whose group sets none" },
-  groups = { type = "table", optional = true,
+  groups = { type = "list", optional = true,
     doc = "the list of groups { match = pattern, lr_scale =, lr =, weight_decay =, trust =, and options of the "
       .. "optimizer, such as betas }; a parameter belongs to the first that matches its name" },
   layer_decay = { type = "number", above = 0, max = 1, optional = true,
@@ -442,7 +442,7 @@ end
 
 local adam_options = {
   master_weights = master_weights, maximize = maximize, state_dtype = state_dtype,
-  betas = { type = "table", default = { 0.9, 0.999 },
+  betas = { type = "list", default = { 0.9, 0.999 },
     doc = "{ beta1, beta2 }: the decay rates of the running means of the gradient and of its square, each from 0, "
       .. "below 1" },
   eps = { type = "number", min = 0, default = 1e-8,

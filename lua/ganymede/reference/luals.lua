@@ -10,7 +10,8 @@ local reference = require "ganymede.reference"
 local luals = {}
 
 local types = { tensor = "gm.Tensor", object = "userdata", module = "gm.Module", ["function"] = "function",
-  any = "any", integer = "integer", number = "number", string = "string", boolean = "boolean", table = "table" }
+  any = "any", integer = "integer", number = "number", string = "string", boolean = "boolean", table = "table",
+  list = "table" }
 
 local function add(lines, text) lines[#lines + 1] = text end
 

@@ -108,7 +108,7 @@ end
 -- The order for evaluating a batch that the schedule's own order cannot take. The checker needs the backward passes,
 -- too.
 local rounds = {
-  name = "rounds", options = { parts = { type = "table",
+  name = "rounds", options = { parts = { type = "list",
     doc = "the part of the model that each rank holds as each chunk: parts[rank + 1][chunk]" } },
   order = function(stages, count, _, opt)
     local actions = {}

@@ -13,7 +13,7 @@ local pipeline = require "ganymede.schedules.pipeline"
 local registry = require "ganymede.base.registry"
 
 local declared = {
-  schedules = { type = "table", doc = "the list of names in registry.pipeline_schedules" },
+  schedules = { type = "list", doc = "the list of names in registry.pipeline_schedules" },
   stages = { type = "integer", min = 1, doc = "the number of ranks along the pipeline axis" },
   micro_batches = { type = "integer", min = 1, doc = "the number of micro-batches in a batch" },
   chunks = { type = "integer", min = 1, optional = true,

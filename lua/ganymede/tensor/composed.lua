@@ -324,9 +324,9 @@ end
 --   x = gm.tensor { { { 1, 3 } } }
 --   ops.interpolate(x, { size = 3, mode = "linear", align_corners = true }) --> { { { 1, 2, 3 } } }
 define("interpolate", "x tensor, options options", {
-  size = { type = { "integer", "table" }, optional = true,
+  size = { type = { "integer", "list" }, optional = true,
     doc = "the sizes of the result: a number, or a list with one for each dimension" },
-  scale = { type = { "number", "table" }, optional = true, doc = "how many times as large the result is, likewise" },
+  scale = { type = { "number", "list" }, optional = true, doc = "how many times as large the result is, likewise" },
   mode = { type = "string", default = "nearest", one_of = { "nearest", "linear" },
     doc = "the nearest element, or a mean of neighbours by distance" },
   align_corners = { type = "boolean", default = false,

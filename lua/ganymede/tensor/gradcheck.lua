@@ -24,7 +24,7 @@ local spec = {
   halves = { type = "boolean", default = false,
              doc = "whether backward is made in two halves: first what leads to the inputs, then what only parameters "
                .. "need" },
-  parameters = { type = "table", optional = true,
+  parameters = { type = "list", optional = true,
     doc = "the list of { name, tensor } that are also varied; default: the parameters of fn" },
 }
 gradcheck.options = spec

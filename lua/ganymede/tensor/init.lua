@@ -67,7 +67,7 @@ end
 --   gm.tensor({ { 1, 2 }, { 3, 4 } }):shape() --> { 2, 2 }
 --   gm.tensor({ 1, 2, 3, 4 }, { shape = { 2, 2 }, dtype = "i64" }) --> { { 1, 2 }, { 3, 4 } }
 define("tensor", "values number|table, options options?", {
-  dtype = dtype, shape = { type = "table", optional = true,
+  dtype = dtype, shape = { type = "list", optional = true,
     doc = "the shape of the tensor, whose elements are a flat list, row by row" },
 }, function(values, opt)
   if opt.shape then check_shape("gm.tensor", opt.shape) end

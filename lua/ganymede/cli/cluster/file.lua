@@ -24,22 +24,22 @@ local file = {}
 local MOST = 512 -- ranks of a job, and places of a node
 
 local of_file = {
-  jobs = { type = "table", doc = "the list of jobs" },
-  nodes = { type = "table", optional = true, doc = "the places of each node: with --slurm those that Slurm "
+  jobs = { type = "list", doc = "the list of jobs" },
+  nodes = { type = "list", optional = true, doc = "the places of each node: with --slurm those that Slurm "
     .. "lends; without it a list of one number, the ranks at a time (default: the cores of this machine)" },
   policy = { type = { "string", "table" }, default = "elastic",
     doc = "who gets which places: a name, or { type = NAME, and its settings }" },
   interval = { type = "number", above = 0, max = 86400, default = 60,
     doc = "seconds between two decisions; there is one more whenever a job arrives or ends" },
   threads = { type = "integer", min = 1, max = 1024, default = 1, doc = "threads of each rank" },
-  sbatch = { type = "table", optional = true,
+  sbatch = { type = "list", optional = true,
     doc = "options of sbatch for every job, such as { \"--partition=gpu\" }" },
 }
 
 local of_job = {
   recipe = { type = "string", doc = "the recipe's file" },
   name = { type = "string", optional = true, doc = "a word of its own (default: job1, job2, ...)" },
-  set = { type = "table", default = {}, doc = "list of \"key=value\", as --set takes them" },
+  set = { type = "list", default = {}, doc = "list of \"key=value\", as --set takes them" },
   seed = { type = "integer", min = 0, optional = true, doc = "the seed, in place of the recipe's" },
   steps = { type = "integer", min = 1, optional = true, doc = "end after so many steps (default: the recipe's)" },
   arrive = { type = "number", min = 0, max = 1e9, default = 0, doc = "seconds after the beginning" },

@@ -1,0 +1,111 @@
+--- Mutants of faults that were known for some time: names that nobody has, counts that a resume forgot, and others.
+return {
+  {
+    name = "2460-metric-that-nobody-measures", file = "lua/ganymede/hooks/early_stop.lua",
+    find = [[base.refuse_unmeasured(self, trainer, self.opt.metric)]],
+    replace = [[]],
+    breaks = "EarlyStopHook refuses a misspelt metric only at the first evaluation",
+    test = "spec/train/hooks_spec.lua -f EarlyStopHook",
+  },
+  {
+    name = "2461-metric-of-a-silent-hook", file = "lua/ganymede/hooks/base.lua",
+    find = [[    others = others or not own]],
+    replace = [[]],
+    breaks = "EarlyStopHook refuses the metric of a hook that does not say what it measures",
+    test = "spec/train/hooks_spec.lua -f EarlyStopHook",
+  },
+  {
+    name = "2462-removed-nobody", file = "lua/ganymede/hooks/base.lua",
+    find = [[if #named > 0 then return list, named end]],
+    replace = [[do return list, named end]],
+    breaks = "remove_hook with a name that no hook has says nothing",
+    test = "spec/train/trainer_spec.lua -f 'removed from it'",
+  },
+  {
+    name = "2463-nan-count-forgotten", file = "lua/ganymede/hooks/nan_watch.lua",
+    find = [[if not self.restored then self.in_a_row = 0 end]],
+    replace = [[self.in_a_row = 0]],
+    breaks = "NaNWatchHook begins to count anew where a run is resumed",
+    test = "spec/train/hooks_spec.lua -f 'goes on to count'",
+  },
+  {
+    name = "2464-list-with-a-field", file = "lua/ganymede/base/options.lua",
+    find = [[list = function(value) return type(value) == "table" and beside_list(value) == nil end,]],
+    replace = [[list = function(value) return type(value) == "table" end,]],
+    breaks = "named fields of lists are ignored: MaxPool2d { kernel = { 2, 2, x = 2 } }",
+    test = "spec/config/options_spec.lua -f 'no hole in a list'",
+  },
+  {
+    name = "2465-pair-with-a-field", file = "bindings/lua_convolution.c",
+    find = [[if (gm_check_list(L, lua_gettop(L), arg) != 2)]],
+    replace = [[if (lua_objlen(L, -1) != 2)]],
+    breaks = "a named field beside the padding in front and behind is ignored",
+    test = "spec/nn/convolution_spec.lua -f 'no named fields'",
+  },
+  {
+    name = "2466-end-above-the-rate", file = "lua/ganymede/lr_scheduler/base.lua",
+    find = [[if optimizer then refuse_rise(self) end]],
+    replace = [[]],
+    breaks = "a rate that is made to fall rises to an end above it",
+    test = "spec/optim/lr_scheduler_spec.lua -f 'would rise'",
+  },
+  {
+    name = "2467-nested-end-above-the-rate", file = "lua/ganymede/lr_scheduler/base.lua",
+    find = [[if self.after then refuse_rise(self.after) end]],
+    replace = [[]],
+    breaks = "a rate rises to the end of a schedule behind a delay",
+    test = "spec/optim/lr_scheduler_spec.lua -f 'would rise'",
+  },
+  {
+    name = "2468-no-room-for-nothing", file = "host/tier/disk.c",
+    find = [[else if (bytes < 1048576) snprintf(text, 32, "%.1f KiB", (double)bytes / 1024);]],
+    replace = [[]],
+    breaks = "a full disk has no room for 0.0 MiB",
+    test = "unit disk_space",
+  },
+  {
+    name = "2469-one-name-for-two-metrics", file = "lua/ganymede/hooks/prometheus.lua",
+    find = [[if clash then error(self.name .. ": " .. clash, 0) end]],
+    replace = [[]],
+    breaks = "two metrics of one name end what Prometheus reads",
+    test = "spec/train/watching_hooks_spec.lua -f 'would become one'",
+  },
+  {
+    name = "2470-second-of-one-name-shown", file = "lua/ganymede/hooks/prometheus.lua",
+    find = [[    if by_word[word] then]],
+    replace = [[    if by_word[word] then kept[#kept + 1] = name end if by_word[word] then]],
+    breaks = "a metric is written twice under one name",
+    test = "spec/train/watching_hooks_spec.lua -f 'would become one'",
+  },
+  {
+    name = "2471-transforms-of-pieces", file = "lua/ganymede/data/loader.lua",
+    find = [[  if #self.own > 0 then
+    local x, y = self:next()]],
+    replace = [[  if false then
+    local x, y = self:next()]],
+    breaks = "transforms in Lua draw other numbers for each micro-batch",
+    test = "spec/data/pieces_spec.lua -f 'functions in Lua'",
+  },
+  {
+    name = "2472-labels-beyond-the-classes", file = "lua/ganymede/metrics/answers.lua",
+    find = [[ops.cast(ops.gt(right, classes - 1), "f64")]],
+    replace = [[ops.cast(ops.gt(right, classes), "f64")]],
+    breaks = "a label that is the number of classes counts as a wrong answer",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'no class'",
+  },
+  {
+    name = "2473-outside-of-what-is-left-out", file = "lua/ganymede/metrics/answers.lua",
+    find = [[ops.mul(wrong, ops.cast(ops.ne(right, metric.opt.ignore_index), "f64"))]],
+    replace = [[wrong]],
+    breaks = "labels that are left out are refused",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'no class'",
+  },
+  {
+    name = "2474-refused-once", file = "lua/ganymede/metrics/base.lua",
+    find = [[      if #metric.rows > 0 then known.value = of_rows(metric)]],
+    replace = [[      known.computed = true
+      if #metric.rows > 0 then known.value = of_rows(metric)]],
+    breaks = "a metric that was refused has no value when it is asked again",
+    test = "-n 1 spec/metrics/classes_spec.lua -f 'no class'",
+  },
+}
