@@ -108,4 +108,11 @@ return {
     breaks = "a metric that was refused has no value when it is asked again",
     test = "-n 1 spec/metrics/classes_spec.lua -f 'no class'",
   },
+  {
+    name = "2475-epoch-of-the-last-steps", file = "lua/ganymede/train/trainer.lua",
+    find = [[if not (self.stopped and more_in_epoch(self)) then call_epoch_end(self) end]],
+    replace = [[if not more_in_epoch(self) then call_epoch_end(self) end]],
+    breaks = "hooks hear nothing of the end of an epoch within which the steps end",
+    test = "spec/train/trainer_spec.lua -f 'again when it goes on'",
+  },
 }

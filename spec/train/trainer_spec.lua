@@ -193,6 +193,27 @@ describe("hooks", function()
     assert.equal(1, trainer:remove_hook "LossHook")
   end)
 
+  it("are told of the end of an epoch where the steps end, and again when it goes on", function()
+    local at = {}
+    local function fit(steps, state, ending)
+      local trainer, train = build { batches = 3 }
+      trainer:prepare { train_dataloader = train, max_steps = steps, hooks = { "LossHook", {
+        after_train_epoch = function(_, t) at[#at + 1] = ("%d %d"):format(t.epoch + 1, t.step) end,
+        after_train_iter = function(_, t) if t.step == ending then t:stop() end end } } }
+      if state then trainer:load_state(state) end
+      trainer:fit()
+      return trainer
+    end
+    local state = fit(4):state()
+    assert.same({ "1 3", "2 4" }, at)
+    local on = fit(7, state)
+    assert.same({ "1 3", "2 4", "2 6", "3 7" }, at)
+    assert.equal(7, on.step)
+    at = {}
+    fit(7, nil, 2)
+    assert.same({ "1 2" }, at)
+  end)
+
   it("AccuracyHook counts right answers, of training and test", function()
     local trainer, train, test = build()
     local right = 0

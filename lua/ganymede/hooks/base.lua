@@ -14,11 +14,12 @@
 -- schedule. loss is a number. In a pipeline only the stage that holds the last part of the model has the output; on
 -- other ranks it is nil. label and loss are on all ranks. Each call runs in a scope of its own, without recording
 -- gradients. state() and load_state(t) make a hook a part of checkpoints, which find it by its name (title()). A hook
--- that says saves = true writes files, and never runs in a rehearsal. A run that is stopped within an epoch
--- (a signal, a dead rank) has not ended it: after_train_epoch comes when it has gone on. A run that ends within one
--- (--steps, max_steps, trainer:stop) ends its last epoch there, so that what hooks do at the end of an epoch is done
--- for it; with more steps it goes on in that epoch, and after_train_epoch comes again at its end. The trap: with gradient_accumulation, output and label join all
--- batches of the step, which costs their memory. A hook that does not use them sets needs_output = false.
+-- that says saves = true writes files, and never runs in a rehearsal. A run that a signal stops within an
+-- epoch has not ended it: after_train_epoch comes when it has gone on. A run that ends within one (--steps, max_steps,
+-- trainer:stop) ends its last epoch there: after_train_epoch is called, so that what hooks do then is done for it. With
+-- more steps it goes on in that epoch, and after_train_epoch comes again at its end. The trap: with
+-- gradient_accumulation, output and label join all batches of the step, which costs their memory. A hook that does not
+-- use them sets needs_output = false.
 --
 -- On a GPU the host queues steps ahead of the device. The loss that after_train_iter receives would make it wait in
 -- every step. A hook that does not need the loss there sets needs_loss = false; loss is then nil on a GPU. It receives

@@ -106,7 +106,7 @@ end
 --- Raises an error if labels were no classes. totals: what was added up, with the term `outside`.
 function answers.refuse_outside(metric, totals)
   local count = totals.outside[1] or 0
-  if not (count > 0) then return end
+  if count <= 0 or count ~= count then return end -- NaN: on meta
   error(("%s: %d label%s no class: classes are whole numbers from 0, fewer than the outputs have; labels that do not "
     .. "count are all ignore_index (%d)"):format(metric.class_name, count, count == 1 and " is" or "s are",
     metric.opt.ignore_index), 0)
