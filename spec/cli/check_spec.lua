@@ -70,6 +70,20 @@ describe("ganymede check", function()
     assert.equal("recipe.lua", support.names(home))
   end)
 
+  it("says with --hooks which metric nobody measures, also beside hooks that it leaves out", function()
+    local function reasons(metric)
+      local set, out = "hooks={'CSVHook','AccuracyHook',{type='EarlyStopHook',metric='%s'}}", {}
+      local found = document(nil, "--hooks", "--set", set:format(metric))
+      for _, left in ipairs(found.left_out) do out[left.name] = left.why end
+      shell.remove(home)
+      return out
+    end
+    assert.equal("EarlyStopHook: evaluation has no metric 'acc'; there are accuracy, loss",
+      reasons("acc").EarlyStopHook)
+    local right = reasons "accuracy"
+    assert.same({ "nothing is saved here" }, { right.CSVHook, right.EarlyStopHook })
+  end)
+
   it("takes the memory that a run takes", function()
     local sets = { "--set", "hooks={}", "--set", "model.hidden={256}", "--set", "data.batch_size=512" }
     local found = document(nil, unpack(sets)).totals

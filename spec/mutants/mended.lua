@@ -115,4 +115,11 @@ return {
     breaks = "hooks hear nothing of the end of an epoch within which the steps end",
     test = "spec/train/trainer_spec.lua -f 'again when it goes on'",
   },
+  {
+    name = "2476-rehearsal-measures-nothing", file = "lua/ganymede/plan/hooks.lua",
+    find = [[return (own.measures or hooks_base.Hook.measures)(own, trainer) end]],
+    replace = [[return {} end]],
+    breaks = "check --hooks refuses a metric that a hook of the recipe measures",
+    test = "spec/cli/check_spec.lua -f 'nobody measures'",
+  },
 }

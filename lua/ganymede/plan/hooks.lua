@@ -10,11 +10,17 @@ local failure = require "ganymede.base.failure"
 local hooks_base = require "ganymede.hooks.base"
 local registry = require "ganymede.base.registry"
 
+-- Returns a hook that does nothing, and says of itself what `own` says: others ask what it measures.
+local function silent(own)
+  local hook = setmetatable({}, hooks_base.Hook)
+  for _, key in ipairs { "name", "priority", "needs_output", "needs_loss", "adds_metrics" } do hook[key] = own[key] end
+  hook.measures = function(_, trainer) return (own.measures or hooks_base.Hook.measures)(own, trainer) end
+  return hook
+end
+
 -- Returns a hook with the points of `own`; after the first point that fails, it does nothing.
 local function lenient(own, left_out)
-  local hook = {}
-  for _, key in ipairs { "name", "priority", "needs_output", "needs_loss" } do hook[key] = own[key] end
-  local failed = false
+  local hook, failed = silent(own), false
   for _, point in ipairs(hooks_base.points) do
     local fn = own[point]
     hook[point] = fn and function(_, ...)
@@ -34,6 +40,7 @@ return function(list)
     local own = registry.hooks:build(given)
     if own.saves then
       left_out[#left_out + 1] = { name = own.name, why = "nothing is saved here" }
+      out[#out + 1] = silent(own)
     else
       out[#out + 1] = lenient(hooks_base.check(own), left_out)
     end
