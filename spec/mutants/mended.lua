@@ -122,4 +122,11 @@ return {
     breaks = "check --hooks refuses a metric that a hook of the recipe measures",
     test = "spec/cli/check_spec.lua -f 'nobody measures'",
   },
+  {
+    name = "2477-fields-of-lists-of-composed-ops", file = "lua/ganymede/tensor/composed.lua",
+    find = [[return type(value) == "table" and not options.is_of_type("list", value) end]],
+    replace = [[return false and value end]],
+    breaks = "stack, roll and pad ignore named fields of their lists",
+    test = "spec/nn/convolution_spec.lua -f 'no named fields'",
+  },
 }

@@ -115,5 +115,10 @@ describe("lists of sizes", function()
         gm.ops.convolution(gm.zeros { 1, 1, 4, 4 }, gm.zeros { 1, 1, 2, 2 }, nil, call)
       end)
     end
+    local x = gm.zeros { 2, 3 }
+    fails("ops.pad: a list has no named fields", function() gm.ops.pad(x, { 1, 1, x = 2 }) end)
+    fails("ops.stack: a list has no named fields", function() gm.ops.stack { x, y = x } end)
+    fails("ops.roll: a list has no named fields", function() gm.ops.roll(x, { 1, 1, x = 2 }, { 1, 2 }) end)
+    fails("ops.roll: a list has no named fields", function() gm.ops.roll(x, { 1, 1 }, { 1, 2, x = 2 }) end)
   end)
 end)

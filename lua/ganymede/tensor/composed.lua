@@ -27,6 +27,11 @@ end
 
 local function refuse(name, message, ...) error(("ops.%s: " .. message):format(name, ...), 4) end
 
+-- Is it a table with a named field, or with a hole, which would be ignored?
+local function is_no_list(value) return type(value) == "table" and not options.is_of_type("list", value) end
+
+local no_list = "a list has no named fields and no holes; got %s"
+
 local function filled(value, shape, like)
   return core.fill_(core.empty(shape, like:dtype()), value)
 end
@@ -89,6 +94,7 @@ end
 --   ops.stack({ gm.tensor { 1, 2 }, gm.tensor { 3, 4 } }, 2) --> { { 1, 3 }, { 2, 4 } }
 define("stack", "tensors table, dim integer?", nil, function(tensors, dim)
   local list = {}
+  if is_no_list(tensors) then refuse("stack", no_list, options.brief(tensors)) end
   if #tensors == 0 or not core.is_tensor(tensors[1]) then refuse("stack", "a list of tensors is wanted") end
   dim = dimension("ops.stack", tensors[1], dim or 1, true)
   for i, t in ipairs(tensors) do
@@ -148,7 +154,9 @@ end
 -- @example
 --   gm.arange(4):roll(1) --> { 3, 0, 1, 2 }
 define("roll", "x tensor, shift integer|table, dim integer|table?", nil, function(x, shift, dim)
-  if dim == nil then
+  if is_no_list(shift) or is_no_list(dim) then
+    refuse("roll", no_list, options.brief(is_no_list(shift) and shift or dim))
+  elseif dim == nil then
     if type(shift) == "table" then refuse("roll", "a list of shifts needs a list of dimensions") end
     return ops.reshape(rolled(ops.reshape(x, { -1 }), shift, 1), x:shape())
   end
@@ -238,6 +246,7 @@ define("pad", "x tensor, sizes table, options options?", {
   mode = { type = "string", default = "constant", one_of = { "constant", "reflect", "replicate" },
     doc = "what is put around: the value, x mirrored without its edge, or the nearest element of x" },
 }, function(x, sizes, opt)
+  if is_no_list(sizes) then refuse("pad", no_list, options.brief(sizes)) end
   if #sizes == 0 or #sizes % 2 == 1 or #sizes > 2 * x:dim() then
     refuse("pad", "sizes is a list of pairs, at most one for each of %d dimensions; got %s", x:dim(),
       options.brief(sizes))
