@@ -17,17 +17,20 @@ static double decoded(int format, uint8_t code)
     return code & 128 ? -value_of(format, size) : value_of(format, size);
 }
 
+/* Larger codes have larger values, so the two beside a number are found by halving: specs encode millions. */
 static uint8_t encoded(int format, double v)
 {
-    int    sign = signbit(v) ? 128 : 0, best = 0;
+    int    sign = signbit(v) ? 128 : 0, below = 0, above = (int)gm_float8_most(format);
     double size = fabs(v);
     if (isnan(v)) return GM_FLOAT8_NAN;
-    if (size >= value_of(format, (int)gm_float8_most(format))) return (uint8_t)(sign | gm_float8_most(format));
-    for (int code = 1; code <= (int)gm_float8_most(format); code++) {
-        double far = fabs(value_of(format, code) - size), least = fabs(value_of(format, best) - size);
-        if (far < least || (far == least && code % 2 == 0)) best = code;
+    if (size >= value_of(format, above)) return (uint8_t)(sign | above);
+    while (above - below > 1) {
+        int middle = (below + above) / 2;
+        if (value_of(format, middle) <= size) below = middle;
+        else above = middle;
     }
-    return (uint8_t)(sign | best);
+    double down = size - value_of(format, below), up = value_of(format, above) - size;
+    return (uint8_t)(sign | (up < down || (up == down && above % 2 == 0) ? above : below));
 }
 
 /* The larger of `largest`, which is no NaN, and v's magnitude; infinite, if v is NaN. */

@@ -89,11 +89,11 @@ local function start(words, fn, more)
   for name, value in pairs(faults.environment(home, more)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
   assert(os.execute(("cd %s && env %s setsid sh -c 'timeout -k 5 90 sh line >o 2>e; echo $? >status' </dev/null &")
     :format(shell.quote(home), table.concat(env, " "))) == 0)
-  local deadline = core.now() + 60
+  local deadline = core.now() + shell.PATIENCE
   while not fn() do
     assert(core.now() < deadline and not io.open(home .. "/status"), "it did not come so far:\n"
       .. shell.run("cat " .. home .. "/e").out)
-    os.execute "sleep 0.05"
+    core.sleep(0.05)
   end
   return shell.read(home .. "/pid"):match "%d+"
 end

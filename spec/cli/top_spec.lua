@@ -18,7 +18,7 @@ end
 
 -- Waits until test(document) holds -> the document. 60 s: nothing here takes that long.
 local function wait_for(job, test)
-  local deadline, found = core.now() + 60
+  local deadline, found = core.now() + shell.PATIENCE
   repeat
     found = document(job)
     if test(found) then return found end
@@ -73,16 +73,16 @@ describe("top of a job of two ranks", function()
     terminal:type(shell.quote(shell.executable()) .. " top run; echo status $?")
     terminal:key "Enter"
     local function step()
-      local deadline = core.now() + 60
+      local deadline = core.now() + shell.PATIENCE
       repeat
         local at = terminal:screen():match ".*\n   0 +%d+ +(%d+)"
         if at then return tonumber(at) end
-        os.execute "sleep 0.03"
+        core.sleep(0.03)
       until core.now() > deadline
     end
-    local first, deadline = step(), core.now() + 60
+    local first, deadline = step(), core.now() + shell.PATIENCE
     assert.is_truthy(first, terminal:screen())
-    while step() == first and core.now() < deadline do os.execute "sleep 0.05" end
+    while step() == first and core.now() < deadline do core.sleep(0.05) end
     assert.is_true(step() > first)
     terminal:key "C-c"
     terminal:wait "status 0\n$ "

@@ -100,7 +100,7 @@ describe("ranks that the environment starts", function()
       end })
     local talk = ("bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d && printf %%s \"%s\" >&3 && %s'")
     local function connects() return shell.run(talk:format(job.port, "", "true")).code == 0 end
-    local deadline = core.now() + 60
+    local deadline = core.now() + shell.PATIENCE
     while not connects() and core.now() < deadline do ffi.C.usleep(20000) end
     local request = "GET / HTTP/1.1 and what else there is in a request"
     local http = shell.run("timeout 20 " .. talk:format(job.port, request, "cat <&3"))

@@ -5,39 +5,11 @@
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
-local shell = require "spec.support.shell"
+local trial = require "spec.cuda.cudnn_trial"
 
 if not core.cuda_facts() then return pending(emulation.no_cuda) end
 local is_emulated = emulation.start { cudnn = true } and emulation.is_on() -- before support starts it without
 local support = require "spec.kernels.support"
-
-local folder = core.executable():match "^(.*)/" .. "/emulation/"
-local trial = io.open(folder .. "gm_dnn_trial", "rb") -- a packed tree has none
-if trial then trial:close() end
-
--- An H200, as cuDNN wants to know it.
-local device = [[{"deviceName":"NVIDIA H200","cudaDeviceId":0,"deviceId":0,"deviceVer":900,"driverVer":13000,]] ..
-  [["maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,]] ..
-  [["multiProcessorCount":132,"warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,]] ..
-  [["reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,]] ..
-  [["maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,]] ..
-  [["memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150754820096}]]
-
--- The answers of gm_dnn_trial, or nil where there is no cuDNN, or no such program.
-local function ask(problems)
-  if not trial then return nil end
-  local work = shell.temporary_folder()
-  finally(function() shell.remove(work) end)
-  shell.write(work .. "/problems", table.concat(problems, "\n") .. "\n")
-  local result = shell.run(("%sgm_dnn_trial - %s %s <%s/problems"):format(shell.quote(folder),
-    shell.quote(folder .. "libgm_any_driver.so"), shell.quote(device), work))
-  if result.code == 3 then return nil end
-  assert.equal(0, result.code, result.err)
-  local answers = {}
-  for line in result.out:gmatch "[^\n]+" do table.insert(answers, line) end
-  assert.equal(#problems, #answers)
-  return answers
-end
 
 -- n c h w out kernel stride padding groups
 local sizes = { "4 64 56 56 64 3 1 1 1", "2 8 9 11 8 3 1 1 1", "4 64 56 56 128 3 2 1 1", "3 16 1 57 24 1 2 0 1",
@@ -51,8 +23,8 @@ describe("cuDNN's convolutions", function()
         table.insert(problems, ("conv %s %s %s 90"):format(side, i % 2 == 0 and "f16" or "bf16", size))
       end
     end
-    local answers = ask(problems)
-    if not answers then return pending "there is no cuDNN 9.19 or newer here, or gm_dnn_trial is not built" end
+    local answers, why = trial.ask(problems, 90, true)
+    if not answers then return pending(why) end
     for i, answer in ipairs(answers) do
       assert.truthy(answer:match "^ok ops 1 engine %d+ workspace %d+ deterministic", problems[i] .. ": " .. answer)
     end
@@ -68,8 +40,8 @@ describe("cuDNN's convolutions", function()
     local long = "bf16 128 16 115 115 64 4 1 0 1 90" -- the first convolution of a ResNet, folded
     table.insert(problems, "conv weight-last " .. long)
     table.insert(problems, "conv weight-last-long " .. long)
-    local answers = ask(problems)
-    if not answers then return pending "there is no cuDNN 9.19 or newer here, or gm_dnn_trial is not built" end
+    local answers, why = trial.ask(problems, 90, true)
+    if not answers then return pending(why) end
     local engine, workspace = {}, {}
     for i, answer in ipairs(answers) do
       engine[i], workspace[i] = answer:match "^ok ops 1 engine (%d+) workspace (%d+) deterministic"
@@ -90,8 +62,8 @@ describe("cuDNN's convolutions", function()
     }
     local problems = {}
     for i, case in ipairs(refused) do problems[i] = case[1] end
-    local answers = ask(problems)
-    if not answers then return pending "there is no cuDNN 9.19 or newer here, or gm_dnn_trial is not built" end
+    local answers, why = trial.ask(problems, 90, true)
+    if not answers then return pending(why) end
     for i, case in ipairs(refused) do
       assert.truthy(answers[i]:find("^refused ") and answers[i]:find(case[2], 1, true), case[1] .. ": " .. answers[i])
     end

@@ -5,49 +5,11 @@
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
-local shell = require "spec.support.shell"
+local trial = require "spec.cuda.cudnn_trial"
 
 if not core.cuda_facts() then return pending(emulation.no_cuda) end
 local is_emulated = emulation.start { cudnn = true } and emulation.is_on() -- before support starts it without
 local support = require "spec.kernels.support"
-
-local folder = core.executable():match "^(.*)/" .. "/emulation/"
-
--- What cuDNN wants to know of a GPU; name, version of the architecture, memory of a block.
-local device = [[{"deviceName":"%s","cudaDeviceId":0,"deviceId":0,"deviceVer":%d,"driverVer":13000,]] ..
-  [["maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,]] ..
-  [["multiProcessorCount":%d,"warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":%d,]] ..
-  [["reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,]] ..
-  [["maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,]] ..
-  [["memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150754820096}]]
-local gpus = {
-  [80] = device:format("NVIDIA A100-SXM4-80GB", 800, 108, 166912),
-  [90] = device:format("NVIDIA H200", 900, 132, 232448),
-  [100] = device:format("NVIDIA B200", 1000, 148, 232448),
-}
-
-local trial = io.open(folder .. "gm_dnn_trial", "rb") -- a packed tree has none
-if trial then trial:close() end
-
--- The answers of gm_dnn_trial to these problems, or nil where there is no cuDNN, or no such program.
-local function ask(problems, arch, plans)
-  if not trial then return nil end
-  local work = shell.temporary_folder()
-  finally(function() shell.remove(work) end)
-  shell.write(work .. "/problems", table.concat(problems, "\n") .. "\n")
-  local result = shell.run(("%sgm_dnn_trial - %s %s <%s/problems"):format(shell.quote(folder),
-    plans and shell.quote(folder .. "libgm_any_driver.so") or "-", shell.quote(gpus[arch]), work))
-  if result.code == 3 then return nil end
-  assert.equal(0, result.code, result.err)
-  local answers = {}
-  for line in result.out:gmatch "[^\n]+" do table.insert(answers, line) end
-  assert.equal(#problems, #answers)
-  return answers
-end
-
-local function no_cudnn()
-  return pending(trial and "there is no cuDNN 9.19 or newer here" or "gm_dnn_trial is not built here")
-end
 
 local function problem(way, dtype, sizes, mask, layout, arch)
   return ("%s %s %s %s %s %d"):format(way, dtype, sizes, mask, layout, arch)
@@ -85,15 +47,15 @@ local function each_claim(arch, body)
 end
 
 describe("cuDNN's graphs of attention", function()
-  for arch in pairs(gpus) do
+  for arch in pairs(trial.gpus) do
     it(("are accepted, all that are claimed for sm_%d"):format(arch), function()
       local problems, counts = {}, {}
       each_claim(arch, function(way, dtype, sizes, mask, layout)
         table.insert(problems, problem(way, dtype, sizes, mask, layout, arch))
         table.insert(counts, operations(way, sizes, mask))
       end)
-      local answers = ask(problems, arch)
-      if not answers then return no_cudnn() end
+      local answers, why = trial.ask(problems, arch)
+      if not answers then return pending(why) end
       for i, answer in ipairs(answers) do assert.equal("ok ops " .. counts[i], answer, problems[i]) end
     end)
   end
@@ -117,8 +79,8 @@ describe("cuDNN's graphs of attention", function()
   it("are not tried where they are not claimed", function()
     local problems = {}
     for i, case in ipairs(refused) do problems[i] = case[1] end
-    local answers = ask(problems, 90)
-    if not answers then return no_cudnn() end
+    local answers, why = trial.ask(problems, 90)
+    if not answers then return pending(why) end
     for i, case in ipairs(refused) do
       assert.truthy(answers[i]:find("^refused ") and answers[i]:find(case[2], 1, true), case[1] .. ": " .. answers[i])
     end
@@ -136,8 +98,8 @@ describe("cuDNN's graphs of attention", function()
   local function plans(arch, list)
     local problems = {}
     for i, p in ipairs(list) do problems[i] = problem(p[1], p[2], p[3], p[4], p[5], arch) end
-    local answers = ask(problems, arch, true)
-    if not answers then return no_cudnn() end
+    local answers, why = trial.ask(problems, arch, true)
+    if not answers then return pending(why) end
     for i, answer in ipairs(answers) do
       local workspace = answer:match "^ok ops %d+ engine %d+ workspace (%d+) deterministic graphs$"
       assert.truthy(workspace, problems[i] .. ": " .. answer)
@@ -148,7 +110,7 @@ describe("cuDNN's graphs of attention", function()
   it("become plans for an H200: deterministic, to be captured", function() return plans(90, planned) end)
 
   it("become plans for other GPUs, and for each head size #slow", function()
-    for arch in pairs(gpus) do
+    for arch in pairs(trial.gpus) do
       local list = { unpack(planned) }
       for d = 8, arch == 90 and 256 or 128, 24 do
         for _, way in ipairs { "forward", "backward" } do
@@ -160,10 +122,10 @@ describe("cuDNN's graphs of attention", function()
   end)
 
   it("have no plan where a head size is refused for that reason", function()
-    local answers = ask({ "force forward bf16 2 4 4 64 64 12 full apart 90" }, 90, true)
-    if not answers then return no_cudnn() end
+    local answers, why = trial.ask({ "force forward bf16 2 4 4 64 64 12 full apart 90" }, 90, true)
+    if not answers then return pending(why) end
     assert.truthy(answers[1]:find("no engine", 1, true), answers[1])
-    answers = ask({ "force backward bf16 2 4 4 64 64 136 full apart 80" }, 80, true)
+    answers = trial.ask({ "force backward bf16 2 4 4 64 64 136 full apart 80" }, 80, true)
     assert.truthy(answers[1]:find("no engine", 1, true), answers[1])
   end)
 end)

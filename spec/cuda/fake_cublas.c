@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fake_dots.h"
 #include "fake_driver.h"
 #include "fake_epilogues.h"
 #include "fake_products.h"
@@ -323,69 +324,33 @@ static const char *wrong_addresses(const product *p, const matrix *m[3], const v
     return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
 }
 
-/* TF32 has 10 bits of mantissa stored: nearest, ties away from zero, as cvt.rna.tf32. */
-static double factor(const product *p, int32_t type, const void *data, int64_t i)
+static void finish(const product *p, const matrix *d, void *result, int64_t batch, int64_t row, int64_t column,
+                   double v, float beta)
 {
-    float    v = (float)element(type, data, i);
-    uint32_t bits;
-    if (!is_tf32(p) || !isfinite(v)) return (double)v;
-    memcpy(&bits, &v, sizeof bits);
-    bits = (bits + 0x1000u) & ~0x1fffu;
-    memcpy(&v, &bits, sizeof v);
-    return (double)v;
-}
-
-/* Place of element (depth, column) of op(B). */
-static int64_t place_in_b(const product *p, const matrix *b, int64_t depth, int64_t column)
-{
-    return p->transpose[1] == CUBLAS_OP_T ? column + depth * b->ld : depth + column * b->ld;
-}
-
-/* The scales of element l of a row of A and of a column of B. */
-static double scales(const product *p, const matrix *m[3], uint64_t row, uint64_t column, uint64_t l, uint64_t depth)
-{
-    double v = 1;
-    for (int i = 0; i < 2; i++) {
-        uint64_t rows = i ? m[2]->columns : m[2]->rows, at = i ? column : row;
-        if (p->factor[i]) v *= (double)((const float *)p->factor[i])[place_of_scale(p->mode[i], rows, depth, at, l)];
-    }
-    return v;
-}
-
-/* op(A) row times op(B) column, of one element of the batch. */
-static double dot(const product *p, const matrix *m[3], const void *const *at, int64_t batch, int64_t row,
-                  int64_t column)
-{
-    uint64_t rows, depth;
-    double   sum = 0;
-    bool     ta = p->transpose[0] == CUBLAS_OP_T;
-    turned(p, 0, m[0], &rows, &depth);
-    for (int64_t l = 0; l < (int64_t)depth; l++) {
-        int64_t a = ta ? l + row * m[0]->ld : row + l * m[0]->ld;
-        int64_t b = place_in_b(p, m[1], l, column);
-        sum += factor(p, m[0]->type, at[0], batch * m[0]->step + a) *
-               factor(p, m[1]->type, at[1], batch * m[1]->step + b) *
-               scales(p, m, (uint64_t)row, (uint64_t)column, (uint64_t)l, depth);
-    }
-    return sum;
+    int64_t i = batch * d->step + row + column * d->ld, aux = batch * p->aux_step + row + column * p->aux_ld;
+    if (beta != 0) v += (double)beta * element(d->type, result, i);
+    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) v += element(vector_type(p, d), p->bias, row);
+    if (p->epilogue == CUBLASLT_EPILOGUE_DGELU) v *= gelu_slope(element(d->type, p->aux, aux));
+    else if (p->epilogue & AUX) put(d->type, p->aux, aux, v);
+    put(d->type, result, i, activation(p->epilogue, v));
 }
 
 static void multiply(const product *p, const matrix *m[3], const void *const *at, void *result, float alpha, float beta)
 {
     const matrix *d = m[2];
-    int32_t       bias_type = vector_type(p, d);
-    for (int64_t batch = 0; batch < d->count; batch++)
-        for (int64_t column = 0; column < (int64_t)d->columns; column++)
-            for (int64_t row = 0; row < (int64_t)d->rows; row++) {
-                int64_t i = batch * d->step + row + column * d->ld;
-                double  v = (double)alpha * dot(p, m, at, batch, row, column);
-                if (beta != 0) v += (double)beta * element(d->type, result, i);
-                if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) v += element(bias_type, p->bias, row);
-                int64_t aux = batch * p->aux_step + row + column * p->aux_ld;
-                if (p->epilogue == CUBLASLT_EPILOGUE_DGELU) v *= gelu_slope(element(d->type, p->aux, aux));
-                else if (p->epilogue & AUX) put(d->type, p->aux, aux, v);
-                put(d->type, result, i, activation(p->epilogue, v));
-            }
+    double       *sums = malloc(d->rows * sizeof *sums);
+    if (!sums) abort();
+    for (int64_t batch = 0; batch < d->count; batch++) {
+        operand a = read_operand(p, 0, m[0], at[0], batch), b = read_operand(p, 1, m[1], at[1], batch);
+        for (int64_t column = 0; column < (int64_t)d->columns; column++) {
+            dots(&a, &b, column, sums);
+            for (int64_t row = 0; row < (int64_t)d->rows; row++)
+                finish(p, d, result, batch, row, column, (double)alpha * sums[row], beta);
+        }
+        free_operand(&a);
+        free_operand(&b);
+    }
+    free(sums);
 }
 
 /* The bias gradient of B: its columns' sums over the depth, after its transpose. They are set. */

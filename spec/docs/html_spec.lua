@@ -19,10 +19,13 @@ describe("ganymede docs", function()
     end
   end)
 
-  local function ids_of(text)
-    local ids = {}
-    for id in text:gmatch ' id="(.-)"' do ids[id] = true end
-    return ids
+  local known = {} -- name of a file -> id -> true
+  local function ids_of(name)
+    if not known[name] then
+      known[name] = {}
+      for id in files[name]:gmatch ' id="(.-)"' do known[name][id] = true end
+    end
+    return known[name]
   end
 
   it("writes guides, the reference and what they need", function()
@@ -43,7 +46,7 @@ describe("ganymede docs", function()
         count = count + 1
         if not target:find "^https?://" then
           if not files[to] then wrong[#wrong + 1] = name .. " links to " .. target end
-          if files[to] and anchor ~= "" and not ids_of(files[to])[anchor] then
+          if files[to] and anchor ~= "" and not ids_of(to)[anchor] then
             wrong[#wrong + 1] = name .. " links to " .. target .. ", where nothing has this id"
           end
         end
@@ -83,7 +86,7 @@ describe("ganymede docs", function()
       local file, anchor = (row and row[3] or ""):match "^(.-)#(.*)$"
       if not row then
         wrong[#wrong + 1] = entry.name .. " is not in the search"
-      elseif not ids_of(files[file])[anchor] then
+      elseif not ids_of(file)[anchor] then
         wrong[#wrong + 1] = entry.name .. " does not stand at " .. row[3]
       else
         for _, name in ipairs(entry.names) do

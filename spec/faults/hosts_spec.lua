@@ -62,13 +62,13 @@ describe("a job on two hosts", function()
   end
 
   local function wait_for(name)
-    local deadline = core.now() + 90
+    local deadline = core.now() + shell.PATIENCE
     while core.now() < deadline do
       local file = io.open(home .. "/" .. name)
       local text = file and file:read "*a"
       if file then file:close() end
       if text and (text ~= "" or name == "ready") then return text end
-      os.execute "sleep 0.02"
+      core.sleep(0.02)
     end
     error(("no file %s; it wrote:\n%s"):format(name, shell.run("cat " .. home .. "/err").out), 2)
   end
@@ -167,9 +167,9 @@ describe("a job on two hosts", function()
   it("over TCP is shown by top with the rank of the other host", function()
     local job = plain { "--out", "run" }
     job:wait_for "ready"
-    local deadline, found = core.now() + 30
+    local deadline, found = core.now() + shell.PATIENCE
     repeat
-      os.execute "sleep 0.2"
+      core.sleep(0.2)
       local result = shell.run(("cd %s && env %s %s %s top --json"):format(shell.quote(home),
         support.environment_words(home, {}), pair:inside(0), shell.quote(shell.executable())))
       assert.equal(0, result.code, result.err)

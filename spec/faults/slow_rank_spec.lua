@@ -25,7 +25,7 @@ describe("a rank that is slower than the others", function()
     local job = support.start(body, { "--out", "run", "--steps", tostring(STEPS), "--stats", "stats.json" })
     local environment = { cwd = job.home, env = support.environment(job.home), timeout = 60 }
     job:file "run/metrics.jsonl"
-    local deadline, found = core.now() + 60
+    local deadline, found = core.now() + shell.PATIENCE
     repeat
       local result = run_host({ "top", "--json" }, environment)
       found = result.code == 0 and json.decode(result.out, "top").slowest

@@ -90,10 +90,10 @@ function Cluster:state(job) return self:ask("scontrol -o show job " .. job):matc
 
 -- 120 s: Slurm looks at its queue once a second; how fast it starts what it finds is not what is tested.
 function Cluster:wait_until(what, fn)
-  local deadline = core.now() + 120
+  local deadline = core.now() + shell.PATIENCE
   local value = fn()
   while not value and core.now() < deadline do
-    os.execute "sleep 0.1"
+    core.sleep(0.1)
     value = fn()
   end
   return value or error(("%s did not come:\n%s"):format(what, self:run("squeue; tail -n 20 " .. self.folder

@@ -187,8 +187,9 @@ describe("ranks that stand by on several machines", function()
     local results = start("ab", "run", "--memory-checkpoint", "3", "--standby"):finish() -- no process is left
     assert.equal(137, results[1].code, results[1].err)
     assert.equal(75, results[0].code, results[0].err)
-    local deadline = core.now() + 60 -- the sweeper of the guard removes its folder when nobody can know it any more
-    while shell.run("ls -d " .. home .. "/ganymede-*").code == 0 and core.now() < deadline do os.execute "sleep 0.1" end
+    -- the sweeper of the guard removes its folder when nobody can know it any more
+    local deadline = core.now() + shell.PATIENCE
+    while shell.run("ls -d " .. home .. "/ganymede-*").code == 0 and core.now() < deadline do core.sleep(0.1) end
     nothing_left()
   end)
 

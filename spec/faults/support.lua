@@ -42,24 +42,34 @@ return {
 ]]):format(before)
 end
 
--- Processes that were started with this word in their environment.
+-- What /proc says of a process; "" where it is gone.
+local function told(pid, name)
+  local file = io.open(("/proc/%s/%s"):format(pid, name), "rb")
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text or ""
+end
+
+-- Processes that were started with this word in their environment. They are looked for often, so that no other program
+-- is started for it.
 local function alive(mark)
   local found = {}
-  for _, path in ipairs(shell.lines("grep -lsaF " .. shell.quote(mark) .. " /proc/[0-9]*/environ || true")) do
-    local pid = path:match "%d+"
-    local command = shell.lines("tr '\\0' ' ' </proc/" .. pid .. "/cmdline 2>/dev/null || true")[1]
-    if command then found[#found + 1] = pid .. " " .. command end
+  for _, pid in ipairs(core.list_folder "/proc") do
+    if pid:find "^%d" and told(pid, "environ"):find(mark, 1, true) then
+      local command = told(pid, "cmdline"):gsub("%z", " "):match "^[^\n]+"
+      if command then found[#found + 1] = pid .. " " .. command end
+    end
   end
   return found
 end
 
 --- Processes of a job that are left, waiting for those that are about to end, on a busy machine too -> list.
 function support.left(home)
-  local deadline = core.now() + 20
+  local deadline = core.now() + shell.PATIENCE
   while true do
     local left = alive("GANYMEDE_SPEC_MARK=" .. home)
     if #left == 0 or core.now() > deadline then return left end
-    os.execute "sleep 0.05"
+    core.sleep(0.05)
   end
 end
 
@@ -102,12 +112,12 @@ function support.environment_words(home, more)
   return table.concat(words, " ")
 end
 
---- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it, for at most `seconds` (default 60),
--- with more variables of the environment (env) -> { code, out, err }.
+--- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it, for at most `seconds` (default
+-- shell.PATIENCE), with more variables of the environment (env) -> { code, out, err }.
 function support.run_in(home, words, ranks, seconds, env)
   local line = { "run", "recipe.lua", "-n", tostring(ranks or 3), "--threads", "1" }
   for _, word in ipairs(words) do line[#line + 1] = word end
-  return run_host(line, { cwd = home, env = support.environment(home, env), timeout = seconds or 60 })
+  return run_host(line, { cwd = home, env = support.environment(home, env), timeout = seconds or shell.PATIENCE })
 end
 
 --- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds from fault() to the end }.
@@ -144,14 +154,14 @@ Job.__index = Job
 
 --- Starts a recipe in the background -> job. command: of how, default this program's `run -n 3`; "%s" in it is the
 -- program. The recipe makes the file `ready` (ready() does) when what is to happen may happen. seconds: of its life, at
--- most (default 90).
+-- most (default: longer than anybody waits for it).
 function support.start(body, words, command, seconds)
   local self = setmetatable({ home = support.home("local function ready() assert(io.open('ready', 'w')):close() end\n"
     .. body) }, Job)
   local line = (command or "%s run recipe.lua -n 3"):format(shell.quote(shell.executable()))
   local program = ("echo $$ >pid; exec %s --threads 1 --device %s %s"):format(line, device.name(),
     table.concat(words or {}, " "))
-  local script = ("timeout -k 5 %d sh -c %s >out 2>err; echo $? >status"):format(seconds or 90,
+  local script = ("timeout -k 5 %d sh -c %s >out 2>err; echo $? >status"):format(seconds or 2 * shell.PATIENCE,
     shell.quote(program))
   assert(os.execute(("cd %s && env %s setsid sh -c %s </dev/null >/dev/null 2>&1 &"):format(shell.quote(self.home),
     support.environment_words(self.home), shell.quote(script))) == 0)
@@ -166,15 +176,15 @@ function Job:read(name)
   return text
 end
 
--- Waits until a file is there and has something in it -> its text. 60 s: nothing here takes that long. A job that
--- ended, which is asked first, makes no more files.
+-- Waits until a file is there and has something in it -> its text. A job that ended, which is asked first, makes no
+-- more files.
 function Job:file(name)
-  local deadline = core.now() + 60
+  local deadline = core.now() + shell.PATIENCE
   repeat
     local ended, text = self:read "status", self:read(name)
     if text and (text ~= "" or name == "ready") then return text end
     if ended and name ~= "status" then break end
-    os.execute "sleep 0.02"
+    core.sleep(0.02)
   until core.now() > deadline
   error(("no file %s; it wrote:\n%s"):format(name, shell.run("cat " .. shell.quote(self.home .. "/err")).out), 2)
 end
@@ -206,7 +216,7 @@ end
 
 --- Waits until it has made two steps more.
 function Job:goes_on()
-  local before, deadline = self:last_step(), core.now() + 30
+  local before, deadline = self:last_step(), core.now() + shell.PATIENCE
   while self:last_step() < before + 2 do
     assert(core.now() < deadline, "no step is made:\n" .. (self:read "err" or ""))
     core.sleep(0.02)

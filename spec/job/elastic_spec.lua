@@ -254,7 +254,7 @@ describe("ganymede resize", function()
     assert.equal(1, resize(job, "-n", "3").code)
     local folder = state_folder(job)
     assert.same({}, support.left(job.home))
-    local deadline = core.now() + 20
+    local deadline = core.now() + shell.PATIENCE
     while core.is_own_folder(folder) and core.now() < deadline do core.sleep(0.05) end
     assert.is_false(core.is_own_folder(folder))
     job:finish()

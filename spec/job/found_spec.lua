@@ -51,10 +51,10 @@ local function started(delay)
 end
 
 local function wait_for(job, text)
-  local deadline = core.now() + 60
+  local deadline = core.now() + shell.PATIENCE
   while not (job:read "err" or ""):find(text, 1, true) do
     assert(core.now() < deadline, job:read "err")
-    os.execute "sleep 0.02"
+    core.sleep(0.02)
   end
 end
 

@@ -46,10 +46,10 @@ describe("ganymede resize", function()
     shell.write(home .. "/start.sh", table.concat(lines, "\n") .. "\n")
     assert(os.execute(("setsid sh %s/start.sh </dev/null >/dev/null 2>&1"):format(shell.quote(home))) == 0)
     local function wait_for(name)
-      local deadline = core.now() + 60
+      local deadline = core.now() + shell.PATIENCE
       while not io.open(home .. "/" .. name) do
         assert(core.now() < deadline, shell.run("cat " .. home .. "/err*").out)
-        os.execute "sleep 0.02"
+        core.sleep(0.02)
       end
     end
     wait_for "ready"
@@ -70,11 +70,11 @@ describe("the copy of a page", function()
     local page = core.page_make()
     page:copy(path)
     local function read(test)
-      local deadline = core.now() + 30
+      local deadline = core.now() + shell.PATIENCE
       repeat
         local found = core.page_read(path)
         if found and test(found) then return found end
-        os.execute "sleep 0.02"
+        core.sleep(0.02)
       until core.now() > deadline
       error "no such copy came"
     end

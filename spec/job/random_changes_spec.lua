@@ -73,7 +73,7 @@ end
 
 -- Waits until no more than `most` processes of the job are there: ranks that have left take a second -> their number.
 local function processes(job, most)
-  local deadline, count = core.now() + 60
+  local deadline, count = core.now() + shell.PATIENCE
   repeat
     count = #job:pids ""
     if count <= most then break end
@@ -130,7 +130,8 @@ end
 
 describe("a job whose ranks change at random", function()
   it("gives the losses of one rank, and holds no more after each change", function()
-    local job = support.start(recipe, { "--out", "run", "--no-eval" }, "%s run recipe.lua -n 2", 90 + 60 * changes)
+    local job = support.start(recipe, { "--out", "run", "--no-eval" }, "%s run recipe.lua -n 2",
+      (2 + changes) * shell.PATIENCE)
     finally(function() -- where an expectation failed: the job would go on for hours
       for _, pid in ipairs(job:pids "") do os.execute("kill -9 " .. pid .. " 2>/dev/null") end
     end)

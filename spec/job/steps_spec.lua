@@ -57,10 +57,10 @@ end
 
 -- A file is there a moment before its text; `ready` has none.
 local function wait_for(name)
-  local deadline = core.now() + 60
+  local deadline = core.now() + shell.PATIENCE
   while not read(name) or read(name) == "" and name ~= "ready" do
     assert(core.now() < deadline, ("no file %s; it wrote:\n%s"):format(name, read "err" or ""))
-    os.execute "sleep 0.02"
+    core.sleep(0.02)
   end
   return read(name)
 end
@@ -228,10 +228,10 @@ describe("a job of srun that is put back", function()
       :gsub("%-%-out run", "--out run --resume auto"))
     for _, name in ipairs { "out", "err" } do shell.write(home .. "/" .. name, "") end
     assert(os.execute(("PATH=%s/bin:$PATH setsid sh %s/job.sh </dev/null >/dev/null 2>&1 &"):format(home, home)) == 0)
-    local deadline = core.now() + 60
+    local deadline = core.now() + shell.PATIENCE
     while #support.losses(home) < steps_before + 3 do
       assert(core.now() < deadline, read "err")
-      os.execute "sleep 0.05"
+      core.sleep(0.05)
     end
     stop()
     assert.matches("4 ranks, as `ganymede resize` left them in this job of Slurm: parallel.tensor.size=2, "

@@ -230,9 +230,9 @@ describe("attach to a job of two ranks", function()
     assert.is_truthy(path, saved.out)
     assert.equal(0, attach(job, "--run", ":stop").code)
     local result = job:read "status"
-    local deadline = core.now() + 30
+    local deadline = core.now() + shell.PATIENCE
     while not (result and result ~= "") and core.now() < deadline do
-      os.execute "sleep 0.05"
+      core.sleep(0.05)
       result = job:read "status"
     end
     assert.equal("130", result and result:match "%d+", support.read(job.home .. "/err"))
@@ -306,8 +306,8 @@ end
     local line = "io.open('in_line', 'w'):close() require 'ganymede.core'.sleep(60)"
     assert(os.execute(("cd %s; %s timeout 60 %s attach --run %s >attached 2>&1 &"):format(shell.quote(job.home), env,
       shell.quote(shell.executable()), shell.quote(line))) == 0)
-    local deadline = core.now() + 30
-    while not io.open(job.home .. "/in_line") and core.now() < deadline do os.execute "sleep 0.02" end
+    local deadline = core.now() + shell.PATIENCE
+    while not io.open(job.home .. "/in_line") and core.now() < deadline do core.sleep(0.02) end
     job:signal("INT", job:supervisor())
     support.check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
   end)

@@ -33,7 +33,7 @@ end
 
 -- Waits until the screen shows `text` behind what was waited for before. 30 s: nothing here takes that long.
 function Screen:wait(text)
-  local deadline = core.now() + 30
+  local deadline = core.now() + shell.PATIENCE
   while core.now() < deadline do
     local all = contents(self.folder .. "/screen")
     local _, stop = all:find(text, self.seen + 1, true)
@@ -41,7 +41,7 @@ function Screen:wait(text)
       self.seen = stop
       return
     end
-    os.execute "sleep 0.02"
+    core.sleep(0.02)
   end
   error(("the screen never showed %q; it shows:\n%s"):format(text,
     contents(self.folder .. "/screen"):sub(self.seen + 1)), 2)
@@ -52,8 +52,8 @@ function Screen:type(keys) self.keys:write(keys) end
 -- Ends the session -> the exit status of the program.
 function Screen:close(keys)
   self:type(keys)
-  local deadline = core.now() + 30
-  while contents(self.folder .. "/status") == "" and core.now() < deadline do os.execute "sleep 0.02" end
+  local deadline = core.now() + shell.PATIENCE
+  while contents(self.folder .. "/status") == "" and core.now() < deadline do core.sleep(0.02) end
   self.keys:close()
   return tonumber(contents(self.folder .. "/status"))
 end

@@ -46,23 +46,23 @@ function Terminal:key(name) self:command("send-keys", name) end
 --- Waits until the screen ends with this text (a prompt), after something else was shown than when `before` was read.
 -- 60 s: nothing takes that long.
 function Terminal:wait(text, before)
-  local deadline, shown = core.now() + 60, ""
+  local deadline, shown = core.now() + shell.PATIENCE, ""
   while core.now() < deadline do
     shown = self:screen()
     local want = text:gsub("%s+$", "")
     if shown:sub(-#want) == want and shown ~= before then return shown end
-    os.execute "sleep 0.03"
+    core.sleep(0.03)
   end
   error(("the screen never ended with %q; it shows:\n%s"):format(text, shown), 2)
 end
 
 --- Waits until this text is somewhere in what came after `before`.
 function Terminal:wait_for(text, before)
-  local deadline, shown = core.now() + 60, ""
+  local deadline, shown = core.now() + shell.PATIENCE, ""
   while core.now() < deadline do
     shown = self:screen()
     if shown:find(text, #before - 2, true) then return shown end
-    os.execute "sleep 0.03"
+    core.sleep(0.03)
   end
   error(("the screen never showed %q; it shows:\n%s"):format(text, shown), 2)
 end

@@ -57,10 +57,10 @@ function Job:read(name)
 end
 
 function Job:wait_for(name)
-  local deadline = core.now() + 90
+  local deadline = core.now() + shell.PATIENCE
   local text = self:read(name)
   while not text and core.now() < deadline do
-    os.execute "sleep 0.02"
+    core.sleep(0.02)
     text = self:read(name)
   end
   return text or error(("no file %s; rank 0 wrote:\n%s"):format(name, self:read "err0" or ""), 2)

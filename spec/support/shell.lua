@@ -9,6 +9,10 @@ long readlink(const char *path, char *buffer, size_t size);
 local shell = {}
 
 --- One word for sh, whatever is in it.
+--- Seconds after which a spec gives up waiting for what must come. It is there so that nothing hangs, and long, because
+--- it says nothing about speed: beside much other work, a job may get a hundredth of the cores.
+shell.PATIENCE = 240
+
 function shell.quote(word) return "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
 
 function shell.read(path)
@@ -62,14 +66,15 @@ function shell.run(command)
   local code = status % 256 == 0 and status / 256 or 128 + status % 128
   local result = { code = code, out = shell.read(folder .. "/out") }
   result.err = shell.read(folder .. "/err")
-  shell.remove(folder)
+  for _, name in ipairs { "/command", "/out", "/err", "" } do os.remove(folder .. name) end -- two processes less
+  made[folder] = nil
   return result
 end
 
---- Words for sh that wait until a command succeeds; after a minute they leave with status 99: a spec never hangs.
+--- Words for sh that wait until a command succeeds; after PATIENCE they leave with status 99: a spec never hangs.
 function shell.wait_until(command)
-  return ("tries=0; until %s; do tries=$((tries + 1)); test $tries -lt 3000 || exit 99; sleep 0.02; done"):format(
-    command)
+  return ("tries=0; until %s; do tries=$((tries + 1)); test $tries -lt %d || exit 99; sleep 0.02; done"):format(
+    command, shell.PATIENCE / 0.02)
 end
 
 --- Lines that a command prints; it must succeed.

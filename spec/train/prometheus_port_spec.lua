@@ -49,9 +49,9 @@ describe("the port of PrometheusHook", function()
     assert.is_nil(io.open(job.home .. "/run/metrics.prom"))
     assert.same({ "0100007F" }, shell.lines(("awk '$2 ~ /:%04X$/ && $4 == \"0A\" { print substr($2, 1, 8) }' "
       .. "/proc/net/tcp"):format(port)))
-    local first, deadline = steps(port), core.now() + 30
+    local first, deadline = steps(port), core.now() + shell.PATIENCE
     assert.is_truthy(first)
-    while steps(port) == first and core.now() < deadline do os.execute "sleep 0.05" end
+    while steps(port) == first and core.now() < deadline do core.sleep(0.05) end
     assert.is_true(steps(port) > first)
   end)
 
@@ -86,12 +86,12 @@ describe("the port of PrometheusHook", function()
 
   it("answers while a step hangs, and no more after the end", function()
     shell.write(job.home .. "/hang", "")
-    local deadline, before = core.now() + 30, steps(port)
+    local deadline, before = core.now() + shell.PATIENCE, steps(port)
     repeat
       local now = steps(port)
       local same = now == before
       before = now
-      os.execute "sleep 0.3"
+      core.sleep(0.3)
     until same or core.now() > deadline
     assert.equal(before, steps(port))
     shell.write(job.home .. "/stop", "")

@@ -78,7 +78,7 @@ describe("the tree", function()
 
   it("has shell scripts that sh accepts", function()
     local shell = require "spec.support.shell"
-    for _, path in ipairs { "ganymede", ".ci/install" } do
+    for _, path in ipairs { "ganymede", ".ci/install", ".ci/kernels" } do
       assert.equal("", shell.run("sh -n " .. path).err)
     end
     assert.equal("", shell.run("bash -n .ci/run").err)
