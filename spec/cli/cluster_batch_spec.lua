@@ -41,8 +41,7 @@ after_each(function() shell.remove(home) end)
 
 local function cluster(jobs)
   shell.write(home .. "/jobs.lua", jobs)
-  return run_host({ "cluster", "jobs.lua", "--out", "out", "--json" }, { cwd = home, env = faults.environment(home),
-    timeout = 120 })
+  return run_host({ "cluster", "jobs.lua", "--out", "out", "--json" }, { cwd = home, env = faults.environment(home) })
 end
 
 local function events(path)
