@@ -6,6 +6,7 @@
 -- nil and why: there is no cuDNN here, or no such program, or this is the part of the tests under sanitizers, which the
 -- program does not have.
 local core = require "ganymede.core"
+local emulation = require "spec.cuda.emulation"
 local shell = require "spec.support.shell"
 
 local trial = {}
@@ -34,7 +35,7 @@ local function is_built()
 end
 
 function trial.ask(problems, arch, plans)
-  if os.getenv "GANYMEDE_CUDA_SUITE" == "none" then return nil, "gm_dnn_trial has no sanitizers" end
+  if emulation.is_sanitized() then return nil, "gm_dnn_trial has no sanitizers" end
   if not is_built() then return nil, "gm_dnn_trial is not built here" end
   local work = shell.temporary_folder()
   shell.write(work .. "/problems", table.concat(problems, "\n") .. "\n")

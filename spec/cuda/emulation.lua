@@ -8,6 +8,7 @@
 --     emulation.lacks(pending)  for the head of a spec file or block: true where "cuda" cannot be used, and then
 --                            busted's `pending` says so; lacks(pending, "emulated"): where it is not the emulation
 --     emulation.environment()  of a child process that shall use it too (run_host's env); { cudnn = true } as above
+--     emulation.is_sanitized()  true where sanitizers look at the host's code alone
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
 local ffi = require "ffi"
@@ -62,6 +63,10 @@ function emulation.start(options)
   end
   return started ~= nil
 end
+
+--- Is this the part of the tests that is for sanitizers (`ganymede test --sanitizers`)? Kernels of the emulation, and
+-- its libraries, have none, so that only the host's code needs to be run there.
+function emulation.is_sanitized() return os.getenv "GANYMEDE_CUDA_SUITE" == "none" end
 
 emulation.no_cuda = "this build has no CUDA: configure with -DGANYMEDE_CUDA=ON (needs nvcc), build all and unit_tests"
 

@@ -97,6 +97,7 @@ describe("ranks with GPUs of their own #ranks", function()
     { name = "2d on 4", ranks = 4, op = "broadcast", set = { 'parallel={tensor={size=4,mode="2d"}}' } },
   } do
     it("train as the CPU does: " .. case.name, function()
+      if emulation.is_sanitized() then return pending "numbers of training are compared" end
       reference = reference or train("cpu", 1, 4, { "dtype=f64" })
       local set = { "dtype=f64" }
       for _, word in ipairs(case.set) do set[#set + 1] = word end

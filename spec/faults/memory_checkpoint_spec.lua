@@ -16,7 +16,7 @@ local function exists(path)
   return file ~= nil
 end
 local function wait_for(...)
-  local deadline = core.now() + shell.PATIENCE
+  local deadline = core.now() + 240
   while true do
     for _, path in ipairs { ... } do
       if exists(path) then return end
