@@ -87,9 +87,10 @@ typedef struct cast_job {
     cast_row row;
 } cast_job;
 
-static void cast_dense(const void *context, int64_t n, char *const *p)
+static void cast_dense(const void *context, int64_t n, char *const *p, bool past)
 {
     const cast_job *j = context;
+    (void)past;
     if (j->row) j->row(n, p[1], p[0]);
     else
         for (int64_t i = 0; i < n; i++) gm_store(j->to, p[0], i, gm_load(j->from, p[1], i));
@@ -157,7 +158,7 @@ static gm_status cpu_copy(gm_device *dev, const gm_call *call)
     cpu_walk   w;
     if (x->dtype != y->dtype) {
         cast_job j = {.from = x->dtype, .to = y->dtype, .row = find_cast(x->dtype, y->dtype)};
-        cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, j.row ? 1 : 4, cast_dense, &j);
+        cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, 0, j.row ? 1 : 4, cast_dense, &j);
         return GM_OK;
     }
     cpu_walk_new(&w, 2, (gm_tensor *[]){y, x});

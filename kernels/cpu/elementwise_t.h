@@ -1,27 +1,29 @@
 /* elementwise_t.h - rows of the elementwise ops for one element type (as.h). All rows are contiguous. */
 
-/* f(x) over whole vectors; the tail goes through the same code, missing lanes read 0. */
-#define MAP1(expression)                                              \
-    for (int64_t i = 0; i < n; i += LANES) {                          \
-        int64_t m = n - i;                                            \
-        V       a = m < LANES ? F(load_n)(x + i, m) : F(load)(x + i); \
-        V       r = (expression);                                     \
-        if (m < LANES) F(store_n)(y + i, m, r);                       \
-        else F(store)(y + i, r);                                      \
+/* f(x) over whole vectors; the tail goes through the same code, missing lanes read 0. Where rows stream themselves
+ * (base.c), what will be read is asked for ahead: the processor does not look beyond 4 KiB. */
+#define PAST (CPU_DIRECT && past)
+#define EACH_VECTOR \
+    for (int64_t i = 0, m = F(first_step)(y, n, PAST); i < n; i += PAST && m < LANES ? m : LANES, m = n - i)
+#define MAP1(expression)                                                 \
+    EACH_VECTOR                                                          \
+    {                                                                    \
+        V a = F(at)(x, i, m);                                            \
+        if (PAST) __builtin_prefetch((const char *)(x + i) + CPU_AHEAD); \
+        F(put_past)(y, i, m, (expression), PAST);                        \
     }
-#define MAP2(expression)                                              \
-    for (int64_t i = 0; i < n; i += LANES) {                          \
-        int64_t m = n - i;                                            \
-        V       a = m < LANES ? F(load_n)(x + i, m) : F(load)(x + i); \
-        V       b = m < LANES ? F(load_n)(z + i, m) : F(load)(z + i); \
-        V       r = (expression);                                     \
-        if (m < LANES) F(store_n)(y + i, m, r);                       \
-        else F(store)(y + i, r);                                      \
+#define MAP2(expression)                                                 \
+    EACH_VECTOR                                                          \
+    {                                                                    \
+        V a = F(at)(x, i, m), b = F(at)(z, i, m);                        \
+        if (PAST) __builtin_prefetch((const char *)(x + i) + CPU_AHEAD); \
+        if (PAST) __builtin_prefetch((const char *)(z + i) + CPU_AHEAD); \
+        F(put_past)(y, i, m, (expression), PAST);                        \
     }
 #define EACH(expression) \
     for (int64_t i = 0; i < n; i++) y[i] = (T)(expression)
 
-static void F(unary_dense)(const void *context, int64_t n, char *const *p)
+static void F(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     T              *y = (T *)p[0];
@@ -44,7 +46,12 @@ static void F(unary_dense)(const void *context, int64_t n, char *const *p)
             EACH(pow((double)x[i], at->value));
         }
         break;
-    default: F(activation_row)(at->function, n, x, y);
+    case GM_FN_relu: MAP1(F(relu_v)(a)); break;
+    case GM_FN_gelu: MAP1(F(gelu_v)(a)); break;
+    case GM_FN_gelu_tanh: MAP1(F(gelu_tanh_v)(a)); break;
+    case GM_FN_silu: MAP1(F(silu_v)(a)); break;
+    case GM_FN_sigmoid: MAP1(F(sigmoid_v)(a)); break;
+    default: MAP1(F(tanh_v)(a)); break; /* tanh */
     }
 }
 
@@ -54,7 +61,7 @@ static void F(power_grad_row)(double value, int64_t n, const T *x, const T *g, T
     for (int64_t i = 0; i < n; i++) y[i] = (T)((double)g[i] * (value == 0 ? 0 : value * pow((double)x[i], value - 1)));
 }
 
-static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p)
+static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     T              *y = (T *)p[0];
@@ -72,11 +79,16 @@ static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p)
     case GM_FN_sin: EACH((double)z[i] * cos((double)x[i])); break;
     case GM_FN_cos: EACH(-(double)z[i] * sin((double)x[i])); break;
     case GM_FN_power: F(power_grad_row)(at->value, n, x, z, y); break;
-    default: F(activation_grad_row)(at->function, n, x, z, y);
+    case GM_FN_relu: MAP2(b * F(relu_grad_v)(a)); break;
+    case GM_FN_gelu: MAP2(b * F(gelu_grad_v)(a)); break;
+    case GM_FN_gelu_tanh: MAP2(b * F(gelu_tanh_grad_v)(a)); break;
+    case GM_FN_silu: MAP2(b * F(silu_grad_v)(a)); break;
+    case GM_FN_sigmoid: MAP2(b * F(sigmoid_grad_v)(a)); break;
+    default: MAP2(b * F(tanh_grad_v)(a)); break; /* tanh */
     }
 }
 
-static void F(binary_dense)(const void *context, int64_t n, char *const *p)
+static void F(binary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     T              *y = (T *)p[0];
@@ -99,11 +111,12 @@ static void F(binary_dense)(const void *context, int64_t n, char *const *p)
 #define COMPARE(operator) \
     for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(x[i] operator z[i])
 
-static void F(compare_dense)(const void *context, int64_t n, char *const *p)
+static void F(compare_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     uint8_t        *y = (uint8_t *)p[0];
     const T        *x = (const T *)p[1], *z = (const T *)p[2];
+    (void)past;
     switch (at->function) {
     case GM_FN_eq: COMPARE(==); break;
     case GM_FN_ne: COMPARE(!=); break;
@@ -114,25 +127,27 @@ static void F(compare_dense)(const void *context, int64_t n, char *const *p)
     }
 }
 
-static void F(where_dense)(const void *context, int64_t n, char *const *p)
+static void F(where_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     T *restrict y = (T *)p[0];
     const uint8_t *restrict c = (const uint8_t *)p[1];
     const T *restrict a = (const T *)p[2], *restrict b = (const T *)p[3];
     (void)context;
+    (void)past;
     for (int64_t i = 0; i < n; i++) {
         T yes = a[i], no = b[i];
         y[i] = c[i] ? yes : no;
     }
 }
 
-static void F(axpy_dense)(const void *context, int64_t n, char *const *p)
+static void F(axpy_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
+    (void)past;
     F(axpy_row)(n, (T)at->alpha, (const T *)p[1], (T *)p[0]);
 }
 
-static void F(affine_dense)(const void *context, int64_t n, char *const *p)
+static void F(affine_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     T              *y = (T *)p[0], alpha = (T)at->alpha, beta = (T)at->beta;

@@ -1,10 +1,10 @@
 /* gate_t.h - rows of gate_grad for one element type (as.h); see gate.c. */
 
-#define GATE_ROW(value, slope)                                             \
-    for (int64_t i = 0; i < n; i += LANES) {                               \
-        V gv = F(at)(g, i, n - i), av = F(at)(a, i, n - i);                \
-        if (da) F(put)(da, i, n - i, gv * F(at)(b, i, n - i) * slope(av)); \
-        if (db) F(put)(db, i, n - i, gv * value(av));                      \
+#define GATE_ROW(both)                                                              \
+    for (int64_t i = 0; i < n; i += LANES) {                                        \
+        V gv = F(at)(g, i, n - i), slope, value = both(F(at)(a, i, n - i), &slope); \
+        if (da) F(put)(da, i, n - i, gv * F(at)(b, i, n - i) * slope);              \
+        if (db) F(put)(db, i, n - i, gv * value);                                   \
     }
 
 static void F(gate_grad_part)(void *context, int64_t begin, int64_t end, int thread)
@@ -16,10 +16,10 @@ static void F(gate_grad_part)(void *context, int64_t begin, int64_t end, int thr
         const T *g = cpu_row_at(&j->g, r), *a = cpu_row_at(&j->a, r), *b = cpu_row_at(&j->b, r);
         T       *da = F(row_or_none)(&j->da, r), *db = F(row_or_none)(&j->db, r);
         switch (j->function) {
-        case GM_FN_reglu: GATE_ROW(F(relu_v), F(relu_grad_v)) break;
-        case GM_FN_geglu: GATE_ROW(F(gelu_v), F(gelu_grad_v)) break;
-        case GM_FN_geglu_tanh: GATE_ROW(F(gelu_tanh_v), F(gelu_tanh_grad_v)) break;
-        default: GATE_ROW(F(silu_v), F(silu_grad_v)) break;
+        case GM_FN_reglu: GATE_ROW(F(relu_both_v)) break;
+        case GM_FN_geglu: GATE_ROW(F(gelu_both_v)) break;
+        case GM_FN_geglu_tanh: GATE_ROW(F(gelu_tanh_both_v)) break;
+        default: GATE_ROW(F(silu_both_v)) break;
         }
     }
 }

@@ -1,8 +1,9 @@
-/* gelu_t.h - GELU, its form with tanh, and their slopes, for one element type: gelu_v, gelu_grad_v, gelu_tanh_v and
- * gelu_tanh_grad_v of vector.c.
+/* gelu_t.h - GELU, its form with tanh, and their slopes, for one element type: gelu_v, gelu_grad_v, gelu_both_v
+ * and gelu_tanh_v, ... of vector.c.
  *
  * f32 on AVX-512: polynomials of 32 pieces (pieces.h), whose coefficients a permutation of two registers finds. They
- * take some 16 cycles for a vector, where exp and a quotient take 21 to 30 (Zen 4). All else: Mills' ratio, sigmoid. */
+ * take some 16 cycles for a vector, where exp and a quotient take 21 to 30 (Zen 4). All else: exp and a quotient of
+ * polynomials (f64: a polynomial in a quotient), or sigmoid. */
 
 #if T_BITS == 32 && CPU_VECTOR == 64
 
@@ -29,35 +30,41 @@ CPU_INLINE vf32 gelu_v_f32(vf32 x) { return x * piece_f32(pieces_gelu, 5, x); }
 CPU_INLINE vf32 gelu_grad_v_f32(vf32 x) { return piece_f32(pieces_gelu_grad, 4, x); }
 CPU_INLINE vf32 gelu_tanh_v_f32(vf32 x) { return x * piece_f32(pieces_gelu_tanh, 4, x); }
 CPU_INLINE vf32 gelu_tanh_grad_v_f32(vf32 x) { return piece_f32(pieces_gelu_tanh_grad, 4, x); }
-
-#else
-
-/* Phi(-u) of the normal distribution, u = min(|x|, where it is 0), as e times what is returned: e = exp(-u^2 / 2), and
- * Mills' ratio is G(t) K / (u + K), t = (u - K) / (u + K), G a polynomial. What rounds off the square goes into exp. */
-CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
+CPU_INLINE vf32 gelu_both_v_f32(vf32 x, vf32 *slope)
 {
-#if T_BITS == 32
-    const T end = 14.5f;
+    *slope = gelu_grad_v_f32(x);
+    return gelu_v_f32(x);
+}
+
+CPU_INLINE vf32 gelu_tanh_both_v_f32(vf32 x, vf32 *slope)
+{
+    *slope = gelu_tanh_grad_v_f32(x);
+    return gelu_tanh_v_f32(x);
+}
+
 #else
-    const T end = 39.5;
-#endif
+
+/* Mills' ratio: Phi(-u) = e M(u), e = exp(-u^2 / 2), 0 <= u <= TAIL_END, where e is 0 */
+#if T_BITS == 32
+#define TAIL_END 14.5f
+CPU_INLINE V F(mills_v)(V u) /* within 5e-9 M, and what rounding adds: no term is negative */
+{
+    V n = u * 0.00402014508208635684f + 0.0399838894524963372f;
+    V d = u * 0.0100768661108146081f + 0.100232129227337973f;
+    n = n * u + 0.181305953806814084f;
+    d = d * u + 0.464378197461366601f;
+    n = n * u + 0.435685284469511002f;
+    d = d * u + 1.19448097543764339f;
+    n = n * u + 0.500000002480072122f;
+    d = d * u + 1.66925548776189952f;
+    return n / (d * u + 1);
+}
+#else
+#define TAIL_END 39.5
+CPU_INLINE V F(mills_v)(V u) /* K G(t) / (u + K), t = (u - K) / (u + K), G a polynomial */
+{
     const T K = 4;
-    V       u = F(min_v)(F(splat)(end), F(abs_v)(x)), half = u * (T)-0.5, s = half * u;
-    V       r = F(inverse_v)(u + K), t = (u - K) * r;
-    *u_out = u;
-    *e = F(exp_low_v)(s, F(product_low)(half, u, s));
-#if T_BITS == 32
-    V p = F(splat)(-0.0000307457892513165205f * K);
-    p = p * t + 0.0000487004627856163606f * K;
-    p = p * t + 0.000392328411273061587f * K;
-    p = p * t + -0.000880893514087976451f * K;
-    p = p * t + -0.00188180322791996365f * K;
-    p = p * t + 0.0151016174370759103f * K;
-    p = p * t + -0.0466307514743469125f * K;
-    p = p * t + 0.0967841699486766563f * K;
-    p = p * t + -0.151974151518452288f * K;
-    p = p * t + 0.188821284627592637f * K;
-#else
+    V       r = 1 / (u + K), t = (u - K) * r;
     V       p = F(splat)(-1.81136984258447746e-10 * K);
     p = p * t + -6.292047904981627e-10 * K;
     p = p * t + 4.79534867090196032e-10 * K;
@@ -82,31 +89,73 @@ CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
     p = p * t + 0.0967843501855536322 * K;
     p = p * t + -0.151974160492973027 * K;
     p = p * t + 0.188821282603937873 * K;
-#endif
     return p * r;
+}
+#endif
+
+/* Phi(-u) = *e times what is returned, u = min(|x|, TAIL_END). What rounds off the square goes into exp. */
+CPU_INLINE V F(normal_tail_v)(V x, V *u_out, V *e)
+{
+    V u = F(min_v)(F(splat)(TAIL_END), F(abs_v)(x)), half = u * (T)-0.5, s = half * u;
+    *u_out = u;
+    *e = F(exp_low_v)(s, F(product_low)(half, u, s));
+    return F(mills_v)(u);
 }
 
 /* x Phi(x) = max(x, 0) - |x| Phi(-|x|); -inf becomes NaN, as in 0 * inf */
+CPU_INLINE V F(gelu_of_tail)(V x, V u, V e, V tail) { return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail; }
+
 CPU_INLINE V F(gelu_v)(V x)
 {
     V u, e, tail = F(normal_tail_v)(x, &u, &e);
-    return (x - F(min_v)(x, F(splat)(0))) - (e * u) * tail;
+    return F(gelu_of_tail)(x, u, e, tail);
 }
 
-/* Phi(x) + x phi(x) */
+/* The slope is Phi(x) + x phi(x). */
+CPU_INLINE V F(gelu_both_v)(V x, V *slope)
+{
+    V u, e, tail = F(normal_tail_v)(x, &u, &e), at = x * (T)0.398942280401432677940 - F(copysign_v)(tail, x);
+    *slope = F(if_less)(x, F(splat)(0), F(splat)(0), F(splat)(1)) + e * at;
+    return F(gelu_of_tail)(x, u, e, tail);
+}
+
+#if T_BITS == 32
+CPU_INLINE V F(gelu_grad_v)(V x) /* for x < 0 e times a quotient, within 7e-8; its value at -x is 1 less that at x */
+{
+    V u = F(min_v)(F(splat)(TAIL_END), F(abs_v)(x)), e = F(exp_down_v)(u * (T)-0.5 * u);
+    V n = u * -0.0831255602221409446f + -0.322969435089694055f;
+    V d = u * 0.000404955805614661769f + 0.202880433398833799f;
+    n = n * u + -0.375290359731277829f;
+    d = d * u + 0.845178765118447706f;
+    n = n * u + 0.499999932741588939f;
+    V tail = e * n / (d * u + 1);
+    return F(if_less)(x, F(splat)(0), tail, 1 - tail);
+}
+#else
 CPU_INLINE V F(gelu_grad_v)(V x)
 {
-    V u, e, tail = F(copysign_v)(F(normal_tail_v)(x, &u, &e), x);
-    return F(if_less)(x, F(splat)(0), F(splat)(0), F(splat)(1)) + e * (x * (T)0.398942280401432677940 - tail);
+    V slope;
+    F(gelu_both_v)(x, &slope);
+    return slope;
 }
+#endif
+#undef TAIL_END
 
 /* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
 CPU_INLINE V F(gelu_argument_v)(V x) { return x * ((x * x) * (T)0.0713548162726009 + (T)1.59576912160573071); }
 CPU_INLINE V F(gelu_tanh_v)(V x) { return x * F(sigmoid_v)(F(gelu_argument_v)(x)); }
 
+CPU_INLINE V F(gelu_tanh_both_v)(V x, V *slope)
+{
+    V d, s = F(sigmoid_slope_v)(F(gelu_argument_v)(x), &d);
+    *slope = s + d * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
+    return x * s;
+}
+
 CPU_INLINE V F(gelu_tanh_grad_v)(V x)
 {
-    V slope, s = F(sigmoid_slope_v)(F(gelu_argument_v)(x), &slope);
-    return s + slope * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
+    V slope;
+    F(gelu_tanh_both_v)(x, &slope);
+    return slope;
 }
 #endif

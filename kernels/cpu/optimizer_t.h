@@ -1,8 +1,23 @@
 /* optimizer_t.h - updates of contiguous elements for one element type (as.h). t: tensors by their roles. */
 
+/* Squares of 4 n elements, n whole vectors. A Zen 3 that reads at four places has a third more of memory's rate. */
+static double F(squares_of_four)(int64_t n, const T *x)
+{
+    vf64 a = {0}, b = {0}, c = {0}, d = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        V v = F(load)(x + i), w = F(load)(x + n + i), u = F(load)(x + 2 * n + i), z = F(load)(x + 3 * n + i);
+        F(mul_wide)(&a, &b, v, v);
+        F(mul_wide)(&c, &d, w, w);
+        F(mul_wide)(&a, &b, u, u);
+        F(mul_wide)(&c, &d, z, z);
+    }
+    return sum_v_wide((a + b) + (c + d));
+}
+
 static void F(sum_squares_row)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t)
 {
-    j->partial[part->piece] += F(dot_row)(n, t[ROLE_G], t[ROLE_G]);
+    bool whole = CPU_DIRECT && n == OPTIMIZER_PIECE;
+    j->partial[part->piece] += whole ? F(squares_of_four)(n / 4, t[ROLE_G]) : F(dot_row)(n, t[ROLE_G], t[ROLE_G]);
 }
 
 /* The step's constants. */

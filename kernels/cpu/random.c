@@ -148,6 +148,7 @@ struct random_job {
     gm_truncated    cut;
     sample_row      row;
     bool            has_x, stream;
+    bool            direct; /* the row itself streams (base.c) */
     int64_t         size;
     uint32_t        threshold;
 };
@@ -181,8 +182,8 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
             if (!one) copy_strided(j->size, m, room[1], 1, x, stride[1]);
             x = room[1];
         }
-        j->row(j, m, first, at, x, stride[0] == 1 && !j->stream ? y : room[0]);
-        if (stride[0] == 1 && j->stream) gm_stream_out(y, room[0], m * j->size);
+        j->row(j, m, first, at, x, stride[0] == 1 && (j->direct || !j->stream) ? y : room[0]);
+        if (stride[0] == 1 && j->stream && !j->direct) gm_stream_out(y, room[0], m * j->size);
         else if (stride[0] != 1) copy_strided(j->size, m, y, stride[0], room[0], 1);
     }
 }
@@ -218,6 +219,7 @@ static gm_status run_random(gm_device *dev, const gm_call *call, int weight, ran
     w.tensors = tensors + 1;
     walk_simplify(&w);
     j->stream = cpu_streams(w.numel * j->size);
+    j->direct = j->direct && j->stream && w.stride[0][w.ndim - 1] == 1;
     cpu_walk_run(dev, &w, weight, random_row, j);
     return GM_OK;
 }
@@ -241,7 +243,7 @@ static gm_status cpu_normal(gm_device *dev, const gm_call *call)
 
 static gm_status cpu_dropout(gm_device *dev, const gm_call *call)
 {
-    random_job j = {.row = BY_TYPE(call->out[0], dropout_row), .has_x = true};
+    random_job j = {.row = BY_TYPE(call->out[0], dropout_row), .has_x = true, .direct = CPU_DIRECT};
     j.threshold = gm_drop_threshold(call->attrs->p);
     return run_random(dev, call, 2, &j);
 }

@@ -54,14 +54,17 @@ static void F(dropout_row)(const random_job *j, int64_t n, uint64_t index, const
     T       *y = out;
     const T *x = in;
     double   rest = 1 - j->at->p;
+    bool     past = CPU_DIRECT && j->direct;
     (void)index;
-    for (int64_t i = 0; i < n; i += LANES) { /* the buffer of words reaches beyond n */
-        V kept = F(divided_v)(F(at)(x, i, n - i), rest);
+    /* the buffer of words reaches beyond n */
+    for (int64_t i = 0, m = F(first_step)(y, n, past); i < n; i += past && m < LANES ? m : LANES, m = n - i) {
+        if (past) __builtin_prefetch((const char *)(x + i) + CPU_AHEAD);
+        V kept = F(divided_v)(F(at)(x, i, m), rest);
 #if T_BITS == 32
         VI dropped = (VI)(*(const any_u32 *)(words + i) < j->threshold);
 #else
         VI dropped = (VI)(__builtin_convertvector(*(const any_half_u32 *)(words + i), vu64) < j->threshold);
 #endif
-        F(put)(y, i, n - i, F(select)(dropped, F(splat)(0), kept));
+        F(put_past)(y, i, m, F(select)(dropped, F(splat)(0), kept), past);
     }
 }

@@ -14,7 +14,12 @@ typedef struct sum_job {
     char    *x, *y;
     double  *sums; /* a slice for each thread: inner, or outer * inner where threads share the reduction */
     void (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
+    void (*many)(int64_t n, const void *x, int64_t step, double *sum); /* of SUM_ROWS rows; NULL where row serves */
 } sum_job;
+
+/* On AVX2, sums of columns take so many rows at a time. They read and write the sums less often, which is a fifth
+ * faster on a Zen 3. On AVX-512 it was slower. */
+#define SUM_ROWS 8
 
 typedef struct extreme_job {
     cpu_rows x, value, index;
@@ -45,7 +50,10 @@ static void sum_dims(const sum_job *j, int d, int64_t first, int64_t count, cons
         j->row(j, count, x, sum);
         return;
     }
-    for (int64_t i = 0; i < count; i++)
+    int64_t i = 0;
+    for (; j->many && d == j->ndim - 2 && i + SUM_ROWS <= count; i += SUM_ROWS)
+        j->many(j->shape[d + 1], x + i * j->x_stride[d] * j->size, j->x_stride[d], sum);
+    for (; i < count; i++)
         sum_dims(j, d + 1, 0, j->shape[d + 1], x + i * j->x_stride[d] * j->size, sum + i * j->sum_stride[d]);
 }
 
@@ -147,6 +155,8 @@ static gm_status cpu_sum(gm_device *dev, const gm_call *call)
     bool    last_stays = j.y_stride[j.ndim - 1] != 0, by_outer = j.outer >= 2 * threads;
     int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * j.size / items;
     j.row = last_stays ? BY_TYPE(call->in[0], add_rows) : BY_TYPE(call->in[0], reduce_row);
+    bool rows = last_stays && j.ndim > 1 && j.x_stride[j.ndim - 1] == 1 && j.sum_stride[j.ndim - 2] == 0;
+    if (CPU_DIRECT && rows) j.many = BY_TYPE(call->in[0], add_many);
     size_t slice = (size_t)(by_outer ? j.inner : j.outer * j.inner), parts = (size_t)cpu_parts(dev, items, traffic);
     GM_TRY(cpu_scratch(dev, parts * slice * sizeof(double), &j.sums, &block));
     memset(j.sums, 0, parts * slice * sizeof(double));

@@ -22,15 +22,15 @@ static double F(exp_sum_row)(int64_t n, const T *x, T shift)
     vf64    a = {0}, b = {0};
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        V s = F(exp_v)(F(load)(x + i) - shift), t = F(exp_v)(F(load)(x + i + LANES) - shift);
-        s += F(exp_v)(F(load)(x + i + 2 * LANES) - shift);
-        t += F(exp_v)(F(load)(x + i + 3 * LANES) - shift);
+        V s = F(exp_down_v)(F(load)(x + i) - shift), t = F(exp_v)(F(load)(x + i + LANES) - shift);
+        s += F(exp_down_v)(F(load)(x + i + 2 * LANES) - shift);
+        t += F(exp_down_v)(F(load)(x + i + 3 * LANES) - shift);
         F(add_wide)(&a, &b, s + t);
     }
-    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, F(exp_v)(F(load)(x + i) - shift));
+    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, F(exp_down_v)(F(load)(x + i) - shift));
     double sum = sum_v_wide(a + b);
     if (i < n) {
-        V last = F(exp_v)(F(load_n)(x + i, n - i) - shift);
+        V last = F(exp_down_v)(F(load_n)(x + i, n - i) - shift);
         for (int64_t k = 0; k < n - i; k++) sum += last[k];
     }
     return sum;

@@ -1,7 +1,7 @@
 /* vector.c - vector types of the instruction set, and the numeric functions that kernels share.
  *
- * CPU_VECTOR is the width in bytes: 64 (AVX-512), 32 (AVX2), 16. For T = float (suffix _f32, vector vf32)
- * and T = double (_f64, vf64), vector_t.h gives, all static inline:
+ * CPU_VECTOR (base.c) is the width in bytes. For T = float (suffix _f32, vector vf32) and T = double (_f64, vf64),
+ * vector_t.h and rows_t.h give, all static inline:
  *
  *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
@@ -13,7 +13,9 @@
  *   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
  *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
  *   V sums_v(V r[LANES])             lane j: the sum across lanes of r[j]
+ *   V exp_down_v(V)                  exp of x <= 0, for less; 0 where the result is below the normal range
  *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
+ *   V relu_both_v(V x, V *slope), likewise of gelu, gelu_tanh, silu: f(x), and f'(x) for little more
  *
  * and over rows of n contiguous elements (y may be x):
  *
@@ -31,19 +33,12 @@
  *   void   scale_past_f32(int64_t n, float a, const float *x, float *y)         likewise, past the caches (base.c)
  *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x
  *
- * Errors against long double, the same for f32 and f64, in units in the last place: exp 1.1, log 0.9, tanh 1.4,
+ * Errors against long double, the same for f32 and f64, in units in the last place: exp 1.1, log 0.9, tanh 2.5,
  * sigmoid and silu 2.5, gelu 6 (also far in its left tail); gelu_tanh and the gradients, where terms cancel
  * near their zeros, within 8 epsilon max(1, |x|) absolutely. inf and NaN as libm's; results below the
  * normal range may be 0. On AVX-512 gelu in f32 has 6 units from -4.8 on, 25 down to -5.86, and is 0 below.
  * The polynomials are Chebyshev fits of our own: exp by argument reduction modulo ln 2; log by
- * 2 atanh(f / (2 + f)); tanh by x + x^3 P(x^2) below 0.625; gelu by gelu_t.h. */
-#if defined(__AVX512F__)
-#define CPU_VECTOR 64
-#elif defined(__AVX2__)
-#define CPU_VECTOR 32
-#else
-#define CPU_VECTOR 16
-#endif
+ * 2 atanh(f / (2 + f)); tanh by exp(2 x) - 1, on AVX-512 by x + x^3 P(x^2) below 0.625; gelu by gelu_t.h. */
 #include <math.h>
 #if CPU_VECTOR == 64
 #include "pieces.h"
@@ -172,8 +167,16 @@ CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64){sqrt(a[0]), sqrt(a[1])}; }
 #endif
 
 #if CPU_VECTOR != 64
+#if CPU_VECTOR == 32
+CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m); }
+CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b)
+{
+    return (vf64)_mm256_blendv_pd((__m256d)b, (__m256d)a, (__m256d)m);
+}
+#else
 CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)((m & (vi32)a) | (~m & (vi32)b)); }
 CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)((m & (vi64)a) | (~m & (vi64)b)); }
+#endif
 CPU_INLINE vf32 if_less_f32(vf32 a, vf32 b, vf32 yes, vf32 no) { return select_f32(a < b, yes, no); }
 CPU_INLINE vf64 if_less_f64(vf64 a, vf64 b, vf64 yes, vf64 no) { return select_f64(a < b, yes, no); }
 CPU_INLINE vf32 if_most_f32(vf32 a, vf32 b, vf32 yes, vf32 no) { return select_f32(a <= b, yes, no); }
@@ -185,18 +188,6 @@ CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return select_f32(a > b, a, b); }
 CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return select_f64(a < b, a, b); }
 CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return select_f64(a > b, a, b); }
 #endif
-
-/* 1 / a for a far from 0 and from infinity, to 1.1 units in the last place of f32 */
-#if CPU_VECTOR == 64
-CPU_INLINE vf32 inverse_v_f32(vf32 a)
-{
-    vf32 r = (vf32)_mm512_rcp14_ps((__m512)a);
-    return r + r * (1 - a * r);
-}
-#else
-CPU_INLINE vf32 inverse_v_f32(vf32 a) { return 1 / a; }
-#endif
-CPU_INLINE vf64 inverse_v_f64(vf64 a) { return 1 / a; }
 
 /* The rounding error of s = a * b: a b = s + low. (Written a * b - s, the compiler may see s - s.) */
 #if CPU_VECTOR == 64
@@ -258,8 +249,10 @@ CPU_INLINE double sum_v_wide(vf64 v)
 #define AS 32
 #include "as.h"
 #include "vector_t.h"
+#include "rows_t.h"
 #define AS 64
 #include "as.h"
 #include "vector_t.h"
+#include "rows_t.h"
 #define AS 0
 #include "as.h"

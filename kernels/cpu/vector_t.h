@@ -1,4 +1,4 @@
-/* vector_t.h - the numeric functions of vector.c for one element type (as.h). */
+/* vector_t.h - vectors, and functions of them, of vector.c for one element type (as.h). */
 
 CPU_INLINE V    F(load)(const T *p) { return *(const F(any) *)p; }
 CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
@@ -33,35 +33,6 @@ CPU_INLINE int64_t F(first_step)(const T *y, int64_t n, bool past)
 CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI) ~(VI)F(splat)((T)-0.0)); }
 CPU_INLINE V F(copysign_v)(V x, V sign) /* x >= 0 */ { return (V)((VI)x | ((VI)sign & (VI)F(splat)((T)-0.0))); }
 
-CPU_INLINE T F(sum_v)(V v)
-{
-    T s = 0;
-    for (int i = 0; i < LANES / 2; i++) s += v[i] + v[i + LANES / 2];
-    return s;
-}
-
-/* Lane j: the sum across lanes of r[j]. r is used up. */
-CPU_INLINE V F(sums_v)(V r[LANES])
-{
-    VI lane;
-    for (int j = 0; j < LANES; j++) lane[j] = j;
-#pragma GCC unroll 4
-    for (int d = LANES / 2; d > 0; d /= 2) {
-        VI odd = (lane & d) != 0, low = lane + (odd & (LANES - d)), high = low + d;
-#pragma GCC unroll 8
-        for (int i = 0; i < d; i++)
-            r[i] = __builtin_shuffle(r[i], r[i + d], low) + __builtin_shuffle(r[i], r[i + d], high);
-    }
-    return r[0];
-}
-
-CPU_INLINE T F(max_of)(V v)
-{
-    T m = v[0];
-    for (int i = 1; i < LANES; i++) m = v[i] > m ? v[i] : m;
-    return m;
-}
-
 #if T_BITS == 32
 #define MAGIC    12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
 #define MANTISSA 23
@@ -70,6 +41,8 @@ CPU_INLINE T F(max_of)(V v)
 #define LN2_LOW  -2.12194440054690583e-4f
 #define EXP_LOW  -105.0f
 #define EXP_HIGH 89.0f
+#define EXP_ZERO -88.0f /* rounds to 2^-127, whose bits are those of 0 */
+#define TANH_ONE 10.0f
 #else
 #define MAGIC    6755399441055744.0
 #define MANTISSA 52
@@ -78,24 +51,13 @@ CPU_INLINE T F(max_of)(V v)
 #define LN2_LOW  1.90821492927058770002e-10
 #define EXP_LOW  -746.0
 #define EXP_HIGH 710.0
+#define EXP_ZERO -709.0 /* likewise 2^-1023 */
+#define TANH_ONE 20.0
 #endif
 
-/* y 2^n for an integer n, in two factors so that results may be subnormal or infinite */
-#if CPU_VECTOR != 64
-CPU_INLINE V F(scale_v)(V y, V n)
+/* P of exp(r) = 1 + r + r^2 P(r), |r| <= ln(2) / 2 */
+CPU_INLINE V F(exp_rest_v)(V r)
 {
-    V half = (n * (T)0.5 + MAGIC) - MAGIC, rest = n - half;
-    V a = (V)(((VI)(half + MAGIC) + BIAS) << MANTISSA), b = (V)(((VI)(rest + MAGIC) + BIAS) << MANTISSA);
-    return y * a * b;
-}
-#endif
-
-/* exp(x + low), low far below x's ulp or 0: exp(r) = 1 + r + r^2 P(r), |r| <= ln(2) / 2 */
-CPU_INLINE V F(exp_low_v)(V x, V low)
-{
-    x = F(max_v)(F(splat)(EXP_LOW), F(min_v)(F(splat)(EXP_HIGH), x)); /* NaN passes: it is the second operand */
-    V n = (x * (T)1.44269504088896340736 + MAGIC) - MAGIC;
-    V r = (x - n * LN2_HIGH) - n * LN2_LOW + low;
 #if T_BITS == 32
     V p = F(splat)(0.00139269266140219065f);
     p = p * r + 0.0083637738744055735f;
@@ -115,10 +77,47 @@ CPU_INLINE V F(exp_low_v)(V x, V low)
     p = p * r + 0.166666666666666714;
     p = p * r + 0.5;
 #endif
-    return F(scale_v)((p * (r * r) + r) + 1, n);
+    return p;
+}
+
+#define LOG2_E ((T)1.44269504088896340736)
+#if CPU_VECTOR == 64
+/* exp(x + low), low far below x's ulp or 0 */
+CPU_INLINE V F(exp_low_v)(V x, V low)
+{
+    x = F(max_v)(F(splat)(EXP_LOW), F(min_v)(F(splat)(EXP_HIGH), x)); /* NaN passes: it is the second operand */
+    V n = (x * LOG2_E + MAGIC) - MAGIC;
+    V r = (x - n * LN2_HIGH) - n * LN2_LOW + low;
+    return F(scale_v)((F(exp_rest_v)(r) * (r * r) + r) + 1, n);
 }
 
 CPU_INLINE V F(exp_v)(V x) { return F(exp_low_v)(x, F(splat)(0)); }
+CPU_INLINE V F(exp_down_v)(V x) { return F(exp_v)(x); }
+#else
+/* n is added to a number in whose low bits it then stands, with what the exponent field of 2^n needs. exp_v multiplies
+ * by 2^n in two factors, so that results may be subnormal or infinite. */
+CPU_INLINE V F(exp_v)(V x)
+{
+    x = F(max_v)(F(splat)(EXP_LOW), F(min_v)(F(splat)(EXP_HIGH), x)); /* NaN passes: it is the second operand */
+    V k = x * LOG2_E + (MAGIC + 2 * BIAS), n = k - (MAGIC + 2 * BIAS);
+    V r = (x - n * LN2_HIGH) - n * LN2_LOW, y = (F(exp_rest_v)(r) * (r * r) + r) + 1;
+    F(unsigned) both = (F(unsigned))k, half = both >> 1;
+    return y * (V)(half << MANTISSA) * (V)((both - half) << MANTISSA);
+}
+
+/* exp(x + *low) for x <= 0, *low far below x's ulp, NULL for 0: one factor is enough. Below the normal range the result
+ * may be 0. */
+CPU_INLINE V F(exp_below)(V x, const V *low)
+{
+    x = F(max_v)(F(splat)(EXP_ZERO), x);
+    V k = x * LOG2_E + (MAGIC + BIAS), n = k - (MAGIC + BIAS), r = (x - n * LN2_HIGH) - n * LN2_LOW;
+    if (low) r += *low;
+    return ((F(exp_rest_v)(r) * (r * r) + r) + 1) * (V)((VI)k << MANTISSA);
+}
+
+CPU_INLINE V F(exp_low_v)(V x, V low) { return F(exp_below)(x, &low); }
+CPU_INLINE V F(exp_down_v)(V x) { return F(exp_below)(x, NULL); }
+#endif
 
 /* log(2^k m), m in [sqrt(1/2), sqrt(2)): with f = m - 1, h = f^2 / 2 and s = f / (2 + f),
  * log(m) = f - (h - s (h + s^2 P(s^2))) */
@@ -130,10 +129,10 @@ CPU_INLINE V F(log_v)(V x)
     const V  one23 = F(splat)(8388608.0f);
     const T  up_log2 = 23;
 #else
-    const V  tiny = F(splat)(0x1p-1022), up = F(splat)(0x1p52);
+    const V tiny = F(splat)(0x1p-1022), up = F(splat)(0x1p52);
     const TI root = 0x3fe6a09e667f3bcd;
-    const V  one23 = F(splat)(4503599627370496.0);
-    const T  up_log2 = 52;
+    const V one23 = F(splat)(4503599627370496.0);
+    const T up_log2 = 52;
 #endif
     VI small = x < tiny;
     V  y = F(select)(small, x * up, x);
@@ -149,7 +148,7 @@ CPU_INLINE V F(log_v)(V x)
     p = p * z + 0.400001255945543671f;
     p = p * z + 0.666666665498831766f;
 #else
-    V        p = F(splat)(0.131007213835034914);
+    V p = F(splat)(0.131007213835034914);
     p = p * z + 0.132674185964748834;
     p = p * z + 0.15386290534658992;
     p = p * z + 0.181817947008977996;
@@ -164,6 +163,7 @@ CPU_INLINE V F(log_v)(V x)
     return F(select)((x >= 0), r, F(splat)((T)NAN)); /* negative or NaN */
 }
 
+#if CPU_VECTOR == 64
 CPU_INLINE V F(tanh_v)(V x)
 {
     V a = F(abs_v)(x), z = x * x;
@@ -191,13 +191,23 @@ CPU_INLINE V F(tanh_v)(V x)
 #endif
     return F(if_less)(a, F(splat)((T)0.625), x + x * (z * p), large);
 }
+#else
+/* tanh(a) = m / (m + 2), m = exp(2 a) - 1 = 2^n (exp(r) - 1) + (2^n - 1): where n is 0 nothing cancels. */
+CPU_INLINE V F(tanh_v)(V x)
+{
+    V a = F(min_v)(F(splat)(TANH_ONE), F(abs_v)(x)), k = (a + a) * LOG2_E + (MAGIC + BIAS), n = k - (MAGIC + BIAS);
+    V r = ((a + a) - n * LN2_HIGH) - n * LN2_LOW, s = (V)((VI)k << MANTISSA);
+    V m = (F(exp_rest_v)(r) * (r * r) + r) * s + (s - 1);
+    return F(copysign_v)(m / (m + 2), x);
+}
+#endif
 
 CPU_INLINE V F(sigmoid_v)(V x) { return 1 / (1 + F(exp_v)(-x)); }
 
 /* s = sigmoid(x) and its slope s (1 - s) = e / (1 + e)^2, e = exp(-|x|): neither cancels */
 CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
 {
-    V e = F(exp_v)(-F(abs_v)(x)), r = 1 / (1 + e);
+    V e = F(exp_down_v)(-F(abs_v)(x)), r = 1 / (1 + e);
     *slope = e * (r * r);
     return F(if_less)(x, F(splat)(0), e * r, r);
 }
@@ -206,10 +216,18 @@ CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
 
 CPU_INLINE V F(silu_v)(V x) { return x / (1 + F(exp_v)(-x)); }
 
+CPU_INLINE V F(silu_both_v)(V x, V *slope)
+{
+    V d, s = F(sigmoid_slope_v)(x, &d);
+    *slope = s + d * x;
+    return x * s;
+}
+
 CPU_INLINE V F(silu_grad_v)(V x)
 {
-    V slope, s = F(sigmoid_slope_v)(x, &slope);
-    return s + slope * x;
+    V slope;
+    F(silu_both_v)(x, &slope);
+    return slope;
 }
 
 CPU_INLINE V F(sigmoid_grad_v)(V x)
@@ -224,178 +242,10 @@ CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                                  /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(if_most)(x, F(splat)(0), F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
-
-/* y = f(x) and dx = g f'(x) over `rows` rows of n contiguous elements; the tail goes through the same code. */
-#define MAP_ROWS(f)                                                                \
-    for (int64_t r_ = 0; r_ < rows; r_++, x += x_row, y += y_row) {                \
-        int64_t i_ = 0;                                                            \
-        for (; i_ + LANES <= n; i_ += LANES) F(store)(y + i_, f(F(load)(x + i_))); \
-        if (i_ < n) F(store_n)(y + i_, n - i_, f(F(load_n)(x + i_, n - i_)));      \
-    }
-#define MAP_GRAD_ROWS(f)                                                                                   \
-    for (int64_t r_ = 0; r_ < rows; r_++, x += x_row, g += g_row, dx += dx_row) {                          \
-        int64_t i_ = 0;                                                                                    \
-        for (; i_ + LANES <= n; i_ += LANES) F(store)(dx + i_, F(load)(g + i_) * f(F(load)(x + i_)));      \
-        if (i_ < n) F(store_n)(dx + i_, n - i_, F(load_n)(g + i_, n - i_) * f(F(load_n)(x + i_, n - i_))); \
-    }
-
-static inline void F(activation_rows)(gm_function f, int64_t rows, int64_t n, const T *x, int64_t x_row, T *y,
-                                      int64_t y_row)
+CPU_INLINE V F(relu_both_v)(V x, V *slope)
 {
-    switch (f) {
-    case GM_FN_relu: MAP_ROWS(F(relu_v)) break;
-    case GM_FN_gelu: MAP_ROWS(F(gelu_v)) break;
-    case GM_FN_gelu_tanh: MAP_ROWS(F(gelu_tanh_v)) break;
-    case GM_FN_silu: MAP_ROWS(F(silu_v)) break;
-    case GM_FN_sigmoid: MAP_ROWS(F(sigmoid_v)) break;
-    case GM_FN_tanh: MAP_ROWS(F(tanh_v)) break;
-    default: /* none */
-        for (; x != y && rows > 0; rows--, x += x_row, y += y_row) memmove(y, x, (size_t)n * sizeof(T));
-    }
-}
-
-static inline void F(activation_grad_rows)(gm_function f, int64_t rows, int64_t n, const T *x, int64_t x_row,
-                                           const T *g, int64_t g_row, T *dx, int64_t dx_row)
-{
-    switch (f) {
-    case GM_FN_relu: MAP_GRAD_ROWS(F(relu_grad_v)) break;
-    case GM_FN_gelu: MAP_GRAD_ROWS(F(gelu_grad_v)) break;
-    case GM_FN_gelu_tanh: MAP_GRAD_ROWS(F(gelu_tanh_grad_v)) break;
-    case GM_FN_silu: MAP_GRAD_ROWS(F(silu_grad_v)) break;
-    case GM_FN_sigmoid: MAP_GRAD_ROWS(F(sigmoid_grad_v)) break;
-    case GM_FN_tanh: MAP_GRAD_ROWS(F(tanh_grad_v)) break;
-    default: /* none */
-        for (; dx != g && rows > 0; rows--, g += g_row, dx += dx_row) memmove(dx, g, (size_t)n * sizeof(T));
-    }
-}
-
-static inline void F(activation_row)(gm_function f, int64_t n, const T *x, T *y)
-{
-    F(activation_rows)(f, 1, n, x, n, y, n);
-}
-
-static inline void F(activation_grad_row)(gm_function f, int64_t n, const T *x, const T *g, T *dx)
-{
-    F(activation_grad_rows)(f, 1, n, x, n, g, n, dx, n);
-}
-
-static inline T F(max_row)(int64_t n, const T *x)
-{
-    V       m0 = F(splat)((T)-INFINITY), m1 = m0, m2 = m0, m3 = m0; /* a NaN element leaves the other operand */
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        m0 = F(max_v)(F(load)(x + i), m0);
-        m1 = F(max_v)(F(load)(x + i + LANES), m1);
-        m2 = F(max_v)(F(load)(x + i + 2 * LANES), m2);
-        m3 = F(max_v)(F(load)(x + i + 3 * LANES), m3);
-    }
-    for (; i + LANES <= n; i += LANES) m0 = F(max_v)(F(load)(x + i), m0);
-    T m = F(max_of)(F(max_v)(F(max_v)(m0, m1), F(max_v)(m2, m3)));
-    for (; i < n; i++) m = x[i] > m ? x[i] : m;
-    return m;
-}
-
-/* What a vector adds to two accumulators in double. */
-CPU_INLINE void F(add_wide)(vf64 *a, vf64 *b, V v)
-{
-#if T_BITS == 32
-    *a += widen(low_half(v));
-    *b += widen(high_half(v));
-#else
-    (void)b;
-    *a += v;
-#endif
-}
-
-static inline double F(sum_row)(int64_t n, const T *x)
-{
-    vf64    a = {0}, b = {0}, c = {0}, d = {0};
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        F(add_wide)(&a, &b, F(load)(x + i));
-        F(add_wide)(&c, &d, F(load)(x + i + LANES));
-    }
-    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, F(load)(x + i));
-    if (i < n) F(add_wide)(&c, &d, F(load_n)(x + i, n - i));
-    return sum_v_wide((a + b) + (c + d));
-}
-
-CPU_INLINE void F(mul_wide)(vf64 *a, vf64 *b, V v, V w)
-{
-#if T_BITS == 32
-    *a += widen(low_half(v)) * widen(low_half(w));
-    *b += widen(high_half(v)) * widen(high_half(w));
-#else
-    (void)b;
-    *a += v * w;
-#endif
-}
-
-static inline double F(dot_row)(int64_t n, const T *x, const T *y)
-{
-    vf64    a = {0}, b = {0}, c = {0}, d = {0};
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        F(mul_wide)(&a, &b, F(load)(x + i), F(load)(y + i));
-        F(mul_wide)(&c, &d, F(load)(x + i + LANES), F(load)(y + i + LANES));
-    }
-    for (; i + LANES <= n; i += LANES) F(mul_wide)(&a, &b, F(load)(x + i), F(load)(y + i));
-    if (i < n) F(mul_wide)(&c, &d, F(load_n)(x + i, n - i), F(load_n)(y + i, n - i));
-    return sum_v_wide((a + b) + (c + d));
-}
-
-/* y = exp(scale x - shift); returns the sum, added in 4 LANES columns: at worst n eps / (4 LANES). next: read soon */
-static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y, const T *next)
-{
-    V       s0 = F(splat)(0), s1 = s0, s2 = s0, s3 = s0;
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        V a = F(exp_v)(F(load)(x + i) * scale - shift), b = F(exp_v)(F(load)(x + i + LANES) * scale - shift);
-        V c = F(exp_v)(F(load)(x + i + 2 * LANES) * scale - shift);
-        V d = F(exp_v)(F(load)(x + i + 3 * LANES) * scale - shift);
-        for (int k = 0; k < 4; k++) __builtin_prefetch(next + i + k * LANES);
-        F(store)(y + i, a);
-        F(store)(y + i + LANES, b);
-        F(store)(y + i + 2 * LANES, c);
-        F(store)(y + i + 3 * LANES, d);
-        s0 += a;
-        s1 += b;
-        s2 += c;
-        s3 += d;
-    }
-    for (; i + LANES <= n; i += LANES) {
-        V a = F(exp_v)(F(load)(x + i) * scale - shift);
-        F(store)(y + i, a);
-        s0 += a;
-    }
-    T sum = F(sum_v)((s0 + s1) + (s2 + s3));
-    if (i < n) {
-        V a = F(exp_v)(F(load_n)(x + i, n - i) * scale - shift);
-        F(store_n)(y + i, n - i, a);
-        for (int64_t k = 0; k < n - i; k++) sum += a[k];
-    }
-    return sum;
-}
-
-static inline void F(scale_row)(int64_t n, T a, const T *x, T *y)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) F(store)(y + i, F(load)(x + i) * a);
-    if (i < n) F(store_n)(y + i, n - i, F(load_n)(x + i, n - i) * a);
-}
-
-/* The same past the caches (base.c). */
-static inline void F(scale_past)(int64_t n, T a, const T *x, T *y)
-{
-    for (int64_t i = 0, m = F(first_step)(y, n, true); i < n; i += m < LANES ? m : LANES, m = n - i)
-        F(put_past)(y, i, m, F(at)(x, i, m) * a, true);
-}
-
-static inline void F(axpy_row)(int64_t n, T a, const T *x, T *y)
-{
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) F(store)(y + i, F(load)(y + i) + F(load)(x + i) * a);
-    if (i < n) F(store_n)(y + i, n - i, F(load_n)(y + i, n - i) + F(load_n)(x + i, n - i) * a);
+    *slope = F(relu_grad_v)(x);
+    return F(relu_v)(x);
 }
 
 #undef MAGIC
@@ -405,3 +255,6 @@ static inline void F(axpy_row)(int64_t n, T a, const T *x, T *y)
 #undef LN2_LOW
 #undef EXP_LOW
 #undef EXP_HIGH
+#undef EXP_ZERO
+#undef TANH_ONE
+#undef LOG2_E

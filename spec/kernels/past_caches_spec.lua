@@ -66,10 +66,11 @@ describe("outputs that go past the caches have the bits of their parts:", functi
   each_shape("functions of one and two tensors", function(shape, make)
     local x, y = make(), make()
     local row = input({ shape[2] }, "f32")
-    for _, f in ipairs { "relu", "gelu", "exp" } do
+    for _, f in ipairs { "relu", "gelu", "exp", "sin" } do
       has_bits_of_parts("unary", { n = 1, x }, new, same { ["function"] = f }, shape)
     end
     has_bits_of_parts("unary_grad", { n = 2, x, y }, new, same { ["function"] = "gelu" }, shape)
+    has_bits_of_parts("unary_grad", { n = 2, x:to "f64", y:to "f64" }, new, same { ["function"] = "silu" }, shape)
     has_bits_of_parts("binary", { n = 2, x, y }, new, same { ["function"] = "add" }, shape)
     has_bits_of_parts("binary", { n = 2, x, row }, new, same { ["function"] = "mul" }, shape)
     local strided = support.copy(y:transpose(1, 2)):transpose(1, 2)
@@ -129,6 +130,7 @@ describe("large copies and fills agree with ref:", function()
   -- the last columns not a whole line; below and above 8 MiB.
   local transposed = {
     { "f32", { 2059, 1040 }, { 2059, 1040 } }, { "f32", { 2059, 1040 }, { 2055, 1030 } },
+    { "f32", { 2059, 1056 }, { 2055, 1046 } }, { "f64", { 1039, 1032 }, { 1033, 1023 } },
     { "f32", { 2059, 1041 }, { 2059, 1041 } }, { "f32", { 1000, 1040 }, { 1000, 1040 } },
     { "f64", { 1039, 1032 }, { 1039, 1032 } }, { "f64", { 1039, 1032 }, { 1033, 1027 } },
   }

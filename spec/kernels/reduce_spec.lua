@@ -6,8 +6,8 @@ local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
 local input, agree = support.input, support.agree
-local shapes = { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 4, 5 }, { 6, 1, 70 }, { 0 }, { 3, 0 },
-                 { 0, 3 } }
+local shapes = { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 4, 5 }, { 6, 1, 70 }, { 19, 21 },
+                 { 2, 17, 9 }, { 0 }, { 3, 0 }, { 0, 3 } }
 
 describe("reductions agree with ref:", function()
   support.each(it, "sum over every set of dimensions", shapes, support.layouts, function(dtype, shape, layout)
@@ -142,6 +142,16 @@ describe("reductions agree with ref:", function()
           end
         end
         agree { op = "sum_squares", inputs = list, outputs = { true }, within = support.terms(n) }
+      end)
+    end
+    for _, dtype in ipairs { "f32", "f64" } do -- more than the pieces in which the sum is made, whose parts all differ
+      gm.scope(function()
+        local x = gm.tensor((function()
+          local list = {}
+          for i = 1, 40001 do list[i] = i % 4096 * 2 ^ -12 + math.floor(i / 4096) end
+          return list
+        end)(), { dtype = dtype })
+        agree { op = "sum_squares", inputs = { x }, outputs = { true }, within = support.terms(40001) }
       end)
     end
     gm.scope(function() agree { op = "sum_squares", inputs = {}, outputs = { true }, within = support.exact } end)

@@ -103,8 +103,8 @@ if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
   },
   {
     name = "015-dropout-scale", file = "kernels/cpu/random_t.h",
-    find = [[V kept = F(divided_v)(F(at)(x, i, n - i), rest);]],
-    replace = [[V kept = F(divided_v)(F(at)(x, i, n - i), rest * 0 + 1);]],
+    find = [[V kept = F(divided_v)(F(at)(x, i, m), rest);]],
+    replace = [[V kept = F(divided_v)(F(at)(x, i, m), rest * 0 + 1);]],
     breaks = "dropout does not scale what it keeps",
     test = "spec/nn/dropout_spec.lua",
   },
@@ -424,8 +424,8 @@ if (c[GM_CONTROL_HALTED] != 0) {
   },
   {
     name = "802-gate-slope", file = "kernels/cpu/gate_t.h",
-    find = [[gv * F(at)(b, i, n - i) * slope(av)]],
-    replace = [[gv * F(at)(b, i, n - i) * value(av)]],
+    find = [[gv * F(at)(b, i, n - i) * slope]],
+    replace = [[gv * F(at)(b, i, n - i) * value]],
     breaks = "the gradient of a gate has the function in place of its slope",
     test = "spec/autograd/gradients_spec.lua -f swiglu",
   },

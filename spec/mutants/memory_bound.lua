@@ -36,7 +36,7 @@ return {
     test = "spec/kernels/norm_spec.lua -f layer_norm_grad",
   },
   {
-    name = "1845-scale-past", file = "kernels/cpu/vector_t.h",
+    name = "1845-scale-past", file = "kernels/cpu/rows_t.h",
     find = [[F(put_past)(y, i, m, F(at)(x, i, m) * a, true);]],
     replace = [[F(put_past)(y, i, m, m < LANES ? F(at)(x, i, m) : F(at)(x, i, m) * a, true);]],
     breaks = "the ends of rows of softmax that go past the caches are not divided",

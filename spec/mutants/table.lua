@@ -23,7 +23,8 @@ mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipelin
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
   "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
   "faults", "products", "dnn", "hopper", "ends", "rows", "search_lengths", "crowd", "small_steps", "graphs",
-  "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended", "ci" }
+  "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended", "ci",
+  "avx2" }
 
 --- All rows, by number.
 function mutants.rows()
