@@ -16,7 +16,8 @@ typedef struct F(gemm_block) {
     bool        direct_a, direct_b;      /* slivers of a, whole panels of b are read where they lie, and not packed */
 } F(gemm_block);
 
-#define GEMM_PIECE ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
+#define GEMM_TALL  (GEMM_TOGETHER * GEMM_ROWS)
+#define GEMM_PIECE ((GEMM_COLUMNS > GEMM_TALL ? GEMM_COLUMNS : GEMM_TALL) * GEMM_DEPTH)
 #define GEMM_OWN   (GEMM_PIECE + GEMM_COLUMNS * GEMM_DEPTH)
 
 /* Sliver s of rows n: [n * s / slivers, n * (s + 1) / slivers), so that none is much thinner than the rest. */
@@ -39,15 +40,6 @@ CPU_INLINE int64_t F(gemm_up)(int64_t n, int64_t unit) { return (n + unit - 1) /
 
 /* So many k, as they are packed. */
 CPU_INLINE int64_t F(gemm_deep)(const gemm *g, int64_t k) { return F(gemm_amx)(g) ? F(gemm_up)(k, AMX_PAIRS) : k; }
-
-/* Elements of scratch that gemm_run needs. */
-static int64_t F(gemm_scratch)(const gemm *g, int threads)
-{
-    const bool rows_resident = g->m <= g->n;
-    int64_t    side = F(gemm_up)(rows_resident ? g->m : g->n, F(gemm_unit)(g, rows_resident));
-    int64_t    whole = side * F(gemm_deep)(g, g->k), resident = whole < GEMM_RESIDENT ? whole : GEMM_RESIDENT;
-    return resident + (int64_t)threads * GEMM_OWN + LANES;
-}
 
 /* Where column j of c begins. */
 CPU_INLINE int64_t F(gemm_column)(const gemm *g, int64_t j)
@@ -356,32 +348,49 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
     F(gemm_use_tiles)(g, false);
 }
 
-/* Job: walks slivers of a, all resident panels of b for each. */
+/* Slivers first .. first + count of a, one after the other in `own` or in a itself, meet panels s0 .. s1 of b.
+ * A panel stays in the first-level cache while these slivers come from the second. */
+CPU_INLINE void F(gemm_slivers_meet)(const F(gemm_block) * w, F(tile) * t, T *own, int64_t first, int64_t count,
+                                     int64_t s0, int64_t s1, int64_t p, int64_t k, const F(gemm_ahead) * next)
+{
+    const int64_t rows = w->i1 - w->i0, i0 = F(gemm_sliver_row)(w->g, rows, w->slivers, first);
+    for (int64_t s = s0; s < s1; s++) {
+        t->b = F(gemm_resident_panel)(w, s * GEMM_COLUMNS, p, k);
+        for (int64_t r = 0, i = i0, height; r < count; r++, i += height) {
+            height = F(gemm_sliver_row)(w->g, rows, w->slivers, first + r + 1) - i;
+            F(gemm_sliver)(w, t, own + (i - i0) * k, i, height, p);
+            F(gemm_fetch)(t, next, (s - s0) * count + r, k);
+            F(gemm_tile)(w->g, t, w->i0 + i, height, w->j0 + s * GEMM_COLUMNS, p, k);
+        }
+    }
+}
+
+/* Job: walks slivers of a, GEMM_TOGETHER at a time; all resident panels of b for these. */
 static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
-    int64_t     rows = w->i1 - w->i0;
+    int64_t     rows = w->i1 - w->i0, count;
     F(tile) t = {.alpha = (T)g->alpha, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     F(gemm_use_tiles)(g, true);
-    for (int64_t u = begin; u < end; u++) {
-        int64_t i = F(gemm_sliver_row)(g, rows, w->slivers, u / w->chunks);
-        int64_t height = F(gemm_sliver_row)(g, rows, w->slivers, u / w->chunks + 1) - i;
-        int64_t s0 = F(cut)(w->panels, w->chunks, u % w->chunks), s1 = F(cut)(w->panels, w->chunks, u % w->chunks + 1);
+    for (int64_t u = begin; u < end; u += count) {
+        const int64_t sliver = u / w->chunks, chunk = u % w->chunks;
+        count = w->chunks > 1 ? 1 : end - u < GEMM_TOGETHER ? end - u : GEMM_TOGETHER;
+        int64_t i0 = F(gemm_sliver_row)(g, rows, w->slivers, sliver);
+        int64_t i1 = F(gemm_sliver_row)(g, rows, w->slivers, sliver + count);
+        int64_t s0 = F(cut)(w->panels, w->chunks, chunk), s1 = F(cut)(w->panels, w->chunks, chunk + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
             bool deeper = p + GEMM_DEPTH < w->p1;
             F(gemm_ahead)
-            next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + i + (deeper ? 0 : height)), g->a_row, g->a_k, height,
+            next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + (deeper ? i0 : i1)), g->a_row, g->a_k, i1 - i0,
                                 deeper ? p + GEMM_DEPTH : w->p0, k);
-            if (!w->direct_a) F(gemm_pack_sliver)(g, own, w->i0 + i, height, p, k);
-            F(gemm_sliver)(w, &t, own, i, height, p);
-            for (int64_t s = s0; s < s1; s++) {
-                t.b = F(gemm_resident_panel)(w, s * GEMM_COLUMNS, p, k);
-                F(gemm_fetch)(&t, &next, s - s0, k);
-                F(gemm_tile)(g, &t, w->i0 + i, height, w->j0 + s * GEMM_COLUMNS, p, k);
+            for (int64_t r = 0, i = i0, height; r < count && !w->direct_a; r++, i += height) {
+                height = F(gemm_sliver_row)(g, rows, w->slivers, sliver + r + 1) - i;
+                F(gemm_pack_sliver)(g, own + (i - i0) * k, w->i0 + i, height, p, k);
             }
+            F(gemm_slivers_meet)(w, &t, own, sliver, count, s0, s1, p, k, &next);
         }
     }
     F(gemm_use_tiles)(g, false);
@@ -395,17 +404,20 @@ static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job
 }
 
 /* Slivers of a whose rows or columns are contiguous are read where they lie if few panels meet them, and panels of b
- * whose rows are, unless they are resident. Lines that lie GEMM_CLASH bytes apart have one place in the first-level
- * cache, where they would drive each other out: 14 rows of a half as far apart get on, hundreds of rows of b do not.
- * Pairs lie in rows of bf16 as they are multiplied, if none begins in one row and ends in the next. */
+ * whose rows are, unless they are resident or many slivers meet them. Lines that lie GEMM_CLASH bytes apart have one
+ * place in the first-level cache, where they would drive each other out: 14 rows of a half as far apart get on,
+ * hundreds of rows of b do not. Pairs lie in rows of bf16 as they are multiplied, if none begins in one row and ends in
+ * the next. */
 static void F(gemm_direct)(F(gemm_block) * w)
 {
     const gemm   *g = w->g;
     const int64_t size = g->numbers ? 2 : (int64_t)sizeof(T);
-    const bool    rows = g->a_k == 1 && g->a_row * size % GEMM_CLASH != 0;
+    const bool    rows = w->panels <= GEMM_DIRECT && g->a_k == 1 && g->a_row * size % GEMM_CLASH != 0;
+    const bool    beside = w->panels <= GEMM_DIRECT_BESIDE && g->a_row == 1;
     const bool    pairs = g->numbers % 2 == 0 && g->a_row % 2 == 0 && (uintptr_t)g->a % sizeof(T) == 0;
-    w->direct_a = w->panels <= GEMM_DIRECT && (g->numbers ? rows && pairs : rows || g->a_row == 1) && !F(gemm_amx)(g);
-    w->direct_b = !g->numbers && !g->widen && !g->panel && g->b_column == 1 && 2 * g->b_k * size % GEMM_CLASH != 0;
+    w->direct_a = (g->numbers ? rows && pairs : rows || beside) && !F(gemm_amx)(g);
+    w->direct_b = w->slivers <= GEMM_DIRECT_SLIVERS && !g->numbers && !g->widen && !g->panel && g->b_column == 1 &&
+                  2 * g->b_k * size % GEMM_CLASH != 0;
 }
 
 /* One block: pack the resident operand, then walk the other. */
@@ -424,69 +436,4 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_
     if (rows_resident && !w->direct_a) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_rows), w);
     if (!rows_resident) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_columns), w);
     F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
-}
-
-/* Job: panels [begin, end) of the only row of c = alpha x b', rows of b contiguous: dot products, nothing is packed. */
-static void F(gemm_row)(void *context, int64_t begin, int64_t end, int thread)
-{
-    const F(gemm_block) *w = context;
-    const gemm *g = w->g;
-    const T    *x = w->resident;
-    (void)thread;
-    for (int64_t u = begin; u < end; u++) {
-        int64_t first = u * GEMM_COLUMNS, last = first + GEMM_COLUMNS < g->n ? first + GEMM_COLUMNS : g->n;
-        for (int64_t j = first; j < last; j += 4) {
-            const T *b[4];
-            V        sum[4];
-            for (int c = 0; c < 4; c++) { /* behind the last column: that one again */
-                b[c] = (const T *)g->b + (j + c < last ? j + c : last - 1) * g->b_column;
-                sum[c] = F(splat)(0);
-            }
-            int64_t p = 0;
-            for (; p + LANES <= g->k; p += LANES)
-                for (int c = 0; c < 4; c++) sum[c] += F(load)(x + p) * F(load)(b[c] + p);
-            if (p < g->k)
-                for (int c = 0; c < 4; c++) sum[c] += F(load_n)(x + p, g->k - p) * F(load_n)(b[c] + p, g->k - p);
-            for (int c = 0; c < 4 && j + c < last; c++) {
-                T *y = (T *)g->c + j + c, init = g->accumulate ? *y : g->bias ? ((const T *)g->bias)[j + c] : 0;
-                *y = F(sum_v)(sum[c]) * (T)g->alpha + init;
-            }
-        }
-        if (g->finish) F(gemm_finish)(g, 0, 1, first, last - first);
-    }
-}
-
-/* scratch: gemm_scratch(g, threads) elements, aligned to 64 bytes. m or n = 0: nothing; k = 0: c = 0 or stays. */
-static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
-{
-    if (g->m <= 0 || g->n <= 0) return;
-    bool    rows_resident = g->m <= g->n;
-    int64_t unit = F(gemm_unit)(g, rows_resident), side = F(gemm_up)(rows_resident ? g->m : g->n, unit);
-    int     count = threads ? gm_threads_count(threads) : 1;
-    F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
-    if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 && !g->numbers && g->k > 0 && g->k <= GEMM_RESIDENT) {
-        F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
-        F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
-        return;
-    }
-    /* depth first: a longer k is fewer passes over c; then as much of the side as fits */
-    int64_t least = side < GEMM_SIDE(rows_resident) ? side : GEMM_SIDE(rows_resident);
-    int64_t depth = GEMM_RESIDENT / least / GEMM_DEPTH * GEMM_DEPTH;
-    if (depth < GEMM_DEPTH) depth = GEMM_DEPTH;
-    if (depth > g->k) depth = g->k;
-    int64_t step = depth > 0 ? GEMM_RESIDENT / F(gemm_deep)(g, depth) / unit * unit : side;
-    int64_t pieces = (side + step - 1) / step;
-    for (int64_t piece = 0; piece < pieces; piece++) {
-        int64_t first = F(cut)(side / unit, pieces, piece) * unit, last = F(cut)(side / unit, pieces, piece + 1) * unit;
-        w.i0 = rows_resident ? first : 0;
-        w.i1 = rows_resident && last < g->m ? last : g->m;
-        w.j0 = rows_resident ? 0 : first;
-        w.j1 = rows_resident ? g->n : last < g->n ? last : g->n;
-        for (int64_t p = 0; p < g->k || p == 0; p += depth) {
-            w.p0 = p;
-            w.p1 = g->k - p < depth ? g->k : p + depth;
-            F(gemm_block_run)(threads, &w, rows_resident);
-            if (depth == 0) break;
-        }
-    }
 }

@@ -14,6 +14,7 @@
 #define THIN_GROUP    6    /* rows of x at a time */
 #define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
 #define CPU_LANES_F32 (CPU_VECTOR / 4)
+#define THIN_F32_ROWS (CPU_VECTOR == 32 ? 7 : THIN_ROWS) /* likewise, of f32 by f32: gemm_turned_t.h takes more rows */
 #if CPU_VECTOR == 64
 #define THIN_COLUMNS(rows) 4 /* 24 sums, 4 vectors of weights, one of x: 29 of 32 registers */
 #else
@@ -162,8 +163,8 @@ static bool gemm_is_thin(const gm_call *call)
     const gm_tensor *x = call->in[0], *w = call->in[1];
     int64_t          rows = 1;
     for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
-    return w->dtype != GM_F64 && rows >= 1 && rows <= THIN_ROWS && w->shape[0] > 0 && w->shape[1] > 0 &&
-           (w->stride[1] == 1 || w->shape[1] == 1);
+    return w->dtype != GM_F64 && rows >= 1 && rows <= (w->dtype == GM_F32 ? THIN_F32_ROWS : THIN_ROWS) &&
+           w->shape[0] > 0 && w->shape[1] > 0 && (w->stride[1] == 1 || w->shape[1] == 1);
 }
 
 static gm_job thin_part(const gm_tensor *w, const gemm_thin *g)

@@ -12,7 +12,7 @@
 #define THIN_WIDE           CPU_LANES_F32
 #define THIN_LOAD_X(x)      load_f32(x)
 #define THIN_LOAD_X_N(x, n) load_n_f32(x, n)
-#define THIN_ADD(sum, x, w) ((sum) + (x) * (w))
+#define THIN_ADD(sum, x, w) add_product_f32(sum, x, w)
 #endif
 #ifndef THIN_NEAR
 #define THIN_NEAR 0

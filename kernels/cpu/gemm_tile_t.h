@@ -57,19 +57,36 @@ CPU_INLINE void F(tile_write)(const F(tile) * t, V acc[][2], const int rows, con
 }
 
 /* c + a[0] b, in every lane. */
-CPU_INLINE V F(tile_add)(V c, const T *a, V b) { return c + F(splat)(*a) * b; }
+CPU_INLINE V F(tile_add)(V c, const T *a, V b) { return F(add_product)(c, F(splat)(*a), b); }
 
 typedef V (*F(tile_step))(V c, const T *a, V b);
 
-/* add: F(tile_add), or what takes its place where a and b hold something else. The address of a row of a is that of
- * every third row and a multiple of a_side that an instruction can have (0, 1, 2). */
-CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const F(tile_step) add)
+/* One k. A row of a lies `side` after the one before, and every third one is known. So the address of a row is that of
+ * a third one and a multiple of `side` that an instruction can have (0, 1, 2). */
+CPU_INLINE void F(tile_one)(V acc[][2], const T *const *third, int64_t side, const T *b, const int rows,
+                            const int vectors, const F(tile_step) add)
+{
+    V b0 = F(load)(b), b1 = vectors > 1 ? F(load)(b + LANES) : b0;
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        const T *at = third[i / 3] + i % 3 * side;
+        acc[i][0] = add(acc[i][0], at, b0);
+        if (vectors > 1) acc[i][1] = add(acc[i][1], at, b1);
+    }
+}
+
+/* add: F(tile_add), or what takes its place where a and b hold something else. What `kind` says of the steps is known
+ * when this is compiled. Then GEMM_FETCH k at a time need hardly an instruction besides loads and products. */
+CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const int kind,
+                             const F(tile_step) add)
 {
     V             acc[GEMM_ROWS][2];
     const T      *b = t->b, *third[(GEMM_ROWS + 2) / 3];
-    const int64_t side = t->a_side;
     const char   *fetch = t->fetch;
-    int64_t       a_step = t->a_step, b_step = t->b_step, k = t->k, fetch_step = t->fetch_step;
+    const int64_t side = kind == KIND_PACKED || kind == KIND_BESIDE ? 1 : t->a_side;
+    const int64_t a_step = kind == KIND_PACKED ? rows : kind == KIND_ROWS ? 1 : t->a_step;
+    const int64_t b_step = kind == KIND_PACKED ? GEMM_COLUMNS : t->b_step;
+    int64_t       k = t->k, fetch_step = t->fetch_step;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(t->c + i * t->c_row, 1, 3);
@@ -79,19 +96,24 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     }
 #pragma GCC unroll 16
     for (int i = 0; i < (rows + 2) / 3; i++) third[i] = t->a + 3 * i * side;
+    for (; kind != KIND_ANY && k >= GEMM_FETCH; k -= GEMM_FETCH) {
+        __builtin_prefetch(fetch, 0, 2);
+        fetch += fetch_step;
+#pragma GCC unroll 16
+        for (int u = 0; u < GEMM_FETCH; u++) {
+            F(tile_one)(acc, third, side, b, rows, vectors, add);
+#pragma GCC unroll 16
+            for (int i = 0; i < (rows + 2) / 3; i++) third[i] += a_step;
+            b += b_step;
+        }
+    }
     while (k > 0) {
         int64_t steps = k < GEMM_FETCH ? k : GEMM_FETCH;
         k -= steps;
         __builtin_prefetch(fetch, 0, 2);
         fetch += fetch_step;
         do {
-            V b0 = F(load)(b), b1 = vectors > 1 ? F(load)(b + LANES) : b0;
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++) {
-                const T *at = third[i / 3] + i % 3 * side;
-                acc[i][0] = add(acc[i][0], at, b0);
-                if (vectors > 1) acc[i][1] = add(acc[i][1], at, b1);
-            }
+            F(tile_one)(acc, third, side, b, rows, vectors, add);
 #pragma GCC unroll 16
             for (int i = 0; i < (rows + 2) / 3; i++) third[i] += a_step;
             b += b_step;
@@ -100,15 +122,38 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     F(tile_write)(t, acc, rows, vectors);
 }
 
-#define GEMM_TILE(rows)                                                                                           \
-    CPU_IN_REGISTERS static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1, F(tile_add)); } \
-    CPU_IN_REGISTERS static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2, F(tile_add)); }
+#define GEMM_TILE_OF(name, rows, vectors, kind) \
+    CPU_IN_REGISTERS static void F(name)(const F(tile) * t) { F(tile_body)(t, rows, vectors, kind, F(tile_add)); }
+#if GEMM_KINDS > 1
+#define GEMM_TILE(rows)                                   \
+    GEMM_TILE_OF(packed_##rows##x1, rows, 1, KIND_PACKED) \
+    GEMM_TILE_OF(packed_##rows##x2, rows, 2, KIND_PACKED) \
+    GEMM_TILE_OF(rows_##rows##x1, rows, 1, KIND_ROWS)     \
+    GEMM_TILE_OF(rows_##rows##x2, rows, 2, KIND_ROWS)     \
+    GEMM_TILE_OF(beside_##rows##x1, rows, 1, KIND_BESIDE) \
+    GEMM_TILE_OF(beside_##rows##x2, rows, 2, KIND_BESIDE)
+#else
+#define GEMM_TILE(rows)                              \
+    GEMM_TILE_OF(tile_##rows##x1, rows, 1, KIND_ANY) \
+    GEMM_TILE_OF(tile_##rows##x2, rows, 2, KIND_ANY)
+#endif
 GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
+#undef GEMM_TILE_OF
 
-static void (*const F(tiles)[GEMM_ROWS + 1][2])(const F(tile) *) = {{NULL, NULL},
+static void (*const F(tiles)[GEMM_KINDS][GEMM_ROWS + 1][2])(const F(tile) *) = {
+#if GEMM_KINDS > 1
+#define GEMM_TILE(rows) {F(packed_##rows##x1), F(packed_##rows##x2)},
+    {{NULL, NULL}, GEMM_EACH_ROWS(GEMM_TILE)},
+#undef GEMM_TILE
+#define GEMM_TILE(rows) {F(rows_##rows##x1), F(rows_##rows##x2)},
+    {{NULL, NULL}, GEMM_EACH_ROWS(GEMM_TILE)},
+#undef GEMM_TILE
+#define GEMM_TILE(rows) {F(beside_##rows##x1), F(beside_##rows##x2)},
+#else
 #define GEMM_TILE(rows) {F(tile_##rows##x1), F(tile_##rows##x2)},
-                                                                    GEMM_EACH_ROWS(GEMM_TILE)
+#endif
+    {{NULL, NULL}, GEMM_EACH_ROWS(GEMM_TILE)},
 #undef GEMM_TILE
 };
 
@@ -120,9 +165,15 @@ CPU_INLINE vf32 tile_add_pairs(vf32 c, const float *a, vf32 b)
     return (vf32)_mm512_dpbf16_ps((__m512)c, (__m512bh)both, (__m512bh)b);
 }
 
-#define GEMM_TILE(rows)                                                                                             \
-    CPU_IN_REGISTERS static void pairs_##rows##x1(const tile_f32 *t) { tile_body_f32(t, rows, 1, tile_add_pairs); } \
-    CPU_IN_REGISTERS static void pairs_##rows##x2(const tile_f32 *t) { tile_body_f32(t, rows, 2, tile_add_pairs); }
+#define GEMM_TILE(rows)                                              \
+    CPU_IN_REGISTERS static void pairs_##rows##x1(const tile_f32 *t) \
+    {                                                                \
+        tile_body_f32(t, rows, 1, KIND_ANY, tile_add_pairs);         \
+    }                                                                \
+    CPU_IN_REGISTERS static void pairs_##rows##x2(const tile_f32 *t) \
+    {                                                                \
+        tile_body_f32(t, rows, 2, KIND_ANY, tile_add_pairs);         \
+    }
 GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
 
@@ -142,7 +193,9 @@ CPU_INLINE void F(tile_run)(const F(tile) * t, int64_t rows)
         return;
     }
 #endif
-    F(tiles)[rows][wide](t);
+    const bool packed = t->a_side == 1 && t->a_step == rows && t->b_step == GEMM_COLUMNS;
+    const int  kind = GEMM_KINDS == 1 || packed ? 0 : t->a_step == 1 ? KIND_ROWS : KIND_BESIDE;
+    F(tiles)[kind][rows][wide](t);
 }
 
 /* ---- packing: dst[p * width + i] = src[i * side + p * along], i < count, p < k; zero for i >= count ---- */
@@ -182,7 +235,10 @@ static void F(pack_copy)(T *dst, int64_t width, const T *src, int64_t along, int
         }
         return;
     }
-    for (int64_t p = 0; p < k; p++)
+    int64_t p = 0;
+    if (count == width && width <= LANES) /* what spills into the next k is overwritten */
+        for (; p < k && (k - p) * width >= LANES; p++) F(store)(dst + p * width, F(load_n)(src + p * along, width));
+    for (; p < k; p++)
         for (int64_t i = 0; i < width; i += LANES) {
             int64_t have = count - i < 0 ? 0 : count - i < LANES ? count - i : LANES;
             F(store_over)

@@ -14,6 +14,7 @@
  *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
  *   V sums_v(V r[LANES])             lane j: the sum across lanes of r[j]
  *   V exp_down_v(V)                  exp of x <= 0, for less; 0 where the result is below the normal range
+ *   V add_product(c, a, b)           c + a b
  *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
  *   V relu_both_v(V x, V *slope), likewise of gelu, gelu_tanh, silu: f(x), and f'(x) for little more
  *
@@ -68,6 +69,23 @@ typedef vh32 any_half __attribute__((aligned(4), may_alias));
 
 CPU_INLINE vf32 splat_f32(float a) { return a - (vf32){0}; }
 CPU_INLINE vf64 splat_f64(double a) { return a - (vf64){0}; }
+
+/* c + a b. AVX2 has 16 registers: where a tile needs 15 of them, gcc 12 puts sums into others and some in memory. */
+#if CPU_VECTOR == 32
+CPU_INLINE vf32 add_product_f32(vf32 c, vf32 a, vf32 b)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+}
+CPU_INLINE vf64 add_product_f64(vf64 c, vf64 a, vf64 b)
+{
+    __asm__("vfmadd231pd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+}
+#else
+CPU_INLINE vf32 add_product_f32(vf32 c, vf32 a, vf32 b) { return c + a * b; }
+CPU_INLINE vf64 add_product_f64(vf64 c, vf64 a, vf64 b) { return c + a * b; }
+#endif
 
 /* What differs between instruction sets: min, max, sqrt, rounding scale, masked loads. */
 #if CPU_VECTOR == 64

@@ -15,6 +15,8 @@ local function plus(a, b) return ref("binary", { a, b }, { ["function"] = "add" 
 local sizes = {
   { 1, 1, 1 }, { 3, 5, 2 }, { 1, 64, 1 }, { 17, 33, 9 }, { 8, 300, 24 }, { 64, 64, 64 }, { 7, 1025, 13 },
   { 130, 70, 65 }, { 1, 129, 257 }, { 257, 3, 1 }, { 0, 3, 4 }, { 3, 0, 4 }, { 3, 4, 0 },
+  { 61, 300, 37 }, -- several slivers together, twice along the inner size
+  { 19, 270, 161 }, -- turned (kernels/cpu/gemm_turned_t.h): two panels, the last columns fewer than a tile has
 }
 
 local function matmul_case(a, b, attrs, shape, dtype, layout)
@@ -88,7 +90,8 @@ describe("contractions agree with ref:", function()
   -- and the rounding of f.
   local dense = { { { 3, 5 }, 4 }, { { 2, 7, 33 }, 17 }, { { 8, 300 }, 65 }, { { 1 }, 1 }, { { 0, 3 }, 2 },
                   { { 3, 0 }, 2 }, { { 130, 64 }, 96 }, { { 33, 600 }, 70 },
-                  { { 1, 41 }, 9 }, { { 5, 1100 }, 7 }, { { 16, 50 }, 10 }, { { 11, 33 }, 6 } } -- thin: few rows
+                  { { 1, 41 }, 9 }, { { 5, 1100 }, 7 }, { { 16, 50 }, 10 }, { { 11, 33 }, 6 }, -- thin: few rows
+                  { { 9, 300 }, 77 }, { { 2, 10, 40 }, 163 } } -- turned
   for _, case in ipairs(dense) do
     local shape, outputs = case[1], case[2]
     for _, dtype in ipairs(support.dtypes) do

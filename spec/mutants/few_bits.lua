@@ -101,7 +101,7 @@ return {
     test = "spec/kernels/few_bits_spec.lua -f 'f32 .19, 600'",
   },
   {
-    name = "1194-widened-row", file = "kernels/cpu/gemm_block_t.h",
+    name = "1194-widened-row", file = "kernels/cpu/gemm_run_t.h",
     find = [[if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 &&]],
     replace = [[if (g->m == 1 && (g->b_k == 1 || g->widen) &&]],
     breaks = "a row of f64 takes codes for numbers",
