@@ -45,10 +45,16 @@ typedef struct attention_job {
     size_t           scratch_step; /* bytes of a thread */
 } attention_job;
 
+#define ATTENTION_AHEAD 6 /* rows */
+#if CPU_VECTOR == 64
 #define ATTENTION_KEYS   (8 * GEMM_ROWS) /* forward: keys of a block */
-#define ATTENTION_PANELS 4               /* forward: panels of queries that share a block of keys */
 #define GRADIENT_QUERIES (4 * GEMM_ROWS) /* backward: a block of queries */
-#define GRADIENT_PANELS  4               /* backward: panels of keys in a block */
+#else
+#define ATTENTION_KEYS   (16 * GEMM_ROWS)
+#define GRADIENT_QUERIES (8 * GEMM_ROWS)
+#endif
+#define ATTENTION_PANELS 4 /* forward: panels of queries that share a block of keys */
+#define GRADIENT_PANELS  4 /* backward: panels of keys in a block */
 
 /* Block n belongs to this chunk: there and back, so that causal work is even. */
 static inline bool attention_owns(int64_t block, int64_t chunks, int64_t chunk)

@@ -118,6 +118,7 @@ static void F(gradient_queries)(const attention_job *w, const F(gradient_room) *
     for (int64_t i = 0; i < queries; i++) {
         T l = lse[(i0 + i) * w->lse_stride[2]];
         room->lse[i] = l == (T)-INFINITY ? (T)INFINITY : l;
+        F(attention_ahead)(w, o + i * w->o.s * w->bytes, w->o.s);
         room->delta[i] = (T)F(dot_row)(d, F(gradient_widened)(w, g + i * w->g.s * w->bytes, room->dq),
                                        F(gradient_widened)(w, o + i * w->o.s * w->bytes, room->dq + d));
     }
@@ -214,7 +215,7 @@ CPU_INLINE void F(gradient_row_dbias)(const attention_job *w, const T *ds, int64
 /* p from scores, for one row: exp(s - lse), zero before `from` and from `seen` on. width: whole vectors. */
 CPU_INLINE void F(gradient_row_p)(T *p, int64_t width, int64_t from, int64_t seen, T lse)
 {
-    for (int64_t c = 0; c < width; c += LANES) F(store)(p + c, F(exp_v)(F(load)(p + c) - lse));
+    for (int64_t c = 0; c < width; c += LANES) F(store)(p + c, F(exp_down_v)(F(load)(p + c) - lse));
     for (int64_t c = 0; c < from && c < width; c++) p[c] = 0;
     for (int64_t c = seen < 0 ? 0 : seen; c < width; c++) p[c] = 0;
 }
@@ -321,8 +322,11 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
     }
     if (!w->want_queries) return;
     if (first) memset(room->dq, 0, (size_t)(queries * w->size) * sizeof(T)); /* nothing seen */
-    for (int64_t i = 0; i < queries; i++)
-        F(attention_put)(w, F(attention_at)(w, &w->dq, b, i0 + i, head), room->dq + i * w->size, 1);
+    for (int64_t i = 0; i < queries; i++) {
+        char *to = F(attention_at)(w, &w->dq, b, i0 + i, head);
+        F(attention_ahead)(w, to, w->dq.s);
+        F(attention_put)(w, to, room->dq + i * w->size, 1);
+    }
 }
 
 static void F(gradient_end)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
@@ -330,8 +334,11 @@ static void F(gradient_end)(const attention_job *w, const F(gradient_room) * roo
 {
     for (int64_t j = 0; j < w->keys; j++) {
         if (!F(gradient_keys_owned)(w, j, chunk)) continue;
-        F(attention_put)(w, F(attention_at)(w, &w->dk, b, j, head), room->dk + j * w->size, 1);
-        F(attention_put)(w, F(attention_at)(w, &w->dv, b, j, head), room->dv + j * w->size, 1);
+        char *dk = F(attention_at)(w, &w->dk, b, j, head), *dv = F(attention_at)(w, &w->dv, b, j, head);
+        F(attention_ahead)(w, dk, w->dk.s);
+        F(attention_ahead)(w, dv, w->dv.s);
+        F(attention_put)(w, dk, room->dk + j * w->size, 1);
+        F(attention_put)(w, dv, room->dv + j * w->size, 1);
     }
 }
 

@@ -53,6 +53,14 @@ CPU_INLINE void F(attention_copy)(int64_t n, const T *x, T *y)
     for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i));
 }
 
+/* The row of a head that is some rows further on comes near: rows lie far apart, and no prefetcher finds them. Rows of
+ * one line are not fetched: their neighbours are rows of other heads, and it costs more. */
+CPU_INLINE void F(attention_ahead)(const attention_job *w, const char *row, int64_t step)
+{
+    const char *at = row + ATTENTION_AHEAD * step * w->bytes;
+    for (int64_t i = 0; w->size * w->bytes > 64 && i < w->size * w->bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+}
+
 /* dst (count, attention_depth) = rows of t; hidden keys (b >= 0) are zero. */
 static void F(attention_rows)(const attention_job *w, T *dst, const char *src, int64_t step, int64_t count, int64_t b,
                               int64_t first)
@@ -60,6 +68,7 @@ static void F(attention_rows)(const attention_job *w, T *dst, const char *src, i
     const int64_t depth = F(attention_depth)(w);
     for (int64_t j = 0; j < count; j++, dst += depth, src += step * w->bytes) {
         const bool hidden = b >= 0 && attention_hidden(w, b, first + j);
+        F(attention_ahead)(w, src, step);
         if (w->pairs && depth > 0) dst[depth - 1] = 0;
         if (hidden) memset(dst, 0, (size_t)depth * sizeof(T));
         else if (w->pairs) memcpy(dst, src, (size_t)(w->size * w->bytes));
@@ -215,18 +224,18 @@ static void F(attention_soften)(const attention_job *w, const F(attention_room) 
         if (j < keys) m0 = F(max_v)(m0, F(load)(s + j * GEMM_COLUMNS + half));
         V m = F(max_v)(m0, m1),
           shift = F(select)(m == (T)-INFINITY, F(splat)(0), m); /* a query that sees nothing yet */
-        V less = F(exp_v)(old - shift), s0 = F(load)(sum) * less, s1 = F(splat)(0);
+        V less = F(exp_down_v)(old - shift), s0 = F(load)(sum) * less, s1 = F(splat)(0);
         F(store)(most, m);
         for (j = 0; j + 2 <= keys; j += 2) {
             T *at = s + j * GEMM_COLUMNS + half;
-            V  p0 = F(exp_v)(F(load)(at) - shift), p1 = F(exp_v)(F(load)(at + GEMM_COLUMNS) - shift);
+            V  p0 = F(exp_down_v)(F(load)(at) - shift), p1 = F(exp_down_v)(F(load)(at + GEMM_COLUMNS) - shift);
             F(store)(at, p0);
             F(store)(at + GEMM_COLUMNS, p1);
             s0 += p0;
             s1 += p1;
         }
         if (j < keys) {
-            V p = F(exp_v)(F(load)(s + j * GEMM_COLUMNS + half) - shift);
+            V p = F(exp_down_v)(F(load)(s + j * GEMM_COLUMNS + half) - shift);
             F(store)(s + j * GEMM_COLUMNS + half, p);
             s0 += p;
         }
@@ -376,8 +385,10 @@ static void F(attention_finish)(const attention_job *w, const F(attention_room) 
     }
     T *rows = room->q + panel * w->size * GEMM_COLUMNS; /* the panel's queries have been used */
     F(attention_turn)(rows, w->size, o, GEMM_COLUMNS, w->size, queries);
-    for (int64_t c = 0; c < queries; c++, to += w->o.s * w->bytes)
+    for (int64_t c = 0; c < queries; c++, to += w->o.s * w->bytes) {
+        F(attention_ahead)(w, to, w->o.s);
         F(attention_put)(w, to, rows + c * w->size, before[c]);
+    }
 }
 
 /* The panels of queries from i0 on, at most ATTENTION_PANELS of them, against all keys they see. */

@@ -106,7 +106,7 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
 CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T less, T *dx, bool stream)
 {
     T room[BURST] __attribute__((aligned(64))), *y = stream ? room : dx;
-    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(exp_v)(F(at)(x, i, n - i) - largest) * by - less);
+    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(exp_down_v)(F(at)(x, i, n - i) - largest) * by - less);
     if (stream) gm_stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 

@@ -98,11 +98,11 @@ static T F(pages_weights)(T *scores, int64_t n, T *most, T *sum)
     for (int64_t j = 0; j < n; j += LANES) all = F(max_v)(F(load)(scores + j), all);
     T largest = F(max_of)(all), shift = largest == (T)-INFINITY ? 0 : largest;
     for (int64_t j = 0; j < n; j += LANES) {
-        V p = F(exp_v)(F(load)(scores + j) - shift);
+        V p = F(exp_down_v)(F(load)(scores + j) - shift);
         F(store)(scores + j, p);
         total += p;
     }
-    T left = before == (T)-INFINITY ? 0 : F(exp_v)(F(splat)(before - shift))[0];
+    T left = before == (T)-INFINITY ? 0 : F(exp_down_v)(F(splat)(before - shift))[0];
     *most = largest;
     *sum = *sum * left + F(sum_v)(total);
     return left;

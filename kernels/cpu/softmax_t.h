@@ -22,7 +22,7 @@ static double F(exp_sum_row)(int64_t n, const T *x, T shift)
     vf64    a = {0}, b = {0};
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        V s = F(exp_down_v)(F(load)(x + i) - shift), t = F(exp_v)(F(load)(x + i + LANES) - shift);
+        V s = F(exp_down_v)(F(load)(x + i) - shift), t = F(exp_down_v)(F(load)(x + i + LANES) - shift);
         s += F(exp_down_v)(F(load)(x + i + 2 * LANES) - shift);
         t += F(exp_down_v)(F(load)(x + i + 3 * LANES) - shift);
         F(add_wide)(&a, &b, s + t);
