@@ -336,9 +336,8 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
             F(gemm_ahead)
             next = F(gemm_next_panel)(g, deeper ? j : j + width, width, deeper ? p + GEMM_DEPTH : w->p0, k);
             F(gemm_one_panel)(w, &t, own, j, width, p, k);
-            for (int64_t s = s0; s < s1; s++) {
-                int64_t i = F(gemm_sliver_row)(g, rows, w->slivers, s);
-                int64_t height = F(gemm_sliver_row)(g, rows, w->slivers, s + 1) - i;
+            for (int64_t s = s0, i = F(gemm_sliver_row)(g, rows, w->slivers, s0), height; s < s1; s++, i += height) {
+                height = F(gemm_sliver_row)(g, rows, w->slivers, s + 1) - i;
                 F(gemm_sliver)(w, &t, F(gemm_resident_sliver)(w, i, p, k), i, height, p);
                 F(gemm_fetch)(&t, &next, s - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
@@ -348,19 +347,18 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
     F(gemm_use_tiles)(g, false);
 }
 
-/* Slivers first .. first + count of a, one after the other in `own` or in a itself, meet panels s0 .. s1 of b.
- * A panel stays in the first-level cache while these slivers come from the second. */
-CPU_INLINE void F(gemm_slivers_meet)(const F(gemm_block) * w, F(tile) * t, T *own, int64_t first, int64_t count,
+/* `count` slivers of a, rows at[r] .. at[r + 1] of the block, one after the other in `own` or in a itself, meet panels
+ * s0 .. s1 of b. A panel stays in the first-level cache while these slivers come from the second. */
+CPU_INLINE void F(gemm_slivers_meet)(const F(gemm_block) * w, F(tile) * t, T *own, const int64_t *at, int64_t count,
                                      int64_t s0, int64_t s1, int64_t p, int64_t k, const F(gemm_ahead) * next)
 {
-    const int64_t rows = w->i1 - w->i0, i0 = F(gemm_sliver_row)(w->g, rows, w->slivers, first);
     for (int64_t s = s0; s < s1; s++) {
         t->b = F(gemm_resident_panel)(w, s * GEMM_COLUMNS, p, k);
-        for (int64_t r = 0, i = i0, height; r < count; r++, i += height) {
-            height = F(gemm_sliver_row)(w->g, rows, w->slivers, first + r + 1) - i;
-            F(gemm_sliver)(w, t, own + (i - i0) * k, i, height, p);
+        for (int64_t r = 0; r < count; r++) {
+            const int64_t height = at[r + 1] - at[r];
+            F(gemm_sliver)(w, t, own + (at[r] - at[0]) * k, at[r], height, p);
             F(gemm_fetch)(t, next, (s - s0) * count + r, k);
-            F(gemm_tile)(w->g, t, w->i0 + i, height, w->j0 + s * GEMM_COLUMNS, p, k);
+            F(gemm_tile)(w->g, t, w->i0 + at[r], height, w->j0 + s * GEMM_COLUMNS, p, k);
         }
     }
 }
@@ -371,26 +369,23 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
     const F(gemm_block) *w = context;
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
-    int64_t     rows = w->i1 - w->i0, count;
+    int64_t     rows = w->i1 - w->i0, count, at[GEMM_TOGETHER + 1];
     F(tile) t = {.alpha = (T)g->alpha, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     F(gemm_use_tiles)(g, true);
     for (int64_t u = begin; u < end; u += count) {
         const int64_t sliver = u / w->chunks, chunk = u % w->chunks;
         count = w->chunks > 1 ? 1 : end - u < GEMM_TOGETHER ? end - u : GEMM_TOGETHER;
-        int64_t i0 = F(gemm_sliver_row)(g, rows, w->slivers, sliver);
-        int64_t i1 = F(gemm_sliver_row)(g, rows, w->slivers, sliver + count);
+        for (int64_t r = 0; r <= count; r++) at[r] = F(gemm_sliver_row)(g, rows, w->slivers, sliver + r);
         int64_t s0 = F(cut)(w->panels, w->chunks, chunk), s1 = F(cut)(w->panels, w->chunks, chunk + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
             bool deeper = p + GEMM_DEPTH < w->p1;
             F(gemm_ahead)
-            next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + (deeper ? i0 : i1)), g->a_row, g->a_k, i1 - i0,
+            next = F(gemm_next)(g, F(gemm_a)(g, w->i0 + at[deeper ? 0 : count]), g->a_row, g->a_k, at[count] - at[0],
                                 deeper ? p + GEMM_DEPTH : w->p0, k);
-            for (int64_t r = 0, i = i0, height; r < count && !w->direct_a; r++, i += height) {
-                height = F(gemm_sliver_row)(g, rows, w->slivers, sliver + r + 1) - i;
-                F(gemm_pack_sliver)(g, own + (i - i0) * k, w->i0 + i, height, p, k);
-            }
-            F(gemm_slivers_meet)(w, &t, own, sliver, count, s0, s1, p, k, &next);
+            for (int64_t r = 0; r < count && !w->direct_a; r++)
+                F(gemm_pack_sliver)(g, own + (at[r] - at[0]) * k, w->i0 + at[r], at[r + 1] - at[r], p, k);
+            F(gemm_slivers_meet)(w, &t, own, at, count, s0, s1, p, k, &next);
         }
     }
     F(gemm_use_tiles)(g, false);

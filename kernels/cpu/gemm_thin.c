@@ -157,14 +157,17 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_TWO(w, k, b)    ((b)[0] = thin_load_f16(w, k), (b)[1] = thin_load_f16(w, (k) + CPU_LANES_F32))
 #include "gemm_thin_t.h"
 
+/* Rows of x, at most, that make a product with weights of this dtype a thin one. */
+static int64_t thin_most(gm_dtype weights) { return weights == GM_F32 ? THIN_F32_ROWS : THIN_ROWS; }
+
 /* Is this call of `linear` a thin product? */
 static bool gemm_is_thin(const gm_call *call)
 {
     const gm_tensor *x = call->in[0], *w = call->in[1];
     int64_t          rows = 1;
     for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
-    return w->dtype != GM_F64 && rows >= 1 && rows <= (w->dtype == GM_F32 ? THIN_F32_ROWS : THIN_ROWS) &&
-           w->shape[0] > 0 && w->shape[1] > 0 && (w->stride[1] == 1 || w->shape[1] == 1);
+    return w->dtype != GM_F64 && rows >= 1 && rows <= thin_most(w->dtype) && w->shape[0] > 0 && w->shape[1] > 0 &&
+           (w->stride[1] == 1 || w->shape[1] == 1);
 }
 
 static gm_job thin_part(const gm_tensor *w, const gemm_thin *g)

@@ -2,7 +2,7 @@
  * weights of `linear`), for one element type: computed as c' = b' a', so that the columns of b are rows of a tile, read
  * where they lie. Only a is packed. gemm_block_t.h would pack all of b, which costs as much as tiles of some 20 rows.
  *
- * The order of summation along k is that of gemm_block_t.h. */
+ * Sums begin with the same number and go along k in the same order as in gemm_block_t.h, so the bits are the same. */
 
 #define TURNED_SLIVERS 4                            /* of columns of b that meet a panel of a while it is near */
 #define TURNED_UNIT    (TURNED_SLIVERS * GEMM_ROWS) /* columns of c */
@@ -29,16 +29,22 @@ static int64_t F(gemm_turned_scratch)(const gemm *g, int threads)
     return packed + (int64_t)threads * F(gemm_turned_own)(g) + LANES;
 }
 
-/* Columns j .. j + width of c become the sums in `own`: column j + n, row i at [n * step + i]. */
+/* What columns j .. j + width of c begin with (c or a bias): column j + n, row i at own[n * step + i]. -> is it any? */
+static bool F(gemm_turned_in)(const gemm *g, T *own, int64_t step, int64_t j, int64_t width)
+{
+    for (int64_t i = 0; i < g->m && (g->accumulate || g->bias); i++) {
+        const T *from = g->accumulate ? (const T *)g->c + i * g->c_row + j : (const T *)g->bias + j;
+        for (int64_t n = 0; n < width; n++) own[n * step + i] = from[n];
+    }
+    return g->accumulate || g->bias;
+}
+
+/* These columns of c become what is in `own`. */
 static void F(gemm_turned_out)(const gemm *g, const T *own, int64_t step, int64_t j, int64_t width)
 {
-    const T *bias = g->bias ? (const T *)g->bias + j : NULL;
     for (int64_t i = 0; i < g->m; i++) {
         T *c = (T *)g->c + i * g->c_row + j;
-        for (int64_t n = 0; n < width; n++) {
-            T sum = own[n * step + i];
-            c[n] = g->accumulate ? c[n] + sum : bias ? sum + bias[n] : sum;
-        }
+        for (int64_t n = 0; n < width; n++) c[n] = own[n * step + i];
     }
     if (g->finish) F(gemm_finish)(g, 0, g->m, j, width);
 }
@@ -53,6 +59,7 @@ static void F(gemm_turned_part)(void *context, int64_t begin, int64_t end, int t
     F(tile) t = {.alpha = (T)g->alpha, .a_step = 1, .a_side = g->b_column, .c_row = step, .init_row = step};
     for (int64_t u = begin; u < end; u++) {
         const int64_t j = u * TURNED_UNIT, width = g->n - j < TURNED_UNIT ? g->n - j : TURNED_UNIT;
+        const bool    begun = F(gemm_turned_in)(g, own, step, j, width);
         for (int64_t p = 0; p < g->k; p += GEMM_DEPTH) {
             t.k = g->k - p < GEMM_DEPTH ? g->k - p : GEMM_DEPTH;
             t.b_step = GEMM_COLUMNS;
@@ -67,7 +74,7 @@ static void F(gemm_turned_part)(void *context, int64_t begin, int64_t end, int t
                 for (int64_t n = 0; n < width; n += GEMM_ROWS, x++) {
                     t.a = (const T *)g->b + (j + n) * g->b_column + p;
                     t.c = own + n * step + i;
-                    t.init = p > 0 ? t.c : NULL;
+                    t.init = begun || p > 0 ? t.c : NULL;
                     F(gemm_fetch)(&t, &next, x, t.k);
                     F(tile_run)(&t, width - n < GEMM_ROWS ? width - n : GEMM_ROWS);
                 }
