@@ -158,22 +158,6 @@ return {
     test = "spec/kernels/contraction_spec.lua -f 'matmul f32 .130, 70'",
   },
   {
-    name = "2440-exp-of-hidden", file = "kernels/cpu/vector_t.h",
-    find = [[return (V)(~(VI)(x < EXP_LEAST) & (VI)y);]],
-    replace = [[return y;]],
-    breaks = "a row whose numbers are all hidden has weights",
-    isa = "avx2",
-    test = "spec/kernels/norm_spec.lua -f 'large, hidden'",
-  },
-  {
-    name = "2441-exp-power", file = "kernels/cpu/vector_t.h",
-    find = [[V power = (V)(((VI)t + BIAS) << MANTISSA);]],
-    replace = [[V power = (V)(((VI)t + (BIAS + 1)) << MANTISSA);]],
-    breaks = "weights in the gradient of attention are twice what they are",
-    isa = "avx2",
-    test = "spec/kernels/attention_spec.lua -f 'attention_grad f32'",
-  },
-  {
     name = "2442-thin-groups", file = "kernels/cpu/grouped.c",
     find = [[rows <= thin_most(w->weights->dtype) && w->k > 0;]],
     replace = [[rows <= THIN_ROWS && w->k > 0;]],

@@ -63,7 +63,8 @@ describe("ZeRO #ranks", function()
           return gm.data.loader { batch_size = 4,
             dataset = { type = "Synthetic", length = 12, shape = { 6 }, classes = 3 } }
         end
-        return gm.initialize { zero = { stage = 3, whole_below = 0, keep = keep }, optimizer = { type = "SGD", lr = 0.1 },
+        return gm.initialize { zero = { stage = 3, whole_below = 0, keep = keep },
+          optimizer = { type = "SGD", lr = 0.1 },
           model = gm.models.MLP { inputs = 6, hidden = { 9, 9, 9 }, classes = 3 }, -- 1092 bytes
           criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader(), test_dataloader = loader() }
       end
