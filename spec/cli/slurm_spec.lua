@@ -85,7 +85,7 @@ describe("ganymede slurm", function()
   it("checks the recipe on as many ranks first, so that a wrong one does not wait in a queue", function()
     local result = slurm { "-N", "2", "--", "--set", "model.hidden=x" }
     assert.equal(2, result.code, result.err)
-    has(result.err, "model.hidden must be a table")
+    has(result.err, "model.hidden must be a list")
     result = slurm { "-N", "3", "--", "--set", "parallel.pipeline=2", "--set", "num_microbatches=2" }
     assert.equal(2, result.code)
     has(result.err, "3 ranks")

@@ -82,7 +82,7 @@ return {
   },
   {
     name = "643-stored-one-call", file = "host/gradients/stored.c",
-    find = [[ && !u->block.storage->opens;]],
+    find = [[ && (u->gone || !u->block.storage->opens);]],
     replace = [[;]],
     breaks = "a parameter makes room for another one of the same call",
     test = "unit stored_in_one_call",
@@ -96,7 +96,7 @@ return {
   },
   {
     name = "645-stored-ahead", file = "host/gradients/stored.c",
-    find = [[if (s->under_way && s->under_way + bytes_of(u) > ahead_of(s)) return GM_OK;]],
+    find = [[if (s->under_way && s->under_way + u->bytes > ahead_of(s)) return GM_OK;]],
     replace = [[if (s->under_way > (1 << 30)) return GM_OK;]],
     breaks = "everything is gathered ahead at once",
     test = "unit stored_order",

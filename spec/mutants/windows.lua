@@ -52,7 +52,7 @@ return {
   },
   {
     name = "1618-offers-are-lost", file = "host/comm/fold.c",
-    find = [[if (!gm_frames_keep(p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))]],
+    find = [[if (!gm_frames_keep(f, p, &(gm_frame_head){FRAME_OFFER, q->tag, q->n, q->id, q->at}, 0))]],
     replace = [[if (!p)]],
     breaks = "what was offered to a fold that is taken back is never drained",
     test = "unit windows_given_up",

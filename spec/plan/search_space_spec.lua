@@ -124,7 +124,7 @@ describe("--keep", function()
     for text, words_of in pairs { ["optimizer.lr=1"] = "chooses no such key", ["parallel.pipelin=2"] = "did you mean",
       ["parallel.pipeline=two"] = "an integer of at least 1", ["zero=4"] = "an integer", ["parallel"] = "key=value",
       ["parallel.tensor.mode=4d"] = "one of 1d, 2d", ["recompute=all"] = "one of none",
-      ["parallel.order=5"] = "must be a table", ["parallel.order={'far'}"] = "[1] must be one of data, expert",
+      ["parallel.order=5"] = "must be a list", ["parallel.order={'far'}"] = "[1] must be one of data, expert",
       ["parallel.pipeline.split=evenly"] = "must be one of uniform", ["parallel.tensor.sequence=5"] = "a boolean",
       ["parallel.data.bucket_mb=-1"] = "above 0", ["zero.keep=much"] = "no number of bytes",
       ["parallel={}"] = "an empty table keeps nothing",
