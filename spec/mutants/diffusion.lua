@@ -315,4 +315,20 @@ return {
     breaks = "a DiT without classes cannot be cut into stages: its patches stand behind nothing in a list",
     test = "-n 1 spec/pipeline/sections_spec.lua -f 'lists nothing'",
   },
+  {
+    name = "2520-shift-in-3d", file = "lua/ganymede/nn/time_block.lua",
+    find = [[stream.to(self.time(ops.silu(time)), 1)]],
+    replace = [[self.time(ops.silu(time))]],
+    breaks = "in 3D a block of a U-Net adds a shift whose rows are cut in another way than the images",
+    test = "spec/parallel/diffusion_spec.lua -f 'in 3D'",
+  },
+  {
+    name = "2521-sum-in-3d", file = "lua/ganymede/nn/stream.lua",
+    find = [[if here().is_plain or #core.layout(x).partial == 0 then return x end
+  return stream.channels(x)]],
+    replace = [[if true then return x end
+  return stream.channels(x)]],
+    breaks = "in 3D what a convolution leaves as a sum over ranks goes into norms and losses",
+    test = "spec/parallel/diffusion_spec.lua -f 'in 3D'",
+  },
 }

@@ -42,6 +42,7 @@ describe("a diffusion model #ranks", function()
     { "UNet", "3 data ranks", 3, {} }, { "UNet", "2 ranks with ZeRO 3 #slow", 2, { "zero=3" } },
     { "UNet", "2 tensor ranks #slow", 2, { "parallel.tensor={size=2,mode='1d'}" } },
     { "UNet", "one rank whose blocks run again", 1, { "recompute={sections='1-4'}" } },
+    { "UNet", "8 ranks in 3D", 8, { "parallel.tensor={size=8,mode='3d'}" } },
     { "DiT", "2 tensor ranks", 2, { "parallel.tensor={size=2,mode='1d'}" } },
   } do
     local kind, what, ranks, set = unpack(given)

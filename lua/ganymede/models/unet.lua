@@ -200,7 +200,7 @@ function UNet:sections()
     list[#list + 1] = section(step, step.name == "UNetStep" and taking or passing)
   end
   list[#list + 1] = { modules = { self.norm, self.leave },
-                      forward = function(x) return self.leave(ops.silu(self.norm(x))) end }
+                      forward = function(x) return stream.summed(self.leave(ops.silu(self.norm(x)))) end }
   return list
 end
 

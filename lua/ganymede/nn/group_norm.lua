@@ -6,6 +6,7 @@ local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
 local space = require "ganymede.tensor.space"
+local stream = require "ganymede.nn.stream"
 
 local layers = {}
 
@@ -71,7 +72,7 @@ function GroupNorm:forward(x)
   if x:dim() < 2 or x:size(2) ~= self.opt.channels then
     error(("samples must be (batch, %d, ...); got (%s)"):format(self.opt.channels, table.concat(x:shape(), ", ")), 0)
   end
-  return normalised(self, x, self.opt.groups)
+  return normalised(self, stream.summed(x), self.opt.groups)
 end
 layers.GroupNorm = GroupNorm
 

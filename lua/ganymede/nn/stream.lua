@@ -172,6 +172,13 @@ function stream.channels(x)
   return x:redistribute { cuts = cuts }
 end
 
+--- Returns images x in that form where they are a sum over ranks that nobody has made yet, as a convolution may leave
+-- them, and as they are elsewhere. Differentiable.
+function stream.summed(x)
+  if here().is_plain or #core.layout(x).partial == 0 then return x end
+  return stream.channels(x)
+end
+
 --- Runs fn(...) as if no axis cut sequences: what it enters stays whole, and all ranks of these axes do the same.
 function stream.with_whole_sequences(fn, ...)
   local mesh = here()

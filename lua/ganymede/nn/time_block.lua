@@ -9,6 +9,7 @@ local init = require "ganymede.nn.initializers"
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local stream = require "ganymede.nn.stream"
 
 local TimeResidualBlock = module.class "TimeResidualBlock"
 TimeResidualBlock.recompute_kind = "block"
@@ -62,12 +63,17 @@ function TimeResidualBlock:forward(x, time)
     error(time and "this block has no condition, and an embedding of the time is given"
       or "this block needs the embedding of the time as its second argument", 0)
   end
-  local y = self.first(ops.silu(self.norm1(x)))
-  if self.time then y = ops.add(y, ops.reshape(self.time(ops.silu(time)), { y:size(1), y:size(2), 1, 1 })) end
+  x = stream.summed(x)
+  local y = stream.summed(self.first(ops.silu(self.norm1(x))))
+  if self.time then
+    local shift = stream.to(self.time(ops.silu(time)), 1) -- one layer alone changes how rows are cut in 3D
+    y = ops.add(y, ops.reshape(shift, { y:size(1), y:size(2), 1, 1 }))
+  end
   if self.opt.scale_shift then y = self.norm2(y, time) else y = self.norm2(y) end
   y = ops.silu(y)
   if self.dropout then y = self.dropout(y) end
-  return ops.add(self.second(y), self.shortcut and self.shortcut(x) or x)
+  if self.shortcut then x = stream.summed(self.shortcut(x)) end
+  return ops.add(stream.summed(self.second(y)), x)
 end
 
 return TimeResidualBlock
