@@ -23,6 +23,8 @@ typedef struct attention_job {
     bool           causal, accumulate;
     bool           pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
     int64_t        bytes; /* of a number of these */
+    int64_t        ahead; /* bytes of a row that are fetched before its turn; 0: rows of one line, whose neighbours are
+                             rows of other heads: to fetch them costs more */
     double         scale, keep; /* keep: of dropout */
     double         softcap;
     gm_weight_drop drop;
@@ -210,6 +212,7 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
     const gm_tensor     *q = call->in[0], *k = call->in[1];
     const gm_attrs      *at = call->attrs;
     const gm_weight_drop drop = gm_weight_drop_of(at->stream.key, at->p);
+    const int64_t        row = q->shape[3] * (int64_t)gm_dtype_size(q->dtype);
     return (attention_job){
         .batch = q->shape[0],
         .queries = q->shape[1],
@@ -224,6 +227,7 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .accumulate = at->accumulate,
         .pairs = attention_takes_pairs(call),
         .bytes = (int64_t)gm_dtype_size(q->dtype),
+        .ahead = row > 64 ? row : 0,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
         .keep = gm_weight_drop_keep(drop.threshold),
         .drop = drop,

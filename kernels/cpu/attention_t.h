@@ -53,12 +53,12 @@ CPU_INLINE void F(attention_copy)(int64_t n, const T *x, T *y)
     for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i));
 }
 
-/* The row of a head that is some rows further on comes near: rows lie far apart, and no prefetcher finds them. Rows of
- * one line are not fetched: their neighbours are rows of other heads, and it costs more. */
+/* The row of a head that is some rows further on comes near: rows lie far apart, and no prefetcher finds them. */
 CPU_INLINE void F(attention_ahead)(const attention_job *w, const char *row, int64_t step)
 {
+    if (!w->ahead) return;
     const char *at = row + ATTENTION_AHEAD * step * w->bytes;
-    for (int64_t i = 0; w->size * w->bytes > 64 && i < w->size * w->bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+    for (int64_t i = 0; i < w->ahead; i += 64) __builtin_prefetch(at + i, 0, 3);
 }
 
 /* dst (count, attention_depth) = rows of t; hidden keys (b >= 0) are zero. */
