@@ -152,7 +152,7 @@ local function begin(self, x, time, condition)
     error(("x must be (batch, %d, height, width), height and width multiples of %d; got (%s)"):format(
       self.opt.channels, side, table.concat(shape, ", ")), 0)
   end
-  local embedded = self.time(time)
+  local embedded = stream.to(self.time(time), 1) -- as embeddings return theirs
   if self.classes then embedded = ops.add(embedded, self.classes(condition)) end
   x = self.enter(x)
   return x, embedded, self.opt.context and condition or false, x
