@@ -11,9 +11,10 @@ local plain_ranks = require "spec.support.plain_ranks"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
--- 24 steps. From step 8 on, as soon as step 6 is whole in memory, and on the disk what the file `disk` says, the rank
--- in the file `dies` is killed, once. A file `full` has no room for copies; with a file `unnoted` nobody can write
--- memory.json again.
+-- 24 steps. From step 8 on, as soon as the last step that was saved, 6 or a later one, is whole in memory, and on the
+-- disk what the file `disk` says, the rank in the file `dies` is killed, once. (Of a save under way the parts may be
+-- whole and their copies not: ranks would go on from there.) A file `full` has no room for copies; with a file
+-- `unnoted` nobody can write memory.json again.
 local recipe = [[
 local dies, full = tonumber(text_of "dies"), text_of "full"
 if full and rank == 1 then
@@ -33,7 +34,8 @@ require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function
   if rank ~= dies or trainer.step < 8 or text_of "done" then return end
   local disk = text_of "disk"
   local step = tonumber((text_of "run/memory.json" or ""):match '"step":(%d+)')
-  if step < 6 or disk and not text_of(("run/checkpoints/step-%08d/index.json"):format(tonumber(disk))) then return end
+  if step < 6 or step ~= trainer.step - trainer.step % 3 then return end
+  if disk and not text_of(("run/checkpoints/step-%08d/index.json"):format(tonumber(disk))) then return end
   local file = io.open("done", "w")
   file:write(step)
   file:close()
