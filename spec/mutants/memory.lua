@@ -97,7 +97,7 @@ return {
   {
     name = "645-stored-ahead", file = "host/gradients/stored.c",
     find = [[if (s->under_way && s->under_way + u->bytes > ahead_of(s)) return GM_OK;]],
-    replace = [[if (s->under_way > (1 << 30)) return GM_OK;]],
+    replace = [[if (s->under_way > (1 << 30) + ahead_of(s)) return GM_OK;]],
     breaks = "everything is gathered ahead at once",
     test = "unit stored_order",
   },

@@ -318,13 +318,6 @@ return {
     test = "unit comm_windows_hold_back",
   },
   {
-    name = "2511-overflow", file = "host/comm/window.c",
-    find = [[size_t here = atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;]],
-    replace = [[size_t here = (size_t)atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;]],
-    breaks = "a reader sees 4 GiB in a ring whose count has overflowed",
-    test = "unit windows_rings",
-  },
-  {
     name = "2512-rest-of-a-frame", file = "host/comm/frames.c",
     find = [[    if (message) f->stream->skip(f, index_of(f, p), all);]],
     replace = [[    if (message) f->stream->skip(f, index_of(f, p), sizeof p->in + p->in.n);]],

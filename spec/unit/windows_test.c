@@ -72,7 +72,7 @@ static void check_ring(bool small)
     gm_window_shape shape = {2, 256, 64};
     unit_random     random = {3};
     char            bytes[256], want = 0, next = 0;
-    size_t          n, moved = 0;
+    size_t          n, came = 0, moved = 0;
     pair            p = make_pair(&shape, small);
     gm_ring back = gm_ring_of(p.own[1], 1, p.other[0], 0, small), twin = gm_ring_of(p.own[0], 0, p.other[1], 1, !small);
     for (int round = 0; round < 2000; round++) {
@@ -82,8 +82,10 @@ static void check_ring(bool small)
         size_t put = gm_ring_put(&p.writer, (struct iovec[]){{bytes, first}, {bytes + first, (size_t)m - first}}, 2);
         assert_true(put <= (size_t)m);
         next = (char)(next + (char)put);
+        came += put;
         const char *there = gm_ring_look(&p.reader, &n);
         size_t      take = (size_t)unit_below(&random, (int64_t)n + 1);
+        assert_true(n <= came - moved);
         for (size_t i = 0; i < take; i++) assert_true(there[i] == (char)(want + (char)i));
         want = (char)(want + (char)take);
         moved += take;
