@@ -35,7 +35,7 @@
  *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x
  *
  * Errors against long double, the same for f32 and f64, in units in the last place: exp 1.1, log 0.9, tanh 2.5,
- * sigmoid and silu 2.5, gelu 6 (also far in its left tail); gelu_tanh and the gradients, where terms cancel
+ * sigmoid and silu 2.5, gelu 7 (also far in its left tail); gelu_tanh and the gradients, where terms cancel
  * near their zeros, within 8 epsilon max(1, |x|) absolutely. inf and NaN as libm's; results below the
  * normal range may be 0. On AVX-512 gelu in f32 has 6 units from -4.8 on, 25 down to -5.86, and is 0 below.
  * The polynomials are Chebyshev fits of our own: exp by argument reduction modulo ln 2; log by

@@ -19,7 +19,7 @@ describe("polynomials of GELU:", function()
 
   -- Units in the last place of x Phi(x) = x erfc(-x / sqrt 2) / 2, which the C library computes in double. Down to -4.8
   -- they are what vector.c promises; below, AVX-512 promises no more than that the result is 1.5e-8 away.
-  it("gelu is exact to 6 units in f32, also where it is small", function()
+  it("gelu is exact to 7 units in f32, also where it is small", function()
     gm.scope(function()
       local n, from, to = 40001, -4.8, 6
       local x = gm.tensor((function()
@@ -34,7 +34,7 @@ describe("polynomials of GELU:", function()
         local _, exponent = math.frexp(exact)
         worst = math.max(worst, math.abs(got[i] - exact) / math.max(2 ^ (exponent - 24), 2 ^ -149))
       end
-      assert.is_true(worst <= 6, "worst: " .. worst)
+      assert.is_true(worst <= 7, "worst: " .. worst)
     end)
   end)
 
