@@ -4,7 +4,7 @@
  * some 13 GB/s. And each line of it is in the caches of two cores afterwards: to write to such a line takes 29 ns on a
  * Zen 4, as long as to copy 16 of them. The owner pays that whenever it writes to the tensor again, in whatever op. So
  * a message is copied into a block of the arena by stores that go past the caches, which need not wait for another
- * core's copy of a line, and the lines of the tensor stay with their owner (docs/performance.md has the figures).
+ * core's copy of a line, and the lines of the tensor stay with their owner (docs/performance_ranks.md has the figures).
  *
  * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 1 MiB (terms of an all_reduce: 8
  * MiB), and those for which no block is free, are read by the system. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_BYTES   ((size_t)4 << 20)  /* docs/performance.md */
+#define DEFAULT_BYTES   ((size_t)4 << 20)  /* docs/performance_ranks.md */
 #define IN_FLIGHT_BYTES ((size_t)64 << 20) /* enough to keep a network busy */
 
 /* ---- which slot a leaf has ---- */

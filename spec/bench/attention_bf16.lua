@@ -4,7 +4,7 @@
 --     ganymede run spec/bench/attention_bf16.lua --threads 1 --set rounds=3
 --
 -- Prints the CPU time of a call, forward and gradient, the least of the rounds of six calls each. On a busy machine
--- believe the ratios only. docs/performance.md has figures.
+-- believe the ratios only. docs/performance_kernels.md has figures.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local measure = require "attention_time"

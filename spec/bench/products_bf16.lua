@@ -6,7 +6,7 @@
 --
 -- Shapes of GPT-2 124M (1,024 tokens) and Llama (width 2,048), and of generation (1 to 16 rows). Prints the CPU
 -- time of a call, the least of the rounds, operations a second, and time before / time now. On a busy machine believe
--- the ratios only. docs/performance.md has figures.
+-- the ratios only. docs/performance_kernels.md has figures.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 

@@ -20,6 +20,7 @@ local html = {}
 local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/ranks.md", "docs/faults.md",
   "docs/tensor_parallelism.md", "docs/pipelines.md", "docs/experts.md", "docs/images.md", "docs/diffusion.md",
   "docs/gpu.md", "docs/graphs.md", "docs/performance.md",
+  "docs/performance_kernels.md", "docs/performance_generation.md", "docs/performance_ranks.md",
   "docs/design.md", "docs/testing.md", "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
 
 
