@@ -1,4 +1,5 @@
---- Fifty updates of each optimizer with given gradients, against PyTorch (families.py).
+--- Fifty updates of each optimizer with given gradients, against PyTorch (families.py) and the program of CAME's
+-- authors (came.py).
 local examples = require "spec.golden.examples"
 local given_gradients = require "spec.golden.given_gradients"
 local numeric = require "spec.support.numeric"
@@ -7,9 +8,7 @@ local read = require "spec.golden.read"
 -- relative to the largest parameter: fifty updates of a few roundings each
 local tolerances = { f32 = 1e-5, f64 = 1e-12 }
 
-local file = read "families"
-
-local function judge(case, dtype)
+local function judge(file, case, dtype)
   local seen = 0
   given_gradients.run(case,
     function(n) return file:tensor("param." .. n, dtype) end,
@@ -26,5 +25,8 @@ end
 
 describe("golden", function()
   require "ganymede.optim"
-  examples(it, file, judge)
+  for _, name in ipairs { "families", "came" } do
+    local file = read(name)
+    examples(it, file, function(case, dtype) judge(file, case, dtype) end)
+  end
 end)

@@ -156,7 +156,8 @@ describe("sparse = true is refused", function()
     local layer = tables { sparse = true }
     for _, case in ipairs {
       { "AdamW", {}, "AdamW: 'weight' has a sparse gradient.*changes all rows; SparseAdam, Adagrad and SGD" },
-      { "Adafactor", {}, "changes all rows" }, { "Lion", {}, "changes all rows" }, { "LARS", {}, "changes all rows" },
+      { "Adafactor", {}, "changes all rows" }, { "CAME", {}, "changes all rows" },
+      { "Lion", {}, "changes all rows" }, { "LARS", {}, "changes all rows" },
       { "SGD", { momentum = 0.9 }, "momentum moves all rows" },
       { "SGD", { weight_decay = 0.1 }, "weight decay changes all rows" },
       { "Adagrad", { weight_decay = 0.1 }, "weight decay changes all rows" },

@@ -164,6 +164,8 @@ describe("optimizers", function()
       of("Adagrad", "lr", "lr_decay", "initial_accumulator_value", "eps", "weight_decay"))
     assert.same({ 1e-4, { 0.9, 0.99 }, 0 }, of("Lion", "lr", "betas", "weight_decay"))
     assert.same({ { 0.9, 0.999 }, 1e-6, 0.01, 0 }, of("LAMB", "betas", "eps", "weight_decay", "min_trust"))
+    assert.same({ 2e-4, { 0.9, 0.999, 0.9999 }, { 1e-30, 1e-16 }, 1, 0 },
+      of("CAME", "lr", "betas", "eps", "clip_threshold", "weight_decay"))
     assert.same({ 0.9, 1e-3, 0, 0 }, of("LARS", "momentum", "trust_coefficient", "eps", "weight_decay"))
     assert.is_nil(optim.LAMB({}, { p }).opt.max_trust)
   end)
@@ -197,6 +199,7 @@ describe("optimizers", function()
       { "RMSprop", { centered = true }, "square_avg/w grad_avg/w" },
       { "Adagrad", { lr_decay = 0.1, initial_accumulator_value = 0.5 }, "sum/w" }, { "Lion", {}, "exp_avg/w" },
       { "LAMB", {}, "exp_avg/w exp_avg_sq/w" }, { "LARS", {}, "momentum_buffer/w" }, { "Adafactor", {}, "variance/w" },
+      { "CAME", {}, "exp_avg/w exp_avg_sq/w" },
     }
     for _, make in ipairs(makes) do
       local name, opt, states = unpack(make)
@@ -258,6 +261,10 @@ describe("optimizers", function()
         { master_weights = false })
     end
     says("betas%[1%] must be a number", "Lion", { betas = { 1, 0 } })
+    says("CAME: betas%[3%] must be a number from 0, below 1; got nil", "CAME", { betas = { 0.9, 0.999 } })
+    says("CAME: betas has 3 numbers; got 4", "CAME", { betas = { 0.9, 0.999, 0.9999, 0 } })
+    says("CAME: eps%[1%] must be a number above 0; got 0", "CAME", { eps = { 0, 1e-16 } })
+    says("CAME: eps has 2 numbers; got 3", "CAME", { eps = { 1e-30, 1e-16, 1 } })
     says("AdamW: group 1 has trust, but AdamW has no trust ratio", "AdamW", {}, { { params = { p }, trust = false } })
     says("groups%[1%] has trust", "SGD", { groups = { { match = "1", trust = true } } })
     says("FusedLAMB: write max_grad_norm = 0, and clip_grad_norm = 1 ", "FusedLAMB", {})

@@ -1,5 +1,6 @@
---- A parameter that has no gradient in some steps: its bias corrections (Adam's t, SGD's first buffer) count its own
--- updates, as PyTorch's do. Against the recurrences, also where updates are left out, and over a resume.
+--- A parameter that has no gradient in some steps: its bias corrections (Adam's t, SGD's first buffer, Adafactor's
+-- share) count its own updates, as PyTorch's do. Against the recurrences, also where updates are left out, and over a
+-- resume.
 local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
@@ -30,7 +31,20 @@ local function sgd(lr)
   end
 end
 
+-- Algorithm 5 of Shazeer and Stern 2018, for a parameter of one number
+local function adafactor(lr)
+  local v, t = 0, 0
+  return function(w, g)
+    t = t + 1
+    v = v + (g * g - v) * t ^ -0.8
+    local u = g / math.max(math.sqrt(v), 2 ^ -52)
+    return w - u / math.max(1, math.abs(u)) * math.max(1e-3, math.abs(w)) * math.min(lr, 1 / math.sqrt(t))
+  end
+end
+
 local makers = {
+  Adafactor = { function(list) return optim.Adafactor({ lr = 0.5 }, list) end,
+                function() return adafactor(0.5) end },
   AdamW = { function(list) return optim.AdamW({ lr = 0.1, weight_decay = 0.5 }, list) end,
             function() return adam(0.1, 0.5) end },
   SGD = { function(list) return optim.SGD({ lr = 0.1, momentum = 0.9, dampening = 0.5 }, list) end,

@@ -1,5 +1,5 @@
---- Trust ratios and means are those of global tensors: LAMB, LARS and Adafactor train on several ranks as on one, in
--- every layout.
+--- Trust ratios and means are those of global tensors: LAMB, LARS, Adafactor and CAME train on several ranks as on
+-- one, in every layout.
 --
 -- The truth is one rank. Sums of gradients and squares are added up in another order, which is all that may differ:
 -- 1e-9 in f64. In the mesh of two stages the table of embeddings is tied: it lives on both, and both must have its
@@ -26,6 +26,7 @@ local optimizers = {
   LAMB = "optimizer={type='LAMB',lr=0.02,weight_decay=0.1,groups={{match='bias$',trust=false}}}",
   LARS = "optimizer={type='LARS',lr=1,trust_coefficient=0.02,weight_decay=0.01,nesterov=true}",
   Adafactor = "optimizer={type='Adafactor',lr=0.02,weight_decay=0.1}",
+  CAME = "optimizer={type='CAME',lr=0.003,weight_decay=0.1}",
   RMSprop = "optimizer={type='RMSprop',lr=1e-3,centered=true,momentum=0.5}",
 }
 
@@ -77,6 +78,9 @@ describe("Optimizers #ranks", function()
   for _, mesh in ipairs(meshes) do
     local tag = mesh[4] and " #" .. mesh[4] or ""
     it("take Adafactor's means over the whole tensor: " .. mesh[1] .. tag, function() judge("Adafactor", mesh) end)
+    -- CAME takes its means as Adafactor does: the same three meshes tell whether it asks for them
+    tag = of_lars[mesh[1]] and tag or " #slow"
+    it("take CAME's means over the whole tensor: " .. mesh[1] .. tag, function() judge("CAME", mesh) end)
   end
 
   for _, name in ipairs { "LAMB", "Adafactor" } do

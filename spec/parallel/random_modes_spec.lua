@@ -55,7 +55,8 @@ local optimizers = {
   "type = 'AdamW', lr = 0.01, amsgrad = true, layer_decay = 0.8",
   "type = 'LAMB', lr = 0.02, weight_decay = 0.1, groups = { { match = 'weight$', weight_decay = 0.01 } }",
   "type = 'Adagrad', lr = 0.02, initial_accumulator_value = 0.1", "type = 'RMSprop', lr = 0.003, momentum = 0.5",
-  "type = 'Adafactor', lr = 0.02", "type = 'Muon', lr = 0.02, split_qkv = true, adamw = { lr = 3e-3 }",
+  "type = 'Adafactor', lr = 0.02", "type = 'CAME', lr = 0.003",
+  "type = 'Muon', lr = 0.02, split_qkv = true, adamw = { lr = 3e-3 }",
 }
 
 -- A recipe; and what decides which meshes it may have.
@@ -73,7 +74,8 @@ local function drawn()
     one { "", "", "lora = { rank = 2, dropout = 0.1 },", "lora = { rank = 2, dora = true, train = 'norm' },",
           "freeze = { '^blocks%.1' },", "freeze = { 'norm' }," },
     one { "", ", { type = 'EMA', decay = 0.7 }" }, LEG)
-  return text, { experts = has_experts, own_states = optimizer:find "Muon" or optimizer:find "Adafactor" }
+  local own_states = optimizer:find "Muon" or optimizer:find "Adafactor" or optimizer:find "CAME"
+  return text, { experts = has_experts, own_states = own_states }
 end
 
 -- ---------------------------------------------------------------- where

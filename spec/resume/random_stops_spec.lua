@@ -104,6 +104,7 @@ local models = {
 local optimizers = { { type = "SGD", lr = 0.1, momentum = 0.9, nesterov = true }, { type = "Adam", lr = 0.01 },
   { type = "AdamW", lr = 0.01, amsgrad = true }, { type = "Lion", lr = 0.003 }, { type = "LAMB", lr = 0.02 },
   { type = "LARS", lr = 0.5 }, { type = "Adagrad", lr = 0.02, lr_decay = 0.1 }, { type = "Adafactor", lr = 0.02 },
+  { type = "CAME", lr = 0.003 },
   { type = "RMSprop", lr = 0.003, momentum = 0.5, centered = true }, { type = "Muon", lr = 0.02 } }
 local of_rows = { { type = "SparseAdam", lr = 0.01 }, { type = "Adagrad", lr = 0.02 }, { type = "SGD", lr = 0.1 } }
 

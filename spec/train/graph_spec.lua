@@ -341,7 +341,9 @@ describe("a step that cannot be recorded", function()
     end
     refused({ norm_type = 1 }, "graph = true: steps cannot be recorded: the 1%-norm of gradients")
     refused({ num_microbatches = 2 }, "num_microbatches: the host adds up the losses of micro%-batches")
-    refused({ optimizer = { type = "Adafactor", lr = 0.1 } }, "Adafactor decides about updates on the host")
+    for _, name in ipairs { "Adafactor", "CAME" } do
+      refused({ optimizer = { type = name, lr = 0.1 } }, name .. " decides about updates on the host")
+    end
     assert.is_nil(engine_of("auto", { model = gm.nn.Linear { inputs = 5, outputs = 4 } }).graph)
     assert.error_matches(function()
       gm.initialize { model = gm.nn.Linear { inputs = 5, outputs = 4 }, cuda_graph = true }

@@ -131,8 +131,8 @@ local nn = merged {
 }
 
 local optim = merged {
-  all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, Lion, LAMB and LARS; optim.class makes "
-    .. "your own", "Adadelta Adamax NAdam RAdam LBFGS CAME GaLore"),
+  all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, CAME, Lion, LAMB, LARS and Muon; "
+    .. "optim.class makes your own", "Adadelta Adamax NAdam RAdam LBFGS GaLore"),
   { RMSProp = "write optim.RMSprop" },
 }
 
