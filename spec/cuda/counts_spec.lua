@@ -1,6 +1,6 @@
 --- What a training step asks of a GPU, exactly: the ops of a GPT's forward pass, loss, backward pass and update, the
 -- launches, library calls, copies and waits that they are, and the bytes that a layer moves, by formulas in the depth.
--- counts_step.lua is the program that is counted; docs/gpu.md has what follows from the figures.
+-- counts_step.lua is the program that is counted; docs/gpu_kernels.md has what follows from the figures.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local emulation = require "spec.cuda.emulation"
 local json = require "ganymede.base.json"

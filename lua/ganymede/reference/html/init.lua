@@ -19,7 +19,8 @@ local html = {}
 -- Guides in the order of the navigation; those that come to docs/ later follow.
 local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/ranks.md", "docs/faults.md",
   "docs/tensor_parallelism.md", "docs/pipelines.md", "docs/experts.md", "docs/images.md", "docs/diffusion.md",
-  "docs/gpu.md", "docs/graphs.md", "docs/performance.md",
+  "docs/gpu.md", "docs/graphs.md", "docs/products.md", "docs/float8.md", "docs/gpu_measured.md", "docs/gpu_tests.md",
+  "docs/gpu_kernels.md", "docs/performance.md",
   "docs/performance_kernels.md", "docs/performance_generation.md", "docs/performance_ranks.md",
   "docs/design.md", "docs/testing.md", "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
 
