@@ -4,7 +4,7 @@
 -- ZeRO, recomputation, accumulation and the order of the axes (ganymede.plan.search). The samples of a step stay, and
 -- so do its losses. It prints the best settings with what they cost and why they lose against the first, what was left
 -- out and why, the setting to paste into the recipe, and the front of time against memory.
--- The trap: a plan is as good as the machine's file, and knows what docs/planning.md says is modelled.
+-- The trap: a plan is as good as the machine's file, and knows what docs/planning_model.md says is modelled.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"

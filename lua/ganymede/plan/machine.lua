@@ -1,4 +1,4 @@
---- Reads the file of a machine: what its ranks and links can do, as JSON. docs/planning.md describes the format.
+--- Reads the file of a machine: what its ranks and links can do, as JSON. docs/planning_machines.md has the format.
 --
 --     local m = machine.read "dgx_a100_80g"        -- a file of lua/ganymede/plan/machines/, or a path
 --     local m = machine.check(table, "name")

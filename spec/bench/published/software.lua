@@ -47,7 +47,7 @@
 --                  abstract). Without it: the rates of the machine's file
 --
 -- The factor of eager was found together with the rate of large products of the machines' files: of two rows of
--- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning.md).
+-- llm_foundry on each of A100 and H100, one with wide layers and one with narrow ones (docs/planning_published.md).
 local core = require "ganymede.core"
 local record = require "record"
 local files = require "ganymede.base.machine"

@@ -1,5 +1,5 @@
 -- stable_diffusion.lua - the U-Net of Stable Diffusion 1.5 (Rombach et al. 2022: 860 million parameters) on latent
--- images of 4 x 64 x 64 with texts of 77 embeddings of 768, for the plans of docs/planning.md. Nothing is read: samples
+-- images of 4 x 64 x 64 with texts of 77 embeddings of 768, for the plans of docs/scale.md. Nothing is read: samples
 -- are made up. One has the numbers of an image and of a text, because batches have one input.
 --
 --     ./ganymede plan spec/bench/scale/stable_diffusion.lua -n 8 --machine dgx_a100_80g

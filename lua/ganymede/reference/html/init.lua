@@ -17,12 +17,17 @@ local subjects = require "ganymede.reference.html.subjects"
 local html = {}
 
 -- Guides in the order of the navigation; those that come to docs/ later follow.
-local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/ranks.md", "docs/faults.md",
-  "docs/tensor_parallelism.md", "docs/pipelines.md", "docs/experts.md", "docs/images.md", "docs/diffusion.md",
-  "docs/gpu.md", "docs/graphs.md", "docs/products.md", "docs/float8.md", "docs/gpu_measured.md", "docs/gpu_tests.md",
-  "docs/gpu_kernels.md", "docs/performance.md",
-  "docs/performance_kernels.md", "docs/performance_generation.md", "docs/performance_ranks.md",
-  "docs/design.md", "docs/testing.md", "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
+local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/watching.md", "docs/faults.md",
+  "docs/models.md", "docs/models_generation.md", "docs/models_text.md", "docs/models_tuning.md", "docs/data.md",
+  "docs/images.md", "docs/diffusion.md", "docs/recommendation.md", "docs/metrics.md", "docs/optimizers.md",
+  "docs/ranks.md", "docs/ranks_machines.md", "docs/ranks_restarts.md", "docs/tensor_parallelism.md",
+  "docs/pipelines.md", "docs/experts.md", "docs/memory.md", "docs/memory_offload.md", "docs/memory_figures.md",
+  "docs/planning.md", "docs/planning_machines.md", "docs/planning_model.md", "docs/planning_figures.md",
+  "docs/planning_published.md", "docs/scale.md", "docs/scheduler.md", "docs/gpu.md", "docs/graphs.md",
+  "docs/products.md", "docs/float8.md", "docs/gpu_measured.md", "docs/gpu_tests.md", "docs/gpu_kernels.md",
+  "docs/performance.md", "docs/performance_kernels.md", "docs/performance_generation.md",
+  "docs/performance_ranks.md", "docs/design.md", "docs/design_jobs.md", "docs/design_models.md", "docs/testing.md",
+  "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
 
 
 local function guide_paths(root)
