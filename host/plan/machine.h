@@ -1,7 +1,8 @@
 /* machine.h - what a machine can do, as numbers: the costs of a simulation come from here and never from code.
  *
  * lua/ganymede/plan/machine.lua reads and checks the file of a machine, and fills this struct.
- * docs/planning_machines.md describes the file. Units: seconds, bytes, bytes per second, floating-point operations per second.
+ * docs/planning_machines.md describes the file. Units: seconds, bytes, bytes per second, floating-point operations per
+ * second.
  *
  * An op takes  launch + max(start + bytes / bandwidth + products / rate of products, bytes / rate of moves).  `start`
  * and `bandwidth` belong to the rate of products, and take no time where it says nothing. The rate of products belongs

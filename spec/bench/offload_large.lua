@@ -5,7 +5,7 @@
 --
 -- It takes 18 GiB of the disk, and a checkpoint 18 GiB more. To see it survive: run it with
 -- --set checkpoint.interval=2 --out run, kill it in the fourth step (kill -9), and run the same with --resume auto: the
--- loss of step 3 is the same. VmHWM in /proc/PID/status is what the process took. docs/memory.md has the figures.
+-- loss of step 3 is the same. VmHWM in /proc/PID/status is what the process took. Figures: docs/memory_offload.md.
 return {
   name = "gpt2_xl", seed = 1,
   model = { type = "GPT", vocabulary = 50257, sequence_length = 128, width = 1600, depth = 48, heads = 25 },

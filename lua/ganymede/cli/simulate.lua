@@ -2,7 +2,7 @@
 --
 -- One rank of each role is rehearsed (ganymede.plan.simulate), and all ranks are replayed on the machine's links. It
 -- prints the time of a step, what part of it ranks wait for operations between them, by axes, the bubble of a pipeline,
--- the utilization of the machine's peak, and the peak memory of each stage. docs/planning_model.md has what is modelled.
+-- the utilization of the machine's peak, and the peak memory of each stage. docs/planning_model.md has the model.
 -- The trap: a prediction is as good as the machine's file.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

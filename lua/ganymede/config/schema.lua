@@ -167,7 +167,7 @@ local fields = {
     doc = "true or { skip, least, scaling, history, margin }: dense layers multiply floats of 8 bits "
       .. "(gm.float8, docs/float8.md)" },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
-    doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
+    doc = "what rests outside of memory while it is not needed (docs/memory_offload.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)

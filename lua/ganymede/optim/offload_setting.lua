@@ -30,7 +30,7 @@ offload.fields = {
   ring = { type = { "integer", "string" }, min = 1, optional = true,
     doc = "the bytes of memory through which all that rests on a disk passes, such as 256M, and on a GPU what goes "
       .. "to the host and back; \"least\": as few as the largest parameter with what belongs to it needs; default: "
-      .. "more (docs/memory.md)" },
+      .. "more (docs/memory_offload.md)" },
   least = { type = { "integer", "string" }, min = 1, default = "64K",
     doc = "the bytes of the smallest parameter, gradient or activation that rests on a disk; optimizer states of any "
       .. "size do" },

@@ -1,4 +1,4 @@
---- What of a training run rests outside of memory while it is not needed: the setting `offload` (docs/memory.md).
+--- What of a training run rests outside of memory while not needed: the setting `offload` (docs/memory_offload.md).
 --
 --     gm.initialize { offload = { optimizer = "disk", disk = "/scratch" }, ... }
 --

@@ -14,10 +14,10 @@
 -- judge(setting) -> peak, fits: a rehearsal of that setting, and whether it stays within the limit; math.huge, false
 -- if the setting cannot run, as with a ring that is too small for an activation.
 -- A candidate rests some kinds on the disk; of the optimizer's states also a part, in sixteenths. Its bytes on the way
--- are counted by formula (docs/memory.md), and candidates are judged from the fewest bytes on. What cannot fit, because
--- what it leaves in memory is too much already, is not judged. What a judged candidate needed beyond that (its ring) is
--- taken for all that rest the same kinds. Candidates whose ring is as small as possible come after those with a large
--- one.
+-- are counted by formula (docs/memory_offload.md), and candidates are judged from the fewest bytes on. What cannot fit,
+-- because what it leaves in memory is too much already, is not judged. What a judged candidate needed beyond that (its
+-- ring) is taken for all that rest the same kinds. Candidates whose ring is as small as possible come after those with
+-- a large one.
 -- @module ganymede.plan.placement.choose
 
 local KINDS = { "optimizer", "gradients", "parameters", "activations" }
