@@ -41,7 +41,8 @@ M.options = {
     doc = "texts; a prompt is done when one of them was written, which is cut off" },
   stop_tokens = { type = "list", default = {}, doc = "tokens that end a prompt, such as that of the end of a text" },
   cache = { type = "table", optional = true,
-    doc = "how keys and values are kept: page, pages or memory, rows (docs/models.md); not where ranks share prompts" },
+    doc = "how keys and values are kept: page, pages or memory, rows (docs/models_generation.md); not where ranks "
+      .. "share prompts" },
   on_text = { type = "function", optional = true,
     doc = "called with the number of a prompt and each piece of text that was added to it" },
 }
