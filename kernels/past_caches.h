@@ -23,6 +23,9 @@ static inline void gm_stream_out(void *to, const void *from, int64_t bytes)
         const char *f = (const char *)from + i;
 #if defined(__AVX512F__)
         _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512(f));
+#elif defined(__AVX__) /* on a Zen 3 a copy by stores of 16 bytes takes a tenth to a fifth longer */
+        _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)f));
+        _mm256_stream_si256((__m256i *)(t + 32), _mm256_loadu_si256((const __m256i *)(f + 32)));
 #else
         for (int k = 0; k < 64; k += 16)
             _mm_stream_si128((__m128i *)(t + k), _mm_loadu_si128((const __m128i *)(f + k)));

@@ -1,8 +1,8 @@
 /* transpose.c - copies of 4 or 8 byte elements whose output is contiguous along one dimension and whose input is
  * contiguous along another.
  *
- * Elements change places in registers, 4 x 4, 2 x 2, or 16 x 16 where vectors have 64 bytes. An output that no cache
- * holds is written a whole cache line at a time, past the caches, if its rows begin at cache lines; else tiles of
+ * Elements change places in registers, 4 x 4, 2 x 2, 8 x 8 with AVX2, or 16 x 16 where vectors have 64 bytes. An output
+ * that no cache holds is written in whole cache lines, past the caches, if its rows begin at cache lines; else tiles of
  * TILE_ROWS x TILE_COLS go through the caches. */
 
 typedef float   quad32 __attribute__((vector_size(16), aligned(1), may_alias)); /* of what may be wider elements */
@@ -94,6 +94,92 @@ static void transpose_line32(float *room, const float *x, int64_t xs)
 }
 #endif
 
+#if CPU_VECTOR == 32
+/* Elements of y that one row gets at a time: 4 lines. On a Zen 3, single lines far apart are written at a third of
+ * memory's rate, and 4 neighbours at the whole. */
+#define RUN_BYTES 256
+#define RUN_PITCH (RUN_BYTES + 64) /* of the rows of a buffer, so that 8 of them have different places in a cache */
+#define RUN_ROWS  256 /* of y in the buffer: so many elements of 8 rows of x are read one after the other */
+
+/* y[r][c] = x[c][r] for 8 x 8 floats or 4 x 4 doubles; y is aligned, its pitch RUN_PITCH; xs: bytes between rows. */
+CPU_INLINE void transpose8_32(char *y, const char *x, int64_t xs)
+{
+    __m256 r[8], t[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) { /* rows k and k + 4 are halves of a vector: columns 0 to 3, then 4 to 7 */
+        const float *a = (const float *)(x + k * xs), *b = (const float *)(x + (k + 4) * xs);
+        r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(b), 1);
+        r[k + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a + 4)), _mm_loadu_ps(b + 4), 1);
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 8; h += 4) {
+        char *to = y + h * RUN_PITCH;
+        t[0] = _mm256_unpacklo_ps(r[h], r[h + 1]), t[1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
+        t[2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), t[3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
+        *(vf64 *)to = (vf64)_mm256_unpacklo_pd((__m256d)t[0], (__m256d)t[2]);
+        *(vf64 *)(to + RUN_PITCH) = (vf64)_mm256_unpackhi_pd((__m256d)t[0], (__m256d)t[2]);
+        *(vf64 *)(to + 2 * RUN_PITCH) = (vf64)_mm256_unpacklo_pd((__m256d)t[1], (__m256d)t[3]);
+        *(vf64 *)(to + 3 * RUN_PITCH) = (vf64)_mm256_unpackhi_pd((__m256d)t[1], (__m256d)t[3]);
+    }
+}
+
+CPU_INLINE void transpose4_64(char *y, const char *x, int64_t xs)
+{
+    __m256d r[4];
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        const double *a = (const double *)(x + k * xs), *b = (const double *)(x + (k + 2) * xs);
+        r[k] = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(a)), _mm_loadu_pd(b), 1);
+        r[k + 2] = _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(a + 2)), _mm_loadu_pd(b + 2), 1);
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 4; h += 2) {
+        *(vf64 *)(y + h * RUN_PITCH) = (vf64)_mm256_unpacklo_pd(r[h], r[h + 1]);
+        *(vf64 *)(y + (h + 1) * RUN_PITCH) = (vf64)_mm256_unpackhi_pd(r[h], r[h + 1]);
+    }
+}
+
+/* `rows` rows of y, whole squares, RUN_BYTES of each, into room. Along the rows of x lines ahead are asked for. */
+static void transpose_runs(int64_t size, int64_t rows, char *room, const char *x, int64_t xs)
+{
+    int64_t square = CPU_VECTOR / size;
+    for (int64_t c = 0; c < RUN_BYTES / size; c += square)
+        for (int64_t r = 0; r < rows; r += square) {
+            const char *from = x + c * xs + r * size;
+            char       *to = room + r * RUN_PITCH + c * size;
+            for (int64_t k = 0; r % (2 * square) == 0 && k < square; k++) __builtin_prefetch(from + k * xs + 256);
+            if (size == 4) transpose8_32(to, from, xs);
+            else transpose4_64(to, from, xs);
+        }
+}
+#endif
+
+typedef struct transpose_job {
+    cpu_walk w; /* without the two dimensions that are swapped */
+    int64_t  rows, cols, strip, strips, ys, xs;
+    bool     stream; /* whole lines of y go past the caches; a strip is as wide as a line, with AVX2 as 4 of them */
+} transpose_job;
+
+#if CPU_VECTOR == 32
+#define STREAM_BYTES RUN_BYTES
+/* The strip of RUN_BYTES of columns of y that starts at c. x is read along its contiguous dimension, and y written in
+ * runs of whole lines. */
+static void transpose_lines(const transpose_job *j, char *y, const char *x, int64_t c)
+{
+    char    room[RUN_ROWS * RUN_PITCH] __attribute__((aligned(64)));
+    int64_t size = j->w.size[0], n = RUN_BYTES / size, square = CPU_VECTOR / size;
+    int64_t cols = j->cols - c < n ? j->cols - c : n, whole = cols < n ? 0 : j->rows / square * square;
+    y += c * size;
+    x += c * j->xs * size;
+    for (int64_t r = 0; r < whole; r += RUN_ROWS) {
+        int64_t rows = whole - r < RUN_ROWS ? whole - r : RUN_ROWS;
+        transpose_runs(size, rows, room, x + r * size, j->xs * size);
+        for (int64_t k = 0; k < rows; k++) gm_stream_out(y + (r + k) * j->ys * size, room + k * RUN_PITCH, RUN_BYTES);
+    }
+    transpose_tile(size, j->rows - whole, cols, y + whole * j->ys * size, j->ys, x + whole * size, j->xs);
+}
+#else
+#define STREAM_BYTES 64
 /* As many rows and columns of y as a line has elements, into room. x as in transpose_tile. */
 static void transpose_line(int64_t size, char *room, const char *x, int64_t xs)
 {
@@ -106,12 +192,6 @@ static void transpose_line(int64_t size, char *room, const char *x, int64_t xs)
 #endif
     transpose_tile(size, n, n, room, n, x, xs);
 }
-
-typedef struct transpose_job {
-    cpu_walk w; /* without the two dimensions that are swapped */
-    int64_t  rows, cols, strip, strips, ys, xs;
-    bool     stream; /* whole lines of y go past the caches; a strip is as wide as a line */
-} transpose_job;
 
 /* The strip of a line's columns of y that starts at c: x is read along its contiguous dimension, in as many streams
  * as a line has elements, and each line of y is written once. */
@@ -128,6 +208,8 @@ static void transpose_lines(const transpose_job *j, char *y, const char *x, int6
     }
     transpose_tile(size, j->rows - whole, cols, y + whole * j->ys * size, j->ys, x + whole * size, j->xs);
 }
+
+#endif
 
 /* The strip of TILE_COLS columns of y that starts at c, over all its rows: x is read along its contiguous
  * dimension; the pieces of y lie far apart, where no hardware looks ahead, so the next are asked for here. */
@@ -176,7 +258,7 @@ static bool copy_transposed(gm_device *dev, const cpu_walk *w)
     j.ys = w->stride[0][e];
     j.xs = w->stride[1][last];
     j.stream = cpu_streams(w->numel * w->size[0]) && rows_at_lines(w);
-    j.strip = j.stream ? 64 / w->size[0] : TILE_COLS;
+    j.strip = j.stream ? STREAM_BYTES / w->size[0] : TILE_COLS;
     j.strips = (j.cols + j.strip - 1) / j.strip;
     j.w.rows = w->rows / j.rows;
     walk_drop(&j.w, e); /* the last stays where walk_seek expects the row */
