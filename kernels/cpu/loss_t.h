@@ -102,21 +102,21 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
     }
 }
 
-/* dx = g (exp(x - largest) / sum - share), n <= BURST; by: g / sum, less: g share */
-CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T less, T *dx, bool stream)
+/* dx = g (exp(x - largest) / sum - share), n <= BURST unless CPU_DIRECT; by: g / sum, less: g share */
+CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T less, T *dx, bool past)
 {
-    T room[BURST] __attribute__((aligned(64))), *y = stream ? room : dx;
-    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(exp_down_v)(F(at)(x, i, n - i) - largest) * by - less);
-    if (stream) gm_stream_out(dx, room, n * (int64_t)sizeof(T));
+    T room[BURST] __attribute__((aligned(64))), *y = past && !CPU_DIRECT ? room : dx;
+    MAP1(F(exp_down_v)(a - largest) * by - less); /* elementwise_t.h */
+    if (y == room) gm_stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 
 /* dx = g (softmax - (1 - e) [class is the target] - e / classes) of a row whose target counts */
 static void F(entropy_grad_row)(const entropy_job *j, const T *x, int64_t target, T largest, T sum, T g, T *dx)
 {
-    int64_t n = j->x.width;
+    int64_t n = j->x.width, step = CPU_DIRECT ? n : BURST; /* pieces that begin within a line would cost a quarter */
     double  share = j->smoothing / (double)n, by = 1 / (double)sum, p = exp((double)(x[target] - largest)) * by;
-    for (int64_t i = 0; i < n; i += BURST) {
-        int64_t m = n - i < BURST ? n - i : BURST;
+    for (int64_t i = 0; i < n; i += step) {
+        int64_t m = n - i < step ? n - i : step;
         F(entropy_grad_chunk)(m, x + i, largest, (T)(by * g), (T)(share * g), dx + i, j->stream);
     }
     if (j->stream) gm_stream_end(); /* before a plain store to the same lines */

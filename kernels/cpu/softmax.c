@@ -7,7 +7,7 @@
 typedef struct softmax_job {
     cpu_rows x, g, y; /* gradients: x is the forward's result */
     int64_t  width;
-    bool     stream;
+    bool     stream, whole; /* whole: it streams whole vectors to addresses that vectors divide */
 } softmax_job;
 
 #define AS 32
@@ -32,6 +32,8 @@ static gm_status softmax_rows(gm_device *dev, const gm_call *call)
     if (g) j.g = cpu_rows_of(g);
     j.width = j.x.width;
     j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
+    j.whole = j.stream && j.y.even &&
+              ((uintptr_t)j.y.data | (uint64_t)j.y.step | (uint64_t)(j.width * j.x.size)) % CPU_VECTOR == 0;
     gm_job job = jobs[call->op - GM_OP_softmax][x->dtype == GM_F64];
     cpu_parallel(dev, j.width ? j.x.rows : 0, 4 * j.width * j.x.size, job, &j);
     return GM_OK;

@@ -1,10 +1,75 @@
-/* softmax_t.h - rows of softmax for one element type (as.h). */
+/* softmax_t.h - rows of softmax for one element type (as.h). MAP1 and MAP2: elementwise_t.h. */
+
+/* What softmax does with three rows at once. */
+typedef struct F(three_rows) {
+    const T *x, *after, *before; /* before: exp of the row before, which times `by` goes to `to` */
+    T       *row, *to, shift, by;
+} F(three_rows);
+
+/* A vector of them at i: adds to *sum, and *m becomes the larger ones. */
+CPU_INLINE void F(softmax_vector)(const F(three_rows) * s, int64_t i, V *sum, V *m)
+{
+    V e = F(exp_down_v)(F(load)(s->x + i) - s->shift);
+    F(store)(s->row + i, e);
+    *sum += e;
+    *m = F(max_v)(F(load)(s->after + i), *m);
+    F(store_past)(s->to + i, F(load)(s->before + i) * s->by);
+}
+
+/* row = exp(x - shift), to = before by, past the caches; returns the sum of row, added as in exp_row. *largest: of the
+ * row after. n: whole vectors; to: at an address that vectors divide. */
+static T F(softmax_step)(int64_t n, const F(three_rows) * rows, T *largest)
+{
+    const F(three_rows) s = *rows; /* what is stored cannot change it */
+    V       m = F(splat)((T)-INFINITY), s0 = F(splat)(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        __builtin_prefetch((const char *)(s.after + i) + CPU_AHEAD);
+        __builtin_prefetch((const char *)(s.after + i + 2 * LANES) + CPU_AHEAD);
+        F(softmax_vector)(&s, i, &s0, &m);
+        F(softmax_vector)(&s, i + LANES, &s1, &m);
+        F(softmax_vector)(&s, i + 2 * LANES, &s2, &m);
+        F(softmax_vector)(&s, i + 3 * LANES, &s3, &m);
+    }
+    for (; i < n; i += LANES) F(softmax_vector)(&s, i, &s0, &m);
+    *largest = F(max_of)(m);
+    return F(sum_v)((s0 + s1) + (s2 + s3));
+}
+
+/* Rows [begin, end) of which each waits for the next: reading, exp and writing overlap. On a Zen 3 a row alone computes
+ * while memory rests, and then waits for it. */
+static void F(softmax_stream)(const softmax_job *j, int64_t begin, int64_t end)
+{
+    T       rows[2][CPU_ROW] __attribute__((aligned(64)));
+    int64_t n = j->width;
+    T       largest = F(max_row)(n, cpu_row_at(&j->x, begin)), by = 0;
+    for (int64_t r = begin; r < end; r++) {
+        F(three_rows)
+        s = {.x = cpu_row_at(&j->x, r), .after = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r), .row = rows[r % 2]};
+        s.shift = largest;
+        if (r == begin) {
+            by = 1 / F(exp_row)(n, s.x, 1, s.shift, s.row, s.after);
+            largest = F(max_row)(n, s.after);
+            continue;
+        }
+        s.before = rows[(r - 1) % 2];
+        s.to = cpu_row_at(&j->y, r - 1);
+        s.by = by;
+        by = 1 / F(softmax_step)(n, &s, &largest);
+    }
+    F(scale_past)(n, by, rows[(end - 1) % 2], cpu_row_at(&j->y, end - 1));
+}
 
 static void F(softmax_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
-    T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
+    if (CPU_DIRECT && j->whole) {
+        F(softmax_stream)(j, begin, end);
+        gm_stream_end();
+        return;
+    }
+    T row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r), *next = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r);
@@ -22,6 +87,8 @@ static double F(exp_sum_row)(int64_t n, const T *x, T shift)
     vf64    a = {0}, b = {0};
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i) + CPU_AHEAD);
+        if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i + 2 * LANES) + CPU_AHEAD);
         V s = F(exp_down_v)(F(load)(x + i) - shift), t = F(exp_down_v)(F(load)(x + i + LANES) - shift);
         s += F(exp_down_v)(F(load)(x + i + 2 * LANES) - shift);
         t += F(exp_down_v)(F(load)(x + i + 3 * LANES) - shift);
@@ -40,47 +107,51 @@ static void F(log_softmax_part)(void *context, int64_t begin, int64_t end, int t
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    const bool         past = j->stream;
     T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
-        T        m = F(max_row)(n, x), log_sum = (T)log(F(exp_sum_row)(n, x, m));
-        for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i) - m - log_sum);
-        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
+        T       *target = cpu_row_at(&j->y, r), *y = j->stream && !CPU_DIRECT ? row : target;
+        T        largest = F(max_row)(n, x), log_sum = (T)log(F(exp_sum_row)(n, x, largest));
+        MAP1(a - largest - log_sum);
+        if (y == row) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
     gm_stream_end();
 }
 
-/* dx = y (g - sum(g y)) */
+/* y = x (z - sum(x z)): x is the forward's result, z its gradient */
 static void F(softmax_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    const bool         past = j->stream;
     T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
-        T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(dot_row)(n, y, g);
-        for (int64_t i = 0; i < n; i += LANES) F(put)(dx, i, n - i, F(at)(y, i, n - i) * (F(at)(g, i, n - i) - sum));
-        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
+        const T *x = cpu_row_at(&j->x, r), *z = cpu_row_at(&j->g, r);
+        T       *target = cpu_row_at(&j->y, r), *y = j->stream && !CPU_DIRECT ? row : target;
+        T        sum = (T)F(dot_row)(n, x, z);
+        MAP2(a * (b - sum));
+        if (y == row) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
     gm_stream_end();
 }
 
-/* y = log p: dx = g - p sum(g) */
+/* y = z - p sum(z): x = log p is the forward's result, z its gradient */
 static void F(log_softmax_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    const bool         past = j->stream;
     T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
-        T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(sum_row)(n, g);
-        for (int64_t i = 0; i < n; i += LANES)
-            F(put)(dx, i, n - i, F(at)(g, i, n - i) - F(exp_v)(F(at)(y, i, n - i)) * sum);
-        if (j->stream) gm_stream_out(target, row, n * (int64_t)sizeof(T));
+        const T *x = cpu_row_at(&j->x, r), *z = cpu_row_at(&j->g, r);
+        T       *target = cpu_row_at(&j->y, r), *y = j->stream && !CPU_DIRECT ? row : target;
+        T        sum = (T)F(sum_row)(n, z);
+        MAP2(b - F(exp_v)(a) * sum);
+        if (y == row) gm_stream_out(target, row, n * (int64_t)sizeof(T));
     }
     gm_stream_end();
 }
