@@ -115,6 +115,13 @@ static inline double F(sum_row)(int64_t n, const T *x)
 {
     vf64    a = {0}, b = {0}, c = {0}, d = {0};
     int64_t i = 0;
+    for (; CPU_DIRECT && i + 4 * SUM_PLACE <= n; i += 4 * SUM_PLACE)
+        for (int64_t k = i; k < i + SUM_PLACE; k += LANES) {
+            F(add_wide)(&a, &b, F(load)(x + k));
+            F(add_wide)(&c, &d, F(load)(x + k + SUM_PLACE));
+            F(add_wide)(&a, &b, F(load)(x + k + 2 * SUM_PLACE));
+            F(add_wide)(&c, &d, F(load)(x + k + 3 * SUM_PLACE));
+        }
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i) + 1024);
         F(add_wide)(&a, &b, F(load)(x + i));
