@@ -111,6 +111,29 @@ describe("outputs that go past the caches have the bits of their parts:", functi
       has_bits_of_parts(op .. "_grad", { n = 2, x, g }, new, same {}, shape)
     end
   end)
+
+  -- Rows of whole vectors, some of them behind the last four; with what softmax must not mix up among its rows.
+  for dtype, shape in pairs { f32 = { 2731, 776 }, f64 = { 2051, 780 } } do
+    it(("softmax %s %s with infinities and NaN"):format(dtype, support.show(shape)), function()
+      gm.scope(function()
+        local x = input(shape, dtype, nil, -3, 3)
+        for row, value in pairs { [1] = 1 / 0, [3] = 0 / 0, [700] = 90, [1024] = -1 / 0, [shape[1]] = 50 } do
+          core.fill_(x:narrow(1, row, 1):narrow(2, 5 + row % 7, 1), value)
+        end
+        core.fill_(x:narrow(1, 9, 1), -1 / 0)
+        has_bits_of_parts("softmax", { n = 1, x }, new, same {}, shape)
+      end)
+    end)
+  end
+
+  each_shape("cross_entropy_grad", function(shape, make)
+    local x, classes = make(), {}
+    for r = 1, shape[1] do classes[r] = (r * 197) % shape[2] end
+    local target, g = gm.tensor(classes, { dtype = "i64" }), input({ shape[1] }, "f32")
+    local known = core.run_op("ref", "cross_entropy", { x, target }, { n = 3, true, true, true }, {})
+    has_bits_of_parts("cross_entropy_grad", { n = 5, x, target, known[2], known[3], g }, new,
+      same { label_smoothing = 0.1 }, shape)
+  end)
 end)
 
 -- copy of x into y, which is a window of `base`, against the reference; what is around y stays 7.

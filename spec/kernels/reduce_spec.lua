@@ -25,6 +25,19 @@ describe("reductions agree with ref:", function()
     end
   end)
 
+  -- Long rows, which AVX2 reads at four places: one such piece, or two, and what is left.
+  for _, n in ipairs { 65536, 2 * 65536 + 21 } do
+    for _, dtype in ipairs { "f32", "f64" } do
+      it(("sum of %d numbers of %s"):format(n, dtype), function()
+        gm.scope(function()
+          local x = input({ n }, dtype)
+          agree { op = "sum", inputs = { x }, outputs = { true }, attrs = {},
+                  within = support.terms(n, support.reference("sum", { support.magnitude(x) }, {})) }
+        end)
+      end)
+    end
+  end
+
   it("sum of a scalar", function()
     gm.scope(function()
       agree { op = "sum", inputs = { gm.tensor(3.5, { dtype = "f32" }) }, outputs = { true }, within = support.exact }
