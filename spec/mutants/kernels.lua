@@ -31,8 +31,8 @@ return {
   },
   {
     name = "005-softmax-gradient", file = "kernels/cpu/softmax_t.h",
-    find = [[: target, sum = (T)F(dot_row)(n, y, g);]],
-    replace = [[: target, sum = (T)F(dot_row)(n, y, g) * 0;]],
+    find = [[T        sum = (T)F(dot_row)(n, x, z);]],
+    replace = [[T        sum = (T)F(dot_row)(n, x, z) * 0;]],
     breaks = "the gradient of softmax leaves out the sum over the row",
     test = "spec/kernels/norm_spec.lua -f softmax",
   },
