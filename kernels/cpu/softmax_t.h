@@ -38,7 +38,7 @@ static T F(softmax_step)(int64_t n, const F(three_rows) * rows, T *largest)
 
 /* Rows [begin, end) of which each waits for the next: reading, exp and writing overlap. On a Zen 3 a row alone computes
  * while memory rests, and then waits for it. */
-static void F(softmax_stream)(const softmax_job *j, int64_t begin, int64_t end)
+static __attribute__((noinline)) void F(softmax_stream)(const softmax_job *j, int64_t begin, int64_t end)
 {
     T       rows[2][CPU_ROW] __attribute__((aligned(64)));
     int64_t n = j->width;
