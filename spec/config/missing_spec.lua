@@ -3,7 +3,7 @@ local gm = require "ganymede"
 local others = require "ganymede.base.other_names"
 
 local holders = { tensor = gm.zeros { 2, 3 }, ops = gm.ops, gm = gm, nn = gm.nn, optim = gm.optim,
-  lr_scheduler = gm.lr_scheduler, metrics = gm.metrics }
+  lr_scheduler = gm.lr_scheduler, metrics = gm.metrics, comm = gm.comm }
 
 local function said(holder, name)
   local ok, err = pcall(function()
@@ -26,6 +26,9 @@ describe("a name that is not there", function()
     assert.equal("gm.optim has no 'AdmW' (did you mean 'AdamW'?)", said(gm.optim, "AdmW"))
     assert.equal("gm.lr_scheduler has no 'StpLR' (did you mean 'StepLR'?)", said(gm.lr_scheduler, "StpLR"))
     assert.equal("gm.metrics has no 'Acuracy' (did you mean 'Accuracy'?)", said(gm.metrics, "Acuracy"))
+    assert.equal("gm.comm has no 'all_redce' (did you mean 'all_reduce'?)", said(gm.comm, "all_redce"))
+    assert.equal("gm.models has no 'Lama' (did you mean 'Llama'?)", said(gm.models, "Lama"))
+    assert.equal("gm.hooks has no 'LosHook' (did you mean 'LossHook'?)", said(gm.hooks, "LosHook"))
     assert.equal("a tensor has no 'xylophone'", said(holders.tensor, "xylophone"))
     assert.equal("gm.ops has no '1'", said(gm.ops, 1))
   end)
@@ -42,6 +45,8 @@ describe("a name that is not there", function()
     assert.equal("a tensor has no 'cast': write t:to(dtype)", said(holders.tensor, "cast")) -- "cast it first", ops say
     assert.equal("gm.ops has no 'view': write t:reshape(...)", said(gm.ops, "view"))
     assert.equal("gm has no 'view': write t:reshape(...)", said(gm, "view"))
+    assert.equal("gm.models has no 'ViT': write { type = \"VisionTransformer\" }", said(gm.models, "ViT"))
+    assert.equal("gm.comm has no 'rank': write gm.context.get_global_rank()", said(gm.comm, "rank"))
     assert.matches("write t = t:mul%(x%)", said(holders.tensor, "mul_"))
   end)
 end)

@@ -189,6 +189,13 @@ describe("tensors", function()
       return y
     end))
     assert.matches("bad argument #2 to 'transpose' %(a must be", said(x.transpose, x, "rows", 2))
+    for _, name in ipairs { "zeros", "ones", "empty", "uniform", "normal" } do
+      assert.matches("nothing_ignored_spec.lua:%d+: gm." .. name .. ": the shape .*a list has no field 'x'",
+        said(function()
+          local y = gm[name] { 2, x = 3 }
+          return y
+        end))
+    end
     assert.matches("option 'dtype' must be one of .*; got 5", said(gm.zeros, { 2 }, { dtype = 5 }))
     assert.matches("^attention: option 'causal' must be a boolean; got \"yes\"", said(gm.ops.attention,
       gm.ones { 1, 2, 1, 4 }, gm.ones { 1, 2, 1, 4 }, gm.ones { 1, 2, 1, 4 }, { causal = "yes" }))

@@ -3,6 +3,8 @@
 -- sanitizers: no, whole runs are compared; spec/metrics/classes_spec.lua looks at the same code
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
+local shell = require "spec.support.shell"
+local support = require "spec.cli.support"
 
 -- 50 points in batches of 8: the last has 2. Between layers without a rate nothing changes, so all runs test one model.
 local recipe = [[
@@ -58,5 +60,30 @@ describe("metrics of a recipe #ranks", function()
     assert.error_matches(function() gm.hooks.MetricsHook { metrics = { { update = 1 } } } end, "no 'type'")
     local run = job.run(recipe, 1, { set = { "metrics.3.average=mean" }, code = 2 })
     assert.matches("metrics.3.average", run.err, 1, true)
+    run = job.run(recipe, 1, { set = { "hooks.3.metrics.1.avrage=micro" }, code = 2 })
+    assert.matches("hooks.3.metrics.1.avrage is no option (did you mean 'average'?) [Recall]", run.err, 1, true)
+  end)
+
+  -- 3 classes. What fits no output is known before the first step, also where another stage has the outputs.
+  for _, case in ipairs { { "one rank", 1 }, { "two ranks", 2, "parallel.data=2" },
+                          { "two stages", 2, "parallel.pipeline=2", "num_microbatches=2" } } do
+    it("are refused before the first step where they do not fit: " .. case[1], function()
+      local run = job.run(recipe, case[2], { set = { "metrics.2.k=4", case[3], case[4] }, code = 1 })
+      assert.matches("TopK: k is 4, and outputs have 3 classes", run.err, 1, true)
+      assert.is_nil((run.out .. run.err):find("step 1/9", 1, true))
+    end)
+  end
+
+  it("that do not fit are refused by check", function()
+    local folder = shell.temporary_folder()
+    shell.write(folder .. "/recipe.lua", recipe)
+    local function check(set)
+      return support.run(folder, { "check", "recipe.lua", "--set", "metrics.2.k=" .. set })
+    end
+    local good, bad = check(3), check(4)
+    shell.remove(folder)
+    assert.equal(0, good.code, good.err)
+    assert.equal(2, bad.code)
+    assert.matches("recipe.lua: TopK: k is 4, and outputs have 3 classes", bad.err, 1, true)
   end)
 end)

@@ -211,6 +211,13 @@ describe("optimizers", function()
     local p = parameter { 1 }
     assert.error_matches(function() optim.Adam({ beta = 0.9 }, { p }) end, "no option 'beta' %(did you mean 'betas'")
     assert.error_matches(function() optim.Adam({ betas = { 0.9, 1 } }, { p }) end, "betas%[2%] must be a number")
+    local layer = gm.nn.Linear { inputs = 1, outputs = 1 } -- PyTorch's order
+    for _, first in ipairs { { p }, layer } do
+      local _, why = pcall(function() return (optim.Adam(first, { lr = 1 })) end)
+      assert.matches("optimizers_spec.lua:%d+: Adam: options come first, parameters second", why)
+    end
+    local _, none = pcall(function() return (optim.Adam { lr = 1 }) end)
+    assert.matches("optimizers_spec.lua:%d+: Adam needs parameters", none)
     assert.error_matches(function() optim.SGD({ nesterov = true }, { p }) end, "nesterov needs momentum")
     assert.error_matches(function() optim.SGD({ momentum = 1 }, { p }) end, "momentum.*below 1; got 1")
     assert.error_matches(function() optim.SGD({ groups = { { match = "xyz" } } }, { p }) end, "no parameter is left")

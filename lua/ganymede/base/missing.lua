@@ -7,11 +7,12 @@
 -- holder has (t:layer_norm is gm.ops.layer_norm), then the nearest by edits.
 -- @module ganymede.base.missing
 local options = require "ganymede.base.options"
+local other_types = require "ganymede.base.other_types"
 local others = require "ganymede.base.other_names"
 
 local missing = {}
 
--- holder -> what messages call it, how a name of it is written, whose other names serve it too
+-- holder -> what messages call it, how a name of it is written, whose other names serve it too, the kind of its types
 local holders = {
   tensor = { said = "a tensor has no", written = "t:%s(...)", others = { "tensor" } },
   ops = { said = "gm.ops has no", written = "gm.ops.%s(...)", others = { "ops", "tensor" } },
@@ -20,8 +21,11 @@ local holders = {
   optim = { said = "gm.optim has no", written = "gm.optim.%s", others = { "optim" } },
   lr_scheduler = { said = "gm.lr_scheduler has no", written = "gm.lr_scheduler.%s", others = { "lr_scheduler" } },
   metrics = { said = "gm.metrics has no", written = "gm.metrics.%s", others = { "metrics" } },
+  comm = { said = "gm.comm has no", written = "gm.comm.%s(...)", others = { "comm" } },
+  models = { said = "gm.models has no", written = "gm.models.%s", others = {}, types = "models" },
+  hooks = { said = "gm.hooks has no", written = "gm.hooks.%s", others = {}, types = "hooks" },
 }
-local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler", "metrics" } -- in this order
+local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler", "metrics", "comm", "models", "hooks" } -- in turn
 
 -- Names of a holder: a table that has them as keys, or a function that lists them.
 local provided = {}
@@ -45,6 +49,8 @@ local function instead(kind, name)
   for _, list in ipairs(holders[kind].others) do
     if others[list][name] then return others[list][name] end
   end
+  local as_type = other_types.of(holders[kind].types, name)
+  if as_type then return as_type end
   for _, other in ipairs(elsewhere) do
     if other ~= kind and has(other, name) then return "write " .. holders[other].written:format(name) end
   end

@@ -128,12 +128,33 @@ local nn = merged {
   all("write self.name = a tensor for which requires_grad(true) was called", "Parameter"),
   all("write gm.ops, the functions that layers call", "functional"),
   all("CrossEntropyLoss takes logits", "NLLLoss"), all("write nn.BCEWithLogitsLoss, which takes logits", "BCELoss"),
+  all("there is none; a loss of your own is a class with forward and count (docs/tutorial.md, section 5)", "L1Loss "
+    .. "SmoothL1Loss HuberLoss KLDivLoss TripletMarginLoss CosineEmbeddingLoss InfoNCE"),
 }
 
 local optim = merged {
   all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, CAME, Lion, LAMB, LARS and Muon; "
     .. "optim.class makes your own", "Adadelta Adamax NAdam RAdam LBFGS GaLore"),
   { RMSProp = "write optim.RMSprop" },
+}
+
+local lr_scheduler = merged {
+  all("leave lr_scheduler out: the rate of the optimizer stays", "ConstantLR"),
+  all("write LinearWarmupLR, or PolynomialLR with power = 1", "LinearLR get_linear_schedule_with_warmup"),
+  all("write CosineAnnealingWarmupLR", "CosineWithWarmup CosineLR get_cosine_schedule_with_warmup"),
+  all("a schedule sees the step alone, so that a resumed run has the same rates: EarlyStopHook ends a run that no "
+    .. "longer improves", "ReduceLROnPlateau"),
+}
+
+-- Those of torch.distributed and mpi4py.
+local comm = merged {
+  all("write gm.context.get_global_rank()", "rank get_rank Get_rank"),
+  all("write gm.context.get_world_size()", "world_size get_world_size Get_size"),
+  all("write gm.comm.send with { async = true }", "isend Isend"), all("write gm.comm.receive", "recv Recv"),
+  all("write gm.comm.receive with { async = true }", "irecv Irecv"),
+  all("write gm.comm.all_gather", "all_gather_into_tensor all_gather_object"),
+  all("write gm.comm.reduce_scatter", "reduce_scatter_tensor"),
+  all("write gm.comm.all_to_all_rows", "all_to_all_single"), all("write gm.comm.group_of", "new_group"),
 }
 
 -- Those of torchmetrics and scikit-learn.
@@ -145,4 +166,5 @@ local metrics = merged {
   all("the loss of an evaluation is a mean over all samples: it needs no metric", "MeanSquaredError MeanAbsoluteError"),
 }
 
-return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = {}, metrics = metrics }
+return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = lr_scheduler, metrics = metrics,
+  comm = comm }

@@ -5,6 +5,7 @@
 -- A class is anything that can be called as class(options, ...), and returns an object. A duplicate name is an error,
 -- since one of the two would silently win. Ganymede's own classes are loaded when a registry is first asked for a name.
 local options = require "ganymede.base.options"
+local other_types = require "ganymede.base.other_types"
 local signature = require "ganymede.base.signature"
 
 local Registry = {}
@@ -76,6 +77,8 @@ function Registry:problem(name)
     return ("%s: type must be a string; got %s"):format(self.kind, options.literal(name))
   end
   if find(self, name) then return nil end
+  local instead = other_types.of(self.kind, name)
+  if instead then return ("%s: no type '%s': %s"):format(self.kind, name, instead) end
   local names = self:names()
   local hint = options.hint(name, names)
   if hint == "" and self.beside then hint = options.hint(name, self.beside:names()) end

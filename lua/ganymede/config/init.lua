@@ -158,6 +158,16 @@ local function report(state, path, why)
   state.problems[#state.problems + 1] = message
 end
 
+local check_list -- forward
+
+-- Checks the options of a class that are lists of { type = ... } themselves, as the metrics of MetricsHook are.
+local function check_lists_of(state, spec, value, path)
+  for _, key in ipairs(options.sorted_keys(spec)) do
+    local entry, list = spec[key], value[key]
+    if entry.list_of and not options.problem(entry, list) then check_list(state, entry, list, joined(path, key)) end
+  end
+end
+
 local function check_type(state, entry, value, path)
   local registered = registry[entry.registry or entry.list_of]
   if registered:is_object(value) or value.type == nil and state.in_code then return end
@@ -177,9 +187,10 @@ local function check_type(state, entry, value, path)
     local later = problem.missing and entry.given_later and entry.given_later[problem.key]
     if not later then report(state, joined(path, problem.key), problem.why .. " [" .. value.type .. "]") end
   end
+  check_lists_of(state, spec, value, path)
 end
 
-local function check_list(state, entry, value, path)
+function check_list(state, entry, value, path)
   local count = 0
   for key in pairs(value) do
     count = count + 1

@@ -2,6 +2,7 @@
 -- base.lua says how to write one.
 -- @module ganymede.hooks
 local base = require "ganymede.hooks.base"
+local missing = require "ganymede.base.missing"
 local registry = require "ganymede.base.registry"
 
 local hooks = { class = base.class, points = base.points, Hook = base.Hook }
@@ -19,4 +20,4 @@ end
 
 add(registry.hooks:register("LogMemoryByEpochHook", hooks.MemoryHook), "LogMemoryByEpochHook")
 
-return hooks
+return missing.guard("hooks", hooks)

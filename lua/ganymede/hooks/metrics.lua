@@ -1,6 +1,9 @@
 --- MetricsHook measures metrics (ganymede.metrics) of each evaluation, in trainer.metrics.test under their names, and
 -- on request of training, in trainer.metrics.train, of the epoch so far. A recipe's `metrics = { ... }` is such a hook.
 --
+-- Before training the metrics measure one batch of the test data, and nothing is kept of it: what does not fit the
+-- outputs (TopK of more classes than there are) is refused there, and not after the first epoch.
+--
 -- Evaluation sends nothing until its end. With `train`, each step makes one small sum over all ranks, and reads the
 -- device. A metric that keeps every sample (AUC without bins) sorts them all in each step: give it bins there.
 local base = require "ganymede.hooks.base"
@@ -8,7 +11,7 @@ local metrics = require "ganymede.metrics.base"
 local options = require "ganymede.base.options"
 
 local MetricsHook = base.class("MetricsHook", {
-  metrics = { type = "list", doc = "the list of metrics, each { type = NAME, and its options }" },
+  metrics = { type = "list", list_of = "metrics", doc = "the list of metrics, each { type = NAME, and its options }" },
   train = { type = "boolean", default = false, doc = "whether batches of training are measured, too" },
 }, { priority = 0 })
 
@@ -31,6 +34,11 @@ end
 -- Writes the values into a table of metrics.
 local function tell(list, into)
   for i, value in pairs(metrics.values(list)) do into[list[i].name] = value end
+end
+
+function MetricsHook:before_train(trainer)
+  local test = trainer.opt.test_dataloader
+  if test then trainer:with_first_outputs(test, function(...) each(self.test, "measure", ...) end) end
 end
 
 function MetricsHook:before_train_epoch(trainer)

@@ -21,6 +21,7 @@
 -- With { async = true } as last argument, the first result is a pending object: p:test() says whether it is done, and
 -- p:wait() waits. Sums have the same bits on every rank; 16-bit types are summed in f32 and rounded once.
 local core = require "ganymede.core"
+local missing = require "ganymede.base.missing"
 local signature = require "ganymede.base.signature"
 
 local comm = {}
@@ -140,4 +141,4 @@ function comm.reset_traffic() core.comm_reset_traffic() end
 --- Returns the last calls on groups as text, one on each line, the newest last.
 function comm.flight(lines) return core.comm_flight(lines) end
 
-return signature.export("comm", comm)
+return missing.guard("comm", signature.export("comm", comm))

@@ -5,7 +5,9 @@
 --
 -- Each class is registered in gm.registry.models and describes its options (`gm.models.GPT.options`).
 -- @module ganymede.models
-return {
+local missing = require "ganymede.base.missing"
+
+return missing.guard("models", {
   MLP = require "ganymede.models.mlp",
   VisionTransformer = require "ganymede.models.vision_transformer",
   ResNet = require "ganymede.models.resnet",
@@ -22,4 +24,4 @@ return {
   Llama = require "ganymede.models.llama",
   BERT = require "ganymede.models.bert",
   DLRM = require "ganymede.models.dlrm",
-}
+})

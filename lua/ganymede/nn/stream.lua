@@ -200,10 +200,10 @@ function stream.join(x)
   return lay(x, core.layout(x), x:dim(), mesh.forms[1], mesh.sequence)
 end
 
---- Returns x with dimension d (negative: from the end) whole on every rank. If ranks share that dimension, the call is
--- collective. Differentiable.
+--- Returns x with dimension d (negative: from the end) whole on every rank, the batch too: a loss that compares each
+-- sample with all others needs that. If ranks share that dimension, the call is collective. Differentiable.
 function stream.whole(x, d)
-  if here().is_plain then return x end
+  if core.world() == 1 then return x end
   local layout = core.layout(x)
   local cuts = layout.cuts
   d = d < 0 and #cuts + 1 + d or d

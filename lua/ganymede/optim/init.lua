@@ -197,12 +197,16 @@ end
 -- ---------------------------------------------------------------- what all optimizers share
 
 local construct = signature.constructor("options table?, parameters any?", function(class, given, params)
+  if given and (given[1] ~= nil or options.is_of_type("module", given)) then
+    error(("%s: options come first, parameters second: gm.optim.%s({ lr = 1e-3 }, model)"):format(class.name,
+      class.name), 2)
+  end
   local opt = {}
   for name, value in pairs(given or {}) do opt[name] = value end
   if opt.params ~= nil and params == nil then params = opt.params end
   opt.params = nil
   opt = options.check(class.name, class.options, opt, 2)
-  if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
+  if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 2) end
   local items = is_group_list(params) and from_group_list(class, params, opt)
     or with_settings(class, params, opt)
   touched.check(class, opt, items)

@@ -26,6 +26,7 @@ local ranks = require "ganymede.job.ranks"
 local recipe = require "ganymede.config.recipe"
 local regions = require "ganymede.plan.regions"
 local rehearsed_hooks = require "ganymede.plan.hooks"
+local rehearsed_metrics = require "ganymede.plan.metrics"
 local session = require "ganymede.job.session"
 local snapshot = require "ganymede.checkpoint.snapshot"
 local stages = require "ganymede.plan.stages"
@@ -277,7 +278,7 @@ local function rehearse(given)
   local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks,
     { step_file = given.step_file })
   local pipeline = pipeline_of(given, trainer.engine, notes)
-  return {
+  local found = {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
     mesh = core.mesh(), settings = resolved:rows(),
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
@@ -285,6 +286,8 @@ local function rehearse(given)
     peers = peers(pipeline and pipeline.meets), pipeline = pipeline,
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil, left_out = notes.left_out,
   }
+  blaming_recipe(rehearsed_metrics, config, trainer) -- when all is counted
+  return found
 end
 
 return rehearse

@@ -31,7 +31,11 @@ end
 
 local MOST_DIMENSIONS = 8 -- GM_MAX_DIMS of kernels/tensor.h
 
+local is_list = { type = "list" }
+
 local function check_shape(name, shape)
+  local why = options.problem(is_list, shape)
+  if why then error(("%s: the shape %s"):format(name, why), 3) end
   if #shape > MOST_DIMENSIONS then
     error(("%s: a tensor has at most %d dimensions; the shape has %d"):format(name, MOST_DIMENSIONS, #shape), 3)
   end

@@ -54,6 +54,9 @@ function StepLoader:set_epoch(epoch)
   if self.loader.set_epoch then self.loader:set_epoch(epoch) end
 end
 
+--- Whether set_epoch goes back to the first batch: a loader that a program has written need not have it.
+function StepLoader:can_return() return self.loader.set_epoch ~= nil end
+
 --- Lets this epoch begin at a sample of its order, from 0: its steps count from there.
 function StepLoader:begin_at(first) self.loader:begin_at(first) end
 

@@ -65,6 +65,17 @@ local function next_test_step(self, loader, mean)
   return true
 end
 
+-- Gives fn the outputs and labels of the first step of a loader.
+local function first_outputs(engine, loader, fn)
+  local step = loader:next_step()
+  local batches = step and engine.iterate(step)
+  for _ = 1, step and #step or 0 do
+    local output, label = engine:execute_schedule(batches, { forward_only = true, return_loss = false })
+    local outputs, labels = listed(output), listed(label)
+    for k = 1, outputs and #outputs or 0 do fn(outputs[k], labels and labels[k]) end
+  end
+end
+
 -- Returns the whole output for one input: from the model itself, or through the schedule if the model is in parts.
 local function predict_one(engine, x)
   if engine.stage.stages == 1 then return projection.whole(engine(x)) end
@@ -78,7 +89,7 @@ local function predict_one(engine, x)
   return projection.whole((engine:execute_schedule(iter, run)))
 end
 
---- Adds evaluate and predict to the class Trainer.
+--- Adds evaluate, with_first_outputs and predict to the class Trainer.
 return function(Trainer)
 
 --- Runs the loader once in evaluation mode and returns a table of metrics: loss, and what hooks add to
@@ -102,6 +113,22 @@ function Trainer:evaluate(loader)
   self:call "after_test"
   if self.on_test then self.on_test(self) end
   return self.metrics.test
+end
+
+--- Calls fn(output, label) for each micro-batch of the first step of a loader, in evaluation mode: in a pipeline on the
+-- stage that has the outputs. It changes neither parameters, metrics nor the random numbers of training. A loader that
+-- a program has written and that cannot go back to its first batch is left alone. Collective.
+function Trainer:with_first_outputs(loader, fn)
+  local engine, training = self.engine, self.engine.training
+  loader = StepLoader.of(loader, nil, 1, engine.schedule.num_microbatches)
+  if not loader:can_return() then return end
+  self:settle()
+  engine:restart_draws()
+  loader:set_epoch(0)
+  engine:eval()
+  scope(no_grad, first_outputs, engine, loader, fn)
+  if training then engine:train() end
+  ranks.phase "other"
 end
 
 --- Returns the output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline
