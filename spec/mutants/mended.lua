@@ -185,4 +185,11 @@ return {
     breaks = "an optimizer with PyTorch's order of arguments is refused without what would be right",
     test = "spec/optim/optimizers_spec.lua -f 'refuse'",
   },
+  {
+    name = "2588-least-of-the-cut", file = "lua/ganymede/repl/show.lua",
+    find = [[  return (op(x:gather():reshape { -1 }, 1)):item()]],
+    replace = [[  return (op(x:reshape { -1 }, 1)):item()]],
+    breaks = "the repl on ranks prints no tensor that is cut",
+    test = "spec/repl/cut_tensors_spec.lua",
+  },
 }

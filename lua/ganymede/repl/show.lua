@@ -4,23 +4,33 @@ local literal = require "ganymede.base.literal"
 
 local show = {}
 
-local MAX_VALUES, MAX_ENTRIES = 64, 24
+local MAX_VALUES, MAX_ENTRIES, FIRST = 64, 24, 6
+
+-- The least or largest number of x, which ranks may share: what each of them has whole is reduced before it is sent.
+local function extreme(op, x)
+  for d, axes in ipairs(x:layout().cuts) do
+    if #axes == 0 then x = (op(x, d, true)) end
+  end
+  return (op(x:gather():reshape { -1 }, 1)):item()
+end
 
 local function statistics(t)
   local gm = require "ganymede"
   return gm.scope(gm.no_grad, function()
     local ops = gm.ops
-    local x = ops.cast(t:detach(), "f64"):reshape { -1 }
+    local x = ops.cast(t:detach():settle(), "f64")
     local bad = ops.sum(ops.cast(ops.ne(ops.mul(x, 0), 0), "f64")):item() -- 0 * x is NaN for NaN and infinities
     if bad > 0 then return ("%d of %d values are NaN or infinite"):format(bad, t:numel()) end
-    return ("min %.5g  max %.5g  mean %.5g"):format((ops.min(x, 1)):item(), (ops.max(x, 1)):item(), ops.mean(x):item())
+    return ("min %.5g  max %.5g  mean %.5g"):format(extreme(ops.min, x), extreme(ops.max, x), ops.mean(x):item())
   end)
 end
 
 local function first_values(t)
   local gm = require "ganymede"
   return gm.scope(gm.no_grad, function()
-    local list = t:detach():contiguous():reshape({ t:numel() }):narrow(1, 1, 6):totable()
+    local x = t:detach()
+    while x:dim() > 1 and x:numel() / x:size(1) >= FIRST do x = x:select(1, 1) end
+    local list = x:gather():contiguous():reshape({ x:numel() }):narrow(1, 1, FIRST):totable()
     for i, v in ipairs(list) do list[i] = ("%.4g"):format(v) end
     return table.concat(list, ", ")
   end)
