@@ -403,8 +403,8 @@ return {
   },
   {
     name = "2099-betas-besides", file = "lua/ganymede/optim/betas.lua",
-    find = [[if key ~= 1 and key ~= 2 then]],
-    replace = [[if key == 0 then]],
+    find = [[if #betas ~= 2 then]],
+    replace = [[if #betas < 2 then]],
     breaks = "a third beta is ignored",
     test = "spec/optim/optimizers_spec.lua -f 'what is wrong'",
   },

@@ -183,7 +183,7 @@ return {
     find = [[  if given and (given[1] ~= nil or options.is_of_type("module", given)) then]],
     replace = [[  if given and given[1] ~= nil and options.is_of_type("module", given) then]],
     breaks = "an optimizer with PyTorch's order of arguments is refused without what would be right",
-    test = "spec/optim/optimizers_spec.lua -f 'refuse'",
+    test = "spec/optim/optimizers_spec.lua -f 'what is wrong'",
   },
   {
     name = "2588-least-of-the-cut", file = "lua/ganymede/repl/show.lua",

@@ -81,8 +81,9 @@ return {
   },
   {
     name = "2331-evaluation-draws", file = "lua/ganymede/train/trainer_evaluation.lua",
-    find = [[engine:restart_draws()]],
-    replace = [[]],
+    find = [[  engine:restart_draws()
+  local training = engine.training]],
+    replace = [[  local training = engine.training]],
     breaks = "what transforms draw in an evaluation depends on what was before it",
     test = "spec/resume/draws_spec.lua -f 'have stopped'",
   },
