@@ -321,6 +321,7 @@ static const char *wrong_addresses(const product *p, const matrix *m[3], const v
         if (p->factor[i] && (why = gm_fake_outside(p->factor[i], scales_of(p->mode[i], rows, depth) * sizeof(float))))
             return why;
     }
+    if ((uintptr_t)workspace % 256) return "a workspace that does not begin at a multiple of 256 bytes";
     return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
 }
 

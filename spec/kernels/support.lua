@@ -10,6 +10,8 @@
 --   rounding by backend, for each output: an array of what else its elements may be off by; nil: nothing
 -- New outputs are tried three times: contiguous, and as windows of larger tensors, whose other elements must stay, with
 -- the order of dimensions kept and reversed (kept only, with dense_rows = true: ops that ask for a last stride of 1).
+-- GPUs, which refuse accesses at addresses that are no multiples of their size, are given them a fourth time: there all
+-- tensors without gaps, inputs too, begin one element behind a multiple of 16 bytes ("displaced").
 -- The reference computes in double and rounds once, so that in f32 the whole error is the table's; in f64 the
 -- reference rounds like the table, and twice the bound is allowed. In bf16 and f16 tables compute in f32, as the
 -- bounds say, and round once: where the two lie on both sides of a tie, the results are neighbours, a unit apart.
@@ -40,10 +42,11 @@ local by_amx = { matmul = true, linear = true, linear_weight_grad = true, linear
 -- On a GPU, or by its kernels' emulation, which is slow: there each call is tried with one kind of outputs, in turn.
 -- GANYMEDE_CUDA_SUITE=all: with each; only, for who writes kernels: with each, and on nothing else; none, for
 -- sanitizers, which the emulated kernels are compiled without: not on that.
-local suite = os.getenv "GANYMEDE_CUDA_SUITE"
+local suite, on_gpu = os.getenv "GANYMEDE_CUDA_SUITE", false
 if suite ~= "none" and require "spec.cuda.emulation".start() then
   if suite == "only" then support.backends = {} end
   table.insert(support.backends, "cuda")
+  on_gpu = true
 elseif suite == "only" then
   error "GANYMEDE_CUDA_SUITE=only, and cuda cannot be used here: build ganymede_cuda.so and the target gm_fake_cuda"
 end
@@ -253,15 +256,38 @@ local function window_of(shape, dtype, turned)
   return t, base
 end
 
+-- A tensor like t, without gaps, behind the first element of a larger one of sevens, and the larger one.
+local function displaced_like(t)
+  local base = gm.full({ t:numel() + 2 }, 7, { dtype = t:dtype() })
+  return base:narrow(1, 2, t:numel()):reshape(t:shape()), base
+end
+
+-- The same numbers, displaced, and the larger tensor; t itself, where it has gaps or no elements.
+local function displaced(t, base)
+  if not t or not t:is_contiguous() or t:numel() == 0 then return t, base end
+  local new, larger = displaced_like(t)
+  core.run_op("ref", "copy", { n = 1, t }, { n = 1, new })
+  return new, larger
+end
+
+local function displaced_inputs(inputs)
+  local list = { n = inputs.n }
+  for i = 1, list.n do list[i] = displaced(inputs[i]) end
+  return list
+end
+
 -- Outputs for one run, as run_op takes them, and the tensors that they are parts of, where they are.
-local function prepare(outputs, windows, turned)
+local function prepare(outputs, windows, kind)
   local list, bases = { n = outputs.n }, {}
   for i = 1, list.n do
     local out = outputs[i]
     if type(out) == "function" then
       list[i], bases[i] = out()
+      if kind == "displaced" then list[i], bases[i] = displaced(list[i], bases[i]) end
+    elseif out and windows and kind == "displaced" then
+      list[i], bases[i] = displaced_like(windows[i])
     elseif out and windows then
-      list[i], bases[i] = window_of(windows[i]:shape(), windows[i]:dtype(), turned)
+      list[i], bases[i] = window_of(windows[i]:shape(), windows[i]:dtype(), kind == "turned window")
     else
       list[i] = out
     end
@@ -291,11 +317,13 @@ end
 -- Kinds of outputs that the emulation has been given so far.
 local turns, takes_turns = 0, suite ~= "only" and suite ~= "all"
 
--- One run on each of `backends` against what the reference gave. windows: make new outputs as windows like these.
-local function run_tables(case, backends, pass, want, bases, windows, turned)
+-- One run on each of `backends` against what the reference gave. windows: make new outputs as parts of larger tensors,
+-- like these, as `pass` says.
+local function run_tables(case, backends, pass, want, bases, windows)
   for _, backend in ipairs(backends) do
-    local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows, turned)
-    local got = blot(core.run_op(backend, case.op, case.inputs, mine, case.attrs), mine_bases, n)
+    local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows, pass)
+    local inputs = pass == "displaced" and displaced_inputs(case.inputs) or case.inputs
+    local got = blot(core.run_op(backend, case.op, inputs, mine, case.attrs), mine_bases, n)
     for i = 1, n do
       local label = ("%s on %s, output %d (%s)"):format(case.label or case.op, backend, i, pass)
       local within = case.on and case.on[backend] or case.within
@@ -307,11 +335,16 @@ local function run_tables(case, backends, pass, want, bases, windows, turned)
   end
 end
 
--- What must be left of the windows: sevens around zeros. Those of in-out outputs stay as they are.
-local function untouched_windows(case, want, bases, turned)
-  local outputs, left = prepare(case.outputs, want, turned)
+-- What must be left of the larger tensors: sevens around zeros. Those of in-out outputs stay as they are, if these
+-- were not displaced.
+local function untouched_windows(case, want, bases, kind)
+  local outputs, left = prepare(case.outputs, want, kind)
   for i = 1, case.outputs.n do
-    if type(case.outputs[i]) == "function" then left[i] = bases[i] elseif left[i] then erase(outputs[i]) end
+    if type(case.outputs[i]) == "function" and kind ~= "displaced" then
+      left[i] = bases[i]
+    elseif left[i] then
+      erase(outputs[i])
+    end
   end
   return left
 end
@@ -330,19 +363,21 @@ function support.agree(case)
   case.attrs = case.attrs or {}
   local kinds = { "contiguous" }
   if makes_outputs(case.outputs) then kinds[2], kinds[3] = "window", not case.dense_rows and "turned window" or nil end
+  if on_gpu then kinds[#kinds + 1] = "displaced" end
   turns = turns + 1
   gm.scope(function()
     local want, bases = run_reference(case)
     for i, kind in ipairs(kinds) do
       local backends = {}
       for _, backend in ipairs(support.backends) do
-        local takes = backend ~= "cuda" or not takes_turns or turns % #kinds + 1 == i
-        if backend:find "^cpu%-amx" then takes = by_amx[case.op] and case.inputs[1]:dtype() == "bf16" end
+        local takes = kind ~= "displaced"
+        if backend == "cuda" then takes = not takes_turns or turns % #kinds + 1 == i end
+        if backend:find "^cpu%-amx" then takes = takes and by_amx[case.op] and case.inputs[1]:dtype() == "bf16" end
         if takes then backends[#backends + 1] = backend end
       end
-      local windows, turned = i > 1 and want or nil, kind == "turned window"
-      local left = windows and untouched_windows(case, want, bases, turned) or bases
-      run_tables(case, backends, kind, want, left, windows, turned)
+      local windows = i > 1 and want or nil
+      local left = windows and #backends > 0 and untouched_windows(case, want, bases, kind) or bases
+      run_tables(case, backends, kind, want, left, windows)
     end
   end)
 end

@@ -85,4 +85,11 @@ return {
     breaks = "ranks with different libraries take over each other's choices",
     test = 'spec/cuda/choices_spec.lua -f "different libraries"',
   },
+  {
+    name = "2611-workspace-place", file = "kernels/cuda/blas/blas.c",
+    find = [[st = queue(cu, pl, which, args, addresses_of(args, i, size, size_to), workspace);]],
+    replace = [[st = queue(cu, pl, which, args, addresses_of(args, i, size, size_to), (char *)workspace + 64);]],
+    breaks = "cuBLASLt's workspace does not begin at a multiple of 256 bytes",
+    test = "spec/cuda/products_spec.lua",
+  },
 }

@@ -1,11 +1,17 @@
 /* dense.c - see dense.h. */
 #include "dense.h"
 
+/* What kernels and cuBLASLt read and write 16 bytes at once. */
+static bool is_dense(const gm_tensor *t)
+{
+    return gm_tensor_is_contiguous(t) && (uintptr_t)gm_tensor_data(t) % 16 == 0;
+}
+
 gm_status gm_dense(gm_device *dev, gm_tensor *t, gm_tensor **out)
 {
     gm_attrs a = gm_attrs_default();
     *out = NULL;
-    if (!t || gm_tensor_is_contiguous(t)) {
+    if (!t || is_dense(t)) {
         if (t) gm_tensor_retain(*out = t);
         return GM_OK;
     }
@@ -17,7 +23,7 @@ gm_status gm_dense_like(gm_device *dev, gm_tensor *t, gm_tensor **out)
 {
     *out = NULL;
     if (!t) return GM_OK;
-    if (!gm_tensor_is_contiguous(t)) return gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out);
+    if (!is_dense(t)) return gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out);
     gm_tensor_retain(*out = t);
     return GM_OK;
 }
