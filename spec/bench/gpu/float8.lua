@@ -78,6 +78,7 @@ for _, k in ipairs(common.size({ 1024, 2048, 4096, 8192 }, { 16, 32 })) do
   common.say("width %5d: products %.4g, bf16 %.4g TFLOP/s; scale %.4g, codes %.4g GB/s; layer %.4g, delayed %.4g, bf16 "
     .. "%.4g TFLOP/s, ratio %.2f", k, row.product, row.product_bf16, row.scale_gbs, row.encode_gbs, row.layer,
     row.layer_delayed, row.layer_bf16, row.ratio)
-  common.say("  blocks: %s%s", row.blocks_reason or ("products %.4g TFLOP/s, codes %.4g GB/s, layer %.4g TFLOP/s"):format(
-    row.product_blocks, row.encode_blocks_gbs, row.layer_blocks), row.blocks_note and "; " .. row.blocks_note or "")
+  local blocks = row.blocks_reason or ("products %.4g TFLOP/s, codes %.4g GB/s, layer %.4g TFLOP/s"):format(
+    row.product_blocks, row.encode_blocks_gbs, row.layer_blocks)
+  common.say("  blocks: %s%s", blocks, row.blocks_note and "; " .. row.blocks_note or "")
 end
