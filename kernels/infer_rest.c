@@ -153,6 +153,17 @@ static gm_status expect_states(const gm_call *call)
     return GM_OK;
 }
 
+/* A moment of bytes has its scales, of f32, behind its codes (states.h). */
+static gm_status expect_codes(const gm_call *call, int parameter, const gm_tensor *t)
+{
+    if (!t || call->attrs->states != GM_STATES_BLOCKS || t->dtype != GM_U8) return GM_OK;
+    if (gm_tensor_is_contiguous(t) && t->offset % 4 == 0) return GM_OK;
+    return GM_FAIL(GM_EINVAL,
+                   "%s: a moment in 8 bits must lie without gaps, from a multiple of 4 bytes of its memory on; one of "
+                   "parameter %d does not: a copy of it does",
+                   gm_op_called(call->op, call->attrs), parameter + 1);
+}
+
 /* Outputs in groups for each gradient: p, moments, master, trust. All but the last are as their gradient, or in f32
  * where ops.def says so. */
 static gm_status expect_groups(const gm_call *call, gm_spec *spec)
@@ -172,6 +183,7 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
         gm_spec          want = role == 0 ? gm_spec_like(g) : role == width - 1 ? trust_spec : moment_spec(call, g);
         if (role == width - 2) want = gm_spec_like(g), want.dtype = gm_dtype_wide(want.dtype);
         GM_TRY(gm_expect_spec(call, slots->slot[role].name, call->out[i], &want));
+        GM_TRY(expect_codes(call, i / width, call->out[i]));
         if (spec) spec[i] = want;
     }
     for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 2]));

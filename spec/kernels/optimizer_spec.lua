@@ -147,7 +147,7 @@ describe("optimizers agree with ref:", function()
               local function agree(op, outputs, attrs, control)
                 attrs.states = 2
                 support.agree { op = op, inputs = { control or false, false, g() }, outputs = outputs, attrs = attrs,
-                                within = within }
+                                within = within, aligned = true }
               end
               local function coded(fresh) return states_in_8_bits(shape, fresh) end
               agree("sgd", { n = 4, p, coded(), master, false }, { momentum = 0.5 })
@@ -182,6 +182,29 @@ describe("optimizers agree with ref:", function()
     end
   end
 
+  it("a moment in 8 bits whose scales would begin at no multiple of 4 bytes is refused, and one with gaps", function()
+    gm.scope(function()
+      at_step(1, 0.01, 0.5, 4)
+      local shape = { 300 }
+      local moment, p = states_in_8_bits(shape)(), support.input(shape, "f32")
+      local n, g = moment:numel(), support.input(shape, "f32")
+      local function sgd(backend, m)
+        core.run_op(backend, "sgd", { n = 3, false, false, g }, { n = 4, p, m, false, false },
+          { momentum = 0.5, states = 2 })
+      end
+      for _, backend in ipairs { "ref", unpack(support.backends) } do
+        local room = gm.zeros({ 2 * n + 4 }, { dtype = "u8" })
+        sgd(backend, room:narrow(1, 5, n))
+        local gaps = room:narrow(1, 1, 2 * n):reshape { n, 2 }:select(2, 1)
+        for _, m in ipairs { room:narrow(1, 2, n), room:narrow(1, 3, n), gaps } do
+          local ok, why = pcall(sgd, backend, m)
+          assert.is_false(ok, backend)
+          assert.is_truthy(tostring(why):find("without gaps, from a multiple of 4 bytes", 1, true), why)
+        end
+      end
+    end)
+  end)
+
   it("trust ratios with states in fewer bits", function()
     gm.scope(function()
       at_step(2, 0.01, 0.5, 4)
@@ -191,7 +214,7 @@ describe("optimizers agree with ref:", function()
             or states_in_8_bits(shape) end
           local lamb = { eps = 1e-3, trust = 1, decoupled = true, weight_decay = 0.1, states = states, measure = true }
           support.agree { op = "adam", inputs = { false, false, support.input(shape, "f32") }, attrs = lamb,
-            outputs = { n = 6, support.given(shape, "f32"), kept(), kept(), false, false,
+            aligned = states == 2, outputs = { n = 6, support.given(shape, "f32"), kept(), kept(), false, false,
                         function() return gm.zeros({ 2 }, { dtype = "f64" }) end },
             within = { within, within, within, within, within, support.relative(2 ^ 34) } }
         end
