@@ -7,7 +7,7 @@
 #
 # Stages, each with a time limit of its own (seconds), in the order in which they are run when none is named:
 #     facts      60   what the machine is and has: GPU, clocks, power, ECC, driver, libraries, doctor, PyTorch
-#     smoke     120   the same bits twice? products of GPT-2, timed; then ops against the reference, failures first
+#     smoke     180   the same bits twice? products of GPT-2, timed; then ops against the reference, failures first
 #     rates      90   products of 8,192 in bf16, f32, TF32, and copies: what all other figures are judged by
 #     gpt32     300   GPT-2 124M in bf16, batch 32 x 1,024, in turn with PyTorch: tokens, MFU, calls and joules a step
 #     gpt64     300   the same with batch 64
