@@ -2,6 +2,7 @@
 -- section, whose input is asked about; on one rank and in every tensor and sequence mode. After the first half the
 -- input has its gradient, and no weight of a linear layer. Dropout is on, tables are tied.
 -- ranks: 1 2 4 8
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local models = require "ganymede.models"

@@ -1,4 +1,5 @@
 --- `ganymede check`: counts that can be worked out by hand, origins of settings, and that it trains nothing.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell

@@ -1,4 +1,5 @@
 --- Loops over pairs and next in compiled code: they see each entry once, as interpreted ones do.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.cli.support"
 
 local entries = { 1, 2, 3, 4, 5, a = 6, b = 7, [2.5] = 8 }

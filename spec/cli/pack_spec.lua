@@ -1,5 +1,6 @@
 --- packaging/pack.sh: what it packs runs where nothing of Debian's is but glibc, a shell and its usual tools: in a root
 -- folder made of these alone, on one rank and on two.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"

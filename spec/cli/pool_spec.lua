@@ -1,4 +1,5 @@
 -- What runs spec files several at a time: order, how many at once, what a job printed and how it ended.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local pool = require "ganymede.cli.pool"
 local shell = require "spec.support.shell"
 local spec = require "ganymede.cli.spec"

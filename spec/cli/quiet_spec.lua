@@ -1,4 +1,5 @@
 -- run --quiet: results and warnings alone, on any number of ranks; without it, the talk is on standard error.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local support = require "spec.cli.support"
 local shell = support.shell
 

@@ -78,6 +78,29 @@ describe("ganymede test", function()
     has(select(2, test(few)), "on 2 ranks")
   end)
 
+  it("runs only the examples that a file names for sanitizers, and refuses lines that it cannot read", function()
+    local body = [[
+      describe("a gadget", function()
+        for _, name in ipairs { "turns", "rests 1.5", "rests 105", "falls" } do it(name, function() end) end
+      end)
+    ]]
+    local some = '-- A file.\n-- sanitizers: only "turns" "rests 1%.5$", the others run the same code\n' .. body
+    local code, out = test(some, "--sanitizers")
+    assert.equal(0, code, out)
+    assert.matches("\n2 passed, 0 failed\n$", "\n" .. out)
+    assert.matches("\n4 passed, 0 failed\n$", "\n" .. select(2, test(some)))
+    code, out = test('-- A file.\n-- sanitizers: only "jumps", the others run the same code\n' .. body, "--sanitizers")
+    assert.equal(1, code, out)
+    has(out, "no example matches")
+    for _, line in ipairs { 'only turns, the same', 'only "turns"', "no", "non, the same", "at most two ranks, why",
+      "at most 2 ranks" } do
+      shell.write(path, "-- A file.\n-- sanitizers: " .. line .. "\n" .. body)
+      local result = run_host { "test", "--no-unit", "--sanitizers", path }
+      assert.equal(2, result.code, line .. result.out)
+      has(result.err, "the line '-- sanitizers: " .. line .. "' should be 'no, WHY', 'at most N ranks, WHY' or")
+    end
+  end)
+
   it("fails for a file without an example, and says what to write there", function()
     local code, out = test "if true then return end"
     assert.equal(1, code, out)

@@ -1,5 +1,6 @@
 --- Recipes against the schema. The malformed ones are generated from the schema itself: each field, each way of
 -- being wrong; every one must be a failure of status 2 that names file and key path.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local config = require "ganymede.config"
 local failure = require "ganymede.base.failure"
 local parallel = require "ganymede.job.parallel"

@@ -1,5 +1,6 @@
 --- The context of a running job: its groups communicate, and are the ones that the sizes say.
 -- ranks: 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local comm = require "ganymede.core"
 local context = require "ganymede.job.context"
 local gm = require "ganymede"

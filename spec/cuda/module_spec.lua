@@ -1,5 +1,6 @@
 --- ganymede_cuda.so as a file: it takes nothing from the program that loads it, exports one function, and neither it
 -- nor the program is linked with CUDA, so that both start on machines that have none.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"

@@ -3,6 +3,7 @@
 --
 -- Tar files are made here byte by byte, pictures by spec/data/pictures.lua.
 -- luacheck: globals finally
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local data = require "ganymede.data"

@@ -1,6 +1,7 @@
 --- MixUp and CutMix: each sample against the two that it is made of, as its probabilities say; the distribution of
 -- shares; the same for any batches, threads, pieces and ranks; training with them.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local gm = require "ganymede"

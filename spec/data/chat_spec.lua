@@ -1,5 +1,6 @@
 --- The dataset Chat: the tokens that are learnt, against offsets of Python's tokenizers (spec/golden/chat_answers.py);
 -- batches, what is cut, what is refused.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"

@@ -2,6 +2,7 @@
 -- ranks: 1 2
 --
 -- Samples are single numbers in files of NumPy: 100 k + i is sample i of part k, so each says where it comes from.
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local data = require "ganymede.data"

@@ -5,6 +5,7 @@
 -- The kernels are compiled here, by cc, into a folder of this rank. Pictures are made by spec/data/pictures.lua, so
 -- each pixel is known by a formula.
 -- luacheck: globals finally pending
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local data = require "ganymede.data"

@@ -3,6 +3,7 @@
 --
 -- The truth is the loader's own whole batches on a mesh whose axes cut no batch, and sizes and blocks worked out here.
 -- On 4 ranks pieces of 3 and 2 samples leave some ranks with padding only.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

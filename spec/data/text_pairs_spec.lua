@@ -1,6 +1,7 @@
 --- Pairs of pieces of text: what a sample holds, how often what is drawn, and on what it depends.
 -- ranks: 1 2
 -- luacheck: globals finally
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"

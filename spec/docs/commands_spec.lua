@@ -1,5 +1,6 @@
 -- The commands that the reference shows are right: those of verbs are read by their parsers, settings are taken by a
 -- recipe.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local cli = require "ganymede.cli"
 local config = require "ganymede.config"
 local reference = require "ganymede.reference"

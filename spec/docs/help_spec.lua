@@ -1,5 +1,6 @@
 -- `ganymede help NAME` and `?name` in the repl print the same text, for any public name; they suggest near names, and
 -- list those of one short name.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local reference = require "ganymede.reference"
 local shell = require "spec.support.shell"
 

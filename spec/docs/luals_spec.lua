@@ -1,5 +1,6 @@
 -- Annotations for lua-language-server: each file is Lua, every name that users call is defined once, and every
 -- parameter that is described is one.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local luals = require "ganymede.reference.luals"
 local reference = require "ganymede.reference"
 local shell = require "spec.support.shell"

@@ -1,4 +1,5 @@
 --- spec.support.page: pages that are right, and pages with one mistake each, which must be found.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local page = require "spec.support.page"
 local shell = require "spec.support.shell"
 

@@ -1,5 +1,6 @@
 -- What `ganymede docs` writes for the shell: a man page that renders without warnings, completion that bash gives and
 -- that zsh reads.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local cli = require "ganymede.cli"
 local completion = require "ganymede.cli.completion"
 local man = require "ganymede.cli.man"

@@ -4,6 +4,7 @@
 -- The loop computes every expert for every token and counts it by the weights of the choices that name it: it knows
 -- nothing of sorting, sending or grouping. Then the same op on blocks must give what it gives on whole tensors: values
 -- and the gradients of tokens, weights and all parameters.
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

@@ -1,6 +1,7 @@
 -- The backward pass of experts in two halves (zero-bubble schedules): the first gives the gradients of tokens and
 -- router weights, the second those of the experts, from rows that are where they belong already: it sends nothing.
 -- ranks: 1 2 4
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"

@@ -5,7 +5,7 @@
 -- lists of numbers of the whole batch; the decisions enter as masks of ones and zeros, so that weights, losses and
 -- their gradients (the router's among them) come from plain ops. It knows nothing of sorting, sending and layouts. f64:
 -- only the order of sums differs.
--- sanitizers: at most 2 ranks, more of them run the same lines of C
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"

@@ -2,6 +2,7 @@
 -- ranks: 2 4
 --
 -- spec/tensor/against_serial.lua compares; the layer's own losses are a second result, so that their gradients count.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"

@@ -5,6 +5,7 @@
 -- every product adds up in f32 and rounds once. So y is off by some 4 roundings of numbers of its size, a gradient by
 -- some 6; random as they are, 8 half units of the largest are above what comes out, and far below an error of meaning.
 -- What decides is in f32: the router's scores, and the weights of choices.
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"

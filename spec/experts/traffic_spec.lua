@@ -4,6 +4,7 @@
 -- A choice whose expert is elsewhere sends a row of h numbers there and one back, in forward and in backward alike;
 -- before that, in forward alone, ranks tell each other how many rows come, 8 bytes an expert. Rows are counted here
 -- from the choices; spread evenly they are (n-1)/n k T of a rank's T tokens, 4 (n-1)/n k T h numbers in all.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"

@@ -1,6 +1,6 @@
 --- Prompts that come and go, with few pages: each is continued as it is alone, by passes of everything for each token.
 -- ranks: 1 2
--- sanitizers: at most 1 rank, more of them run the same lines of C
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local batching = require "ganymede.generation.batching"
 local core = require "ganymede.core"

@@ -1,6 +1,6 @@
 --- Generation: what it gives is what the model gives when all tokens are computed anew, on any number of ranks.
 -- ranks: 1 2 4
--- sanitizers: at most 1 rank, more of them run the same lines of C
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
 local gm = require "ganymede"

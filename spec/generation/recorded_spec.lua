@@ -1,5 +1,6 @@
 --- Steps of generation that are recorded and replayed (ganymede.generation.recorded) write what the same steps write
 -- one by one. Where they cannot be recorded, none is.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local recorded = require "ganymede.generation.recorded"

@@ -1,5 +1,6 @@
 --- Generation on the stages of a pipeline writes what one rank writes, whatever the number of prompts.
 -- ranks: 2 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local alone = require "spec.generation.alone"
 local core = require "ganymede.core"

@@ -1,5 +1,6 @@
 --- gm.init_from and the recipe key init_from: what is loaded from a checkpoint or a folder of others, the report, and
 -- what is refused; layer-wise rates.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
 local numeric = require "spec.support.numeric"

@@ -1,5 +1,6 @@
 --- Models of others, written by transformers (spec/golden/hub.py): their logits, and back to the same bytes.
 -- ranks: 1 2 3 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
 local gm = require "ganymede"

@@ -1,5 +1,6 @@
 -- Tensors that are cut over ranks and stages are written whole, and read back in pieces.
 -- ranks: 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

@@ -1,7 +1,7 @@
 -- Products of floats of 8 bits with scales of blocks on tensors that are cut between blocks: values and gradients are
 -- those of whole tensors, nothing is sent for scales, and other cuts are refused with what would be right.
 -- ranks: 2 3 4
--- sanitizers: at most 3 ranks, more of them run the same lines of C
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

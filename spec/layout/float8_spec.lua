@@ -3,7 +3,7 @@
 -- ranks: 2 3 4
 --
 -- The ranks are one axis, and on 4 ranks two axes, as well. Sizes are uneven, so blocks have padding.
--- sanitizers: at most 3 ranks, more of them run the same lines of C
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

@@ -3,6 +3,7 @@
 --
 -- Rows are cut evenly, unevenly, and so that some ranks have none. Batch norm in f64 is to be that of the whole batch
 -- to 1e-12 (both.TOLERANCE), however many ranks share it.
+-- sanitizers: at most 4 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

@@ -4,6 +4,7 @@
 -- ranks: 1 2
 --
 -- Logits are quarters plus a large shift: exact in f32, with differences that are known.
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"

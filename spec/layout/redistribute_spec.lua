@@ -4,6 +4,7 @@
 --
 -- On 4 ranks the mesh is data 2 x row 2; on fewer it is one axis of data, and `row` is an axis of size 1 that the mesh
 -- lacks, which cuts nothing.
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

@@ -4,6 +4,7 @@
 --
 -- Chains of what models do, one activation replicated over an axis used with one that it cuts, against whole runs in
 -- f64.
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

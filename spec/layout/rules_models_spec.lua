@@ -3,6 +3,7 @@
 --
 -- Batches of 10 samples (blocks of 3, 3, 3, 1 on four ranks) and of 2 (two ranks have none), dropout on, f64. Gradients
 -- differ from the whole run's by the order of sums over the batch: 1e-12 of the largest.
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

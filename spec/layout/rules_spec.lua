@@ -2,6 +2,7 @@
 -- ranks: 2 3 4
 --
 -- Rows are cut evenly (12 on 2, 3 and 4), unevenly (10, 7) and so that some ranks have none (2 on 3 and 4).
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

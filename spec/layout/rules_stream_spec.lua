@@ -3,6 +3,7 @@
 --
 -- Meshes of one axis, and of two on 4 ranks; axes that a mesh lacks stand for nothing, so that one case serves all.
 -- Whole runs are the truth; what draws and what picks must give the same bits.
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

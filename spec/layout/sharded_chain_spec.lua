@@ -1,6 +1,7 @@
 --- A chain of layers along one axis, column, row, norm, column, row: outputs and gradients of a serial one, and no
 -- gradient of a copied parameter left as a sum over the ranks of a tensor.
 -- ranks: 2 4
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

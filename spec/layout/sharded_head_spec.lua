@@ -3,6 +3,7 @@
 --
 -- 5 samples of 4 rows on two ranks: the last of a block is padding, in the middle of the pieces. Pieces of 3 rows
 -- divide no block.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

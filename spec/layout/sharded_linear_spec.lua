@@ -3,6 +3,7 @@
 --
 -- spec/unit/sharded_linear_test.c has every size, gradient and byte; here layers, biases and a norm follow one another,
 -- and each layout is what the next one takes.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

@@ -2,6 +2,7 @@
 -- over all rows.
 -- ranks: 1 2 4
 -- luacheck: globals finally
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local metrics = require "ganymede.metrics"

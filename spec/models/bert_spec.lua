@@ -1,6 +1,7 @@
 --- BERT and its loss of two terms: sizes, what padding must not change, and counts of a whole step, of accumulated
 -- batches and of evaluations, on one rank and on two.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local models = require "ganymede.models"

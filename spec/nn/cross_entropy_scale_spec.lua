@@ -1,6 +1,7 @@
 --- Cross entropy that is told what backward will bring: the same losses and gradients as without, whatever backward
 -- then brings, however often it comes, and wherever else the logits are read.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local both = require "spec.layout.both_ways"

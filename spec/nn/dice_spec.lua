@@ -1,5 +1,6 @@
 -- DiceLoss against PyTorch's numbers, plain loops and numeric slopes; cut by samples, space and classes; in pieces.
 -- ranks: 1 2 4
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"

@@ -1,6 +1,7 @@
 --- Diffusion processes and samplers against closed forms. If images are of one normal distribution, of mean m and
 -- deviation s, the best prediction is known, and so is what samplers must draw.
 -- luacheck: globals finally
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local sections = require "ganymede.nn.sections"

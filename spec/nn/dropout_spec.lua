@@ -1,4 +1,5 @@
 --- Dropout and DropPath: rates, scale, modes, and masks that are functions of seed, place and step.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"

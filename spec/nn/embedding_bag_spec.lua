@@ -1,6 +1,7 @@
 --- EmbeddingBag on one rank and on two that share the batch: bags with gaps, weights, tables cut by rows and columns,
 -- against sums in plain Lua. spec/golden/dlrm_spec.lua compares with PyTorch.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"

@@ -1,5 +1,6 @@
 -- Float8Hook: which tensors of 8 bits needed a larger scale than they had. The truth is a loop over what every update
 -- found, as it stood before the update. With a history of one step, numbers that grow are clipped in many steps.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local fails = require "spec.support.fails"
 local gm = require "ganymede"
 

@@ -1,5 +1,6 @@
 --- The gradients of every layer against central differences, in f64: parameters and inputs.
 -- A registered layer without a case here fails the last example.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local registry = require "ganymede.base.registry"

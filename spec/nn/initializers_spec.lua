@@ -1,4 +1,5 @@
 --- Initial values: PyTorch's formulas, statistics of what is drawn, same seed same bits.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local init = require "ganymede.nn.initializers"

@@ -1,6 +1,7 @@
 --- Targets that are probabilities: CrossEntropyLoss and BCEWithLogitsLoss against PyTorch 2's numbers, cut by rows and
 -- by classes, and in pieces.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"

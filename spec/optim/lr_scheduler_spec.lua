@@ -1,4 +1,5 @@
 --- Learning rates against PyTorch's (golden_lr.json, written by golden_lr.py), position and state.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local lr_scheduler = require "ganymede.lr_scheduler"

@@ -7,6 +7,7 @@
 -- more by the executor's own clock, with parts that wait instead of computing (#slow): a rank that a loaded machine
 -- wakes up late makes a step longer, which says nothing about the schedule, so there the best of 8 steps counts,
 -- and may be off by less than one T.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local trace = require "ganymede.observe.trace"
 local waiting = require "spec.bench.waiting"

@@ -1,5 +1,6 @@
 --- gm.build_pipeline_model and its kind, and models from lists of layers, on one rank and on a pipeline of two.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local gm = require "ganymede"

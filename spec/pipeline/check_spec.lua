@@ -1,5 +1,6 @@
 --- The checker of pipeline schedules finds each class of fault where it was planted, and its verdict on thousands of
 --- small changes is that of an executor which knows nothing of it.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local check = require "ganymede.schedules.check"
 local geometry = require "ganymede.job.geometry"
 local options = require "ganymede.base.options"

@@ -3,6 +3,7 @@
 -- ranks: 2 4
 --
 -- Gradients of a parameter are sums over micro-batches, which come back in another order: 1e-13 of the largest in f64.
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"

@@ -1,4 +1,5 @@
 --- Cuts of a list of sections: against all cuts there are, and against what a user may write wrongly.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local partition = require "ganymede.pipeline.partition"
 
 -- Calls visit(sizes) for every way to write n as `parts` sizes of at least 1.

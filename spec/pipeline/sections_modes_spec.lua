@@ -2,6 +2,7 @@
 -- ranks: 4
 --
 -- Both stages lie on the same ranks here; pipelines across ranks are in execute_spec.lua.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local geometry = require "ganymede.job.geometry"

@@ -3,6 +3,7 @@
 -- Bit for bit, with two exceptions that change the order of a sum. A border inside a pre-norm stack adds branch and
 -- stream, where the whole stack leaves that to the kernel of the next norm, whose mean may add a row in another order;
 -- the gradient of a tied table is added up from its stages. Both are held to 1e-13 in f64.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local geometry = require "ganymede.job.geometry"

@@ -1,4 +1,5 @@
 --- What a stage holds: presence, memory, shared parameters, parts that a recipe makes, ties made by hand.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local geometry = require "ganymede.job.geometry"

@@ -1,4 +1,5 @@
 -- The choice of what rests on the disk (ganymede.plan.placement.choose) against all candidates, tried one by one.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local choose = require "ganymede.plan.placement.choose"
 
 local KINDS = { "optimizer", "gradients", "parameters", "activations" }

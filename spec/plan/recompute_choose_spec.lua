@@ -1,4 +1,5 @@
 --- recompute.memory: the search for what runs again, with a rehearsal that the spec plays.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local operations = require "ganymede.recompute.operations"
 local recompute = require "ganymede.recompute"
 local section_regions = require "ganymede.nn.section_regions"

@@ -1,6 +1,7 @@
 -- What a search reckons of an order of passes against formulas on paper (1e-9: sums of thousands), against the
 -- simulator of schedules, and against replays of records written by hand, above which no bound may lie. And a tree of
 -- settings against the list of all.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local bundle = require "ganymede.plan.search.bundle"
 local geometry = require "ganymede.job.geometry"
 local keep = require "ganymede.plan.search.keep"

@@ -1,4 +1,5 @@
 --- `ganymede run`, killed between steps and resumed, gives the numbers of a run that was never stopped.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.resume.support"

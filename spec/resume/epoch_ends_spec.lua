@@ -2,6 +2,7 @@
 -- after_train_epoch and evaluations come once each, as in a run that was never stopped, and end it where that ended.
 --
 -- A checkpoint of the last step of an epoch is saved before these. Files are what a user sees, so they are compared.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local checkpoint = require "ganymede.checkpoint"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit

@@ -1,4 +1,5 @@
 --- States of hooks find their hooks again in a run that goes on with other hooks: more, fewer, in another order.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers

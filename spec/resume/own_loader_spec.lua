@@ -1,5 +1,6 @@
 --- Loaders that a program has written, whose epochs have no known length: a run that goes on reads the batch that comes
 -- next, and refuses a loader that cannot go there.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"

@@ -4,7 +4,7 @@
 -- spec/unit/ring_test.c has every size, the bytes and the work of each rank; here is what models do with it, over real
 -- messages. Gradients are those of a sum with a factor for each element of the result, so that a backward that loses a
 -- block, or divides by the number of ranks, is off by as much.
--- sanitizers: at most 3 ranks, more of them run the same lines of C
+-- sanitizers: at most 2 ranks, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local context = require "ganymede.job.context"

@@ -1,5 +1,6 @@
 -- Ops that are made of others: what they refuse, their edges, and cut values against whole ones.
 -- ranks: 1 2 4
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"

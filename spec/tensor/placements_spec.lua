@@ -1,6 +1,7 @@
 -- Which class stands for a layer in which mode, how its parameters are stored, and how its result lies: the table of
 -- reference layouts. Depth 1 is 2D, bit for bit.
 -- ranks: 2 4 8
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local against = require "spec.tensor.against_serial"
 local all_cases = require "spec.tensor.cases"
 local both = require "spec.layout.both_ways"

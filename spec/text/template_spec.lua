@@ -1,4 +1,5 @@
 -- Chat templates against Jinja (spec/golden/chat_templates.py), what is refused, and gm.tokenizer's chat.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"

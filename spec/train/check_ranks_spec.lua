@@ -1,4 +1,5 @@
 --- `ganymede check -n N`: what one rank of N would hold and send, without starting any; the same as a run sends.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"

@@ -1,5 +1,6 @@
 -- Frozen parameters (requires_grad(false) before gm.initialize): trained by nobody, on one rank and on two.
 -- ranks: 1 2
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local gm = require "ganymede"
 
 local function trained(freeze)

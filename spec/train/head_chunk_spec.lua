@@ -1,5 +1,6 @@
 --- A head in pieces under the trainer: losses, accuracies and predictions of the whole head, whatever the batches come
 -- in; what users see of it; what memory holds.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local models = require "ganymede.models"

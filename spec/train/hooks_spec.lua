@@ -1,4 +1,5 @@
 --- Hooks that decide something (evaluation, early stop, NaN watch) or report it (rates, norms, utilisation).
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"

@@ -1,5 +1,6 @@
 --- Steps whose numbers come late, as on a GPU (spec/cuda/training_spec.lua has that), here on the device at hand: the
 -- engine is told that it must not look and is ahead of the device, and must do what one does that looks at once.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local failure = require "ganymede.base.failure"
 local shell = require "spec.support.shell"

@@ -1,5 +1,6 @@
 -- What a program gives to gm.launch reaches gm.initialize and the trainer, or is refused; launch as Colossal-AI's users
 -- call it; environments in which ranks cannot find each other.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local context = require "ganymede.job.context"
 local gm = require "ganymede"
 local launch = require "ganymede.train.launch"

@@ -1,5 +1,6 @@
 --- Samplers by name: what they choose, in code and in a recipe, and that ranks see one order.
 -- ranks: 1 3
+-- sanitizers: at most 1 rank, more of them run the same lines of C
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"

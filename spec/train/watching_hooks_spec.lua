@@ -1,4 +1,5 @@
 -- CSVHook and PrometheusHook: what they write is what metrics.jsonl says, in the form that other programs read.
+-- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
 local CSVFile = require "ganymede.observe.csv_file"
 local prometheus = require "ganymede.observe.prometheus"

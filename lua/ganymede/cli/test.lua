@@ -6,11 +6,12 @@
 -- the last line stands what the cores worked in all, and for which files most. The last line is "N passed, N failed[, N
 -- skipped]". The exit status is 0 only if nothing failed.
 --
--- --sanitizers is for a build with sanitizers. It leaves out a file, or runs it on few ranks only, if the opening
--- comment of the file says so and says why:
+-- --sanitizers is for a build with sanitizers. It leaves out a file, runs it on few ranks only, or runs only examples
+-- whose names match one of some Lua patterns, if the opening comment of the file says so and says why:
 --
 --     -- sanitizers: no, numbers of eight ranks are compared; spec/layout and spec/unit look at the same code
 --     -- sanitizers: at most 4 ranks, more of them run the same code
+--     -- sanitizers: only "f32" "large scores", the other examples run the same code
 --
 -- Specs of ops then leave out the emulated GPU, because its kernels are compiled without sanitizers.
 local core = require "ganymede.core"
@@ -133,11 +134,36 @@ local function count_spec(name, args, status, text, seconds)
   return count
 end
 
--- The numbers of ranks that a file is run on.
-local function ranks_of(path, args)
-  local said, out = args.sanitizers and spec.said(path, "sanitizers"), {}
-  local most = said and (tonumber(said:match "^%s*at most (%d+) ranks?,") or 0) or math.huge
-  for _, ranks in ipairs(spec.ranks_of(path)) do
+-- The patterns at the beginning of a text: '"f32" "large", why' -> { "f32", "large" }
+local function quoted(text)
+  local list, at = {}, 1
+  while true do
+    local pattern, after = text:match('^%s*"([^"]+)"()', at)
+    if not pattern then return list, text:sub(at) end
+    list[#list + 1], at = pattern, after
+  end
+end
+
+-- What the opening comment of a file asks for under sanitizers -> the largest number of ranks that it runs on, the
+-- patterns of the examples that run (none: all of them).
+local function limits_of(path, args)
+  local said = args.sanitizers and spec.said(path, "sanitizers")
+  if not said then return math.huge, {} end
+  local ranks, only = said:match "^ at most (%d+) ranks?, %S", said:match "^ only(.*)$"
+  if said:find "^ no, %S" then return 0, {} end
+  if ranks then return tonumber(ranks), {} end
+  local patterns, why = quoted(only or "")
+  if #patterns == 0 or not why:find "^, %S" then
+    failure(2, "%s: the line '-- sanitizers:%s' should be 'no, WHY', 'at most N ranks, WHY' or 'only \"PATTERN\" "
+      .. "\"PATTERN\", WHY'", path, said)
+  end
+  return math.huge, patterns
+end
+
+-- The numbers of a list that are no larger than one.
+local function ranks_below(list, most)
+  local out = {}
+  for _, ranks in ipairs(list) do
     if ranks <= most then out[#out + 1] = ranks end
   end
   return out
@@ -150,11 +176,14 @@ local function jobs_of(exe, build, args)
     jobs[1] = { name = "unit tests", command = quote(build .. "/unit_tests"), count = count_units }
   end
   for _, path in ipairs(spec.find(args.files)) do
-    for _, ranks in ipairs(ranks_of(path, args)) do
+    local most, patterns = limits_of(path, args)
+    local words = quote(path)
+    for _, pattern in ipairs(patterns) do words = ("-f %s %s"):format(quote(pattern), words) end
+    for _, ranks in ipairs(ranks_below(spec.ranks_of(path), most)) do
       local name = ranks > 1 and ("%s on %d ranks"):format(path, ranks) or path
       jobs[#jobs + 1] = { name = name,
         command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
-          or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", quote(path)),
+          or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", words),
         wide = ranks > 2,
         count = function(...) return count_spec(name, args, ...) end,
       }
