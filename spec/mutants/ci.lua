@@ -1,4 +1,5 @@
---- Mutants of what CI chooses to build (.ci/kernels), and of a reference that was made faster for it (table.lua).
+--- Mutants of what CI chooses to build (.ci/base, .ci/kernels) and to run under sanitizers, and of a reference that
+-- was made faster for it (table.lua).
 return {
   {
     name = "2490-lists-are-code", file = ".ci/kernels",
@@ -41,5 +42,67 @@ return {
     replace = [[(up == down && above % 2 == 1)]],
     breaks = "a number between two codes of 8 bits gets the odd one",
     test = "spec/kernels/float8_spec.lua -f 'every value'",
+  },
+  {
+    name = "2522-every-parent-passed", file = ".ci/base",
+    find = [[else echo "$base guessed"; fi]],
+    replace = [[else echo "$base passed"; fi]],
+    breaks = "one of several commits that came together counts as tried",
+    test = "spec/tree/base_spec.lua -f 'a guess'",
+  },
+  {
+    name = "2523-merges-are-guesses", file = ".ci/base",
+    find = [[if commit_of HEAD^2 >/dev/null]],
+    replace = [[if commit_of HEAD^3 >/dev/null]],
+    breaks = "all kernels are compiled for what was merged",
+    test = "spec/tree/base_spec.lua -f merged",
+  },
+  {
+    name = "2524-what-differs-passed", file = ".ci/base",
+    find = [=[    [[ -z $(git status --porcelain) ]] && mkdir]=],
+    replace = [[    mkdir]],
+    breaks = "a commit counts as passed if another text has passed",
+    test = "spec/tree/base_spec.lua -f 'this cache'",
+  },
+  {
+    name = "2525-farthest-that-passed", file = ".ci/base",
+    find = [[git log --first-parent -1000]],
+    replace = [[git log --reverse --first-parent -1000]],
+    breaks = "the oldest commit that has passed is the base",
+    test = "spec/tree/base_spec.lua -f 'this cache'",
+  },
+  {
+    name = "2526-head-is-its-base", file = ".ci/base",
+    find = [=[    if [[ $base != "$head" ]]; then
+        echo "$base passed"
+        exit
+    fi
+done]=],
+    replace = [[    echo "$base passed"
+    exit
+done]],
+    breaks = "a commit of the main branch is compared with itself, and nothing is compiled",
+    test = "spec/tree/base_spec.lua -f 'a guess'",
+  },
+  {
+    name = "2527-sanitizers-run-all-examples", file = "lua/ganymede/cli/test.lua",
+    find = [[for _, pattern in ipairs(patterns) do words]],
+    replace = [[for _, pattern in ipairs {} do words]],
+    breaks = "under sanitizers a file runs examples that it does not name",
+    test = "spec/cli/test_spec.lua -f 'names for sanitizers'",
+  },
+  {
+    name = "2528-a-misspelt-line-leaves-out", file = "lua/ganymede/cli/test.lua",
+    find = [[if said:find "^ no, %S" then]],
+    replace = [[if said:find "^ no" then]],
+    breaks = "a line for sanitizers that cannot be read leaves its file out",
+    test = "spec/cli/test_spec.lua -f 'names for sanitizers'",
+  },
+  {
+    name = "2529-one-pattern-alone", file = "lua/ganymede/cli/test.lua",
+    find = [[list[#list + 1], at = pattern, after]],
+    replace = [[list[1], at = pattern, after]],
+    breaks = "of the examples that a file names for sanitizers only those of the last pattern run",
+    test = "spec/cli/test_spec.lua -f 'names for sanitizers'",
   },
 }
