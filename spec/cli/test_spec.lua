@@ -84,7 +84,7 @@ describe("ganymede test", function()
         for _, name in ipairs { "turns", "rests 1.5", "rests 105", "falls" } do it(name, function() end) end
       end)
     ]]
-    local some = '-- A file.\n-- sanitizers: only "turns" "rests 1%.5$", the others run the same code\n' .. body
+    local some = '-- A file.\n-- sanitizers: only "turns"\n--   "rests 1%.5$", the others run the same code\n' .. body
     local code, out = test(some, "--sanitizers")
     assert.equal(0, code, out)
     assert.matches("\n2 passed, 0 failed\n$", "\n" .. out)

@@ -4,6 +4,9 @@
 -- size, at most sqrt(d) with the usual scale; exp turns that into roundings of the probability; the output sums t
 -- of them: support.terms(t + d) of 2, or of the size of the scores where that is more. On tensor cores, and on CPUs
 -- that multiply bf16, weights are rounded to 16 bits besides: spec/kernels/attention_rounding.lua.
+-- sanitizers: only "f32" "dropout of a block" "grad f64 b 1, 1 q" "attention f64 b 1, 1 q" "cannot be" "f64 b 1, 40 q"
+--   "accumulating f64 b 2, 5" "queries than keys, f64" "1 key, f16" "that see no", the others run the same lines of C
+--   (docs/testing.md)
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local full = require "spec.support.full"

@@ -1,5 +1,7 @@
 -- Floats of 8 bits with scales of blocks of 128: codes and scales against the reference and against a loop in Lua, to
 -- the bit; how far numbers move; what one huge number does; and products against the reference.
+-- sanitizers: only "codes with" "%(%d, %d%)" "refuse" "%(32, 144%)", the others run the same lines of C
+--   (docs/testing.md)
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local fails = require "spec.support.fails"

@@ -2,6 +2,7 @@
 -- layers gm.float8 takes; and training beside training without it.
 --
 -- In f64 codes and scales are exact, and sums of at most 64 products round in 1e-16 of the largest of them: 1e-13.
+-- sanitizers: only "linear_float8" "gm%.float8", the others run the same lines of C (docs/testing.md)
 local fails = require "spec.support.fails"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"

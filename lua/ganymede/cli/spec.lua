@@ -71,13 +71,17 @@ function verb.count_line(count)
   return count.skipped > 0 and line .. (", %d skipped"):format(count.skipped) or line
 end
 
---- Returns the text after `-- word:` in the opening comment of a spec file, or nil.
+--- Returns the text after `-- word:` in the opening comment of a spec file, or nil. It goes on in the lines behind it
+--- that are indented further.
 function verb.said(path, word)
   local file = assert(io.open(path)) -- closed here: processes that are started would inherit it
   local line, said = file:read "*l", nil
   while not said and line and line:sub(1, 2) == "--" do
     said = line:match("^%-%- " .. word .. ":(.*)")
     line = file:read "*l"
+    while said and line and line:find "^%-%-   " do
+      said, line = said .. line:gsub("^%-%- +", " "), file:read "*l"
+    end
   end
   file:close()
   return said
