@@ -3,6 +3,8 @@
 --
 -- A sum of n terms has the bound of support.terms(n), with the magnitude that it has without cancellation, which the
 -- reference computes from magnitudes.
+-- sanitizers: only "3 groups of" "1 groups of" "2 groups of" "70, f16 c" "70, bf16 t" "70, f32 w" "136, f32 c" "refuse"
+--   "at one, bf16" "on cpu%-", the others run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local same_bits = require "spec.kernels.thread_bits"

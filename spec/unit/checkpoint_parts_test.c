@@ -132,6 +132,13 @@ void gm_test_checkpoint_ranks_disagree(void **state)
     drop_folder();
 }
 
+/* Rank 0 has written its part, however long that takes, and then waits. */
+static void waits_for_others(gm_save *save)
+{
+    assert_int_equal(gm_save_wait(save, GM_SAVE_WRITTEN, -1), GM_SAVE_WRITTEN);
+    assert_int_equal(gm_save_wait(save, GM_SAVE_DONE, 0.05), GM_SAVE_WRITTEN);
+}
+
 /* A rank that cannot write says why; one that says nothing is given up on when asked; rank 0's own failure waits for
  * the others before it takes the folder away from under them. */
 void gm_test_checkpoint_rank_fails(void **state)
@@ -151,7 +158,7 @@ void gm_test_checkpoint_rank_fails(void **state)
         snprintf(name, sizeof name, "rank-%05d.safetensors", bad);
         overwrite(beside, name, "somebody else's", 0);
         OK(gm_save_start(saves[0], token));
-        if (bad == 0) assert_int_equal(gm_save_wait(saves[0], GM_SAVE_DONE, 0.05), GM_SAVE_WRITTEN);
+        if (bad == 0) waits_for_others(saves[0]);
         assert_true(there("step-00000002.tmp"));
         for (int rank = 1; rank < 3; rank++) OK(gm_save_start(saves[rank], token));
         for (int rank = 0; rank < 3; rank++) gm_save_wait(saves[rank], GM_SAVE_DONE, -1);
@@ -167,7 +174,7 @@ void gm_test_checkpoint_rank_fails(void **state)
     gm_save *alone = new_save(&w, 0, 3, true);
     OK(gm_save_prepare(alone, token));
     OK(gm_save_start(alone, token));
-    assert_int_equal(gm_save_wait(alone, GM_SAVE_DONE, 0.05), GM_SAVE_WRITTEN);
+    waits_for_others(alone);
     gm_save_give_up(alone, "rank 1: it burnt down");
     gm_save_wait(alone, GM_SAVE_DONE, -1);
     FAILS(GM_EIO, "rank 1: it burnt down", gm_save_result(alone));
@@ -176,7 +183,7 @@ void gm_test_checkpoint_rank_fails(void **state)
     alone = new_save(&w, 0, 3, true);
     OK(gm_save_prepare(alone, token));
     OK(gm_save_start(alone, token));
-    assert_int_equal(gm_save_wait(alone, GM_SAVE_DONE, 0.05), GM_SAVE_WRITTEN);
+    waits_for_others(alone);
     path_in(beside, sizeof beside, "step-00000003.tmp");
     OK(gm_files_remove(beside)); /* somebody tidies up */
     gm_save_all_written(alone);
