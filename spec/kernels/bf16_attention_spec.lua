@@ -1,5 +1,7 @@
 -- Attention of bf16 on CPUs that multiply it (kernels/cpu/attention_t.h, with pairs). spec/kernels/attention_spec.lua
 -- compares it with the reference in every layout; here are the ends of pairs, and what the other tables do not promise.
+-- sanitizers: only "%d queries, %d keys" "33 queries" "with a bias", the others run the same lines of C
+--   (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local rounding = require "spec.kernels.attention_rounding"

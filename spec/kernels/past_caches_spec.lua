@@ -4,6 +4,8 @@
 --
 -- Rows of 769 begin anywhere in a cache line; rows of 1024 begin at one, and 2048 of them are 8 MiB of f32 to the byte.
 -- Tensors that begin beside a line, and outputs that are windows, whose surroundings must stay, are tried too.
+-- sanitizers: only "2731, 769" "f32 %(2059, 1041" "behind each" "f64", the others run the same lines of C
+--   (docs/testing.md)
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
