@@ -78,4 +78,20 @@ describe(".ci/base", function()
     assert.equal(list[4] .. " passed", (base()))
     assert.equal(list[3] .. " guessed", (base("", "GANYMEDE_CACHE=elsewhere")))
   end)
+
+  it("is the commit that .ci/last names, if HEAD came from it", function()
+    local list = {}
+    for i, name in ipairs { "a", "b", "c" } do list[i] = commit(name) end
+    local function names(what)
+      shell.run(("mkdir -p %s/.ci && echo %s >%s/.ci/last"):format(home, what, home))
+      return (base())
+    end
+    assert.equal(list[1] .. " passed", names(list[1]))
+    assert.equal(list[2] .. " guessed", names(list[3])) -- HEAD itself: not known before it has run
+    assert.equal(list[2] .. " guessed", names "nothing")
+    git "checkout -q -b other HEAD^"
+    local other = commit "d"
+    git "checkout -q main"
+    assert.equal(list[2] .. " guessed", names(other))
+  end)
 end)
