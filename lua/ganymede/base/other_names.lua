@@ -3,19 +3,9 @@
 -- Only names that differ; what Ganymede has under the same name is found by itself (ganymede.base.missing). One line a
 -- name; spec/config/missing_spec.lua checks that none of them is there, and that what is written in their place is.
 -- @module ganymede.base.other_names
-local function all(text, names)
-  local out = {}
-  for name in names:gmatch "%S+" do out[name] = text end
-  return out
-end
+local name_lists = require "ganymede.base.name_lists"
 
-local function merged(lists)
-  local out = {}
-  for _, list in ipairs(lists) do
-    for name, text in pairs(list) do out[name] = text end
-  end
-  return out
-end
+local all, merged = name_lists.all, name_lists.merged
 
 local one_device = "a run has one device, `ganymede run FILE --device cpu|cuda`, where all of its tensors are"
 local in_place = "there are no operators in place: write t = t:%s(x), or t:copy_(t:%s(x)) under gm.no_grad"

@@ -6,23 +6,12 @@
 -- Only names that no class has (spec/config/other_types_spec.lua). Losses, layers, optimizers, metrics and schedules
 -- have those of ganymede.base.other_names, too.
 -- @module ganymede.base.other_types
+local name_lists = require "ganymede.base.name_lists"
 local other_names = require "ganymede.base.other_names"
 
 local others = {}
 
-local function all(text, names)
-  local out = {}
-  for name in names:gmatch "%S+" do out[name] = text end
-  return out
-end
-
-local function merged(lists)
-  local out = {}
-  for _, list in ipairs(lists) do
-    for name, text in pairs(list) do out[name] = text end
-  end
-  return out
-end
+local all, merged = name_lists.all, name_lists.merged
 
 local function class(name, names) return all(('write { type = "%s" }'):format(name), names) end
 
