@@ -5,7 +5,7 @@
 -- where a parameter is cut, some of them communicate. It is not part of CUDA graphs. Parameters of 16 bits have masters
 -- in f32. A parameter without a gradient in a step keeps its value and states, and its count of updates.
 --
--- A class is made by make(name, options) and defines
+-- A class is made by by_ops.class(optim, name, options) and defines
 --
 --     Class.names               in what order its states stand in a checkpoint: a list of names
 --     Class.new_states(w)       -> states of a parameter with the values w, { [name] = tensor }, all zeros

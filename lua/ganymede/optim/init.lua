@@ -1,6 +1,6 @@
 --- Optimizers: SGD, Adam and AdamW, whose options and defaults are PyTorch's and whose update is one call into C
--- (host/optim), and the class from which optimizers written in Lua inherit. The modules beside this
--- one have the others: families (C kernels), adafactor and came (ops), muon.
+-- (host/optim), and the class from which optimizers written in Lua inherit. The modules beside this one have the
+-- others: families (C kernels), adafactor and came (ops), muon.
 --
 --     local optimizer = gm.optim.AdamW({ lr = 1e-3, weight_decay = 0.05 }, model)
 --     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
