@@ -112,4 +112,18 @@ done]],
     breaks = "of the examples that a file names for sanitizers only those of the last pattern run",
     test = "spec/cli/test_spec.lua -f 'names for sanitizers'",
   },
+  {
+    name = "1909-new-c-is-not-sanitized", file = ".ci/sanitized",
+    find = [=[ || [[ $(new "${compiled[@]}") ]]; then]=],
+    replace = [[; then]],
+    breaks = "C that is not committed is not seen by the sanitizers",
+    test = "spec/tree/sanitized_spec.lua -f 'something that is compiled'",
+  },
+  {
+    name = "1910-specs-that-are-gone", file = ".ci/sanitized",
+    find = [[--name-only --diff-filter=d]],
+    replace = [[--name-only]],
+    breaks = "the sanitizers are to run a spec that is gone",
+    test = "spec/tree/sanitized_spec.lua -f gone",
+  },
 }

@@ -9,6 +9,7 @@ local registry = require "ganymede.base.registry"
 
 local fresh = {}
 local kept -- as it was before the first file
+local used = false -- whether a file has run
 
 local function copy(list)
   local out = {}
@@ -64,8 +65,11 @@ function fresh.restore()
   module.made_parameter = kept.made_parameter
   context.destroy()
   if shown(core.mesh()) ~= shown(kept.mesh) then core.set_mesh(kept.mesh) end
-  collectgarbage()
-  collectgarbage()
+  if used then
+    collectgarbage()
+    collectgarbage()
+  end
+  used = true
 end
 
 return fresh

@@ -59,8 +59,10 @@ local function add(total, part)
   for kind in pairs(total) do total[kind] = total[kind] + (part[kind] or 0) end
 end
 
-local function show(name, count, seconds, trouble)
-  print(("%-52s %s (%.2f s)"):format(name, spec.count_line(count), seconds))
+-- time: what the clock said, and what the cores worked: { seconds =, cores = or nil, where nothing has counted that }
+local function show(name, count, time, trouble)
+  local cores = time.cores and (", cores %.2f s"):format(time.cores) or ""
+  print(("%-52s %s (%.2f s%s)"):format(name, spec.count_line(count), time.seconds, cores))
   if trouble then print((("\n" .. trouble):gsub("\n", "\n  "):sub(2))) end
   io.stdout:flush()
 end
@@ -92,20 +94,20 @@ local function build_units(build)
   end
   if status ~= 0 then
     local count = { passed = 0, failed = 1, skipped = 0 }
-    show("unit tests", count, seconds, ("could not be built (%s):\n%s"):format(command, tail(text, 30)))
+    show("unit tests", count, { seconds = seconds }, ("could not be built (%s):\n%s"):format(command, tail(text, 30)))
     return count
   end
 end
 
 --- What the unit tests printed -> counts.
-local function count_units(status, text, seconds)
+local function count_units(status, text, time)
   local count = {
     passed = tonumber(text:match "%[  PASSED  %] (%d+) test") or 0,
     failed = tonumber(text:match "%[  FAILED  %] [^\n]-(%d+) test") or 0,
     skipped = tonumber(text:match "%[  SKIPPED %] [^\n]-(%d+) test") or 0,
   }
   if status ~= 0 or count.passed == 0 then count.failed = math.max(1, count.failed) end
-  show("unit tests", count, seconds, count.failed > 0 and ("status %d\n%s"):format(status, tail(text, 40)))
+  show("unit tests", count, time, count.failed > 0 and ("status %d\n%s"):format(status, tail(text, 40)))
   return count
 end
 
@@ -119,18 +121,18 @@ local function reasons(text)
 end
 
 --- What one spec file printed -> counts.
-local function count_spec(name, args, status, text, seconds)
+local function count_spec(name, args, status, text, time)
   local passed, failed, rest = ("\n" .. text):match "\n(%d+) passed, (%d+) failed([^\n]*)\n?$"
   if not passed then
     local why = status == 124 and ("no end after %d s"):format(args.timeout) or ("ended with status %d"):format(status)
     local count = { passed = 0, failed = 1, skipped = 0 }
-    show(name, count, seconds, ("%s; its last lines:\n%s"):format(why, tail(text, 30)))
+    show(name, count, time, ("%s; its last lines:\n%s"):format(why, tail(text, 30)))
     return count
   end
   local count = { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(rest:match "%d+") or 0 }
   if status ~= 0 and count.failed == 0 then count.failed = 1 end -- it broke after its last example
   local said = tail(text:match "^(.*)\n[^\n]*\n?$", 200) -- all but the counts
-  show(name, count, seconds, count.failed > 0 and said or reasons(text))
+  show(name, count, time, count.failed > 0 and said or reasons(text))
   return count
 end
 
@@ -210,7 +212,7 @@ function verb.run(args)
     local width = args.jobs or (machine.cores() or 1) + 1
     pool.run(jobs_of(exe, build, args), width, function(job, status, text, seconds, cpu)
       used[#used + 1] = { job.name, cpu }
-      add(total, job.count(status, text, seconds))
+      add(total, job.count(status, text, { seconds = seconds, cores = cpu }))
     end)
     show_work(used)
   end
