@@ -60,6 +60,16 @@ bool gm_comm_rest(gm_comm *c, double since, unsigned *turns)
     return true;
 }
 
+#define STOPPED 1.0 /* seconds: who waits looks at the clock after 20 ms at most, unless it is stopped */
+
+double gm_comm_quiet(gm_comm *c, double since)
+{
+    double now = gm_now(), looked = since > c->looked ? since : c->looked;
+    if (now - looked > STOPPED) c->woke = now;
+    c->looked = now;
+    return now - (since > c->woke ? since : c->woke);
+}
+
 /* ---- life ---- */
 
 gm_status gm_comm_new(gm_transport *transport, const gm_mesh *mesh, gm_comm **out)
@@ -187,6 +197,7 @@ gm_status gm_comm_transport_failed(gm_comm *c)
 gm_status gm_comm_check_failed(gm_comm *c)
 {
     if (c->broken) return gm_comm_transport_failed(c);
+    if (c->end_status != GM_OK) return gm_fail_again(c->end_status, c->end_error);
     if (!c->failed && !c->failed_section)
         return c->lane_status == GM_OK ? GM_OK : gm_fail_again(c->lane_status, c->lane_error);
     return GM_FAIL(GM_EPEER, "rank %d has failed: %s", c->failure.rank, c->failure.text);

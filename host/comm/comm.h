@@ -256,7 +256,9 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c);
  * under way, all ranks abandon their operations, take in stray messages and restart their groups, so that the next
  * section starts clean. An interrupt does not end this wait: interrupt the ranks that it waits for. A rank that only
  * heard of another's failure (GM_EPEER) may pass ok = true. text: this rank's message if it is not ok. *failed: the
- * number of ranks that were not ok; *first: the lowest of them, or -1. */
+ * number of ranks that were not ok; *first: the lowest of them, or -1. GM_EHANG: nothing was heard of a rank within the
+ * time limit, in which the time that this rank itself was stopped does not count. After any failure ranks may stand in
+ * different sections: each later call of this comm fails with the same message. */
 gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first);
 /* Waits until all that was begun before is done, so that a section which may fail abandons none of it; collective over
  * all ranks, which stand at the same place of the program. */

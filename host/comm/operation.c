@@ -355,9 +355,9 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
     gm_comm *c = p->comm;
-    double   now = gm_now(), quiet = now - since;
+    double   now = gm_now(), quiet = gm_comm_quiet(c, since);
     if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
-    bool late = c->timeout > 0 && quiet > c->timeout / 2, all_asked = p->asked_all > since;
+    bool late = c->timeout > 0 && quiet > c->timeout / 2, all_asked = p->asked_all > now - quiet;
     if (all_asked && quiet > c->timeout && now - p->asked_all > HEAR) return gm_pending_hang(p);
     if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
         *asked = now;

@@ -38,7 +38,7 @@ static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_
             continue;
         }
         if (gm_comm_rest(c, since, &turns)) GM_TRY(see_gone(c, there, &cut));
-        if (c->timeout <= 0 || gm_now() - since < c->timeout) continue;
+        if (gm_comm_quiet(c, since) < c->timeout || c->timeout <= 0) continue;
         char   text[400] = "";
         size_t n = 0;
         for (int rank = 0; rank < c->world && n < sizeof text - 8; rank++)
@@ -151,9 +151,14 @@ gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed
         *first = ok ? -1 : c->rank;
         return GM_OK;
     }
+    if (c->end_status != GM_OK) return gm_fail_again(c->end_status, c->end_error);
     c->in_section_end = true;
     gm_status st = end_section(c, ok, text, failed, first);
     c->in_section_end = false;
+    if (st != GM_OK) {
+        c->end_status = st;
+        snprintf(c->end_error, sizeof c->end_error, "%s", gm_last_error());
+    }
     return st;
 }
 

@@ -248,6 +248,10 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
 bool gm_operations_advance(gm_comm *c);
 /* gm_comm_pause for waits for other ranks: it ends when one of them has sent something. True: it has slept. */
 bool gm_comm_rest(gm_comm *c, double since, unsigned *turns);
+/* How long this rank has waited since `since`; a wait calls it again and again. If this rank was stopped meanwhile, the
+ * seconds since it went on: mostly the whole job was stopped (a batch system suspends it, a terminal stops it), and
+ * nobody could have answered. */
+double gm_comm_quiet(gm_comm *c, double since);
 
 /* Have all uses of p's memory ended, so that p may be freed? */
 bool gm_pending_is_over(const gm_pending *p);
@@ -348,6 +352,7 @@ struct gm_comm {
     int                n_under_way; /* not waited for */
     bool               charged;     /* the time is in some operation's account already */
     double             timeout;
+    double             looked, woke; /* gm_comm_quiet: the last time that it was called, and went on after a stop */
     bool               checked, alone;
     gm_phase           phase;
     const char *const *place;
@@ -362,6 +367,8 @@ struct gm_comm {
     bool              told;    /* this rank has said that it fails */
     uint64_t          section; /* ended so far */
     bool              in_section_end;
+    gm_status         end_status; /* of a section whose end failed: ranks may stand in different sections */
+    char              end_error[1100];
     bool              leaving;
     gm_member        *member; /* by rank */
     gm_check         *checks;

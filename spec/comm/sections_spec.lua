@@ -15,9 +15,9 @@ local function all_is_well()
   assert.equal(0, (core.comm_section_end(true)))
 end
 
-describe("a failed section", function()
-  setup(function() core.set_mesh { { "data", world } } end)
+setup(function() core.set_mesh { { "data", world } } end)
 
+describe("a failed section", function()
   for _, n in ipairs { 10, 1000000 } do
     it("that one rank leaves while others reduce " .. n .. " elements", function()
       for bad = 0, world - 1 do
@@ -98,6 +98,32 @@ describe("a failed section", function()
     assert.is_true(failed >= 1)
     assert.truthy(tostring(err):find "ranks differ")
     assert.equal(5 * rank, t:sum():item())
+    all_is_well()
+  end)
+end)
+
+-- A batch system suspends jobs, and a terminal stops them, for as long as they like.
+describe("ranks that are all stopped for longer than the time limit", function()
+  -- Rank 0 sleeps for some seconds; the others wait for it when all are stopped, and when all go on.
+  local function stopped(seconds)
+    local pids = table.concat(core.comm_exchange(nil, tostring(core.process().pid)), " ")
+    local limit = core.comm_timeout()
+    finally(function() core.comm_set_timeout(limit) end)
+    all_is_well()
+    core.comm_set_timeout(2)
+    if rank > 0 then return end
+    os.execute(("(sleep 0.3; kill -STOP %s; sleep 4; kill -CONT %s) &"):format(pids, pids))
+    core.sleep(seconds)
+  end
+
+  it("end their section", function()
+    stopped(1)
+    assert.equal(0, (core.comm_section_end(true)))
+    all_is_well()
+  end)
+
+  it("do their sums, even if one that computes cannot answer at once", function()
+    stopped(5.6)
     all_is_well()
   end)
 end)

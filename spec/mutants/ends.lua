@@ -50,4 +50,25 @@ return {
     breaks = "in checked mode a rank waits for the call of one that is gone",
     test = "unit comm_ends_without_a_word",
   },
+  {
+    name = "1911-stops-count-as-silence", file = "host/comm/comm.c",
+    find = "if (now - looked > STOPPED) c->woke = now;",
+    replace = "(void)looked;",
+    breaks = "a job that was suspended for longer than its time limit fails when it goes on",
+    test = "spec/comm/sections_spec.lua -f 'end their section'",
+  },
+  {
+    name = "1912-asked-before-the-stop", file = "host/comm/operation.c",
+    find = "quiet = gm_comm_quiet(c, since);",
+    replace = "quiet = now - since;",
+    breaks = "a rank that computes when a suspended job goes on is taken for one that hangs",
+    test = "spec/comm/sections_spec.lua -f 'do their sums'",
+  },
+  {
+    name = "1913-sections-end-twice", file = "host/comm/section.c",
+    find = "if (c->end_status != GM_OK) return gm_fail_again(c->end_status, c->end_error);",
+    replace = "",
+    breaks = "ranks end a section twice after its end has failed, and wait in different ones",
+    test = "unit comm_sections",
+  },
 }

@@ -1,4 +1,5 @@
 /* comm_failure_test.c - what goes wrong between ranks: calls that differ, ranks that fail, hang, or end a section. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -360,9 +361,35 @@ static void body_all_fail(gm_rank *r, void *context)
     all_is_well(r);
 }
 
+/* Rank 1 comes to the end of the section when rank 0 has given up. Rank 0 says so again at once, of sections and of
+ * calls: a section that it ended twice, and rank 1 once, would have them in different sections, each waiting. */
+static void body_end_fails(gm_rank *r, void *context)
+{
+    atomic_int *stage = context;
+    const char *text = "the end of a section: nothing has been heard for 0.3 s from rank 1";
+    int         failed, first;
+    if (r->rank == 1) {
+        while (atomic_load(stage) < 1) usleep(1000);
+        OK(gm_comm_section_end(r->comm, true, NULL, &failed, &first)); /* rank 0 had come there */
+        atomic_store(stage, 2);
+        FAILS(GM_EPEER, "rank 0 has failed: a hang", gm_comm_barrier(r->comm, everybody(r)));
+        return;
+    }
+    gm_comm_set_timeout(r->comm, 0.3);
+    FAILS(GM_EHANG, text, gm_comm_section_end(r->comm, true, NULL, &failed, &first));
+    gm_comm_set_timeout(r->comm, 60);
+    FAILS(GM_EHANG, text, gm_comm_section_end(r->comm, false, "no", &failed, &first));
+    FAILS(GM_EHANG, text, gm_comm_barrier(r->comm, everybody(r)));
+    atomic_store(stage, 1);
+    while (atomic_load(stage) < 2) usleep(1000);
+    gm_comm_fail(r->comm, 7, "a hang");
+}
+
 void gm_test_comm_sections(void **state)
 {
     (void)state;
+    atomic_int stage = 0;
+    run_world(2, body_end_fails, &stage);
     for (int world = 2; world <= 5; world++) run_world(world, body_sections, NULL);
     run_world(3, body_all_fail, NULL);
 }
