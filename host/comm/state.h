@@ -249,8 +249,7 @@ bool gm_operations_advance(gm_comm *c);
 /* gm_comm_pause for waits for other ranks: it ends when one of them has sent something. True: it has slept. */
 bool gm_comm_rest(gm_comm *c, double since, unsigned *turns);
 /* How long this rank has waited since `since`; a wait calls it again and again. If this rank was stopped meanwhile, the
- * seconds since it went on: mostly the whole job was stopped (a batch system suspends it, a terminal stops it), and
- * nobody could have answered. */
+ * seconds since it went on: mostly the whole job was stopped, as batch systems do, and nobody could have answered. */
 double gm_comm_quiet(gm_comm *c, double since);
 
 /* Have all uses of p's memory ended, so that p may be freed? */

@@ -102,7 +102,7 @@ describe("a failed section", function()
   end)
 end)
 
--- A batch system suspends jobs, and a terminal stops them, for as long as they like.
+-- A batch system suspends jobs for as long as it likes.
 describe("ranks that are all stopped for longer than the time limit", function()
   -- Rank 0 sleeps for some seconds; the others wait for it when all are stopped, and when all go on.
   local function stopped(seconds)
