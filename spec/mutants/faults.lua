@@ -29,11 +29,11 @@ return {
     test = "spec/job/random_changes_spec.lua",
   },
   {
-    name = "1884-limits-by-the-wall", file = "host/comm/operation.c",
-    find = [[    double   now = gm_now(), quiet = now - since;]],
+    name = "1884-limits-by-the-wall", file = "host/comm/comm.c",
+    find = [[    return now - (since > c->woke ? since : c->woke);]],
     replace = [[    static double wall;
-    if (!wall) wall = gm_clock(CLOCK_REALTIME) - gm_now();
-    double now = gm_clock(CLOCK_REALTIME) - wall, quiet = now - since;]],
+    if (!wall) wall = gm_clock(CLOCK_REALTIME) - now;
+    return gm_clock(CLOCK_REALTIME) - wall - (since > c->woke ? since : c->woke);]],
     breaks = "--comm-timeout follows the clock of the wall",
     test = "spec/faults/clocks_jump_spec.lua -f hangs",
   },
