@@ -414,7 +414,7 @@ static const gm_lua_option attention_settings[] = {
     {"window", "integer", "all", "[1,inf)", "causal: a query sees so many keys, the last up to its own place"},
     {"softcap", "number", "none", "(0,inf)", "scores s become softcap tanh(s / softcap)"},
     {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},
-    {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},
+    {"dropout", "number", "0", NULL, "share of the probabilities that become zero, rounded to a multiple of 1/65,536"},
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
     {"prefix_mask", "boolean", "false", NULL, "in each row of key_mask ones come before zeros; another is an error"},
     {"limits", "tensor", "none", NULL, "(b, s, 2) i64: the first key that a query may see, from 0, and the end"},

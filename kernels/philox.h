@@ -4,8 +4,8 @@
  *     key     = gm_stream_key(seed, purpose, site), 64 bits
  *     counter = { block_lo, block_hi, step_lo, step_hi }, block = element index / 4
  * Element i is word i % 4 of its block. The site is a hash of the module path and the index of the call. The element
- * index is that in the global tensor, so that serial and parallel runs draw the same numbers. Dropout of attention's
- * weights has rules of its own, and fewer rounds (weight_drop.h). */
+ * index is that in the global tensor, so that serial and parallel runs draw the same numbers. Dropout draws 16 bits for
+ * an element, by fewer rounds (drop.h). */
 #ifndef GM_PHILOX_H
 #define GM_PHILOX_H
 
@@ -69,8 +69,8 @@ GM_INLINE uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
 /* A number in [0, 1) with 24 bits. It is exact in f32 and in f64, so both dtypes draw the same numbers. */
 GM_INLINE float gm_uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
-/* An element is dropped if its word is below this threshold: P(drop) = p to within 2^-32. */
-GM_INLINE uint32_t gm_drop_threshold(double p)
+/* An event happens if its word is below this threshold: its probability is p to within 2^-32. */
+GM_INLINE uint32_t gm_event_threshold(double p)
 {
     double t = p * 4294967296.0;
     return t >= 4294967295.0 ? 4294967295u : t <= 0 ? 0u : (uint32_t)t;

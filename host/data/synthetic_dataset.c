@@ -55,7 +55,7 @@ static gm_status chain_sample(const gm_dataset *base, uint64_t epoch, int64_t i,
     for (int64_t k = 0; k < n; k++) {
         p = gm_philox_at(d->draw, (uint64_t)k + 1, (uint64_t)i);
         in[k] = token;
-        bool random = p.v[0] < gm_drop_threshold(d->noise);
+        bool random = p.v[0] < gm_event_threshold(d->noise);
         token = random ? (int64_t)(((uint64_t)p.v[1] * vocab) >> 32) : d->successor[token];
         y[k] = token;
     }

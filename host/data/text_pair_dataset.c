@@ -67,7 +67,7 @@ static gm_status read_elsewhere(const pair_dataset *d, gm_philox p, const text *
 /* Hides tokens: of those drawn, 8 in 10 become the mask, 1 in 10 any byte, 1 in 10 stays; all are targets. */
 static void hide(const pair_dataset *d, uint64_t epoch, int64_t sample, int64_t *tokens, int64_t *y)
 {
-    uint32_t chosen = gm_drop_threshold(d->o.mask), masked = gm_drop_threshold(0.8), any = gm_drop_threshold(0.9);
+    uint32_t chosen = gm_event_threshold(d->o.mask), masked = gm_event_threshold(0.8), any = gm_event_threshold(0.9);
     for (int64_t k = 0; k < d->o.length; k++) {
         y[k] = GM_TARGET_IGNORED;
         if (tokens[k] >= GM_PAIR_PADDING) continue; /* only bytes of text are asked for */
@@ -84,7 +84,7 @@ static gm_status pair_sample(const gm_dataset *base, uint64_t epoch, int64_t i, 
     const pair_dataset *d = (const pair_dataset *)base;
     int64_t             s = d->o.length, in_text = i, *tokens = x, *segments = tokens + s, *mask = segments + s;
     gm_philox           p = draw(d, epoch, i, DRAW_SHAPE);
-    bool                shorter = p.v[0] < gm_drop_threshold(d->o.shorter), random = p.v[2] < 0x80000000u;
+    bool                shorter = p.v[0] < gm_event_threshold(d->o.shorter), random = p.v[2] < 0x80000000u;
     int64_t             n = shorter ? 2 + below(p.v[1], d->room - 1) : d->room, a = (n + 1) / 2, b = n - a;
     const text         *t = text_of_sample(d, &in_text);
     int64_t             at = in_text * d->o.stride;

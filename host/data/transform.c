@@ -291,7 +291,7 @@ static gm_status crop(gm_transform_chain *p, const step *s, bool first, state *n
 
 static void mirror(const step *s, gm_philox choice, state *now)
 {
-    bool turned = choice.v[0] < gm_drop_threshold(s->t.probability) || s->t.probability >= 1;
+    bool turned = choice.v[0] < gm_event_threshold(s->t.probability) || s->t.probability >= 1;
     for (int64_t row = 0; turned && row < now->channels * now->height; row++) {
         int64_t  w = now->width;
         uint8_t *b = (uint8_t *)now->data + row * w;

@@ -9,7 +9,7 @@
  * are packed as zeros, because their values may be NaN. */
 
 #include "../key_mask.h"
-#include "../weight_drop.h"
+#include "../drop.h"
 
 /* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
 typedef struct attention_view {
@@ -18,18 +18,18 @@ typedef struct attention_view {
 } attention_view;
 
 typedef struct attention_job {
-    int64_t        batch, heads, key_heads, queries, keys, size;
-    int64_t        shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
-    bool           causal, accumulate;
-    bool           pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
-    int64_t        bytes; /* of a number of these */
-    int64_t        ahead; /* bytes of a row that are fetched before its turn; 0: rows of one line, whose neighbours are
+    int64_t       batch, heads, key_heads, queries, keys, size;
+    int64_t       shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
+    bool          causal, accumulate;
+    bool          pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
+    int64_t       bytes; /* of a number of these */
+    int64_t       ahead; /* bytes of a row that are fetched before its turn; 0: rows of one line, whose neighbours are
                              rows of other heads: to fetch them costs more */
-    double         scale, keep; /* keep: of dropout */
-    double         softcap;
-    gm_weight_drop drop;
-    uint64_t       step;
-    const gm_box  *box;
+    double        scale, keep; /* keep: of dropout */
+    double        softcap;
+    gm_drop       drop;
+    uint64_t      step;
+    const gm_box *box;
     const gm_tensor *mask;   /* NULL: no key is hidden */
     const gm_tensor *limits; /* NULL: none; they count keys from `first` on */
     int64_t          first;
@@ -132,7 +132,7 @@ static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j
     return m[b * w->mask->stride[0] + j * w->mask->stride[1]] == 0;
 }
 
-/* ---- dropout (weight_drop.h) ---- */
+/* ---- dropout (drop.h) ---- */
 
 static inline uint64_t attention_index(const attention_job *w, int64_t b, int64_t head, int64_t i, int64_t j)
 {
@@ -209,10 +209,10 @@ static bool attention_takes_pairs(const gm_call *call)
 
 static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
 {
-    const gm_tensor     *q = call->in[0], *k = call->in[1];
-    const gm_attrs      *at = call->attrs;
-    const gm_weight_drop drop = gm_weight_drop_of(at->stream.key, at->p);
-    const int64_t        row = q->shape[3] * (int64_t)gm_dtype_size(q->dtype);
+    const gm_tensor *q = call->in[0], *k = call->in[1];
+    const gm_attrs  *at = call->attrs;
+    const gm_drop    drop = gm_drop_of(at->stream.key, at->p);
+    const int64_t    row = q->shape[3] * (int64_t)gm_dtype_size(q->dtype);
     return (attention_job){
         .batch = q->shape[0],
         .queries = q->shape[1],
@@ -229,7 +229,7 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .bytes = (int64_t)gm_dtype_size(q->dtype),
         .ahead = row > 64 ? row : 0,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
-        .keep = gm_weight_drop_keep(drop.threshold),
+        .keep = gm_drop_keep(drop.threshold),
         .drop = drop,
         .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step,
         .box = &at->box,

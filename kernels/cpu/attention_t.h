@@ -176,7 +176,7 @@ CPU_INLINE void F(attention_drop_turn)(const attention_job *w, T *s, int64_t j, 
             const vu64 *x = &c->w[i][n];
             T          *at = s + n / 2 * LANES;
 #if T_BITS == 32
-            F(attention_drop_two)(w, at, j + 2 * i, keys, (VI)((x[0] & 0xffffffffu) | x[1] << 32));
+            F(attention_drop_two)(w, at, j + 2 * i, keys, (VI)both_low(x[0], x[1]));
 #else
             F(attention_drop_two)(w, at, j + 2 * i, keys, (VI)x[0]);
             F(attention_drop_two)(w, at, j + GM_DROP_EACH + 2 * i, keys, (VI)x[1]);

@@ -107,10 +107,6 @@ CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm512_cvtps_pd((__m256)a); }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm512_cvtpd_ps((__m512d)a); }
 CPU_INLINE vh32 low_half(vf32 a) { return (vh32)_mm512_castps512_ps256((__m512)a); }
 CPU_INLINE vh32 high_half(vf32 a) { return (vh32)_mm512_extractf32x8_ps((__m512)a, 1); }
-CPU_INLINE vf32 join(vh32 a, vh32 b)
-{
-    return (vf32)_mm512_insertf32x8(_mm512_castps256_ps512((__m256)a), (__m256)b, 1);
-}
 CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b)
 {
     return (vf32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)m), (__m512)b, (__m512)a);
@@ -149,7 +145,6 @@ CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm256_cvtps_pd((__m128)a); }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm256_cvtpd_ps((__m256d)a); }
 CPU_INLINE vh32 low_half(vf32 a) { return (vh32)_mm256_castps256_ps128((__m256)a); }
 CPU_INLINE vh32 high_half(vf32 a) { return (vh32)_mm256_extractf128_ps((__m256)a, 1); }
-CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32)_mm256_set_m128((__m128)b, (__m128)a); }
 #else
 CPU_INLINE vf32 load_n_f32(const float *p, int64_t n)
 {
@@ -170,7 +165,6 @@ CPU_INLINE vf64 widen(vh32 a) { return (vf64){a[0], a[1]}; }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32){(float)a[0], (float)a[1]}; }
 CPU_INLINE vh32 low_half(vf32 a) { return (vh32){a[0], a[1]}; }
 CPU_INLINE vh32 high_half(vf32 a) { return (vh32){a[2], a[3]}; }
-CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32){a[0], a[1], b[0], b[1]}; }
 #if defined(__x86_64__)
 CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return (vf32)_mm_min_ps((__m128)a, (__m128)b); }
 CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return (vf32)_mm_max_ps((__m128)a, (__m128)b); }
@@ -217,7 +211,6 @@ CPU_INLINE vf64 product_low_f64(vf64 a, vf64 b, vf64 s)
 {
     return (vf64)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)s);
 }
-CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 #elif defined(__FMA__) && CPU_VECTOR == 32
 CPU_INLINE vf32 product_low_f32(vf32 a, vf32 b, vf32 s)
 {
@@ -227,7 +220,6 @@ CPU_INLINE vf64 product_low_f64(vf64 a, vf64 b, vf64 s)
 {
     return (vf64)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)s);
 }
-CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 #else /* Dekker's product: a and b cut in halves whose products are exact */
 CPU_INLINE vf32 product_low_f32(vf32 a, vf32 b, vf32 s)
 {

@@ -5,7 +5,7 @@
  * uses the identities of FlashAttention (Dao et al. 2022): with P from the stored lse and
  * D = rowsum(g o), dS = P (dP - D). Dropout works on the probabilities after softmax. */
 #include "../key_mask.h"
-#include "../weight_drop.h"
+#include "../drop.h"
 #include "loops.h"
 
 typedef struct problem {
@@ -13,7 +13,7 @@ typedef struct problem {
     const gm_attrs  *attrs;
     int64_t          batch, queries, heads, size, keys, key_heads;
     double           scale;
-    gm_weight_drop   drop;
+    gm_drop          drop;
     uint64_t         step;
 } problem;
 
@@ -36,7 +36,7 @@ static problem problem_of(const gm_device *dev, const gm_call *call)
         .keys = k->shape[1],
         .key_heads = k->shape[2],
         .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3]),
-        .drop = gm_weight_drop_of(call->attrs->stream.key, call->attrs->p),
+        .drop = gm_drop_of(call->attrs->stream.key, call->attrs->p),
         .step = ref_stream_step(dev, &call->attrs->stream),
     };
 }
@@ -113,8 +113,8 @@ static double kept(const problem *p, row r, int64_t j)
 {
     int64_t  shape[4] = {p->batch, p->heads, p->queries, p->keys}, at[4] = {r.b, r.n, r.i, j};
     uint64_t index = gm_weight_index(&p->attrs->box, shape, at);
-    if (gm_weight_dropped(p->drop.round_keys, p->drop.threshold, index, p->step)) return 0;
-    return gm_weight_drop_keep(p->drop.threshold);
+    if (gm_is_dropped(p->drop.round_keys, p->drop.threshold, index, p->step)) return 0;
+    return gm_drop_keep(p->drop.threshold);
 }
 
 /* The scores of a row into s; returns the log of the sum of their exp, -inf if no key is seen. */

@@ -1,6 +1,6 @@
 /* random.c - random ops: pure functions of the stream and of each element's index in the global tensor.
- * Element i takes word i % 4 of philox block i / 4; what a word means is in sample.h. */
-#include "../sample.h"
+ * Element i takes word i % 4 of philox block i / 4; what a word means is in sample.h. Dropout: see drop.h. */
+#include "../drop.h"
 #include "loops.h"
 
 typedef struct draw {
@@ -57,11 +57,12 @@ gm_status gm_ref_normal(gm_device *dev, const gm_call *call)
 gm_status gm_ref_dropout(gm_device *dev, const gm_call *call)
 {
     const gm_tensor *x = call->in[0];
-    uint32_t         threshold = gm_drop_threshold(call->attrs->p);
+    const gm_drop    drop = gm_drop_of(call->attrs->stream.key, call->attrs->p);
+    const double     exact = gm_drop_keep(drop.threshold), keep = x->dtype == GM_F64 ? exact : (float)exact;
     draw             d = draw_of(dev, call, x);
     for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) {
-        bool dropped = word_of(&d, i) < threshold;
-        ref_set(call->out[0], i, dropped ? 0 : ref_get(x, i) / (1 - call->attrs->p));
+        bool dropped = gm_is_dropped(drop.round_keys, drop.threshold, global_index(&d, i), d.step);
+        ref_set(call->out[0], i, dropped ? 0 : ref_get(x, i) * keep);
     }
     return GM_OK;
 }

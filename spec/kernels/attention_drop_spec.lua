@@ -1,4 +1,4 @@
--- Dropout of attention's weights (kernels/weight_drop.h): every table drops the same weights as ref, forward and in
+-- Dropout of attention's weights (kernels/drop.h): every table drops the same weights as ref, forward and in
 -- each gradient, and a part of the whole drops what the whole drops there. spec/unit/philox_test.c has the numbers
 -- themselves.
 --

@@ -43,7 +43,7 @@ local function read(op, inputs, attrs)
   local q, k = inputs[1]:shape(), inputs[2]:shape()
   local p = { b = q[1], s = q[2], h = q[3], d = q[4], t = k[2], hk = k[3] }
   p.scale = (attrs.scale or 0) > 0 and attrs.scale or 1 / math.sqrt(p.d)
-  p.keep = 65536 / (65536 - math.floor((attrs.p or 0) * 65536 + 0.5)) -- kernels/weight_drop.h
+  p.keep = 65536 / (65536 - math.floor((attrs.p or 0) * 65536 + 0.5)) -- kernels/drop.h
   p.q, p.k, p.v = numbers(inputs[1]), numbers(inputs[2]), numbers(inputs[3])
   local mask = inputs[4] and support.copy(inputs[4]):data()
   local limits = inputs[op == "attention" and 5 or 8]

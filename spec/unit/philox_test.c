@@ -2,7 +2,7 @@
  * philox4x32 of 10 and of 7 rounds), and what words mean against the distributions they should have. */
 #include <stdlib.h>
 
-#include "../../kernels/weight_drop.h"
+#include "../../kernels/drop.h"
 #include "unit.h"
 
 #define DRAWS (1 << 20)
@@ -123,15 +123,15 @@ void gm_test_truncated_normal(void **state)
     assert_true(gm_sample_truncated(&t, 0x80000000) > 30 && gm_sample_truncated(&t, 0x80000000) < 30.1);
 }
 
-void gm_test_drop_threshold(void **state)
+void gm_test_event_threshold(void **state)
 {
     (void)state;
-    assert_int_equal(gm_drop_threshold(0), 0);
-    assert_int_equal(gm_drop_threshold(0.5), 0x80000000u);
-    assert_int_equal(gm_drop_threshold(0.25), 0x40000000u);
-    assert_int_equal(gm_drop_threshold(1), UINT32_MAX);
+    assert_int_equal(gm_event_threshold(0), 0);
+    assert_int_equal(gm_event_threshold(0.5), 0x80000000u);
+    assert_int_equal(gm_event_threshold(0.25), 0x40000000u);
+    assert_int_equal(gm_event_threshold(1), UINT32_MAX);
     int dropped = 0;
-    for (int i = 0; i < DRAWS; i++) dropped += word((uint64_t)i) < gm_drop_threshold(0.1);
+    for (int i = 0; i < DRAWS; i++) dropped += word((uint64_t)i) < gm_event_threshold(0.1);
     assert_true(abs(dropped - DRAWS / 10) < 5 * sqrt(0.09 * DRAWS));
 }
 
@@ -139,13 +139,13 @@ void gm_test_drop_threshold(void **state)
 
 static void check_block(uint64_t key, uint64_t block, uint64_t step, const uint32_t want[4])
 {
-    const gm_weight_drop d = gm_weight_drop_of(key, 0.5);
-    const gm_philox      words = gm_weight_block(d.round_keys, block, step);
+    const gm_drop   d = gm_drop_of(key, 0.5);
+    const gm_philox words = gm_drop_block(d.round_keys, block, step);
     assert_memory_equal(words.v, want, sizeof words.v);
-    for (int i = 0; i < 8; i++) assert_int_equal(gm_weight_number(words, i), want[i / 2] >> (16 * (i % 2)) & 0xffff);
+    for (int i = 0; i < 8; i++) assert_int_equal(gm_drop_number(words, i), want[i / 2] >> (16 * (i % 2)) & 0xffff);
 }
 
-void gm_test_weight_block(void **state)
+void gm_test_drop_block(void **state)
 {
     (void)state;
     check_block(0, 0, 0, (uint32_t[]){0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48});
@@ -154,24 +154,24 @@ void gm_test_weight_block(void **state)
                 (uint32_t[]){0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a});
 }
 
-void gm_test_weight_threshold(void **state)
+void gm_test_drop_threshold(void **state)
 {
     (void)state;
-    assert_int_equal(gm_weight_drop_of(1, 0).threshold, 0);
-    assert_int_equal(gm_weight_drop_of(1, 0.5).threshold, 0x8000);
-    assert_int_equal(gm_weight_drop_of(1, 0.1).threshold, 6554);
-    assert_int_equal(gm_weight_drop_of(1, 0x1p-18).threshold, 0); /* nearer to 0 than to 2^-16 */
-    assert_int_equal(gm_weight_drop_of(1, 0x1p-17).threshold, 1);
-    assert_int_equal(gm_weight_drop_of(1, 1 - 0x1p-40).threshold, 65535); /* never all */
-    assert_true(gm_weight_drop_keep(0) == 1 && gm_weight_drop_keep(0x8000) == 2 && gm_weight_drop_keep(65535) == 65536);
+    assert_int_equal(gm_drop_of(1, 0).threshold, 0);
+    assert_int_equal(gm_drop_of(1, 0.5).threshold, 0x8000);
+    assert_int_equal(gm_drop_of(1, 0.1).threshold, 6554);
+    assert_int_equal(gm_drop_of(1, 0x1p-18).threshold, 0); /* nearer to 0 than to 2^-16 */
+    assert_int_equal(gm_drop_of(1, 0x1p-17).threshold, 1);
+    assert_int_equal(gm_drop_of(1, 1 - 0x1p-40).threshold, 65535); /* never all */
+    assert_true(gm_drop_keep(0) == 1 && gm_drop_keep(0x8000) == 2 && gm_drop_keep(65535) == 65536);
     /* Means of what becomes of weights of 1, by the probability that is drawn: 2^20 draws stray by std / 1024. */
     for (double p = 0.1; p < 1; p += 0.4) {
-        const gm_weight_drop d = gm_weight_drop_of(gm_stream_key(3, GM_PURPOSE_USER, 4), p);
-        const double         keep = gm_weight_drop_keep(d.threshold);
-        double               sum = 0, pairs = 0;
-        bool                 before = false;
+        const gm_drop d = gm_drop_of(gm_stream_key(3, GM_PURPOSE_USER, 4), p);
+        const double  keep = gm_drop_keep(d.threshold);
+        double        sum = 0, pairs = 0;
+        bool          before = false;
         for (int i = 0; i < DRAWS; i++) {
-            bool kept = !gm_weight_dropped(d.round_keys, d.threshold, (uint64_t)i, 2);
+            bool kept = !gm_is_dropped(d.round_keys, d.threshold, (uint64_t)i, 2);
             sum += kept ? keep : 0;
             pairs += kept && before ? keep * keep : 0; /* neighbours are independent */
             before = kept;

@@ -1,5 +1,6 @@
 --- Dropout of elements (Srivastava et al. 2014) and of whole branches (Huang et al. 2016).
 -- A mask is a function of (seed, module path, call, step, global element index), so it is the same on any mesh.
+-- p counts as the nearest multiple of 1/65,536, also in 1 / (1 - p): so the mean stays what it is.
 -- In evaluation mode, and with p = 0, both layers return x itself.
 -- @module ganymede.nn.dropout
 local tensors = require "ganymede.tensor"

@@ -62,8 +62,8 @@ static gm_status read_dropout(gm_device *dev, gm_attention_args *a, const gm_att
     const gm_step_block *block;
     const gm_box        *box = &at->box;
     const int64_t        shape[4] = {a->batch, a->heads, a->queries, a->keys};
-    a->drop = gm_weight_drop_of(at->stream.key, at->p);
-    a->keep = gm_weight_drop_keep(a->drop.threshold);
+    a->drop = gm_drop_of(at->stream.key, at->p);
+    a->keep = gm_drop_keep(a->drop.threshold);
     a->keep_f32 = (float)a->keep;
     a->drop_first = gm_weight_index(box, shape, (int64_t[4]){0});
     a->drop_blocks[2] = gm_weight_row(box, a->keys) / GM_DROP_EACH;

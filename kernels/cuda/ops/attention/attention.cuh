@@ -174,7 +174,7 @@ GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch,
     return batch * a->lse_stride[0] + head * a->lse_stride[1] + i * a->lse_stride[2];
 }
 
-/* ---- dropout (weight_drop.h) ---- */
+/* ---- dropout (drop.h) ---- */
 
 GM_DEVICE uint64_t gm_attention_step(const gm_attention_args *a)
 {
@@ -192,8 +192,8 @@ GM_DEVICE bool gm_attention_dropped(const gm_attention_args *a, const gm_attenti
 {
     const uint64_t  place = a->drop_first % GM_DROP_EACH + (uint64_t)j; /* from the first block of the row on */
     const uint64_t  block = d->first + (uint64_t)i * a->drop_blocks[2] + place / GM_DROP_EACH;
-    const gm_philox words = gm_weight_block(a->drop.round_keys, block, d->step);
-    return gm_weight_number(words, (int)(place % GM_DROP_EACH)) < a->drop.threshold;
+    const gm_philox words = gm_drop_block(a->drop.round_keys, block, d->step);
+    return gm_drop_number(words, (int)(place % GM_DROP_EACH)) < a->drop.threshold;
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "../../../op.h"
-#include "../../../weight_drop.h"
+#include "../../../drop.h"
 
 /* Tiles of attention.cu: a block has 16 by 16 threads. Each thread has GM_ATTENTION_EACH_... queries and keys of a
  * tile, and every 16th number of a head. Narrow heads have up to 64 numbers, wide ones up to 256. With these sizes all
@@ -59,11 +59,11 @@ typedef struct gm_attention_args {
     int32_t  vectors;              /* 1: in all tensors 8 numbers of 16 bits can be read at once */
     double   scale, keep, softcap; /* keep: of dropout; softcap: 0: none */
     float    keep_f32, unit;       /* unit: scale log2 e. Kernels lack registers for numbers that they convert */
-    gm_weight_drop  drop;
-    uint64_t        drop_first, drop_blocks[3]; /* the index of query 0 and key 0; blocks from batch to batch, from head
+    gm_drop  drop;
+    uint64_t drop_first, drop_blocks[3]; /* the index of query 0 and key 0; blocks from batch to batch, from head
                                                   to head, from query to query */
-    int64_t         step;                       /* of the random stream; negative: *rng_step */
-    const uint64_t *rng_step;                   /* on the device */
+    int64_t  step;                       /* of the random stream; negative: *rng_step */
+    const uint64_t *rng_step;            /* on the device */
 } gm_attention_args;
 
 #endif

@@ -1,4 +1,4 @@
-/* attention_drop.cuh - which weights dropout drops (kernels/weight_drop.h), for the tensor-core kernels of attention.
+/* attention_drop.cuh - which weights dropout drops (kernels/drop.h), for the tensor-core kernels of attention.
  *
  * A lane has two neighbouring weights of eight, so lanes share out the blocks of Philox and tell each other by shuffles
  * what they drop: each lane draws as many blocks as an eighth of its weights. All lanes of a warp come here together.
@@ -42,7 +42,7 @@ GM_DEVICE void gm_attention_drop_block(const gm_attention_args *a, const gm_atte
                                        uint32_t *less)
 {
     const uint64_t  row = (uint64_t)(uint32_t)i * (uint32_t)a->drop_blocks[2]; /* it fits (attention.c) */
-    const gm_philox block = gm_weight_block(a->drop.round_keys, d->first + row + (uint32_t)j / GM_DROP_EACH, d->step);
+    const gm_philox block = gm_drop_block(a->drop.round_keys, d->first + row + (uint32_t)j / GM_DROP_EACH, d->step);
     GM_UNROLL
     for (int k = 0; k < 4; k++) less[k] = gm_halves_less(block.v[k], a->drop.threshold * 0x10001u);
 }

@@ -58,8 +58,8 @@ gm_status cuda_dropout(gm_device *dev, const gm_call *call)
 {
     char             name[GM_CUDA_NAME];
     const gm_tensor *x = call->in[0], *y = call->out[0];
-    double           p = call->attrs->p;
-    gm_random_args   a = {.scale = 1 / (1 - p), .threshold = gm_drop_threshold(p)};
+    gm_random_args   a = {.drop = gm_drop_of(call->attrs->stream.key, call->attrs->p)};
+    a.keep = gm_drop_keep(a.drop.threshold);
     GM_TRY(begin(dev, call, x, &a));
     size_t      size = gm_dtype_size(y->dtype);
     const void *address[] = {a.y, a.x, NULL};

@@ -1,8 +1,8 @@
 /* random.cu - uniform, normal and dropout: functions of the stream and of each element's index in the global tensor
- * (kernels/sample.h). Initial values are drawn only once, so a thread draws one element in f64. Dropout runs in every
- * step, so it works on items of 16 bytes, with one philox block (10 rounds, some 60 instructions) for four elements.
- * These are 15 instructions for each element. At full bandwidth an element has time for 49 instructions in f32, and for
- * 24 in 16 bits. */
+ * (kernels/sample.h). Initial values are drawn only once, so a thread draws one element in f64. Dropout (kernels/drop.h)
+ * runs in every step, so it works on items of 16 bytes, with one block of Philox (7 rounds, 28 instructions) for each.
+ * These are 7 instructions for an element of f32, and 4 for one of 16 bits. At full bandwidth they have time for 49 and
+ * 24. */
 #include "../../common/map.cuh"
 #include "random_args.h"
 
@@ -48,35 +48,38 @@ template <class T> GM_DEVICE void gm_normal(const gm_random_args a)
         a, [](const gm_random_args &a, uint64_t index, uint64_t step) { return gm_random_normal(&a, index, step); });
 }
 
-template <class T, class R = gm_real<T>> GM_DEVICE void gm_dropout_any(const gm_random_args a)
+/* What dropout makes of x, the element with this index. */
+template <class R> GM_DEVICE R gm_kept(const gm_random_args *a, uint64_t index, uint64_t step, R x)
+{
+    return gm_is_dropped(a->drop.round_keys, a->drop.threshold, index, step) ? 0 : x * (R)a->keep;
+}
+
+template <class T> GM_DEVICE void gm_dropout_any(const gm_random_args a)
 {
     const uint64_t step = a.step_at ? *a.step_at : a.step;
-    const R        scale = (R)a.scale;
     GM_GRID_LOOP(i, a.map.n) {
         int64_t at[3];
         gm_map_place(&a.map, 3, i, at);
-        bool dropped = gm_philox_word(a.key, a.first + (uint64_t)at[2], step) < a.threshold;
-        gm_set<T>(a.y, at[0], dropped ? 0 : gm_at<T>(a.x, at[1]) * scale);
+        gm_set<T>(a.y, at[0], gm_kept(&a, a.first + (uint64_t)at[2], step, gm_at<T>(a.x, at[1])));
     }
 }
 
-/* Items whose indices follow each other: a block of words for four elements, where the first index begins one. */
-template <int V, class R> GM_DEVICE void gm_drop(const gm_random_args *a, uint64_t index, uint64_t step, R *x)
+/* The same for an item, V elements whose indices follow each other; one block has their numbers, if the first index is
+ * a multiple of V. */
+template <int V, class R> GM_DEVICE void gm_keep_item(const gm_random_args *a, uint64_t index, uint64_t step, R *x)
 {
-    const R scale = (R)a->scale;
-    if (index % 4 == 0 && V % 4 == 0) {
-        GM_UNROLL for (int b = 0; b < V / 4; b++)
+    static_assert(GM_DROP_EACH % V == 0 && V % 2 == 0, "an item must not reach over a block's end");
+    if (index % V == 0) {
+        const gm_philox block = gm_drop_block(a->drop.round_keys, index / GM_DROP_EACH, step);
+        const int       word = (int)(index % GM_DROP_EACH / V) * (V / 2); /* the item's first */
+        GM_UNROLL for (int k = 0; k < V; k++)
         {
-            gm_philox w = gm_philox_at(a->key, index / 4 + (uint64_t)b, step);
-            GM_UNROLL for (int k = 0; k < 4; k++) x[4 * b + k] = w.v[k] < a->threshold ? 0 : x[4 * b + k] * scale;
+            const uint32_t two = V == GM_DROP_EACH ? block.v[k / 2] : gm_philox_pick(block, word + k / 2);
+            x[k] = (two >> (k % 2 * 16) & 0xffffu) < a->drop.threshold ? 0 : x[k] * (R)a->keep;
         }
         return;
     }
-    GM_ROLLED for (int k = 0; k < V; k++)
-    {
-        bool dropped = gm_philox_word(a->key, index + (uint64_t)k, step) < a->threshold;
-        gm_push<V>(x, dropped ? 0 : x[0] * scale);
-    }
+    GM_ROLLED for (int k = 0; k < V; k++) gm_push<V>(x, gm_kept(a, index + (uint64_t)k, step, x[0]));
 }
 
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_dropout(const gm_random_args a)
@@ -87,14 +90,12 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
         int64_t at[3];
         gm_map_place(&a.map, 3, i, at);
         gm_take<T>(a.x, at[1], a.map.step[1], x);
-        gm_drop<V>(&a, a.first + (uint64_t)at[2], step, x);
+        gm_keep_item<V>(&a, a.first + (uint64_t)at[2], step, x);
         gm_give<T>(a.y, at[0], x);
     }
     int64_t first = gm_block_x * gm_block_size + gm_thread, i = a.map.n * V + first;
-    if (first < a.map.tail) {
-        bool dropped = gm_philox_word(a.key, a.first + (uint64_t)i, step) < a.threshold;
-        gm_set<T>(a.y, i, dropped ? 0 : gm_at<T>(a.x, i * a.map.step[1]) * (R)a.scale);
-    }
+    if (first < a.map.tail)
+        gm_set<T>(a.y, i, gm_kept(&a, a.first + (uint64_t)i, step, gm_at<T>(a.x, i * a.map.step[1])));
 }
 
 GM_KERNELS(gm_uniform, gm_random_args)
