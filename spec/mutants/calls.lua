@@ -402,9 +402,9 @@ return {
     test = "-n 1 spec/nn/errors_spec.lua -f 'no tensor'",
   },
   {
-    name = "2099-betas-besides", file = "lua/ganymede/optim/betas.lua",
-    find = [[if #betas ~= 2 then]],
-    replace = [[if #betas < 2 then]],
+    name = "2099-betas-besides", file = "lua/ganymede/optim/numbers.lua",
+    find = [[if #list ~= count then]],
+    replace = [[if #list < count then]],
     breaks = "a third beta is ignored",
     test = "spec/optim/optimizers_spec.lua -f 'what is wrong'",
   },

@@ -245,10 +245,10 @@ return {
     test = "spec/golden/families_spec.lua -f came",
   },
   {
-    name = "2633-came-betas", file = "lua/ganymede/optim/came.lua",
-    find = [[if #list > n then]],
-    replace = [[if false then]],
-    breaks = "a fourth beta of CAME is ignored",
+    name = "2633-came-eps", file = "lua/ganymede/optim/came.lua",
+    find = [[numbers_of("CAME", opt, "eps", 2)]],
+    replace = [[]],
+    breaks = "CAME takes eps of 0, which divide by 0",
     test = "spec/optim/families_spec.lua -f 'wrong with their options'",
   },
   {

@@ -233,7 +233,7 @@ describe("optimizers", function()
     assert.error_matches(function() optim.SGD({}, gm.ones { 2 }) end, "a module or a list of tensors; got a tensor")
     for _, class in ipairs { optim.Adam, optim.Lion } do
       local function refused(betas, why) assert.error_matches(function() class({ betas = betas }, { p }) end, why) end
-      refused({ 0.9, 0.99, 0.5 }, "betas has two numbers; got {")
+      refused({ 0.9, 0.99, 0.5 }, "betas has 2 numbers; got {")
       refused({ 0.9, 0.99, beta3 = 0.5 }, "a list has no field 'beta3'")
     end
     assert.error_matches(function() optim.SGD({}, { { params = { p } }, { params = { p }, rate = 1 } }) end, "rate")

@@ -3,18 +3,9 @@
 -- column, too.
 -- @module ganymede.optim.came
 local by_ops = require "ganymede.optim.by_ops"
+local numbers_of = require "ganymede.optim.numbers"
 
 local mix, zeros_like = by_ops.mix, by_ops.zeros_like
-
--- Refuses a list that has not n numbers, each as `fits` says.
-local function check(name, list, n, fits, words)
-  for i = 1, n do
-    if type(list[i]) ~= "number" or not fits(list[i]) then
-      error(("CAME: %s[%d] must be a number %s; got %s"):format(name, i, words, tostring(list[i])), 0)
-    end
-  end
-  if #list > n then error(("CAME: %s has %d numbers; got %d"):format(name, n, #list), 0) end
-end
 
 local function define(optim, shared)
   --- Luo et al. 2023 (arXiv:2307.02047), with the options of the paper's program: one moment, and a row and a column of
@@ -31,8 +22,8 @@ local function define(optim, shared)
   CAME.names = { "exp_avg", "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq", "exp_avg_res_row", "exp_avg_res_col" }
 
   function CAME:build(opt, items)
-    check("betas", opt.betas, 3, function(b) return b >= 0 and b < 1 end, "from 0, below 1")
-    check("eps", opt.eps, 2, function(e) return e > 0 end, "above 0")
+    numbers_of("CAME", opt, "betas", 3)
+    numbers_of("CAME", opt, "eps", 2)
     self:prepare_items(items)
   end
 

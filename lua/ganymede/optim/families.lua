@@ -3,7 +3,7 @@
 -- Called with the optim module, the parent of optimizers whose update is a C kernel, and what options they share.
 -- @module ganymede.optim.families
 
-local betas_of = require "ganymede.optim.betas"
+local numbers_of = require "ganymede.optim.numbers"
 local touched = require "ganymede.optim.touched"
 
 local no_trust = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
@@ -73,7 +73,7 @@ local function define(optim, Fused, shared)
   -- gradient move, and only their moments decay. Parameters with a dense gradient are updated whole, by the same
   -- formula.
   local SparseAdam = class("SparseAdam", "adam", { betas = shared.betas, eps = shared.eps }, function(opt)
-    local b1, b2 = betas_of("SparseAdam", opt.betas)
+    local b1, b2 = numbers_of("SparseAdam", opt, "betas", 2)
     if opt.weight_decay ~= 0 then error("SparseAdam has no weight decay; write weight_decay = 0", 0) end
     return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = 0, early_eps = true }
   end)
@@ -85,13 +85,13 @@ local function define(optim, Fused, shared)
     lr = rate(1e-4),
     betas = { type = "list", default = { 0.9, 0.99 }, doc = "share of the moment in the sign, and its decay" },
   }, function(opt)
-    local b1, b2 = betas_of("Lion", opt.betas)
+    local b1, b2 = numbers_of("Lion", opt, "betas", 2)
     return { beta1 = b1, beta2 = b2, weight_decay = opt.weight_decay, decoupled = true }
   end)
 
   local function lamb_attrs(name, corrects, decoupled)
     return function(opt)
-      local b1, b2 = betas_of(name, opt.betas)
+      local b1, b2 = numbers_of(name, opt, "betas", 2)
       check_bounds(name, opt)
       return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled(opt),
                bias_correction = corrects(opt), trust = 1, trust_min = opt.min_trust, trust_max = opt.max_trust or 0 }
@@ -147,7 +147,7 @@ local function define(optim, Fused, shared)
     }
     for key, entry in pairs(more) do own[key] = entry end
     class(name, "adam", own, function(opt)
-      local b1, b2 = betas_of(name, opt.betas)
+      local b1, b2 = numbers_of(name, opt, "betas", 2)
       refuse_nvme(name, opt)
       return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = opt.adamw_mode,
                amsgrad = opt.amsgrad, bias_correction = opt.bias_correction }

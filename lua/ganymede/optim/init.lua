@@ -10,7 +10,7 @@
 -- `groups` selects parameters by their names (Lua patterns). A parameter belongs to the first group whose pattern
 -- matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms, but for no_decay.
 -- @module ganymede.optim
-local betas_of = require "ganymede.optim.betas"
+local numbers_of = require "ganymede.optim.numbers"
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local idle = require "ganymede.optim.idle"
@@ -457,7 +457,7 @@ local adam_options = {
 
 local function adam_attrs(name, decoupled)
   return function(opt)
-    local b1, b2 = betas_of(name, opt.betas)
+    local b1, b2 = numbers_of(name, opt, "betas", 2)
     return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled,
              amsgrad = opt.amsgrad }
   end
