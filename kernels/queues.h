@@ -48,7 +48,8 @@ typedef struct gm_queues {
     gm_status (*passed)(struct gm_device *dev, gm_ticket *ticket, bool *begun, bool *done);
     void (*give)(struct gm_device *dev, gm_ticket *ticket); /* NULL is allowed */
 
-    /* Kernels launched from here on go to the queue, behind the ticket's entry; NULL: to the device's again. */
+    /* Kernels, and copies and fills within the device, go to the queue from here on, behind the ticket's entry; NULL:
+     * to the device's again. */
     gm_status (*launch_on)(struct gm_device *dev, gm_queue *queue, gm_ticket *ticket);
 
     /* Copies to and from page-locked memory, which the caller leaves alone until a ticket behind them has passed. */

@@ -47,8 +47,8 @@ bool gm_cuda_has(gm_device *dev, const char *kernel);
  * work cannot overwrite the memory too early. GM_ENOMEM. */
 gm_status gm_cuda_scratch(gm_device *dev, size_t bytes, void **data, gm_block **block);
 
-/* These run in order with the kernels. read waits for the kernels and for the copy; write returns when the caller may
- * change `host`. */
+/* These run in order with the kernels; copies and fills go where kernels go (launch_on of queues.h). read waits for the
+ * kernels and for the copy; write returns when the caller may change `host`. */
 gm_status gm_cuda_read(gm_device *dev, void *host, const void *device, size_t bytes);
 gm_status gm_cuda_write(gm_device *dev, void *device, const void *host, size_t bytes);
 gm_status gm_cuda_copy(gm_device *dev, void *to, const void *from, size_t bytes);

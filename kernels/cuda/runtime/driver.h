@@ -52,7 +52,7 @@ struct gm_cuda {
     CUdevice         device;
     CUcontext        context;
     CUstream         stream;
-    CUstream         launches; /* the stream that receives kernels: `stream`, or that of another queue (queues.h) */
+    CUstream         launches; /* the stream of kernels, copies and fills: `stream`, or that of another queue */
     CUmodule        *modules;
     int              n_modules;
     int              multiprocessors, shared_most; /* shared_most: bytes of shared memory a block may ask for */

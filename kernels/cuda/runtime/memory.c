@@ -124,7 +124,7 @@ gm_status gm_cuda_copy(gm_device *dev, void *to, const void *from, size_t bytes)
     gm_cuda *cu;
     if (!bytes || to == from) return GM_OK;
     GM_TRY(gm_cuda_enter(dev, &cu));
-    GM_CU(cu->driver, cuMemcpyDtoDAsync(address(to), address(from), bytes, cu->stream));
+    GM_CU(cu->driver, cuMemcpyDtoDAsync(address(to), address(from), bytes, cu->launches));
     return GM_OK;
 }
 
@@ -133,7 +133,7 @@ gm_status gm_cuda_fill(gm_device *dev, void *to, int byte, size_t bytes)
     gm_cuda *cu;
     if (!bytes) return GM_OK;
     GM_TRY(gm_cuda_enter(dev, &cu));
-    GM_CU(cu->driver, cuMemsetD8Async(address(to), (unsigned char)byte, bytes, cu->stream));
+    GM_CU(cu->driver, cuMemsetD8Async(address(to), (unsigned char)byte, bytes, cu->launches));
     return GM_OK;
 }
 
