@@ -144,9 +144,10 @@ static int resized_rows(lua_State *L)
     PUSH(L, "interpolate", gm_resized_rows(gm_lua_rank(L), x, (int)dim, &axis, &y));
 }
 
-#define CEIL_MODE                                                                                                \
-    {                                                                                                            \
-        "ceil_mode", "boolean", "false", NULL, "a last window may reach beyond the padding, if it begins before" \
+#define CEIL_MODE                                                                                        \
+    {                                                                                                    \
+        "ceil_mode", "boolean", "false", NULL,                                                           \
+            "round the number of windows up, not down; no window begins in the padding behind the image" \
     }
 #define PLACES                                                                                                     \
     {                                                                                                              \

@@ -52,7 +52,7 @@ local stride = { type = sized, min = 1, optional = true, initial = "the size of 
 local padding = { type = sized, min = 0, default = 0,
   doc = "the elements around the image on each side, likewise, at most half of the window" }
 local ceil_mode = { type = "boolean", default = false,
-  doc = "whether a last window may reach beyond the padding, if it begins before" }
+  doc = "whether the number of windows is rounded up, not down; no window begins in the padding behind the image" }
 local places = { type = "boolean", default = false,
   doc = "whether the place of each largest element in its image is returned too" }
 local size = { type = sized, min = 1, doc = "the size of the result: a number, or a list with one for each dimension" }
