@@ -1,8 +1,8 @@
 /* random.cu - uniform, normal and dropout: functions of the stream and of each element's index in the global tensor
- * (kernels/sample.h). Initial values are drawn only once, so a thread draws one element in f64. Dropout (kernels/drop.h)
- * runs in every step, so it works on items of 16 bytes, with one block of Philox (7 rounds, 28 instructions) for each.
- * These are 7 instructions for an element of f32, and 4 for one of 16 bits. At full bandwidth they have time for 49 and
- * 24. */
+ * (kernels/sample.h). Initial values are drawn only once, so a thread draws one element in f64. Dropout runs in every
+ * step (kernels/drop.h), so it works on items of 16 bytes, with one block of Philox (7 rounds, 28 instructions) for
+ * each. These are 7 instructions for an element of f32, and 4 for one of 16 bits. At full bandwidth they have time for
+ * 49 and 24. */
 #include "../../common/map.cuh"
 #include "random_args.h"
 
