@@ -91,7 +91,7 @@ describe("paths of CUDA kernels:", function()
       for _, offset in ipairs { 0, 1, 3, 4, 8 } do
         gm.scope(function()
           agrees("dropout", { whole({ 7, 128 }, dtype, 9) },
-            { p = 0.5, stream = { key = 12345, step = 6 }, box = { shape = { 9, 200 }, offset = { 1, offset } } })
+            { p = 0.1, stream = { key = 12345, step = 6 }, box = { shape = { 9, 200 }, offset = { 1, offset } } })
         end)
       end
     end
