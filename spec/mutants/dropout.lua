@@ -91,7 +91,7 @@ return {
     find = [[F(splat)((T)gm_drop_keep(j->drop.threshold));]],
     replace = [[F(splat)((T)(1 / (1 - j->at->p)));]],
     breaks = "elements are multiplied with what would make up for another share than that which is dropped",
-    test = "spec/nn/dropout_spec.lua -f 'probability p'",
+    test = "spec/kernels/random_spec.lua -f published",
   },
   {
     name = "2704-keep-wide", file = "kernels/ref/random.c",
