@@ -73,8 +73,8 @@ return {
   },
   {
     name = "2413-dropout-past", file = "kernels/cpu/random.c", isa = "avx2",
-    find = [[stride[0] == 1 && (j->direct || !j->stream) ? y : room[0]);]],
-    replace = [[stride[0] == 1 && !j->stream ? y : room[0]);]],
+    find = [[return stride == 1 && (j->direct || !j->stream) ? y : room;]],
+    replace = [[return stride == 1 && !j->stream ? y : room;]],
     breaks = "a large dropout writes to a buffer that nobody reads",
     test = "spec/kernels/past_caches_spec.lua -f dropout",
   },

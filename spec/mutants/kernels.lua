@@ -103,8 +103,8 @@ if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
   },
   {
     name = "015-dropout-scale", file = "kernels/cpu/random_t.h",
-    find = [[V kept = F(divided_v)(F(at)(x, i, m), rest);]],
-    replace = [[V kept = F(divided_v)(F(at)(x, i, m), rest * 0 + 1);]],
+    find = [[F(splat)(0), a * keep));]],
+    replace = [[F(splat)(0), a * (keep * 0 + 1)));]],
     breaks = "dropout does not scale what it keeps",
     test = "spec/nn/dropout_spec.lua",
   },
