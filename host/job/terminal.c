@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
 #include "signals.h"
@@ -194,26 +195,36 @@ static gm_status read_edited(gm_terminal *t, const char *prompt, gm_input *what)
     return GM_OK;
 }
 
-/* Byte by byte, so that a program that a line starts finds the rest of standard input. */
+/* How much of standard input is read at once, so that a program that a line starts finds the rest of it: a byte; of a
+ * file more, because what lies beyond the line is given back. */
+static size_t piece_of_input(void)
+{
+    struct stat about;
+    return fstat(STDIN_FILENO, &about) == 0 && S_ISREG(about.st_mode) ? 4096 : 1;
+}
+
 static gm_status read_plain(gm_terminal *t, gm_input *what)
 {
-    size_t n = 0;
+    size_t n = 0, piece = piece_of_input();
     for (;;) {
-        char byte;
-        int  ready = wait_readable(t);
+        int ready = wait_readable(t);
         if (ready == 0) {
             *what = gm_signals_pending() ? GM_INPUT_INTERRUPTED : GM_INPUT_END;
             return GM_OK;
         }
-        ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, &byte, 1);
+        GM_TRY(keep(t, n + piece));
+        ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, t->line + n, piece);
         if (got < 0) return GM_FAIL(GM_EIO, "standard input: %s", strerror(errno));
         if (got == 0 && n == 0) {
             *what = GM_INPUT_END;
             return GM_OK;
         }
-        GM_TRY(keep(t, n + 1));
-        if (got == 0 || byte == '\n') break;
-        t->line[n++] = byte;
+        char *end = memchr(t->line + n, '\n', (size_t)got);
+        off_t beyond = end ? t->line + n + got - (end + 1) : 0;
+        if (beyond > 0 && lseek(STDIN_FILENO, -beyond, SEEK_CUR) < 0)
+            return GM_FAIL(GM_EIO, "standard input: %s", strerror(errno));
+        n = end ? (size_t)(end - t->line) : n + (size_t)got;
+        if (end || got == 0) break;
     }
     t->line[n] = 0;
     *what = GM_INPUT_LINE;

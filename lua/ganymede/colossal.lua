@@ -10,6 +10,7 @@
 -- recipe; there are no third-party libraries behind the registries.
 -- @module ganymede.colossal
 local context = require "ganymede.job.context"
+local missing = require "ganymede.base.missing"
 local initialize = require("ganymede.train.engine").initialize
 local module = require "ganymede.nn.module"
 local registry = require "ganymede.base.registry"
@@ -52,4 +53,4 @@ for name, kind in pairs {
   colossal[name] = function(cfg, ...) return registry[kind]:build(cfg, ...) end
 end
 
-return signature.export("gm", colossal)
+return missing.guard("colossal", signature.export("gm", colossal))

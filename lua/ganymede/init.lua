@@ -7,6 +7,8 @@
 local missing = require "ganymede.base.missing"
 local public = require "ganymede.base.public"
 
+missing.guard("core", require "ganymede.core")
+
 local gm = { ops = require "ganymede.tensor.ops" }
 for name, fn in pairs(require "ganymede.tensor") do gm[name] = fn end
 

@@ -111,7 +111,7 @@ describe("the progress line", function()
     log.before()
     assert.is_truthy(out.text:match "\r +\r$")
     progress:close()
-    assert.is_nil(log.before)
+    assert.is_false(log.before)
   end)
 
   it("shows durations, and losses that are no numbers", function()

@@ -1,5 +1,6 @@
 --- Names that are not there: the error says what to write; ganymede.base.other_names lists PyTorch's, and is true.
 local gm = require "ganymede"
+local options = require "ganymede.base.options"
 local others = require "ganymede.base.other_names"
 
 local holders = { tensor = gm.zeros { 2, 3 }, ops = gm.ops, gm = gm, nn = gm.nn, optim = gm.optim,
@@ -31,6 +32,31 @@ describe("a name that is not there", function()
     assert.equal("gm.hooks has no 'LosHook' (did you mean 'LossHook'?)", said(gm.hooks, "LosHook"))
     assert.equal("a tensor has no 'xylophone'", said(holders.tensor, "xylophone"))
     assert.equal("gm.ops has no '1'", said(gm.ops, 1))
+  end)
+
+  it("is told in every public module", function()
+    local public = require "ganymede.base.public"
+    local counted = 0
+    for name in pairs(public.modules) do
+      local module = gm[name]
+      if type(module) == "table" then
+        counted = counted + 1
+        local text = said(module, "xylophone")
+        assert.matches(name .. " has no .-'xylophone'", text)
+        local listed = text:match "'xylophone'; there are (.+)$"
+        for one in (listed or ""):gmatch "[^, ]+" do assert.is_not_nil(rawget(module, one), name .. "." .. one) end
+        assert.is_nil(rawget(module, "xylophone"))
+      end
+    end
+    assert.equal(24, counted)
+    assert.equal("gm.checkpoint has no 'sav' (did you mean 'save'?)", said(gm.checkpoint, "sav"))
+    assert.equal("gm.data has no 'lodaer' (did you mean 'loader'?)", said(gm.data, "lodaer"))
+    assert.equal("gm.context has no 'get_global_rnk' (did you mean 'get_global_rank'?)",
+      said(gm.context, "get_global_rnk"))
+    assert.equal("gm.core has no 'wrold' (did you mean 'world'?)", said(gm.core, "wrold"))
+    assert.equal("gm.energy has no 'xylophone'; there are " .. table.concat(options.sorted_keys(gm.energy), ", "),
+      said(gm.energy, "xylophone"))
+    gm.log "a module that can be called still can"
   end)
 
   it("is told by who has it", function()

@@ -60,6 +60,19 @@ describe("help and ?", function()
     end
   end)
 
+  it("say a default once", function()
+    for _, entry in ipairs(reference.all()) do
+      local text = reference.explain(entry.names[1]):gsub("%s+", " ")
+      local twice = text:match "[^%]]*%(default[^()]*%) %(default[^()]*%)"
+      assert.is_nil(twice, entry.names[1])
+    end
+  end)
+
+  it("say which order a pipeline has where none is chosen", function()
+    assert.matches("1f1b, or interleaved where parallel.pipeline.chunks is above 1",
+      (reference.explain("schedule"):gsub("%s+", " ")))
+  end)
+
   it("suggest near names", function()
     for wrong, right in pairs { lineer = "linear", AdmW = "AdamW", ["gm.zeroes"] = "gm.zeros",
       ["parallel.tensr.mode"] = "parallel.tensor.mode" } do

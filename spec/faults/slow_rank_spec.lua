@@ -59,6 +59,8 @@ describe("a rank that is slower than the others", function()
     assert.is_nil(slowest.of({ 9, 1, 1, 1 }, 10)) -- one rank waits, for three: the fast one is not the fault
     local function entry(phase, seconds) return { comm = { { phase = phase, seconds_exposed = seconds } } } end
     assert.equal(1, slowest.of_run({ entry("backward", 3), entry("backward", 1) }, 10).rank)
+    assert.equal(1, slowest.of_run({ entry("backward", 1), entry("backward", 0.2) }, 1).rank)
+    assert.is_nil(slowest.of_run({ entry("backward", 0.9), entry("backward", 0.1) }, 0.99)) -- too short to tell
     assert.is_nil(slowest.of_run({ entry("initialize", 3), entry("backward", 1) }, 100)) -- before the first step
   end)
 end)

@@ -25,6 +25,11 @@ describe("a machine that ships", function()
         assert.is_string(given.sources["links." .. link.name], link.name .. " has no source")
         assert.is_true(m.links[i].bandwidth > 0)
       end
+      for key, source in pairs(given.sources) do -- pages of the project, not those of a site
+        for path in source:gmatch "%f[%w_/](%a+/[%w_]+%.md)" do
+          assert.equal(path, shell.lines("ls " .. path)[1], key)
+        end
+      end
     end)
   end
 end)

@@ -37,6 +37,23 @@ describe("ganymede repl without a terminal", function()
   it("finds modules of the current folder, which is the top of the tree here", function()
     prints("require('spec.support.tree') ~= nil\n", "true\n")
   end)
+  it("leaves the rest of standard input to a program that a line starts, from a file and from a pipe", function()
+    local input = "os.execute 'read line; echo \"got $line\"'\nthe rest\n1 + 1\n"
+    prints(input, "got the rest\n0\n2\n")
+    local piped = shell.run(("(printf %%s %s | GANYMEDE_ROOT=%s GANYMEDE_HISTORY= timeout 60 %s --threads 1)"):format(
+      quote(input), quote(GANYMEDE_ROOT), shell.program "repl"))
+    assert.equal("got the rest\n0\n2\n", piped.out)
+  end)
+  it("reads a file in pieces, and lines that end where a piece does", function()
+    local calls = "tonumber(io.open '/proc/self/io':read '*a':match 'syscr: (%d+)')\n"
+    local counted = repl(calls .. "#'" .. ("x"):rep(100000) .. "'\n" .. calls).out
+    local before, length, after = counted:match "^(%d+)\n(%d+)\n(%d+)\n$"
+    assert.equal("100000", length)
+    assert.is_true(after - before < 1000, counted) -- a read for each byte makes 100,000
+    for _, bytes in ipairs { 4090, 4091, 4092, 4093, 4094, 8186, 8187, 8188 } do
+      prints("#'" .. ("x"):rep(bytes) .. "'\n1 + 1\n", bytes .. "\n2\n")
+    end
+  end)
   it("ends with :quit, whatever follows", function() prints(":quit\nprint 'no'\n", "") end)
 
   it("reports errors and lives on, whatever they are", function()

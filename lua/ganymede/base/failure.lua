@@ -2,9 +2,9 @@
 --
 --     failure(2, "recipe %s: no model", path)    -- raises { message = ..., exit_code = 2 }
 --
--- Statuses: 1 a Lua error or failed allocation; 2 command or recipe wrong, nothing was started; 4 it cannot
--- fit; 5 data or checkpoint damaged; 6 a rank died by a signal; 7 past its time limit, or a rank hangs; 8 diverged; 75
--- preempted, can resume; 130 and 143, as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
+-- Statuses: 1 a Lua error or failed allocation; 2 command or recipe wrong, nothing was started; 5 data or checkpoint
+-- damaged; 6 a rank died by a signal; 7 past its time limit, or a rank hangs; 8 diverged; 75 preempted, can resume; 130
+-- and 143, as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
 -- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
 local core = require "ganymede.core"
 
@@ -15,8 +15,8 @@ Failure.__index = Failure
 Failure.__tostring = function(self) return self.message end
 Failure.__concat = function(a, b) return failure.text(a) .. failure.text(b) end
 
-local known = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true,
-  [75] = true, [130] = true, [143] = true }
+local known = { [1] = true, [2] = true, [5] = true, [6] = true, [7] = true, [8] = true, [75] = true, [130] = true,
+  [143] = true }
 
 --- The error object, not raised. The message is data: no formats are read in it.
 function failure.new(exit_code, message)

@@ -5,6 +5,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local machine = require "ganymede.base.machine"
+local missing = require "ganymede.base.missing"
 local signature = require "ganymede.base.signature"
 
 local json = { null = core.json_null }
@@ -69,4 +70,4 @@ function json.decode(text, name, rounded)
   return value
 end
 
-return signature.export("json", json)
+return missing.guard("json", signature.export("json", json))

@@ -4,11 +4,12 @@
 -- tracebacks. While a progress line stands on the terminal it is wiped first (log.before). Of several ranks, rank 0
 -- speaks for all in what was chosen and in details; warnings and errors say whose they are: "ganymede: rank 2: ...".
 local core = require "ganymede.core"
+local missing = require "ganymede.base.missing"
 
 local log = { level = tonumber(os.getenv "GM_LOG" or "") or 2 }
 
---- A function called before each message; the progress line sets it.
-log.before = nil
+--- A function called before each message; the progress line sets it. false: none.
+log.before = false
 
 local function write(prefix, fmt, ...)
   local text = select("#", ...) > 0 and fmt:format(...) or fmt
@@ -27,8 +28,8 @@ function log.warn(fmt, ...)
   if log.level >= 1 then write((core.rank() > 0 and whose() or "") .. "warning: ", fmt, ...) end
 end
 
---- Why standard output could not be written; nil: it could, or its reader has left.
-log.output_error = nil
+--- Why standard output could not be written; false: it could, or its reader has left.
+log.output_error = false
 
 local EPIPE = 32
 
@@ -54,4 +55,4 @@ function log.debug(fmt, ...)
   if log.level >= 3 and core.rank() == 0 then write("", fmt, ...) end
 end
 
-return setmetatable(log, { __call = function(_, ...) log.info(...) end })
+return missing.guard("log", setmetatable(log, { __call = function(_, ...) log.info(...) end }))

@@ -25,6 +25,11 @@ local holders = {
   models = { said = "gm.models has no", written = "gm.models.%s", others = {}, types = "models" },
   hooks = { said = "gm.hooks has no", written = "gm.hooks.%s", others = {}, types = "hooks" },
 }
+for _, name in ipairs { "checkpoint", "colossal", "config", "context", "core", "data", "energy", "engine",
+                        "gradient_handlers", "json", "log", "precision", "profile", "registry", "schedules", "trace",
+                        "trainer" } do
+  holders[name] = { said = ("gm.%s has no"):format(name), others = {} }
+end
 local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler", "metrics", "comm", "models", "hooks" } -- in turn
 
 -- Names of a holder: a table that has them as keys, or a function that lists them.
@@ -56,18 +61,31 @@ local function instead(kind, name)
   end
 end
 
+local FEW = 12 -- names that are listed where none is near
+
+-- The nearest name; where there is none, all names of a holder that has few.
+local function hint(kind, name)
+  local names = names_of(kind)
+  local nearest = options.hint(name, names)
+  return nearest == "" and #names <= FEW and "; there are " .. table.concat(names, ", ") or nearest
+end
+
 --- Raises what is said of a name that the holder does not have.
 function missing.refuse(kind, name, level)
   local text = type(name) == "string" and instead(kind, name)
-  error(("%s '%s'%s"):format(holders[kind].said, tostring(name), text and ": " .. text
-    or options.hint(name, names_of(kind))), (level or 1) + 1)
+  error(("%s '%s'%s"):format(holders[kind].said, tostring(name), text and ": " .. text or hint(kind, name)),
+    (level or 1) + 1)
 end
 
---- Makes missing names of a table such errors; returns it.
+--- Makes missing names of a table such errors; returns it. A metatable that it has stays. The trap: where a name may
+-- be missing, read it by rawget.
 function missing.guard(kind, holder)
   assert(holders[kind], kind)
   missing.provide(kind, holder)
-  return setmetatable(holder, { __index = function(_, name) missing.refuse(kind, name, 2) end })
+  local meta = getmetatable(holder) or {}
+  assert(meta.__index == nil, kind)
+  meta.__index = function(_, name) missing.refuse(kind, name, 2) end
+  return setmetatable(holder, meta)
 end
 
 return missing

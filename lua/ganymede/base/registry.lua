@@ -4,6 +4,7 @@
 --
 -- A class is anything that can be called as class(options, ...), and returns an object. A duplicate name is an error,
 -- since one of the two would silently win. Ganymede's own classes are loaded when a registry is first asked for a name.
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local other_types = require "ganymede.base.other_types"
 local signature = require "ganymede.base.signature"
@@ -211,4 +212,4 @@ for name, kind in pairs {
   registry[name] = by_dot(registry[kind])
 end
 
-return signature.export("registry", registry)
+return missing.guard("registry", signature.export("registry", registry))

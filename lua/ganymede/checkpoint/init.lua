@@ -18,6 +18,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local signature = require "ganymede.base.signature"
 
@@ -398,5 +399,5 @@ function Checkpoint:close() core.checkpoint_close(self.handle) end
 
 signature.export("saving", Saving, ":")
 signature.export("checkpoint", Checkpoint, ":")
-return signature.export("checkpoint", checkpoint, nil, nil,
-  { save = save_options, start = start_options, open = open_options })
+return missing.guard("checkpoint", signature.export("checkpoint", checkpoint, nil, nil,
+  { save = save_options, start = start_options, open = open_options }))

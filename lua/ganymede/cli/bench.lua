@@ -20,7 +20,7 @@ function verb.arguments(parser)
   parser:option("-n --ranks", "number of ranks that work at once (default 1)"):argname "N":convert(session.integer(1))
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
-  parser:option("--out", "the file (default machine.json)"):argname "FILE":default "machine.json"
+  parser:option("--out", "the file"):argname "FILE":default "machine.json"
   parser:option("--name", "the name of the machine in the file (default: that of the file)"):argname "NAME"
   parser:option("--disk", "also measure writes into this folder (64 MiB)"):argname "DIR"
 end

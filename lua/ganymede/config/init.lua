@@ -10,6 +10,7 @@
 local effects = require "ganymede.config.effects"
 local failure = require "ganymede.base.failure"
 local literal = require "ganymede.base.literal"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local recipe = require "ganymede.config.recipe"
 local registry = require "ganymede.base.registry"
@@ -472,4 +473,4 @@ function config.of_source(source, given, args)
     planned = args.planned, flags = { seed = args.seed } })
 end
 
-return config
+return missing.guard("config", config)

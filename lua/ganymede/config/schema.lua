@@ -177,7 +177,8 @@ local fields = {
     doc = "the number of pieces of a batch, which go through the pipeline one after the other" },
   schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
     given_later = { num_microbatches = true }, hint = order_of_pipeline,
-    doc = "the order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
+    doc = "the order of the forward and backward passes of a step; default in a pipeline: "
+      .. "PipelineSchedule in the order 1f1b, or interleaved where parallel.pipeline.chunks is above 1" },
   gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
     doc = "the list of handlers, each { type = NAME }, that sum gradients over the ranks in place of parallel.data" },
   train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",

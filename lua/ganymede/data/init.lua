@@ -14,6 +14,7 @@ local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
 local datasets = require "ganymede.data.datasets"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -138,4 +139,4 @@ function data.of_config(config, which)
   }
 end
 
-return signature.export("data", data, nil, nil, { loader = data.loader_options })
+return missing.guard("data", signature.export("data", data, nil, nil, { loader = data.loader_options }))

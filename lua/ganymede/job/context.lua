@@ -15,6 +15,7 @@
 -- @module ganymede.job.context
 local core = require "ganymede.core"
 local geometry = require "ganymede.job.geometry"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
@@ -461,11 +462,21 @@ function context.destroy() live = nil end
 signature.export("context", Context, ":")
 signature.export("context", context)
 
+missing.provide("context", function()
+  local names = options.sorted_keys(context)
+  for _, name in ipairs(options.sorted_keys(Context)) do
+    if name ~= "__index" then names[#names + 1] = name end
+  end
+  return names
+end)
 return setmetatable(context, {
   __index = function(_, name)
     local now = context.current()
     local value = now[name]
-    if name == "config" and value == nil then error("context: there is no config before gm.launch", 2) end
+    if value == nil then
+      if name == "config" then error("context: there is no config before gm.launch", 2) end
+      missing.refuse("context", name, 2)
+    end
     if type(value) ~= "function" then return value end
     return function(first, ...)
       if first == context then return value(now, ...) end

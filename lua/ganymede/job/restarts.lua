@@ -20,8 +20,7 @@ local restarts = {}
 restarts.MOST_SECONDS = 60
 
 local ends = {
-  [2] = "the command or the recipe is wrong", [4] = "the run does not fit",
-  [5] = "data or a checkpoint is damaged", [8] = "the run diverged",
+  [2] = "the command or the recipe is wrong", [5] = "data or a checkpoint is damaged", [8] = "the run diverged",
   [75] = "the run was stopped and can be resumed", [130] = "the run was stopped", [143] = "the run was stopped",
 }
 

@@ -12,6 +12,7 @@
 -- each machine and each GPU once.
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
+local missing = require "ganymede.base.missing"
 local signature = require "ganymede.base.signature"
 
 local energy = {}
@@ -60,4 +61,4 @@ function energy.total(reports, counts)
   }
 end
 
-return signature.export("energy", energy)
+return missing.guard("energy", signature.export("energy", energy))

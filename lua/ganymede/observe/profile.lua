@@ -13,6 +13,7 @@
 -- @module ganymede.observe.profile
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local profile_lines = require "ganymede.observe.profile_lines"
 local ranks = require "ganymede.job.ranks"
@@ -122,4 +123,4 @@ function Profiler:write(path)
 end
 
 signature.export("profiler", Profiler, ":")
-return signature.export("profile", profile, nil, nil, { attach = attach_options })
+return missing.guard("profile", signature.export("profile", profile, nil, nil, { attach = attach_options }))

@@ -121,7 +121,7 @@ end
 function Progress:close()
   if self.closed then return end
   self.closed = true
-  log.before = nil
+  log.before = false
   if self.line ~= "" then
     local line = on_terminal(self, unpack(self.at, 1, 3))
     self.out:write("\r", line, (" "):rep(#self.line - #line), "\n")

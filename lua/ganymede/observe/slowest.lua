@@ -10,6 +10,7 @@
 local slowest = {}
 
 local MATTERS = 0.1 -- of the time
+local SHORTEST = 1  -- second of a run: in less than that, what ranks wait at the start is most of it
 
 local function median(sorted)
   local half = math.floor(#sorted / 2)
@@ -36,9 +37,10 @@ end
 
 local training = { forward = true, backward = true, update = true }
 
---- The same of a run, from what its ranks have counted in training steps. entries: `ranks` of the document of --stats;
--- seconds: of these steps.
+--- The same of a run, from what its ranks have counted in training steps; nil also where they took less than a second.
+-- entries: `ranks` of the document of --stats; seconds: of these steps.
 function slowest.of_run(entries, seconds)
+  if seconds < SHORTEST then return nil end
   local waited = {}
   for i, entry in ipairs(entries) do
     waited[i] = 0

@@ -21,6 +21,7 @@ local detail = require "ganymede.observe.trace_detail"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local draw_svg = require "ganymede.schedules.draw_svg"
@@ -287,4 +288,4 @@ function Recorder:write(path)
 end
 
 signature.export("recorder", Recorder, ":")
-return signature.export("trace", trace, nil, nil, { attach = attach_options })
+return missing.guard("trace", signature.export("trace", trace, nil, nil, { attach = attach_options }))

@@ -10,6 +10,7 @@
 -- @module ganymede.schedules
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local projection = require "ganymede.nn.projection"
 local registry = require "ganymede.base.registry"
@@ -133,4 +134,4 @@ function schedules.choose(config, plan)
   return check(registry.schedules:build(given), config, plan)
 end
 
-return schedules
+return missing.guard("schedules", schedules)

@@ -3,6 +3,7 @@
 -- A model of dtype bf16 has its parameters, activations and gradients in 16 bits. Losses, statistics of norms, scores
 -- of routers, moments and master copies of parameters are f32; data reaches the model in its dtype.
 -- @module ganymede.tensor.precision
+local missing = require "ganymede.base.missing"
 local ops = require "ganymede.tensor.ops"
 
 local precision = {}
@@ -21,4 +22,4 @@ function precision.fitted(t, dtype)
   return narrow[dtype] and (have == "f32" or have == "f64") and ops.cast(t, dtype) or t
 end
 
-return precision
+return missing.guard("precision", precision)

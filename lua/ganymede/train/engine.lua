@@ -41,6 +41,7 @@
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local signature = require "ganymede.base.signature"
@@ -329,5 +330,5 @@ require "ganymede.train.engine_update"(Engine)
 local initialize, given = require "ganymede.train.initialize"(Engine)
 Engine.options = given
 signature.export("engine", Engine, ":")
-return signature.export("gm", { initialize = initialize, Engine = Engine, options = given }, nil, nil,
-  { initialize = given })
+return missing.guard("engine", signature.export("gm", { initialize = initialize, Engine = Engine, options = given },
+  nil, nil, { initialize = given }))

@@ -13,6 +13,7 @@
 -- @module ganymede.train.gradient_handlers
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -112,4 +113,4 @@ for name, class in pairs(classes) do
   registry.gradient_handlers:register(name, class)
 end
 
-return handlers
+return missing.guard("gradient_handlers", handlers)

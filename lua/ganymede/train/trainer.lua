@@ -22,6 +22,7 @@ local join = require "ganymede.data.join"
 local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
+local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
@@ -484,4 +485,4 @@ end
 require "ganymede.train.trainer_evaluation"(Trainer)
 require("ganymede.train.adaptive_batch").install(Trainer)
 signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
-return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })
+return missing.guard("trainer", setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new }))

@@ -44,7 +44,7 @@ local of_job = {
   steps = { type = "integer", min = 1, optional = true, doc = "end after so many steps (default: the recipe's)" },
   arrive = { type = "number", min = 0, max = 1e9, default = 0, doc = "seconds after the beginning" },
   ranks = { type = "integer", min = 1, max = MOST, default = 1,
-    doc = "ranks that it asks for; elastic, optimus and pollux choose themselves" },
+    doc = "ranks that it asks for; elastic, ones, optimus and pollux choose themselves" },
   least = { type = "integer", min = 1, max = MOST, optional = true, doc = "the least number of ranks (default: 1)" },
   most = { type = "integer", min = 1, max = MOST, optional = true, doc = "the most ranks (default: `ranks`)" },
   step_seconds = { type = "number", above = 0, default = 1,
