@@ -59,6 +59,15 @@ describe("a name that is not there", function()
     gm.log "a module that can be called still can"
   end)
 
+  it("is told of an operator that tensors do not have", function()
+    local a, b = gm.zeros { 2, 3 }, gm.zeros { 2, 3 }
+    local function refused(text, use) assert.error_matches(use, text) end
+    refused("tensors are not compared with <.*t:item%(%)", function() return a < b end)
+    refused("tensors are not compared with <.*t:item%(%)", function() return a <= b end)
+    refused("tensors are not compared with <.*t:item%(%)", function() return a > b end)
+    refused("a tensor has no length: t:size%(1%)", function() return #a end)
+  end)
+
   it("is told by who has it", function()
     assert.equal("a tensor has no 'layer_norm': write gm.ops.layer_norm(...)", said(holders.tensor, "layer_norm"))
     assert.equal("gm has no 'softmax': write gm.ops.softmax(...)", said(gm, "softmax"))

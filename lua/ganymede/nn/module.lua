@@ -386,7 +386,9 @@ end
 --- Runs the sections of the class, one after the other. A class without sections defines its own forward.
 function Module:forward(...)
   local list, reason = self:section_list()
-  if not list then error(("%s has no forward: %s"):format(self.name, reason), 2) end
+  if not list then
+    error(("%s has no forward: write %s:forward(x), or sections; %s"):format(self.name, self.name, reason), 2)
+  end
   return sections.run(list, 1, #list, false, ...)
 end
 
@@ -441,7 +443,21 @@ end
 -- sets it.
 M.dispatch = nil
 
+-- What other languages and libraries call the method that we call build.
+local other_builds = { "init", "_init", "__init", "__init__", "initialize", "constructor", "setup" }
+
+-- A class without a `build` whose parameters are made where nobody looks: it would be built with none of them.
+local function refuse_other_build(class, level)
+  for _, name in ipairs(other_builds) do
+    if rawget(class, name) then
+      error(("%s has a method '%s', which nothing calls: name it 'build'; %s:build(options) makes the parts of a module")
+        :format(class.name, name, class.name), level + 1)
+    end
+  end
+end
+
 local function construct(class, ...)
+  if class.build == Module.build then refuse_other_build(class, 2) end
   local given = given_options(class, is_module, ...)
   if M.dispatch then class = M.dispatch(class, given) end
   local opt = options.check(class.name, class.options, given, 2)

@@ -1,0 +1,39 @@
+--- Modules of one's own: what is missing in a class, or has the name that another library gives it, is said.
+local assert = require "luassert"
+local gm = require "ganymede"
+local nn = gm.nn
+
+describe("a class of one's own", function()
+  for _, name in ipairs { "init", "__init__", "setup" } do
+    it("is told that nothing calls its method " .. name, function()
+      local class = nn.class("Own", nil, false)
+      class[name] = function(self) self.layer = nn.Linear(2, 2) end
+      assert.error_matches(function()
+        local own = class {}
+        return own
+      end,
+        "^Own has a method '" .. name .. "', which nothing calls: name it 'build'")
+    end)
+  end
+
+  it("may have such a method beside build, its own or its base's", function()
+    local base = nn.class("Base", nil, false)
+    function base:build()
+      self.layer = nn.Linear(2, 2)
+      self:init()
+    end
+    function base.init(self) self.kept = 3 end
+    local class = nn.class("Derived", base, false)
+    function class.init(self) self.kept = 5 end
+    assert.equal(3, base {}.kept)
+    assert.equal(5, class {}.kept)
+  end)
+
+  it("is told how forward is written where it has none", function()
+    local class = nn.class("Own", nil, false)
+    function class:call(x) return x end
+    local own = class {}
+    assert.error_matches(function() return own(gm.zeros { 2 }) end,
+      "Own has no forward: write Own:forward%(x%), or sections")
+  end)
+end)
