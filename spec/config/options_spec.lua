@@ -118,6 +118,19 @@ describe("a failure", function()
     assert.is_string(failure.text(nil))
   end)
 
+  it("has one of the statuses that docs/command_line.md lists", function()
+    local listed, taken = {}, {}
+    local file = assert(io.open "docs/command_line.md")
+    local rows = file:read "*a":match "\n## Exit status\n(.-)\n\n%a"
+    file:close()
+    for status in rows:gmatch "\n| (%d+) |" do listed[#listed + 1] = tonumber(status) end
+    for status = 1, 255 do
+      if pcall(failure.new, status, "text") then taken[#taken + 1] = status end
+    end
+    assert.equal(0, table.remove(listed, 1)) -- done: no failure
+    assert.same(listed, taken)
+  end)
+
   it("that ends the run is told from the mistakes that code explains", function()
     for _, err in ipairs { failure.new(7, "too long"), failure.new(75, "saved"), failure.new(130, "stopped"),
                            failure.new(143, "stopped"), failure.new_peer(1, "rank 2 failed") } do

@@ -218,7 +218,7 @@ describe("the executor of pipelines", function()
       local self = chain(world)
       local schedule = pipeline.build("1f1b", { stages = world, micro_batches = 4 })
       local want = (self:serial(1, 4) and self:gradients())
-      local mistakes = { function() error("a mistake", 0) end, function() failure(4, "a bad file") end,
+      local mistakes = { function() error("a mistake", 0) end, function() failure(5, "a bad file") end,
         function() error { exit_code = 2, message = "an object" } end }
       for bad, mistake in ipairs(mistakes) do
         self:zero_grad()
@@ -232,7 +232,7 @@ describe("the executor of pipelines", function()
         end)
         assert.equal(1, failed)
         if rank == bad % world then
-          assert.equal(({ 1, 4, 2 })[bad], failure.code(err))
+          assert.equal(({ 1, 5, 2 })[bad], failure.code(err))
           assert.equal(({ "a mistake", "a bad file", "an object" })[bad], failure.text(err))
         elseif err then
           assert.is_true(failure.is_peer(err))
