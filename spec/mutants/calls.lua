@@ -64,10 +64,10 @@ return {
   {
     name = "508-constructor-surplus", file = "lua/ganymede/base/signature.lua",
     find = [[
-    if n > sig.most then
+    if n > sig.most or sig.least > 0 then -- options check themselves
       local own]],
     replace = [[
-    if n > sig.most + 9 then
+    if n > sig.most + 9 or sig.least > 0 then
       local own]],
     breaks = "classes ignore arguments that they do not take",
     test = "spec/config/nothing_ignored_spec.lua -f classes",

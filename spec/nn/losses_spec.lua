@@ -62,6 +62,8 @@ describe("nn.CrossEntropyLoss", function()
   end)
 
   it("refuses a smoothing that leaves the target nothing", function()
+    assert.error_matches(function() nn.CrossEntropyLoss {}(gm.zeros { 3, 10 }, gm.zeros { 3 }) end,
+      "targets of f32 are probabilities.* shape %(3, 10%); got %(3%)%. Numbers of classes are i64 or i32")
     assert.error_matches(function() nn.CrossEntropyLoss { label_smoothing = 1 } end, "label_smoothing.*below 1; got 1")
   end)
 

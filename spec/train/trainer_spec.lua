@@ -57,6 +57,13 @@ describe("the trainer", function()
     assert.equal(5, trainer.step)
   end)
 
+  it("is not made without an engine", function()
+    assert.has_error(function() gm.Trainer() end,
+      "bad argument #1 to 'Trainer' (engine must be a table; got no value): Trainer(engine table)")
+    assert.error_matches(function() gm.trainer(1) end, "#1 to 'Trainer' %(engine must be a table; got 1%)")
+    assert.error_matches(function() gm.trainer({}, 2) end, "Trainer takes 1 argument; got 2")
+  end)
+
   it("calls hooks by priority, then in the order given", function()
     local trainer, train = build { batches = 1 }
     local trace = {}

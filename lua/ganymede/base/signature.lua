@@ -343,7 +343,7 @@ function signature.constructor(text, fn)
   local sig = parse("a constructor", text)
   local function made(class, ...)
     local n = select("#", ...)
-    if n > sig.most then
+    if n > sig.most or sig.least > 0 then -- options check themselves
       local own = setmetatable({ name = class.name }, { __index = sig })
       local why = signature.explain(own, false, ...)
       if why then error(why, 2) end

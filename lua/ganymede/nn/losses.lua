@@ -143,7 +143,11 @@ end
 -- The sum over the rows of -sum(target log(softmax(logits))), with targets of which a part is spread evenly.
 local function sum_of_soft(logits, target, smoothing)
   if projection.is(logits) then logits = logits:logits() end
-  check_same("CrossEntropyLoss", logits, target)
+  if shape_of(logits) ~= shape_of(target) then
+    error(("CrossEntropyLoss: targets of %s are probabilities of the classes, of the output's shape %s; got %s. Numbers "
+      .. "of classes are i64 or i32: t:to(\"i64\"), or `classes` of CSV"):format(target:dtype(),
+      shape_of(logits), shape_of(target)), 0)
+  end
   local classes, wanted = logits:size(-1), whole_rows(target)
   logits = precision.wide(whole_rows(logits))
   wanted = ops.cast(wanted, logits:dtype())

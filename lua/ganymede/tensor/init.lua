@@ -426,7 +426,7 @@ mt.__tostring = show
 mt.__add, mt.__sub, mt.__mul, mt.__div, mt.__pow = ops.add, ops.sub, ops.mul, ops.div, ops.pow
 mt.__unm = function(t) return ops.neg(t) end
 mt.__len = function() error("a tensor has no length: t:size(1) is its first size, t:numel() counts all elements", 2) end
-mt.__lt = function() error("tensors are not compared with <, >, <= or >=: compare numbers, t:item() or t:get(i)", 2) end
+mt.__lt = function() error("tensors are not compared with < and the like: write a:lt(b), le, gt, ge, a:item()", 2) end
 mt.__le = mt.__lt
 mt.__metatable = "gm.tensor"
 

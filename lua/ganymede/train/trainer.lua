@@ -485,4 +485,5 @@ end
 require "ganymede.train.trainer_evaluation"(Trainer)
 require("ganymede.train.adaptive_batch").install(Trainer)
 signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
-return missing.guard("trainer", setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new }))
+return missing.guard("trainer", setmetatable({ name = "Trainer", Trainer = Trainer, fit_options = fit_options },
+  { __call = new }))
