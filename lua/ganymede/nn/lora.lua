@@ -118,7 +118,9 @@ end
 --   gm.freeze(model, "^1%.") --> 20, 30
 lora.freeze = signature.declare("gm.freeze", "model module, names any", nil, function(model, given)
   local list, names, declared = patterns.list("gm.freeze: names", given), {}, model:declared()
-  if #list == 0 then error("gm.freeze needs a pattern, or a list of them, over the names of parameters; \".\" means all", 0) end
+  if #list == 0 then
+    error("gm.freeze needs a pattern, or a list of them, over the names of parameters; \".\" means all", 0)
+  end
   for i, p in ipairs(declared) do names[i] = p.name end
   patterns.refuse_idle("gm.freeze: names", list, names)
   for _, p in ipairs(declared) do

@@ -144,8 +144,8 @@ end
 local function sum_of_soft(logits, target, smoothing)
   if projection.is(logits) then logits = logits:logits() end
   if shape_of(logits) ~= shape_of(target) then
-    error(("CrossEntropyLoss: targets of %s are probabilities of the classes, of the output's shape %s; got %s. Numbers "
-      .. "of classes are i64 or i32: t:to(\"i64\"), or `classes` of CSV"):format(target:dtype(),
+    error(("CrossEntropyLoss: targets of %s are probabilities of the classes, of the output's shape %s; got %s. "
+      .. "Numbers of classes are i64 or i32: t:to(\"i64\"), or `classes` of CSV"):format(target:dtype(),
       shape_of(logits), shape_of(target)), 0)
   end
   local classes, wanted = logits:size(-1), whole_rows(target)

@@ -450,7 +450,7 @@ local other_builds = { "init", "_init", "__init", "__init__", "initialize", "con
 local function refuse_other_build(class, level)
   for _, name in ipairs(other_builds) do
     if rawget(class, name) then
-      error(("%s has a method '%s', which nothing calls: name it 'build'; %s:build(options) makes the parts of a module")
+      error(("%s has a method '%s', which nothing calls: name it 'build'; %s:build(options) makes the parts")
         :format(class.name, name, class.name), level + 1)
     end
   end
