@@ -84,4 +84,18 @@ return {
     breaks = "gm.Trainer() makes a trainer without an engine",
     test = "spec/train/trainer_spec.lua -f 'without an engine'",
   },
+  {
+    name = "2732-any-rate-by-attach", file = "lua/ganymede/repl/attached.lua",
+    find = [[  keep_rate(repl, optimizer, before)]],
+    replace = [[]],
+    breaks = "a line of attach sets a rate below 0, or none, with which the next step ends the run",
+    test = "spec/repl/attach_spec.lua -f 'survives mistakes'",
+  },
+  {
+    name = "2733-step-uphill", file = "lua/ganymede/optim/init.lua",
+    find = [[lr = { type = "number", min = 0, optional = true, doc = "the learning rate of this update;]],
+    replace = [[lr = { type = "number", optional = true, doc = "the learning rate of this update;]],
+    breaks = "a step with a rate below 0 goes uphill",
+    test = "spec/optim/optimizers_spec.lua -f 'below 0'",
+  },
 }

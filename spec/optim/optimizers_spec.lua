@@ -238,4 +238,14 @@ describe("optimizers", function()
     end
     assert.error_matches(function() optim.SGD({}, { { params = { p } }, { params = { p }, rate = 1 } }) end, "rate")
   end)
+
+  it("refuse a step with a rate below 0, and change nothing", function()
+    local p = parameter { 1, 2 }
+    local sgd = optim.SGD({ lr = 0.1 }, { p })
+    set_gradient(p, { 1, 1 })
+    for _, lr in ipairs { -1, 0 / 0 } do
+      assert.error_matches(function() sgd:step { lr = lr } end, "option 'lr' must be a number, at least 0; got")
+    end
+    assert.same({ 1, 2 }, p:totable())
+  end)
 end)

@@ -96,6 +96,9 @@ describe("attach to a job of two ranks", function()
       ["if rank == 0 then gm.comm.all_reduce(gm.ones { 3 }) end"] = "rank 1 makes no such call",
       ["@0 gm.comm.all_reduce(gm.ones { 3 })"] = "only this rank runs this",
       ["1 +"] = "unexpected symbol",
+      ["optimizer.lr = -1"] = "[0-1] optimizer.lr must be a number, at least 0; got -1; it stays 0.0",
+      ["optimizer.lr = 0 / 0"] = "optimizer.lr must be a number, at least 0; got nan; it stays 0.0",
+      ["optimizer.lr = nil"] = "optimizer.lr must be a number, at least 0; got nil; it stays 0.0",
     } do
       local result = attach(job, "--run", line)
       assert.equal(1, result.code, line .. result.out .. result.err)

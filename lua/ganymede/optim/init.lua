@@ -354,7 +354,7 @@ function Fused:build(opt, items)
 end
 
 Fused.step = signature.declare("optimizer:step", "optimizer table, settings options?", {
-  lr = { type = "number", optional = true, doc = "the learning rate of this update; default: optimizer.lr" },
+  lr = { type = "number", min = 0, optional = true, doc = "the learning rate of this update; default: optimizer.lr" },
   clip = { type = "number", default = 1, doc = "the factor by which all gradients are multiplied" },
   loss_scale = { type = "number", default = 1, doc = "the number by which all gradients are divided" },
   control = { type = "object", optional = true, doc = "a core.step_control(), which replaces clip and loss_scale" },

@@ -88,13 +88,26 @@ local function names(text)
   return (insert or "") .. "\0" .. (list or "")
 end
 
+-- Takes back a rate that no step could use: it would end the run, for a mistake in one line.
+local function keep_rate(repl, optimizer, before)
+  local lr = optimizer.lr
+  if lr == before or type(lr) == "number" and lr >= 0 and lr < math.huge then return end
+  optimizer.lr = before
+  repl.failed = repl.failed or ("optimizer.lr must be a number, at least 0; got %s; it stays %s"):format(tostring(lr),
+    tostring(before))
+  session.out:write(repl.failed, "\n")
+end
+
 -- Runs a line -> the error or nil.
 local function run_line(request, subject)
   local repl, env = session.repl, session.env
+  local optimizer = subject.engine.optimizer
+  local before = optimizer.lr
   env.engine, env.trainer = subject.engine, subject.trainer
   env.model, env.optimizer = subject.engine.model, subject.engine.optimizer
   repl.protected = limited(request.limit)
   repl:run(request.line)
+  keep_rate(repl, optimizer, before)
   return repl.failed
 end
 
