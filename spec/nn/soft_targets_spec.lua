@@ -53,7 +53,7 @@ describe("targets that are probabilities", function()
     local b = criterion(x:narrow(1, 3, 4), hot:narrow(1, 3, 4), 6)
     assert.near(criterion(x, classes):item(), (a + b):item(), 1e-14)
     assert.equal(gm.metrics.correct(x, classes), gm.metrics.correct(x, hot))
-    assert.error_matches(function() criterion(x, gm.ones { 6, 4 }) end, "output %(6, 5%) and target %(6, 4%)")
+    assert.error_matches(function() criterion(x, gm.ones { 6, 4 }) end, "output.s shape %(6, 5%); got %(6, 4%)")
   end))
 
   for weight, want in pairs(yes_or_no) do
