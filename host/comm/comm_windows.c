@@ -1,21 +1,17 @@
 /* comm_windows.c - see comm_windows.h.
  *
  * Peers of the frames: for each place of this machine a stream for data, then for each a stream for notices, which must
- * not wait behind data that a fold cannot take yet. A stream is a ring in the window of the sender. Requests of the
- * transport below hang in requests of ours whose peer is BELOW. */
+ * not wait behind data that a fold cannot take yet. A stream is a ring in the window of the sender (windows_stream.c).
+ * Requests of the transport below hang in requests of ours whose peer is BELOW. */
 #define _GNU_SOURCE
 #include "comm_windows.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <time.h>
 #include "../../kernels/clock.h"
-#include "crowd.h"
-#include "frames.h"
-#include "stage.h"
+#include "windows_state.h"
 
 #define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
 #define CLOSE_SECONDS 10
@@ -27,103 +23,12 @@ typedef struct below { /* a request of the transport below; begins as ours do, s
 } below;
 #define BELOW (-2)
 
-typedef struct windows {
-    gm_frames     frames;
-    gm_transport *base;
-    int           here, place, reachable; /* ranks here; this one; those here that share memory */
-    int          *rank;                   /* by place */
-    int          *place_of;               /* by rank; -1: it is reached by the transport below */
-    gm_window   **window;                 /* by place */
-    gm_ring      *out, *in;               /* by peer: ends of rings to it and from it */
-    int          *pid;                    /* by place; 0: its memory cannot be read */
-    gm_reach     *reach;                  /* by place */
-    gm_crowd      crowd;
-    gm_stage     *stage; /* NULL: there is no arena */
-    uint32_t      seen;  /* rings of the bell before the last look around */
-    bool          left;  /* that look was over before all that had come was read */
-    unsigned      turns;
-    char         *lost; /* by place: what the transport below said of it */
-} windows;
-
 #define LOST_ROOM 200
 
-static int place_of_peer(const windows *w, int peer) { return peer % w->here; }
-
-/* ---- streams: rings ---- */
-
-static ssize_t put(gm_frames *f, int peer, const struct iovec *parts, int n)
-{
-    size_t done = gm_ring_put(&((windows *)f->context)->out[peer], parts, n);
-    if (done) return (ssize_t)done;
-    errno = EAGAIN;
-    return -1;
-}
-
-static const char *look(gm_frames *f, int peer, size_t *n)
-{
-    return gm_ring_look(&((windows *)f->context)->in[peer], n);
-}
-
-static void skip(gm_frames *f, int peer, size_t n) { gm_ring_skip(&((windows *)f->context)->in[peer], n); }
-
-static ssize_t get(gm_frames *f, int peer, void *to, size_t n)
-{
-    size_t      here;
-    const char *bytes = look(f, peer, &here);
-    if (here < n) n = here;
-    if (!n) {
-        errno = EAGAIN;
-        return -1;
-    }
-    memcpy(to, bytes, n);
-    skip(f, peer, n);
-    return (ssize_t)n;
-}
-
-/* Reads the memory of another process, if the system lets it: else bytes go through the ring. */
-static bool pull(gm_frames *f, int peer, void *to, uint64_t at, size_t n)
-{
-    int *pid = &((windows *)f->context)->pid[place_of_peer(f->context, peer)];
-    for (size_t got = 0; got < n && *pid;) {
-        struct iovec here = {(char *)to + got, n - got}, there = {(void *)(uintptr_t)(at + got), n - got};
-        ssize_t      more = process_vm_readv(*pid, &here, 1, &there, 1, 0);
-        if (more <= 0) *pid = 0;
-        else got += (size_t)more;
-    }
-    return *pid != 0;
-}
-
-static char *reach(gm_frames *f, int peer, uint64_t at, size_t n)
-{
-    const windows *w = f->context;
-    return gm_reach_at(&w->reach[place_of_peer(w, peer)], at, n);
-}
-
-static char *stage(gm_frames *f, const void *bytes, size_t n, int tag, bool alone)
-{
-    gm_stage *s = ((windows *)f->context)->stage;
-    return s ? gm_stage_put(s, bytes, n, alone ? GM_STAGE_ALONE : tag) : NULL;
-}
-
-static void unstage(gm_frames *f, char *copy) { gm_stage_drop(((windows *)f->context)->stage, copy); }
-
-static void lost(gm_frames *f, int peer) { (void)f, (void)peer; }
-
-static const gm_stream stream = {.put = put,
-                                 .get = get,
-                                 .lost = lost,
-                                 .look = look,
-                                 .skip = skip,
-                                 .reach = reach,
-                                 .pull = pull,
-                                 .stage = stage,
-                                 .unstage = unstage,
-                                 .eager = 16 << 10,
-                                 .pad = 8,
-                                 .line = 64};
+/* ---- looking ---- */
 
 /* Looks at the streams from `first` on until q is served (NULL: until nothing more comes), at notices to the end. */
-static void look_until(windows *w, int first, const gm_frame_request *q)
+static void look_until(gm_windows *w, int first, const gm_frame_request *q)
 {
     gm_frames *f = &w->frames;
     do {
@@ -137,14 +42,14 @@ static void look_until(windows *w, int first, const gm_frame_request *q)
     } while (f->again && !gm_frames_serve(&w->frames, q));
 }
 
-static void look_around(windows *w)
+static void look_around(gm_windows *w)
 {
     w->left = false;
     look_until(w, 0, NULL);
 }
 
 /* Has something come since the last look? */
-static bool has_come(windows *w)
+static bool has_come(gm_windows *w)
 {
     uint32_t rung = gm_window_rung(w->window[w->place]), seen = w->seen;
     w->seen = rung;
@@ -152,7 +57,7 @@ static bool has_come(windows *w)
 }
 
 /* Moves what can be moved now, until q is served. */
-static void progress(windows *w, const gm_frame_request *q)
+static void progress(gm_windows *w, const gm_frame_request *q)
 {
     if (!has_come(w) && !w->left) return;
     look_until(w, 0, q);
@@ -161,18 +66,18 @@ static void progress(windows *w, const gm_frame_request *q)
 
 /* ---- messages ---- */
 
-static bool is_below(const windows *w, int rank) { return w->place_of[rank] < 0; }
+static bool is_below(const gm_windows *w, int rank) { return w->place_of[rank] < 0; }
 
 static int below_failed(gm_transport *t)
 {
-    const windows *w = t->context;
+    const gm_windows *w = t->context;
     snprintf(t->error, sizeof t->error, "%s", w->base->error);
     return -1;
 }
 
 static int start_below(gm_transport *t, bool send, int rank, int tag, void *bytes, size_t n, void **out)
 {
-    gm_transport *base = ((windows *)t->context)->base;
+    gm_transport *base = ((gm_windows *)t->context)->base;
     below        *b = calloc(1, sizeof *b);
     if (!b) return gm_frames_no_memory(t);
     b->head.peer = BELOW;
@@ -186,28 +91,40 @@ static int start_below(gm_transport *t, bool send, int rank, int tag, void *byte
 
 static int windows_send(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **out)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (is_below(w, to)) return start_below(t, true, to, tag, (void *)(uintptr_t)bytes, n, out);
     return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, NULL, out);
 }
 
 static int windows_lend(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **out)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (is_below(w, to)) return start_below(t, true, to, tag, bytes, n, out);
     return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, filled, out);
 }
 
 static int windows_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (is_below(w, from)) return start_below(t, false, from, tag, bytes, n, out);
     return gm_frames_receive(&w->frames, t, w->place_of[from], tag, bytes, n, out);
 }
 
+static bool windows_send_now(gm_transport *t, int to, int tag, const void *bytes, size_t n)
+{
+    gm_windows *w = t->context;
+    return !is_below(w, to) && gm_windows_send_now(w, w->place_of[to], tag, bytes, n);
+}
+
+static int windows_receive_now(gm_transport *t, int from, int tag, void *bytes, size_t n)
+{
+    gm_windows *w = t->context;
+    return is_below(w, from) ? -1 : gm_windows_receive_now(w, w->place_of[from], tag, bytes, n);
+}
+
 static int test_below(gm_transport *t, below *b, size_t *n)
 {
-    gm_transport *base = ((windows *)t->context)->base;
+    gm_transport *base = ((gm_windows *)t->context)->base;
     int           ended = base->test(base, b->request, n);
     if (ended) free(b);
     if (ended < 0) (void)below_failed(t);
@@ -216,21 +133,21 @@ static int test_below(gm_transport *t, below *b, size_t *n)
 
 static int windows_test(gm_transport *t, void *request, size_t *n)
 {
-    windows          *w = t->context;
+    gm_windows       *w = t->context;
     gm_frame_request *q = request;
     int               peer;
     if (q->peer == BELOW) return test_below(t, request, n);
     if (!q->done) progress(w, q);
     int ended = gm_frames_test(&w->frames, q, n, &peer);
     if (ended >= 0) return ended;
-    const char *why = w->lost + (size_t)LOST_ROOM * (size_t)place_of_peer(w, peer);
+    const char *why = w->lost + (size_t)LOST_ROOM * (size_t)gm_place_of_peer(w, peer);
     snprintf(t->error, sizeof t->error, "%s", *why ? why : "a frame that is none of ours came through a window");
     return *why ? GM_LOST : -1;
 }
 
 static int windows_cancel(gm_transport *t, void *request)
 {
-    windows          *w = t->context;
+    gm_windows       *w = t->context;
     gm_frame_request *q = request;
     if (q->peer != BELOW) return gm_frames_cancel(&w->frames, t, q);
     return w->base->cancel(w->base, ((below *)request)->request) ? below_failed(t) : 0;
@@ -238,11 +155,11 @@ static int windows_cancel(gm_transport *t, void *request)
 
 static int windows_drain(gm_transport *t, int *from)
 {
-    windows *w = t->context;
-    int      peer, got;
+    gm_windows *w = t->context;
+    int         peer, got;
     progress(w, NULL);
     if ((got = gm_frames_drain(&w->frames, t, &peer))) {
-        if (got > 0) *from = w->rank[place_of_peer(w, peer)];
+        if (got > 0) *from = w->rank[gm_place_of_peer(w, peer)];
         return got;
     }
     got = w->base->drain(w->base, from);
@@ -251,28 +168,28 @@ static int windows_drain(gm_transport *t, int *from)
 
 static int windows_tell(gm_transport *t, int to, const void *bytes, size_t n)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (!is_below(w, to)) return gm_frames_tell(&w->frames, t, w->here + w->place_of[to], bytes, n);
     return w->base->tell(w->base, to, bytes, n) ? below_failed(t) : 0;
 }
 
 static int hear_below(gm_transport *t, void *bytes, size_t *n, int *from)
 {
-    windows *w = t->context;
-    int      got = w->base->hear(w->base, bytes, n, from);
+    gm_windows *w = t->context;
+    int         got = w->base->hear(w->base, bytes, n, from);
     return got < 0 ? below_failed(t) : got;
 }
 
 /* Where all ranks are here, the transport below brings only what was said before the windows were there. */
 static int windows_hear(gm_transport *t, void *bytes, size_t *n, int *from)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (has_come(w)) {
         look_until(w, w->here, NULL);
         w->left = true;
     }
     if (gm_frames_hear(&w->frames, bytes, n, from)) {
-        *from = w->rank[place_of_peer(w, *from)];
+        *from = w->rank[gm_place_of_peer(w, *from)];
         return 1;
     }
     if (w->reachable == t->world && ++w->turns % LOOK_BELOW) return 0;
@@ -283,16 +200,16 @@ static int windows_hear(gm_transport *t, void *bytes, size_t *n, int *from)
 
 static bool windows_folds(gm_transport *t, const int *ranks, int n, size_t bytes)
 {
-    const windows *w = t->context;
+    const gm_windows *w = t->context;
     for (int i = 0; i < n; i++)
         if (is_below(w, ranks[i])) return false;
-    return bytes > stream.eager && bytes <= GM_MESSAGE_MAX;
+    return bytes > gm_windows_stream.eager && bytes <= GM_MESSAGE_MAX;
 }
 
 static int windows_fold(gm_transport *t, const gm_fold_call *call, void **request)
 {
-    windows *w = t->context;
-    int     *peers = malloc((size_t)call->n * sizeof *peers);
+    gm_windows *w = t->context;
+    int        *peers = malloc((size_t)call->n * sizeof *peers);
     if (!peers) return gm_frames_no_memory(t);
     for (int i = 0; i < call->n; i++) peers[i] = w->place_of[call->ranks[i]];
     int bad = gm_frames_fold(&w->frames, t, call, peers, request);
@@ -302,7 +219,7 @@ static int windows_fold(gm_transport *t, const gm_fold_call *call, void **reques
 
 static bool windows_lacks(gm_transport *t, void *request, int rank)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     return gm_fold_lacks(&w->frames, request, w->place_of[rank]);
 }
 
@@ -310,14 +227,14 @@ static bool windows_lacks(gm_transport *t, void *request, int rank)
 
 static int windows_lost(gm_transport *t, int rank)
 {
-    windows *w = t->context;
-    int      lost = w->base->lost(w->base, rank);
+    gm_windows *w = t->context;
+    int         lost = w->base->lost(w->base, rank);
     return lost ? below_failed(t) : 0;
 }
 
 /* Nobody rings for a rank that has gone: the transport below may know of it. All that it said before lies in its
  * window, and is read now. */
-static void look_for_lost(windows *w)
+static void look_for_lost(gm_windows *w)
 {
     for (int i = 0; i < w->here && w->base->lost; i++) {
         char *why = w->lost + (size_t)LOST_ROOM * (size_t)i;
@@ -331,8 +248,8 @@ static void look_for_lost(windows *w)
 
 static void windows_rest(gm_transport *t, double seconds)
 {
-    windows   *w = t->context;
-    gm_window *own = w->window[w->place];
+    gm_windows *w = t->context;
+    gm_window  *own = w->window[w->place];
     if (w->left) {
         look_around(w);
         return;
@@ -348,7 +265,7 @@ static void windows_rest(gm_transport *t, double seconds)
 
 /* ---- life ---- */
 
-static void free_windows(windows *w)
+static void free_windows(gm_windows *w)
 {
     gm_frames_free(&w->frames);
     gm_stage_free(w->stage);
@@ -367,9 +284,9 @@ static void free_windows(windows *w)
     free(w);
 }
 
-static bool has_data(const windows *w) { return w->frames.sending; }
+static bool has_data(const gm_windows *w) { return w->frames.sending; }
 
-static bool has_notices(const windows *w)
+static bool has_notices(const gm_windows *w)
 {
     for (int i = w->here; i < 2 * w->here; i++)
         if (w->frames.peers[i].out && !w->frames.peers[i].gone) return true;
@@ -377,7 +294,7 @@ static bool has_notices(const windows *w)
 }
 
 /* Moves what can be moved as long as this rank has such things, for so many seconds at most. */
-static void linger(windows *w, bool (*has)(const windows *w), double seconds)
+static void linger(gm_windows *w, bool (*has)(const gm_windows *w), double seconds)
 {
     double deadline = gm_now() + seconds;
     while (has(w) && gm_now() < deadline) {
@@ -387,14 +304,14 @@ static void linger(windows *w, bool (*has)(const windows *w), double seconds)
 }
 
 /* Until all that this rank has said is in its window, where it stays as long as somebody reads it. */
-static void part(windows *w) { linger(w, has_data, CLOSE_SECONDS); }
+static void part(gm_windows *w) { linger(w, has_data, CLOSE_SECONDS); }
 
 /* Until what was told is in the window. Data are needed no more. */
-static void leave(windows *w) { linger(w, has_notices, LEAVE_SECONDS); }
+static void leave(gm_windows *w) { linger(w, has_notices, LEAVE_SECONDS); }
 
 static void windows_close(gm_transport *t, bool orderly)
 {
-    windows *w = t->context;
+    gm_windows *w = t->context;
     if (orderly) part(w);
     else leave(w);
     w->base->close(w->base, orderly);
@@ -404,7 +321,7 @@ static void windows_close(gm_transport *t, bool orderly)
 
 gm_transport *gm_transport_windows_end(gm_transport *t)
 {
-    windows      *w = t->context;
+    gm_windows   *w = t->context;
     gm_transport *base = w->base;
     part(w);
     free_windows(w);
@@ -412,7 +329,7 @@ gm_transport *gm_transport_windows_end(gm_transport *t)
     return base;
 }
 
-static void fill(gm_transport *t, windows *w)
+static void fill(gm_transport *t, gm_windows *w)
 {
     *t = *w->base;
     t->context = w;
@@ -421,6 +338,8 @@ static void fill(gm_transport *t, windows *w)
     else snprintf(t->name, sizeof t->name, "%.40s and shared memory", w->base->name);
     t->send = windows_send;
     t->receive = windows_receive;
+    t->send_now = windows_send_now;
+    t->receive_now = windows_receive_now;
     t->test = windows_test;
     t->cancel = windows_cancel;
     t->drain = windows_drain;
@@ -436,7 +355,7 @@ static void fill(gm_transport *t, windows *w)
     t->crowded = w->crowd.ranks > w->crowd.cores;
 }
 
-static bool take(windows *w, const gm_window_ranks *r, int world)
+static bool take(gm_windows *w, const gm_window_ranks *r, int world)
 {
     size_t n = (size_t)r->shape.n;
     w->here = r->shape.n;
@@ -472,7 +391,7 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
             w->in[small * w->here + i] = gm_ring_of(w->window[i], i, own, w->place, small);
         }
     }
-    w->frames.stream = &stream;
+    w->frames.stream = &gm_windows_stream;
     w->frames.context = w;
     return true;
 }
@@ -480,7 +399,7 @@ static bool take(windows *w, const gm_window_ranks *r, int world)
 gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks, gm_transport **out)
 {
     gm_transport *t = calloc(1, sizeof *t);
-    windows      *w = calloc(1, sizeof *w);
+    gm_windows   *w = calloc(1, sizeof *w);
     bool          well = t && w && (!ranks->arena || gm_stage_new(ranks->arena, &w->stage) == GM_OK);
     if (!well || !take(w, ranks, base->world)) {
         if (w) free_windows(w);

@@ -91,7 +91,8 @@ gm_status gm_host_copy_take(gm_pending *p, size_t scratch)
     if (is_elsewhere(device_of(p))) return take_staged(p, scratch);
     p->from = p->in ? gm_tensor_data(p->in) : NULL;
     p->to = p->out ? gm_tensor_data(p->out) : NULL;
-    if (!scratch) return GM_OK;
+    p->scratch = scratch && scratch <= sizeof p->own ? p->own : NULL;
+    if (!scratch || p->scratch) return GM_OK;
     p->pool = device_of(p)->pool;
     GM_TRY(take_block(p, p->pool, scratch, &data, &p->block));
     p->scratch = data;

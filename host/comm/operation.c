@@ -1,4 +1,4 @@
-/* operation.c - operations under way: messages, rounds, waiting. See state.h.
+/* operation.c - operations under way: rounds, starting, waiting. See state.h; round.c has the messages of a round.
  *
  * Tags. A group's history is a hash of every call on it so far; the tag of a message is taken from the history
  * after its call. So messages of different calls do not match, a difference shows at the latest at the next call, and
@@ -22,7 +22,7 @@ static void unlink_pending(gm_pending *p)
     gm_pending_free(p);
 }
 
-/* ---- messages ---- */
+/* ---- failing ---- */
 
 void gm_pending_fail(gm_pending *p, gm_status st)
 {
@@ -31,112 +31,6 @@ void gm_pending_fail(gm_pending *p, gm_status st)
         snprintf(p->error, sizeof p->error, "%s", gm_last_error());
     }
     gm_pending_give_up(p);
-}
-
-gm_message *gm_pending_message(gm_pending *p)
-{
-    if (p->n_messages == p->room) {
-        gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
-        if (!more) {
-            gm_pending_fail(p, GM_FAIL(GM_ECOMM, "no memory for the messages of an operation that has begun"));
-            return NULL;
-        }
-        p->messages = more;
-        p->room = 2 * (p->room + 1);
-    }
-    p->messages[p->n_messages] = (gm_message){0};
-    return &p->messages[p->n_messages++];
-}
-
-static void add_message(gm_pending *p, bool send, int place, char *bytes, size_t n, bool always)
-{
-    if (!n && !always) return;
-    do {
-        size_t      piece = n < GM_MESSAGE_MAX ? n : GM_MESSAGE_MAX;
-        gm_message *m = gm_pending_message(p);
-        if (!m) return;
-        m->bytes = bytes;
-        m->n = piece;
-        m->place = place;
-        m->send = send;
-        n -= piece;
-        if (bytes) bytes += piece;
-    } while (n);
-}
-
-void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always)
-{
-    add_message(p, true, place, (char *)bytes, n, always);
-}
-
-void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always)
-{
-    add_message(p, false, place, bytes, n, always);
-}
-
-/* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */
-static void post(gm_pending *p)
-{
-    gm_comm      *c = p->comm;
-    gm_transport *t = c->transport;
-    for (int pass = 0; pass < 3; pass++)
-        for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
-            gm_message *m = &p->messages[i];
-            int         rank = p->group->member[m->place], bad = 0;
-            if ((m->fold ? 2 : m->send) != pass) continue;
-            if (m->send) p->account->bytes += m->n;
-            if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
-            if (m->send) gm_comm_journal_sent(p, m->n);
-            if (!t->has_data || p->linked || m->given) {
-                m->done = true;
-                continue;
-            }
-            if (m->filled) bad = t->lend(t, rank, p->tag, m->bytes, m->n, m->filled, &m->request);
-            else if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
-            else if (m->fold) bad = gm_terms_start(p, m);
-            else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
-            if (bad) {
-                gm_pending_fail(p, gm_comm_transport_failed(c));
-                return;
-            }
-            if (m->send) c->sent[rank]++;
-            p->left++;
-        }
-}
-
-static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
-{
-    char call[480];
-    gm_record_describe(&p->record, p->group->name, call, sizeof call);
-    gm_pending_fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
-                               p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
-}
-
-/* Tests the messages under way; true when one ended. fresh: the clock was read a moment ago, when it started. */
-static bool test_messages(gm_pending *p, bool fresh)
-{
-    gm_comm      *c = p->comm;
-    gm_transport *t = c->transport;
-    bool          moved = false;
-    for (int i = p->first; i < p->n_messages && p->left; i++) {
-        gm_message *m = &p->messages[i];
-        size_t      got = 0;
-        if (m->done || !m->request) continue;
-        int ended = t->test(t, m->request, &got);
-        if (!ended) continue;
-        m->request = NULL;
-        m->done = moved = true;
-        p->left--;
-        if (ended == GM_LOST && p->status == GM_OK) p->cut = gm_now();
-        if (ended < 0) {
-            gm_pending_fail(p, gm_comm_transport_failed(c));
-        } else if (!m->send && got != GM_CANCELLED) {
-            gm_terms_took(p, m);
-            if (got != m->n) wrong_size(p, m, got);
-        }
-    }
-    if (moved && p->left && !fresh) p->progressed = gm_now(); /* else the next round, or the end, looks at the clock */
-    return moved;
 }
 
 void gm_pending_give_up(gm_pending *p)
@@ -164,7 +58,7 @@ static void run_step(gm_pending *p, int round)
     p->first = p->n_messages;
     gm_status st = p->step(p, round);
     if (st != GM_OK) gm_pending_fail(p, st);
-    else post(p);
+    else gm_round_post(p);
     if (round && p->left) p->progressed = gm_now();
     if (!charged) p->account->exposed += gm_now() - began;
 }
@@ -197,7 +91,7 @@ static bool take_in(gm_pending *p)
 /* As far as it goes now; true when something moved. */
 static bool advance(gm_pending *p, bool fresh)
 {
-    bool moved = p->left ? test_messages(p, fresh) : false;
+    bool moved = p->left ? gm_round_test(p, fresh) : false;
     if (p->coming && !p->given_up) moved |= take_in(p);
     while (!p->done && !p->given_up && !p->left && !p->comparing && !p->coming) {
         if (p->round < p->rounds) run_step(p, p->round + 1);
@@ -304,6 +198,19 @@ static gm_status refuse_in_graph(gm_pending *p)
     return st;
 }
 
+#define HEAR_AFTER 64 /* calls */
+
+/* Calls whose messages are always there never come to the waiting loop, which listens to other ranks and to the user. */
+static void hear(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    c->unheard = 0;
+    (void)gm_notice_read(c);
+    gm_status st = gm_comm_check_failed(c);
+    if (st == GM_OK) st = gm_comm_check_interrupt(c);
+    if (st != GM_OK) gm_pending_fail(p, st);
+}
+
 /* The clock is read as rarely as can be: each time costs a tenth of a small call. */
 static gm_status wait_since(gm_comm *c, gm_pending *p, double began);
 static gm_status wait_until_recorded(gm_pending *p, double began);
@@ -319,6 +226,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         if (st != GM_OK) return st;
     }
     c->charged = true;
+    p->awaited = !out;
     p->started = p->progressed = gm_now();
     enter(p);
     if (c->trace && !p->silent && !p->in_graph) {
@@ -331,13 +239,14 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         gm_status st = gm_notice_compare(p);
         if (st != GM_OK) gm_pending_fail(p, st);
     }
+    if (p->awaited && ++c->unheard == HEAR_AFTER) hear(p);
     if (p->status == GM_OK) {
         gm_status st = gm_host_copy_begin(p);
         if (st != GM_OK) gm_pending_fail(p, st);
         else if (!p->coming) run_step(p, 0);
         advance(p, true);
     }
-    double now = gm_now();
+    double now = p->done ? p->ended : gm_now();
     p->account->exposed += now - p->started;
     c->charged = charged;
     if (!out) return wait_since(c, p, now);

@@ -1,7 +1,7 @@
 /* state.h - the structs and functions that the files of comm/ share. Private to them.
  *
  *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
- *     pending.c     memory of operations
+ *     pending.c     memory of operations                         round.c      the messages of a round
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
  *     rows.c        all_to_all of uneven rows                    message.c    barrier, messages of two, byte strings
  *     flight.c      the record of what was called               notice.c      notices, failures, stalls
@@ -13,7 +13,7 @@
  *     terms.c       terms of a reduction summed where they lie
  *     blocks.h      how tensors are cut into blocks and slices
  *     machines.c    which members of a group are on one machine   over_machines.c   collectives of several machines
- *     comm_windows.c  shared memory between ranks of one machine      share.c   who shares it with whom
+ *     comm_windows.c, windows_stream.c   shared memory between ranks of one machine   share.c   who shares it with whom
  *     frames.c, frame_requests.c, fold.c   messages over streams of bytes: what it and comm_tcp.c are made of
  *     comm_nccl.c   the links between devices: NCCL (links.h)      journal.c    what the record of a step keeps
  *
@@ -155,6 +155,8 @@ typedef struct gm_terms {
     bool        *came; /* by place: this member has theirs */
 } gm_terms;
 
+#define GM_SCRATCH_OWN 512 /* bytes of scratch that need no block of the pool */
+
 /* The progress of an operation between devices: lane.c. */
 typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
 
@@ -166,6 +168,7 @@ struct gm_pending {
     gm_status (*step)(gm_pending *p, int round);
     int            round, rounds; /* steps 0 .. rounds are run */
     bool           done, dropped; /* dropped: nobody will wait for it */
+    bool           awaited;       /* the call that makes it waits for it */
     bool           comparing;     /* checked mode: no messages yet */
     bool           given_up;      /* its wait failed, or recovery abandoned it */
     gm_status      status;        /* why it failed: error, below */
@@ -212,7 +215,8 @@ struct gm_pending {
     size_t      *sizes;
     char       **text_to; /* where both go in the end */
     size_t      *sizes_to;
-    char         error[1100]; /* the last member: a new operation clears what is before it, and its first byte */
+    char         error[1100];              /* a new operation clears what is before it, and its first byte */
+    _Alignas(16) char own[GM_SCRATCH_OWN]; /* scratch, where that is as small */
 };
 
 /* Makes an operation that is not under way yet. Retains in and out (NULL is allowed); takes `scratch` bytes from the
@@ -238,6 +242,10 @@ void gm_pending_share(gm_pending *p, int to, const char *own, size_t n, int from
 /* terms.c: starts such a receive; counts the messages that one, or another receive, has taken. */
 int  gm_terms_start(gm_pending *p, gm_message *m);
 void gm_terms_took(const gm_pending *p, const gm_message *m);
+/* Starts the messages of the round that was built. */
+void gm_round_post(gm_pending *p);
+/* Tests those under way; true when one ended. fresh: the clock was read a moment ago, when it started. */
+bool gm_round_test(gm_pending *p, bool fresh);
 /* An empty message of the round being built; NULL: no memory, and p has failed. */
 gm_message *gm_pending_message(gm_pending *p);
 void        gm_pending_give_up(gm_pending *p);
@@ -383,6 +391,7 @@ struct gm_comm {
     gm_recording     *recording; /* NULL: nothing is recorded, or nothing between devices could be in it */
     gm_recorded      *recorded;  /* the graphs that hold operations of these lanes */
     bool              advancing; /* operations are being moved */
+    unsigned          unheard;   /* awaited operations since notices were last read between them */
     gm_account        silent;    /* of what is in no account */
     gm_flight        *flight;
     gm_note          *note;    /* NULL: nobody reads it */

@@ -67,6 +67,11 @@ struct gm_transport {
 
     /* ---- what not every transport has: NULL where it does not ---- */
 
+    /* Sends a short message if that can be done at once: true, and the bytes are the caller's again. Else: send. */
+    bool (*send_now)(gm_transport *t, int to, int tag, const void *bytes, size_t n);
+    /* Receives a message of n bytes if it has come. 1: done. 0: nothing has come. -1: something else is to be received
+     * before, or together with it. After 0 and -1 bytes may hold anything, and receive goes on. */
+    int (*receive_now)(gm_transport *t, int from, int tag, void *bytes, size_t n);
     /* Can such messages be folded? Only then: fold starts it. What it takes in `call` but context may go at once; test
      * and cancel as for a receive. lacks: has the message of this rank not come? */
     bool (*folds)(gm_transport *t, const int *ranks, int n, size_t bytes);

@@ -29,11 +29,21 @@ typedef struct taken { /* from one ring */
     _Atomic uint32_t waits; /* the writer found no room */
 } taken;
 
+/* begun is ahead of put while the letter is being written: a reader that finds put before and begun after its copy
+ * unchanged has what belongs to that count. */
+typedef struct gm_letter {
+    _Alignas(64) _Atomic uint32_t begun;
+    _Atomic uint32_t put;
+    _Atomic uint64_t label; /* 0: it repeats nothing */
+    _Atomic uint64_t word[GM_LETTER / 8];
+} gm_letter;
+
 typedef struct shared {
     uint64_t magic, key, size;
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t asleep;
-    _Atomic uint32_t put[]; /* 2 n, in rings for the owner; then taken[2 n], out of its own; the bytes of all rings */
+    _Atomic uint32_t put[]; /* 2 n, in rings for the owner; then taken[2 n], out of its own; letter[n], to the owner;
+                               the bytes of all rings */
 } shared;
 
 struct gm_window {
@@ -41,6 +51,7 @@ struct gm_window {
     size_t          size;
     shared         *s;
     taken          *taken;
+    gm_letter      *letter;
     char           *bytes;
 };
 
@@ -55,7 +66,7 @@ static size_t counts_size(const gm_window_shape *shape)
 
 static size_t head_size(const gm_window_shape *shape)
 {
-    return rounded(counts_size(shape) + 2 * (size_t)shape->n * sizeof(taken), 4096);
+    return rounded(counts_size(shape) + (size_t)shape->n * (2 * sizeof(taken) + sizeof(gm_letter)), 4096);
 }
 
 static char *ring_bytes(const gm_window *w, int ring)
@@ -76,6 +87,7 @@ static gm_status map(const gm_window_shape *shape, int fd, gm_window **out)
         return GM_FAIL(GM_EINVAL, "memory cannot be shared: mmap: %s", strerror(errno));
     }
     w->taken = (taken *)((char *)w->s + counts_size(shape));
+    w->letter = (gm_letter *)(w->taken + 2 * (size_t)shape->n);
     w->bytes = (char *)w->s + head_size(shape);
     *out = w;
     return GM_OK;
@@ -95,6 +107,7 @@ gm_status gm_window_make(const gm_window_shape *shape, uint64_t key, gm_window *
         return st;
     }
     for (int i = 0; i < 2 * shape->n; i++) (*out)->s->put[i] = (*out)->taken[i].count = FIRST_COUNT;
+    for (int i = 0; i < shape->n; i++) (*out)->letter[i].begun = (*out)->letter[i].put = FIRST_COUNT;
     (*out)->s->key = key;
     (*out)->s->size = size;
     (*out)->s->magic = MAGIC;
@@ -183,7 +196,8 @@ gm_ring gm_ring_of(gm_window *writer, int from, gm_window *reader, int to, bool 
                      .at = at,
                      .ends = ends,
                      .put = FIRST_COUNT,
-                     .got = FIRST_COUNT};
+                     .got = FIRST_COUNT,
+                     .letter = small ? NULL : &reader->letter[from]};
 }
 
 static void copy_in(const gm_ring *r, const char *from, size_t n)
@@ -218,6 +232,51 @@ static size_t await_room(gm_ring *r)
     return room(r, r->size);
 }
 
+/* Says what was put. what: what the letter repeats. The letter comes last: who has read it counts on the other. */
+static void announce(gm_ring *r, uint64_t label, const struct iovec *what)
+{
+    gm_letter *l = r->letter;
+    atomic_store_explicit(&r->reader->s->put[r->at], r->put, memory_order_release);
+    if (l) {
+        uint64_t word[GM_LETTER / 8];
+        atomic_store_explicit(&l->begun, r->put, memory_order_relaxed);
+        atomic_thread_fence(memory_order_release);
+        atomic_store_explicit(&l->label, label, memory_order_relaxed);
+        if (label && what->iov_len) memcpy(word, what->iov_base, what->iov_len);
+        for (size_t i = 0; label && 8 * i < what->iov_len; i++)
+            atomic_store_explicit(&l->word[i], word[i], memory_order_relaxed);
+        atomic_store_explicit(&l->put, r->put, memory_order_release);
+    }
+    gm_window_ring(r->reader);
+}
+
+bool gm_ring_put_letter(gm_ring *r, const struct iovec parts[2], size_t whole, uint64_t label)
+{
+    if (room(r, whole) < whole) return false;
+    uint32_t end = r->put + (uint32_t)whole;
+    for (int i = 0; i < 2; i++) {
+        if (parts[i].iov_len) copy_in(r, parts[i].iov_base, parts[i].iov_len);
+        r->put += (uint32_t)parts[i].iov_len;
+    }
+    r->put = end;
+    announce(r, parts[1].iov_len <= GM_LETTER ? label : 0, &parts[1]);
+    return true;
+}
+
+int gm_ring_read_letter(const gm_ring *r, uint64_t label, size_t whole, void *to, size_t n)
+{
+    gm_letter *l = r->letter;
+    uint64_t   word[GM_LETTER / 8];
+    uint32_t   put = atomic_load_explicit(&l->put, memory_order_acquire);
+    if (put == r->got) return 0;
+    if (put - r->got != whole || n > GM_LETTER || atomic_load_explicit(&l->label, memory_order_relaxed) != label)
+        return -1;
+    for (size_t i = 0; 8 * i < n; i++) word[i] = atomic_load_explicit(&l->word[i], memory_order_relaxed);
+    if (n) memcpy(to, word, n);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&l->begun, memory_order_relaxed) == put ? 1 : -1;
+}
+
 size_t gm_ring_put(gm_ring *r, const struct iovec *parts, int n)
 {
     size_t done = 0, wanted = 0;
@@ -231,19 +290,19 @@ size_t gm_ring_put(gm_ring *r, const struct iovec *parts, int n)
         free_bytes -= m;
         done += m;
     }
-    if (!done) return 0;
-    atomic_store_explicit(&r->reader->s->put[r->at], r->put, memory_order_release);
-    gm_window_ring(r->reader);
+    if (done) announce(r, 0, NULL);
     return done;
 }
 
-const char *gm_ring_look(const gm_ring *r, size_t *n)
+static const char *look(const gm_ring *r, const _Atomic uint32_t *put, size_t *n)
 {
-    size_t here = atomic_load_explicit(&r->reader->s->put[r->at], memory_order_acquire) - r->got;
-    size_t start = r->got & (r->size - 1);
+    size_t here = atomic_load_explicit(put, memory_order_acquire) - r->got, start = r->got & (r->size - 1);
     *n = here < r->size - start ? here : r->size - start;
     return r->bytes + start;
 }
+
+const char *gm_ring_look(const gm_ring *r, size_t *n) { return look(r, &r->reader->s->put[r->at], n); }
+const char *gm_ring_look_at_once(const gm_ring *r, size_t *n) { return look(r, &r->letter->put, n); }
 
 /* A writer that waits is woken when half of the ring is free: more often would cost more than it gains. */
 void gm_ring_skip(gm_ring *r, size_t n)

@@ -3,7 +3,9 @@
  *
  * What a message costs is the number of lines of memory that go from one core's cache to the other's. The count of what
  * was put into a ring therefore lies beside the bell of its reader, in one line. Both ends keep their own count, and
- * the writer asks for the other one only where the ring seems full.
+ * the writer asks for the other one only where the ring seems full. A reader that waits for a message at once looks at
+ * neither, but at the letter of the large ring: one line, which has the count, too, and repeats what was put last if
+ * that is short. So such a message moves one line.
  *
  * The memory has no name (memfd_create): it is there as long as a process maps it, and nothing is left after any death.
  * Others open it as a file of the owner (/proc/PID/fd/N), which works for processes of one user that see each other.
@@ -37,12 +39,13 @@ void      gm_window_close(gm_window *w); /* NULL is allowed */
 
 /* One end of a ring, of the process that made it: counts of bytes (modulo 2^32), and where the rest lies. */
 typedef struct gm_ring {
-    gm_window *writer, *reader;
-    char      *bytes;
-    uint32_t   size;
-    int        at;   /* of its two counts: which in the reader's window is of what was put, */
-    int        ends; /* and which in the writer's of what was taken */
-    uint32_t   put, got;
+    gm_window        *writer, *reader;
+    char             *bytes;
+    uint32_t          size;
+    int               at;   /* of its two counts: which in the reader's window is of what was put, */
+    int               ends; /* and which in the writer's of what was taken */
+    uint32_t          put, got;
+    struct gm_letter *letter; /* NULL: the ring is a small one */
 } gm_ring;
 
 /* The ring in the window `writer` for the rank at place `to`, whose window is `reader`; the writer is at place `from`.
@@ -51,6 +54,17 @@ gm_ring gm_ring_of(gm_window *writer, int from, gm_window *reader, int to, bool 
 /* The writer: puts in as much as there is room for, and rings the reader's bell. 0: there was none, and the reader will
  * ring when there is some. */
 size_t gm_ring_put(gm_ring *r, const struct iovec *parts, int n);
+#define GM_LETTER 48 /* bytes of a message that a letter repeats */
+
+/* Puts two parts into a large ring, `whole` bytes with what follows them, of any value, or nothing: false, there is no
+ * room now, and the reader will not ring. The letter repeats the second part under a label, which is not 0. */
+bool gm_ring_put_letter(gm_ring *r, const struct iovec parts[2], size_t whole, uint64_t label);
+/* The reader. 1: all that is in the ring was put with this label and has `whole` bytes, of which the letter repeats n
+ * (at most GM_LETTER): they are in `to`, and the ring is to be skipped. 0: the ring is empty. -1: neither. After -1,
+ * `to` may hold anything. */
+int gm_ring_read_letter(const gm_ring *r, uint64_t label, size_t whole, void *to, size_t n);
+/* As look, by the count of the letter. */
+const char *gm_ring_look_at_once(const gm_ring *r, size_t *n);
 /* The reader. look: what is there in one piece. skip: that has been read; rings if the writer waits for room. */
 const char *gm_ring_look(const gm_ring *r, size_t *n);
 void        gm_ring_skip(gm_ring *r, size_t n);

@@ -1,7 +1,7 @@
 -- Mutants of what the others see of a rank that ends early. What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "1962-blamed-at-once", file = "host/comm/operation.c",
+    name = "1962-blamed-at-once", file = "host/comm/round.c",
     find = [[if (ended == GM_LOST && p->status == GM_OK) p->cut]],
     replace = [[if (ended == GM_LOST && p->status != GM_OK) p->cut]],
     breaks = "a closed connection is the fault, although the rank has said why it ends",

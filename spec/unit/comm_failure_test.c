@@ -26,8 +26,16 @@ static gm_tensor *numbers(gm_rank *r, gm_dtype dtype, int64_t n)
 
 typedef struct difference {
     const char *name;
+    bool        shares; /* memory; and nothing is compared before the call */
     int         found, ended;
 } difference;
+
+static void share(gm_rank *r)
+{
+    char said[400];
+    OK(gm_rank_share_memory(r, true, said, sizeof said));
+    if (*said) fail_msg("%s", said);
+}
 
 /* Rank 1 of the world calls something else than the others. */
 static gm_status different(gm_rank *r, const char *what)
@@ -49,6 +57,7 @@ static void body_difference(gm_rank *r, void *context)
     difference *d = context;
     gm_comm_set_timeout(r->comm, 30);
     gm_comm_set_checked(r->comm, !strcmp(d->name, "path"));
+    if (d->shares) share(r);
     if (r->rank == 1 && !strcmp(d->name, "path")) OK(gm_rank_set_path(r, "blocks.2"));
     gm_status st = different(r, d->name);
     if (st == GM_EMISMATCH) {
@@ -69,11 +78,24 @@ void gm_test_comm_mismatch(void **state)
     static const char *const names[] = {"operation", "dtype", "shape", "root", "reduction", "path"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        difference d = {names[i], 0, 0};
+        difference d = {.name = names[i]};
         run_world(3, body_difference, &d);
         assert_int_equal(d.ended, 3);
         assert_true(d.found >= 1);
     }
+}
+
+void gm_test_comm_mismatch_through_windows(void **state)
+{
+    static const char *const names[] = {"operation", "dtype", "shape", "root", "reduction"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int world = 2; world <= 3; world++) {
+            difference d = {.name = names[i], .shares = true};
+            run_world(world, body_difference, &d);
+            assert_int_equal(d.ended, world);
+            assert_true(d.found >= 1);
+        }
 }
 
 /* Two ranks that disagree on the size of a message, and on rows. */
@@ -102,6 +124,51 @@ void gm_test_comm_sizes(void **state)
 {
     (void)state;
     run_world(2, body_sizes, NULL);
+}
+
+/* ---- calls whose messages are always there ---- */
+
+typedef struct hearing {
+    bool interrupted;
+    int  ready; /* rank 1 has made all its calls */
+} hearing;
+
+static bool is_asked(void *context) { return ((hearing *)context)->interrupted; }
+
+/* Rank 1 is ahead, so that rank 0 never waits: it hears of a failure, and of a user who stops it, all the same. */
+static void body_hears(gm_rank *r, void *context)
+{
+    enum { CALLS = 200 };
+    hearing    *h = context;
+    gm_group   *g = everybody(r);
+    gm_pending *p[CALLS];
+    gm_tensor  *t[CALLS];
+    gm_status   st = GM_OK;
+    int         calls = 0;
+    share(r);
+    for (int i = 0; i < CALLS; i++) t[i] = numbers(r, GM_F32, 2);
+    if (r->rank == 1) {
+        for (int i = 0; i < CALLS; i++) OK(gm_comm_all_reduce(r->comm, g, t[i], GM_SUM, &p[i]));
+        __atomic_store_n(&h->ready, 1, __ATOMIC_SEQ_CST);
+        if (!h->interrupted) gm_comm_fail(r->comm, 3, "the disk is full");
+        for (int i = 0; i < CALLS; i++) gm_comm_drop(r->comm, p[i]);
+    } else {
+        while (!__atomic_load_n(&h->ready, __ATOMIC_SEQ_CST)) usleep(100);
+        if (!h->interrupted) usleep(50000); /* until it has been said */
+        if (h->interrupted) gm_comm_set_interrupt(r->comm, is_asked, h);
+        while (calls < CALLS && st == GM_OK) st = gm_comm_all_reduce(r->comm, g, t[calls++], GM_SUM, NULL);
+        assert_int_equal(st, h->interrupted ? GM_EINTERRUPT : GM_EPEER);
+        assert_true(calls > 1 && calls < 100);
+        if (h->interrupted) gm_comm_fail(r->comm, 3, "stopped");
+    }
+    for (int i = 0; i < CALLS; i++) gm_tensor_release(t[i]);
+}
+
+void gm_test_comm_hears_between_short_calls(void **state)
+{
+    (void)state;
+    run_world(2, body_hears, &(hearing){.interrupted = false});
+    run_world(2, body_hears, &(hearing){.interrupted = true});
 }
 
 /* ---- failures and hangs ---- */

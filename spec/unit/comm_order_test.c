@@ -68,9 +68,11 @@ typedef struct flight {
 
 static double term(int rank, int k, int64_t i) { return (double)((rank + 1) * (i % 11 + 1) + k % 7); }
 
-static void start(gm_rank *r, flight *f, unit_random *random, int k)
+/* awaited: the call waits itself */
+static void start(gm_rank *r, flight *f, unit_random *random, int k, bool awaited)
 {
-    gm_group *g = NULL;
+    gm_pending **out = awaited ? NULL : &f->pending;
+    gm_group    *g = NULL;
     *f = (flight){.k = k};
     f->axes = (uint32_t)unit_below(random, (int64_t)1 << r->mesh.n_axes);
     f->kind = (int)unit_below(random, 3);
@@ -80,16 +82,16 @@ static void start(gm_rank *r, flight *f, unit_random *random, int k)
     OK(gm_tensor_new(r->device, GM_F64, 1, f->kind == 2 ? &whole : &f->n, &f->in));
     for (int64_t i = 0; i < gm_tensor_numel(f->in); i++) ((double *)gm_tensor_data(f->in))[i] = term(r->rank, k, i);
     if (f->kind) OK(gm_tensor_new(r->device, GM_F64, 1, f->kind == 1 ? &whole : &f->n, &f->out));
-    if (f->kind == 0) OK(gm_comm_all_reduce(r->comm, g, f->in, GM_SUM, &f->pending));
-    if (f->kind == 1) OK(gm_comm_all_gather(r->comm, g, f->in, 0, f->out, &f->pending));
-    if (f->kind == 2) OK(gm_comm_reduce_scatter(r->comm, g, f->in, 0, GM_SUM, f->out, &f->pending));
+    if (f->kind == 0) OK(gm_comm_all_reduce(r->comm, g, f->in, GM_SUM, out));
+    if (f->kind == 1) OK(gm_comm_all_gather(r->comm, g, f->in, 0, f->out, out));
+    if (f->kind == 2) OK(gm_comm_reduce_scatter(r->comm, g, f->in, 0, GM_SUM, f->out, out));
 }
 
 static void finish(gm_rank *r, flight *f)
 {
     int       members[8], n = gm_mesh_members(&r->mesh, f->axes, r->rank, members);
     gm_group *g = NULL;
-    OK(gm_comm_wait(r->comm, f->pending));
+    OK(gm_comm_finish(r->comm, &f->pending));
     OK(gm_comm_group(r->comm, f->axes, &g));
     gm_tensor *got = f->out ? f->out : f->in;
     for (int64_t i = 0; i < gm_tensor_numel(got); i++) {
@@ -103,24 +105,24 @@ static void finish(gm_rank *r, flight *f)
     gm_tensor_release(f->out);
 }
 
-/* The same random calls on every rank, waited for in an order of each rank's own. */
+/* The same random calls on every rank, waited for in an order of each rank's own. context: how many. */
 static void body_interleaved(gm_rank *r, void *context)
 {
-    (void)context;
     enum { ROOM = 12 };
     flight      held[ROOM];
-    int         n = 0;
+    int         n = 0, calls_made = *(int *)context, under_way = 0;
     unit_random calls = {17}, order = {(uint64_t)r->rank * 977};
-    for (int k = 0; k < 150; k++) {
+    for (int k = 0; k < calls_made; k++) {
         if (n == ROOM) {
             int which = (int)unit_below(&order, n);
             finish(r, &held[which]);
             held[which] = held[--n];
         }
-        start(r, &held[n++], &calls, k);
+        start(r, &held[n++], &calls, k, unit_below(&order, 3) == 0);
         if (unit_below(&order, 3) == 0) OK(gm_comm_poll(r->comm));
     }
-    assert_int_equal(gm_comm_under_way(r->comm), n);
+    for (int i = 0; i < n; i++) under_way += held[i].pending != NULL;
+    assert_int_equal(gm_comm_under_way(r->comm), under_way);
     while (n) finish(r, &held[--n]);
     assert_int_equal(gm_comm_under_way(r->comm), 0);
 }
@@ -142,14 +144,31 @@ static void body_dropped(gm_rank *r, void *context)
     OK(gm_comm_barrier(r->comm, g));
 }
 
+/* Short calls go at once where they are awaited, and wait behind others of their group where they are not. */
+static void body_interleaved_through_windows(gm_rank *r, void *context)
+{
+    char said[400];
+    OK(gm_rank_share_memory(r, true, said, sizeof said));
+    assert_true(!*said);
+    body_interleaved(r, context);
+}
+
+void gm_test_comm_interleaved_through_windows(void **state)
+{
+    (void)state;
+    gm_mesh two = mesh_of("data", 2, "", 1, "", 1), many = mesh_of("data", 2, "row", 3, "", 1);
+    run_ranks(&two, body_interleaved_through_windows, &(int){2000});
+    run_ranks(&many, body_interleaved_through_windows, &(int){300});
+}
+
 void gm_test_comm_interleaved(void **state)
 {
     (void)state;
     gm_mesh mesh = mesh_of("data", 2, "row", 2, "col", 2);
-    run_ranks(&mesh, body_interleaved, NULL);
+    run_ranks(&mesh, body_interleaved, &(int){150});
     run_ranks(&mesh, body_dropped, NULL);
     mesh = mesh_of("data", 3, "row", 2, "col", 1);
-    run_ranks(&mesh, body_interleaved, NULL);
+    run_ranks(&mesh, body_interleaved, &(int){150});
 }
 
 /* ---- accounts ---- */

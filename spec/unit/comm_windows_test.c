@@ -154,6 +154,79 @@ void gm_test_comm_windows_notices_pass(void **state)
     free_pair(rank);
 }
 
+/* ---- at once ---- */
+
+static bool send_at_once(gm_transport *t, int tag, size_t n)
+{
+    static char bytes[2 * 16384];
+    memset(bytes, tag, n);
+    return t->send_now(t, 1, tag, bytes, n);
+}
+
+static int came_at_once(gm_transport *t, int tag, size_t n)
+{
+    static char got[2 * 16384];
+    memset(got, 0, sizeof got);
+    int came = t->receive_now(t, 0, tag, got, n);
+    for (size_t i = 0; came > 0 && i < n; i++) assert_int_equal(got[i], (char)tag);
+    return came;
+}
+
+/* Short messages that are sent or received at once are the same messages as all others, in the same order. */
+void gm_test_comm_windows_at_once(void **state)
+{
+    static const size_t sizes[] = {0, 8, 48, 49, 1000, 2048, 16384};
+    (void)state;
+    gm_transport *rank[2];
+    make_pair(rank);
+    assert_int_equal(came_at_once(rank[1], 1, 8), 0);
+    for (int again = 0; again < 40; again++) /* over the end of the ring */
+        for (int i = 0; i < 7; i++) {
+            assert_true(send_at_once(rank[0], 1 + i, sizes[i]));
+            if (!again || came_at_once(rank[1], 1 + i, sizes[i]) < 0) comes(rank[1], 1 + i, sizes[i]);
+            send_of(rank[0], 20 + i, sizes[i] % LONG);
+            if (came_at_once(rank[1], 20 + i, sizes[i] % LONG) < 0) comes(rank[1], 20 + i, sizes[i] % LONG);
+        }
+    assert_false(send_at_once(rank[0], 1, 16385)); /* nobody has asked for it */
+    for (int tag = 1; tag <= 3; tag++) assert_true(send_at_once(rank[0], tag, 8));
+    assert_int_equal(came_at_once(rank[1], 2, 8), -1);  /* another one is first, */
+    assert_int_equal(came_at_once(rank[1], 1, 16), -1); /* or of another size */
+    assert_int_equal(came_at_once(rank[1], 1, 8), 1);
+    comes(rank[1], 3, 8); /* and 2 waits for whoever asks */
+    assert_true(send_at_once(rank[0], 2, 16));
+    assert_int_equal(came_at_once(rank[1], 2, 16), -1);
+    comes(rank[1], 2, 8);
+    assert_int_equal(came_at_once(rank[1], 2, 16), 1);
+    free_pair(rank);
+}
+
+/* Who sleeps is woken by what is sent at once; and what finds no room goes as all others do. */
+void gm_test_comm_windows_at_once_wakes(void **state)
+{
+    (void)state;
+    gm_transport *rank[2];
+    int           sent_now = 0;
+    make_pair(rank);
+    assert_true(send_at_once(rank[0], 1, 8));
+    assert_int_equal(came_at_once(rank[1], 1, 8), 1);
+    (void)rank[1]->hear(rank[1], (char[GM_NOTICE_MAX]){0}, &(size_t){0}, &(int){0}); /* it has looked around */
+    assert_true(send_at_once(rank[0], 2, 8));
+    double before = gm_now();
+    rank[1]->rest(rank[1], 40);
+    assert_true(gm_now() - before < 20);
+    comes(rank[1], 2, 8);
+    while (send_at_once(rank[0], 3, 8)) sent_now++;
+    assert_int_equal(sent_now, RINGED / 64);
+    void *request = sent(rank[0], 3, "\3\3\3\3\3\3\3", 7);
+    assert_false(done(rank[0], request));
+    assert_false(send_at_once(rank[0], 4, 8)); /* behind what waits */
+    for (int i = 0; i < sent_now; i++) assert_int_equal(came_at_once(rank[1], 3, 8), 1);
+    rank[0]->rest(rank[0], 0);
+    assert_true(done(rank[0], request));
+    assert_int_equal(came_at_once(rank[1], 3, 7), 1);
+    free_pair(rank);
+}
+
 /* A sender that runs ahead is held back by its ring: the receiver takes long messages one by one. */
 static void check_held_back(size_t n, int all, int held)
 {

@@ -106,6 +106,43 @@ void gm_test_windows_rings(void **state)
     check_ring(true);
 }
 
+/* What a letter repeats, by itself and behind something else; and the same bytes in the ring. */
+void gm_test_windows_letters(void **state)
+{
+    (void)state;
+    gm_window_shape shape = {2, 4096, 64};
+    unit_random     random = {5};
+    pair            p = make_pair(&shape, false);
+    char            bytes[128] = "", got[128], many[4032] = "";
+    for (int round = 0; round < 3000; round++) {
+        uint64_t head = (uint64_t)round, label = 1000 + head;
+        size_t   n = (size_t)unit_below(&random, 60), whole = (sizeof head + n + 63) / 64 * 64, here, there, before = 0;
+        bool     plain = unit_below(&random, 3) == 0, behind = unit_below(&random, 3) == 0;
+        for (size_t i = 0; i < n; i++) bytes[i] = (char)(round + 3 * (int)i);
+        struct iovec parts[] = {{&head, sizeof head}, {bytes, n}, {bytes + n, whole - sizeof head - n}};
+        if (behind) before = gm_ring_put(&p.writer, &(struct iovec){bytes, 64}, 1);
+        if (plain) assert_int_equal(gm_ring_put(&p.writer, parts, 3), whole);
+        else assert_true(gm_ring_put_letter(&p.writer, parts, whole, label));
+        bool repeated = !plain && !behind && n <= GM_LETTER;
+        assert_int_equal(gm_ring_read_letter(&p.reader, label + 1, whole, got, n), -1);
+        assert_int_equal(gm_ring_read_letter(&p.reader, label, whole + 128, got, n), -1);
+        assert_int_equal(gm_ring_read_letter(&p.reader, label, whole, got, n), repeated ? 1 : -1);
+        if (repeated) assert_int_equal(memcmp(got, bytes, n), 0);
+        assert_ptr_equal(gm_ring_look(&p.reader, &here), gm_ring_look_at_once(&p.reader, &there));
+        assert_int_equal(here, there);
+        gm_ring_skip(&p.reader, before); /* no wrap within what is put: all are lines */
+        const char *lies = gm_ring_look(&p.reader, &here);
+        if (here == whole) assert_int_equal(memcmp(lies + sizeof head, bytes, n), 0);
+        gm_ring_skip(&p.reader, whole);
+        assert_int_equal(gm_ring_read_letter(&p.reader, label, whole, got, n), 0);
+    }
+    assert_int_equal(gm_ring_put(&p.writer, &(struct iovec){many, sizeof many}, 1), sizeof many);
+    struct iovec parts[] = {{bytes, 8}, {bytes, 8}};
+    assert_false(gm_ring_put_letter(&p.writer, parts, 128, 1)); /* all or nothing */
+    assert_true(gm_ring_put_letter(&p.writer, parts, 64, 1));
+    free_pair(&p);
+}
+
 void gm_test_windows_room(void **state)
 {
     (void)state;
@@ -280,6 +317,9 @@ static void body_same_bits(gm_rank *r, void *context)
     (void)context;
     gm_comm_set_timeout(r->comm, 60);
     for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++) compare(r, everybody(r), (gm_dtype)dtype, 131, GM_SUM);
+    for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++) /* short ones, that go at once */
+        for (int64_t n = 1; n < 40; n = 3 * n + 2) compare(r, everybody(r), (gm_dtype)dtype, n, GM_SUM);
+    compare(r, everybody(r), GM_BF16, 3, GM_MEAN);
     compare(r, everybody(r), GM_F64, 1, GM_MIN);
     gm_group *alone = NULL;
     OK(gm_comm_group(r->comm, 0, &alone));

@@ -1,0 +1,171 @@
+/* round.c - the messages of one round of an operation. See state.h.
+ *
+ * Short messages go at once where the transport can (transport.h, send_now): they are in the receiver's memory before
+ * anything is noted about them here. A rank that waits for such messages looks for them a while, without any of the
+ * steps of a wait. What has not come by then is received like all others, by the waiting loop (operation.c). */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "../../kernels/clock.h"
+
+/* ---- making a round ---- */
+
+gm_message *gm_pending_message(gm_pending *p)
+{
+    if (p->n_messages == p->room) {
+        gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
+        if (!more) {
+            gm_pending_fail(p, GM_FAIL(GM_ECOMM, "no memory for the messages of an operation that has begun"));
+            return NULL;
+        }
+        p->messages = more;
+        p->room = 2 * (p->room + 1);
+    }
+    p->messages[p->n_messages] = (gm_message){0};
+    return &p->messages[p->n_messages++];
+}
+
+static void add_message(gm_pending *p, bool send, int place, char *bytes, size_t n, bool always)
+{
+    if (!n && !always) return;
+    do {
+        size_t      piece = n < GM_MESSAGE_MAX ? n : GM_MESSAGE_MAX;
+        gm_message *m = gm_pending_message(p);
+        if (!m) return;
+        m->bytes = bytes;
+        m->n = piece;
+        m->place = place;
+        m->send = send;
+        n -= piece;
+        if (bytes) bytes += piece;
+    } while (n);
+}
+
+void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always)
+{
+    add_message(p, true, place, (char *)bytes, n, always);
+}
+
+void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always)
+{
+    add_message(p, false, place, bytes, n, always);
+}
+
+/* ---- starting them ---- */
+
+#define LOOKS     512 /* for messages that come at once, some 5 us; */
+#define LOOKS_FEW 4   /* where other ranks wait for this core */
+
+static void count_sent(gm_pending *p, const gm_message *m)
+{
+    p->account->bytes += m->n;
+    gm_trace_sent(p->comm->trace, p->traced, m->n);
+    gm_comm_journal_sent(p, m->n);
+}
+
+/* Does it go through the transport? */
+static bool travels(const gm_pending *p, const gm_message *m)
+{
+    return p->comm->transport->has_data && !p->linked && !m->given;
+}
+
+static int rank_of(const gm_pending *p, const gm_message *m) { return p->group->member[m->place]; }
+
+static void send_short(gm_pending *p)
+{
+    gm_comm      *c = p->comm;
+    gm_transport *t = c->transport;
+    for (int i = p->first; i < p->n_messages; i++) {
+        gm_message *m = &p->messages[i];
+        if (!m->send || !travels(p, m) || !t->send_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) continue;
+        m->done = true;
+        c->sent[rank_of(p, m)]++;
+        count_sent(p, m);
+    }
+}
+
+/* Looks for the messages one by one: the last of them ends the round, whatever their order. */
+static void receive_short(gm_pending *p)
+{
+    gm_comm      *c = p->comm;
+    gm_transport *t = c->transport;
+    int           looks = t->crowded ? LOOKS_FEW : LOOKS, came;
+    for (int i = p->first; i < p->n_messages; i++) {
+        gm_message *m = &p->messages[i];
+        if (m->send || m->fold || !travels(p, m)) continue;
+        while (!(came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) && --looks > 0) {
+        }
+        if (came <= 0) return;
+        m->done = true;
+        c->taken[rank_of(p, m)]++;
+    }
+}
+
+static int start(gm_pending *p, gm_message *m)
+{
+    gm_transport *t = p->comm->transport;
+    int           rank = rank_of(p, m);
+    if (m->filled) return t->lend(t, rank, p->tag, m->bytes, m->n, m->filled, &m->request);
+    if (m->send) return t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
+    if (m->fold) return gm_terms_start(p, m);
+    return t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
+}
+
+/* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */
+void gm_round_post(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    if (c->transport->send_now) send_short(p);
+    if (c->transport->receive_now && p->awaited) receive_short(p);
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
+            gm_message *m = &p->messages[i];
+            if (m->done || (m->fold ? 2 : m->send) != pass) continue;
+            if (m->send) count_sent(p, m);
+            m->done = !travels(p, m);
+            if (m->done) continue;
+            if (start(p, m)) {
+                gm_pending_fail(p, gm_comm_transport_failed(c));
+                return;
+            }
+            if (m->send) c->sent[rank_of(p, m)]++;
+            p->left++;
+        }
+}
+
+/* ---- their ends ---- */
+
+static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
+{
+    char call[480];
+    gm_record_describe(&p->record, p->group->name, call, sizeof call);
+    gm_pending_fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
+                               p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
+}
+
+bool gm_round_test(gm_pending *p, bool fresh)
+{
+    gm_comm      *c = p->comm;
+    gm_transport *t = c->transport;
+    bool          moved = false;
+    for (int i = p->first; i < p->n_messages && p->left; i++) {
+        gm_message *m = &p->messages[i];
+        size_t      got = 0;
+        if (m->done || !m->request) continue;
+        int ended = t->test(t, m->request, &got);
+        if (!ended) continue;
+        m->request = NULL;
+        m->done = moved = true;
+        p->left--;
+        if (ended == GM_LOST && p->status == GM_OK) p->cut = gm_now();
+        if (ended < 0) {
+            gm_pending_fail(p, gm_comm_transport_failed(c));
+        } else if (!m->send && got != GM_CANCELLED) {
+            gm_terms_took(p, m);
+            if (got != m->n) wrong_size(p, m, got);
+        }
+    }
+    if (moved && p->left && !fresh) p->progressed = gm_now(); /* else the next round, or the end, looks at the clock */
+    return moved;
+}
