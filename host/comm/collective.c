@@ -270,7 +270,7 @@ static gm_status start_gather(gm_comm *c, gm_group *g, gm_collective call, gm_te
     size_t scratch = here && !gm_in_one(join) && g->size > 1 ? gm_bytes_of(to) : 0;
     GM_TRY(gm_pending_new(c, g, call, in, here ? to : NULL, scratch, 2 * g->size, &p));
     p->step = step_gather;
-    p->rounds = 1;
+    p->rounds = !gm_in_one(join);
     if (m && call == GM_CALL_all_gather) go_over_machines(p, gm_step_all_gather_over_machines, GM_ALL_GATHER_ROUNDS);
     p->join = join;
     p->root = root;
@@ -364,7 +364,7 @@ static gm_status step_scatter(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     size_t          block = gm_bytes_of(p->out);
-    if (round) return GM_OK;
+    (void)round; /* there is one */
     if (g->rank != p->root) {
         gm_pending_receive(p, p->root, p->to, block, false);
         return GM_OK;
@@ -391,7 +391,6 @@ gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int r
     size_t scratch = here && !gm_in_one(split) ? gm_bytes_of(in) : 0;
     GM_TRY(gm_pending_new(c, g, GM_CALL_scatter, here ? in : NULL, to, scratch, g->size, &p));
     p->step = step_scatter;
-    p->rounds = 1;
     p->split = split;
     p->root = p->record.root = root;
     p->record.dim = dim;
@@ -426,7 +425,7 @@ gm_status gm_comm_broadcast(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_
     GM_TRY(gm_machines_of(g, &m));
     GM_TRY(gm_pending_new(c, g, GM_CALL_broadcast, NULL, t, 0, 32, &p));
     p->step = step_broadcast;
-    p->rounds = 2;
+    p->rounds = 1;
     if (m) go_over_machines(p, gm_step_broadcast_over_machines, GM_BROADCAST_ROUNDS);
     p->root = p->record.root = root;
     set_shape(&p->record, t);
@@ -477,9 +476,9 @@ gm_status gm_comm_all_to_all(gm_comm *c, gm_group *g, gm_tensor *in, int split, 
     GM_TRY(gm_pending_new(c, g, GM_CALL_all_to_all, in, to, 2 * bytes, 2 * g->size, &p));
     p->scratch2 = gm_at(p->scratch, bytes);
     p->step = step_all_to_all;
-    p->rounds = 1;
     p->split = strip_of(in, split, g->size);
     p->join = strip_of(to, join, g->size);
+    p->rounds = !gm_in_one(p->join);
     p->record.dim = split;
     p->record.join = join;
     set_shape(&p->record, in);

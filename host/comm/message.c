@@ -34,8 +34,9 @@ static gm_status step_send(gm_pending *p, int round)
 {
     const gm_tensor *t = p->in ? p->in : p->out;
     size_t           n = (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype);
-    if (round == 0 && p->in) gm_pending_send(p, p->root, p->from, n, true);
-    if (round == 0 && !p->in) gm_pending_receive(p, p->root, p->to, n, true);
+    (void)round; /* there is one */
+    if (p->in) gm_pending_send(p, p->root, p->from, n, true);
+    else gm_pending_receive(p, p->root, p->to, n, true);
     return GM_OK;
 }
 
@@ -51,7 +52,6 @@ static gm_status start_message(gm_comm *c, gm_group *g, gm_collective call, gm_t
     if (other == g->rank) return GM_FAIL(GM_EINVAL, "%s in group %s: a message to oneself", op, g->name);
     GM_TRY(gm_pending_new(c, g, call, send ? t : NULL, send ? NULL : t, 0, 1, &p));
     p->step = step_send;
-    p->rounds = 1;
     p->root = other;
     p->record.dtype = (int32_t)t->dtype;
     p->record.ndim = t->ndim;

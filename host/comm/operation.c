@@ -26,6 +26,7 @@ static void unlink_pending(gm_pending *p)
 
 void gm_pending_fail(gm_pending *p, gm_status st)
 {
+    gm_pending_note(p);
     if (p->status == GM_OK) {
         p->status = st;
         snprintf(p->error, sizeof p->error, "%s", gm_last_error());
@@ -159,6 +160,19 @@ static void leave_note(const gm_pending *p)
     copy_text(note->group, sizeof note->group, p->group->name);
 }
 
+/* Enters p into the records that others read. */
+void gm_pending_note(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    if (p->noted) return;
+    p->noted = true;
+    copy_text(p->record.place, sizeof p->record.place, gm_comm_place(c));
+    if (p->in_graph) return;
+    leave_note(p);
+    if (c->page && !p->silent) gm_page_called(c->page, p);
+    p->flight = gm_flight_add(c->flight, &p->record, p->group->name, p->started);
+}
+
 static void enter(gm_pending *p)
 {
     gm_comm  *c = p->comm;
@@ -170,12 +184,6 @@ static void enter(gm_pending *p)
         enter_history(p, &channel->number, &channel->history, salt);
     } else {
         enter_history(p, &g->number, &g->history, 0);
-    }
-    copy_text(p->record.place, sizeof p->record.place, gm_comm_place(c));
-    if (!p->in_graph) {
-        leave_note(p);
-        if (c->page && !p->silent) gm_page_called(c->page, p);
-        p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
     }
     p->account = p->silent ? &c->silent : &g->account[p->call][c->phase];
     p->account->calls++;
@@ -204,6 +212,7 @@ static gm_status refuse_in_graph(gm_pending *p)
 static void hear(gm_pending *p)
 {
     gm_comm *c = p->comm;
+    gm_pending_note(p); /* of which others may ask */
     c->unheard = 0;
     (void)gm_notice_read(c);
     gm_status st = gm_comm_check_failed(c);
@@ -229,6 +238,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     p->awaited = !out;
     p->started = p->progressed = gm_now();
     enter(p);
+    if (!p->awaited || c->checked || !c->transport->send_now) gm_pending_note(p); /* else when its messages are sent */
     if (c->trace && !p->silent && !p->in_graph) {
         gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
         if (st != GM_OK) gm_pending_fail(p, st);

@@ -85,21 +85,23 @@ static void send_short(gm_pending *p)
     }
 }
 
-/* Looks for the messages one by one: the last of them ends the round, whatever their order. */
-static void receive_short(gm_pending *p)
+/* Looks for the messages one by one: the last of them ends the round, whatever their order. True: the round is over. */
+static bool receive_short(gm_pending *p)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
     int           looks = t->crowded ? LOOKS_FEW : LOOKS, came;
     for (int i = p->first; i < p->n_messages; i++) {
         gm_message *m = &p->messages[i];
-        if (m->send || m->fold || !travels(p, m)) continue;
+        if (m->done) continue;
+        if (m->send || m->fold || !travels(p, m)) return false;
         while (!(came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) && --looks > 0) {
         }
-        if (came <= 0) return;
+        if (came <= 0) return false;
         m->done = true;
         c->taken[rank_of(p, m)]++;
     }
+    return true;
 }
 
 static int start(gm_pending *p, gm_message *m)
@@ -117,7 +119,8 @@ void gm_round_post(gm_pending *p)
 {
     gm_comm *c = p->comm;
     if (c->transport->send_now) send_short(p);
-    if (c->transport->receive_now && p->awaited) receive_short(p);
+    gm_pending_note(p); /* while they are on their way: to write to memory that is in no cache takes as long */
+    if (c->transport->receive_now && p->awaited && receive_short(p)) return;
     for (int pass = 0; pass < 3; pass++)
         for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
             gm_message *m = &p->messages[i];

@@ -169,6 +169,7 @@ struct gm_pending {
     int            round, rounds; /* steps 0 .. rounds are run */
     bool           done, dropped; /* dropped: nobody will wait for it */
     bool           awaited;       /* the call that makes it waits for it */
+    bool           noted;         /* it is in the records of calls */
     bool           comparing;     /* checked mode: no messages yet */
     bool           given_up;      /* its wait failed, or recovery abandoned it */
     gm_status      status;        /* why it failed: error, below */
@@ -227,6 +228,8 @@ void      gm_pending_free(gm_pending *p);
 void      gm_pending_free_ended(gm_comm *c); /* with the comm */
 /* Enters p into the records and runs it as far as it goes. out NULL: waits for it. Takes ownership of p. */
 gm_status gm_pending_start(gm_pending *p, gm_pending **out);
+/* Enters p into the records of calls, if it is not there yet. */
+void gm_pending_note(gm_pending *p);
 /* Adds a message to the round being built. Empty messages are left out unless `always`. */
 void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always);
 void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always);
