@@ -85,19 +85,29 @@ static void send_short(gm_pending *p)
     }
 }
 
-/* Looks for the messages one by one: the last of them ends the round, whatever their order. True: the round is over. */
-static bool receive_short(gm_pending *p)
+/* 1, 0 or -1 as receive_now says. The page counts the time until it is not 0. */
+static int look_for(gm_pending *p, gm_message *m, int *looks)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
-    int           looks = t->crowded ? LOOKS_FEW : LOOKS, came;
+    int           came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n);
+    if (came) return came;
+    double began = c->page ? gm_now() : 0;
+    while (!came && --*looks > 0) came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n);
+    if (c->page) gm_page_waited(c->page, c->waiting ? 0 : gm_now() - began); /* within a wait: the time is in that */
+    return came;
+}
+
+/* Looks for the messages one by one: the last of them ends the round, whatever their order. True: the round is over. */
+static bool receive_short(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    int      looks = c->transport->crowded ? LOOKS_FEW : LOOKS;
     for (int i = p->first; i < p->n_messages; i++) {
         gm_message *m = &p->messages[i];
         if (m->done) continue;
         if (m->send || m->fold || !travels(p, m)) return false;
-        while (!(came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) && --looks > 0) {
-        }
-        if (came <= 0) return false;
+        if (look_for(p, m, &looks) <= 0) return false;
         m->done = true;
         c->taken[rank_of(p, m)]++;
     }
