@@ -326,15 +326,15 @@ return {
   },
   {
     name = "2660-any-letter", file = "host/comm/window.c",
-    find = [[ || atomic_load_explicit(&l->label, memory_order_relaxed) != label)]],
-    replace = [[)]],
+    find = [[atomic_load_explicit(&l->label, memory_order_relaxed) != label)]],
+    replace = [[atomic_load_explicit(&l->label, memory_order_relaxed) == label - label)]],
     breaks = "a letter is taken for the message that is awaited, whatever it repeats",
     test = "unit windows_letters",
   },
   {
     name = "2661-letter-behind", file = "host/comm/window.c",
     find = [[if (put - r->got != whole || n > GM_LETTER]],
-    replace = [[if (n > GM_LETTER]],
+    replace = [[if (put - r->got < whole || n > GM_LETTER]],
     breaks = "a letter is read before what lies ahead of its message in the ring",
     test = "unit windows_letters",
   },
@@ -369,7 +369,7 @@ return {
   {
     name = "2666-deaf-calls", file = "host/comm/operation.c",
     find = [[if (p->awaited && ++c->unheard == HEAR_AFTER) hear(p);]],
-    replace = [[]],
+    replace = [[if (p->awaited && ++c->unheard == 0) hear(p);]],
     breaks = "a rank whose messages are always there hears of no failure and of no Ctrl-C",
     test = "unit comm_hears_between_short_calls",
   },
