@@ -208,7 +208,7 @@ static gm_status refuse_in_graph(gm_pending *p)
 
 #define HEAR_AFTER 64 /* calls */
 
-/* Calls whose messages are always there never come to the waiting loop, which listens to other ranks and to the user. */
+/* Calls whose messages are always there never come to the loop of waits, which listens to other ranks and the user. */
 static void hear(gm_pending *p)
 {
     gm_comm *c = p->comm;

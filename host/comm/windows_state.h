@@ -1,5 +1,5 @@
-/* windows_state.h - the transport over windows of shared memory: what comm_windows.c, which moves messages and waits, and
- * windows_stream.c share. Private to them. */
+/* windows_state.h - the transport over windows of shared memory: what comm_windows.c, which moves messages and waits,
+ * and windows_stream.c share. Private to them. */
 #ifndef GM_WINDOWS_STATE_H
 #define GM_WINDOWS_STATE_H
 

@@ -1,8 +1,9 @@
 /* windows_stream.c - the streams of frames (frames.h) between ranks of one machine: rings in windows. See
  * windows_state.h.
  *
- * A frame of a short message also goes as a whole, with a letter that repeats it (window.h), past all that frames.c does
- * for streams which may be full or stand within a frame. It is the same frame: the receiver takes it either way. */
+ * A frame of a short message also goes as a whole, with a letter that repeats it (window.h), past all that frames.c
+ * does for streams which may be full or stand within a frame. It is the same frame: the receiver takes it either way.
+ */
 #define _GNU_SOURCE
 #include "windows_state.h"
 
