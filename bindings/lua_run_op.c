@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "../kernels/cpu/amx.h"
+#include "../kernels/cpu/cpu.h"
 
 #define MAX_TENSORS 256
 
@@ -91,6 +92,13 @@ static int amx_refusal(lua_State *L)
     return 2;
 }
 
+/* emulates_avx512() -> is this a build for tests, which runs the tables of AVX-512 by other instructions? */
+static int emulates_avx512(lua_State *L)
+{
+    lua_pushboolean(L, gm_cpu_emulates_avx512());
+    return 1;
+}
+
 /* op_list() -> list of { name, inputs, outputs, attributes } */
 static int op_list(lua_State *L)
 {
@@ -141,6 +149,7 @@ int gm_open_run_op(lua_State *L)
         GM_FUNCTION("run_op", run_op, "backend string, op string, inputs table, outputs table, attributes table?"),
         GM_FUNCTION("has_backend", has_backend, "name string"),
         GM_FUNCTION("amx_refusal", amx_refusal, ""),
+        GM_FUNCTION("emulates_avx512", emulates_avx512, ""),
         GM_FUNCTION("op_list", op_list, ""),
         GM_FUNCTION("function_list", function_list, ""),
         GM_FUNCTION("keeps_zero", keeps_zero, "op string, attributes table?"),

@@ -9,7 +9,7 @@
 #include "../past_caches.h"
 
 /* The width in bytes of the vectors of vector.c: AVX-512, AVX2 or 16. */
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(GM_EMULATED_AVX512)
 #define CPU_VECTOR 64
 #elif defined(__AVX2__)
 #define CPU_VECTOR 32

@@ -5,6 +5,9 @@
 #define _GNU_SOURCE
 #include "cpu.h"
 
+#if defined(GM_EMULATED_AVX512)
+#include "emulated_avx512.h"
+#endif
 #include "../graph_host.h"
 #include "parts.h"
 

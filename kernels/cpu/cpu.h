@@ -2,9 +2,9 @@
  *
  * cpu.c is one translation unit. It includes the parts (elementwise.c, norm.c, ...), whose functions are static and
  * named cpu_<op>, and exports one table. CMake compiles it four times, with -DGM_CPU_ISA=generic, avx2, avx512 and
- * avx512bf16 (which multiplies bf16, gemm_pairs.c) and the matching -m flags. With avx512bf16 it exports the tables amx
- * and amx-emulated as well, whose products of bf16 are others (gemm_amx.c). gm_cpu_find chooses the table for this
- * machine. */
+ * avx512bf16 (which multiplies bf16, gemm_pairs.c) and the matching -m flags; tests compile the last two with
+ * emulated_avx512.h in their place. With avx512bf16 it exports the tables amx and amx-emulated as well, whose products
+ * of bf16 are others (gemm_amx.c). gm_cpu_find chooses the table for this machine. */
 #ifndef GM_CPU_H
 #define GM_CPU_H
 
@@ -15,5 +15,9 @@
  * cannot run. "cpu-amx-emulated", for tests: cpu-amx with plain C in place of the instructions of AMX; it needs what
  * cpu-avx512bf16 needs, and is never the best. */
 const gm_backend *gm_cpu_find(const char *name);
+
+/* Is AVX-512 emulated, by a build for tests (GANYMEDE_EMULATE_AVX512)? Its tables then count as what any CPU with AVX2
+ * can run, and as the best. */
+bool gm_cpu_emulates_avx512(void);
 
 #endif

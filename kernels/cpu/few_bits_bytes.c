@@ -11,11 +11,10 @@
  * (Zen 4, one thread of a busy machine, weights of 4 bits, 576 and 1536 columns, GB/s where plain reading gave 18): 15
  * and 18; with each of four rows fetched by itself 10 and 9, with eight rows at a time 4 and 5. */
 
-#define BYTES_TARGET __attribute__((target("avx512vnni")))
-#define BYTES_MOST   32639 /* 127 * 256 + 127: the largest that two signed bytes hold */
-#define BYTES_ROWS   6     /* rows of x at a time: 12 sums, 4 vectors of weights, 2 of scales, 5 of one row of x */
-#define BYTES_WIDE   8     /* rows of w at a time, or half as many */
-#define BYTES_AHEAD  4096  /* bytes of w from where they are used to where they are fetched */
+#define BYTES_MOST  32639 /* 127 * 256 + 127: the largest that two signed bytes hold */
+#define BYTES_ROWS  6     /* rows of x at a time: 12 sums, 4 vectors of weights, 2 of scales, 5 of one row of x */
+#define BYTES_WIDE  8     /* rows of w at a time, or half as many */
+#define BYTES_AHEAD 4096  /* bytes of w from where they are used to where they are fetched */
 /* Vectors of rows of w. All groups of rows of x of a call have as many. */
 #define BYTES_STRIPS(rows) ((rows) <= 2 ? 1 : 2)
 
@@ -26,7 +25,13 @@ typedef struct bytes_unit {
     float   scale, none[11]; /* two lines of the cache in all */
 } bytes_unit;
 
+#if defined(GM_EMULATED_AVX512)
+#define BYTES_TARGET
+static bool few_has_bytes(void) { return true; }
+#else
+#define BYTES_TARGET __attribute__((target("avx512vnni")))
 static bool few_has_bytes(void) { return __builtin_cpu_supports("avx512vnni"); }
+#endif
 
 /* The sums of four neighbours of 16 bytes. */
 BYTES_TARGET CPU_INLINE __m128i bytes_sums(__m128i sum, const int8_t *b)

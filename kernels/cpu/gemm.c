@@ -6,7 +6,7 @@
  * constants below are the whole choice of algorithm. They depend on instruction set and element type only. */
 #include <stdatomic.h>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(GM_EMULATED_BF16)
 #define GEMM_PAIRS 1 /* a product of bf16 and bf16 is computed on pairs of numbers */
 #else
 #define GEMM_PAIRS 0

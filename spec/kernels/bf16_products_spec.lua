@@ -49,7 +49,7 @@ local function wide(t) return support.copy(t, "f64") end
 describe("products of bf16", function()
   it("are computed as they are where the processor multiplies bf16", function()
     if not core.has_backend "cpu-avx512bf16" then return pending "this machine or this build lacks cpu-avx512bf16" end
-    assert.equal(1, #machine.instruction_sets { "avx512_bf16" })
+    assert.is_true(core.emulates_avx512() or #machine.instruction_sets { "avx512_bf16" } == 1)
     assert.equal(core.has_backend "cpu-amx" and "cpu-amx" or "cpu-avx512bf16", core.device().backend)
   end)
 end)

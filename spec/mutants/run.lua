@@ -3,7 +3,8 @@
 -- Failures are: a place that is not there exactly once, code that does not compile, a test that fails without the
 -- mutant too (it would prove nothing), and a test that still passes. The copy is built with one instruction set and
 -- little optimisation: it is the tests that are judged here. Rows that name an `isa` come last, each kind in a copy
--- that is built with it. A row for another CPU than this machine's is skipped.
+-- that is built with it. If this CPU lacks AVX-512 or a part of it that a row names, the copy emulates it
+-- (GANYMEDE_EMULATE_AVX512), which takes AVX2. Otherwise a row for another CPU than this machine's is skipped.
 local machine = require "ganymede.base.machine"
 local mutants = require "spec.mutants.table"
 
@@ -131,13 +132,28 @@ local needs = { none = {}, avx2 = { "avx2", "fma" },
   avx512 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" },
   avx512bf16 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16" } }
 
+local function has(names) return #machine.instruction_sets(names) == #names end
+
+-- What a CPU must have for a row.
+local function needs_of(row)
+  local names = { unpack(needs[row.isa or "none"]) }
+  names[#names + 1] = row.cpu
+  return names
+end
+
+--- Whether the instructions of the rows must be emulated, and can be.
+local function emulates(isa, rows)
+  local lacks = false
+  for _, row in ipairs(rows) do lacks = lacks or not has(needs_of(row)) end
+  return lacks and isa:find "^avx512" ~= nil and has { "avx2", "fma", "f16c" }
+end
+
 --- The rows whose code this machine can run. It names the others, and counts them as skipped.
 local function can_run(rows, count)
   local able = {}
   for _, row in ipairs(rows) do
-    local names = { unpack(needs[row.isa or "none"]) }
-    names[#names + 1] = row.cpu
-    if #machine.instruction_sets(names) == #names then
+    local names = needs_of(row)
+    if has(names) then
       able[#able + 1] = row
     else
       print(("skipped %s: this CPU lacks %s"):format(row.name, table.concat(names, " or ")))
@@ -155,9 +171,11 @@ return function(words, tools)
   assert(found > 0, "no mutant has such a name; spec/mutants/table.lua says where they are")
   local copy = copy_tree(tools.capture)
   local function judge_all(isa)
-    local rows = can_run(chosen[isa], count)
+    local emulated = emulates(isa, chosen[isa])
+    local rows = emulated and chosen[isa] or can_run(chosen[isa], count)
     if #rows == 0 then return end
-    local status, text = copy.run(configure .. " -DGANYMEDE_CPU_ISA=" .. isa)
+    local status, text = copy.run(("%s -DGANYMEDE_CPU_ISA=%s -DGANYMEDE_EMULATE_AVX512=%s"):format(configure, isa,
+      emulated and "ON" or "OFF"))
     if status == 0 then status, text = build(copy, true) end
     assert(status == 0, "the copy of the tree does not build:\n" .. tools.tail(text, 30))
     local clean = run_unmutated(copy, rows)

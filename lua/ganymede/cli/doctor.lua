@@ -49,6 +49,10 @@ check("cpu", function()
   if device.backend == "cpu-generic" and has_avx2 then
     return "warn", text .. ", though this CPU has avx2", "configure with -DGANYMEDE_CPU_ISA=all", facts
   end
+  if core.emulates_avx512() then
+    return "warn", text .. ", AVX-512 emulated: this is a build for tests, many times slower",
+      "configure with -DGANYMEDE_EMULATE_AVX512=OFF", facts
+  end
   if has_amx and refusal then
     return "warn", ("%s, though this CPU has AMX: %s"):format(text, refusal), "Linux 5.16 or later, and a hypervisor "
       .. "that passes AMX on", facts
