@@ -380,7 +380,7 @@ EMULATED double emulated_scale(double y, double n)
     if (isnan(n)) return isnan(y) ? y : n;
     if (isinf(n) && n > 0) return isnan(y) ? INFINITY : y * INFINITY;
     if (isinf(n)) return isnan(y) ? 0 : y * 0;
-    return scalbn(y, whole < 0 ? -4096 : 4096);
+    return scalbn(y, (int)fmax(-4096, fmin(whole, 4096)));
 }
 
 #define _mm512_scalef_ps emulated_scalef_ps
