@@ -6,7 +6,8 @@
 --       replace = [[text]],               what stands there instead
 --       also = { { file = ..., find = ..., replace = ... } }, further places, where one is not enough
 --       breaks = "...",                   what is then wrong, in words
---       isa = "avx2",                     it is compiled with these instructions only: avx2, avx512 or avx512bf16
+--       isa = "avx2",                     it is compiled with these instructions only: avx2, avx512 or avx512bf16; a
+--                                         CPU with AVX2 that lacks those of AVX-512 emulates them
 --       cpu = "avx512_vnni",              what the machine must have besides, in the words of /proc/cpuinfo
 --       test = "spec/... -f PATTERN" }    arguments of `ganymede spec`, or "unit PATTERN": unit tests with such names
 --
