@@ -55,8 +55,10 @@ typedef struct attention_job {
 #define ATTENTION_KEYS   (16 * GEMM_ROWS)
 #define GRADIENT_QUERIES (8 * GEMM_ROWS)
 #endif
-#define ATTENTION_PANELS 4 /* forward: panels of queries that share a block of keys */
-#define GRADIENT_PANELS  4 /* backward: panels of keys in a block */
+#define ATTENTION_LINES  (CPU_VECTOR == 32 ? 12 : 0) /* cache lines of the next unit for each tile */
+#define ATTENTION_SOON   (128 << 10) /* bytes of a unit, at most, that come near while the one before is in work */
+#define ATTENTION_PANELS 4           /* forward: panels of queries that share a block of keys */
+#define GRADIENT_PANELS  4           /* backward: panels of keys in a block */
 
 /* Block n belongs to this chunk: there and back, so that causal work is even. */
 static inline bool attention_owns(int64_t block, int64_t chunks, int64_t chunk)
@@ -130,6 +132,67 @@ static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j
     if (!w->mask) return false;
     const uint8_t *m = gm_tensor_data(w->mask);
     return m[b * w->mask->stride[0] + j * w->mask->stride[1]] == 0;
+}
+
+/* ---- memory of the unit that comes next ---- */
+
+/* Rows that will be read or written soon: each tile brings some of their lines into the second-level cache. A head has
+ * rows far apart, which no prefetcher finds, and copying them would wait for memory while nothing is multiplied. */
+typedef struct attention_soon {
+    struct {
+        const char *row; /* the first one, where its line begins */
+        int64_t     rows, step, bytes;
+    } of[8];
+    int64_t count, now, at, line; /* tensors; the next line is at `line` bytes of row `at` of tensor `now` */
+} attention_soon;
+
+/* Adds `rows` rows of head h of sample b. */
+static inline void attention_soon_add(attention_soon *s, const attention_job *w, const attention_view *t, int64_t rows,
+                                      int64_t b, int64_t h)
+{
+    const char   *row = t->data + (b * t->b + h * t->h) * w->bytes;
+    const int64_t within = (int64_t)((uintptr_t)row % 64);
+    s->of[s->count].row = row - within;
+    s->of[s->count].rows = rows;
+    s->of[s->count].step = t->s * w->bytes;
+    s->of[s->count++].bytes = within + w->size * w->bytes;
+}
+
+/* What unit u will write and unit u + 1, if it is among those before `end`, will read; nothing where this is too much
+ * for the cache. */
+static inline attention_soon attention_soon_of(const attention_job *w, int64_t u, int64_t end, bool forward)
+{
+    attention_soon s = {.count = 0};
+    const int64_t  group = w->heads / w->key_heads, rows = forward ? w->queries + w->keys : w->queries + 2 * w->keys;
+    if (ATTENTION_LINES == 0 || w->chunks > 1 || rows * w->size * w->bytes > ATTENTION_SOON / 2) return s;
+    for (int64_t i = 0; i < 2 && u + i < end; i++) {
+        const int64_t b = (u + i) / w->key_heads, h = (u + i) % w->key_heads;
+        if (i == 0 && forward) attention_soon_add(&s, w, &w->o, w->queries, b, h * group);
+        if (i == 0 && !forward && w->want_keys) attention_soon_add(&s, w, &w->dk, w->keys, b, h);
+        if (i == 0 && !forward && w->want_keys) attention_soon_add(&s, w, &w->dv, w->keys, b, h);
+        if (i == 0 && !forward && w->want_queries) attention_soon_add(&s, w, &w->dq, w->queries, b, h * group);
+        if (i == 0) continue;
+        attention_soon_add(&s, w, &w->k, w->keys, b, h);
+        attention_soon_add(&s, w, &w->v, w->keys, b, h);
+        attention_soon_add(&s, w, &w->q, w->queries, b, h * group);
+        if (!forward) attention_soon_add(&s, w, &w->g, w->queries, b, h * group);
+        if (!forward) attention_soon_add(&s, w, &w->o, w->queries, b, h * group);
+    }
+    return s;
+}
+
+/* The share of one tile. */
+static inline void attention_bring(attention_soon *s)
+{
+    for (int i = 0; i < ATTENTION_LINES && s->now < s->count; i++) {
+        __builtin_prefetch(s->of[s->now].row + s->at * s->of[s->now].step + s->line, 0, 2);
+        if (++s->at < s->of[s->now].rows) continue;
+        s->at = 0;
+        s->line += 64;
+        if (s->line < s->of[s->now].bytes) continue;
+        s->line = 0;
+        s->now++;
+    }
 }
 
 /* ---- dropout (drop.h) ---- */

@@ -18,6 +18,8 @@ typedef struct F(gradient_room) {
     T        *ds_pairs;            /* of pairs: ds as queries x GRADIENT_KEYS in bf16, pairs along keys */
     T        *lse, *delta;
     uint16_t *numbers; /* of dropout: a row of DROP_PITCH for each query */
+
+    attention_soon *soon;
 } F(gradient_room);
 
 static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient_room) * room)
@@ -125,8 +127,8 @@ static void F(gradient_queries)(const attention_job *w, const F(gradient_room) *
 }
 
 /* c (queries x GRADIENT_KEYS) = alpha rows panels + init, for keys from j0 on; init has a number for each key */
-static void F(gradient_products)(const attention_job *w, T *c, const T *rows, int64_t queries, const T *panels,
-                                 int64_t j0, int64_t keys, T alpha, const T *init)
+static void F(gradient_products)(const attention_job *w, attention_soon *soon, T *c, const T *rows, int64_t queries,
+                                 const T *panels, int64_t j0, int64_t keys, T alpha, const T *init)
 {
     int64_t count = F(gemm_slivers)(queries), depth = F(attention_depth)(w);
     F(tile)
@@ -146,6 +148,7 @@ static void F(gradient_products)(const attention_job *w, T *c, const T *rows, in
             t.b_step = F(gradient_wide)(w->keys - j0 - j);
             t.c = c + i * GRADIENT_KEYS + j;
             t.init = init ? init + j0 + j : NULL;
+            attention_bring(soon);
             F(tile_run)(&t, F(cut)(queries, count, s + 1) - i);
         }
 }
@@ -157,8 +160,8 @@ typedef struct F(gradient_factor) {
 } F(gradient_factor);
 
 /* c (rows, size) (+)= alpha a b: b (depth, size) */
-static void F(gradient_sum)(const attention_job *w, T *c, bool add, const F(gradient_factor) * a, int64_t rows,
-                            const T *b, T alpha)
+static void F(gradient_sum)(const attention_job *w, attention_soon *soon, T *c, bool add, const F(gradient_factor) * a,
+                            int64_t rows, const T *b, T alpha)
 {
     int64_t count = F(gemm_slivers)(rows), d = w->size;
     F(tile)
@@ -179,6 +182,7 @@ static void F(gradient_sum)(const attention_job *w, T *c, bool add, const F(grad
             t.b = b + j;
             t.c = c + i * d + j;
             t.init = add ? t.c : NULL;
+            attention_bring(soon);
             F(tile_run)(&t, F(cut)(rows, count, s + 1) - i);
         }
 }
@@ -286,8 +290,8 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
     int64_t d = w->size, width = (keys + LANES - 1) / LANES * LANES;
     bool    hides = w->softcap == 0 && (w->mask || j0 + width > w->keys);
     F(gradient_products)
-    (w, room->p, room->q, queries, room->k_panels, j0, keys, (T)w->scale, hides ? room->hide : NULL);
-    F(gradient_products)(w, room->ds, room->g, queries, room->v_panels, j0, keys, 1, NULL);
+    (w, room->soon, room->p, room->q, queries, room->k_panels, j0, keys, (T)w->scale, hides ? room->hide : NULL);
+    F(gradient_products)(w, room->soon, room->ds, room->g, queries, room->v_panels, j0, keys, 1, NULL);
     F(gradient_rows)(w, room, b, head, i0, queries, j0, keys, width);
     if (w->pairs) F(gradient_round)(room, queries, width);
     F(gradient_factor) of_keys = {room->p, 1, GRADIENT_KEYS, w->pairs ? (queries + 1) / 2 : queries};
@@ -298,11 +302,11 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
         k = room->k + j0 / 2 * d;
     }
     if (w->want_keys) {
-        F(gradient_sum)(w, room->dv + j0 * d, true, &of_keys, keys, g, 1);
+        F(gradient_sum)(w, room->soon, room->dv + j0 * d, true, &of_keys, keys, g, 1);
         of_keys.data = room->ds;
-        F(gradient_sum)(w, room->dk + j0 * d, true, &of_keys, keys, q, (T)w->scale);
+        F(gradient_sum)(w, room->soon, room->dk + j0 * d, true, &of_keys, keys, q, (T)w->scale);
     }
-    if (w->want_queries) F(gradient_sum)(w, room->dq, !first, &of_queries, queries, k, (T)w->scale);
+    if (w->want_queries) F(gradient_sum)(w, room->soon, room->dq, !first, &of_queries, queries, k, (T)w->scale);
 }
 
 /* All keys of this chunk for one block of queries. */
@@ -350,6 +354,9 @@ static void F(attention_grad_part)(void *context, int64_t begin, int64_t end, in
     F(gradient_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
         int64_t unit = u / w->chunks, chunk = u % w->chunks, head = unit % w->key_heads;
+
+        attention_soon soon = attention_soon_of(w, u, end, false);
+        room.soon = &soon;
         for (int64_t b = unit / w->key_heads; b < w->batch; b += w->rows) {
             F(gradient_begin)(w, &room, b, head, chunk);
             for (int64_t n = 0; n < group; n++)

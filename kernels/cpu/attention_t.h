@@ -13,6 +13,8 @@ typedef struct F(attention_room) {
     T *scores;     /* a block of keys x columns */
     T *bias;       /* what is added to them */
     T *most, *sum; /* a panel each: running maximum and sum of exp */
+
+    attention_soon *soon;
 } F(attention_room);
 
 /* Numbers of T that a row of q, k, v or g has as a factor: those of pairs hold two, the last one perhaps a zero. */
@@ -96,7 +98,11 @@ static void F(attention_turn)(T *dst, int64_t row, const T *src, int64_t from, i
     for (int64_t r = 0; r < rows; r += LANES)
         for (int64_t c = 0; c < columns; c += LANES) {
             int64_t have = rows - r < LANES ? rows - r : LANES, wide = columns - c < LANES ? columns - c : LANES;
-            V       x[LANES];
+            if (CPU_VECTOR == 32 && have == LANES && wide == LANES) {
+                F(turn_square)(dst + c * row + r, row, src + r * from + c, from, LANES);
+                continue;
+            }
+            V x[LANES];
 #pragma GCC unroll 16
             for (int i = 0; i < LANES; i++) x[i] = i < have ? F(load)(src + (r + i) * from + c) : F(splat)(0);
             F(transpose)(x);
@@ -283,6 +289,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     for (int64_t j = 0; j < keys; j += GEMM_ROWS) {
         t.a = room->k + (j0 + j) * depth;
         t.c = room->scores + j * GEMM_COLUMNS;
+        attention_bring(room->soon);
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
     if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
@@ -307,6 +314,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         t.a = room->v + (w->pairs ? j0 / 2 : j0) * d + i; /* blocks begin at even keys */
         t.c = o + i * GEMM_COLUMNS;
         t.init = first ? NULL : t.c;
+        attention_bring(room->soon);
         F(tile_run)(&t, F(cut)(d, slivers, s + 1) - i);
     }
 }
@@ -441,6 +449,9 @@ static void F(attention_part)(void *context, int64_t begin, int64_t end, int thr
     F(attention_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
         int64_t unit = u / w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
+
+        attention_soon soon = attention_soon_of(w, u, end, true);
+        room.soon = &soon;
         if (unit != last) F(attention_pack_keys)(w, &room, b, head);
         last = unit;
         for (int64_t n = 0; n < group; n++)

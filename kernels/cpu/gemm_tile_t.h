@@ -200,9 +200,30 @@ CPU_INLINE void F(tile_run)(const F(tile) * t, int64_t rows)
 
 /* ---- packing: dst[p * width + i] = src[i * side + p * along], i < count, p < k; zero for i >= count ---- */
 
-/* Transposes LANES vectors in place: exchanges blocks of 1, 2, 4, ... */
+/* Transposes LANES vectors in place. */
 CPU_INLINE void F(transpose)(V r[LANES])
 {
+#if T_BITS == 32 && CPU_VECTOR == 32 /* 24 shuffles of one instruction each; exchanges take 40, and more registers */
+    const VI low = {0, 8, 1, 9, 4, 12, 5, 13}, first = {0, 1, 8, 9, 4, 5, 12, 13}, front = {0, 1, 2, 3, 8, 9, 10, 11};
+    V        t[LANES];
+#pragma GCC unroll 4
+    for (int k = 0; k < LANES; k += 2) { /* elements of two rows in turns */
+        t[k] = __builtin_shuffle(r[k], r[k + 1], low);
+        t[k + 1] = __builtin_shuffle(r[k], r[k + 1], low + 2);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < LANES / 2; k++) { /* r[k], r[k + 4]: column k of the first and of the last four rows */
+        const int at = k / 2;
+        r[k] = __builtin_shuffle(t[at], t[at + 2], k % 2 ? first + 2 : first);
+        r[k + 4] = __builtin_shuffle(t[at + 4], t[at + 6], k % 2 ? first + 2 : first);
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < LANES / 2; k++) { /* beside each, column k + 4 */
+        const V a = r[k], b = r[k + 4];
+        r[k] = __builtin_shuffle(a, b, front);
+        r[k + 4] = __builtin_shuffle(a, b, front + 4);
+    }
+#else /* exchanges blocks of 1, 2, 4, ... */
     VI lane;
     for (int j = 0; j < LANES; j++) lane[j] = j;
 #pragma GCC unroll 4
@@ -216,6 +237,7 @@ CPU_INLINE void F(transpose)(V r[LANES])
                 r[i + d] = __builtin_shuffle(x, y, high);
             }
     }
+#endif
 }
 
 /* Stores LANES elements of which only the first `count` matter, if the rest will be overwritten or is ours. */
@@ -247,6 +269,18 @@ static void F(pack_copy)(T *dst, int64_t width, const T *src, int64_t along, int
         }
 }
 
+/* dst[p * width + i] = src[i * side + p], i < count, p < LANES, in registers. Whole vectors are written, with zeros for
+ * i >= count: what spills into the next p is overwritten. */
+CPU_INLINE void F(turn_square)(T *dst, int64_t width, const T *src, int64_t side, const int64_t count)
+{
+    V r[LANES];
+#pragma GCC unroll 16
+    for (int j = 0; j < LANES; j++) r[j] = j < count ? F(load)(src + j * side) : F(splat)(0);
+    F(transpose)(r);
+#pragma GCC unroll 16
+    for (int j = 0; j < LANES; j++) F(store)(dst + j * width, r[j]);
+}
+
 /* One square of pack_transpose: r, the numbers from p on of the columns from i on, is transposed and stored. The last
  * lanes of a row that is no multiple of LANES spill into the next row, which is written after it. */
 CPU_INLINE void F(pack_square)(T *dst, int64_t width, int64_t i, int64_t p, int64_t k, V r[LANES])
@@ -270,7 +304,15 @@ static void F(pack_transpose)(T *dst, int64_t width, const T *src, int64_t side,
     for (int64_t i = 0; i < width; i += LANES)
         for (int64_t p = 0; p < k; p += LANES) {
             int64_t ks = k - p < LANES ? k - p : LANES, is = count - i < LANES ? count - i : LANES;
-            V       r[LANES];
+            if (CPU_VECTOR == 32 && is == LANES && ks == LANES && i + LANES <= width) {
+                F(turn_square)(dst + p * width + i, width, src + i * side + p, side, LANES);
+                continue;
+            }
+            if (CPU_VECTOR == 32 && is == GEMM_ROWS && width == GEMM_ROWS && p + LANES + LANES / GEMM_ROWS < k) {
+                F(turn_square)(dst + p * width, width, src + p, side, GEMM_ROWS); /* a sliver with others behind it */
+                continue;
+            }
+            V r[LANES];
             if (ks == LANES && is == LANES) {
 #pragma GCC unroll 16
                 for (int j = 0; j < LANES; j++) r[j] = F(load)(src + (i + j) * side + p);

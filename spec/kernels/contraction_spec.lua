@@ -2,7 +2,7 @@
 --
 -- A product of inner size k sums k terms: the bound is that of support.terms(k) with the magnitude that the sum
 -- has without cancellation, |a| |b|, which the reference computes.
--- sanitizers: only "f64" "%(%d, %d%)" "%(%d%)" "%(2, 7, 33%)" "f32 %(1, 64" "f32 %(8, 300" "bf16 into"
+-- sanitizers: only "f64" "%(%d, %d%)" "%(%d%)" "%(2, 7, 33%)" "f32 %(1, 64" "f32 %(8, 300" "f32 %(12, 41" "bf16 into"
 --   "bf16 %(8, 300%) to" "%(1, 41%)" "f32 %(33, 600" "%(16, 50%)" "grad f16 %(8, 1024" "f32 %(7, 1025" "refuse", the
 --   others run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
@@ -20,6 +20,7 @@ local sizes = {
   { 130, 70, 65 }, { 1, 129, 257 }, { 257, 3, 1 }, { 0, 3, 4 }, { 3, 0, 4 }, { 3, 4, 0 },
   { 61, 300, 37 }, -- several slivers together, twice along the inner size
   { 19, 270, 161 }, -- turned (kernels/cpu/gemm_turned_t.h): two panels, the last columns fewer than a tile has
+  { 12, 41, 400 }, -- whole slivers that are packed, because many panels meet them
 }
 
 local function matmul_case(a, b, attrs, shape, dtype, layout)

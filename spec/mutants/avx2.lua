@@ -228,4 +228,25 @@ return {
     breaks = "long sums read one of four places twice and one never",
     test = "spec/kernels/reduce_spec.lua -f numbers",
   },
+  {
+    name = "2680-transpose-front", file = "kernels/cpu/gemm_tile_t.h", isa = "avx2",
+    find = [[r[k + 4] = __builtin_shuffle(a, b, front + 4);]],
+    replace = [[r[k + 4] = __builtin_shuffle(a, b, front);]],
+    breaks = "columns 4 to 7 of a square are columns 0 to 3",
+    test = "spec/kernels/contraction_spec.lua -f 'matmul f32'",
+  },
+  {
+    name = "2681-attention-turn", file = "kernels/cpu/attention_t.h", isa = "avx2",
+    find = [[F(turn_square)(dst + c * row + r, row, src + r * from + c, from, LANES);]],
+    replace = [[F(turn_square)(dst + c * row + r, row, src + r * from, from, LANES);]],
+    breaks = "attention writes the first eight queries of a panel twice",
+    test = "spec/kernels/attention_spec.lua",
+  },
+  {
+    name = "2682-sliver-rows", file = "kernels/cpu/gemm_tile_t.h", isa = "avx2",
+    find = [[F(turn_square)(dst + p * width, width, src + p, side, GEMM_ROWS);]],
+    replace = [[F(turn_square)(dst + p * width, width, src + p, side, GEMM_ROWS - 1);]],
+    breaks = "the last row of a packed sliver is zero",
+    test = "spec/kernels/contraction_spec.lua -f '12, 41'",
+  },
 }
