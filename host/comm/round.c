@@ -72,13 +72,15 @@ static bool travels(const gm_pending *p, const gm_message *m)
 
 static int rank_of(const gm_pending *p, const gm_message *m) { return p->group->member[m->place]; }
 
+/* Up to the first that cannot go at once: one behind it may be for the same rank, and their order tells them apart. */
 static void send_short(gm_pending *p)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
     for (int i = p->first; i < p->n_messages; i++) {
         gm_message *m = &p->messages[i];
-        if (!m->send || !travels(p, m) || !t->send_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) continue;
+        if (!m->send || !travels(p, m)) continue;
+        if (m->filled || !t->send_now(t, rank_of(p, m), p->tag, m->bytes, m->n)) return;
         m->done = true;
         c->sent[rank_of(p, m)]++;
         count_sent(p, m);
