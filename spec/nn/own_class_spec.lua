@@ -4,7 +4,7 @@ local gm = require "ganymede"
 local nn = gm.nn
 
 describe("a class of one's own", function()
-  for _, name in ipairs { "init", "__init__", "setup" } do
+  for _, name in ipairs { "init", "__init__", "constructor" } do
     it("is told that nothing calls its method " .. name, function()
       local class = nn.class("Own", nil, false)
       class[name] = function(self) self.layer = nn.Linear(2, 2) end
@@ -15,6 +15,18 @@ describe("a class of one's own", function()
         "^Own has a method '" .. name .. "', which nothing calls: name it 'build'")
     end)
   end
+
+  it("may call a method of its own setup or initialize", function()
+    local class = nn.class("Own", nil, false)
+    function class.setup(self, n) self.size = n end
+    function class:forward(x)
+      self:setup(x:size(1))
+      return x
+    end
+    local own = class {}
+    own(gm.zeros { 2 })
+    assert.equal(2, own.size)
+  end)
 
   it("may have such a method beside build, its own or its base's", function()
     local base = nn.class("Base", nil, false)

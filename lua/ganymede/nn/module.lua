@@ -444,7 +444,7 @@ end
 M.dispatch = nil
 
 -- What other languages and libraries call the method that we call build.
-local other_builds = { "init", "_init", "__init", "__init__", "initialize", "constructor", "setup" }
+local other_builds = { "init", "_init", "__init", "__init__", "constructor" }
 
 -- A class without a `build` whose parameters are made where nobody looks: it would be built with none of them.
 local function refuse_other_build(class, level)
