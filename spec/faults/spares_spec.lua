@@ -151,7 +151,7 @@ describe("ranks that stand by on several machines", function()
 
   it("have a rank killed that hangs", function()
     shell.write(home .. "/plan", "10 1 stop")
-    local results = start("ab", "run", "--memory-checkpoint", "3", "--standby", "--comm-timeout", "2"):finish()
+    local results = start("ab", "run", "--memory-checkpoint", "3", "--standby", "--comm-timeout", "6"):finish()
     assert.equal(0, results[0].code, results[0].err)
     assert.equal(0, results[1].code, results[1].err)
     assert.equal(1, times(results[0].out, "resumed from the memory of 2 machines"), results[0].out)

@@ -1,7 +1,7 @@
 --- ganymede test: runs the unit tests in C and every spec; with --mutants, checks that the tests notice broken code.
 --
 -- Each spec file runs in a process of its own, so that a crash or a hang affects only that file. It runs on as many
--- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together: two more at a time than there are
+-- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together: one more at a time than there are
 -- cores (-j), because some wait more than they compute. Files of more ranks run after them (ganymede.cli.pool). Before
 -- the last line stands what the cores worked in all, and for which files most. The last line is "N passed, N failed[, N
 -- skipped]". The exit status is 0 only if nothing failed.
@@ -32,7 +32,7 @@ function verb.arguments(parser)
   parser:flag("--slow", "run examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
   parser:flag("--sanitizers", "leave out files in which sanitizers can find nothing (-- sanitizers: no, WHY)")
-  parser:option("-j --jobs", "files that run at the same time (default: two more than there are cores)"):argname "N"
+  parser:option("-j --jobs", "files that run at the same time (default: one more than there are cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"
 end
@@ -209,7 +209,7 @@ function verb.run(args)
       end
     end
     local used = {}
-    local width = args.jobs or (machine.cores() or 1) + 2
+    local width = args.jobs or (machine.cores() or 1) + 1
     pool.run(jobs_of(exe, build, args), width, function(job, status, text, seconds, cpu)
       used[#used + 1] = { job.name, cpu }
       add(total, job.count(status, text, { seconds = seconds, cores = cpu }))
