@@ -203,11 +203,21 @@ describe("a custom function", function()
       ["forward must return tensors; output 2 is nil"] = { function(x) return twice(x), nil end, twice },
       ["must return a tensor or nil for each input; gradient 1 is 3"] = { twice, function() return 3 end },
       ["backward returned 2 gradients for 1 input"] = { twice, function(g) return g, g end },
+      ["backward returned nothing for 1 input; it returns one for each"] = { twice, function() end },
     }
     for said, functions in pairs(wrong) do
       assert.error_matches(function() result(unpack(functions)) end, said)
     end
     result(twice, function(g) return g, nil end)
+    result(twice, function() return nil end)
+  end)
+
+  it("refuses fewer gradients than inputs, which a forgotten return gives", function()
+    gm.scope(function()
+      local f = gm.custom { forward = function(x, y) return x * y end, backward = function(g) return g end }
+      assert.error_matches(function() f(leaf { 1, 2 }, leaf { 3, 4 }):sum():backward() end,
+        "backward returned 1 gradient for 2 inputs; it returns one for each, and nil for an input that needs none")
+    end)
   end)
 
   it("whose forward returns its input leaves that what it was", function()

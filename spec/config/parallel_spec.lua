@@ -49,7 +49,10 @@ describe("parallel.resolve", function()
     { { tensor = { size = 4, mode = "2D" } }, 4, "did you mean '2d'?" },
     { { tensor = { sise = 4 } }, 4, "did you mean 'size'?" }, { { tenser = 4 }, 4, "did you mean 'tensor'?" },
     { { data = 3 }, 4, "parallel.data: size 3 times 1" }, { { pipeline = 3 }, 4, "do not divide the 4 ranks" },
-    { { expert = 3 }, 4, "does not divide the 4 data ranks" }, { { data = 0 }, 1, "at most 1048576; got 0" },
+    { { expert = 3 }, 4, "does not divide the 4 data ranks" },
+    { { expert = 2, pipeline = 2 }, 2, "does not divide the 1 data rank it is a part of (the job has 2 ranks, and "
+      .. "pipeline * sequence * tensor = 2); start 4 ranks, or a multiple of that" },
+    { { data = 0 }, 1, "at most 1048576; got 0" },
     { { pipeline = -1 }, 1, "parallel.pipeline: size must be an integer" }, { { tensor = 0 / 0 }, 1, "got nan" },
     { { sequence = 1e300 }, 1, "parallel.sequence: size must be" },
     { { pipeline = { chunks = 0 } }, 1, "parallel.pipeline.chunks: must be an integer, at least 1" },

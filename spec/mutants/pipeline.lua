@@ -113,8 +113,8 @@ if (e->epoch != gm_comm_epoch(e->route.comm)) gm_agreed_forget(e->agreed); /* th
   },
   {
     name = "276-targets-of-a-piece", file = "lua/ganymede/schedules/pipeline_schedule.lua",
-    find = [[output, run.y and run.y[m], run.targets) end]],
-    replace = [[output, run.y and run.y[m], nil) end]],
+    find = [[output, run.y and run.y[m], run.targets)]],
+    replace = [[output, run.y and run.y[m], nil)]],
     breaks = "without a loader a loss is divided by the targets of its micro-batch",
     test = 'spec/pipeline/execute_spec.lua -f "1f1b"',
   },

@@ -98,4 +98,32 @@ return {
     breaks = "a step with a rate below 0 goes uphill",
     test = "spec/optim/optimizers_spec.lua -f 'below 0'",
   },
+  {
+    name = "2750-forgotten-return", file = "lua/ganymede/tensor/init.lua",
+    find = [[if given < n then]],
+    replace = [[if false then]],
+    breaks = "a backward of one's own without `return` trains the layers before it by nothing, and nobody says so",
+    test = "spec/autograd/tape_spec.lua -f 'fewer gradients'",
+  },
+  {
+    name = "2751-loss-of-no-tensor", file = "lua/ganymede/nn/criterion.lua",
+    find = [[if core.is_tensor(loss) then return loss end]],
+    replace = [[if true then return loss end]],
+    breaks = "a loss of one's own that returns a number ends the run inside of the engine, with a traceback",
+    test = "spec/train/objects_spec.lua -f 'wrongly, 1'",
+  },
+  {
+    name = "2752-count-of-anything", file = "lua/ganymede/nn/criterion.lua",
+    find = [[if type(n) == "number" and n >= 0 and n < math.huge then return end]],
+    replace = [[if true then return end]],
+    breaks = "a count of targets that is text ends the run inside of the engine",
+    test = "spec/train/objects_spec.lua -f 'wrongly, 3'",
+  },
+  {
+    name = "2753-rate-of-anything", file = "lua/ganymede/lr_scheduler/base.lua",
+    find = [[if type(rate) == "number" and rate >= 0 and rate < math.huge then return rate end]],
+    replace = [[if true then return rate end]],
+    breaks = "a schedule of one's own that returns no rate ends the run inside of the optimizer",
+    test = "spec/train/objects_spec.lua -f 'a schedule of one'",
+  },
 }

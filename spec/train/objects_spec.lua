@@ -1,6 +1,7 @@
 -- Objects written as plain tables, as their modules document them, in a recipe: datasets, hooks, handlers, schedules;
 -- metrics of one's own where another stage of a pipeline has the output; layers that mix tokens on a mesh.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
+local assert = require "luassert"
 local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell
@@ -78,6 +79,60 @@ describe("a recipe", function()
     assert.equal(2, result.code)
     has(result.err, "OwnLoss has no method count")
     has(result.err, "function OwnLoss:count(target)")
+  end)
+
+  local own_loss = [[
+    local Own = gm.nn.class("OwnLoss", nil, "losses")
+    function Own:count(label) return %s end
+    function Own:forward(output, label, count) return %s end
+    recipe.loss = { type = "OwnLoss" }
+  ]]
+  local sum = "gm.ops.cross_entropy(output, label):sum() / count"
+  local returns = "OwnLoss must return the loss, a tensor of one number such as each:sum() / count; it returned "
+  local counts = "count of OwnLoss must return the number of targets, such as target:numel(); it returned "
+  for i, case in ipairs {
+    { "8", "3", returns .. "3" }, { "8", "nil", returns .. "nothing" },
+    { "'8'", sum, counts .. '"8"' }, { "nil", sum, counts .. "nothing" }, { "-1", sum, counts .. "-1" },
+    { "label:to('f32'):sum()", sum, counts .. "a tensor (n:item() is its number)" },
+  } do
+    it(("is told what a loss of one's own returns wrongly, %d"):format(i), function()
+      local result = run(own_loss:format(case[1], case[2]))
+      assert.equal(1, result.code)
+      has(result.err, case[3])
+      assert.is_nil(result.err:find("traceback", 1, true), result.err)
+    end)
+  end
+
+  it("is told so on a stage of a pipeline, and in code of a plain function", function()
+    local result = run(own_loss:format("8", "3"), "-n", "2", "--set", "parallel.pipeline=2", "--set",
+      "num_microbatches=2")
+    assert.equal(1, result.code)
+    has(result.err, returns .. "3")
+    local gm = require "ganymede"
+    local engine = gm.initialize { model = gm.nn.Linear { inputs = 2, outputs = 1 },
+      criterion = function() return 3 end }
+    assert.error_matches(function() engine:criterion(engine(gm.ones { 1, 2 }), gm.ones { 1, 1 }) end,
+      "the criterion must return the loss, a tensor of one number .* it returned 3")
+  end)
+
+  for i, case in ipairs { { "nil", "nothing" }, { "'0.1'", '"0.1"' }, { "-1", "-1" }, { "0 / 0", "nan" } } do
+    it(("is told what a schedule of one's own returns wrongly, %d"):format(i), function()
+      local result = run(([[
+        local Own = gm.lr_scheduler.class("OwnRate", {})
+        function Own:at(step, base) if step == 2 then return %s end return base end
+        recipe.lr_scheduler = { type = "OwnRate" }
+      ]]):format(case[1]))
+      assert.equal(1, result.code)
+      has(result.err, "OwnRate:at(2, 0.1) must return a learning rate, a number that is at least 0; it returned "
+        .. case[2])
+      assert.is_nil(result.err:find("traceback", 1, true), result.err)
+    end)
+  end
+
+  it("whose hook raises a table is told what is in it", function()
+    local result = run "recipe.hooks = { { after_train_iter = function() error { code = 7 } end } }"
+    assert.equal(1, result.code)
+    has(result.err, "an error that is a table: { code = 7 }")
   end)
 
   it("has a metric of its own, the same on one rank, on stages and on data ranks", function()

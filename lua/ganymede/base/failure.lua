@@ -67,6 +67,9 @@ end
 function failure.text(err)
   if type(err) == "table" and type(rawget(err, "message")) == "string" then return rawget(err, "message") end
   if err == nil then return "an error without a message (error was called with nil)" end
+  if type(err) == "table" and not getmetatable(err) then
+    return "an error that is a table: " .. require("ganymede.base.options").brief(err)
+  end
   local ok, text = pcall(tostring, err)
   return ok and text or "an error whose __tostring fails"
 end

@@ -237,10 +237,12 @@ end
 
 -- The axes of the data ranks, slowest first: copies of what ZeRO divides, the ranks that divide it, and of these the
 -- ones that share the experts.
-local function data_axes(given, data, expert)
+local function data_axes(given, data, expert, others)
   local shard = part(given, "data").shard
   if data % expert ~= 0 then
-    wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
+    wrong("parallel.expert", "size %d does not divide the %d data rank%s it is a part of (the job has %d ranks, and "
+      .. "pipeline * sequence * tensor = %d); start %d ranks, or a multiple of that", expert, data,
+      data == 1 and "" or "s", data * others, others, others * expert)
   end
   if not shard then return { "data", data / expert }, { "shard", 1 }, { "expert", expert } end
   if data % shard ~= 0 then
@@ -338,8 +340,9 @@ local function resolve(given, world)
   local expert = part(given, "expert").size or 1
   local tensor, tensor_axes = resolve_tensor(given, sequence)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
-  local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)
-  local copies, shard, inner = data_axes(given, data, expert)
+  local others = pipeline.size * sequence.size * tensor.size
+  local data = resolve_data(given, world, others)
+  local copies, shard, inner = data_axes(given, data, expert, others)
   local axes = mesh_of(given, { data = { copies, shard }, expert = { inner },
     pipeline = { { "pipeline", pipeline.size } }, sequence = { { "sequence", sequence.size } }, tensor = tensor_axes })
   return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,

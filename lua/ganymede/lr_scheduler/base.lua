@@ -30,8 +30,18 @@ local function apply(self)
   if momentum then optimizer:set_momentum(momentum) end
 end
 
+-- A schedule may be a user's own: what it returns wrongly is said as its own mistake.
+local function check_rate(self, step, rate)
+  if type(rate) == "number" and rate >= 0 and rate < math.huge then return rate end
+  error(("%s:at(%d, %s) must return a learning rate, a number that is at least 0; it returned %s"):format(self.name,
+    step, options.brief(self.base), rate == nil and "nothing" or options.brief(rate)), 0)
+end
+
 --- Returns the rate of the current step, or of step `step`.
-function Scheduler:lr(step) return self:at(step or self.position, self.base) end
+function Scheduler:lr(step)
+  step = step or self.position
+  return check_rate(self, step, self:at(step, self.base))
+end
 
 --- Moves on by one optimizer step and sets the optimizer's rate.
 function Scheduler:step() return self:seek(self.position + 1) end

@@ -15,6 +15,7 @@ local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local criteria = require "ganymede.nn.criterion"
 local failure = require "ganymede.base.failure"
 local join = require "ganymede.data.join"
 local micro_batches = require "ganymede.data.micro_batches"
@@ -254,7 +255,9 @@ end
 -- layers add.
 local function loss_of(run, m, is_last, output)
   local loss
-  if is_last and run.wants_loss then loss = run.engine.loss_function(output, run.y and run.y[m], run.targets) end
+  if is_last and run.wants_loss then
+    loss = criteria.loss(run.engine.loss_function, output, run.y and run.y[m], run.targets)
+  end
   local extra = auxiliary.take()
   if extra then
     extra = ops.mul(extra, 1 / run.count)

@@ -278,11 +278,16 @@ end
 
 -- What backward returned, for n inputs.
 local function gradients_of(n, ...)
-  for i = 1, select("#", ...) do
+  local given = select("#", ...)
+  local function wrong_number(rest)
+    error(("gm.custom: backward returned %s for %d input%s%s"):format(given == 0 and "nothing"
+      or ("%d gradient%s"):format(given, given == 1 and "" or "s"), n, n == 1 and "" or "s", rest), 0)
+  end
+  if given < n then wrong_number "; it returns one for each, and nil for an input that needs none" end
+  for i = 1, given do
     local g = select(i, ...)
     if g ~= nil and i > n then
-      error(("gm.custom: backward returned %d gradients for %d input%s"):format(select("#", ...), n,
-        n == 1 and "" or "s"), 0)
+      wrong_number ""
     elseif g ~= nil and not core.is_tensor(g) then
       error(("gm.custom: backward must return a tensor or nil for each input; gradient %d is %s"):format(i,
         options.brief(g)), 0)
@@ -295,6 +300,10 @@ end
 -- forward(tensors) gives the outputs, and is not recorded. backward(gradients of the outputs) gives a gradient for each
 -- input, nil for none.
 --
+-- What backward needs of forward must outlive the scope in which forward ran: keep it (x:keep()), inputs too. Make the
+-- function anew for each call, as in the second example. Otherwise a second call, such as that of the next micro-batch,
+-- replaces what the first one has kept.
+--
 -- With splits = true, backward receives one more argument, a list with true or false for each input: it computes only
 -- the gradients asked for. Zero-bubble schedules then call it twice, first for the gradients for which the stage before
 -- waits, later for parameters; without it they call it once, for all inputs.
@@ -306,6 +315,13 @@ end
 --   x = gm.ones({ 2 }):requires_grad(true)
 --   double(x):sum():backward()
 --   x:grad() --> { 2, 2 }
+--   cube = function(x)
+--     x:keep()
+--     return gm.custom { forward = function() return x ^ 3 end, backward = function(g) return 3 * g * x ^ 2 end }(x)
+--   end
+--   y = gm.tensor({ 2 }):requires_grad(true)
+--   cube(y):sum():backward()
+--   y:grad() --> { 12 }
 define("custom", "definition options", {
   forward = { type = "function", doc = "a function of the inputs that returns the outputs; it runs without recording" },
   backward = { type = "function", doc = "a function of the gradients of the outputs that returns those of the inputs" },

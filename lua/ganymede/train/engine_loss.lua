@@ -6,6 +6,7 @@
 -- steps of one batch only.
 -- @module ganymede.train.engine_loss
 local auxiliary = require "ganymede.nn.auxiliary"
+local criteria = require "ganymede.nn.criterion"
 local ranks = require "ganymede.job.ranks"
 
 -- The number of contributing targets of the coming step, by which losses are divided; nil: that of the batch is used.
@@ -33,7 +34,7 @@ return function(Engine)
 -- the step and added.
 function Engine:criterion(output, target)
   if self.regions_wanted and self.training then self.regions_wanted:note_label(target) end
-  local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
+  local loss = criteria.loss(criterion_of(self, 2), output, target, divisor(self, 2))
   return self.training and auxiliary.add_to(loss, 1 / self:batches_wanted()) or loss
 end
 
@@ -54,11 +55,9 @@ end
 -- is no communication if the criterion needs none (count_part).
 function Engine:targets_parts(label)
   local criterion = self.loss_function
-  if not criterion or not criterion.count_part then
-    return { ranks.share(criterion and criterion:count(label) or label:numel()) }
-  end
-  local part = criterion:count_part(label)
-  return type(part) == "table" and part or { part }
+  if not criterion then return { ranks.share(label:numel()) } end
+  local counted = criteria.counts(criterion, label)
+  return criterion.count_part and counted or { ranks.share(counted[1]) }
 end
 
 --- Returns this rank's terms of the criterion's sums, not divided by counts: a list as long as that of targets_parts.
@@ -69,7 +68,7 @@ function Engine:loss_parts(output, label)
     for k = 1, #self:targets_parts(label) do parts[k] = 0 end
     return parts
   end
-  local sums = criterion.terms and criterion:terms(output, label) or { criterion(output, label, 1) }
+  local sums = criterion.terms and criterion:terms(output, label) or { criteria.loss(criterion, output, label, 1) }
   for k, sum in ipairs(sums) do parts[k] = ranks.part(sum) end
   return parts
 end

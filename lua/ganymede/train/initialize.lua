@@ -129,6 +129,7 @@ local function from_function(fn)
   return setmetatable(criterion, {
     __call = function(_, output, target, count)
       local loss = fn(output, target)
+      if not core.is_tensor(loss) then return loss end -- refused where it is called (ganymede.nn.criterion)
       return count and loss * (target:size(1) / count) or loss
     end,
   })

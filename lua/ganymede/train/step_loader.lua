@@ -11,6 +11,7 @@
 -- @module ganymede.train.step_loader
 local at_path = require "ganymede.tensor.at_path"
 local core = require "ganymede.core"
+local criteria = require "ganymede.nn.criterion"
 local failure = require "ganymede.base.failure"
 local micro_batches = require "ganymede.data.micro_batches"
 local ops = require "ganymede.tensor.ops"
@@ -121,8 +122,8 @@ local function count_step(engine, step)
   local criterion, totals = engine.loss_function, {}
   if not criterion then return { 0 } end
   local function count(label)
-    local counted = label == nil and 0 or (criterion.count_part or criterion.count)(criterion, label)
-    for k, n in ipairs(type(counted) == "table" and counted or { counted }) do totals[k] = (totals[k] or 0) + n end
+    local counted = label == nil and { 0 } or criteria.counts(criterion, label)
+    for k, n in ipairs(counted) do totals[k] = (totals[k] or 0) + n end
   end
   for _, batch in ipairs(step) do each_piece(batch[2], count) end
   return criterion.count_part and ranks.sum(totals) or totals
