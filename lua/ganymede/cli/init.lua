@@ -12,6 +12,7 @@ local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local readable = require "ganymede.base.readable"
+local typed = require "ganymede.cli.words"
 
 local cli = {}
 
@@ -43,6 +44,7 @@ function cli.parser(name, verb)
   local parser = require "argparse"("ganymede " .. name, verb.summary):add_help(false)
   parser:flag("-h --help", "show this help and end")
   if verb.arguments then verb.arguments(parser) end
+  typed.named(parser)
   return parser
 end
 
@@ -80,7 +82,7 @@ local function parse(name, verb, words)
   local parser = cli.parser(name, verb)
   local rest = {}
   for i = 2, #words do rest[#rest + 1] = words[i] end
-  local ok, result = parser:pparse(rest)
+  local ok, result = parser:pparse(typed.joined(parser, rest))
   if not ok then failure(2, "%s\n%s", result, parser:get_usage()) end
   result.argv = words
   return result

@@ -31,7 +31,8 @@ function verb.arguments(parser)
   parser:option("--threads", "threads of each rank"):argname "N":convert(session.integer(1))
   parser:option("--device", "the device of the specs' tensors (default: cpu)"):choices { "cpu", "cuda" }
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
-  parser:option("--comm-timeout", "seconds to wait for another rank"):argname "S":convert(tonumber):default "60"
+  parser:option("--comm-timeout", "seconds to wait for another rank"):argname "S":convert(session.seconds(86400))
+    :default "60"
   parser:option("--counts", "write the numbers of the last line to a file too"):argname "FILE"
 end
 

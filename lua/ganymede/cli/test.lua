@@ -34,7 +34,8 @@ function verb.arguments(parser)
   parser:flag("--sanitizers", "leave out files in which sanitizers can find nothing (-- sanitizers: no, WHY)")
   parser:option("-j --jobs", "files that run at the same time (default: one more than there are cores)"):argname "N"
     :convert(session.integer(1))
-  parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"
+  parser:option("--timeout", "seconds that one spec file may take"):argname "S":convert(session.integer(1))
+    :default "900"
 end
 
 local quote = machine.quote

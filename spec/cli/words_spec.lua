@@ -1,0 +1,37 @@
+--- A negative number behind an option: the option's own check judges it, in every verb, and the refusal names it.
+local cli = require "ganymede.cli"
+local typed = require "ganymede.cli.words"
+
+local function said(parser, list)
+  local ok, why = parser:pparse(typed.joined(parser, list))
+  return not ok and why or nil
+end
+
+describe("a negative number behind an option", function()
+  for _, name in ipairs(cli.verbs) do
+    local verb = cli.verb(name)
+    for _, option in ipairs(cli.parser(name, verb)._options) do
+      if type(option._convert) == "function" then
+        for _, alias in ipairs(option._aliases) do
+          it("is judged by " .. name .. " " .. alias, function()
+            for _, number in ipairs { "-3", "-.5", "-inf", "-nan", "-1e3" } do
+              local why = said(cli.parser(name, verb), { alias, number })
+              assert.is_truthy(why, "nothing was refused")
+              assert.is_truthy(why:find("'" .. number .. "'", 1, true), why)
+              assert.matches("^%-%-[%w-]+: ", why)
+            end
+          end)
+        end
+      end
+    end
+  end
+
+  it("is one word with it only where the option takes one, and not behind --", function()
+    local parser = cli.parser("run", cli.verb "run")
+    assert.same({ "r", "--steps=-3", "-n-2" }, typed.joined(parser, { "r", "--steps", "-3", "-n", "-2" }))
+    assert.same({ "-q", "-3" }, typed.joined(parser, { "-q", "-3" }))
+    assert.same({ "--set", "-q" }, typed.joined(parser, { "--set", "-q" }))
+    assert.same({ "--", "--steps", "-3" }, typed.joined(parser, { "--", "--steps", "-3" }))
+    assert.same({ "--steps", "--", "-3" }, typed.joined(parser, { "--steps", "--", "-3" }))
+  end)
+end)
