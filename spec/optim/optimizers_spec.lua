@@ -248,4 +248,33 @@ describe("optimizers", function()
     end
     assert.same({ 1, 2 }, p:totable())
   end)
+
+  for _, class in ipairs { optim.SGD, optim.Adafactor, optim.Muon } do
+    it("refuse an optimizer.lr that is no rate, at the line that makes the step, and change nothing: " .. class.name,
+      function()
+        local p = gm.ones { 2, 2 }:keep():requires_grad(true)
+        local optimizer = class({ lr = 0.1 }, { p })
+        gm.scope(function() p:sum():backward() end)
+        for _, lr in ipairs { -1, 0 / 0, math.huge, "fast", false } do
+          optimizer.lr = lr
+          local _, why = pcall(function() optimizer:step() end)
+          assert.matches("optimizers_spec.lua:%d+: optimizer.lr must be a finite number, at least 0; got ", why)
+        end
+        assert.same({ { 1, 1 }, { 1, 1 } }, p:totable())
+        optimizer.lr = 0.1
+        optimizer:step()
+        assert.is_true(p:get(1, 1) < 1)
+      end)
+  end
+
+  it("refuse an optimizer.lr that is no rate at the line of engine:step()", function()
+    local engine = gm.initialize { model = { type = "MLP", inputs = 2, hidden = { 3 }, classes = 2 },
+      criterion = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 } }
+    engine:train()
+    engine:zero_grad()
+    engine:backward(engine:criterion(engine(gm.ones { 4, 2 }), gm.zeros({ 4 }, { dtype = "i64" })))
+    engine.optimizer.lr = 0 / 0
+    local _, why = pcall(function() engine:step() end)
+    assert.matches("optimizers_spec.lua:%d+: optimizer.lr must be a finite number, at least 0; got ", why)
+  end)
 end)

@@ -8,6 +8,18 @@ local files = debug.getinfo(1, "S").source:match "^(.*/)base/own%.lua$" -- "@" a
 --- Whether a function is from Ganymede's own files.
 function own.has(fn) return debug.getinfo(fn, "S").source:sub(1, #files) == files end
 
+--- Returns "FILE:LINE: " of the innermost caller that is not Ganymede's own, for errors that come from far below it;
+-- "": there is none.
+function own.place()
+  for level = 2, math.huge do
+    local info = debug.getinfo(level, "Sl")
+    if not info then return "" end
+    if info.what ~= "C" and info.source:sub(1, #files) ~= files and info.currentline > 0 then
+      return ("%s:%d: "):format(info.short_src, info.currentline)
+    end
+  end
+end
+
 --- Names what of a model may do something else each time; nil: nothing.
 function own.foreign(model)
   for _, m in ipairs(model:modules()) do

@@ -13,6 +13,7 @@
 --                               g: the gradient, scaled and clipped, in the dtype of w
 -- @module ganymede.optim.by_ops
 local gm = require "ganymede.tensor"
+local rate = require "ganymede.optim.rate"
 
 local by_ops = {}
 
@@ -68,11 +69,11 @@ end
 
 function methods:step(settings)
   settings = settings or {}
-  local factor = (settings.clip or 1) / (settings.loss_scale or 1)
+  local lr, factor = rate(self, settings.lr), (settings.clip or 1) / (settings.loss_scale or 1)
   self.step_count = self:steps() + 1
   for i, item in ipairs(self.items) do
     if item.tensor:grad() then
-      gm.scope(gm.no_grad, update, self, i, (settings.lr or self.lr) * item.lr_scale, factor)
+      gm.scope(gm.no_grad, update, self, i, lr * item.lr_scale, factor)
     else
       self.misses[i] = self.misses[i] + 1
     end

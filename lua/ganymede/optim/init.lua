@@ -18,6 +18,7 @@ local layer_decay = require "ganymede.optim.layer_decay"
 local matching = require "ganymede.optim.matching"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local rate = require "ganymede.optim.rate"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
 local sites = require "ganymede.optim.sites"
@@ -359,7 +360,7 @@ Fused.step = signature.declare("optimizer:step", "optimizer table, settings opti
   loss_scale = { type = "number", default = 1, doc = "the number by which all gradients are divided" },
   control = { type = "object", optional = true, doc = "a core.step_control(), which replaces clip and loss_scale" },
 }, function(self, settings)
-  self.core:step { lr = settings.lr or self.lr, clip = settings.clip, loss_scale = settings.loss_scale,
+  self.core:step { lr = settings.lr or rate(self), clip = settings.clip, loss_scale = settings.loss_scale,
     control = settings.control }
 end)
 
@@ -404,7 +405,7 @@ function Fused:set_missed(numbers)
 end
 
 function Fused:regrouped() return self.core:regrouped() end
-function Fused:prepare() self.core:prepare(self.lr) end
+function Fused:prepare() self.core:prepare(rate(self)) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:room(kind) return self.core:room(kind) end
 function Fused:offload(tier, fraction, unit) self.core:offload(tier, fraction, unit) end

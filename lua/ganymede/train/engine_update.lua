@@ -14,6 +14,7 @@ local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
 local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
+local rate = require "ganymede.optim.rate"
 local stage_gradients = require "ganymede.train.stage_gradients"
 
 local phase = ranks.phase
@@ -177,7 +178,7 @@ local function at_border(self)
 end
 
 local function new_entry(self, told)
-  return { step = self.steps_done + 1, lr = self.optimizer.lr, samples = self.samples, told = told,
+  return { step = self.steps_done + 1, lr = rate(self.optimizer), samples = self.samples, told = told,
            updates = self.optimizer:steps() }
 end
 
