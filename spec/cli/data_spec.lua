@@ -74,6 +74,20 @@ describe("ganymede data", function()
     has(text, ("b/c +i32 +4 +%d +%d +0"):format(math.min(unpack(values)), math.max(unpack(values))):gsub("%-", "%%-"))
   end)
 
+  it("shows the size of a text, and refuses files with nothing in them", function()
+    local path = shell.write(folder .. "/book.TXT", "one line\n\n \nthe longest one, without an end")
+    local status, shown = run(path)
+    assert.equal(0, status)
+    has(shown, "book.TXT: a text of 43 bytes in 4 lines, 2 of them blank; the longest has 31 bytes")
+    for _, name in ipairs { "empty.csv", "empty.tsv", "empty.jsonl", "empty.txt" } do
+      local code, out, errors = run(shell.write(folder .. "/" .. name, ""))
+      assert.equal(5, code)
+      assert.equal("", out)
+      has(errors, name:gsub("%.", "%%.") .. ": is empty")
+    end
+    assert.equal(0, (run(shell.write(folder .. "/names.csv", "a,b\n")))) -- columns without rows
+  end)
+
   it("goes on behind a file that it cannot read, and says so at the end", function()
     local good = shell.write(folder .. "/good.csv", "a\n1\n")
     local bad = shell.write(folder .. "/bad.csv", 'a\n"1\n')

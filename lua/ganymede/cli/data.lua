@@ -1,4 +1,4 @@
---- ganymede data FILE...: what is in files and folders of data: pictures, tables, arrays, tar files.
+--- ganymede data FILE...: what is in files and folders of data: pictures, tables, texts, arrays, tar files.
 --
 -- Tables are read whole. Of pictures a sample is decoded, spread evenly; damaged ones are named. What cannot be read is
 -- an error of its own; the other files are shown nevertheless, and the status is that of the first error.
@@ -19,7 +19,7 @@ verb.examples = {
   "ganymede data shards.tar samples.npz --samples 1000",
 }
 
-local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv", ".jsonl", ".npy", ".npz", ".nii", ".nii.gz",
+local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv", ".jsonl", ".txt", ".npy", ".npz", ".nii", ".nii.gz",
   ".safetensors", ".gguf" }
 local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
 
@@ -143,6 +143,7 @@ local function rows(args, path)
   if ending == "jsonl" and args.delimiter then failure(2, "%s: its lines are JSON, without a --delimiter", path) end
   local delimiter = args.delimiter or ending == "tsv" and "\t" or ending ~= "jsonl" and "," or nil
   local t = checked(core.table_look(path, delimiter))
+  if t.rows == 0 and #t.columns == 0 then failure(5, "%s: is empty: a table has at least a column", path) end
   put("%s: a table of %d rows, %d columns", path, t.rows, #t.columns)
   local out = { { "column", "type", "missing", "least", "mean", "largest", "values" } }
   for _, c in ipairs(t.columns) do
@@ -155,6 +156,25 @@ local function rows(args, path)
   if t.uneven > 0 then
     put("  rows with another number of fields than the first line: %d; the first is line %d", t.uneven, t.uneven_line)
   end
+end
+
+-- ---------------------------------------------------------------- texts
+
+local function text(_, path)
+  local file = assert(io.open(path, "rb"))
+  local bytes, lines, blank, longest = file:seek "end", 0, 0, 0
+  if bytes == 0 then
+    file:close()
+    failure(5, "%s: is empty", path)
+  end
+  file:seek "set"
+  for line in file:lines() do
+    lines, longest = lines + 1, math.max(longest, #line)
+    if not line:find "%S" then blank = blank + 1 end
+  end
+  file:close()
+  put("%s: a text of %d bytes in %d lines, %d of them blank; the longest has %d bytes", path, bytes, lines, blank,
+    longest)
 end
 
 -- ---------------------------------------------------------------- arrays
@@ -190,7 +210,7 @@ local function arrays(args, path)
 end
 
 local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, jsonl = rows,
-                  npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
+                  txt = text, npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
 
 local function show(args, path)
   local name = path:lower():gsub("%.nii%.gz$", ".nii")
