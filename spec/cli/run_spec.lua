@@ -58,6 +58,27 @@ describe("ganymede run", function()
     assert.equal(want[8], got[#got])
   end)
 
+  it("goes on behind a run that failed in its first step with --resume auto, and keeps what explains the failure",
+    function()
+      local sets = { "--set", "hooks={{type='CheckpointHook',interval=2}}", "--no-eval" }
+      local first = run(nil, "--steps", "2", unpack(sets))
+      assert.equal(0, first.code, first.err)
+      shell.run(("mv %s/runs/points-2* %s/runs/points-20200101-000000-0")
+        :format(shell.quote(home), shell.quote(home))) -- earlier by a second at least
+      local words = { "run", "recipe.lua", "--threads", "1", "--steps", "4", unpack(sets) }
+      local failed = support.run(home, { "run", "recipe.lua", "--threads", "1", "--steps", "4", "--set",
+        "optimizer={type='SGD',lr=1e30}", "--set", "model.hidden.1=33", "--set", "loss={type='MSELoss'}", "--no-eval" })
+      assert.is_true(failed.code ~= 0)
+      local stats = support.json(home .. "/runs/latest/stats.json")
+      assert.equal(0, stats.steps)
+      has(failed.err, stats.error:match "[^\n]+")
+      words[#words + 1], words[#words + 2] = "--resume", "auto"
+      local second = support.run(home, words)
+      assert.equal(0, second.code, second.err)
+      has(second.err .. second.out, "at step 2")
+      assert.equal(4, #shell.lines("cat " .. home .. "/runs/points-20200101-000000-0/metrics.jsonl"))
+    end)
+
   it("says that --out holds checkpoints of another run, and starts its metrics afresh", function()
     local words = { "--steps", "4", "--no-eval", "--out", "here", "--set", "hooks={{type='CheckpointHook'}}" }
     assert.equal(0, run(nil, unpack(words)).code)
@@ -204,7 +225,8 @@ describe("ganymede run", function()
     wrong("a flag that does not exist", nil, { "--stpes", "3" }, "Did you mean '--steps'?")
     wrong("a folder whose name is no UTF-8", nil, { "--out", "a\255b" }, "'a\\xffb' on the command line is not UTF-8")
     wrong("a folder whose name is no UTF-8, on ranks", nil, { "-n", "2", "--out", "a\255b" }, "is not UTF-8")
-    wrong("no steps", nil, { "--steps", "0" }, "'0' is no integer of at least 1")
+    wrong("no steps", nil, { "--steps", "0" }, "--steps: '0' is no integer of at least 1")
+    wrong("fewer than no steps", nil, { "--steps", "-3" }, "--steps: '-3' is no integer of at least 1")
     wrong("a limit that is no size", nil, { "--limit-memory", "lots" }, "no number of bytes")
     wrong("a data set that is not there", nil, { "--set", "data.train={type='FashionMNIST',root='/nowhere'}" },
       "/nowhere")

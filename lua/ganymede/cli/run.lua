@@ -114,15 +114,26 @@ function verb.refuse_unserved(args)
   if args.resume == "" then failure(2, "--resume takes a checkpoint, the folder of a run, or auto; it is empty") end
 end
 
--- Returns the folder of the newest run of this recipe. The names of these folders sort by date.
+-- Whether the run with this folder has made a step.
+local function has_begun(path)
+  local file = io.open(path .. "/metrics.jsonl", "rb")
+  local first = file and file:read(1)
+  if file then file:close() end
+  return first ~= nil
+end
+
+--- Returns the folder of the newest run of this recipe. One that failed before the end of its first step has nothing to
+-- resume, and counts only where there is no other. The names of these folders sort by date.
 local function newest_run(name)
-  local newest
+  local newest, newest_begun
   for _, entry in ipairs(core.list_folder "runs") do
     local rest = entry:sub(1, #name + 1) == name .. "-" and entry:sub(#name + 2)
-    if rest and rest:match "^%d%d%d%d%d%d%d%d%-%d%d%d%d%d%d%-%x+$" and (not newest or entry > newest) then
-      newest = entry
+    if rest and rest:match "^%d%d%d%d%d%d%d%d%-%d%d%d%d%d%d%-%x+$" then
+      if not newest or entry > newest then newest = entry end
+      if (not newest_begun or entry > newest_begun) and has_begun("runs/" .. entry) then newest_begun = entry end
     end
   end
+  newest = newest_begun or newest
   return newest and "runs/" .. newest
 end
 
