@@ -192,4 +192,50 @@ return {
     breaks = "the repl on ranks prints no tensor that is cut",
     test = "spec/repl/cut_tensors_spec.lua",
   },
+  {
+    name = "2770-negative-numbers", file = "lua/ganymede/cli/words.lua",
+    find = [[    if before and takes[before] and is_negative(word) then]],
+    replace = [[    if before and takes[before] and word == "" then]],
+    breaks = "a negative number behind an option is refused as an unknown option",
+    test = "spec/cli/words_spec.lua",
+  },
+  {
+    name = "2771-refusals-name-options", file = "lua/ganymede/cli/init.lua",
+    find = [[  typed.named(parser)
+]],
+    replace = [[
+]],
+    breaks = "the refusal of a number does not say which option it belongs to",
+    test = "spec/cli/words_spec.lua",
+  },
+  {
+    name = "2772-rate-set-by-hand", file = "lua/ganymede/optim/rate.lua",
+    find = [[  if is_rate(lr) then return lr end]],
+    replace = [[  if is_rate(lr) or given == nil then return lr end]],
+    breaks = "an update takes any optimizer.lr",
+    test = "spec/optim/optimizers_spec.lua -f 'optimizer.lr that is no rate'",
+  },
+  {
+    name = "2773-place-of-the-user", file = "lua/ganymede/base/own.lua",
+    find = [[    if info.what ~= "C" and info.source:sub(1, #files) ~= files and info.currentline > 0 then]],
+    replace = [[    if info.what ~= "C" and info.currentline > 0 then]],
+    breaks = "errors from below engine:step() name a line of Ganymede",
+    test = "spec/optim/optimizers_spec.lua -f 'optimizer.lr that is no rate'",
+  },
+  {
+    name = "2774-run-without-a-step", file = "lua/ganymede/cli/run.lua",
+    find = [[  newest = newest_begun or newest
+]],
+    replace = [[
+]],
+    breaks = "--resume auto begins anew in the folder of a run that failed in its first step",
+    test = "spec/cli/run_spec.lua -f 'failed in its first step'",
+  },
+  {
+    name = "2775-empty-table", file = "lua/ganymede/cli/data.lua",
+    find = [[  if t.rows == 0 and #t.columns == 0 then failure]],
+    replace = [[  if t.rows < 0 then failure]],
+    breaks = "ganymede data shows an empty table as one of 0 rows, with status 0",
+    test = "spec/cli/data_spec.lua -f 'nothing in them'",
+  },
 }
