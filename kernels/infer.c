@@ -142,8 +142,8 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be i64", op, slot->name, have);
     }
     if (!gm_dtype_is_float(t->dtype))
-        return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is on f32, f64, bf16 and f16: cast it first", op,
-                       slot->name, have);
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is on f32, f64, bf16 and f16: write %s:to(\"f32\")", op,
+                       slot->name, have, slot->name);
     if (slot->wide && !*first && gm_dtype_is_narrow(t->dtype))
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be f32 or f64", op, slot->name, have);
     if (slot->wide && *first && t->dtype != gm_dtype_wide((*first)->dtype))
@@ -151,8 +151,8 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
                        gm_dtype_name(gm_dtype_wide((*first)->dtype)), gm_dtype_name((*first)->dtype));
     if (slot->wide) return GM_OK;
     if (*first && (*first)->dtype != t->dtype)
-        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, the inputs before it are %s: cast one", op, slot->name, have,
-                       gm_dtype_name((*first)->dtype));
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, the inputs before it are %s: write %s:to(\"%s\")", op, slot->name,
+                       have, gm_dtype_name((*first)->dtype), slot->name, gm_dtype_name((*first)->dtype));
     if (!*first) *first = t;
     return GM_OK;
 }

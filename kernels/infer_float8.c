@@ -50,8 +50,8 @@ static gm_status expect_product(const gm_call *call, gm_spec *spec)
     if (bias && call->attrs->accumulate)
         return GM_FAIL(GM_EINVAL, "%s: no bias is added where results are added to others", name);
     if (bias && bias->dtype != dtype)
-        return GM_FAIL(GM_ESHAPE, "%s: bias is %s, the result %s: cast one", name, gm_dtype_name(bias->dtype),
-                       gm_dtype_name(dtype));
+        return GM_FAIL(GM_ESHAPE, "%s: bias is %s, the result %s: write bias:to(\"%s\")", name,
+                       gm_dtype_name(bias->dtype), gm_dtype_name(dtype), gm_dtype_name(dtype));
     if (call->in[2]->dtype != gm_dtype_wide(dtype) || call->in[3]->dtype != gm_dtype_wide(dtype))
         return GM_FAIL(GM_ESHAPE, "%s: scales are %s and %s, should be %s beside results of %s", name,
                        gm_dtype_name(call->in[2]->dtype), gm_dtype_name(call->in[3]->dtype),

@@ -260,7 +260,7 @@ describe("floats of 8 bits", function()
       local to = attrs.accumulate and gm.ones { 2, 2 } or true
       core.run_op("ref", "float8_product", { n = 5, codes, codes, more or s, s, bias }, { to }, attrs)
     end
-    fails("bias is f32, the result bf16", run, { dtype = "bf16" }, gm.ones { 2 })
+    fails('bias is f32, the result bf16: write bias:to("bf16")', run, { dtype = "bf16" }, gm.ones { 2 })
     fails("should be f64 beside results of f64", run, { dtype = "f64" })
     fails("a_scale is bf16, should be f32 or f64", run, {}, nil, gm.ones({}, { dtype = "bf16" }))
     fails("no bias is added where", run, { accumulate = true }, gm.ones { 2 })

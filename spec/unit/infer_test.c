@@ -104,8 +104,9 @@ void gm_test_infer_dtypes(void **state)
     (void)state;
     begin();
     at.function = GM_FN_add;
-    FAILS(GM_ESHAPE, "add: b is f64, the inputs before it are f32", infer(GM_OP_binary, IN(F(2), D(2)), NONE(1)));
-    FAILS(GM_ESHAPE, "add: a is i64; arithmetic is on f32, f64, bf16 and f16: cast it first",
+    FAILS(GM_ESHAPE, "add: b is f64, the inputs before it are f32: write b:to(\"f32\")",
+          infer(GM_OP_binary, IN(F(2), D(2)), NONE(1)));
+    FAILS(GM_ESHAPE, "add: a is i64; arithmetic is on f32, f64, bf16 and f16: write a:to(\"f32\")",
           infer(GM_OP_binary, IN(I(2), I(2)), NONE(1)));
     FAILS(GM_ESHAPE, "sum: x is u8", infer(GM_OP_sum, IN(U(2)), NONE(1)));
     FAILS(GM_ESHAPE, "where: condition is f32, should be u8", infer(GM_OP_where, IN(F(2), F(2), F(2)), NONE(1)));
@@ -389,7 +390,8 @@ void gm_test_infer_narrow(void **state)
     at.function = GM_FN_add;
     OK(infer(GM_OP_binary, IN(B(2), B(2)), NONE(1)));
     expect(0, GM_BF16, SHAPE(2));
-    FAILS(GM_ESHAPE, "b is f32, the inputs before it are bf16: cast one", infer(GM_OP_binary, IN(B(2), F(2)), NONE(1)));
+    FAILS(GM_ESHAPE, "b is f32, the inputs before it are bf16: write b:to(\"bf16\")",
+          infer(GM_OP_binary, IN(B(2), F(2)), NONE(1)));
     FAILS(GM_ESHAPE, "x is i64; arithmetic is on f32, f64, bf16 and f16", infer(GM_OP_affine, IN(I(2)), NONE(1)));
     at.function = GM_FN_none;
     OK(infer(GM_OP_layer_norm, IN(B(3, 4), NULL, B(4), B(4)), NONE(4)));
