@@ -21,7 +21,7 @@ static inline void gm_stream_out(void *to, const void *from, int64_t bytes)
     for (; i + 64 <= bytes; i += 64) {
         char       *t = (char *)to + i;
         const char *f = (const char *)from + i;
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(GM_EMULATED_AVX512)
         _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512(f));
 #elif defined(__AVX__) /* on a Zen 3 a copy by stores of 16 bytes takes a tenth to a fifth longer */
         _mm256_stream_si256((__m256i *)t, _mm256_loadu_si256((const __m256i *)f));

@@ -260,6 +260,7 @@ EMULATED void emulated_store_aligned(void *p, wide x)
 #define _mm512_storeu_si512(p, a) emulated_store(p, (wide){.si = (a)})
 #define _mm512_stream_ps(p, a)    emulated_store_aligned(p, (wide){.ps = (a)})
 #define _mm512_stream_pd(p, a)    emulated_store_aligned(p, (wide){.pd = (a)})
+#define _mm512_stream_si512(p, a) emulated_store_aligned(p, (wide){.si = (a)})
 
 #define _mm512_loadu_si512 emulated_loadu_si512
 EMULATED __m512i _mm512_loadu_si512(const void *p)

@@ -11,7 +11,10 @@ extern const gm_backend gm_cpu_generic;
 extern const gm_backend gm_cpu_avx2;
 #endif
 #if !defined(GM_WITHOUT_avx2) || defined(GM_EMULATED_AVX512)
-static bool runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool runs_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 #endif
 #if !defined(GM_WITHOUT_avx512)
 extern const gm_backend gm_cpu_avx512;
@@ -21,13 +24,14 @@ extern const gm_backend gm_cpu_avx512bf16, gm_cpu_amx, gm_cpu_amx_emulated;
 #endif
 #if !defined(GM_WITHOUT_avx512) || !defined(GM_WITHOUT_avx512bf16)
 #if defined(GM_EMULATED_AVX512)
-static bool runs_avx512(void) { return runs_avx2() && __builtin_cpu_supports("f16c"); }
+static bool runs_avx512(void) { return runs_avx2(); }
 static bool runs_bf16(void) { return true; }
 #else
 static bool runs_avx512(void)
 {
-    return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
 static bool runs_bf16(void) { return __builtin_cpu_supports("avx512bf16"); }
 #endif

@@ -128,9 +128,9 @@ local function judge(copy, row, clean, tail)
 end
 
 -- What a CPU must have for the tables of an instruction set (kernels/cpu/find.c), in the words of /proc/cpuinfo.
-local needs = { none = {}, avx2 = { "avx2", "fma" },
-  avx512 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl" },
-  avx512bf16 = { "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16" } }
+local needs = { none = {}, avx2 = { "avx2", "fma", "f16c" },
+  avx512 = { "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl" },
+  avx512bf16 = { "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16" } }
 
 local function has(names) return #machine.instruction_sets(names) == #names end
 
