@@ -214,6 +214,19 @@ static gm_status check_blends(const gm_readers *r)
     return GM_OK;
 }
 
+#define LOOKED_AT 100 /* pictures that are read to say why there is no batch */
+
+/* GM_OK, or why one of the first pictures cannot be read. */
+static gm_status try_pictures(const gm_dataset *d)
+{
+    gm_image  picture = {0};
+    gm_status st = GM_OK;
+    int64_t   y;
+    for (int64_t i = 0; st == GM_OK && i < d->length && i < LOOKED_AT; i++) st = d->image(d, 0, i, NULL, &picture, &y);
+    gm_image_free(&picture);
+    return st;
+}
+
 static gm_status make_reader(gm_readers *r, reader *me, const gm_transform *transforms, int n, gm_dtype dtype,
                              uint64_t seed)
 {
@@ -223,7 +236,9 @@ static gm_status make_reader(gm_readers *r, reader *me, const gm_transform *tran
     me->raw = malloc(raw + 1);
     me->y = malloc((size_t)gm_dataset_y_numel(d) * 8 + 8);
     if (!me->raw || !me->y) return GM_FAIL(GM_ENOMEM, "no memory for a sample of %zu bytes", raw);
-    return gm_transform_chain_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, dtype, seed, &me->chain);
+    gm_status st = gm_transform_chain_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, dtype, seed, &me->chain);
+    if (st == GM_ESHAPE && d->image && !d->damage) GM_TRY(try_pictures(d)); /* a damaged picture is the better reason */
+    return st;
 }
 
 static gm_status make_rooms_for_partners(gm_readers *r)

@@ -348,6 +348,26 @@ describe("RandomResizedCrop", function()
   end)
 end)
 
+describe("a loader without a transform that gives pictures one size", function()
+  it("names a picture that cannot be read, and why", function()
+    local photos = shell.temporary_folder()
+    finally(function() shell.remove(photos) end)
+    pictures.make_folder(photos .. "/a")
+    local function refused(...)
+      for _, words in ipairs { ... } do
+        assert.error_matches(function() data.loader { dataset = { type = "ImageFolder", root = photos } } end, words)
+      end
+    end
+    shell.write(photos .. "/a/1.png", pictures.png(4, 5, 3, function(c) return c end))
+    shell.write(photos .. "/a/2.png", pictures.png(6, 5, 3, function(c) return c end))
+    refused "differ in size, and batches need one"
+    shell.write(photos .. "/a/2.png", pictures.png(6, 5, 3, function(c) return c end):sub(1, 40))
+    refused("a/2.png", "is a damaged PNG")
+    shell.write(photos .. "/a/2.png", "no picture")
+    refused("a/2.png", "neither a PNG nor a JPEG")
+  end)
+end)
+
 describe("transforms of pictures", function()
   local function refused(dataset, list, message)
     assert.error_matches(function() data.loader { dataset = dataset, transforms = list } end, message)
