@@ -3,9 +3,11 @@
  * Everything works on the bytes of this rank (t:local_tensor()'s), whatever the layout says: gm.redistribute and
  * gm.gather are what follows layouts. Dimensions count from 1, places in a group (roots, to, from) from 0. With async
  * (the last argument) a pending object comes first: p:wait() before anything touches the tensors, p:test() before. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../host/mesh/at_once.h"
 #include "lua_comm.h"
 
 #define PENDING "gm.pending"
@@ -50,6 +52,17 @@ static gm_tensor *push_result(lua_State *L, gm_dtype dtype, int ndim, const int6
     if (st != GM_OK) gm_raise(L, st);
     gm_handle_fill(r, h, v, op);
     return v->local;
+}
+
+/* comm_sums_at_once(members, bytes) -> does an all_reduce of so many bytes take one round? */
+static int sums_at_once(lua_State *L)
+{
+    lua_Integer p = luaL_checkinteger(L, 1);
+    lua_Number  n = luaL_checknumber(L, 2);
+    luaL_argcheck(L, p >= 1 && p <= INT_MAX, 1, "a number of members is at least 1");
+    luaL_argcheck(L, n >= 0, 2, "a number of bytes is at least 0");
+    lua_pushboolean(L, n < 1e9 && gm_sums_at_once((int)p, (size_t)n));
+    return 1;
 }
 
 /* comm_all_reduce(t, group, "sum"|"mean"|"max"|"min" [, async]) -> [pending,] t */
@@ -321,6 +334,7 @@ int gm_open_collective(lua_State *L)
     static const gm_declaration methods[] = {GM_FUNCTION("wait", pending_wait, "pending object"),
                                              GM_FUNCTION("test", pending_test, "pending object"), GM_LAST_FUNCTION};
     static const gm_declaration functions[] = {
+        GM_FUNCTION("comm_sums_at_once", sums_at_once, "members integer, bytes number"),
         GM_FUNCTION("comm_all_reduce", all_reduce, "t tensor, group any?, op string?, async boolean?"),
         GM_FUNCTION("comm_reduce", reduce, "t tensor, group any?, root integer?, op string?, async boolean?"),
         GM_FUNCTION("comm_broadcast", broadcast, "t tensor, group any?, root integer?, async boolean?"),

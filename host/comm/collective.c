@@ -7,9 +7,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../mesh/at_once.h"
 #include "over_machines.h"
 
-#define SMALL (16 << 10) /* bytes of a tensor that two ranks sum in one round: what transports send unasked */
+#define FEW 32 /* places whose terms need no list from the heap */
 
 /* ---- checks ---- */
 
@@ -80,12 +81,18 @@ void gm_block_unpack(gm_pending *p, gm_strip s, const char *block, int place)
 static int to_place(const gm_group *g, int k) { return (g->rank + k) % g->size; }
 static int from_place(const gm_group *g, int k) { return (g->rank - k + g->size) % g->size; }
 
-/* parts[0 .. n) in order into out. */
-static void combine_parts(gm_pending *p, gm_dtype dtype, char *const *parts, char *out, size_t bytes)
+/* The terms of all members, in order of places, into out: this member's, and what came from the others, n bytes each,
+ * into `came`. */
+static gm_status combine_terms(gm_pending *p, char *came, char *own, char *out, size_t n)
 {
-    size_t size = gm_dtype_size(dtype);
-    if (!gm_moves(p) || !bytes || !out) return;
-    gm_combine(dtype, p->op, p->group->size, (const void *const *)parts, out, (int64_t)(bytes / size), p->group->size);
+    int         places = p->group->size;
+    const void *few[FEW], **parts = places <= FEW ? few : malloc((size_t)places * sizeof *parts);
+    if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
+    for (int i = 0; i < places; i++) parts[i] = i == p->group->rank ? own : gm_at(came, (size_t)i * n);
+    if (gm_moves(p) && n && out)
+        gm_combine(p->out->dtype, p->op, places, parts, out, (int64_t)(n / gm_dtype_size(p->out->dtype)), places);
+    if (parts != few) free(parts);
+    return GM_OK;
 }
 
 static void set_shape(gm_call_record *r, const gm_tensor *t)
@@ -125,15 +132,8 @@ static void exchange_terms(gm_pending *p, char *sum, bool lend)
 
 static gm_status combine_slice(gm_pending *p, char *out)
 {
-    const gm_group *g = p->group;
-    gm_slice        own = gm_slice_of(p, g->rank);
-    if (p->terms.folded) return GM_OK;
-    char **parts = malloc((size_t)g->size * sizeof *parts);
-    if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
-    for (int i = 0; i < g->size; i++) parts[i] = i == g->rank ? own.bytes : gm_at(p->scratch, (size_t)i * own.n);
-    combine_parts(p, p->out->dtype, parts, out, own.n);
-    free(parts);
-    return GM_OK;
+    gm_slice own = gm_slice_of(p, p->group->rank);
+    return p->terms.folded ? GM_OK : combine_terms(p, p->scratch, own.bytes, out, own.n);
 }
 
 static gm_status step_all_reduce(gm_pending *p, int round)
@@ -151,19 +151,16 @@ static gm_status step_all_reduce(gm_pending *p, int round)
     return GM_OK;
 }
 
-/* Two ranks give each other the whole of a small tensor, which is as many bytes as two halves and takes one round. */
-static gm_status step_all_reduce_of_two(gm_pending *p, int round)
+/* All give each other the whole of a small tensor, and each sums it. */
+static gm_status step_all_reduce_at_once(gm_pending *p, int round)
 {
-    int    other = 1 - p->group->rank;
-    size_t n = gm_bytes_of(p->out);
-    if (round == 0) {
-        gm_pending_receive(p, other, p->scratch, n, false);
-        gm_pending_send(p, other, p->to, n, false);
-        return GM_OK;
+    const gm_group *g = p->group;
+    size_t          n = gm_bytes_of(p->out);
+    for (int k = 1; round == 0 && k < g->size; k++) {
+        gm_pending_receive(p, from_place(g, k), gm_at(p->scratch, (size_t)from_place(g, k) * n), n, false);
+        gm_pending_send(p, to_place(g, k), p->to, n, false);
     }
-    char *parts[2] = {other ? p->to : p->scratch, other ? p->scratch : p->to};
-    combine_parts(p, p->out->dtype, parts, p->to, n);
-    return GM_OK;
+    return round == 1 ? combine_terms(p, p->scratch, p->to, p->to, n) : GM_OK;
 }
 
 gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction op, gm_pending **out)
@@ -174,12 +171,12 @@ gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction
     GM_TRY(gm_call_check_tensor(c, g, "all_reduce", "the tensor ", t));
     GM_TRY(check_reduction(g, "all_reduce", t, op));
     GM_TRY(gm_machines_of(g, &m));
-    size_t largest = gm_largest_slice(t, g->size), scratch = g->size > 1 ? largest * (size_t)g->size : 0;
-    bool   small = g->size == 2 && gm_bytes_of(t) <= SMALL, over = m && gm_sums_over_machines(t, op);
-    if (over) scratch = gm_sum_scratch_over_machines(g, largest);
+    bool   at_once = gm_sums_at_once(g->size, gm_bytes_of(t)), over = m && gm_sums_over_machines(t, op);
+    size_t largest = gm_largest_slice(t, g->size), term = at_once ? gm_bytes_of(t) : largest;
+    size_t scratch = over ? gm_sum_scratch_over_machines(g, largest) : g->size > 1 ? term * (size_t)g->size : 0;
     GM_TRY(gm_pending_new(c, g, GM_CALL_all_reduce, NULL, t, scratch, 4 * g->size, &p));
-    p->step = small ? step_all_reduce_of_two : step_all_reduce;
-    p->rounds = small ? 1 : g->size > 1 ? 2 : 0;
+    p->step = at_once ? step_all_reduce_at_once : step_all_reduce;
+    p->rounds = at_once ? 1 : g->size > 1 ? 2 : 0;
     if (over) go_over_machines(p, gm_step_all_reduce_over_machines, GM_ALL_REDUCE_ROUNDS);
     p->op = op;
     p->record.reduction = (int32_t)op;
@@ -316,13 +313,7 @@ static gm_status step_reduce_scatter(gm_pending *p, int round)
         return GM_OK;
     }
     if (p->terms.folded) return GM_OK;
-    char **parts = malloc((size_t)g->size * sizeof *parts);
-    if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
-    for (int i = 0; i < g->size; i++) parts[i] = gm_at(p->scratch2, (size_t)i * block);
-    parts[g->rank] = gm_block_piece(p, g->rank, block);
-    combine_parts(p, p->out->dtype, parts, p->to, block);
-    free(parts);
-    return GM_OK;
+    return combine_terms(p, p->scratch2, gm_block_piece(p, g->rank, block), p->to, block);
 }
 
 static gm_status step_reduce_scatter_packed(gm_pending *p, int round)

@@ -15,7 +15,8 @@
  * exactly:
  *
  *     all_reduce       each member owns a slice: direct exchange of slices, sum, direct exchange of sums;
- *                      2 (p-1)/p n bytes a rank        (n: bytes of the tensor, p: members)
+ *                      2 (p-1)/p n bytes a rank        (n: bytes of the tensor, p: members). A small tensor
+ *                      (at_once.h) goes to all members as a whole, and each sums all terms: (p-1) n
  *     reduce_scatter   the exchange of slices and their sum: (p-1)/p n
  *     all_gather       the exchange of results alone: (p-1)/p n, where n counts the result
  *     reduce           reduce_scatter, then gather     broadcast    binomial tree: (p-1) n over all members
@@ -24,7 +25,7 @@
  *
  * In a group on several machines the first three and broadcast hand over what several members of a machine send or want
  * to one of them (over_machines.c): all members together send as many bytes, of which fewer cross the network. Their
- * sums have the order of machines, and of members within each, but for types of 16 bits.
+ * sums have the order of machines, and of members within each, but for types of 16 bits. Small sums go that way, too.
  *
  * Tensors must be contiguous (else GM_EINVAL). The caller must keep them alive and untouched until the wait. Tensors
  * of a device with memory of its own travel through host memory (host_copy.c) or from device to device (lane.c);

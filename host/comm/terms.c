@@ -76,10 +76,11 @@ bool gm_pending_shares(gm_pending *p)
 
 void gm_pending_lend(gm_pending *p, int place, char *bytes, size_t n)
 {
-    int first = p->n_messages;
+    gm_transport *t = p->comm->transport;
+    int           first = p->n_messages, rank = p->group->member[place];
     gm_pending_send(p, place, bytes, n, false);
     bool one = p->n_messages == first + 1; /* a longer message goes in pieces, which are not folded */
-    if (one && p->comm->transport->lend && p->terms.came) p->messages[first].filled = &p->terms.came[place];
+    if (one && t->lend && p->terms.came && t->folds(t, &rank, 1, n)) p->messages[first].filled = &p->terms.came[place];
 }
 
 void gm_pending_share(gm_pending *p, int to, const char *own, size_t n, int from, char *other, size_t m)

@@ -6,6 +6,7 @@
  * (the longest, which needs the least padding). */
 #include <stdlib.h>
 #include <string.h>
+#include "../mesh/at_once.h"
 #include "redistribute.h"
 
 #define MANY_STATES 50000 /* expected: then one parking dimension */
@@ -314,6 +315,18 @@ static void choose_dims(search *s, const gm_layout *from)
     s->dims = touched | others;
 }
 
+/* What all ranks send in a step that counted as `bytes`. A small all_reduce sends more in a round less, which is no
+ * slower (at_once.h): the search takes it for one of two rounds, or it would choose a scatter and a gather. */
+static uint64_t sent_in(const search *s, const gm_redistribute_step *step)
+{
+    uint64_t q = 1, world = (uint64_t)gm_mesh_size(s->mesh);
+    for (int a = 0; a < s->mesh->n_axes; a++)
+        if (step->axes & 1u << a) q *= (uint64_t)s->mesh->axis[a].size;
+    if (step->kind != GM_STEP_REDUCE || q == 1) return step->bytes;
+    uint64_t two_rounds = world / q * 2 * (q - 1), n = step->bytes / two_rounds;
+    return gm_sums_at_once((int)q, n) ? world * (q - 1) * n : step->bytes;
+}
+
 static gm_status read_back(const search *s, int goal, gm_redistribute_step *steps, int *n)
 {
     int length = s->states[goal].cost.steps;
@@ -322,6 +335,7 @@ static gm_status read_back(const search *s, int goal, gm_redistribute_step *step
     *n = length;
     for (int i = length - 1, at = goal; i >= 0; i--, at = s->states[at].before) {
         steps[i] = s->states[at].step;
+        steps[i].bytes = sent_in(s, &steps[i]);
         steps[i].after = s->states[at].layout;
     }
     return GM_OK;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../../kernels/philox.h"
+#include "../mesh/at_once.h"
 #include "replay.h"
 
 static gm_status no_memory(void) { return GM_FAIL(GM_ENOMEM, "no memory for the channels of a simulation"); }
@@ -62,10 +63,18 @@ static gm_status plan(gm_channels *c, gm_channel *x, const char *op, int root, g
 
 static double alone(const gm_planned *p, double bytes) { return p->plan.latency + bytes * p->plan.slowest; }
 
+/* Does the size decide between two ways of this op? */
+static bool has_at_once(const gm_channels *c, const char *op)
+{
+    return c->machine->algorithm == GM_ALGORITHM_DIRECT && !strcmp(op, "all_reduce");
+}
+
 gm_planned *gm_channels_plan(const gm_channels *c, int channel, const char *op, int root, double bytes)
 {
     const gm_channel *x = &c->list[channel];
     if (x->from >= 0) return &c->plans[x->first];
+    if (has_at_once(c, op) && gm_sums_at_once(gm_groups_size(c->groups, c->mesh, x->group), (size_t)bytes))
+        return have(c, x, op, root, GM_ALGORITHM_AT_ONCE);
     if (c->machine->algorithm != GM_ALGORITHM_AUTO) return have(c, x, op, root, c->machine->algorithm);
     gm_planned *ring = have(c, x, op, root, GM_ALGORITHM_RING), *tree = have(c, x, op, root, GM_ALGORITHM_TREE);
     return ring && tree && alone(tree, bytes) < alone(ring, bytes) ? tree : ring;
@@ -74,6 +83,7 @@ gm_planned *gm_channels_plan(const gm_channels *c, int channel, const char *op, 
 static gm_status plan_call(gm_channels *c, gm_channel *x, const char *op, const gm_event *e, const int *members, int p)
 {
     gm_algorithm how = c->machine->algorithm;
+    if (has_at_once(c, op)) GM_TRY(plan(c, x, op, e->peer, GM_ALGORITHM_AT_ONCE, members, p));
     if (how != GM_ALGORITHM_AUTO) return plan(c, x, op, e->peer, how, members, p);
     GM_TRY(plan(c, x, op, e->peer, GM_ALGORITHM_RING, members, p));
     return gm_network_has_tree(op) ? plan(c, x, op, e->peer, GM_ALGORITHM_TREE, members, p) : GM_OK;

@@ -54,7 +54,13 @@ typedef struct gm_level {
 
 /* What collectives are made of. RING and TREE are those of NCCL, DIRECT those of host/comm. AUTO: RING or TREE,
  * whichever takes less time alone. */
-typedef enum gm_algorithm { GM_ALGORITHM_RING, GM_ALGORITHM_TREE, GM_ALGORITHM_DIRECT, GM_ALGORITHM_AUTO } gm_algorithm;
+typedef enum gm_algorithm {
+    GM_ALGORITHM_RING,
+    GM_ALGORITHM_TREE,
+    GM_ALGORITHM_DIRECT,
+    GM_ALGORITHM_AUTO,
+    GM_ALGORITHM_AT_ONCE, /* what DIRECT does for a small all_reduce: of no machine */
+} gm_algorithm;
 
 /* What a rank offloads to: the disk that ranks of a node share, and a link of its own to the memory of the host.
  * Bytes per second; 0: not known. Reads and writes do not slow each other. */

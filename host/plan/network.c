@@ -262,6 +262,7 @@ static int play(plan *q, const char *op, int p, const int *members, int root, gm
     if (is(op, "message")) return message(q, members[0], members[1], 1), 1;
     if (is(op, "all_reduce")) {
         if (direct) return every_pair(q, p, members, 2 * part), 2;
+        if (how == GM_ALGORITHM_AT_ONCE) return every_pair(q, p, members, 1), 1;
         if (how == GM_ALGORITHM_TREE) return tree(q, p, members, 0, 1, 1), 2 * log2_of(p);
         return ring(q, p, members, 2 * rest, true), 0;
     }

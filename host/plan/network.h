@@ -10,7 +10,8 @@
  *
  * Ring: the members in order of rank. If they lie in several units of the innermost level, as many in each, there is a
  * ring for each place in a unit, which leaves its units at that place and carries its share (NCCL's channels).
- * Tree: a binary tree, up and down. Direct: every member to every other (host/comm). */
+ * Tree: a binary tree, up and down. Direct: every member to every other (host/comm);
+ * at once: so is the whole of a small all_reduce, in one round. */
 #ifndef GM_NETWORK_H
 #define GM_NETWORK_H
 

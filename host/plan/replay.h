@@ -81,7 +81,7 @@ typedef struct gm_kind_of_call {
 
 typedef struct gm_planned {
     int         kind;
-    bool        used; /* AUTO has plans that it does not choose */
+    bool        used; /* AUTO and DIRECT have plans that they do not choose */
     bool        alone;
     bool        below; /* between a rank and its disk or host: nobody's time */
     gm_transfer plan;

@@ -116,11 +116,48 @@ return {
     test = "unit windows_same_bits",
   },
   {
-    name = "1863-two-ranks", file = "host/comm/collective.c",
-    find = [[g->size == 2 && gm_bytes_of(t) <= SMALL]],
-    replace = [[g->size >= 2 && gm_bytes_of(t) <= SMALL]],
-    breaks = "small tensors are summed over two ranks of several",
-    test = "spec/comm/collectives_spec.lua",
+    name = "1863-other-term", file = "host/comm/collective.c",
+    find = [[gm_pending_receive(p, from_place(g, k), gm_at(p->scratch, (size_t)from_place(g, k) * n), n, false);]],
+    replace = [[gm_pending_receive(p, from_place(g, k), gm_at(p->scratch, (size_t)to_place(g, k) * n), n, false);]],
+    breaks = "small tensors are summed in another order on each rank",
+    test = "unit comm_at_once_bits",
+  },
+  {
+    name = "2790-round-bytes", file = "host/mesh/at_once.h",
+    find = [[#define GM_ROUND_BYTES   (8 << 10)]],
+    replace = [[#define GM_ROUND_BYTES   (9 << 10)]],
+    breaks = "an all_reduce that goes at once sends more than documented",
+    test = "unit comm_at_once_bytes",
+  },
+  {
+    name = "2791-lends-all", file = "host/comm/terms.c",
+    find = [[ && t->folds(t, &rank, 1, n)) p->messages]],
+    replace = [[ && rank >= 0) p->messages]],
+    breaks = "short slices are lent, and so never go at once",
+    test = "unit comm_at_once_lent",
+  },
+  {
+    name = "2792-two-rounds-planned", file = "host/plan/channels.c",
+    find = [[return c->machine->algorithm == GM_ALGORITHM_DIRECT && !strcmp(op, "all_reduce");]],
+    replace = [[return c->machine->algorithm == GM_ALGORITHM_DIRECT && !strcmp(op, "none");]],
+    breaks = "a simulation takes small all_reduces for two rounds",
+    test = "spec/plan/simulate_spec.lua",
+  },
+  {
+    name = "2793-two-rounds-bound", file = "lua/ganymede/plan/search/rates.lua",
+    find = [[    if core.comm_sums_at_once(p, n) then return 1, p - k, p - 1 end
+]],
+    replace = "",
+    breaks = "a bound of small all_reduces is that of two rounds",
+    test = "spec/plan/search_bounds_spec.lua",
+  },
+  {
+    name = "2794-planned-bytes", file = "host/parallel/redistribute_plan.c",
+    find = [[        steps[i].bytes = sent_in(s, &steps[i]);
+]],
+    replace = "",
+    breaks = "a plan of a redistribution says other bytes than a small sum sends",
+    test = "unit redistribute_plan_is_cheapest",
   },
   {
     name = "1864-old-operation", file = "host/comm/pending.c",

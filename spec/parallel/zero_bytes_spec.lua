@@ -9,6 +9,7 @@ local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local sums = require "spec.support.sums"
 local tables = require "spec.support.tables"
 
 local STEPS = 3
@@ -122,7 +123,7 @@ describe("ZeRO #ranks", function()
     for _, p in ipairs { 2, 3, 4 } do
       local sum = 0
       for _, rank in ipairs(run(mlp, p, 1).ranks) do sum = sum + sent(rank, "all_reduce", "backward", "data") end
-      assert.equal(2 * (p - 1) * 8 * 8, sum) -- eight parameters
+      assert.equal(sums.sent(p, 8 * 8), sum) -- eight parameters
     end
   end)
 
@@ -140,7 +141,7 @@ describe("ZeRO #ranks", function()
         local inner = (s - 1) / s
         for _, rank in ipairs(stats.ranks) do
           assert.equal(inner * n, sent(rank, "reduce_scatter", "backward", "shard"))
-          assert.equal(2 * (r - 1) / r * n / s, sent(rank, "all_reduce", "backward", "data"))
+          assert.equal(sums.sent(r, n / s) / r, sent(rank, "all_reduce", "backward", "data"))
           assert.equal((stage < 3 and inner * n or 0) + 8 * (s - 1), sent(rank, "all_gather", "update", "shard"))
           assert.equal(stage == 3 and inner * forward or 0, sent(rank, "all_gather", "forward", "shard"))
           assert.equal(stage == 3 and inner * backward or 0, sent(rank, "all_gather", "backward", "shard"))

@@ -64,7 +64,8 @@ describe("a simulated step", function()
     -- an inner member of the tree sends to its parent and two children: 3 n through one port, up and down together
     near(2 * 3 * l + 3 * n / b, one("all_reduce", n, 8, support.machine({ switch(b, l) }, { algorithm = "tree" })))
     local direct = support.machine({ switch(b, l) }, { algorithm = "direct" })
-    near(2 * 7 / 8 * n / b + 2 * l, one("all_reduce", n, 8, direct))
+    near(2 * 7 / 8 * 100 * n / b + 2 * l, one("all_reduce", 100 * n, 8, direct))
+    near(7 * n / b + l, one("all_reduce", n, 8, direct)) -- so few bytes go to all others at once
     near(3 * l + 3 * n / b, one("broadcast", n, 8, direct, 0))
   end)
 

@@ -4,13 +4,14 @@
 -- The numbers come from `ganymede check -n P`, which rehearses a step as one rank of P without data (what it counts is
 -- what a run sends: spec/cli/check_ranks_spec.lua). Sizes divide evenly, so that every rank sends the mean.
 --
--- Derivations: M rows, width h, a heads, n ranks in a group, V elements. A ring all_reduce costs a rank 2(n-1)/n V, an
--- all_gather and a reduce_scatter (n-1)/n V of the whole, a broadcast and a sum at one owner (n-1)/n V in
--- the mean. A block has four products M x K x N: qkv h, 3h; output h, h; up h, 4h; down 4h, h; biases 9h, two norms
--- of 2h each. What backward needs: 2 sums and 2 norm results of Mh, qkv 3Mh, attention's result Mh, pre-activation
--- and activation of the MLP 4Mh each; mean and rstd 2M a norm; log-sum-exp aM.
+-- Derivations: M rows, width h, a heads, n ranks in a group, V elements. A ring all_reduce costs a rank 2(n-1)/n V (or
+-- (n-1) V where V is small: spec/support/sums.lua), an all_gather and a reduce_scatter (n-1)/n V of the whole, a
+-- broadcast and a sum at one owner (n-1)/n V in the mean. A block has four products M x K x N: qkv h, 3h; output h, h;
+-- up h, 4h; down 4h, h; biases 9h, two norms of 2h each. What backward needs: 2 sums and 2 norm results of Mh, qkv 3Mh,
+-- attention's result Mh, pre-activation and activation of the MLP 4Mh each; mean and rstd 2M a norm; log-sum-exp aM.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local json = require "ganymede.base.json"
+local sums = require "spec.support.sums"
 local support = require "spec.cli.support"
 
 local M, h, a, batch, length = 144 * 64, 576, 576, 144, 64
@@ -61,7 +62,7 @@ local function grid(q, d)
   local p = q * q * d
   local moved = over_products(function(K, N) return M / d * math.min(K, N) + K * N end)
   local vectors = (q - 1) * (biases + norms)
-  local statistics = 2 * 2 * (q - 1) * ROWS * M / d
+  local statistics = 2 * q * sums.sent(q, 4 * ROWS * M / d / q) / 4
   local each = ((q - 1) * moved + vectors + statistics) / (q * q)
   local twice = (2 * (q - 1) * moved + vectors + statistics) / (q * q)
   return { forward = each, backward = twice, kept = kept(p, q * d) + norms / 2 / q,
@@ -77,7 +78,7 @@ local function cube(p, _, keep)
   local q = math.floor(p ^ (1 / 3) + 0.5)
   local once = over_products(function(K, N) return M * K + K * N + M * N end)
   local again = over_products(function(K, N) return M * K + K * N end)
-  local statistics = 2 * 2 * (q - 1) * ROWS * M / p
+  local statistics = 2 * sums.sent(q, 4 * ROWS * M / (q * q)) / 4 / q
   return { forward = (q - 1) * once / p + statistics,
     backward = (q - 1) * (once + (keep and 0 or again)) / p + statistics,
     gradients = 2 * (q * q - 1) / (q * q) * (biases + norms) / q,

@@ -2,6 +2,7 @@
  * all kinds, the second storage of 3D, and what meta counts. */
 #include "calls.h"
 #include "linear_job.h"
+#include "sums.h"
 #include "../../host/life.h"
 
 static int64_t ranks(const job *j) { return gm_mesh_size(&j->mesh); }
@@ -12,8 +13,11 @@ static uint32_t mask(const job *j, const char *axis) { return gm_mesh_mask(&j->m
 
 static const int worlds[5][3] = {{1, 1, 2}, {1, 1, 3}, {1, 1, 4}, {2, 1, 2}, {2, 2, 2}}; /* data, sequence, tensor */
 
-/* The sum of dx: in a group, twice all but one of the p slices of each of p copies. */
-static int64_t sum_of_x(const job *j, int p) { return ranks(j) / p * 2 * (p - 1) * elements(j, &j->x, 3, j->x_shape); }
+/* Elements of the sum of dx, of f64, in each group of p. */
+static int64_t sum_of_x(const job *j, int p)
+{
+    return ranks(j) / p * (int64_t)sum_bytes((uint64_t)p, 8 * (uint64_t)elements(j, &j->x, 3, j->x_shape)) / 8;
+}
 
 void gm_test_sharded_linear_column(void **state)
 {

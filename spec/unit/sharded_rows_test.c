@@ -6,6 +6,7 @@
 #include "../../host/parallel/sharded/sharded.h"
 #include "calls.h"
 #include "redistribute_blocks.h"
+#include "sums.h"
 #include "threads_transport.h"
 
 enum { LAYER, RMS, LOSS, TABLE, LARGEST };        /* the op */
@@ -243,25 +244,26 @@ static gm_layout layout_of(const site *s, int rows, int along)
     return l;
 }
 
-/* Bytes that all ranks send when each group along the cut reduces `each` f64 numbers a row: an all_reduce of n bytes
- * over p members sends 2 (p - 1) n, every copy of the group does so, and blocks of rows are padded to one size. */
+/* Bytes that all ranks send when each group along the cut reduces `each` f64 numbers a row: every copy of the group
+ * does so, and blocks of rows are padded to one size. */
 static uint64_t row_bytes(const site *s, int64_t rows, uint64_t each)
 {
     gm_layout l = layout_of(s, 0, -1);
     int64_t   local;
     uint64_t  p = (uint64_t)terms_of(&s->mesh, s->along), groups = (uint64_t)gm_mesh_size(&s->mesh) / p;
     gm_layout_local(&s->mesh, &l, 1, &rows, &local);
-    return groups * 2 * (p - 1) * 8 * each * (uint64_t)local * 2;
+    return groups * sum_bytes(p, 8 * each * (uint64_t)local * 2);
 }
 
-/* The same where each rank works on a share of the rows, which are padded to p equal ones. */
+/* The same where each rank works on a share of the rows, which are padded to p equal ones: slices are exchanged, and
+ * what was made of their sums. */
 static uint64_t shared_bytes(const site *s, int64_t rows, uint64_t each)
 {
     gm_layout l = layout_of(s, 0, -1);
     int64_t   local, p = terms_of(&s->mesh, s->along);
     gm_layout_local(&s->mesh, &l, 1, &rows, &local);
-    uint64_t lines = (uint64_t)(local * 2), padded = (uint64_t)((local * 2 + p - 1) / p * p);
-    return row_bytes(s, rows, each) / lines * padded;
+    uint64_t groups = (uint64_t)(gm_mesh_size(&s->mesh) / p), padded = (uint64_t)((local * 2 + p - 1) / p * p);
+    return groups * 2 * (uint64_t)(p - 1) * 8 * each * padded;
 }
 
 static operand rows_of(const site *s, int kind, int64_t n)

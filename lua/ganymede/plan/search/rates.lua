@@ -8,6 +8,8 @@
 -- needs, and the latencies of the rounds or of the hops of a ring. The trap: a bound above what a simulation finds
 -- makes a search miss the best; spec/plan/search_bounds_spec.lua compares both.
 -- @module ganymede.plan.search.rates
+local core = require "ganymede.core"
+
 local rates = {}
 
 --- The place of the last op that makes products in a list of events; 0: there is none.
@@ -154,10 +156,13 @@ local function doublings(p)
   return rounds
 end
 
--- Of p members, k of which may be in one unit inside: rounds, the part of n that one port carries at least, and the
--- messages of a member in a round (nil: one), which ranks that share cores send one after the other.
+-- Of p members, k of which may be in one unit inside, and n bytes: rounds, the part of n that one port carries at
+-- least, and the messages of a member in a round (nil: one), which ranks that share cores send one after the other.
 local direct = {
-  all_reduce = function(p, k) return 2, 2 * (p - k) / p, p - 1 end,
+  all_reduce = function(p, k, n)
+    if core.comm_sums_at_once(p, n) then return 1, p - k, p - 1 end
+    return 2, 2 * (p - k) / p, p - 1
+  end,
   all_gather = function(p, k) return 1, (p - k) / p, p - 1 end,
   broadcast = function(p, k) return doublings(p), k == 1 and doublings(p) or 1 end, -- the root sends in each round
   reduce = function(p, k) return 2, (p - k) / p, p - 1 end,
@@ -218,7 +223,7 @@ function rates.least(m, op, members, n)
   if p < 2 or not level then return 0 end
   local best
   for _, form in ipairs(forms(m.algorithm, op)) do
-    local rounds, share, messages = form(p, k)
+    local rounds, share, messages = form(p, k, n)
     if messages and rates.shares_cores(m) then rounds = rounds * messages end
     if level.kind == "torus" then share = share / (2 * #level.dims) end -- as many links leave a rank
     local latency = form == ring[op] and around(level, inside, p, k, op == "all_reduce") or rounds * level.latency

@@ -1,0 +1,171 @@
+/* comm_at_once_test.c - small all_reduces in one round: what they send, the bits of their results, and how their
+ * messages go through windows. The truth for bits is a long tensor that has the same elements somewhere: it is summed
+ * in two rounds, and an element does not depend on its neighbours. */
+#include <stdlib.h>
+
+#include "../../host/comm/state.h"
+#include "../../host/life.h"
+#include "sums.h"
+#include "threads_transport.h"
+#include "unit.h"
+
+#define LONG 20000 /* elements: more bytes than go at once, of any dtype */
+
+static gm_group *everybody(gm_rank *r)
+{
+    gm_group *g = NULL;
+    OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
+    return g;
+}
+
+/* ---- bytes ---- */
+
+static uint64_t sent_by(int rank, int world, int64_t n)
+{
+    gm_rank   *r = NULL;
+    gm_mesh    mesh = gm_mesh_of_one();
+    gm_tensor *t = NULL;
+    gm_traffic e[4];
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, rank, world));
+    OK(gm_mesh_add_axis(&mesh, "data", world));
+    OK(gm_rank_set_mesh(r, &mesh));
+    OK(gm_rank_open_device(r, "meta", 1));
+    OK(gm_tensor_new(r->device, GM_U8, 1, &n, &t));
+    OK(gm_comm_all_reduce(r->comm, everybody(r), t, GM_MAX, NULL));
+    assert_int_equal(gm_comm_traffic(r->comm, e, 4), 1);
+    uint64_t bytes = e[0].bytes;
+    gm_tensor_release(t);
+    gm_rank_free(r);
+    return bytes;
+}
+
+/* The largest tensor that goes at once, and one byte more. */
+void gm_test_comm_at_once_bytes(void **state)
+{
+    (void)state;
+    static const int64_t largest[9] = {0, 0, 16384, 12288, 5461, 3413, 2457, 1911, 1560};
+    for (int p = 2; p <= 8; p++)
+        for (int64_t n = largest[p]; n <= largest[p] + 1; n++) {
+            uint64_t all = 0;
+            for (int rank = 0; rank < p; rank++) all += sent_by(rank, p, n);
+            assert_int_equal(all, (uint64_t)(n > largest[p] ? 2 : p) * (uint64_t)(p - 1) * (uint64_t)n);
+            assert_int_equal(all, sum_bytes((uint64_t)p, (uint64_t)n));
+        }
+}
+
+/* ---- bits ---- */
+
+static gm_tensor *tensor(gm_rank *r, gm_dtype dtype, int64_t n, bool shared)
+{
+    gm_tensor *t = NULL;
+    OK((shared ? gm_tensor_new_shared : gm_tensor_new)(r->device, dtype, 1, &n, &t));
+    return t;
+}
+
+static void fill(gm_rank *r, gm_tensor *t)
+{
+    unit_random random = {100 + (uint64_t)r->rank};
+    for (int64_t i = 0; i < gm_tensor_numel(t); i++)
+        gm_store(t->dtype, gm_tensor_data(t), i,
+                 gm_dtype_is_float(t->dtype) ? unit_between(&random, -3, 3) : (double)unit_below(&random, 100));
+}
+
+/* Sums of n elements from `at` on: of a tensor of their own, waited for or not, and of the long one. */
+static void compare(gm_rank *r, const gm_tensor *terms, const gm_tensor *sums, gm_reduction op, int64_t at, int64_t n,
+                    bool shared)
+{
+    size_t      size = gm_dtype_size(terms->dtype), bytes = (size_t)n * size;
+    gm_tensor  *t = tensor(r, terms->dtype, n, shared);
+    gm_pending *p = NULL;
+    memcpy(gm_tensor_data(t), (char *)gm_tensor_data(terms) + (size_t)at * size, bytes);
+    OK(gm_comm_all_reduce(r->comm, everybody(r), t, op, n % 2 ? &p : NULL));
+    OK(gm_comm_finish(r->comm, &p));
+    if (memcmp(gm_tensor_data(t), (char *)gm_tensor_data(sums) + (size_t)at * size, bytes))
+        fail_msg("%s, %d elements from %d on, reduction %d, %d ranks: other bits at once", gm_dtype_name(t->dtype),
+                 (int)n, (int)at, (int)op, r->world);
+    gm_tensor_release(t);
+}
+
+static void compare_all(gm_rank *r, gm_dtype dtype, gm_reduction op, bool shared)
+{
+    static const int64_t sizes[] = {1, 2, 3, 7, 31, 100, 195, 397, 780};
+    gm_tensor           *terms = tensor(r, dtype, LONG, shared), *sums = tensor(r, dtype, LONG, shared);
+    fill(r, terms);
+    memcpy(gm_tensor_data(sums), gm_tensor_data(terms), LONG * gm_dtype_size(dtype));
+    OK(gm_comm_all_reduce(r->comm, everybody(r), sums, op, NULL));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        compare(r, terms, sums, op, (int64_t)(i * 2003 % (LONG - 1000)), sizes[i], shared);
+    gm_tensor_release(terms);
+    gm_tensor_release(sums);
+}
+
+static void share(gm_rank *r, bool on)
+{
+    char said[400];
+    OK(gm_rank_share_memory(r, on, said, sizeof said));
+    if (*said) fail_msg("%s", said);
+}
+
+static void body_bits(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_comm_set_timeout(r->comm, 60);
+    for (int windows = 0; windows < 2; windows++) {
+        if (windows) share(r, true);
+        for (int shared = 0; shared <= windows; shared++)
+            for (int dtype = 0; dtype < GM_DTYPE_COUNT; dtype++)
+                for (int op = GM_SUM; op <= GM_MIN; op++)
+                    if (op != GM_MEAN || gm_dtype_is_float((gm_dtype)dtype))
+                        compare_all(r, (gm_dtype)dtype, (gm_reduction)op, shared);
+    }
+    share(r, false);
+}
+
+void gm_test_comm_at_once_bits(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= 8; world++) run_world(world, body_bits, NULL);
+}
+
+/* ---- messages ---- */
+
+static _Atomic int lent;
+
+static int counting_lend(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **request)
+{
+    lent++;
+    *filled = false;
+    return t->send(t, to, tag, bytes, n, request);
+}
+
+/* What nobody folds is not lent: else it would not go at once, but by way of requests. */
+static void body_lent(gm_rank *r, void *context)
+{
+    static const int64_t sizes[] = {4000, 2 << 20}; /* slices of 5 KiB, and of 2.7 MiB */
+    (void)context;
+    gm_comm_set_timeout(r->comm, 60);
+    share(r, true);
+    for (int i = 0; i < 2; i++) {
+        gm_transport *t = r->comm->transport;
+        int (*before)(gm_transport *, int, int, void *, size_t, bool *, void **) = t->lend;
+        gm_tensor *x = tensor(r, GM_F32, sizes[i], false);
+        memset(gm_tensor_data(x), 0, (size_t)sizes[i] * 4);
+        OK(gm_comm_barrier(r->comm, everybody(r)));
+        if (r->rank == 0) lent = 0;
+        OK(gm_comm_barrier(r->comm, everybody(r)));
+        t->lend = counting_lend;
+        OK(gm_comm_all_reduce(r->comm, everybody(r), x, GM_SUM, NULL));
+        t->lend = before;
+        OK(gm_comm_barrier(r->comm, everybody(r)));
+        assert_int_equal(lent, i ? 3 * 2 : 0);
+        gm_tensor_release(x);
+    }
+    share(r, false);
+}
+
+void gm_test_comm_at_once_lent(void **state)
+{
+    (void)state;
+    run_world(3, body_lent, NULL);
+}
