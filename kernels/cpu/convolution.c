@@ -14,9 +14,10 @@
  * are copied. How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
  * the ops. Part of cpu.c. */
 
-#define CONV_PLANES ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
-#define CONV_PLACES 2048               /* results of these images at least */
-#define CONV_FEW    4                  /* channels of a group's result below which nothing is packed */
+#define CONV_PLANES   ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
+#define CONV_PLACES   2048               /* results of these images at least */
+#define CONV_FEW      4                  /* channels of a group's result below which nothing is packed */
+#define CONV_CHANNELS 8                  /* channels of a transposed convolution whose weights are turned together */
 
 /* Sizes and attributes of a call. */
 typedef struct conv_shape {
@@ -36,9 +37,11 @@ typedef struct conv_product {
     gm_dtype       dtype;
     int64_t        images, groups, m, k; /* k: channels by places of the kernel */
     const void    *planes;
+    int64_t        elements;       /* that may be read from there on */
     int64_t        image, group;   /* planes of the next image, of the next group */
     int64_t        q[3], step[2];  /* the results of an image, and how far apart their planes' rows are */
     const int64_t *tap;            /* [k] */
+    int64_t        far;            /* the largest of them */
     const void    *a;              /* of a convolution (groups m, k); of the gradient of weights g: rows of results */
     int64_t        a_image, a_row; /* of g where nothing is packed */
     const void    *bias;           /* (groups m), or NULL */
@@ -61,10 +64,18 @@ typedef struct conv_phase {
     int64_t        channels, outputs, places; /* of w, of a group; channels are those that are summed over */
     const int64_t *place, *tap;               /* [n]: the places of the kernel that fall on the phase; [channels n] */
     int64_t        n, from;                   /* from: where the first result reads */
-    const void    *w, *part;                  /* part: its results alone */
-    void          *a, *to;
+    const void    *w;
+    void          *a, *part; /* part: its results alone; NULL where no place of the kernel falls on it */
     int64_t        first[3], q[3], stride[3], size[3];
 } conv_phase;
+
+/* Phases that share a job. Their results go to `to`, planes of `made` channels. */
+typedef struct conv_phases {
+    const conv_phase *phase;
+    int64_t           n, made;
+    const void       *bias; /* (made), or NULL */
+    void             *to;
+} conv_phases;
 
 /* Rows of n elements, of images and channels. */
 typedef struct conv_rows {
@@ -80,7 +91,7 @@ static int64_t conv_volume(const int64_t *size) { return size[0] * size[1] * siz
 /* Does some place of the kernel read element r (padding included) of dimension d for some result? */
 static bool conv_reads(const conv_fill *w, int d, int64_t r)
 {
-    if (w->stride[d] == 1) return true;
+    if (w->dilation[d] == 1 && w->kernel[d] >= w->stride[d]) return true;
     for (int64_t k = 0; k < w->kernel[d] && k * w->dilation[d] <= r; k++)
         if ((r - k * w->dilation[d]) % w->stride[d] == 0) return true;
     return false;
@@ -264,6 +275,7 @@ static void conv_groups_part(void *context, int64_t begin, int64_t end, int thre
     for (int64_t group = begin; group < end; group++) {
         conv_product w = *all->w;
         w.planes = (const char *)w.planes + group * w.group * size;
+        w.elements -= group * w.group;
         gemm g = all->of(all->w, group);
         g.form = &w;
         gemm_run(NULL, w.dtype, &g, all->scratch + (size_t)thread * all->each);
@@ -302,6 +314,8 @@ static void conv_run_product(gm_device *dev, conv_product *w, void *scratch, siz
 {
     conv_groups all = {.w = w, .of = conv_gemm, .scratch = scratch, .each = each};
     if (w->m >= CONV_FEW) {
+        w->far = w->tap[0];
+        for (int64_t q = 1; q < w->k; q++) w->far = w->tap[q] > w->far ? w->tap[q] : w->far;
         conv_multiply(dev, &all);
         return;
     }

@@ -123,6 +123,7 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
     p.c_image = s.groups * s.outputs * places;
     for (int64_t i = 0; i < s.images; i += together) {
         p.images = s.images - i < together ? s.images - i : together;
+        p.elements = p.images * p.image;
         p.planes = conv_planes(c->dev, c->dtype, &fill, gm_tensor_data(x), room[1], i, p.images, channels);
         p.y = (char *)gm_tensor_data(y) + i * p.c_image * size;
         p.c = c->out[1] ? (char *)gm_tensor_data(c->out[1]) + i * p.c_image * size : p.y;
@@ -146,10 +147,10 @@ typedef struct conv_back {
     conv_call  *c;
     conv_shape  s;
     conv_fill   fill;
-    bool        even;           /* the stride is 1: results are written where they belong */
-    int64_t     n_phases, most; /* most: results of an image in the largest phase */
+    bool        even;                  /* the stride is 1: results are written where they belong */
+    int64_t     n_phases, along, most; /* along: the last dimension; most: results of an image in the largest phase */
     conv_phase *phases;
-    void       *part, *scratch;
+    void       *part, *scratch; /* part: the results of `along` phases, which follow one another */
     size_t      each;
     gm_function f;
     char       *to, *y; /* of the images that are taken together */
@@ -203,14 +204,17 @@ static void conv_find_phases(conv_back *b, int64_t *place, int64_t *tap, char *a
             p->q[d] = (s->s[d] - p->first[d] + s->stride[d] - 1) / s->stride[d];
         }
         conv_phase_taps(b, p, place, tap);
-        cpu_parallel(b->c->dev, made, s->outputs * p->n * size * 4, CONV_JOB(b->c->dtype, conv_weights_part), p);
         place += p->n;
         tap += s->outputs * p->n;
         a += made * s->outputs * p->n * size;
     }
+    conv_phases all = {.phase = b->phases, .n = b->n_phases};
+    cpu_parallel(b->c->dev, made, s->outputs * conv_volume(s->kernel) * size * 4,
+                 CONV_JOB(b->c->dtype, conv_weights_part), &all);
 }
 
-static void conv_one_phase(conv_back *b, conv_phase *p, const void *planes, int64_t images)
+/* The results of a phase of some images: to their places where they lie one behind the other, else to `part`. */
+static void conv_one_phase(conv_back *b, conv_phase *p, void *part, const void *planes, int64_t images)
 {
     const conv_shape *s = &b->s;
     int64_t           row = conv_row_of(&b->fill), plane = conv_plane_of(&b->fill), made = s->groups * s->channels;
@@ -222,6 +226,7 @@ static void conv_one_phase(conv_back *b, conv_phase *p, const void *planes, int6
                            .m = s->channels,
                            .k = s->outputs * p->n,
                            .planes = (const char *)planes + p->from * size,
+                           .elements = images * s->groups * s->outputs * plane - p->from,
                            .image = s->groups * s->outputs * plane,
                            .group = s->outputs * plane,
                            .q = {p->q[0], p->q[1], p->q[2]},
@@ -229,25 +234,33 @@ static void conv_one_phase(conv_back *b, conv_phase *p, const void *planes, int6
                            .tap = p->tap,
                            .a = p->a,
                            .bias = conv_data(b->c->in[2]),
-                           .c = b->even ? b->to : b->part,
-                           .y = b->even ? b->y : b->part,
+                           .c = b->even ? b->to : part,
+                           .y = b->even ? b->y : part,
                            .c_row = conv_volume(p->q),
                            .c_image = made * conv_volume(p->q),
                            .f = b->even ? b->f : GM_FN_none};
     conv_join(&w);
-    conv_run_product(b->c->dev, &w, b->scratch, b->each);
-    p->part = b->part;
-    p->to = b->to;
-    if (!b->even) cpu_parallel(b->c->dev, images * made, w.c_row * size * 2, CONV_JOB(dtype, conv_spread_part), p);
+    p->part = p->n ? part : NULL;
+    if (p->n) conv_run_product(b->c->dev, &w, b->scratch, b->each);
 }
 
+/* Phases that differ along the last dimension are computed together, so that whole rows are written. */
 static void conv_all_phases(conv_back *b, const void *planes, int64_t images)
 {
-    conv_rows rows = {.from = b->to, .to = b->y, .n = conv_volume(b->s.s), .f = b->f};
-    for (int64_t i = 0; i < b->n_phases; i++) conv_one_phase(b, &b->phases[i], planes, images);
+    int64_t     made = b->s.groups * b->s.channels, part = images * made * b->most;
+    conv_rows   rows = {.from = b->to, .to = b->y, .n = conv_volume(b->s.s), .f = b->f};
+    conv_phases all = {.n = b->along, .made = made, .bias = conv_data(b->c->in[2]), .to = b->to};
+    for (int64_t i = 0; i < b->n_phases; i += b->along) {
+        all.phase = &b->phases[i];
+        for (int64_t j = 0; j < b->along; j++)
+            conv_one_phase(b, &b->phases[i + j], (char *)b->part + j * part * (int64_t)gm_dtype_size(b->c->dtype),
+                           planes, images);
+        if (!b->even)
+            cpu_parallel(b->c->dev, images * made, all.phase->q[0] * all.phase->q[1] * b->s.s[2] * 16,
+                         CONV_JOB(b->c->dtype, conv_spread_part), &all);
+    }
     if (b->even || (b->f == GM_FN_none && b->y == b->to)) return;
-    cpu_parallel(b->c->dev, images * b->s.groups * b->s.channels, rows.n * 16,
-                 CONV_JOB(b->c->dtype, conv_activate_part), &rows);
+    cpu_parallel(b->c->dev, images * made, rows.n * 16, CONV_JOB(b->c->dtype, conv_activate_part), &rows);
 }
 
 /* Bytes of scratch for the products of the largest phase. */
@@ -268,7 +281,7 @@ static size_t conv_back_scratch(conv_back *b, int64_t images)
 static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
-    conv_back  b = {.c = c, .s = conv_shape_of(at, y, x, w->shape + 2), .f = at->function, .n_phases = 1};
+    conv_back  b = {.c = c, .s = conv_shape_of(at, y, x, w->shape + 2), .f = at->function};
     if (wino_fits(c->dtype, &b.s, true)) return wino_convolution(c, at, &b.s, true);
     b.fill = conv_fill_transposed(&b.s);
     bool    plain = conv_is_plain(&b.fill);
@@ -278,12 +291,13 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
     size_t  packed = conv_back_scratch(&b, together);
     void   *room[7];
     b.even = conv_volume(b.s.stride) == 1;
-    for (int d = 0; d < 3; d++) b.n_phases *= conv_phases_along(&b.s, d);
+    b.along = conv_phases_along(&b.s, 2);
+    b.n_phases = conv_phases_along(&b.s, 0) * conv_phases_along(&b.s, 1) * b.along;
     GM_TRY(conv_take(c, 7,
                      (size_t[]){(size_t)b.n_phases * sizeof *b.phases, (size_t)places * sizeof(int64_t),
                                 (size_t)(b.s.outputs * places) * sizeof(int64_t), (size_t)(gm_tensor_numel(w) * size),
                                 plain ? 0 : (size_t)(together * image),
-                                b.even ? 0 : (size_t)(together * made * b.most * size), packed},
+                                b.even ? 0 : (size_t)(b.along * together * made * b.most * size), packed},
                      room));
     b.phases = room[0];
     b.part = room[5];

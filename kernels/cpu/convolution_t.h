@@ -1,55 +1,70 @@
 /* convolution_t.h - the innermost loops of convolutions for one element type (as.h); see convolution.c. */
 
-/* n elements of x that are `step` apart. Of two, whole vectors are read, as long as there is an element behind them. */
+/* n elements of x that are `step` apart. Of two, whole vectors are read, none behind the last element. */
 static void F(conv_take_each)(int64_t n, const T *x, int64_t step, T *to)
 {
-    int64_t i = 0;
-    VI      even;
-    for (int j = 0; j < LANES; j++) even[j] = 2 * j;
-    for (; step == 2 && i + LANES < n; i += LANES)
-        F(store)(to + i, __builtin_shuffle(F(load)(x + 2 * i), F(load)(x + 2 * i + LANES), even));
-    for (; i < n; i++) to[i] = x[i * step];
+    VI even; /* of a vector, and of one that begins at its last element */
+    for (int j = 0; j < LANES; j++) even[j] = 2 * j + (2 * j >= LANES);
+    if (step == 2 && n >= LANES) {
+        for (int64_t i = 0;; i = i + LANES < n - LANES ? i + LANES : n - LANES) { /* the last one may read again */
+            F(store)(to + i, __builtin_shuffle(F(load)(x + 2 * i), F(load)(x + 2 * i + LANES - 1), even));
+            if (i == n - LANES) return;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) to[i] = x[i * step];
+}
+
+/* Phase f of the rows of plane u that some place of the kernel reads: zeros, elements of x, zeros. */
+static void F(conv_fill_phase)(const conv_fill *w, int64_t u, int64_t f)
+{
+    int64_t row = w->phases * w->width, first = w->low[2] > f ? (w->low[2] - f + w->phases - 1) / w->phases : 0;
+    int64_t behind = w->size[2] + w->low[2] - f, last = behind > 0 ? (behind + w->phases - 1) / w->phases : 0;
+    T      *to = (T *)w->to + u * w->length[0] * w->length[1] * row + f * w->width;
+    first = first < w->width ? first : w->width;
+    last = last < w->width ? last : w->width;
+    last = last < first ? first : last;
+    for (int64_t r0 = 0; r0 < w->length[0]; r0++) {
+        int64_t i0 = r0 - w->low[0];
+        bool    is_read = conv_reads(w, 0, r0);
+        for (int64_t r1 = 0; r1 < w->length[1]; r1++, to += row) {
+            int64_t i1 = r1 - w->low[1], n = last - first;
+            if (!is_read || !conv_reads(w, 1, r1)) continue;
+            if (i0 < 0 || i0 >= w->size[0] || i1 < 0 || i1 >= w->size[1] || n == 0) {
+                memset(to, 0, (size_t)w->width * sizeof(T));
+                continue;
+            }
+            const T *x = (const T *)w->from + ((u * w->size[0] + i0) * w->size[1] + i1) * w->size[2] +
+                         (first * w->phases + f - w->low[2]);
+            if (first > 0) memset(to, 0, (size_t)first * sizeof(T));
+            if (last < w->width) memset(to + last, 0, (size_t)(w->width - last) * sizeof(T));
+            if (w->phases == 1) memcpy(to + first, x, (size_t)n * sizeof(T));
+            else F(conv_take_each)(n, x, w->phases, to + first);
+        }
+    }
 }
 
 /* Job: units are planes, of an image and a channel. Rows and columns that no place of the kernel reads are left out. */
 static void F(conv_fill_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const conv_fill *w = context;
-    int64_t          row = w->phases * w->width, plane = w->length[0] * w->length[1] * row;
     (void)thread;
     for (int64_t u = begin; u < end; u++)
-        for (int64_t r = 0; r < w->length[0] * w->length[1]; r++) {
-            int64_t r0 = r / w->length[1], r1 = r % w->length[1], i0 = r0 - w->low[0], i1 = r1 - w->low[1];
-            if (!conv_reads(w, 0, r0) || !conv_reads(w, 1, r1)) continue;
-            bool     inside = i0 >= 0 && i0 < w->size[0] && i1 >= 0 && i1 < w->size[1];
-            const T *from = (const T *)w->from + ((u * w->size[0] + i0) * w->size[1] + i1) * w->size[2];
-            T       *to = (T *)w->to + u * plane + r * row;
-            if (!inside) memset(to, 0, (size_t)row * sizeof(T));
-            for (int64_t f = 0; inside && f < w->phases; f++, to += w->width) {
-                int64_t first = w->low[2] > f ? (w->low[2] - f + w->phases - 1) / w->phases : 0;
-                int64_t behind = w->size[2] + w->low[2] - f;
-                int64_t last = behind > 0 ? (behind + w->phases - 1) / w->phases : 0;
-                if (!conv_reads_phase(w, f)) continue;
-                if (first > w->width) first = w->width;
-                if (last > w->width) last = w->width;
-                if (last < first) last = first;
-                memset(to, 0, (size_t)first * sizeof(T));
-                memset(to + last, 0, (size_t)(w->width - last) * sizeof(T));
-                if (last == first) continue;
-                const T *x = from + (first * w->phases + f - w->low[2]);
-                if (w->phases == 1) memcpy(to + first, x, (size_t)(last - first) * sizeof(T));
-                else F(conv_take_each)(last - first, x, w->phases, to + first);
-            }
-        }
+        for (int64_t f = 0; f < w->phases; f++)
+            if (conv_reads_phase(w, f)) F(conv_fill_phase)(w, u, f);
 }
 
-/* b of a product: rows are channels and places of the kernel, columns places of the result. */
+/* b of a product: rows are channels and places of the kernel, columns places of the result. Each row but the last is
+ * written in whole vectors, if the planes have elements to read so: what is behind a run is the next run's, or the next
+ * row's. */
 static void F(conv_panel)(const gemm *g, void *to, int64_t j, int64_t width, int64_t p, int64_t k)
 {
     const conv_product *w = g->form;
     conv_run            run[GEMM_COLUMNS];
     int                 n = conv_runs(w, j, width, run);
+    int64_t             reach = 0;
     T                  *dst = to;
+    for (int r = 0; r < n; r++) reach = run[r].from + run[r].n > reach ? run[r].from + run[r].n : reach;
+    bool whole = reach + w->far + LANES <= w->elements;
     for (int64_t q = p; q < p + k; q++, dst += GEMM_COLUMNS) {
         const T *planes = (const T *)w->planes + w->tap[q];
         if (n == 1 && width == GEMM_COLUMNS) {
@@ -58,8 +73,10 @@ static void F(conv_panel)(const gemm *g, void *to, int64_t j, int64_t width, int
             continue;
         }
         for (int r = 0; r < n; r++)
-            for (int64_t i = 0; i < run[r].n; i += LANES)
-                F(put)(dst + run[r].at, i, run[r].n - i, F(at)(planes + run[r].from, i, run[r].n - i));
+            for (int64_t i = 0, m; i < run[r].n; i += LANES) {
+                m = whole && q + 1 < p + k ? LANES : run[r].n - i;
+                F(put)(dst + run[r].at, i, m, F(at)(planes + run[r].from, i, m));
+            }
         for (int64_t i = width; i < GEMM_COLUMNS; i++) dst[i] = 0;
     }
 }
@@ -162,32 +179,72 @@ static void F(conv_direct_weight_part)(void *context, int64_t begin, int64_t end
     }
 }
 
-/* Job: units are channels of x of a transposed convolution's w, of all groups: rows of a for one phase. */
+/* Rows of a of one phase, for channels u .. u + count of those that are made, all of one group. */
+static void F(conv_phase_weights)(const conv_phase *p, int64_t u, int64_t count)
+{
+    const T *from = (const T *)p->w + (u / p->outputs * p->channels * p->outputs + u % p->outputs) * p->places;
+    for (int64_t c = 0; c < p->channels; c++, from += p->outputs * p->places)
+        for (int64_t o = 0; o < count; o++) {
+            T *to = (T *)p->a + ((u + o) * p->channels + c) * p->n;
+            for (int64_t k = 0; k < p->n; k++) to[k] = from[o * p->places + p->place[k]];
+        }
+}
+
+/* Job: units are channels of x of a transposed convolution's w, of all groups: rows of a for all phases. Some channels
+ * go together, because their weights lie in the same lines of memory. */
 static void F(conv_weights_part)(void *context, int64_t begin, int64_t end, int thread)
 {
-    const conv_phase *w = context;
+    const conv_phases *all = context;
+    int64_t            outputs = all->phase->outputs;
     (void)thread;
-    for (int64_t u = begin; u < end; u++) {
-        int64_t  group = u / w->outputs, o = u % w->outputs;
-        T       *to = (T *)w->a + u * w->channels * w->n;
-        const T *from = (const T *)w->w + (group * w->channels * w->outputs + o) * w->places;
-        for (int64_t c = 0; c < w->channels; c++, from += w->outputs * w->places)
-            for (int64_t k = 0; k < w->n; k++) *to++ = from[w->place[k]];
+    for (int64_t u = begin, n; u < end; u += n) {
+        n = outputs - u % outputs < end - u ? outputs - u % outputs : end - u;
+        n = n < CONV_CHANNELS ? n : CONV_CHANNELS;
+        for (int64_t i = 0; i < all->n; i++) F(conv_phase_weights)(&all->phase[i], u, n);
     }
 }
 
-/* Job: units are planes of the result: what one phase gave goes to its places. */
+/* n elements from the phases of a row by turns: `from` of each, or `value` where it is NULL. */
+static void F(conv_mix_two)(int64_t n, const T *const from[2], T value, T *to)
+{
+    VI      front, back;
+    int64_t i = 0;
+    for (int j = 0; j < LANES; j++) {
+        front[j] = j / 2 + j % 2 * LANES;
+        back[j] = LANES / 2 + front[j];
+    }
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        V a = from[0] ? F(load)(from[0] + i / 2) : F(splat)(value),
+          b = from[1] ? F(load)(from[1] + i / 2) : F(splat)(value);
+        F(store)(to + i, __builtin_shuffle(a, b, front));
+        F(store)(to + i + LANES, __builtin_shuffle(a, b, back));
+    }
+    for (; i < n; i++) to[i] = from[i % 2] ? from[i % 2][i / 2] : value;
+}
+
+/* Job: units are planes of the result: what the phases along the last dimension gave goes to its places. */
 static void F(conv_spread_part)(void *context, int64_t begin, int64_t end, int thread)
 {
-    const conv_phase *w = context;
+    const conv_phases *all = context;
+    const conv_phase  *p = all->phase;
+    const int64_t     *size = p->size;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
-        const T *from = (const T *)w->part + u * w->q[0] * w->q[1] * w->q[2];
-        for (int64_t r = 0; r < w->q[0] * w->q[1]; r++) {
-            int64_t s0 = w->first[0] + r / w->q[1] * w->stride[0], s1 = w->first[1] + r % w->q[1] * w->stride[1];
-            T      *to = (T *)w->to + ((u * w->size[0] + s0) * w->size[1] + s1) * w->size[2] + w->first[2];
-            for (int64_t i = 0; i < w->q[2]; i++) to[i * w->stride[2]] = *from++;
-        }
+        T value = all->bias ? ((const T *)all->bias)[u % all->made] : 0;
+        for (int64_t r0 = 0; r0 < p->q[0]; r0++)
+            for (int64_t r1 = 0; r1 < p->q[1]; r1++) {
+                int64_t r = (u * p->q[0] + r0) * p->q[1] + r1, s0 = p->first[0] + r0 * p->stride[0];
+                T      *to = (T *)all->to + ((u * size[0] + s0) * size[1] + p->first[1] + r1 * p->stride[1]) * size[2];
+                if (all->n == 2) {
+                    const T *from[2];
+                    for (int f = 0; f < 2; f++) from[f] = p[f].part ? (const T *)p[f].part + r * p[f].q[2] : NULL;
+                    F(conv_mix_two)(size[2], from, value, to);
+                    continue;
+                }
+                for (int64_t f = 0; f < all->n; f++)
+                    for (int64_t i = 0; i < p[f].q[2]; i++)
+                        to[f + i * p[f].stride[2]] = p[f].part ? ((const T *)p[f].part)[r * p[f].q[2] + i] : value;
+            }
     }
 }
 
