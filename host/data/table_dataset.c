@@ -86,9 +86,14 @@ static gm_status read_field(const table_dataset *d, int k, double *out, bool *dr
         return bad_field(d, c, text, "is no class");
     }
     *out = NAN;
-    if (!gm_is_missing(text)) return bad_field(d, c, text, c->is.n_values ? "is none of its values" : "is no number");
+    if (!gm_is_missing(text))
+        return bad_field(d, c, text,
+                         c->is.n_values ? "is none of its values"
+                                        : "is no number; a column of texts has a list of values");
     if (c->is.missing == GM_MISSING_REFUSE)
-        return bad_field(d, c, text, "is missing, and the column has no rule for that");
+        return bad_field(d, c, text,
+                         "is missing, and the column has no rule for that (missing: a number, "
+                         "\"mean\" or \"drop\")");
     if (c->is.missing == GM_MISSING_DROP) *drop = true;
     return GM_OK;
 }

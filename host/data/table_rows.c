@@ -1,6 +1,7 @@
 /* table_rows.c - see table_rows.h. */
 #include "table_rows.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,9 +23,23 @@ struct gm_table_rows {
 
 /* ---- separated values ---- */
 
+/* The names of the first line, as many as there is place for. */
+static void say_names(const gm_table_rows *r, char *out, size_t size)
+{
+    size_t at = 0;
+    for (int64_t i = 0; i < r->fields; i++) {
+        const char *name = gm_names_get(&r->csv->fields, i);
+        if (at + strlen(name) + 8 > size) {
+            snprintf(out + at, size - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(out + at, size - at, "%s'%s'", i ? ", " : "", name);
+    }
+}
+
 static gm_status place_of(const gm_table_rows *r, const char *name, int64_t *at)
 {
-    char *end;
+    char *end, there[200] = "";
     *at = -1;
     if (!r->o.header) {
         *at = strtoll(name, &end, 10) - 1;
@@ -36,8 +51,10 @@ static gm_status place_of(const gm_table_rows *r, const char *name, int64_t *at)
         *at = i;
     }
     if (*at >= 0) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: has no column '%s'%s", r->path, name,
-                   r->o.header ? "; its first line names them" : "; without a header they are 1, 2, ...");
+    if (!r->o.header)
+        return GM_FAIL(GM_EINVAL, "%s: has no column '%s'; without a header they are 1, 2, ...", r->path, name);
+    say_names(r, there, sizeof there);
+    return GM_FAIL(GM_EINVAL, "%s: has no column '%s'; its first line names %s", r->path, name, there);
 }
 
 static gm_status open_separated(gm_table_rows *r, const char *path)

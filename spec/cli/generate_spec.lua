@@ -157,6 +157,7 @@ describe("ganymede generate", function()
       [folder .. " --prompt a --chat"] = "give one of",
       [folder .. " --chat --json x"] = "--json goes with",
       [folder .. " --prompt a --top-p 2"] = "is no number from 0 to 1",
+      ["spec/golden/hub/llama --prompt a"] = "there is no tokenizer beside it; --tokenizer names a folder that has one",
       ["/nowhere --prompt a"] = "config.json: cannot be read",
       [folder .. " --prompts /nowhere"] = "cannot be read",
       [folder .. " --prompt a --set optimizer.lr=1"] = "generation does not use optimizer",

@@ -80,13 +80,14 @@ describe("CSV", function()
     x, _, dataset = rows { path = write(text), x = { { name = "a", missing = "drop" }, { name = "b", missing = 0 } } }
     assert.same({ { 1, 0 }, { 3, 0 }, { 8, 0 } }, x)
     assert.equal(1, dataset:describe().left_out)
-    refused(text, { x = { "a" } }, "line 3, column 'a': '' is missing, and the column has no rule for that")
+    refused(text, { x = { "a" } },
+      "line 3, column 'a': '' is missing, and the column has no rule for that %(missing: a number, \"mean\"")
     refused("a\nNA\n", { x = { { name = "a", missing = "mean" } } }, "column 'a' has no value at all, and so no mean")
   end)
 
   it("refuses rows by file, line and column, or leaves them out where asked, and says how many", function()
     local text = "a,b\n1,2\n1,x\n3\n4,5\n1e999,3\n0x10,3\n"
-    refused(text, { x = { "a", "b" } }, "line 3, column 'b': 'x' is no number")
+    refused(text, { x = { "a", "b" } }, "line 3, column 'b': 'x' is no number; a column of texts has a list of values")
     refused("a,b\n1,2\n3\n", { x = { "a" } }, "line 3 has 1 fields, the first row 2")
     refused("a,b\n1,2\n", { x = { "a" }, y = "b", classes = 2 }, "line 2, column 'b': '2' is no class")
     local said, warn = {}, log.warn
@@ -106,7 +107,10 @@ describe("CSV", function()
     refused("", { x = { "a" } }, "is empty")
     refused("a,b\n", { x = { "a" } }, "no row is left")
     refused("a,a\n1,2\n", { x = { "a" } }, "two columns 'a'")
-    refused("a\n1\n", { x = { "c" } }, "has no column 'c'; its first line names them")
+    refused("a\n1\n", { x = { "c" } }, "has no column 'c'; its first line names 'a'")
+    refused("a,b\n1,2\n", { x = { "c" } }, "its first line names 'a', 'b'")
+    refused(("n"):rep(150) .. "," .. ("m"):rep(150) .. "\n1,2\n", { x = { "c" } },
+      "its first line names '" .. ("n"):rep(150) .. "', ...")
     refused("1\n", { x = { "2" }, header = false }, "has no column '2'; without a header they are 1, 2")
     refused(("a,"):rep(100001) .. "\n", { x = { "a" } }, "too many fields")
     assert.error_matches(function() data.CSV { path = "x", x = {} } end, "x is an empty list")

@@ -312,6 +312,8 @@ describe("token files", function()
     data.write_tokens(path, { 1, 2, 3, 4, 5, 6 }, { vocab_size = 10 })
     local bytes = shell.read(path)
     local function open() return data.Tokens { path = path, sequence_length = 2 } end
+    os.remove(path)
+    assert.error_matches(open, "cannot be opened.*`ganymede tokenize TEXT %-%-tokenizer DIR %-o FILE` writes one")
     for n = 0, #bytes - 1 do
       shell.write(path, bytes:sub(1, n))
       refuses(5, "/t: ", open)

@@ -99,6 +99,29 @@ return {
     test = "spec/optim/optimizers_spec.lua -f 'below 0'",
   },
   {
+    name = "2734-tokens-beyond-vocabulary", file = "lua/ganymede/generation/prompts.lua",
+    find = [[if vocabulary and id >= vocabulary then]],
+    replace = [[if vocabulary and id > vocabulary then]],
+    breaks = "a prompt with a token that the model does not know fails in the table, by the number of a batch",
+    test = "spec/generation/generate_spec.lua -f 'refuses prompts and options'",
+  },
+  {
+    name = "2735-columns-untold", file = "host/data/table_rows.c",
+    find = [[for (int64_t i = 0; i < r->fields; i++) {
+        const char *name]],
+    replace = [[for (int64_t i = 0; i < r->fields - 1; i++) {
+        const char *name]],
+    breaks = "a CSV file that lacks a column does not name all that it has",
+    test = "spec/data/csv_spec.lua -f 'refuses files and settings'",
+  },
+  {
+    name = "2736-tokenizer-anywhere", file = "lua/ganymede/cli/generate.lua",
+    find = [[if not known then]],
+    replace = [[if not files then]],
+    breaks = "generate does not name --tokenizer where a model has no tokenizer beside it",
+    test = "spec/cli/generate_spec.lua -f 'refuses what does not fit'",
+  },
+  {
     name = "2750-forgotten-return", file = "lua/ganymede/tensor/init.lua",
     find = [[if given < n then]],
     replace = [[if false then]],

@@ -166,6 +166,24 @@ describe("a tokenizer.json", function()
     assert.same({ 2, 1, 0 }, t:encode "aaaaaaa")
   end)
 
+  it("refuses wrong arguments at the line of the caller, by the names of its methods", function()
+    local t = gm.tokenizer "spec/golden/tokenizers/gpt2.json"
+    for words, call in pairs {
+      ["bad argument #1 to 'tokenizer:encode' %(text must be a string"] = function() t:encode { "a" } end,
+      ["bad argument #1 to 'tokenizer:decode' %(ids must be a table"] = function() t:decode "a" end,
+      ["bad argument #1 to 'tokenizer:chat' %(messages must be a table"] = function() t:chat "a" end,
+      ["tokenizer:encode has no option 'specal' %(did you mean 'special'%?%)"] = function()
+        t:encode("a", { specal = true })
+      end,
+    } do
+      local ok, why = pcall(call)
+      assert.is_false(ok)
+      assert.matches("^spec/text/tokenizer_spec%.lua:%d+: ", why)
+      assert.matches(words, why)
+    end
+    t:close()
+  end)
+
   it("is refused where it has what is not known, by its place", function()
     refused("the field 'x' is not known", function(d) d.x = 1 end)
     refused("model: the type 'RNN' is not known", function(d) d.model.type = "RNN" end)

@@ -245,10 +245,12 @@ local function tokenizer_of(args, model)
   local gm, source = require "ganymede", model.source
   if args.tokenizer then return gm.tokenizer(args.tokenizer) end
   if args.model:find "%.gguf$" then return require("ganymede.hub.gguf").tokenizer(source) end
-  if not source.files then
+  local files = source.files
+  local known = files and (core.is_file(files .. "/tokenizer.json") or core.is_file(files .. "/tokenizer.model"))
+  if not known then
     failure(2, "%s: there is no tokenizer beside it; --tokenizer names a folder that has one", args.model)
   end
-  return gm.tokenizer(source.files)
+  return gm.tokenizer(files)
 end
 
 local function run(args)

@@ -150,14 +150,15 @@ local function with_documents(spec, which)
   return with_windows(spec)
 end
 
-local function with_end(name, opt, about, hint)
+-- which: what end_token is; hint: what is added where the file cannot be used.
+local function with_end(name, opt, about, which, hint)
   if opt.packed and not opt.end_token then
-    failure(2, "%s: packed = true needs end_token: %s", name, hint)
+    failure(2, "%s: packed = true needs end_token: %s", name, which)
   elseif opt.end_token and not opt.packed then
     failure(2, "%s: end_token = %d is for packed = true; without it a window is one document", name, opt.end_token)
   end
   about.end_token = opt.end_token
-  return (checked(nil, core.dataset_tokens(opt.path, about)))
+  return (checked(hint, core.dataset_tokens(opt.path, about)))
 end
 
 define("Text", with_documents({
@@ -179,7 +180,8 @@ define("Tokens", with_documents({
       .. "of the dtype" },
 }, "the token"), function(opt)
   return with_end("Tokens", opt, windows(opt, widths[opt.dtype], opt.vocab_size or 0),
-    "the token behind each document, which 'ganymede tokenize --end' writes; gm.tokenizer(DIR):id(TEXT) is its number")
+    "the token behind each document, which 'ganymede tokenize --end' writes; gm.tokenizer(DIR):id(TEXT) is its number",
+    "Tokens reads files of tokens: `ganymede tokenize TEXT --tokenizer DIR -o FILE` writes one; Text reads bytes")
 end)
 
 define("TextPairs", with_windows({

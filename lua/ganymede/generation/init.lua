@@ -158,8 +158,9 @@ end
 function M.generate(model, opt)
   prompts.check_ends(opt)
   check_draw(opt)
-  opt.positions = model.opt and model.opt.sequence_length
-  local rows, training, results, prefill = prompts.rows(opt, opt.positions), model.training, {}, nil
+  local known = model.opt or {}
+  opt.positions = known.sequence_length
+  local rows, training, results, prefill = prompts.rows(opt, opt.positions, known.vocabulary), model.training, {}, nil
   local stage, ends = stages.of(model), set_of(opt.stop_tokens)
   model:eval():materialize() -- files of the model are read now, not in the time of the prompts
   local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not

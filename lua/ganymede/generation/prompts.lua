@@ -51,6 +51,16 @@ function prompts.check_ends(opt)
   end
 end
 
+-- What the model has no number for is said here: its table would say it of a batch, by another number.
+local function is_known(i, ids, vocabulary)
+  for k, id in ipairs(ids) do
+    if vocabulary and id >= vocabulary then
+      error(("generate: token %d of prompt %d is %d; the model's vocabulary has tokens 0 to %d"):format(k, i, id,
+        vocabulary - 1), 0)
+    end
+  end
+end
+
 local function fits(i, ids, positions)
   if positions and #ids >= positions then
     error(("generate: prompt %d has %d tokens, and the model has %d positions: nothing can be added to it; shorten it")
@@ -58,12 +68,14 @@ local function fits(i, ids, positions)
   end
 end
 
---- The prompts of a call as a list of rows; refuses what is no prompt. positions: how many the model has; nil: any.
-function prompts.rows(opt, positions)
+--- The prompts of a call as a list of rows; refuses what is no prompt. positions: how many the model has; vocabulary:
+-- how many tokens it knows; nil: any.
+function prompts.rows(opt, positions, vocabulary)
   needs_tokenizer(opt)
   local rows = {}
   for i, prompt in ipairs(opt.prompts) do
     local ids = tokens_of(opt, i, prompt)
+    is_known(i, ids, vocabulary)
     fits(i, ids, positions)
     rows[i] = { number = i, ids = ids, tokens = lists.part(ids, 1), emitted = 0 }
   end

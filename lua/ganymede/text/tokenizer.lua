@@ -12,7 +12,6 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
-local options = require "ganymede.base.options"
 local signature = require "ganymede.base.signature"
 local template = require "ganymede.text.template"
 
@@ -41,20 +40,20 @@ local encode_options = {
 }
 
 --- The tokens of a text, as a list of numbers.
-function Tokenizer:encode(text, opt)
-  opt = options.check("encode", encode_options, opt, 2)
-  return checked(core.tokenizer_encode(self.handle, text, opt.pair, opt.special))
-end
+Tokenizer.encode = signature.declare("tokenizer:encode", "tokenizer object, text string, options options?",
+  encode_options, function(self, text, opt)
+    return checked(core.tokenizer_encode(self.handle, text, opt.pair, opt.special))
+  end)
 
 local decode_options = {
   special = { type = "boolean", default = true, doc = "whether special tokens are part of the text" },
 }
 
 --- The text of a list of tokens.
-function Tokenizer:decode(ids, opt)
-  opt = options.check("decode", decode_options, opt, 2)
-  return checked(core.tokenizer_decode(self.handle, ids, opt.special))
-end
+Tokenizer.decode = signature.declare("tokenizer:decode", "tokenizer object, ids table, options options?",
+  decode_options, function(self, ids, opt)
+    return checked(core.tokenizer_decode(self.handle, ids, opt.special))
+  end)
 
 --- The token with this number, as the vocabulary spells it, and whether it is special; nil if there is none.
 function Tokenizer:token(id) return core.tokenizer_token(self.handle, id) end
@@ -112,9 +111,7 @@ local chat_options = {
 --- Reads the chat template beside the tokenizer now; otherwise its first use does.
 function Tokenizer:load_template() self.render, self.values = load_template(self) end
 
---- The text of a conversation, by the chat template of the model. Encode it with special = false.
-function Tokenizer:chat(messages, opt)
-  opt = options.check("chat", chat_options, opt, 2)
+local function chat(self, messages, opt)
   if not self.render then self:load_template() end
   local values = { messages = messages, add_generation_prompt = opt.add_generation_prompt, tools = json.null,
     documents = json.null }
@@ -124,9 +121,12 @@ function Tokenizer:chat(messages, opt)
   return self.render(values)
 end
 
+--- The text of a conversation, by the chat template of the model. Encode it with special = false.
+Tokenizer.chat = signature.declare("tokenizer:chat", "tokenizer object, messages table, options options?",
+  chat_options, chat)
+
 --- Frees the tokenizer.
 function Tokenizer:close() core.tokenizer_close(self.handle) end
 
-signature.export("tokenizer", Tokenizer, ":", nil, { encode = encode_options, decode = decode_options,
-  chat = chat_options })
+signature.export("tokenizer", Tokenizer, ":")
 return signature.export("tokenizer", tokenizer)
