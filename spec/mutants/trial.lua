@@ -103,7 +103,7 @@ return {
     find = [[if vocabulary and id >= vocabulary then]],
     replace = [[if vocabulary and id > vocabulary then]],
     breaks = "a prompt with a token that the model does not know fails in the table, by the number of a batch",
-    test = "spec/generation/generate_spec.lua -f 'refuses prompts and options'",
+    test = "spec/generation/generate_spec.lua -n 1 -f 'refuses prompts and options'",
   },
   {
     name = "2735-columns-untold", file = "host/data/table_rows.c",
