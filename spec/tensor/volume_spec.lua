@@ -28,7 +28,7 @@ return {
 
 local products = { { "qkv", h, 3 * h }, { "output", h, h }, { "up", h, 4 * h }, { "down", 4 * h, h } }
 local weights, biases, norms = 12 * h * h, 9 * h, 4 * h
-local ROWS = 2 -- numbers a row of a norm that ranks sum: (mean, variance) forward, two sums backward
+local ROWS = 2 -- numbers a row of a norm: (mean, variance) merged forward in two rounds, two sums backward
 
 -- Of all products: sum of term(K, N).
 local function over_products(term)
@@ -62,9 +62,9 @@ local function grid(q, d)
   local p = q * q * d
   local moved = over_products(function(K, N) return M / d * math.min(K, N) + K * N end)
   local vectors = (q - 1) * (biases + norms)
-  local statistics = 2 * q * sums.sent(q, 4 * ROWS * M / d / q) / 4
-  local each = ((q - 1) * moved + vectors + statistics) / (q * q)
-  local twice = (2 * (q - 1) * moved + vectors + statistics) / (q * q)
+  local merged, summed = 2 * 2 * (q - 1) * ROWS * M / d, 2 * q * sums.sent(q, 4 * ROWS * M / d / q) / 4
+  local each = ((q - 1) * moved + vectors + merged) / (q * q)
+  local twice = (2 * (q - 1) * moved + vectors + summed) / (q * q)
   return { forward = each, backward = twice, kept = kept(p, q * d) + norms / 2 / q,
     parameters = (weights + biases + norms) / (q * q),
     gradients = 2 * (d - 1) / d * (weights + biases + norms) / (q * q), p = p }
@@ -78,9 +78,9 @@ local function cube(p, _, keep)
   local q = math.floor(p ^ (1 / 3) + 0.5)
   local once = over_products(function(K, N) return M * K + K * N + M * N end)
   local again = over_products(function(K, N) return M * K + K * N end)
-  local statistics = 2 * sums.sent(q, 4 * ROWS * M / (q * q)) / 4 / q
-  return { forward = (q - 1) * once / p + statistics,
-    backward = (q - 1) * (once + (keep and 0 or again)) / p + statistics,
+  local merged, summed = 2 * 2 * (q - 1) * ROWS * M / p, 2 * sums.sent(q, 4 * ROWS * M / (q * q)) / 4 / q
+  return { forward = (q - 1) * once / p + merged,
+    backward = (q - 1) * (once + (keep and 0 or again)) / p + summed,
     gradients = 2 * (q * q - 1) / (q * q) * (biases + norms) / q,
     kept = not keep and kept(p, q * q) or nil, parameters = weights / p + (biases + norms) / q }
 end
