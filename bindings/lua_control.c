@@ -46,7 +46,7 @@ static void show_where(lua_State *L, const char *failure)
 void gm_raise_stop(lua_State *L)
 {
     gm_stop reason = gm_signals_take();
-    lua_sethook(L, NULL, 0, 0);
+    if (!gm_signals_pending()) lua_sethook(L, NULL, 0, 0); /* a stop that stays is raised again where it is caught */
     if (reason == GM_STOP_NONE) return;
     const gm_link_peer *peer = gm_link_failure();
     if (reason == GM_STOP_PEER) {

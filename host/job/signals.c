@@ -25,7 +25,8 @@ static struct {
     void                 *context;
     struct sigaction      before[N_HANDLED];
     volatile sig_atomic_t armed, pending, terminate, asked, late, in_line;
-    bool                  timed; /* line_timer is there */
+    volatile sig_atomic_t interrupts; /* since it was armed */
+    bool                  timed;      /* line_timer is there */
     timer_t               line_timer;
 } self;
 
@@ -33,7 +34,9 @@ static void interrupt(gm_stop reason)
 {
     self.pending = (sig_atomic_t)reason;
     gm_output_limit();
-    if (self.armed) self.notify(self.context);
+    if (!self.armed) return;
+    if (reason == GM_STOP_INTERRUPT && self.interrupts < 2) self.interrupts++;
+    self.notify(self.context);
 }
 
 static void die_by(int signal_number)
@@ -148,6 +151,7 @@ void gm_signals_close(void)
 void gm_signals_arm(bool on)
 {
     self.armed = on;
+    self.interrupts = 0;
     if (!on) self.pending = GM_STOP_NONE;
 }
 
@@ -156,7 +160,8 @@ gm_stop gm_signals_pending(void) { return (gm_stop)self.pending; }
 gm_stop gm_signals_take(void)
 {
     gm_stop reason = (gm_stop)self.pending;
-    self.pending = GM_STOP_NONE;
+    bool    stays = self.patient && self.armed && self.interrupts > 1 && reason == GM_STOP_INTERRUPT;
+    if (!stays) self.pending = GM_STOP_NONE;
     return reason;
 }
 

@@ -40,7 +40,9 @@ void      gm_signals_close(void); /* restores the old handlers */
  * Disarming forgets it. */
 void    gm_signals_arm(bool on);
 gm_stop gm_signals_pending(void); /* the stop that waits */
-gm_stop gm_signals_take(void);    /* the stop that waits, and forgets it */
+/* The stop that waits, and forgets it. With `patient`, the second interrupt since it was armed and all later ones stay
+ * until it is disarmed: code that catches errors in a loop catches the first stop. */
+gm_stop gm_signals_take(void);
 /* Tells whether to give up a wait: a stop waits and is meant for what runs now (armed), or the job is over. */
 bool gm_signals_urgent(void);
 /* For handlers that must run on `thread`. On any other thread it sends the signal to `thread` and returns true. */

@@ -197,4 +197,32 @@ return {
     breaks = "the gradient of weights forgets what it should be added to",
     test = "spec/kernels/convolution_spec.lua -f tiles",
   },
+  {
+    name = "2755-convolution-takes-each", file = "kernels/cpu/convolution_t.h",
+    find = [[2 * j + (2 * j >= LANES)]],
+    replace = [[2 * j]],
+    breaks = "with a stride of 2, half of a vector of a plane has the elements between those that are read",
+    test = "spec/kernels/convolution_spec.lua",
+  },
+  {
+    name = "2756-convolution-mixes", file = "kernels/cpu/convolution_t.h",
+    find = [[back[j] = LANES / 2 + front[j];]],
+    replace = [[back[j] = front[j];]],
+    breaks = "the second half of each vector of a transposed convolution's rows repeats the first",
+    test = "spec/kernels/convolution_spec.lua",
+  },
+  {
+    name = "2757-convolution-empty-phase", file = "kernels/cpu/convolution_t.h",
+    find = [[all->bias ? ((const T *)all->bias)[u % all->made] : 0;]],
+    replace = [[0;]],
+    breaks = "results of a transposed convolution on which no place of the kernel falls lack their bias",
+    test = "spec/kernels/convolution_spec.lua",
+  },
+  {
+    name = "2758-convolution-channels-of-groups", file = "kernels/cpu/convolution_t.h",
+    find = [[n = outputs - u % outputs < end - u ? outputs - u % outputs : end - u;]],
+    replace = [[n = outputs > 0 ? end - u : 0;]],
+    breaks = "a transposed convolution takes the weights of a group for those of the next one",
+    test = "spec/kernels/convolution_spec.lua",
+  },
 }

@@ -149,4 +149,11 @@ return {
     breaks = "a schedule of one's own that returns no rate ends the run inside of the optimizer",
     test = "spec/train/objects_spec.lua -f 'a schedule of one'",
   },
+  {
+    name = "2754-stops-are-caught", file = "host/job/signals.c",
+    find = [[if (!stays) self.pending]],
+    replace = [[(void)stays, self.pending]],
+    breaks = "no number of Ctrl-Cs ends a line of the REPL that catches errors in a loop",
+    test = "spec/repl/terminal_spec.lua -f 'by the second'",
+  },
 }

@@ -109,6 +109,19 @@ describe("ganymede repl on a terminal", function()
     assert.equal(0, leave())
   end)
 
+  it("stops a line that catches the first Ctrl-C by the second", function()
+    screen:type "print('be' .. 'gun') while true do print('ca' .. 'ught', (pcall(load 'while true do end'))) end\r"
+    screen:wait "begun"
+    screen:type "\3"
+    screen:wait "caught\tfalse"
+    screen:type "\3"
+    screen:wait "interrupted"
+    screen:wait "> "
+    screen:type "6 * 7\r"
+    screen:wait "42"
+    assert.equal(0, leave())
+  end)
+
   it("drops the line being typed with Ctrl-C", function()
     screen:type "print('wro' .. 'ng"
     screen:wait "'ng"

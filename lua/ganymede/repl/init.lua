@@ -3,8 +3,8 @@
 --
 -- A line is an expression or a list of statements. The values of an expression are printed, and `_` is the first of
 -- them. An incomplete line continues on the next line. An error is printed, and the session continues. Ctrl-C stops the
--- line, also inside of a compiled loop, and the session continues. After each line the collector frees the tensors that
--- nothing refers to. The trap: a `local` exists only until its line has run.
+-- line, also inside of a compiled loop, and the session continues; the second one also where the line catches errors.
+-- After each line the collector frees the tensors that nothing refers to. The trap: a `local` exists only until its line has run.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local show = require "ganymede.repl.show"
@@ -45,19 +45,22 @@ local function clean_up(depth, recording, recorded)
   core.no_grad(recording - core.no_grad(0))
 end
 
---- Runs a chunk that Ctrl-C can stop -> true and its values, or false and the error.
+local function done(depth, recording, recorded, ok, ...)
+  core.signals_arm(false)
+  if not ok then clean_up(depth, recording, recorded) end
+  return ok, ...
+end
+core.signals_shield(done)
+
+--- Runs a chunk that Ctrl-C can stop -> true and its values, or false and the error. The chunk may catch a stop; it
+-- catches the second one in vain.
 function Repl.protected(chunk)
-  local depth, recording, recorded = core.scope_depth(), core.no_grad(0), core.tape_nodes()
-  local function done(ok, ...)
-    core.signals_arm(false)
-    if not ok then clean_up(depth, recording, recorded) end
-    return ok, ...
-  end
-  return done(xpcall(function()
+  return done(core.scope_depth(), core.no_grad(0), core.tape_nodes(), xpcall(function()
     core.signals_arm(true)
     return chunk()
   end, failure.handler))
 end
+core.signals_shield(Repl.protected, true) -- a stop behind the chunk would end the session
 
 local function report(self, err)
   self.failed = err == nil and "nil" or err
