@@ -151,6 +151,20 @@ describe("ganymede generate", function()
     assert.equal(said[2], answers("--max-tokens 3 --prompts " .. file_of(all))[1].completion)
   end)
 
+  it("continues a text with a model of bytes", function()
+    local bytes, path = shell.temporary_folder(), file_of ""
+    gm.scope(function()
+      gm.export_model(gm.models.Llama { vocabulary = 256, width = 16, depth = 1, heads = 2, kv_heads = 2, hidden = 16 },
+        bytes)
+    end)
+    local status, text = ganymede(bytes .. " --tokenizer bytes --prompt Once --max-tokens 4 --json " .. path)
+    shell.remove(bytes)
+    assert.equal(0, status, text)
+    local result = json.decode(machine.read(path)).results[1]
+    assert.same({ ("Once"):byte(1, -1) }, result.ids)
+    assert.equal(8, #result.tokens)
+  end)
+
   it("refuses what does not fit together", function()
     for words, message in pairs {
       [folder] = "give one of --prompt, --prompts and --chat",

@@ -25,6 +25,7 @@ describe("options", function()
 
   local wrong = {
     { { input = 3 }, "Linear has no option 'input' (did you mean 'inputs'?)" },
+    { { inputs = 3, padding = 1 }, "Linear has no option 'padding'; there are act, bias, inputs, mode, rate" },
     { { inputs = 0 }, "option 'inputs' must be an integer, at least 1; got 0" },
     { { inputs = 1.5 }, "got 1.5" }, { { inputs = 2 ^ 60 }, "must be an integer" }, { { inputs = 0 / 0 }, "got nan" },
     { { inputs = 1, rate = 0 }, "above 0" }, { { inputs = 1, rate = 1.01 }, "at most 1" },

@@ -1,9 +1,9 @@
 --- Mutants of what a walk through the documentation as a new user found.
 return {
   {
-    name = "2720-few-names-untold", file = "lua/ganymede/base/missing.lua",
-    find = [[nearest == "" and #names <= FEW]],
-    replace = [[nearest == "" and #names < 0]],
+    name = "2720-few-names-untold", file = "lua/ganymede/base/options.lua",
+    find = [[#candidates == 0 or #candidates > FEW]],
+    replace = [[#candidates >= 0]],
     breaks = "a module with few names does not list them where a name is wrong",
     test = "spec/config/missing_spec.lua -f 'every public module'",
   },

@@ -166,6 +166,19 @@ describe("a tokenizer.json", function()
     assert.same({ 2, 1, 0 }, t:encode "aaaaaaa")
   end)
 
+  it("of bytes has the number of each byte, in all texts, and gives them back", function()
+    local t = gm.tokenizer "bytes"
+    assert.equal(256, t.size)
+    for _, text in ipairs { "", "a", "h\195\169llo\n\0 <0x41>  w", "\240\159\152\128\239\191\189" } do
+      local ids = t:encode(text)
+      assert.same({ text:byte(1, -1) }, ids)
+      assert.equal(text, t:decode(ids))
+    end
+    assert.equal("\239\191\189", t:decode { 195 }) -- half a character
+    assert.error_matches(function() t:decode { 256 } end, "has no token 256")
+    t:close()
+  end)
+
   it("refuses wrong arguments at the line of the caller, by the names of its methods", function()
     local t = gm.tokenizer "spec/golden/tokenizers/gpt2.json"
     for words, call in pairs {

@@ -61,20 +61,11 @@ local function instead(kind, name)
   end
 end
 
-local FEW = 12 -- names that are listed where none is near
-
--- The nearest name; where there is none, all names of a holder that has few.
-local function hint(kind, name)
-  local names = names_of(kind)
-  local nearest = options.hint(name, names)
-  return nearest == "" and #names <= FEW and "; there are " .. table.concat(names, ", ") or nearest
-end
-
 --- Raises what is said of a name that the holder does not have.
 function missing.refuse(kind, name, level)
   local text = type(name) == "string" and instead(kind, name)
-  error(("%s '%s'%s"):format(holders[kind].said, tostring(name), text and ": " .. text or hint(kind, name)),
-    (level or 1) + 1)
+  local hint = text and ": " .. text or options.hint_or_list(name, names_of(kind), "; there are ")
+  error(("%s '%s'%s"):format(holders[kind].said, tostring(name), hint), (level or 1) + 1)
 end
 
 --- Makes missing names of a table such errors; returns it. A metatable that it has stays. The trap: where a name may

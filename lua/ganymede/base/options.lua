@@ -239,6 +239,15 @@ function options.hint(name, candidates)
   return near and (" (did you mean '%s'?)"):format(near) or ""
 end
 
+local FEW = 12 -- names that are listed where none is near
+
+--- The same; where no name is near, all of them if they are few, behind `said` ("; there are ").
+function options.hint_or_list(name, candidates, said)
+  local near = options.hint(name, candidates)
+  if near ~= "" or #candidates == 0 or #candidates > FEW then return near end
+  return said .. table.concat(candidates, ", ")
+end
+
 local function sorted_keys(t)
   local keys = {}
   for key in pairs(t) do keys[#keys + 1] = key end
@@ -254,8 +263,8 @@ options.sorted_keys = sorted_keys
 
 local function unknown(spec, key, aliases)
   local names = sorted_keys(spec)
-  for alias in pairs(aliases or {}) do names[#names + 1] = alias end
-  return type(key) == "string" and options.hint(key, names) or ""
+  for _, alias in ipairs(sorted_keys(aliases or {})) do names[#names + 1] = alias end
+  return type(key) == "string" and options.hint_or_list(key, names, "; there are ") or ""
 end
 
 local function shown_key(key) return type(key) == "string" and "'" .. key .. "'" or "[" .. tostring(key) .. "]" end

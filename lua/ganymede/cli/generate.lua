@@ -43,7 +43,8 @@ end
 function verb.arguments(parser)
   parser:argument("model", "the folder of the model: config.json, model.safetensors, tokenizer.json; or a checkpoint, "
     .. "or a .gguf file")
-  parser:option("--tokenizer", "the folder of the tokenizer, where it is not that of the model"):argname "DIR"
+  parser:option("--tokenizer", "the folder of the tokenizer, where it is not that of the model; bytes: each byte "
+    .. "is a token"):argname "DIR"
   parser:option("--adapter", "adapters for the model: a folder in PEFT's format, or a checkpoint of a run with lora")
     :argname "DIR"
   parser:option("--prompt", "a text to continue"):argname "TEXT"
@@ -248,7 +249,8 @@ local function tokenizer_of(args, model)
   local files = source.files
   local known = files and (core.is_file(files .. "/tokenizer.json") or core.is_file(files .. "/tokenizer.model"))
   if not known then
-    failure(2, "%s: there is no tokenizer beside it; --tokenizer names a folder that has one", args.model)
+    failure(2, "%s: there is no tokenizer beside it; --tokenizer names a folder that has one, or is bytes for a model "
+      .. "of bytes (which was trained with data of type Text)", args.model)
   end
   return gm.tokenizer(files)
 end

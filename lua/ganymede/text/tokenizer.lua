@@ -4,6 +4,7 @@
 --     local ids = t:encode "The capital of France is"      -- a list of numbers, which count from 0
 --     t:decode(ids)                                        -- the text
 --     t:token(ids[1]); t:id "<|endoftext|>"; t.size
+--     gm.tokenizer "bytes"                                 -- a token for each byte, as the dataset Text has them
 --
 -- The numbers are those that Python's `tokenizers` gives for the same file. What a file asks for and this program does
 -- not have is refused when it is opened, with its name and place.
@@ -25,8 +26,11 @@ local function checked(first, message, kind)
   return first
 end
 
---- Opens a tokenizer, by the name of its file or of a folder that has it.
+local here = debug.getinfo(1, "S").source:match "^@(.*/)" or ""
+
+--- Opens a tokenizer, by the name of its file or of a folder that has it; "bytes": that of bytes (./bytes: a folder).
 function tokenizer.open(path)
+  if path == "bytes" then path = here .. "bytes.json" end
   local handle = checked(core.tokenizer_open(path))
   local about = core.tokenizer_about(handle)
   return setmetatable({ handle = handle, path = about.path, model = about.model, size = about.size,
