@@ -145,8 +145,8 @@ static int checkpoint_pieces(lua_State *L)
     return 1;
 }
 
-/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, background, snapshot_limit,
- * apart: the ranks share no folder, sharers: ranks that share the memory for copies (0: all),
+/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, spared: a step that
+ * stays beside these (-1: none), background, snapshot_limit, apart: the ranks share no folder, sharers: ranks that share the memory for copies (0: all),
  * stages: by place along the pipeline, what checkpoint_pieces gave there; nil: all ranks save the same }
  * -> save, of which nothing is written yet */
 static int checkpoint_new(lua_State *L)
@@ -166,6 +166,7 @@ static int checkpoint_new(lua_State *L)
                           .lists = read_lists(L, &mesh),
                           .meta = text_field(L, "meta"),
                           .keep_last = (int)gm_field_number(L, 1, "keep_last", 0),
+                          .spared = (int64_t)gm_field_number(L, 1, "spared", -1),
                           .rank = r->rank,
                           .mesh = &mesh,
                           .apart = gm_field_flag(L, 1, "apart"),

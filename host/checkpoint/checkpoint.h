@@ -72,6 +72,7 @@ typedef struct gm_save_as {
     const gm_stage_list *lists;     /* by coordinate along `pipeline`; NULL: all ranks save the same pieces */
     const char          *meta;      /* JSON with whatever else is needed to go on; rank 0's is kept */
     int                  keep_last; /* > 0: only so many steps are kept, never fewer than this one */
+    int64_t              spared;    /* a step that stays beside these; -1: none */
     int                  rank;
     const gm_mesh       *mesh;
     bool                 apart;          /* the ranks share no folder: this one's part alone is saved */

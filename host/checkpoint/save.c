@@ -30,7 +30,7 @@ typedef enum coming { PARTS_COME, PARTS_WRITTEN, PARTS_FAIL } coming; /* in this
 
 struct gm_save {
     char         *folder, *target, *beside, *kept; /* kept: the state of rank 0's, of a save apart */
-    int64_t       step;
+    int64_t       step, spared;
     int           keep_last, rank;
     char          token[GM_SAVE_TOKEN];
     gm_part_stamp stamp;
@@ -112,7 +112,7 @@ gm_status gm_save_new(const gm_save_as *as, gm_save **out)
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     s->lock = -1;
-    s->step = as->step, s->keep_last = as->keep_last, s->rank = as->rank;
+    s->step = as->step, s->spared = as->spared, s->keep_last = as->keep_last, s->rank = as->rank;
     s->background = as->background, s->limit = as->snapshot_limit;
     s->apart = as->apart, s->sharers = as->sharers;
     bool keeps = as->apart && as->rank == 0;
@@ -297,7 +297,7 @@ static gm_status finish_whole(gm_save *s)
     set_outcome(&o, st);
     if (st == GM_OK) { /* what is left in `beside` is the one that was replaced: all of it is ours */
         GM_TRY(gm_files_remove(s->beside));
-        return s->keep_last > 0 ? gm_steps_prune(s->folder, s->keep_last, s->step) : GM_OK;
+        return s->keep_last > 0 ? gm_steps_prune(s->folder, s->keep_last, s->step, s->spared) : GM_OK;
     }
     (void)clear(s); /* the next save tries again; why this one failed is what matters */
     return gm_fail_again(o.st, o.text);

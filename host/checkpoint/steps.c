@@ -104,15 +104,15 @@ static bool has_index(const char *folder, int64_t step)
     return there;
 }
 
-gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved)
+gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved, int64_t spared)
 {
     int64_t  *steps;
     int       n, left = 0;
     gm_status st = gm_steps_list(folder, &steps, &n);
     if (st != GM_OK) return st;
-    for (int i = 0; i < n; i++) left += has_index(folder, steps[i]);
+    for (int i = 0; i < n; i++) left += (steps[i] != spared || spared == saved) && has_index(folder, steps[i]);
     for (int i = 0; st == GM_OK && i < n && left > keep_last; i++) {
-        if (steps[i] == saved) continue;
+        if (steps[i] == saved || steps[i] == spared) continue;
         left -= has_index(folder, steps[i]);
         st = remove_step(folder, steps[i]);
     }

@@ -23,7 +23,8 @@ gm_status gm_steps_prepare(const char *folder, const char *beside, int *lock);
  * the same step, both are exchanged in one operation, so that one of them exists at every moment; the old one is then
  * in `beside`. */
 gm_status gm_steps_publish(const char *folder, const char *beside, const char *target);
-/* Removes the oldest checkpoints until keep_last are left, but never the one just saved. */
-gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved);
+/* Removes the oldest checkpoints until keep_last are left beside that of step `spared` (-1: none), but never the one
+ * just saved. */
+gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved, int64_t spared);
 
 #endif

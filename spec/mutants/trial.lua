@@ -156,4 +156,18 @@ return {
     breaks = "no number of Ctrl-Cs ends a line of the REPL that catches errors in a loop",
     test = "spec/repl/terminal_spec.lua -f 'by the second'",
   },
+  {
+    name = "2759-best-goes", file = "host/checkpoint/steps.c",
+    find = [[if (steps[i] == saved || steps[i] == spared) continue;]],
+    replace = [[if (steps[i] == saved) continue;]],
+    breaks = "the checkpoint of the best evaluation is removed like any older one",
+    test = "spec/train/best_checkpoint_spec.lua",
+  },
+  {
+    name = "2760-best-is-forgotten", file = "lua/ganymede/hooks/checkpoint.lua",
+    find = [[self.best, self.best_step = state.best, state.best_step]],
+    replace = [[self.best_step = state.best_step]],
+    breaks = "a run that goes on takes its first evaluation for the best one",
+    test = "spec/train/best_checkpoint_spec.lua -f 'run before'",
+  },
 }

@@ -88,6 +88,7 @@ static gm_status save_as(const pipeline *p, int rank, int64_t step, bool backgro
     gm_stage_list lists[MOST];
     hear(p, rank, lists);
     gm_save_as as = {.folder = folder,
+                     .spared = -1,
                      .step = step,
                      .pieces = own,
                      .n = own_pieces(p, rank, own),

@@ -158,6 +158,7 @@ void gm_test_checkpoint_copy_limit(void **state)
         gm_save   *s;
         char       token[GM_SAVE_TOKEN];
         gm_save_as as = {.folder = folder,
+                         .spared = -1,
                          .step = bytes,
                          .pieces = w.pieces[0],
                          .n = 1,

@@ -400,6 +400,7 @@ static gm_status save(const gm_tensor *a, const gm_tensor *b, int step, uint64_t
     gm_layout layout = {0};
     gm_piece  pieces[] = {gm_piece_of("a", a, &layout, a->shape), gm_piece_of("b", b, &layout, b->shape)};
     OK(gm_save_new(&(gm_save_as){.folder = folder,
+                                 .spared = -1,
                                  .step = step,
                                  .pieces = pieces,
                                  .n = 2,

@@ -107,6 +107,7 @@ local save_options = {
 
 local start_options = {
   keep_last = save_options.keep_last,
+  spared = { type = "integer", min = 0, optional = true, doc = "the step of a checkpoint that stays beside these" },
   background = { type = "boolean", default = true,
     doc = "whether the checkpoint is written from a copy while the program goes on" },
   snapshot_limit = { type = "integer", min = 1, optional = true,
@@ -145,8 +146,9 @@ local function new_save(dir, step, state, opt)
   local function new(stages)
     return (checked(1, core.checkpoint_new {
       folder = dir, step = step, names = names, tensors = tensors, stages = stages, meta = json.encode(state.meta),
-      keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0,
-      apart = opt.apart ~= nil, sharers = opt.apart and opt.apart.sharers or 0 }))
+      keep_last = opt.keep_last or 0, spared = opt.spared or -1, background = opt.background,
+      snapshot_limit = opt.snapshot_limit or 0, apart = opt.apart ~= nil,
+      sharers = opt.apart and opt.apart.sharers or 0 }))
   end
   if not has_stages() then return new() end
   local list = on_all_stages(function() return (checked(1, core.checkpoint_pieces(names, tensors))) end)

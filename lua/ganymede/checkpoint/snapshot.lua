@@ -156,16 +156,16 @@ function snapshot.leave(trainer)
 end
 
 --- Begins to write a checkpoint of the trainer's run into directory; snapshot.finish tells how it went. The save before
--- must have been finished. opt: keep_last, background, apart, as checkpoint.start has them; passing: whether it is for
--- others, and no checkpoint that this run could be said to have -> is it written in the background?, the save itself.
--- Collective.
+-- must have been finished. opt: keep_last, spared, background, apart, as checkpoint.start has them; passing: whether it
+-- is for others, and no checkpoint that this run could be said to have -> is it written in the background?, the save
+-- itself. Collective.
 function snapshot.start(trainer, directory, opt)
   local checkpoint, began = require "ganymede.checkpoint", core.now()
   products.join() -- a run that is resumed has the same ways from here on
   core.scope_open()
   local ok, result = pcall(function()
     return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) },
-      { keep_last = opt.keep_last, background = opt.background, apart = opt.apart })
+      { keep_last = opt.keep_last, spared = opt.spared, background = opt.background, apart = opt.apart })
   end)
   core.scope_close()
   if not ok then error(result, 0) end

@@ -1,13 +1,12 @@
 --- EarlyStopHook ends training when a metric of evaluation has not become better in `patience` evaluations in a row.
--- The best value so far is trainer.states.best, and its step is trainer.states.best_step. NaN is never better: nothing
--- would be better than it.
+-- The best value so far is trainer.states.best, and its step is trainer.states.best_step. CheckpointHook { best = ... }
+-- keeps the checkpoint of that step.
 local base = require "ganymede.hooks.base"
+local progress = require "ganymede.hooks.progress"
 
 local EarlyStopHook = base.class("EarlyStopHook", {
   metric = { type = "string", default = "loss", doc = "the name of the metric in trainer.metrics.test" },
-  mode = { type = "string", one_of = { "min", "max" }, optional = true,
-           doc = "whether the smallest (min) or the largest (max) value is best; default: min for loss, max for "
-             .. "others" },
+  mode = progress.mode,
   patience = { type = "integer", min = 1, default = 3,
     doc = "the number of evaluations in a row without progress after which training ends" },
   min_delta = { type = "number", min = 0, default = 0,
@@ -15,7 +14,7 @@ local EarlyStopHook = base.class("EarlyStopHook", {
 }, { priority = 12, needs_output = false, adds_metrics = false })
 
 function EarlyStopHook:build(opt)
-  self.sign = (opt.mode or (opt.metric == "loss" and "min" or "max")) == "min" and -1 or 1
+  self.sign = progress.sign(opt.metric, opt.mode)
   self.waited = 0
 end
 
@@ -30,17 +29,9 @@ function EarlyStopHook:before_train(trainer)
   self.restored = nil
 end
 
--- All ranks have the same metrics, so they all decide the same.
 function EarlyStopHook:after_test(trainer)
-  local value = trainer.metrics.test[self.opt.metric]
-  if value == nil then
-    local names = table.concat(require("ganymede.base.options").sorted_keys(trainer.metrics.test), ", ")
-    error(("EarlyStopHook: evaluation has no metric '%s'; there are %s"):format(self.opt.metric, names), 0)
-  end
-  if type(value) ~= "number" then
-    error(("EarlyStopHook: the metric '%s' is no number"):format(self.opt.metric), 0)
-  end
-  if value == value and (not self.best or self.sign * (value - self.best) > self.opt.min_delta) then
+  local value = progress.value(self, trainer, self.opt.metric)
+  if progress.is_better(self.sign, value, self.best, self.opt.min_delta) then
     self.best, self.best_step, self.waited = value, trainer.step, 0
   else
     self.waited = self.waited + 1

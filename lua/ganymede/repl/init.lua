@@ -4,7 +4,8 @@
 -- A line is an expression or a list of statements. The values of an expression are printed, and `_` is the first of
 -- them. An incomplete line continues on the next line. An error is printed, and the session continues. Ctrl-C stops the
 -- line, also inside of a compiled loop, and the session continues; the second one also where the line catches errors.
--- After each line the collector frees the tensors that nothing refers to. The trap: a `local` exists only until its line has run.
+-- After each line the collector frees the tensors that nothing refers to. The trap: a `local` exists only until its
+-- line has run.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local show = require "ganymede.repl.show"
