@@ -181,7 +181,10 @@ describe("collectives on " .. world .. " ranks", function()
   it("send the bytes of the formulas, and are counted by phase", function()
     comm.reset_traffic()
     local before = core.comm_set_phase "backward"
-    local sent = { backward = 2 * (world - 1) / world * 8400 * 4, forward = (world - 1) * 84 * 4 } -- in one round
+    local function two_rounds(n) return 2 * (world - 1) / world * n * 4 end
+    local here = tonumber(os.getenv "LOCAL_WORLD_SIZE") or world -- ranks of this machine
+    local over_machines = here > 1 and here < world -- where small sums take no single round
+    local sent = { backward = two_rounds(8400), forward = over_machines and two_rounds(84) or (world - 1) * 84 * 4 }
     comm.all_reduce(gm.zeros { 8400 }, "data")
     core.comm_set_phase "forward"
     comm.all_reduce(gm.zeros { 84 }, "data")
