@@ -107,7 +107,7 @@ describe("a job on three hosts", function()
       prefix = function(rank)
         return net:inside(math.floor(rank / 2)) .. " env -C " .. shell.quote(GANYMEDE_ROOT)
       end,
-      env = function(rank) return { LOCAL_RANK = rank % 2, LOCAL_WORLD_SIZE = 2 } end }):finish()
+      env = function(rank) return { LOCAL_RANK = rank % 2, LOCAL_WORLD_SIZE = 2, SPEC_RANKS_HERE = 2 } end }):finish()
     for rank = 0, 3 do assert.equal(0, results[rank].code, results[rank].out .. results[rank].err) end
     for _, name in ipairs { "collectives_spec", "sections_spec" } do
       assert.matches(name .. "%.lua +[1-9]%d* passed %(", results[0].out) -- and status 0: none failed
