@@ -61,8 +61,8 @@ describe("ganymede repl without a terminal", function()
       .. "{ __tostring = function() error 'in tostring' end }))\n'alive'\n")
     assert.equal(0, result.code)
     assert.equal("\"alive\"\n", result.out)
-    for _, part in ipairs { "one", "an error that is a table: { \"two\" }", "without a message", "unexpected symbol near '='",
-      "'nope' (a nil value)", "__tostring fails" } do has(result.err, part) end
+    for _, part in ipairs { "one", "an error that is a table: { \"two\" }", "without a message",
+      "unexpected symbol near '='", "'nope' (a nil value)", "__tostring fails" } do has(result.err, part) end
   end)
 
   it("lives on when a value cannot be printed", function()
