@@ -145,10 +145,10 @@ static int checkpoint_pieces(lua_State *L)
     return 1;
 }
 
-/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, spared: a step that
- * stays beside these (-1: none), background, snapshot_limit, apart: the ranks share no folder, sharers: ranks that share the memory for copies (0: all),
- * stages: by place along the pipeline, what checkpoint_pieces gave there; nil: all ranks save the same }
- * -> save, of which nothing is written yet */
+/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, spared: a step that stays beside
+ * these (-1: none), background, snapshot_limit, apart: the ranks share no folder, sharers: ranks that share the memory
+ * for copies (0: all), stages: by place along the pipeline, what checkpoint_pieces gave there; nil: all ranks save the
+ * same } -> save, of which nothing is written yet */
 static int checkpoint_new(lua_State *L)
 {
     int      n;
