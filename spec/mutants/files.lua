@@ -263,8 +263,8 @@ parts, 2, aliases)
   },
   {
     name = "594-folder-without-index", file = "host/checkpoint/steps.c",
-    find = [[left += has_index(folder, steps[i]);]],
-    replace = [[left++;]],
+    find = [[(steps[i] != spared || spared == saved) && has_index(folder, steps[i]);]],
+    replace = [[steps[i] != spared || spared == saved;]],
     breaks = "keep_last counts folders without an index as checkpoints",
     test = "spec/checkpoint/damage_spec.lua -f index",
   },

@@ -342,9 +342,9 @@ or nil, f))
     test = 'spec/train/ema_spec.lua -f "once more"',
   },
   {
-    name = "2218-nan-is-best", file = "lua/ganymede/hooks/early_stop.lua",
-    find = [[if value == value and (not self.best]],
-    replace = [[if (not self.best]],
+    name = "2218-nan-is-best", file = "lua/ganymede/hooks/progress.lua",
+    find = [[return value == value and (not best]],
+    replace = [[return (not best]],
     breaks = "a first metric that is NaN stays the best for ever, and training ends",
     test = 'spec/train/hooks_spec.lua -f "NaN for no progress"',
   },
