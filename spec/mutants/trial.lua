@@ -116,7 +116,7 @@ return {
   },
   {
     name = "2736-tokenizer-anywhere", file = "lua/ganymede/cli/generate.lua",
-    find = [[if not known then]],
+    find = [[if not (files and require("ganymede.text.tokenizer").is_in(files)) then]],
     replace = [[if not files then]],
     breaks = "generate does not name --tokenizer where a model has no tokenizer beside it",
     test = "spec/cli/generate_spec.lua -f 'refuses what does not fit'",

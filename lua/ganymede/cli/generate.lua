@@ -247,8 +247,7 @@ local function tokenizer_of(args, model)
   if args.tokenizer then return gm.tokenizer(args.tokenizer) end
   if args.model:find "%.gguf$" then return require("ganymede.hub.gguf").tokenizer(source) end
   local files = source.files
-  local known = files and (core.is_file(files .. "/tokenizer.json") or core.is_file(files .. "/tokenizer.model"))
-  if not known then
+  if not (files and require("ganymede.text.tokenizer").is_in(files)) then
     failure(2, "%s: there is no tokenizer beside it; --tokenizer names a folder that has one, or is bytes for a model "
       .. "of bytes (which was trained with data of type Text)", args.model)
   end

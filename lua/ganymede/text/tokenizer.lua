@@ -26,6 +26,11 @@ local function checked(first, message, kind)
   return first
 end
 
+--- Whether a folder has a tokenizer that tokenizer.open finds.
+function tokenizer.is_in(folder)
+  return core.is_file(folder .. "/tokenizer.json") or core.is_file(folder .. "/tokenizer.model")
+end
+
 local here = debug.getinfo(1, "S").source:match "^@(.*/)" or ""
 
 --- Opens a tokenizer, by the name of its file or of a folder that has it; "bytes": that of bytes (./bytes: a folder).
