@@ -5,15 +5,13 @@
 
 static const struct {
     const char   *name, *file_name;
-    size_t        size;
     gm_dtype_kind kind;
 } info[GM_DTYPE_COUNT] = {
-#define GM_DTYPE(NAME, name, bytes, kind) {#name, #NAME, bytes, GM_##kind},
+#define GM_DTYPE(NAME, name, bytes, kind) {#name, #NAME, GM_##kind},
 #include "dtypes.def"
 #undef GM_DTYPE
 };
 
-size_t        gm_dtype_size(gm_dtype t) { return info[t].size; }
 const char   *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
 const char   *gm_dtype_file_name(gm_dtype t) { return info[t].file_name; }
 gm_dtype_kind gm_dtype_kind_of(gm_dtype t) { return info[t].kind; }
@@ -94,33 +92,16 @@ static int64_t to_integer(double v, double lo, double hi, int64_t min, int64_t m
     return v <= lo ? min : v >= hi ? max : (int64_t)v;
 }
 
-/* One element of each dtype, of C type `type`, to double x and from double v. */
-#define ELEMENT(name, type, to_double, from_double)        \
-    static double load_##name(const void *base, int64_t i) \
-    {                                                      \
-        type x = ((const type *)base)[i];                  \
-        return to_double;                                  \
-    }                                                      \
+/* Element i, of C type `type`, from double v. */
+#define ELEMENT(name, type, from_double) \
     static void store_##name(void *base, int64_t i, double v) { ((type *)base)[i] = (type)(from_double); }
-ELEMENT(f32, float, x, v)
-ELEMENT(f64, double, x, v)
-ELEMENT(bf16, uint16_t, gm_bf16_to_f32(x), gm_f32_to_bf16((float)v))
-ELEMENT(f16, uint16_t, gm_f16_to_f32(x), gm_f32_to_f16((float)v))
-ELEMENT(i32, int32_t, x, to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX))
-ELEMENT(i64, int64_t, (double)x, to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
-ELEMENT(u8, uint8_t, x, to_integer(v, 0, 256, 0, 255))
-
-double gm_load(gm_dtype t, const void *base, int64_t i)
-{
-    switch (t) {
-#define GM_DTYPE(NAME, name, bytes, kind) \
-    case GM_##NAME:                       \
-        return load_##name(base, i);
-#include "dtypes.def"
-#undef GM_DTYPE
-    default: return NAN;
-    }
-}
+ELEMENT(f32, float, v)
+ELEMENT(f64, double, v)
+ELEMENT(bf16, uint16_t, gm_f32_to_bf16((float)v))
+ELEMENT(f16, uint16_t, gm_f32_to_f16((float)v))
+ELEMENT(i32, int32_t, to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX))
+ELEMENT(i64, int64_t, to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
+ELEMENT(u8, uint8_t, to_integer(v, 0, 256, 0, 255))
 
 void gm_store(gm_dtype t, void *base, int64_t i, double v)
 {

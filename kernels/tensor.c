@@ -341,12 +341,6 @@ bool gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b)
     return true;
 }
 
-void *gm_tensor_data(const gm_tensor *t)
-{
-    if (!t->storage->data) return NULL;
-    return (char *)t->storage->data + (size_t)t->offset * gm_dtype_size(t->dtype);
-}
-
 bool gm_tensor_has_data(const gm_tensor *t)
 {
     return t->storage->data || (t->storage->home && t->storage->device->backend->has_data);

@@ -141,18 +141,18 @@ static double share_of_before(const problem *p, double before, double *lse)
     return exp(before - both);
 }
 
-/* s: room for one number a key. Hidden keys are left out, not multiplied by 0: their values may be NaN. */
+/* s: room for one number a key. Hidden keys are left out, not multiplied by 0: their values may be NaN. Their weight is
+ * -1 here. */
 static void forward_row(const problem *p, row r, double *s, const gm_tensor *o, const gm_tensor *lse)
 {
     double total = score_row(p, r, s), before = share_of_before(p, ref_get(lse, row_index(p, r)), &total);
     ref_set(lse, row_index(p, r), total);
-    for (int64_t j = 0; j < p->keys; j++)
-        if (visible(p, r, j)) s[j] = exp(s[j] - total) * kept(p, r, j);
+    for (int64_t j = 0; j < p->keys; j++) s[j] = visible(p, r, j) ? exp(s[j] - total) * kept(p, r, j) : -1;
     for (int64_t d = 0; d < p->size; d++) {
         int64_t at = ((r.b * p->queries + r.i) * p->heads + r.n) * p->size + d;
         double  sum = before > 0 ? before * ref_get(o, at) : 0;
         for (int64_t j = 0; j < p->keys; j++)
-            if (visible(p, r, j)) sum += s[j] * at4(p->v, r.b, j, key_head(p, r.n), d);
+            if (s[j] != -1) sum += s[j] * at4(p->v, r.b, j, key_head(p, r.n), d);
         ref_set(o, at, sum);
     }
 }

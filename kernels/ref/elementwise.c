@@ -106,24 +106,30 @@ gm_status gm_ref_fill(gm_device *dev, const gm_call *call)
 {
     (void)dev;
     const gm_tensor *y = call->out[0];
-    for (int64_t i = 0, n = gm_tensor_numel(y); i < n; i++) ref_set(y, i, call->attrs->value);
+    ref_walk         to = {.t = y};
+    for (int64_t i = 0, n = gm_tensor_numel(y); i < n; i++, ref_next(&to))
+        gm_store(y->dtype, gm_tensor_data(y), to.offset, call->attrs->value);
     return GM_OK;
 }
 
 /* Same dtype: the bits. Otherwise through double, as dtype.h says. Specs copy more than they do anything else, so what
- * is contiguous costs no divisions. */
+ * is contiguous is copied at once. */
 gm_status gm_ref_copy(gm_device *dev, const gm_call *call)
 {
     (void)dev;
     const gm_tensor *x = call->in[0], *y = call->out[0];
-    bool             dense_x = gm_tensor_is_contiguous(x), dense_y = gm_tensor_is_contiguous(y);
+    bool             same = x->dtype == y->dtype;
     size_t           size = gm_dtype_size(x->dtype);
     char            *to = gm_tensor_data(y), *from = gm_tensor_data(x);
-    for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) {
-        int64_t at_x = dense_x ? i : ref_offset(x, i), at_y = dense_y ? i : ref_offset(y, i);
-        if (x->dtype != y->dtype) gm_store(y->dtype, to, at_y, gm_load(x->dtype, from, at_x));
-        else memcpy(to + (size_t)at_y * size, from + (size_t)at_x * size, size);
+    int64_t          n = gm_tensor_numel(x);
+    if (same && n > 0 && gm_tensor_is_contiguous(x) && gm_tensor_is_contiguous(y)) {
+        memmove(to, from, (size_t)n * size);
+        return GM_OK;
     }
+    ref_walk at_x = {.t = x}, at_y = {.t = y};
+    for (int64_t i = 0; i < n; i++, ref_next(&at_x), ref_next(&at_y))
+        if (same) memcpy(to + (size_t)at_y.offset * size, from + (size_t)at_x.offset * size, size);
+        else gm_store(y->dtype, to, at_y.offset, gm_load(x->dtype, from, at_x.offset));
     return GM_OK;
 }
 

@@ -22,10 +22,11 @@ gm_function ref_gate(gm_function f); /* the activation of a gate: silu of swiglu
 /* Coordinates of the i-th element of a shape. */
 static inline void ref_coordinates(int ndim, const int64_t *shape, int64_t i, int64_t *at)
 {
-    for (int d = ndim - 1; d >= 0; d--) {
+    for (int d = ndim - 1; d > 0; d--) {
         at[d] = i % shape[d];
         i /= shape[d];
     }
+    if (ndim > 0) at[0] = i;
 }
 
 /* Offset of the element at these coordinates of a tensor broadcast to ndim dimensions. */
@@ -42,6 +43,22 @@ static inline int64_t ref_offset(const gm_tensor *t, int64_t i)
     int64_t at[GM_MAX_DIMS];
     ref_coordinates(t->ndim, t->shape, i, at);
     return ref_broadcast_offset(t, t->ndim, at);
+}
+
+/* Goes through the elements of a tensor in row-major order, without divisions: offset is that of the present one. */
+typedef struct ref_walk {
+    const gm_tensor *t;
+    int64_t          at[GM_MAX_DIMS], offset;
+} ref_walk;
+
+static inline void ref_next(ref_walk *w)
+{
+    for (int d = w->t->ndim - 1; d >= 0; d--) {
+        w->offset += w->t->stride[d];
+        if (++w->at[d] < w->t->shape[d]) return;
+        w->offset -= w->t->shape[d] * w->t->stride[d];
+        w->at[d] = 0;
+    }
 }
 
 static inline double ref_get(const gm_tensor *t, int64_t i)
