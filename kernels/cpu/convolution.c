@@ -11,7 +11,7 @@
  * f32 go another way where they have enough channels (winograd.c).
  *
  * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors
- * are copied. How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
+ * are copied. Where the processor multiplies bf16, so do these products (convolution_pairs.c). How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
  * the ops. Part of cpu.c. */
 
 #define CONV_PLANES   ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
@@ -49,6 +49,7 @@ typedef struct conv_product {
     int64_t        c_image, c_row;
     gm_function    f;
     bool           accumulate;
+    bool           pairs; /* planes hold bf16 in f32, and a is bf16 (convolution_pairs.c) */
 } conv_product;
 
 /* How planes are made: the padding in front, the sizes with all padding, and the kernel, to leave out what it skips. */
@@ -134,6 +135,7 @@ static int conv_runs(const conv_product *w, int64_t j, int64_t width, conv_run *
 #undef GEMM_COLUMNS
 #define AS 0
 #include "as.h"
+#include "convolution_pairs.c"
 
 #define CONV_JOB(dtype, name) ((dtype) == GM_F32 ? name##_f32 : name##_f64)
 
@@ -218,46 +220,51 @@ static void conv_join(conv_product *w)
     w->q[0] = 1;
 }
 
+/* Bytes of a number of a. */
+static int64_t conv_a_size(const conv_product *w) { return w->pairs ? 2 : (int64_t)gm_dtype_size(w->dtype); }
+
 static gemm conv_gemm(const conv_product *w, int64_t group)
 {
     int64_t     size = (int64_t)gm_dtype_size(w->dtype), at = group * w->m * w->c_row * size;
     const char *bias = w->bias;
-    return (gemm){.m = w->m,
-                  .n = w->images * conv_volume(w->q),
-                  .k = w->k,
-                  .a = (const char *)w->a + group * w->m * w->k * size,
-                  .a_row = w->k,
-                  .a_k = 1,
-                  .panel = CONV_JOB(w->dtype, conv_panel),
-                  .form = w,
-                  .c = (char *)w->c + at,
-                  .c_row = w->c_row,
-                  .image = conv_volume(w->q),
-                  .c_image = w->c_image,
-                  .alpha = 1,
-                  .row_bias = bias ? bias + group * w->m * size : NULL,
-                  .finish = bias || w->f != GM_FN_none || w->y != w->c,
-                  .f = w->f,
-                  .y = (char *)w->y + at,
-                  .y_row = w->c_row};
+    gemm        g = {.m = w->m,
+                     .n = w->images * conv_volume(w->q),
+                     .k = w->k,
+                     .a = (const char *)w->a + group * w->m * w->k * conv_a_size(w),
+                     .a_row = w->k,
+                     .a_k = 1,
+                     .panel = CONV_JOB(w->dtype, conv_panel),
+                     .form = w,
+                     .c = (char *)w->c + at,
+                     .c_row = w->c_row,
+                     .image = conv_volume(w->q),
+                     .c_image = w->c_image,
+                     .alpha = 1,
+                     .row_bias = bias ? bias + group * w->m * size : NULL,
+                     .finish = bias || w->f != GM_FN_none || w->y != w->c,
+                     .f = w->f,
+                     .y = (char *)w->y + at,
+                     .y_row = w->c_row};
+    return w->pairs ? conv_of_pairs(g, false) : g;
 }
 
 /* dw (m, k) of a group: over the results of all images. */
 static gemm conv_weight_gemm(const conv_product *w, int64_t group)
 {
     int64_t size = (int64_t)gm_dtype_size(w->dtype), n = w->images * conv_volume(w->q);
-    return (gemm){.m = w->m,
-                  .n = w->k,
-                  .k = n,
-                  .a = (const char *)w->a + group * w->m * n * size,
-                  .a_row = n,
-                  .a_k = 1,
-                  .panel = CONV_JOB(w->dtype, conv_turned),
-                  .form = w,
-                  .c = (char *)w->c + group * w->m * w->k * size,
-                  .c_row = w->k,
-                  .alpha = 1,
-                  .accumulate = w->accumulate};
+    gemm    g = {.m = w->m,
+                 .n = w->k,
+                 .k = n,
+                 .a = (const char *)w->a + group * w->m * n * conv_a_size(w),
+                 .a_row = n,
+                 .a_k = 1,
+                 .panel = CONV_JOB(w->dtype, conv_turned),
+                 .form = w,
+                 .c = (char *)w->c + group * w->m * w->k * size,
+                 .c_row = w->k,
+                 .alpha = 1,
+                 .accumulate = w->accumulate};
+    return w->pairs ? conv_of_pairs(g, true) : g;
 }
 
 /* Groups that share the threads. */

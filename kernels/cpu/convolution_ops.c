@@ -1,10 +1,11 @@
 /* convolution_ops.c - convolution, transposed_convolution and convolution_weight_grad, built on the products of
  * convolution.c, of which it is a part: sizes, scratch, and which images are taken together. */
 
-/* A call whose tensors are contiguous, or have copies that are. */
+/* A call whose tensors are contiguous, or have copies that are; of bf16 that is multiplied as it is, copies in f32. */
 typedef struct conv_call {
     gm_device *dev;
     gm_dtype   dtype;
+    bool       pairs;
     gm_tensor *in[3], *out[2];
     gm_block  *block; /* scratch */
 } conv_call;
@@ -12,7 +13,8 @@ typedef struct conv_call {
 static gm_status conv_open(gm_device *dev, const gm_call *call, conv_call *c)
 {
     bool fill = call->attrs->accumulate;
-    *c = (conv_call){.dev = dev, .dtype = call->in[0]->dtype};
+    *c = (conv_call){.dev = dev, .dtype = call->in[0]->dtype, .pairs = gemm_takes_pairs(call)};
+    if (c->pairs) c->dtype = GM_F32;
     for (int i = 0; i < call->n_in; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_in(call, i), true, &c->in[i]));
     for (int i = 0; i < call->n_out; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_out(call, i), fill, &c->out[i]));
     return GM_OK;
@@ -108,15 +110,17 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
     int64_t      together = conv_together(s.images, channels * conv_plane_of(&fill) * size, places);
     conv_product p = conv_product_of(&s, &fill, c->dtype, together);
     conv_groups  all = {.w = &p, .of = conv_gemm};
-    void        *room[3];
-    size_t       each = 0, packed = p.m < CONV_FEW ? 0 : conv_scratch(c->dev, &all, &each);
-    GM_TRY(conv_take(c, 3,
+    void        *room[4];
+    p.pairs = c->pairs && p.m >= CONV_FEW;
+    size_t each = 0, packed = p.m < CONV_FEW ? 0 : conv_scratch(c->dev, &all, &each);
+    GM_TRY(conv_take(c, 4,
                      (size_t[]){(size_t)p.k * sizeof *p.tap,
-                                plain ? 0 : (size_t)(together * channels * conv_plane_of(&fill) * size), packed},
+                                plain ? 0 : (size_t)(together * channels * conv_plane_of(&fill) * size), packed,
+                                p.pairs ? (size_t)gm_tensor_numel(w) * 2 : 0},
                      room));
     conv_taps(&s, &fill, room[0]);
     p.tap = room[0];
-    p.a = gm_tensor_data(w);
+    p.a = conv_paired(c->dev, gm_tensor_data(w), room[3], gm_tensor_numel(w));
     p.bias = conv_data(c->in[2]);
     p.f = at->function;
     p.c_row = places;
@@ -184,8 +188,9 @@ static void conv_phase_taps(const conv_back *b, conv_phase *p, int64_t *place, i
         for (int64_t k = 0; k < p->n; k++) tap[c * p->n + k] = tap[k] + c * conv_plane_of(&b->fill);
 }
 
-/* All phases, and their weights: rows (channels that are made, channels that are summed over, places). */
-static void conv_find_phases(conv_back *b, int64_t *place, int64_t *tap, char *a)
+/* All phases, and their weights: rows (channels that are made, channels that are summed over, places); as bf16 at
+ * `paired`, where that is not NULL. */
+static void conv_find_phases(conv_back *b, int64_t *place, int64_t *tap, char *a, char *paired)
 {
     const conv_shape *s = &b->s;
     int64_t           n[3] = {conv_phases_along(s, 0), conv_phases_along(s, 1), conv_phases_along(s, 2)};
@@ -211,7 +216,13 @@ static void conv_find_phases(conv_back *b, int64_t *place, int64_t *tap, char *a
     conv_phases all = {.phase = b->phases, .n = b->n_phases};
     cpu_parallel(b->c->dev, made, s->outputs * conv_volume(s->kernel) * size * 4,
                  CONV_JOB(b->c->dtype, conv_weights_part), &all);
+    if (!paired) return;
+    conv_paired(b->c->dev, all.phase->a, paired, gm_tensor_numel(b->c->in[1]));
+    for (int64_t i = b->n_phases - 1; i >= 0; i--)
+        b->phases[i].a = paired + ((char *)b->phases[i].a - (char *)b->phases[0].a) / 2;
 }
+
+static bool conv_back_pairs(const conv_back *b) { return b->c->pairs && b->s.channels >= CONV_FEW; }
 
 /* The results of a phase of some images: to their places where they lie one behind the other, else to `part`. */
 static void conv_one_phase(conv_back *b, conv_phase *p, void *part, const void *planes, int64_t images)
@@ -238,7 +249,8 @@ static void conv_one_phase(conv_back *b, conv_phase *p, void *part, const void *
                            .y = b->even ? b->y : part,
                            .c_row = conv_volume(p->q),
                            .c_image = made * conv_volume(p->q),
-                           .f = b->even ? b->f : GM_FN_none};
+                           .f = b->even ? b->f : GM_FN_none,
+                           .pairs = conv_back_pairs(b)};
     conv_join(&w);
     p->part = p->n ? part : NULL;
     if (p->n) conv_run_product(b->c->dev, &w, b->scratch, b->each);
@@ -271,7 +283,8 @@ static size_t conv_back_scratch(conv_back *b, int64_t images)
                            .images = images,
                            .groups = s->groups,
                            .m = s->channels,
-                           .k = s->outputs * conv_volume(s->kernel)};
+                           .k = s->outputs * conv_volume(s->kernel),
+                           .pairs = conv_back_pairs(b)};
     conv_groups       all = {.w = &w, .of = conv_gemm};
     for (int d = 0; d < 3; d++) w.q[d] = (s->s[d] + s->stride[d] - 1) / s->stride[d];
     b->most = conv_volume(w.q);
@@ -289,20 +302,21 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
     int64_t made = b.s.groups * b.s.channels, image = channels * conv_plane_of(&b.fill) * size;
     int64_t together = conv_together(b.s.images, image, conv_volume(b.s.s)), places = conv_volume(b.s.kernel);
     size_t  packed = conv_back_scratch(&b, together);
-    void   *room[7];
+    void   *room[8];
     b.even = conv_volume(b.s.stride) == 1;
     b.along = conv_phases_along(&b.s, 2);
     b.n_phases = conv_phases_along(&b.s, 0) * conv_phases_along(&b.s, 1) * b.along;
-    GM_TRY(conv_take(c, 7,
+    GM_TRY(conv_take(c, 8,
                      (size_t[]){(size_t)b.n_phases * sizeof *b.phases, (size_t)places * sizeof(int64_t),
                                 (size_t)(b.s.outputs * places) * sizeof(int64_t), (size_t)(gm_tensor_numel(w) * size),
                                 plain ? 0 : (size_t)(together * image),
-                                b.even ? 0 : (size_t)(b.along * together * made * b.most * size), packed},
+                                b.even ? 0 : (size_t)(b.along * together * made * b.most * size), packed,
+                                conv_back_pairs(&b) ? (size_t)gm_tensor_numel(w) * 2 : 0},
                      room));
     b.phases = room[0];
     b.part = room[5];
     b.scratch = room[6];
-    conv_find_phases(&b, room[1], room[2], room[3]);
+    conv_find_phases(&b, room[1], room[2], room[3], room[7]);
     for (int64_t i = 0; i < b.s.images; i += together) {
         int64_t images = b.s.images - i < together ? b.s.images - i : together;
         int64_t skipped = i * made * conv_volume(b.s.s) * size;
@@ -345,11 +359,13 @@ static gm_status conv_weights(conv_call *c, const gm_attrs *at, const conv_shape
     conv_product p = conv_product_of(s, &fill, c->dtype, together);
     conv_groups  all = {.w = &p, .of = conv_weight_gemm};
     bool         few = s->groups > 1 && p.m < CONV_FEW && s->channels < CONV_FEW;
-    size_t       packed = few ? 0 : conv_scratch(c->dev, &all, &all.each);
-    void        *room[4];
-    GM_TRY(conv_take(c, 4,
+    void        *room[5];
+    p.pairs = c->pairs && !few;
+    size_t packed = few ? 0 : conv_scratch(c->dev, &all, &all.each);
+    GM_TRY(conv_take(c, 5,
                      (size_t[]){(size_t)p.k * sizeof *p.tap, plain ? 0 : (size_t)(together * image),
-                                few || together == 1 ? 0 : (size_t)(together * outputs * places * size), packed},
+                                few || together == 1 ? 0 : (size_t)(together * outputs * places * size), packed,
+                                p.pairs ? (size_t)(together * outputs * places) * 2 : 0},
                      room));
     conv_taps(s, &fill, room[0]);
     p.tap = room[0];
@@ -363,6 +379,7 @@ static gm_status conv_weights(conv_call *c, const gm_attrs *at, const conv_shape
         p.planes = conv_planes(c->dev, c->dtype, &fill, gm_tensor_data(c->in[1]), room[1], i, p.images, channels);
         p.accumulate = at->accumulate || i > 0;
         p.a = few ? g : conv_gathered(c, g, room[2], p.images, outputs, places);
+        p.a = conv_paired(c->dev, p.a, room[4], p.images * outputs * places);
         if (!few) conv_multiply(c->dev, &all);
         else
             cpu_parallel(c->dev, outputs * p.k, p.images * places * size * 2,

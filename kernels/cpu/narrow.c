@@ -31,7 +31,7 @@ static bool is_native(gm_op op)
     }
 }
 
-/* Calls of gemm_ops.c, grouped.c and attention.c that multiply bf16 as it is. */
+/* Calls of gemm_ops.c, grouped.c, convolution_ops.c and attention.c that multiply bf16 as it is. */
 static bool takes_pairs(const gm_call *call)
 {
     switch (call->op) {
@@ -40,7 +40,10 @@ static bool takes_pairs(const gm_call *call)
     case GM_OP_linear_weight_grad:
     case GM_OP_linear_input_grad:
     case GM_OP_grouped_matmul:
-    case GM_OP_grouped_weight_grad: return gemm_takes_pairs(call);
+    case GM_OP_grouped_weight_grad:
+    case GM_OP_convolution:
+    case GM_OP_transposed_convolution:
+    case GM_OP_convolution_weight_grad: return gemm_takes_pairs(call);
     default: return attention_takes_pairs(call);
     }
 }

@@ -2,35 +2,14 @@
 -- (kernels/cpu/gemm_pairs.c) and the one that does so in tiles of AMX (gemm_amx.c, emulated where need be). They meet
 -- odd sizes, every stride, numbers beside them that are not theirs, and the ends of the range. Other tables pass the
 -- same examples, because the bounds allow more than they need. spec/kernels/amx_spec.lua has what is special to tiles.
+local bf16 = require "spec.kernels.bf16_numbers"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local machine = require "ganymede.base.machine"
 local same_bits = require "spec.kernels.thread_bits"
 local support = require "spec.kernels.support"
 
-local tables = { "cpu", core.has_backend "cpu-amx" and "cpu-avx512bf16" or nil }
-if core.has_backend "cpu-amx-emulated" then tables[#tables + 1] = "cpu-amx-emulated" end
-
--- Whole numbers from 0 to n - 1, the same in each run.
-local state = 1
-local function draw(n)
-  state = (state * 1103515245 + 12345) % 2 ^ 31
-  return math.floor(state / 2 ^ 16) % n
-end
-
--- bf16 in a layout of memory whose other numbers are NaN: a sum that reads one of them shows it. low, high: whole
--- numbers of this range; else uniform in [-1, 1).
-local function numbers(shape, layout, low, high)
-  local values = low and support.integers(shape, "i32", low, high):to "bf16" or support.input(shape, "bf16")
-  if layout == "contiguous" then return values end
-  local larger, order, turned = {}, {}, {}
-  for d = 1, #shape do larger[d] = shape[d] + 3 end
-  for d = 1, #shape do order[d], turned[d] = #shape + 1 - d, larger[#shape + 1 - d] end
-  local t = layout == "window" and gm.full(larger, 0 / 0, { dtype = "bf16" })
-    or gm.full(turned, 0 / 0, { dtype = "bf16" }):permute(order)
-  for d = 1, #shape do t = t:narrow(d, 2, shape[d]) end
-  return core.run_op("ref", "copy", { n = 1, values }, { n = 1, t })[1]
-end
+local tables, draw, numbers = bf16.tables, bf16.draws(), bf16.numbers
 
 local function product(backend, a, b, attrs, output)
   return core.run_op(backend, "matmul", { n = 2, a, b }, { n = 1, output or true }, attrs)[1]

@@ -1,5 +1,6 @@
---- Mutants of products and attention of bf16 on CPUs that multiply it (kernels/cpu/gemm_pairs.c).
+--- Mutants of products, convolutions and attention of bf16 on CPUs that multiply it (kernels/cpu/gemm_pairs.c).
 -- What a row says: spec/mutants/table.lua.
+local convolutions = "spec/kernels/bf16_convolutions_spec.lua"
 local attention = "spec/kernels/bf16_attention_spec.lua -f 'queries, '"
 local whole = "spec/kernels/bf16_products_spec.lua -f 'whole numbers'"
 local rows = {
@@ -114,6 +115,43 @@ local rows = {
     replace = [[memset(room, 0, sizeof room);]],
     breaks = "attention that adds to bf16 forgets what is there",
     test = "spec/kernels/attention_spec.lua -f 'accumulating bf16'",
+  },
+  {
+    name = "1886-conv-pairs-behind", file = "kernels/cpu/convolution_pairs.c",
+    find = [[y ? at_f32(y + run[r].from, i, m)]],
+    replace = [[y ? at_f32(x + run[r].from, i, m)]],
+    breaks = "both numbers of a pair are those of one place of the kernel",
+    test = convolutions,
+  },
+  {
+    name = "1887-conv-pairs-odd-results", file = "kernels/cpu/convolution_pairs.c",
+    find = [[g->numbers - 2 * p < 2 * k ? g->numbers - 2 * p : 2 * k;]],
+    replace = [[g->numbers - 2 * p < 2 * k ? (g->numbers - 2 * p) / 2 * 2 : 2 * k;]],
+    breaks = "the gradient of weights leaves out the last of an odd number of results",
+    test = convolutions,
+  },
+  {
+    name = "1888-conv-pairs-phases", file = "kernels/cpu/convolution_ops.c",
+    find = [[b->phases[i].a = paired + ((char *)b->phases[i].a - (char *)b->phases[0].a) / 2;]],
+    replace = [[b->phases[i].a = paired;]],
+    breaks = "all phases of a transposed convolution of bf16 take the weights of the first",
+    test = convolutions,
+  },
+  {
+    name = "1889-conv-pairs-groups", file = "kernels/cpu/convolution.c",
+    find = [[.a = (const char *)w->a + group * w->m * n * conv_a_size(w),]],
+    replace = [[.a = (const char *)w->a + group * w->m * n * size,]],
+    breaks = "the second group of a gradient of weights in bf16 reads behind what is its own",
+    test = convolutions,
+  },
+  {
+    name = "1890-conv-pairs-widened", file = "kernels/cpu/narrow.c",
+    find = [[    case GM_OP_convolution:
+    case GM_OP_transposed_convolution:
+]],
+    replace = "",
+    breaks = "convolutions of bf16 are computed in f32, at half the rate",
+    test = convolutions,
   },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
