@@ -16,7 +16,7 @@ typedef struct unit {
     gm_parts          parts;
     gm_tensor         block; /* a header without a reference to its storage, which owns this unit */
     gm_tensor        *part;  /* what rests; counted */
-    enum { ABSENT, UNDER_WAY, ARRIVED, PRESENT } state; /* ARRIVED: gathered, not unpacked */
+    enum { ABSENT, UNDER_WAY, ARRIVED, PRESENT } state; /* ARRIVED: gathered beside the block, not unpacked */
     gm_pending *pending;                                /* UNDER_WAY */
     gm_tensor  *all;                                    /* UNDER_WAY, ARRIVED: the parts of all owners; counted */
     unsigned    version; /* PRESENT: of the storage when it had the numbers of the parts */
@@ -107,6 +107,17 @@ static gm_status unpack(unit *u)
     return st;
 }
 
+/* The block has the numbers of the parts. What they arrived in goes last: where that is the block itself, it may be all
+ * that still kept a storage whose parameter was freed (forget). */
+static void is_there(unit *u)
+{
+    gm_tensor *all = u->all;
+    u->all = NULL;
+    u->state = PRESENT;
+    u->version = u->block.storage->version;
+    gm_tensor_release(all);
+}
+
 /* Waits for what is under way. */
 static gm_status arrive(unit *u)
 {
@@ -115,6 +126,7 @@ static gm_status arrive(unit *u)
     u->set->under_way -= u->bytes;
     u->set->present += u->bytes;
     u->state = ARRIVED;
+    if (st == GM_OK && u->all && u->all->storage == u->block.storage) is_there(u);
     return st;
 }
 
@@ -122,11 +134,9 @@ static gm_status arrive(unit *u)
 static gm_status finish(unit *u)
 {
     GM_TRY(arrive(u));
+    if (u->state == PRESENT) return GM_OK;
     GM_TRY(unpack(u));
-    gm_tensor_release(u->all);
-    u->all = NULL;
-    u->state = PRESENT;
-    u->version = u->block.storage->version;
+    is_there(u);
     return GM_OK;
 }
 
@@ -148,10 +158,12 @@ static void free_unit(unit *u)
     free(u);
 }
 
-/* The block goes; what is under way is waited for, because every owner takes part in it. */
+/* The block goes; what is under way is waited for, because every owner takes part in it. As in is_there, what was to
+ * arrive goes last. */
 static gm_status leave(unit *u)
 {
-    gm_status st = GM_OK;
+    gm_status  st = GM_OK;
+    gm_tensor *all = u->all;
     if (u->state == ABSENT) return GM_OK;
     if (u->gone) {
         u->set->present -= u->bytes;
@@ -165,10 +177,10 @@ static gm_status leave(unit *u)
         st = write_back(u);
         u->set->present -= u->bytes;
     }
-    gm_tensor_release(u->all);
     u->all = NULL;
     u->state = ABSENT;
     gm_storage_vacate(u->block.storage);
+    gm_tensor_release(all);
     return st;
 }
 
@@ -249,8 +261,9 @@ static gm_status discard(gm_storage *s)
     return leave(u);
 }
 
-/* The parameter was freed: by a collector, which does so at another time on each rank. All of them must let the same
- * blocks leave, so this one counts as if it were there until it would have left. */
+/* The storage is being freed, because its parameter was, by a collector, which does so at another time on each rank;
+ * one into which something arrives is freed when that is there. All ranks must let the same blocks leave, so this one
+ * counts as if it were there until it would have left. */
 static void forget(gm_home *home)
 {
     unit *u = (unit *)home;
@@ -263,10 +276,21 @@ static void forget(gm_home *home)
 
 /* ---- making ---- */
 
+/* What has arrived and was not used goes, and with it storages that nothing else kept. */
 static void free_set(struct gm_stored *s)
 {
-    for (int i = 0; i < s->n; i++)
-        if (s->units[i] && s->units[i]->gone) free(s->units[i]);
+    for (int i = 0; i < s->n; i++) {
+        unit *u = s->units[i];
+        if (!u) continue;
+        if (u->gone) {
+            free(u);
+            continue;
+        }
+        gm_tensor *all = u->all;
+        u->all = NULL;
+        u->state = ABSENT;
+        gm_tensor_release(all);
+    }
     free(s->units);
     gm_order_free(&s->order);
     free(s);

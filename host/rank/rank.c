@@ -37,12 +37,12 @@ void gm_rank_end(gm_rank *r)
     gm_rank_scale_losses(r, NULL);
     gm_rank_rest(r, NULL, false, false, 0);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
+    if (r->stored) r->free_stored(r->stored);
     gm_device_free(r->beside);
     gm_device_free(r->other);
     gm_device_free(r->device);
     gm_arena_free(r->arena);
     if (r->plans) r->free_plans(r->plans);
-    if (r->stored) r->free_stored(r->stored);
     free(r->path);
     free(r->sites);
     free(r);

@@ -11,8 +11,8 @@
  * f32 go another way where they have enough channels (winograd.c).
  *
  * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors
- * are copied. Where the processor multiplies bf16, so do these products (convolution_pairs.c). How images are taken together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c
- * the ops. Part of cpu.c. */
+ * are copied. Where the processor multiplies bf16, so do these products (convolution_pairs.c). How images are taken
+ * together depends on shapes alone. convolution_t.h has the loops, convolution_ops.c the ops. Part of cpu.c. */
 
 #define CONV_PLANES   ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
 #define CONV_PLACES   2048               /* results of these images at least */

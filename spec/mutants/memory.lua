@@ -438,4 +438,25 @@ return {
     breaks = "a block that was gathered ahead and is never used takes the room of others for ever",
     test = "spec/parallel/zero_spec.lua -f 'gathers alike'",
   },
+  {
+    name = "1898-stored-arrives-in-itself", file = "host/gradients/stored.c",
+    find = [[    if (st == GM_OK && u->all && u->all->storage == u->block.storage) is_there(u);
+]],
+    replace = "",
+    breaks = "a block that was gathered ahead stays in memory for ever where its parameter is freed before a use",
+    test = "unit stored_after_another_model",
+  },
+  {
+    name = "1899-stored-released-twice", file = "host/gradients/stored.c",
+    find = [[    u->all = NULL;
+    u->state = PRESENT;
+    u->version = u->block.storage->version;
+    gm_tensor_release(all);]],
+    replace = [[    gm_tensor_release(all);
+    gm_storage_vacate(u->block.storage);
+    u->all = NULL;
+    u->state = PRESENT;]],
+    breaks = "memory of a freed parameter is given back twice, and two tensors of the next model share it",
+    test = "unit stored_after_another_model",
+  },
 }

@@ -135,6 +135,43 @@ void gm_test_stored_parameters(void **state)
         }
 }
 
+/* Models one after the other in one program. Each but the last is freed while a block is there that was gathered ahead
+ * and that nobody has used: into the block itself, because its rows divide by the ranks. */
+static void live_again(gm_rank *r, void *context)
+{
+    const world_plan *p = context;
+    truth             t;
+    gm_value         *leaves[LEAVES];
+    OK(gm_stored_limits(r, p->keep, p->ahead));
+    for (int model = 0; model < 3; model++) {
+        for (int i = 0; i < LEAVES; i++) make_leaf(r, p, &t, i, &leaves[i]);
+        for (int step = 0; step < 2; step++) {
+            for (int i = 0; i < LEAVES; i++) expect_leaf(r, p, &t, leaves, i);
+            for (int i = 0; i < LEAVES; i++) update(r, p, &t, leaves[i], i, step + 0.5);
+        }
+        if (model < 2) expect_leaf(r, p, &t, leaves, 0);
+        for (int i = 0; i < LEAVES; i++) gm_value_release(leaves[i]);
+    }
+    assert_int_equal(gm_comm_under_way(r->comm), 0);
+    assert_int_equal(gm_pool_stats(r->device->pool).live, 0);
+}
+
+void gm_test_stored_after_another_model(void **state)
+{
+    (void)state;
+    static const int64_t limits[][2] = {{0, 0}, {-1, -1}, {0, 4000}, {100000, 100000}};
+    for (int world = 2; world <= 4; world++)
+        for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+            world_plan p = {.world = world, .keep = limits[k][0], .ahead = limits[k][1]};
+            for (int i = 0; i < LEAVES; i++) {
+                p.ndim[i] = 2;
+                p.shape[i][0] = 12;
+                p.shape[i][1] = 7;
+            }
+            run_world(world, live_again, &p);
+        }
+}
+
 /* One call reads them all: none of them leaves before it has run, however little room there is. */
 static void sum_all(gm_rank *r, void *context)
 {
