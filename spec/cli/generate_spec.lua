@@ -165,6 +165,17 @@ describe("ganymede generate", function()
     assert.equal(8, #result.tokens)
   end)
 
+  it("writes no prompt before a refusal, and no message between prompt and answer", function()
+    local words = shell.quote(shell.executable()) .. " generate " .. folder .. " --prompt 'The capital' --max-tokens 3 "
+    local refused = shell.run(words .. "--top-p 0.5")
+    assert.equal("", refused.out)
+    assert.is_truthy(refused.err:find("top_p is about draws", 1, true), refused.err)
+    local told = shell.run(words .. "--set 'offload={parameters=\"disk\",disk=\"/tmp\",least=1}'")
+    assert.equal(0, told.code, told.err)
+    assert.is_truthy(told.out:find "^The capital.*\n$", told.out)
+    assert.is_nil(told.err:find("not recorded", 1, true), told.err)
+  end)
+
   it("refuses what does not fit together", function()
     for words, message in pairs {
       [folder] = "give one of --prompt, --prompts and --chat",
@@ -172,7 +183,9 @@ describe("ganymede generate", function()
       [folder .. " --chat --json x"] = "--json goes with",
       [folder .. " --prompt a --top-p 2"] = "is no number from 0 to 1",
       ["spec/golden/hub/llama --prompt a"] = "there is no tokenizer beside it; --tokenizer names a folder that has one",
-      ["/nowhere --prompt a"] = "config.json: cannot be read",
+      ["/nowhere --prompt a"] = "config.json: cannot be read; there is nothing of the name /nowhere",
+      ["/etc/passwd --prompt a"] = "/etc/passwd: is a file",
+      [folder .. " --prompt a --json /nowhere/x.json"] = "--json: cannot write /nowhere/x.json",
       [folder .. " --prompts /nowhere"] = "cannot be read",
       [folder .. " --prompt a --set optimizer.lr=1"] = "generation does not use optimizer",
       [folder .. " --prompt a --set zero=2"] = "zero = 3 divides parameters",

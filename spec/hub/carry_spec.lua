@@ -166,6 +166,33 @@ describe("a model of others", function()
     assert.error_matches(function() gm.pretrained(dir, { ignore = { "x" } }) end, "leave ignore out")
   end)
 
+  it("is taken away with adapters of parts, and with magnitudes, as merged in memory", function()
+    local base, agree = HUB .. "mistral", require("spec.support.numeric").agree
+    local model = ('{ type = "Pretrained", path = %q }'):format(base)
+    for i, lora in ipairs { "split_qkv=true", "dora=true", "dora=true,split_qkv={'value','query'},scaling='root'" } do
+      local dir, out = run("parts" .. i, model, ("--set \"lora={rank=2,alpha=3,match='qkv$',%s}\""):format(lora)), {}
+      done("export %s %s/parts_out%d", dir, folder, i)
+      gm.scope(function()
+        local merged = gm.pretrained(base)
+        gm.load_adapter(merged, i == 1 and dir or dir .. "/checkpoints/step-00000002")
+        gm.merge_lora(merged)
+        gm.export_model(merged, ("%s/parts_merged%d"):format(folder, i))
+      end)
+      for k, name in ipairs { base, ("%s/parts_merged%d"):format(folder, i), ("%s/parts_out%d"):format(folder, i) } do
+        out[k] = gm.open_arrays(name)
+      end
+      gm.scope(gm.no_grad, function()
+        local moved = 0
+        for _, name in ipairs(out[2]:names()) do
+          local was, want, got = out[1]:read(name), out[2]:read(name), out[3]:read(name)
+          agree(got, want, 1e-6) -- roundings of narrow products and norms
+          moved = moved + ((was - want):square():sum():item() > 0 and 1 or 0)
+        end
+        assert.is_true(moved >= 4, lora) -- queries and values of two blocks at least
+      end)
+    end
+  end)
+
   it("is taken away from ranks, stages and parts as from one rank", function()
     local model = ('{ type = "Pretrained", path = %q }'):format(HUB .. "qwen2")
     local ranks = run("stages", model, "-n 4 --set parallel.pipeline=2 --set num_microbatches=2 --set zero=3")
@@ -190,6 +217,25 @@ describe("a model of others", function()
     assert.is_true(#all:names() > 2 * #plain:names())
   end)
 
+  it("takes the tokenizer of its run's data with it, and says where there is none", function()
+    local talks, recipe = folder .. "/talks", folder .. "/talk.lua"
+    assert(os.execute(("mkdir %s && cp recipes/chat_lora/* %s"):format(talks, talks)))
+    local model = '{ type = "Llama", vocabulary = 258, width = 8, depth = 1, heads = 2, kv_heads = 2, hidden = 8 }'
+    shell.write(recipe, RECIPE:format(model):gsub(
+      "{ type = \"Synthetic\".-}", ("{ type = 'Chat', tokenizer = %q, sequence_length = 64, conversations = "
+      .. "{ { prompt = 'a', completion = ' b' } } }"):format(talks)):gsub("batch_size = 6", "batch_size = 1"))
+    done("run %s --steps 2 --no-eval --out %s/talked", recipe, folder)
+    local text = done("export %s/talked %s/talked_out", folder, folder)
+    assert.is_truthy(text:find("copied tokenizer.json, tokenizer_config.json, chat_template.jinja", 1, true), text)
+    assert.equal(machine.read(talks .. "/tokenizer.json"), machine.read(folder .. "/talked_out/tokenizer.json"))
+    assert.equal(0, (ganymede(("generate %s/talked --prompt a --max-tokens 1"):format(folder))))
+    shell.remove(talks)
+    text = done("export %s/talked %s/talked_alone", folder, folder)
+    assert.is_truthy(text:find("no tokenizer is beside it, and --tokenizer DIR copies one", 1, true), text)
+    text = done("export %s/kept %s/kept_plain --plain", folder, folder)
+    assert.is_nil(text:find "tokenizer")
+  end)
+
   it("of no family goes out as plain arrays alone", function()
     shell.write(folder .. "/mlp.lua", RECIPE:format('{ type = "MLP", inputs = 4, hidden = { 3 }, classes = 2 }'):gsub(
       'kind = "tokens", length = 24, vocab_size = 29, sequence_length = 8', "length = 24, shape = { 4 }, classes = 2"))
@@ -201,7 +247,12 @@ describe("a model of others", function()
 
   it("is refused where something is wrong, and nothing is left", function()
     local out = folder .. "/no"
-    refused(2, "cannot be read; the folder of a model has it", "import no-such-folder %s", out)
+    refused(2, "no-such-folder/config.json: cannot be read; there is nothing of the name no-such-folder",
+      "import no-such-folder %s", out)
+    refused(2, "cannot be read; the folder of a model has it", "import %s %s", shell.quote(folder .. "/empty"), out)
+    for _, verb in ipairs { "export", "import" } do
+      refused(2, "model.safetensors: is a file; a model is", "%s %sllama/model.safetensors %s", verb, HUB, out)
+    end
     refused(2, "new_thing: not understood", "import %s %s", shell.quote(folder .. "/odd"), out)
     refused(2, "there is no checkpoint", "export no-such-folder %s", out)
     refused(2, "is there and not empty", "export %s/kept %sllama", folder, HUB)
@@ -216,6 +267,7 @@ describe("a model of others", function()
   end)
 
   setup(function()
+    assert(os.execute(("mkdir %s/empty"):format(folder)))
     assert(os.execute(("mkdir %s/odd && cp %sllama/model.safetensors %s/odd"):format(folder, HUB, folder)))
     local config = machine.read(HUB .. "llama/config.json"):gsub('"model_type"', '"new_thing": 3, "model_type"')
     shell.write(folder .. "/odd/config.json", config)

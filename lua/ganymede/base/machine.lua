@@ -6,6 +6,13 @@ local machine = {}
 
 function machine.quote(word) return "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
 
+--- Whether there is a file or a folder of this name that can be opened.
+function machine.exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
 --- The text of a file, or nil.
 function machine.read(path)
   local file = io.open(path, "rb")

@@ -48,8 +48,9 @@ local function export(args, most)
     plain = args.plain, all = args.all, dtype = args.dtype, max_file_bytes = most, config = args.config,
     files = args.tokenizer,
   })
-  print(("%s: %d arrays of %s%s"):format(args.out, done.arrays, done.path,
-    #done.files > 0 and "; copied " .. table.concat(done.files, ", ") or ""))
+  local copied = #done.files > 0 and "; copied " .. table.concat(done.files, ", ")
+    or done.has_tokens and "; no tokenizer is beside it, and --tokenizer DIR copies one" or ""
+  print(("%s: %d arrays of %s%s"):format(args.out, done.arrays, done.path, copied))
 end
 
 function verb.run(args) session.alone(export, args, check(args)) end

@@ -130,6 +130,9 @@ local function one_source(args)
   if given ~= 1 then failure(2, "give one of --prompt, --prompts and --chat") end
   if args.chat and args.json then failure(2, "--json goes with --prompt and --prompts") end
   if args.chat and (args.ranks or 1) > 1 then failure(2, "--chat talks on one rank; leave -n out") end
+  if not args.json then return end
+  local ok, why = core.check_writable(args.json) -- now, and not when all answers are there
+  if not ok then failure(2, "--json: %s", why) end
 end
 
 -- The text of a conversation as the model wants it.
@@ -140,8 +143,7 @@ end
 -- The prompt of a line of JSON: a text, or the tokens of a conversation; refuses what is neither.
 local function prompt_of(line, place, tokenizer)
   local function bad(why) failure(2, "%s %s", place, why) end
-  local ok, entry = pcall(json.decode, line, place)
-  if not ok then failure(2, "%s", failure.text(entry)) end
+  local entry = json.of_line(line, place)
   if type(entry) ~= "table" then bad "is no object with prompt or messages" end
   local text, messages = entry.prompt, entry.messages
   if text ~= nil and messages ~= nil then bad "has prompt and messages; one of them is enough" end
@@ -199,18 +201,33 @@ local function write(text)
   io.stdout:flush()
 end
 
+-- Returns the results. shown: the text before the answer, which is written as it comes, on a line that ends also where
+-- the answer is given up, unless nothing of it was written; nil: nothing is written.
+local function generated(model, opt, shown)
+  local begun = false
+  local function begin()
+    if not begun then write(shown) end
+    begun = true
+  end
+  if shown then
+    opt.on_text = function(_, piece)
+      begin()
+      write(piece)
+    end
+  end
+  local ok, results = xpcall(require("ganymede").generate, failure.handler, model, opt)
+  if ok and shown then begin() end
+  if begun then write "\n" end
+  if not ok then error(results, 0) end
+  return results
+end
+
 local function answer(args, model, tokenizer)
-  local gm = require "ganymede"
   local prompts = prompts_of(args, tokenizer)
   local opt = options_of(args, model, tokenizer, prompts)
   local alone = #prompts == 1 and not args.json and core.rank() == 0
-  if alone then
-    if args.prompt then write(args.prompt) end
-    opt.on_text = function(_, piece) write(piece) end
-  end
-  local results = gm.generate(model, opt)
+  local results = generated(model, opt, alone and (args.prompt or "") or nil)
   if core.rank() ~= 0 then return end
-  if alone then write "\n" end
   for i, result in ipairs(results) do
     if not alone and not args.json then print(("%d\t%s"):format(i, (result.completion:gsub("\n", "\\n")))) end
     for _, name in ipairs { "ids", "tokens" } do result[name] = json.array(result[name]) end
@@ -222,11 +239,7 @@ end
 -- The answer to a conversation, written as it comes. Ctrl-C stops it, and so the verb.
 local function reply(args, model, tokenizer, messages)
   local opt = options_of(args, model, tokenizer, { conversation(tokenizer, messages) })
-  opt.on_text = function(_, piece) write(piece) end
-  local ok, result = xpcall(require("ganymede").generate, failure.handler, model, opt)
-  write "\n"
-  if not ok then error(result, 0) end
-  return result[1].completion
+  return generated(model, opt, "")[1].completion
 end
 
 local function talk(args, model, tokenizer)

@@ -122,7 +122,10 @@ local function refuse(args)
   if not ok then failure(2, "--json: %s", why) end
 end
 
-local function tell(text) log.info("plan: %s", text) end
+-- A terminal shows what is found; elsewhere a line now and then says that the search goes on.
+local function tell(text, slow)
+  if slow or core.is_terminal(2) or log.level >= 3 then log.info("plan: %s", text) end
+end
 
 function verb.run(args)
   refuse(args)
@@ -130,8 +133,7 @@ function verb.run(args)
   local found = session.with_signals({}, search, { recipe = args.recipe, ranks = args.ranks or 1, set = args.set,
     seed = args.seed, machine = args.machine, memory = args.memory, top = args.top, front = args.front,
     looks = args.looks, within = args.within and args.within / 100,
-    keep = require("ganymede.plan.search.keep").parse(args.keep),
-    tell = (core.is_terminal(2) or log.level >= 3) and tell or nil })
+    keep = require("ganymede.plan.search.keep").parse(args.keep), tell = tell })
   print_found(found, args)
   if args.json then
     session.write("--json", args.json, json.encode(document(found), { indent = true }) .. "\n")

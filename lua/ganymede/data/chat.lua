@@ -89,19 +89,23 @@ local function lines_of(opt)
   if (opt.path == nil) == (opt.conversations == nil) then
     error("Chat: give path, or conversations; one of them", 0)
   end
-  local list = {}
+  local list, paths = {}, type(opt.path) == "string" and { opt.path } or opt.path or {}
   for i, entry in ipairs(opt.conversations or {}) do
     list[i] = { entry = entry, place = ("conversation %d"):format(i) }
   end
-  for _, path in ipairs(type(opt.path) == "string" and { opt.path } or opt.path or {}) do
-    local text = machine.read(path) or failure(2, "Chat: %s: cannot be read", tostring(path))
+  for i, path in ipairs(paths) do
+    if type(path) ~= "string" then failure(2, "Chat: entry %d of path is %s, no text", i, options.brief(path)) end
+    local text = machine.read(path) or failure(2, "Chat: %s: cannot be read", path)
     local number = 0
     for line in (text .. "\n"):gmatch "([^\n]*)\n" do
       number = number + 1
       if line:find "%S" then list[#list + 1] = { text = line, place = ("%s: line %d"):format(path, number) } end
     end
   end
-  if #list == 0 then failure(2, "Chat: there are no conversations") end
+  if #list == 0 then
+    failure(2, "Chat: %s", opt.path and table.concat(paths, ", ") .. ": there is no line in it" or "there are no "
+      .. "conversations")
+  end
   return list
 end
 
@@ -115,7 +119,7 @@ end
 
 -- Tokens of a line, and which are the model's; before they are cut.
 local function encoded(self, line)
-  local entry, why = understood(line.entry or json.decode(line.text, line.place, true))
+  local entry, why = understood(line.entry or json.of_line(line.text, line.place))
   if not entry then failure(2, "Chat: %s: %s", line.place, why) end
   if not entry.messages then
     return answers.of_completion(self.tokenizer, entry.prompt, entry.completion, end_of(self))
@@ -126,8 +130,8 @@ end
 local function located(self, line)
   local ok, ids, own = pcall(encoded, self, line)
   if ok then return ids, own end
-  local text = failure.text(ids)
-  failure(2, "%s", text:find(line.place, 1, true) and text or ("Chat: %s: %s"):format(line.place, text))
+  local text = failure.text(ids):gsub("^Chat: ", "")
+  failure(2, "Chat: %s", text:find(line.place, 1, true) and text or line.place .. ": " .. text)
 end
 
 -- Reads all lines once: those with an answer stay, with their lengths.
@@ -206,7 +210,8 @@ end
 
 local function new(class, given)
   local opt = options.check("Chat", class.options, given, 2)
-  local tokenizer = type(opt.tokenizer) == "string" and tokenizers.open(opt.tokenizer) or opt.tokenizer
+  local tokenizer = opt.tokenizer
+  if type(tokenizer) == "string" then tokenizer = failure.about("Chat", tokenizers.open, tokenizer) end
   local self = setmetatable({ opt = opt, tokenizer = tokenizer, lines = {}, lengths = {}, rows = {},
                               tokens = {} }, class)
   self.about = count(self, lines_of(opt))

@@ -29,6 +29,9 @@ local function obstacle(model)
   local device = core.device()
   if not (device.on_host and device.has_data) then return "only steps on a CPU are" end
   if core.world() > 1 then return "ranks send messages in a step" end
+  for _, p in ipairs(model:parameters()) do
+    if core.rests(p) then return "the host brings weights that rest elsewhere" end
+  end
   local possible, why = core.graph_possible()
   if not possible then return why end
   local what = own.foreign(model)

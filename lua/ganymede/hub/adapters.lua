@@ -23,6 +23,7 @@ local lora = require "ganymede.nn.lora"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local signature = require "ganymede.base.signature"
+local sources = require "ganymede.hub.sources"
 local values = require "ganymede.hub.values"
 local whole_modules = require "ganymede.hub.whole_modules"
 local write = require "ganymede.hub.write"
@@ -149,7 +150,8 @@ local changing = { "^pissa", "^olora", "^corda", "^loftq", "^lora_ga" }
 
 local function read_config(folder)
   local path = folder .. "/adapter_config.json"
-  local config = json.of_file(path) or failure(2, "%s: cannot be read", path)
+  local config = json.of_file(path)
+    or failure(2, "%s: cannot be read; the folder of adapters has it, and a run with lora has a checkpoint", path)
   local function refuse(fmt, ...) failure(2, "%s: " .. fmt, path, ...) end
   local kind = config.peft_type
   if kind ~= "LORA" then refuse("peft_type is %s; this program has LORA", options.brief(kind)) end
@@ -316,8 +318,8 @@ end
 -- ---------------------------------------------------------------- the two functions
 
 --- Adds the adapters that a folder describes to a model, and freezes all other parameters. The folder is one of PEFT,
--- or a checkpoint of a run with adapters. What is trained beside the adapters there is taken and trained as well: with
--- PEFT, the modules of modules_to_save. Collective.
+-- a checkpoint of a run with adapters, or the folder of that run (the newest counts). What is trained beside the
+-- adapters there is taken and trained as well: with PEFT, the modules of modules_to_save. Collective.
 -- @param model a model of a family that is known, before it is split into stages
 -- @param path the folder
 -- @param options what changes about them
@@ -329,8 +331,8 @@ end
 --   model = gm.pretrained "spec/golden/hub/llama"
 --   #gm.load_adapter(model, "spec/golden/adapters/llama").layers --> 6
 function M.load_adapter(model, path, opt)
-  local is_checkpoint = core.is_file(path .. "/index.json")
-  local items, trained, all = (is_checkpoint and from_checkpoint or from_peft)(model, path, opt)
+  local found = not core.is_file(path .. "/adapter_config.json") and sources.checkpoint_at(path)
+  local items, trained, all = (found and from_checkpoint or from_peft)(model, found or path, opt)
   local layers, seen = {}, {}
   for _, item in ipairs(items) do
     if not seen[item.layer] then layers[#layers + 1] = item.layer end

@@ -155,44 +155,53 @@ end
 -- Is this a tensor of the model, under its own name?
 local function of_model(name) return not (name:find "^optimizer/" or name:find "^average%d*/") end
 
--- The adapters of a checkpoint: { [path of a layer] = scale of what its adapter adds }.
+-- The adapters of a checkpoint: { [path of a layer] = list of their items, as ganymede.nn.lora describes them }.
 local function adapters_of(ck)
-  local scales = {}
+  local items = {}
   for _, item in ipairs(type(ck.meta.adapters) == "table" and ck.meta.adapters or {}) do
-    if item.part or item.dora then
-      failure(2, "%s: '%s' has %s; open the model, and then gm.load_adapter, gm.merge_lora and gm.export_model do it",
-        ck.path, item.layer, item.dora and "an adapter with a magnitude (DoRA)" or "an adapter for each of its parts")
-    end
-    scales[item.layer] = adapter.scale(item)
+    local list = items[item.layer] or {}
+    items[item.layer], list[#list + 1] = list, item
   end
   for _, name in ipairs(ck:names()) do
-    local layer = name:match "^(.*)%.lora%.a%.weight$"
-    if layer and of_model(name) and not scales[layer] then
+    local layer = name:match "^(.*)%.lora%..*a%.weight$"
+    if layer and of_model(name) and not items[layer] then
       failure(2, "%s: has adapters, and does not say their alpha: no recipe made it; call gm.merge_lora before it is "
         .. "saved", ck.path)
     end
   end
-  return scales
+  return items
 end
 
--- The tensor `name` of a checkpoint, with what its adapter adds; whole.
-local function whole_tensor(ck, name, scales)
-  local info = ck:info(name)
+-- The place of a part in a layer; nil: the adapter is of the whole layer.
+local function place_of(ck, layer, item)
+  for place, name in ipairs(item.part and rawget(layer, "part_names") or {}) do
+    if name == item.part then return place end
+  end
+  if item.part then failure(2, "%s: '%s' has an adapter of a part '%s', which it has not", ck.path, item.layer,
+    tostring(item.part)) end
+end
+
+-- The tensor `name` of a checkpoint, with what the adapters of its layer add; whole. layers: by their paths.
+local function whole_tensor(ck, name, items, layers)
   local function read(of)
-    local there = ck:info(of)
+    local there = ck:info(of) or failure(2, "%s: has no '%s', which its adapters need", ck.path, of)
     return ck:read_into(of, core.empty(there.shape, there.dtype))
   end
-  local tensor, stem = read(name), name:match "^(.*)%.weight$"
-  local scale = scales[stem]
-  if not scale then return tensor, info end
-  return tensor + adapter.sum(read(stem .. ".lora.a.weight"), read(stem .. ".lora.b.weight"), scale), info
+  local tensor, path, list = read(name), name:match "^(.*)%.weight$", {}
+  for i, item in ipairs(items[path] or {}) do
+    local stem = path .. ".lora." .. (item.part and item.part .. "." or "")
+    list[i] = { place = place_of(ck, layers[path], item), a = read(stem .. "a.weight"), b = read(stem .. "b.weight"),
+      scale = adapter.scale(item), magnitude = item.dora and read(stem .. "magnitude") or nil }
+  end
+  return list[1] and adapter.merged(layers[path], tensor, list) or tensor
 end
 
 -- As a model of its family.
 local function as_model(ck, about, folder, opt)
   check_class(about.class, about.family)
   local model = sources.model(about)
-  local declared, dtype, kinds, scales = model:declared(), opt.dtype, {}, adapters_of(ck)
+  local declared, dtype, kinds, items, layers = model:declared(), opt.dtype, {}, adapters_of(ck), {}
+  for _, m in ipairs(model:modules()) do layers[m:path()] = m end
   for _, p in ipairs(declared) do
     local info = ck:info(p.name)
     if not (info or p.tied) then failure(2, "%s: has no '%s', which a %s has", ck.path, p.name, about.class) end
@@ -204,11 +213,12 @@ local function as_model(ck, about, folder, opt)
     if entry.buffer and not ck:info(entry.parameter) then
       failure(2, "%s: has no '%s', which a %s has", ck.path, entry.parameter, about.class)
     end
-    entry.tensor = entry.tensor or function() return (whole_tensor(ck, entry.parameter, scales)) end
+    entry.tensor = entry.tensor or function() return whole_tensor(ck, entry.parameter, items, layers) end
   end
   core.make_folders(folder)
   write_arrays(folder, about.family.file, list, entries, opt.max_file_bytes)
-  return { arrays = #list, files = write_config(folder, about.family, config, about, dtype) }
+  return { arrays = #list, files = write_config(folder, about.family, config, about, dtype),
+    has_tokens = model.opt.vocabulary ~= nil }
 end
 
 -- As arrays under the names that they have here. all: also what is no part of the model.
@@ -231,7 +241,8 @@ end
 
 --- Writes the model of a checkpoint into a folder. opt: plain: arrays under our names, without config.json; all: also
 -- those of optimizer and averages; dtype; max_file_bytes; config: a folder whose config.json says what the model is;
--- files: a folder with the tokenizer -> { path = the checkpoint, arrays = how many, files = names of copied files }.
+-- files: a folder with the tokenizer -> { path = the checkpoint, arrays = how many, files = names of copied files,
+-- has_tokens = whether the model is one of tokens }.
 -- One process, which never holds more than one tensor and its adapter.
 function export.checkpoint(path, folder, opt)
   local found = sources.checkpoint_at(path)

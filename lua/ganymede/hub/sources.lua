@@ -12,20 +12,19 @@
 -- @module ganymede.hub.sources
 local arrays = require "ganymede.hub.arrays"
 local checkpoint = require "ganymede.checkpoint"
+local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local gguf = require "ganymede.hub.gguf"
 local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 local registry = require "ganymede.base.registry"
+local tokenizer = require "ganymede.text.tokenizer"
 local twins = require "ganymede.hub.twins"
 
 local sources = {}
 
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
+local exists = machine.exists
 
 -- ---------------------------------------------------------------- what a model is
 
@@ -40,7 +39,11 @@ end
 -- Of a folder with config.json.
 local function of_folder(path, opt)
   local at = path .. "/config.json"
-  local values = json.of_file(at) or failure(2, "%s: cannot be read; the folder of a model has it", at)
+  local values = json.of_file(at)
+  if not values then
+    failure(2, "%s: cannot be read; %s", at, exists(path) and "the folder of a model has it"
+      or "there is nothing of the name " .. path)
+  end
   local family, found = families.read(values, at, opt.ignore)
   return { path = path, files = path, family = family, class = family.model, options = found, config = values,
     stop_tokens = tokens_that_end(path, values) }
@@ -52,6 +55,10 @@ local function folder_of(path) return path:match "^(.*)/[^/]*$" or "." end
 -- newest that is not damaged, which all ranks verify together; status 5 if all are. Otherwise nothing is verified.
 function sources.checkpoint_at(path, whole)
   path = path:gsub("(.)/+$", "%1")
+  if core.is_file(path) then
+    failure(2, "%s: is a file; a model is a folder with config.json, a checkpoint, the folder of a run, or a file "
+      .. "whose name ends in .gguf", path)
+  end
   if exists(path .. "/index.json") then return path end
   for _, folder in ipairs { path, path .. "/checkpoints" } do
     if whole then
@@ -72,6 +79,13 @@ local function files_beside(path)
       if exists(folder .. "/" .. name) then return folder end
     end
   end
+end
+
+-- The folder of the tokenizer with which a run's data became tokens, if it is there; nil: none.
+local function files_of_data(config)
+  local train = type(config.data) == "table" and config.data.train
+  local folder = type(train) == "table" and train.tokenizer
+  return type(folder) == "string" and tokenizer.is_in(folder) and folder or nil
 end
 
 --- What the meta of a checkpoint at `path` says of its model. given: what a folder says of it, where the meta does not.
@@ -100,7 +114,7 @@ function sources.of_meta(meta, path, given)
   local family = about.family or type(original) == "table" and families.of(original.model_type)
   return { path = path, class = about.class, options = options, config = original or about.config,
     family = family or families.of_class(about.class, options),
-    files = files_beside(path) or about.files,
+    files = files_beside(path) or about.files or files_of_data(config),
     stop_tokens = json.plain(meta.stop_tokens) or about.stop_tokens or {} }
 end
 

@@ -72,13 +72,32 @@ local function joined(layer, given, d, value)
   return ungrouped(ops.cat(list, d + 1), d)
 end
 
--- ---------------------------------------------------------------- one adapter
+-- ---------------------------------------------------------------- whole tensors
 
 --- The factor of what an adapter with these options (rank, alpha, scaling) adds.
 function adapter.scale(opt) return opt.alpha / (opt.scaling == "root" and math.sqrt(opt.rank) or opt.rank) end
 
 --- What an adapter adds to its weight: scale B A, of whole tensors a (rank, inputs) and b (outputs, rank).
 function adapter.sum(a, b, scale) return ops.linear(b, a:transpose(1, 2)) * scale end
+
+-- m / norm of the rows of w, which has what adapters add.
+local function factor_of(layer, place, w, magnitude)
+  local squared = rows_of(layer, place, ops.sum(ops.square(precision.wide(w)), 2))
+  return ops.cast(ops.div(precision.wide(magnitude), ops.sqrt(ops.maximum(squared, 1e-30))), w:dtype())
+end
+
+--- The whole weight w of a layer with what its adapters give. list: one without a place, or one of each part that has
+-- one: { place, a, b, scale, magnitude or nil }. Nothing is recorded where w is not.
+function adapter.merged(layer, w, list)
+  local parted, sums, factors = list[1].place ~= nil, {}, {}
+  for _, one in ipairs(list) do sums[one.place or 1] = adapter.sum(one.a, one.b, one.scale) end
+  w = w + (parted and joined(layer, sums, 1, 0) or sums[1])
+  if not list[1].magnitude then return w end
+  for _, one in ipairs(list) do factors[one.place or 1] = factor_of(layer, one.place, w, one.magnitude) end
+  return w * ops.reshape(parted and joined(layer, factors, 1, 1) or factors[1], { w:size(1), 1 })
+end
+
+-- ---------------------------------------------------------------- one adapter
 
 local Adapter = module.class("LoRA", nil, false)
 adapter.Adapter = Adapter

@@ -153,6 +153,10 @@ end
 -- Looks after which a run begins with the best so far, because the other ranks wait.
 local LOOKS = 400
 
+local function tell(text, slow)
+  if slow then log.info("plan: %s", text) end
+end
+
 local function searched(source, settings, args, opt, machine)
   local search = require "ganymede.plan.search"
   local sets = {}
@@ -162,7 +166,7 @@ local function searched(source, settings, args, opt, machine)
   end
   local found = search { recipe = source.path, ranks = opt.ranks, set = sets, seed = args.seed, machine = machine,
     memory = opt.memory, keep = parts_given(settings, args.set), top = 1,
-    looks = LOOKS }
+    looks = LOOKS, tell = tell }
   local best = found.rows[1]
   if not found.complete then
     log.info("plan: the search ended after %d looks; `ganymede plan` searches on", LOOKS)

@@ -36,6 +36,10 @@ local here = debug.getinfo(1, "S").source:match "^@(.*/)" or ""
 --- Opens a tokenizer, by the name of its file or of a folder that has it; "bytes": that of bytes (./bytes: a folder).
 function tokenizer.open(path)
   if path == "bytes" then path = here .. "bytes.json" end
+  if not machine.exists(path) then
+    failure(2, "tokenizer %s: there is no such file or folder; name a folder that has tokenizer.json or "
+      .. "tokenizer.model, or one of these files", path)
+  end
   local handle = checked(core.tokenizer_open(path))
   local about = core.tokenizer_about(handle)
   return setmetatable({ handle = handle, path = about.path, model = about.model, size = about.size,

@@ -21,6 +21,7 @@ local dtypes = require "ganymede.base.dtypes"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local partition = require "ganymede.pipeline.partition"
+local progress_of = require "ganymede.plan.search.progress"
 local rates = require "ganymede.plan.search.rates"
 local rehearsal = require "ganymede.job.rehearsal"
 
@@ -34,8 +35,11 @@ local function joined(list, more)
   return out
 end
 
+local function what_for() return "the recipe's step is still rehearsed on one rank" end
+
 -- Rehearses the recipe on one rank with these settings -> what check finds.
 local function checked(given, sets, step_file)
+  given.progress:beat(what_for)
   return rehearsal { recipe = given.recipe, set = joined(given.set or {}, sets), seed = given.seed,
     step_file = step_file, device = given.device }
 end
@@ -285,9 +289,11 @@ local function add_floors(out, given, m, serial, keep, sections)
   end
 end
 
---- Returns the facts. given: recipe, set, seed; m: the machine; keep: the parts that are kept (ganymede.plan.search).
-function facts.of(given, m, keep)
-  given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device) }
+--- Returns the facts. given: recipe, set, seed; m: the machine; keep: the parts that are kept (ganymede.plan.search);
+-- progress: of ganymede.plan.search.progress; nil: nothing is said.
+function facts.of(given, m, keep, progress)
+  given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device),
+    progress = progress or progress_of() }
   local serial = serial_sets(keep)
   local plain = must(checked(given, { "parallel={}", "schedule=nil" })) -- in the pieces of the recipe
   local values = values_of(plain)

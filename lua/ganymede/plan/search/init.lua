@@ -17,7 +17,7 @@
 -- (ganymede.plan.search.keep), top (how many are simulated at least), front (the whole Pareto front of time and
 -- memory), looks (the search ends after so many rehearsals, reckonings and simulations, with the best so far), within
 -- (0.05: the search ends when nothing left can be faster than the best by more than 5 %), all
--- (simulate everything: for tests), tell (a function of a text, now and then). Returns { rows = the simulated ones,
+-- (simulate everything: for tests), tell (ganymede.plan.search.progress). Returns { rows = the simulated ones,
 -- best first, front = list of places in rows, left_out = list of { why, count, example }, settings = how many there
 -- were, rehearsed, reckoned, simulated, pieces (how many were rehearsed for bounds), machine, memory, ranks, facts }.
 -- A row: setting, sets, lua, words, seconds, samples_per_second, peak_bytes, busy, exposed, bubble, why (it loses).
@@ -33,6 +33,7 @@ local looks = require "ganymede.plan.search.looks"
 local machines = require "ganymede.plan.machine"
 local record = require "ganymede.plan.search.record"
 local refine = require "ganymede.plan.search.refine"
+local progress_of = require "ganymede.plan.search.progress"
 local rehearsal = require "ganymede.job.rehearsal"
 local relatives = require "ganymede.plan.search.relatives"
 local setting = require "ganymede.plan.search.setting"
@@ -130,10 +131,16 @@ local function look_at(search, heap, entry)
   tree.push(search, heap, entry)
 end
 
-local function tell(search, text)
-  if not search.given.tell then return end
-  search.given.tell(("%d rehearsed, %d reckoned, %d simulated; %s"):format(search.rehearsed, search.reckoned,
-    search.simulated, text))
+local function counted(search, text)
+  return ("%d rehearsed, %d reckoned, %d simulated; %s"):format(search.rehearsed, search.reckoned,
+    search.simulated, text)
+end
+
+-- What the search has come to, and the seconds that what is left takes at least.
+local function how_far(search, least)
+  local best = search.best
+  return counted(search, ("%d pieces of a batch; %s; what is left takes %.4g s at least"):format(search.cells.asked,
+    best and ("best so far %.4g s"):format(best.seconds) or "none is simulated yet", least))
 end
 
 -- Looks at a few pieces in place of many. Puts the setting back: another one may be nearer then.
@@ -145,7 +152,8 @@ local function look_at_few(search, heap, entry)
   tree.push(search, heap, entry)
   if not entry.line then return end
   if not search.likely or entry.line < search.likely.line then search.likely = entry end
-  tell(search, ("reckoned at %.4g s: %s"):format(entry.line, setting.words(entry.setting, search.facts)))
+  search.progress:found(counted(search, ("reckoned at %.4g s: %s"):format(entry.line,
+    setting.words(entry.setting, search.facts))))
 end
 
 local function take_row(search, entry)
@@ -155,7 +163,7 @@ local function take_row(search, entry)
   row.bound = entry.bound
   search.rows[#search.rows + 1] = row
   if not search.best or better(row, search.best) then search.best = row end
-  tell(search, ("best so far %.4g s: %s"):format(search.best.seconds, search.best.words))
+  search.progress:found(counted(search, ("best so far %.4g s: %s"):format(search.best.seconds, search.best.words)))
 end
 
 local function looks_of(search) return search.rehearsed + search.reckoned + search.simulated end
@@ -185,6 +193,7 @@ local function run(search, shares)
       break
     end
     local entry = tree.pop(search, heap)
+    search.progress:beat(how_far, search, entry.turn)
     if not is_beaten(search, entry) then
       visit(search, heap, entry)
     else
@@ -235,11 +244,12 @@ local function prepare(given)
   local search = { given = given, machine = about, device = device,
     memory = given.memory or about.memory or 0, reasons = {}, rows = {},
     passes = {}, totals = {}, ends = {}, stores = {}, kinds = {}, rehearsed = 0, reckoned = 0, simulated = 0,
-    within = given.within or 0 }
+    within = given.within or 0, progress = progress_of(given.tell) }
   if search.within > 0 and given.front then
     failure(2, "--within ends a search before the whole front is known: leave out --within or --front")
   end
-  search.facts = facts_module.of(given, about, given.keep)
+  search.progress:found "the recipe's step is rehearsed on one rank"
+  search.facts = facts_module.of(given, about, given.keep, search.progress)
   search.facts.told = given.keep.stored ~= nil and next(given.keep.stored) ~= nil
   search.cells = cells.open(given, search.facts, about)
   local shares, refused = space.shares(search.facts, { ranks = given.ranks, machine = about, keep = given.keep })

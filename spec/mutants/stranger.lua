@@ -1,0 +1,108 @@
+--- Mutants of what a stranger met who tried the commands of the documents: dead ends, late refusals, silence.
+return {
+  {
+    name = "2820-adapters-of-a-run", file = "lua/ganymede/hub/adapters.lua",
+    find = [=[not core.is_file(path .. "/adapter_config.json") and sources.checkpoint_at(path)]=],
+    replace = [=[core.is_file(path .. "/index.json") and path]=],
+    breaks = "gm.load_adapter and --adapter refuse the folder of a run, which export and generate take",
+    test = "spec/hub/carry_spec.lua -f 'adapters of parts'",
+  },
+  {
+    name = "2821-adapters-of-parts", file = "lua/ganymede/hub/export.lua",
+    find = [=[if name == item.part then return place end]=],
+    replace = [=[if name == item.part then return 1 end]=],
+    breaks = "ganymede export adds the adapters of keys and values to the rows of queries",
+    test = "spec/hub/carry_spec.lua -f 'adapters of parts'",
+  },
+  {
+    name = "2822-exported-magnitudes", file = "lua/ganymede/nn/adapter.lua",
+    find = [=[if not list[1].magnitude then return w end]=],
+    replace = [=[do return w end]=],
+    breaks = "ganymede export leaves out the magnitudes of DoRA",
+    test = "spec/hub/carry_spec.lua -f 'adapters of parts'",
+  },
+  {
+    name = "2823-magnitudes-of-parts", file = "lua/ganymede/nn/adapter.lua",
+    find = [=[joined(layer, factors, 1, 1)]=],
+    replace = [=[joined(layer, factors, 1, 0)]=],
+    breaks = "ganymede export makes zeros of the keys where only queries and values have magnitudes",
+    test = "spec/hub/carry_spec.lua -f 'adapters of parts'",
+  },
+  {
+    name = "2824-tokenizer-of-the-data", file = "lua/ganymede/hub/sources.lua",
+    find = [=[ or files_of_data(config),]=],
+    replace = [=[,]=],
+    breaks = "the tokenizer with which a model was trained does not go with it",
+    test = "spec/hub/carry_spec.lua -f 'tokenizer of its run'",
+  },
+  {
+    name = "2825-answers-nowhere", file = "lua/ganymede/cli/generate.lua",
+    find = [=[if not args.json then return end]=],
+    replace = [=[do return end]=],
+    breaks = "ganymede generate writes all answers before it says that --json cannot be written",
+    test = "spec/cli/generate_spec.lua -f 'does not fit together'",
+  },
+  {
+    name = "2826-prompt-of-a-refusal", file = "lua/ganymede/cli/generate.lua",
+    find = [=[  if shown then
+    opt.on_text]=],
+    replace = [=[  if shown then
+    begin()
+    opt.on_text]=],
+    breaks = "the message that refuses an option stands behind the prompt, on its line",
+    test = "spec/cli/generate_spec.lua -f 'no prompt before'",
+  },
+  {
+    name = "2827-steps-from-a-disk", file = "lua/ganymede/generation/recorded.lua",
+    find = [=[if core.rests(p) then]=],
+    replace = [=[if false then]=],
+    breaks = "a message about steps that are not recorded stands between prompt and answer",
+    test = "spec/cli/generate_spec.lua -f 'no prompt before'",
+  },
+  {
+    name = "2828-file-as-a-model", file = "lua/ganymede/hub/sources.lua",
+    find = [=[  if core.is_file(path) then
+    failure]=],
+    replace = [=[  if false then
+    failure]=],
+    breaks = "a file that is no model is refused as a folder that cannot be opened",
+    test = "spec/hub/carry_spec.lua -f 'something is wrong'",
+  },
+  {
+    name = "2829-signs-of-life", file = "lua/ganymede/plan/search/progress.lua",
+    find = [=[  self.due = core.now() + NEXT]=],
+    replace = [=[]=],
+    breaks = "a search says each look at what is left",
+    test = "spec/plan/progress_spec.lua -f 'is silent'",
+  },
+  {
+    name = "2830-silent-search", file = "lua/ganymede/plan/search/init.lua",
+    find = [=[    search.progress:beat(how_far, search, entry.turn)
+]=],
+    replace = [=[]=],
+    breaks = "a search that takes minutes says nothing",
+    test = "spec/plan/progress_spec.lua -f 'comes from a search'",
+  },
+  {
+    name = "2831-silent-facts", file = "lua/ganymede/plan/search/facts.lua",
+    find = [=[  given.progress:beat(what_for)
+]=],
+    replace = [=[]=],
+    breaks = "a search says nothing while it rehearses the recipe on one rank",
+    test = "spec/plan/progress_spec.lua -f 'comes from a search'",
+  },
+  {
+    name = "2832-line-of-json", file = "lua/ganymede/base/json.lua",
+    find = [=["column %1: ")]=],
+    replace = [=["%1: ")]=],
+    breaks = "a damaged line of JSON is said to be at line 2:1:40",
+    test = "spec/data/chat_spec.lua -f 'refuses what is wrong'",
+  },
+  {
+    name = "2833-no-tokenizer", file = "lua/ganymede/text/tokenizer.lua",
+    find = [=[if not machine.exists(path) then]=],
+    replace = [=[if false then]=],
+    breaks = "a tokenizer that is not there is refused by its name alone, which nobody knows to be one",
+    test = "spec/data/chat_spec.lua -f 'refuses what is wrong'",
+  },
+}
