@@ -77,7 +77,7 @@ return {
   },
   {
     name = "2830-silent-search", file = "lua/ganymede/plan/search/init.lua",
-    find = [=[    search.progress:beat(how_far, search, entry.turn)
+    find = [=[    search.progress:beat(how_far, search, heap, entry)
 ]=],
     replace = [=[]=],
     breaks = "a search that takes minutes says nothing",
@@ -104,5 +104,19 @@ return {
     replace = [=[if false then]=],
     breaks = "a tokenizer that is not there is refused by its name alone, which nobody knows to be one",
     test = "spec/data/chat_spec.lua -f 'refuses what is wrong'",
+  },
+  {
+    name = "2834-loss-as-a-function", file = "lua/ganymede/nn/criterion.lua",
+    find = [=[nparams > 0 then return given end]=],
+    replace = [=[nparams > 9 then return given end]=],
+    breaks = "a recipe whose loss is a function of output and target ends with `logits must be a tensor; got nil`",
+    test = "spec/train/own_loss_spec.lua -n 1 -f 'loss itself'",
+  },
+  {
+    name = "2835-loss-of-nothing", file = "lua/ganymede/nn/criterion.lua",
+    find = [=[if loss == nil then]=],
+    replace = [=[if false then]=],
+    breaks = "a function that makes no loss is refused without a word of what it should do",
+    test = "spec/train/own_loss_spec.lua -n 1 -f 'makes nothing'",
   },
 }

@@ -70,7 +70,7 @@ describe("the progress of a search", function()
     assert.is_truthy(all:find("^the recipe's step is rehearsed on one rank\n"), all)
     assert.is_truthy(all:find("slow: the recipe's step is still rehearsed", 1, true), all)
     assert.is_truthy(all:find("slow: %d+ rehearsed, %d+ reckoned, 0 simulated; %d+ pieces of a batch; none is "
-      .. "simulated yet; what is left takes [%d.e-]+ s at least"), all)
+      .. "simulated yet; %d+ settings are left, which take [%d.e-]+ s at least"), all)
     assert.is_truthy(all:find "\n%d+ rehearsed, %d+ reckoned, %d+ simulated; best so far", all)
   end)
 end)

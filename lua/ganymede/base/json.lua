@@ -70,8 +70,8 @@ function json.decode(text, name, rounded)
   return value
 end
 
---- The value of one line of a file of others, as json.decode with `rounded`. Status 2: it is damaged. place: what errors
--- call the line, such as "talks.jsonl: line 7".
+--- The value of one line of a file of others, as json.decode with `rounded`. Status 2: it is damaged.
+-- place: what errors call the line, such as "talks.jsonl: line 7".
 function json.of_line(text, place)
   local ok, value = failure.try(core.json_decode, text, "line", true)
   if not ok then failure(2, "%s: %s", place, (failure.text(value):gsub("^line:%d+:(%d+): ", "column %1: "))) end

@@ -93,7 +93,8 @@ local fields = {
     doc = "the model: { type = NAME, and its options }, or a function or class that makes it" },
   data = { type = "table", fields = data, doc = "the datasets and their batches" },
   loss = { type = { "table", "string", "function", "module" }, short = "type", registry = "losses",
-    doc = "the loss function: { type = NAME, and its options }" },
+    doc = "the loss: { type = NAME, and its options }, a function of output and target, or one without arguments that "
+      .. "makes it" },
   optimizer = { type = { "table", "string", "function" }, short = "type", registry = "optimizers",
     doc = "the optimizer: { type = NAME, lr = RATE, and its other options }" },
   lr_scheduler = { type = { "table", "string", "function" }, short = "type", registry = "lr_schedulers",

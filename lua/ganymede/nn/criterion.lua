@@ -1,14 +1,29 @@
---- What a criterion returns, checked where the engine calls it: the loss of a batch, and the number of its targets.
+--- The loss of a recipe, and what it returns, checked where the engine calls it: the loss of a batch, and the number
+-- of its targets.
 --
 -- Criteria are often a user's own. What they return wrongly is an error that says so, and no failure inside of the
 -- engine that nobody can read.
 -- @module ganymede.nn.criterion
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
 
 local criterion = {}
 
 local function name_of(of) return type(of) == "table" and of.name or "the criterion" end
+
+--- Returns the loss of a recipe. A function of output and target is the loss itself, as in gm.initialize; one without
+-- arguments makes it, as a function makes a model.
+function criterion.of_setting(given)
+  if type(given) == "function" and debug.getinfo(given, "u").nparams > 0 then return given end
+  local loss = registry.losses:build(given)
+  if loss == nil then
+    failure(2, "loss: the function returned nothing; without arguments it makes a loss, such as gm.nn.MSELoss {}, and "
+      .. "function(output, target) ... end is one itself")
+  end
+  return loss
+end
 
 --- Returns of(output, target, count), a tensor.
 function criterion.loss(of, output, target, count)

@@ -30,6 +30,7 @@
 -- @module ganymede.train.fit
 local adaptive_batch = require "ganymede.train.adaptive_batch"
 local core = require "ganymede.core"
+local criteria = require "ganymede.nn.criterion"
 local data = require "ganymede.data"
 local engine_module = require "ganymede.train.engine"
 local effects = require "ganymede.config.effects"
@@ -49,7 +50,6 @@ local prediction = require "ganymede.observe.prediction"
 local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
-local registry = require "ganymede.base.registry"
 local restarts = require "ganymede.job.restarts"
 local resting = require "ganymede.train.resting"
 local runs_folder = require "ganymede.job.runs_folder"
@@ -79,7 +79,7 @@ end
 local function always() return true end
 
 local function build_engine(config, model, schedule, train, test, total)
-  local parts = { model = model, criterion = registry.losses:build(config.loss), total_steps = total,
+  local parts = { model = model, criterion = criteria.of_setting(config.loss), total_steps = total,
     train_dataloader = train, test_dataloader = test }
   for _, name in ipairs(schema.engine) do parts[name] = config[name] end
   parts.schedule = schedule

@@ -136,11 +136,12 @@ local function counted(search, text)
     search.simulated, text)
 end
 
--- What the search has come to, and the seconds that what is left takes at least.
-local function how_far(search, least)
+-- What the search has come to. entry: the nearest that is left, which is out of the heap.
+local function how_far(search, heap, entry)
   local best = search.best
-  return counted(search, ("%d pieces of a batch; %s; what is left takes %.4g s at least"):format(search.cells.asked,
-    best and ("best so far %.4g s"):format(best.seconds) or "none is simulated yet", least))
+  return counted(search, ("%d pieces of a batch; %s; %d settings are left, which take %.4g s at least"):format(
+    search.cells.asked, best and ("best so far %.4g s"):format(best.seconds) or "none is simulated yet",
+    tree.count(heap) + entry.count, entry.turn))
 end
 
 -- Looks at a few pieces in place of many. Puts the setting back: another one may be nearer then.
@@ -193,7 +194,7 @@ local function run(search, shares)
       break
     end
     local entry = tree.pop(search, heap)
-    search.progress:beat(how_far, search, entry.turn)
+    search.progress:beat(how_far, search, heap, entry)
     if not is_beaten(search, entry) then
       visit(search, heap, entry)
     else
