@@ -48,7 +48,10 @@ describe("parallel.resolve", function()
     { { tensor = { size = 4, mode = "2d", depth = 2 } }, 4, "depth: belongs to mode 2.5d" },
     { { tensor = { size = 4, mode = "2D" } }, 4, "did you mean '2d'?" },
     { { tensor = { sise = 4 } }, 4, "did you mean 'size'?" }, { { tenser = 4 }, 4, "did you mean 'tensor'?" },
-    { { data = 3 }, 4, "parallel.data: size 3 times 1" }, { { pipeline = 3 }, 4, "do not divide the 4 ranks" },
+    { { data = 3 }, 4, "parallel.data: size 3 times 1" }, { { pipeline = 3 }, 4, "do not divide the 4 ranks of this "
+      .. "job; start 3 ranks, or a multiple of that, or choose sizes whose product is one of 1, 2, 4" },
+    { { pipeline = 7 }, 2 ^ 6 * 9, "product is one of 1, 2, 3, 4, 6, 8, 9, 12, 16, 18, 24, 32, ..." },
+    { { pipeline = 2 }, 1, "do not divide the 1 rank of this job; start 2 ranks" },
     { { expert = 3 }, 4, "does not divide the 4 data ranks" },
     { { expert = 2, pipeline = 2 }, 2, "does not divide the 1 data rank it is a part of (the job has 2 ranks, and "
       .. "pipeline * sequence * tensor = 2); start 4 ranks, or a multiple of that" },

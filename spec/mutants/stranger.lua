@@ -119,4 +119,11 @@ return {
     breaks = "a function that makes no loss is refused without a word of what it should do",
     test = "spec/train/own_loss_spec.lua -n 1 -f 'makes nothing'",
   },
+  {
+    name = "2836-sizes-that-do", file = "lua/ganymede/job/parallel.lua",
+    find = [=[if i * i ~= n then list]=],
+    replace = [=[if i * i == n then list]=],
+    breaks = "sizes that do not fit the job are refused with a list of others that lacks some",
+    test = "spec/config/parallel_spec.lua -f refuses",
+  },
 }

@@ -223,10 +223,25 @@ local function resolve_pipeline(given)
   return { size = p.size or 1, chunks = p.chunks, split = split or "parameters" }
 end
 
+-- The numbers that divide n, as words; of many the first ones.
+local function divisors_of(n)
+  local list = {}
+  for i = 1, math.sqrt(n) do
+    if n % i == 0 then
+      list[#list + 1] = i
+      if i * i ~= n then list[#list + 1] = n / i end
+    end
+  end
+  table.sort(list)
+  return table.concat(list, ", ", 1, math.min(#list, 12)) .. (#list > 12 and ", ..." or "")
+end
+
 local function resolve_data(given, world, others)
   local size = part(given, "data").size
   if world % others ~= 0 then
-    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d ranks of this job", others, world)
+    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d rank%s of this job; start %d ranks, "
+      .. "or a multiple of that, or choose sizes whose product is one of %s", others, world, world == 1 and "" or "s",
+      others, divisors_of(world))
   end
   if size and size * others ~= world then
     wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, and this job has %d; leave it "
