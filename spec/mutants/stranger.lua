@@ -126,4 +126,18 @@ return {
     breaks = "sizes that do not fit the job are refused with a list of others that lacks some",
     test = "spec/config/parallel_spec.lua -f refuses",
   },
+  {
+    name = "2837-chains-of-one-token", file = "host/data/synthetic_dataset.c",
+    find = [=[gm_sampler_init(&d->chain->order, vocab_size, true,]=],
+    replace = [=[gm_sampler_init(&d->chain->order, vocab_size, false,]=],
+    breaks = "each made-up token is followed by itself",
+    test = "spec/data/chains_spec.lua -f permutation",
+  },
+  {
+    name = "2838-nameless-hook", file = "lua/ganymede/hooks/base.lua",
+    find = [=[hook.name or "without a name"]=],
+    replace = [=[hook.name or "?"]=],
+    breaks = "a hook without a name is called ? in the message that refuses one of its functions",
+    test = "spec/train/trainer_spec.lua -n 1 -f 'which point does not exist'",
+  },
 }

@@ -101,6 +101,9 @@ describe("the trainer", function()
     assert.error_matches(function()
       trainer:fit { train_dataloader = train, epochs = 1, hooks = { { name = "mine", after_train_iteration = print } } }
     end, "hook mine: there is no point 'after_train_iteration' %(did you mean 'after_train_iter'%?%)")
+    assert.error_matches(function()
+      trainer:fit { train_dataloader = train, epochs = 1, hooks = { { after_train_iteration = print } } }
+    end, "hook without a name: there is no point 'after_train_iteration'")
     assert.error_matches(function() trainer:fit { train_dataloader = train } end, "epochs or max_steps")
   end)
 
