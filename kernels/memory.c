@@ -208,10 +208,9 @@ static gm_status over_limit(const gm_pool *p, size_t bytes, const char *refusal)
     if (refusal) snprintf(limit, sizeof limit, "that of the system: %s", refusal);
     else human(p->stats.limit, limit);
     return GM_FAIL(GM_ENOMEM,
-                   "out of memory: wanted %s (%zu bytes) for '%s', %s in use, limit %s; largest holders: %s; "
-                   "try a smaller batch%s",
-                   human(bytes, a), bytes, p->places[p->current].text, human(p->stats.live, b), limit, list,
-                   refusal ? "" : " or a higher --limit-memory");
+                   "out of memory: wanted %s (%zu bytes) for '%s', %s in use, limit %s; %s%s; try a smaller batch%s",
+                   human(bytes, a), bytes, p->places[p->current].text, human(p->stats.live, b), limit,
+                   n ? "largest holders: " : "nothing is held yet", list, refusal ? "" : " or a higher --limit-memory");
 }
 
 /* From its part's source; a block that no memory to share is left for becomes one of the pool's own. */

@@ -140,4 +140,25 @@ return {
     breaks = "a hook without a name is called ? in the message that refuses one of its functions",
     test = "spec/train/trainer_spec.lua -n 1 -f 'which point does not exist'",
   },
+  {
+    name = "2839-place-of-the-program", file = "lua/ganymede/cli/init.lua",
+    find = [=[elseif has_own_place(text) then]=],
+    replace = [=[elseif false then]=],
+    breaks = "a message about a user's folder begins with a line of Ganymede's own files",
+    test = "spec/hub/carry_spec.lua -f 'something is wrong'",
+  },
+  {
+    name = "2840-nothing-held", file = "kernels/memory.c",
+    find = [=[n ? "largest holders: " : "nothing is held yet"]=],
+    replace = [=["largest holders: "]=],
+    breaks = "out of memory names the largest holders and then none",
+    test = "unit pool_limit",
+  },
+  {
+    name = "2841-keep-zero-at-most", file = "lua/ganymede/plan/search/keep.lua",
+    find = [=[name == "zero" and ", at most 3," or ""]=],
+    replace = [=[""]=],
+    breaks = "--keep zero=4 is refused with `an integer of at least 0 was expected; got 4`",
+    test = "spec/plan/search_space_spec.lua -f 'has no meaning'",
+  },
 }

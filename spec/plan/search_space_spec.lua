@@ -122,7 +122,8 @@ describe("--keep", function()
 
   it("refuses what has no meaning", function()
     for text, words_of in pairs { ["optimizer.lr=1"] = "chooses no such key", ["parallel.pipelin=2"] = "did you mean",
-      ["parallel.pipeline=two"] = "an integer of at least 1", ["zero=4"] = "an integer", ["parallel"] = "key=value",
+      ["parallel.pipeline=two"] = "an integer of at least 1", ["parallel"] = "key=value",
+      ["zero=4"] = "an integer of at least 0, at most 3, was",
       ["parallel.tensor.mode=4d"] = "one of 1d, 2d", ["recompute=all"] = "one of none",
       ["parallel.order=5"] = "must be a list", ["parallel.order={'far'}"] = "[1] must be one of data, expert",
       ["parallel.pipeline.split=evenly"] = "must be one of uniform", ["parallel.tensor.sequence=5"] = "a boolean",

@@ -3,7 +3,6 @@
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local agree = require("spec.support.numeric").agree
 local job = require "spec.parallel.job"
-local shell = require "spec.support.shell"
 
 local RECIPE = [[
 local gm = require "ganymede"

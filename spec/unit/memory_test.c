@@ -158,6 +158,7 @@ void gm_test_pool_limit(void **state)
     void     *data = NULL;
     gm_block *none = NULL;
     gm_pool_set_limit(p, 4096);
+    FAILS(GM_ENOMEM, "limit 4.0 KiB; nothing is held yet; try a smaller batch", gm_pool_alloc(p, 8192, &data, &none));
     gm_pool_set_place(p, "head", "linear");
     gm_block *a = alloc(p, 2048), *b = alloc(p, 1024);
     gm_pool_release(p, b); /* idle bytes count, but give way */

@@ -111,11 +111,15 @@ local function dispatch(words)
   return code
 end
 
+-- Whether a text begins with a line of Ganymede's own files.
+local function has_own_place(text)
+  local root = rawget(_G, "GANYMEDE_ROOT")
+  return root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
+end
+
 -- Whether an error is a defect of Ganymede and not of a recipe: Lua itself raised it at a line of Ganymede's files.
 local function is_internal(text)
-  local root = rawget(_G, "GANYMEDE_ROOT")
-  local own = root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
-  return own and (text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true)) ~= nil
+  return has_own_place(text) and (text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true)) ~= nil
 end
 
 --- Prints an error that xpcall(f, failure.handler) caught; of all ranks of a job, one prints it -> the exit status.
@@ -124,6 +128,8 @@ function cli.report(err)
   local plain = not failure.is(err) and failure.code(err) == 1
   if log.level >= 3 or (plain and is_internal(text)) then
     text = text .. "\n" .. failure.traceback(err):gsub("at 0x%x+", "?") -- the same text on every rank
+  elseif has_own_place(text) then
+    text = text:gsub("^[^\n:]+:%d+: ", "") -- it tells a user nothing
   end
   text = launcher.with_hosts(text)
   if launcher.fail(err, text) then log.error("%s", text) end

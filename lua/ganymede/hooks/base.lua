@@ -101,7 +101,8 @@ function base.check(hook)
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
     for key in pairs(t) do
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
-        error(("hook %s: there is no point '%s'%s"):format(hook.name or "without a name", key, options.hint(key, base.points)), 0)
+        error(("hook %s: there is no point '%s'%s"):format(hook.name or "without a name", key,
+          options.hint(key, base.points)), 0)
       end
     end
   end

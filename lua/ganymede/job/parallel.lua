@@ -239,9 +239,9 @@ end
 local function resolve_data(given, world, others)
   local size = part(given, "data").size
   if world % others ~= 0 then
-    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d rank%s of this job; start %d ranks, "
-      .. "or a multiple of that, or choose sizes whose product is one of %s", others, world, world == 1 and "" or "s",
-      others, divisors_of(world))
+    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d rank%s of this job; start %d "
+      .. "ranks, or a multiple of that, or choose sizes whose product is one of %s", others, world,
+      world == 1 and "" or "s", others, divisors_of(world))
   end
   if size and size * others ~= world then
     wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, and this job has %d; leave it "

@@ -66,7 +66,8 @@ local function check(key, name, value)
   if wanted == "integer" then
     local least = name == "zero" and 0 or 1
     if type(value) == "number" and value >= least and value % 1 == 0 and (name ~= "zero" or value <= 3) then return end
-    failure(2, "--keep %s: an integer of at least %d was expected; got %s", key, least, options.literal(value))
+    failure(2, "--keep %s: an integer of at least %d%s was expected; got %s", key, least,
+      name == "zero" and ", at most 3," or "", options.literal(value))
   end
   for _, word in ipairs(type(wanted) == "table" and wanted or {}) do
     if word == value then return end
