@@ -161,4 +161,18 @@ return {
     breaks = "--keep zero=4 is refused with `an integer of at least 0 was expected; got 4`",
     test = "spec/plan/search_space_spec.lua -f 'has no meaning'",
   },
+  {
+    name = "2842-idle-ranks", file = "lua/ganymede/train/trainer.lua",
+    find = [=[if not self.told_idle then idle_axes.tell() end]=],
+    replace = [=[]=],
+    breaks = "two ranks that share sequences of a model without any compute the same without a word",
+    test = "spec/train/idle_axes_spec.lua -n 1 -f 'named once'",
+  },
+  {
+    name = "2843-counts-of-a-loss", file = "lua/ganymede/train/idle_axes.lua",
+    find = [=[entry.bytes > COUNTS * entry.calls]=],
+    replace = [=[entry.bytes > 0]=],
+    breaks = "the sum of a loss's targets counts as a part of the model that ranks share",
+    test = "spec/train/idle_axes_spec.lua -n 1 -f 'first step has sent'",
+  },
 }

@@ -18,6 +18,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local hook_states = require "ganymede.hooks.states"
 local hooks_base = require "ganymede.hooks.base"
+local idle_axes = require "ganymede.train.idle_axes"
 local join = require "ganymede.data.join"
 local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
@@ -287,6 +288,8 @@ function Trainer:stop() self.ended = true end
 
 -- Between two steps: what others see of the run, and what they ask.
 local function at_border(self)
+  if not self.told_idle then idle_axes.tell() end
+  self.told_idle = true
   live.step(self.step, self.samples_before + self.samples, self.tokens)
   self.engine:serve_requests { engine = self.engine, trainer = self }
 end
