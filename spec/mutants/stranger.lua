@@ -175,4 +175,30 @@ return {
     breaks = "the sum of a loss's targets counts as a part of the model that ranks share",
     test = "spec/train/idle_axes_spec.lua -n 1 -f 'first step has sent'",
   },
+  {
+    name = "2844-bubble-in-any-order", file = "lua/ganymede/plan/bubble.lua",
+    find = [=[for _, group in ipairs(options.sorted_keys(class.exposed)) do]=],
+    replace = [=[for group in pairs(class.exposed) do]=],
+    breaks = "equal simulations and plans differ in the last bits of the bubble",
+    test = "spec/plan/simulate_spec.lua -f 'same bits'",
+  },
+  {
+    name = "2845-parts-of-other-chunks", file = "lua/ganymede/plan/search/passes.lua",
+    find = [=[of_size[p.chunks] = of_size[p.chunks] or geometry]=],
+    replace = [=[of_size[p.chunks] = of_size[1] or geometry]=],
+    breaks = "a search takes stages of several chunks for those of one",
+    test = "spec/plan/search_passes_spec.lua",
+  },
+  {
+    name = "2846-divided-in-one-way", file = "lua/ganymede/plan/search/bounds.lua",
+    find = [=[known[ways] = { total, largest }
+  end
+  return known[ways][1], known[ways][2]]=],
+    replace = [=[known[ways] = { total, largest }
+    known[1] = known[1] or known[ways]
+  end
+  return known[1][1], known[1][2]]=],
+    breaks = "a search takes what stage 3 gathers with one tensor size for that with all",
+    test = "spec/plan/search_bounds_spec.lua",
+  },
 }

@@ -102,6 +102,11 @@ describe("the bound of what data ranks send", function()
     assert.near(3 * scatter + 3 * gather, seconds(3), 1e-9)
     local half = { accumulation = 1, micro = 4, pipeline = { size = 2, chunks = 1, split = "parameters" } }
     assert.near(3 * 0.125 + 0.75 * 400 / 50, seconds(3, half), 1e-9) -- as much as a stage has may be kept
+    local two = { tensor = { size = 2, mode = "1d" } } -- where 7e4 and 1e5 are cut in two, all are too small for that
+    local whole = 3 * 0.125 + 0.75 * 800 / 2 / 50
+    local cut = bounds.data_sent({ data = 4, expert = 1, tensor = two.tensor, sequence = { size = 1 }, micro = 1,
+      accumulation = 3, pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = 3 }, facts, m, 8)
+    assert.near(3 * whole, cut, 1e-9)
     assert.near(3 * scatter, bounds.data_sent({ data = 4, expert = 1, tensor = { size = 1 }, sequence = { size = 1 },
       micro = 1, accumulation = 3, pipeline = { size = 1, chunks = 1, split = "parameters" }, zero = 3 }, facts, m, 4,
       true), 1e-9)

@@ -6,6 +6,7 @@
 -- same at the same time are replayed once, where that is exact (host/plan/classes.c). The trap: jitter makes all ranks
 -- differ, so a replay with it takes as much longer as there are ranks of a class.
 -- @module ganymede.plan.simulate
+local bubble_of = require "ganymede.plan.bubble"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local goodput = require "ganymede.plan.goodput"
@@ -15,13 +16,6 @@ local rehearsal = require "ganymede.job.rehearsal"
 local stand_ins = require "ganymede.plan.stand_ins"
 
 -- ---------------------------------------------------------------- what is said of a replay
-
-local function has_axis(group, axis)
-  for _, name in ipairs(parallel.axis_names((group:gsub("@.*", "")))) do
-    if name == axis then return true end
-  end
-  return false
-end
 
 -- Returns the list of { axes, mean, most }: seconds in which ranks wait for operations of a group, the longest first.
 local function exposed_of(replay, world)
@@ -35,19 +29,6 @@ local function exposed_of(replay, world)
   end
   table.sort(rows, function(a, b) return a.mean > b.mean or (a.mean == b.mean and a.axes < b.axes) end)
   return rows
-end
-
--- The part of the step in which a mean rank neither computes nor waits for its host or other axes than the pipeline's.
-local function bubble_of(replay, mesh, world)
-  if parallel.stages(mesh) == 1 then return nil end
-  local used = 0
-  for _, class in ipairs(replay.classes) do
-    used = used + class.count * (class.busy + class.launching)
-    for group, seconds in pairs(class.exposed) do
-      if not has_axis(group, "pipeline") then used = used + class.count * seconds end
-    end
-  end
-  return 1 - used / (world * replay.seconds)
 end
 
 -- Returns the list of { stage, peak_bytes, parameter_bytes }: the most of all roles of each stage.

@@ -100,13 +100,27 @@ end
 
 local WHOLE_BELOW, KEPT = 65536, 4 -- the defaults of stage 3: elements of a part; kept and fetched, of the largest one
 
+local known_divided = setmetatable({}, { __mode = "k" }) -- facts -> { total, largest } by ways
+
+-- The elements of all parameters that stage 3 divides where weights are cut so many ways, and of the largest one.
+local function divided_in_three(facts, ways)
+  local known = known_divided[facts] or {}
+  known_divided[facts] = known
+  if not known[ways] then
+    local total, largest = 0, 0
+    for _, count in ipairs(facts.weights.each or {}) do
+      if count / ways >= WHOLE_BELOW then total, largest = total + count, math.max(largest, count) end
+    end
+    known[ways] = { total, largest }
+  end
+  return known[ways][1], known[ways][2]
+end
+
 -- The bytes of parameters that a rank must gather for each pass at least: those that are divided, without what it may
 -- have kept.
 local function gathered(s, facts)
-  local total, largest, ways = 0, 0, setting.weight_ways(s)
-  for _, count in ipairs(facts.weights.each or {}) do
-    if count / ways >= WHOLE_BELOW then total, largest = total + count, math.max(largest, count) end
-  end
+  local ways = setting.weight_ways(s)
+  local total, largest = divided_in_three(facts, ways)
   return math.max(0, total / s.pipeline.size - KEPT * largest) / ways * facts.weights.bytes_of_element
 end
 

@@ -30,10 +30,16 @@ function passes.ends(s, facts, n_sections)
   return facts.bounds(p.split, p.size * p.chunks)
 end
 
--- The parts of each rank of a pipeline.
+local known_parts = { looped = {}, v_shaped = {} } -- by size, then by chunks. Each of millions of bounds asks for some
+
+-- The parts of each rank of a pipeline, which nobody changes.
 local function held_by(s)
   local p = s.pipeline
-  return p.schedule == "zb-v" and geometry.v_shaped(p.size, p.chunks) or geometry.looped(p.size, p.chunks)
+  local shape = p.schedule == "zb-v" and "v_shaped" or "looped"
+  local of_size = known_parts[shape][p.size] or {}
+  known_parts[shape][p.size] = of_size
+  of_size[p.chunks] = of_size[p.chunks] or geometry[shape](p.size, p.chunks)
+  return of_size[p.chunks]
 end
 
 local kinds = { "forward", "backward_input", "backward_weight", "either" }
