@@ -101,7 +101,8 @@ describe("a folder that is wrong", function()
   end
 
   it("is refused, with the key", function()
-    refused("model_type is 'rwkv'", "llama", function(c) c.model_type = "rwkv" end)
+    refused("model_type is 'rwkv'; this program has bert, gemma, gemma2, gpt2, llama, mistral, mixtral, olmo2, phi3, "
+      .. "qwen2, qwen2_moe, qwen3, qwen3_moe, vit", "llama", function(c) c.model_type = "rwkv" end)
     refused("has no 'hidden_size'", "llama", function(c) c.hidden_size = nil end)
     refused("new_thing: not understood", "llama", function(c) c.new_thing = 3 end)
     refused("hidden_act is 'relu6'", "llama", function(c) c.hidden_act = "relu6" end)

@@ -201,4 +201,11 @@ return {
     breaks = "a search takes what stage 3 gathers with one tensor size for that with all",
     test = "spec/plan/search_bounds_spec.lua",
   },
+  {
+    name = "2847-types-that-are-akin", file = "lua/ganymede/hub/families/init.lua",
+    find = [=[if (name:match "^%a+%." or "") == before then list]=],
+    replace = [=[if before then list]=],
+    breaks = "a model_type that nobody has is answered with names of timm and torchvision, which are none",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'is refused, with the key'",
+  },
 }

@@ -240,6 +240,15 @@ function families.type_of(values)
   return type(values._class_name) == "string" and "diffusers." .. values._class_name or nil
 end
 
+-- Those of a list of types that stand where this one does: with "timm." before the name, with nothing before it, ...
+local function akin(kind, types)
+  local found, before = {}, kind:match "^%a+%." or ""
+  for _, name in ipairs(types) do
+    if (name:match "^%a+%." or "") == before then found[#found + 1] = name end
+  end
+  return #found > 0 and found or types
+end
+
 --- What a config.json says -> family, options of its class. values: its keys; path: for messages; ignore: a list of
 -- keys that are known to change no number.
 function families.read(values, path, ignore)
@@ -250,7 +259,7 @@ function families.read(values, path, ignore)
   local family, types = families.of(config:need "model_type")
   if not family then
     failure(2, "%s: model_type is '%s'; this program has %s", path, tostring(values.model_type),
-      table.concat(types, ", "))
+      table.concat(akin(tostring(values.model_type), types), ", "))
   end
   local opt = family.options(config)
   finish(config, set)
