@@ -203,8 +203,8 @@ return {
   },
   {
     name = "2847-types-that-are-akin", file = "lua/ganymede/hub/families/init.lua",
-    find = [=[if (name:match "^%a+%." or "") == before then list]=],
-    replace = [=[if before then list]=],
+    find = [=[if (name:match "^%a+%." or "") == before then found]=],
+    replace = [=[if before then found]=],
     breaks = "a model_type that nobody has is answered with names of timm and torchvision, which are none",
     test = "spec/hub/pretrained_spec.lua -n 1 -f 'is refused, with the key'",
   },
