@@ -61,14 +61,26 @@ static int forget(lua_State *L)
     return 0;
 }
 
-/* c:ask(number): what this rank is asked for in the steps from here on */
+#define MOST_NUMBERS 16 /* of an update */
+
+/* c:ask(number, numbers): what this rank is asked for in the steps from here on; with what it makes their updates */
 static int ask(lua_State *L)
 {
-    L_TRY(L, gm_control_ask(gm_check_control(L, 1), luaL_checknumber(L, 2)));
+    gm_control *c = gm_check_control(L, 1);
+    double      asked = luaL_checknumber(L, 2), numbers[MOST_NUMBERS];
+    int         n = (int)lua_objlen(L, 3);
+    if (n > MOST_NUMBERS) return gm_bad_argument(L, 3, "at most 16 numbers");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        numbers[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+    L_TRY(L, gm_control_ask(c, asked, numbers, n));
     return 0;
 }
 
-/* c:loss() -> f64 (2), the same memory each time: the loss so far, and what this rank was asked for */
+/* c:loss() -> f64 (3), the same memory each time: the loss so far, what this rank was asked for, and its term of a sum
+ * that is 0 where all ranks make their updates with the same numbers */
 static int loss(lua_State *L)
 {
     gm_tensor *t;
@@ -166,7 +178,7 @@ int gm_open_step_control(lua_State *L)
     static const gm_declaration methods[] = {
         GM_FUNCTION("add", add, "control object, x tensor|number"),
         GM_FUNCTION("forget", forget, "control object"),
-        GM_FUNCTION("ask", ask, "control object, asked number"),
+        GM_FUNCTION("ask", ask, "control object, asked number, numbers table"),
         GM_FUNCTION("loss", loss, "control object"),
         GM_FUNCTION("targets", targets, "control object, counts tensor"),
         GM_FUNCTION("decide", decide, "control object, norm table|number, attributes table?"),

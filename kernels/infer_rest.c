@@ -266,7 +266,7 @@ static gm_status infer_update(const gm_call *call, unsigned moments, gm_spec *sp
 gm_status gm_infer_step_control(const gm_call *call, gm_spec *spec)
 {
     const gm_attrs *at = call->attrs;
-    const gm_spec   loss = {.dtype = GM_F64, .ndim = 1, .shape = {2}}, norm = {.dtype = GM_F64};
+    const gm_spec   loss = {.dtype = GM_F64, .ndim = 1, .shape = {3}}, norm = {.dtype = GM_F64};
     GM_TRY(gm_expect_spec(call, "loss", call->in[0], &loss));
     if (call->in[1]) GM_TRY(gm_expect_spec(call, "norm", call->in[1], &norm));
     if (call->n_in - 2 > GM_CONTROL_TERMS)

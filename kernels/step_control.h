@@ -5,11 +5,12 @@
  * GradScaler does it. The trap: gradients carry the loss scale as it was before the decision; the control tensor then
  * holds that of the next step, and its factor already divides by the old one.
  *
- * A step ends in one of four ways (GM_CAUSE_*): the update is made; or loss or norm is not finite, which means what
+ * A step ends in one of five ways (GM_CAUSE_*): the update is made; or loss or norm is not finite, which means what
  * the attribute not_finite says (GM_NOT_FINITE_*); or losses are scaled, the gradients are not finite and the scale may
  * shrink: the update is left out, the scale shrinks, whatever the loss is (GradScaler looks at gradients alone; a scale
- * of 1 cannot shrink, so that NaN in every step ends the run); or a kernel has refused something. After a halt
- * nothing changes any more until the host clears it, so that steps which are queued behind it do no harm. */
+ * of 1 cannot shrink, so that NaN in every step ends the run); or a kernel has refused something; or ranks would make
+ * different updates (apart is not 0: a sum over ranks, host/optim/step_control.h). After a halt nothing changes any
+ * more until the host clears it, so that steps which are queued behind it do no harm. */
 #ifndef GM_STEP_CONTROL_H
 #define GM_STEP_CONTROL_H
 
@@ -36,7 +37,7 @@ enum {
 };
 #define GM_CONTROL_TERMS 64 /* tensors of squares that a decision can add up, at most */
 
-enum { GM_CAUSE_NONE, GM_CAUSE_NOT_FINITE, GM_CAUSE_OVERFLOW, GM_CAUSE_REFUSED };
+enum { GM_CAUSE_NONE, GM_CAUSE_NOT_FINITE, GM_CAUSE_OVERFLOW, GM_CAUSE_REFUSED, GM_CAUSE_APART };
 enum { GM_NOT_FINITE_HALT, GM_NOT_FINITE_SKIP, GM_NOT_FINITE_WARN };
 
 typedef struct gm_control_rule {
@@ -66,8 +67,8 @@ GM_INLINE void gm_control_update(double *c, const gm_control_rule *r)
 }
 
 /* c: the control tensor. norm: of the gradients as they are, with the loss scale in them. */
-GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss, double asked, double norm,
-                                int refused)
+GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss, double asked, double apart,
+                                double norm, int refused)
 {
     double scale = c[GM_CONTROL_LOSS_SCALE], clip = 1;
     int    scaled = r->growth_interval > 0 && scale > 1;
@@ -85,8 +86,8 @@ GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss
     c[GM_CONTROL_FACTOR] = clip / scale;
     c[GM_CONTROL_ASKED] = asked;
     c[GM_CONTROL_CAUSE] = GM_CAUSE_NONE;
-    if (refused) {
-        c[GM_CONTROL_CAUSE] = GM_CAUSE_REFUSED;
+    if (refused || apart != 0) {
+        c[GM_CONTROL_CAUSE] = apart != 0 ? GM_CAUSE_APART : GM_CAUSE_REFUSED;
         c[GM_CONTROL_HALTED] = 1;
         c[GM_CONTROL_GO] = 0;
     } else if (gm_control_is_finite(norm) && (gm_control_is_finite(loss) || scaled)) {

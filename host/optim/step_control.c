@@ -19,9 +19,9 @@ struct gm_control {
     gm_device *device;
     gm_tensor *control, *targets;  /* targets: a view of its element */
     gm_tensor *scale;              /* another; NULL until losses are scaled */
-    gm_tensor *loss, *sum, *asked; /* f64 (2), and views of its two elements */
-    gm_tensor *wish;               /* f64: what this rank was asked for, as gm_control_ask wrote it last */
-    double     wished;             /* its value */
+    gm_tensor *loss, *sum, *asked; /* f64 (3), and views of its first element and of the two others */
+    gm_tensor *wish;               /* f64 (2): what gm_control_ask wrote last */
+    double     wished[2];          /* its values */
     bool       has_loss;           /* of the step under way */
     slot       ring[GM_CONTROL_RING];
     int        first, sent;
@@ -62,11 +62,11 @@ static gm_status make(gm_control *c)
 {
     gm_rank_place(c->rank, "control");
     GM_TRY(gm_tensor_new(c->device, GM_F64, 1, (int64_t[]){GM_CONTROL_SIZE}, &c->control));
-    GM_TRY(gm_tensor_new(c->device, GM_F64, 1, (int64_t[]){2}, &c->loss));
+    GM_TRY(gm_tensor_new(c->device, GM_F64, 1, (int64_t[]){3}, &c->loss));
     GM_TRY(element(c->control, GM_CONTROL_TARGETS, &c->targets));
     GM_TRY(element(c->loss, 0, &c->sum));
-    GM_TRY(element(c->loss, 1, &c->asked));
-    GM_TRY(gm_tensor_new(c->device, GM_F64, 0, NULL, &c->wish));
+    GM_TRY(gm_tensor_narrow(c->loss, 0, 1, 2, &c->asked));
+    GM_TRY(gm_tensor_new(c->device, GM_F64, 1, (int64_t[]){2}, &c->wish));
     GM_TRY(fill(c->device, c->wish, 0));
     GM_TRY(fill(c->device, c->control, 0));
     GM_TRY(fill(c->device, c->loss, 0));
@@ -156,11 +156,30 @@ gm_status gm_control_add_number(gm_control *c, double part)
 
 void gm_control_forget(gm_control *c) { c->has_loss = false; }
 
-gm_status gm_control_ask(gm_control *c, double asked)
+/* 30 bits of the numbers (FNV-1a over their bytes, mixed once more). -0 is 0. */
+static double digest(const double *numbers, int n)
 {
-    if (c->wished == asked) return GM_OK;
-    if (gm_tensor_data(c->wish)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->wish), &asked, sizeof asked));
-    c->wished = asked;
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (int i = 0; i < n; i++) {
+        double        x = numbers[i] + 0.0;
+        unsigned char byte[sizeof x];
+        memcpy(byte, &x, sizeof x);
+        for (size_t k = 0; k < sizeof x; k++) h = (h ^ byte[k]) * UINT64_C(1099511628211);
+    }
+    h ^= h >> 32;
+    h *= UINT64_C(0x9e3779b97f4a7c15);
+    return (double)(h >> 34);
+}
+
+/* The terms of all ranks add up to 0 where their digests are the same: rank 0 takes off what the others add. f64 holds
+ * such sums of 2^22 ranks without rounding, in any order. */
+gm_status gm_control_ask(gm_control *c, double asked, const double *numbers, int n)
+{
+    double weight = c->rank->rank == 0 ? 1.0 - c->rank->world : 1;
+    double wish[2] = {asked, weight * digest(numbers, n)};
+    if (c->wished[0] == wish[0] && c->wished[1] == wish[1]) return GM_OK;
+    if (gm_tensor_data(c->wish)) GM_TRY(gm_device_write(c->device, gm_tensor_data(c->wish), wish, sizeof wish));
+    memcpy(c->wished, wish, sizeof wish);
     return GM_OK;
 }
 

@@ -32,11 +32,13 @@ gm_status gm_control_add_loss(gm_control *c, gm_tensor *part);
 gm_status gm_control_add_number(gm_control *c, double part);
 /* Forgets the terms of a step that an error ended. */
 void gm_control_forget(gm_control *c);
-/* What this rank was asked for, as a number that the caller chooses; 0 at first. It is copied to the device only where
- * it changes, and stays there: a graph that was recorded before reads it when it is replayed. */
-gm_status gm_control_ask(gm_control *c, double asked);
-/* *out: f64 (2), borrowed: the loss so far, and what this rank was asked for. The caller sums it over the ranks before
- * the decision. */
+/* What this rank was asked for, as a number that the caller chooses; 0 at first. numbers: with which its optimizer
+ * makes the update, such as the learning rate; they must be the same on every rank. Both are copied to the device only
+ * where they change, and stay there: a graph that was recorded before reads them when it is replayed. */
+gm_status gm_control_ask(gm_control *c, double asked, const double *numbers, int n);
+/* *out: f64 (3), borrowed: the loss so far, what this rank was asked for, and this rank's term of a sum that is 0 where
+ * the numbers of all ranks are the same. Where they are not, it is 0 in one case of 2^30 (two ranks: never). The caller
+ * sums it over the ranks before the decision, which halts where that sum is not 0. */
 gm_status gm_control_loss(gm_control *c, gm_tensor **out);
 /* Stores the sum of counts (f64) as the number of contributing targets of the step. Decisions do not depend on it. */
 gm_status gm_control_set_targets(gm_control *c, gm_tensor *counts);

@@ -345,7 +345,7 @@ static gm_status cpu_step_control(gm_device *dev, const gm_call *call)
         total += sum;
     }
     for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = *control_at(call->out[0], i);
-    gm_control_apply(c, &rule, *control_at(call->in[0], 0), *control_at(call->in[0], 1),
+    gm_control_apply(c, &rule, *control_at(call->in[0], 0), *control_at(call->in[0], 1), *control_at(call->in[0], 2),
                      call->in[1] ? *control_at(call->in[1], 0) : sqrt(total), 0);
     for (int i = 0; i < GM_CONTROL_SIZE; i++) *control_at(call->out[0], i) = c[i];
     return GM_OK;

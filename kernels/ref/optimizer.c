@@ -37,7 +37,7 @@ gm_status gm_ref_step_control(gm_device *dev, const gm_call *call)
         total += sum;
     }
     load_all(call->out[0], c);
-    gm_control_apply(c, &rule, ref_get(call->in[0], 0), ref_get(call->in[0], 1),
+    gm_control_apply(c, &rule, ref_get(call->in[0], 0), ref_get(call->in[0], 1), ref_get(call->in[0], 2),
                      call->in[1] ? ref_get(call->in[1], 0) : sqrt(total), 0);
     for (int i = 0; i < GM_CONTROL_SIZE; i++) ref_set(call->out[0], i, c[i]);
     return GM_OK;

@@ -79,12 +79,25 @@ describe("ganymede run", function()
       assert.equal(4, #shell.lines("cat " .. home .. "/runs/points-20200101-000000-0/metrics.jsonl"))
     end)
 
-  it("says that --out holds checkpoints of another run, and starts its metrics afresh", function()
+  it("refuses an --out with checkpoints of another run, of which it loses nothing, and else starts afresh", function()
     local words = { "--steps", "4", "--no-eval", "--out", "here", "--set", "hooks={{type='CheckpointHook'}}" }
     assert.equal(0, run(nil, unpack(words)).code)
-    local again = support.run(home, { "run", "recipe.lua", "--threads", "1", unpack(words) })
+    local function sums()
+      return shell.run(("cd %s/here && find . -type f ! -name .lock | sort | xargs cksum"):format(home)).out
+    end
+    local before = sums()
+    local function start(...)
+      return support.run(home, { "run", "recipe.lua", "--threads", "1", "--set", "seed=9", ... })
+    end
+    local again = start(unpack(words))
+    assert.equal(2, again.code, again.err)
+    has(again.err, "here holds checkpoints of an earlier run, the newest of step 4, and this run would begin at step 1")
+    has(again.err, "--resume auto goes on from that step; to begin anew give another --out, or remove here/checkpoints")
+    assert.equal(before, sums())
+    assert.equal(2, start("--steps", "4", "--no-eval", "--out", "here").code) -- SIGTERM would save there
+    shell.run("rm -r " .. home .. "/here/checkpoints")
+    again = start(unpack(words))
     assert.equal(0, again.code, again.err)
-    has(again.err, "here holds checkpoints of an earlier run")
     assert.equal(4, #shell.lines("cat " .. home .. "/here/metrics.jsonl"))
   end)
 

@@ -1,5 +1,5 @@
 -- step_control: is there an update, with which factor? Every table against the rule written out here in Lua, over
--- sequences of steps whose losses and gradients are good, too large, or not finite.
+-- sequences of steps whose losses and gradients are good, too large, or not finite, and of ranks that disagree.
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local support = require "spec.kernels.support"
@@ -9,7 +9,7 @@ local inf, nan = math.huge, 0 / 0
 
 local function finite(x) return x == x and math.abs(x) < inf end
 
-local function decide(c, rule, loss, asked, total)
+local function decide(c, rule, loss, asked, apart, total)
   if c[HALTED] == 1 then
     c[GO] = 0
     return
@@ -21,7 +21,9 @@ local function decide(c, rule, loss, asked, total)
   c[FACTOR] = (clip > 1 and 1 or clip) / scale
   local may_shrink = rule.growth_interval > 0 and scale > 1
   local good = finite(norm) and (finite(loss) or may_shrink) -- where losses are scaled, gradients alone decide
-  if good or rule.not_finite == 2 and not may_shrink then
+  if apart ~= 0 then -- whatever else is
+    c[CAUSE], c[GO], c[HALTED] = 4, 0, 1
+  elseif good or rule.not_finite == 2 and not may_shrink then
     c[CAUSE] = good and 0 or 1
     c[GO], c[GOOD] = 1, c[GOOD] + 1
     if rule.growth_interval > 0 and c[GOOD] == rule.growth_interval then c[GOOD], c[SCALE] = 0, scale * rule.growth end
@@ -35,7 +37,7 @@ local function decide(c, rule, loss, asked, total)
   end
 end
 
--- loss, ranks asked to stop, squares by tensor
+-- loss, ranks asked to stop, squares by tensor, the sum that is 0 where ranks agree (default 0)
 local steps = {
   { 2.5, 0, { { 4 } } },
   { 2.25, 0, { { 1e4, 3, 0.5 }, { 7 } } },
@@ -47,6 +49,8 @@ local steps = {
   { nan, 0, { { 1 } } },
   { inf, 2, { { nan } } },
   { 0.5, 0, { { 1e-30 } } },
+  { 0.25, 0, { { 1 } }, -3 },
+  { 0.125, 0, { { 1 } } },
 }
 
 local rules = {
@@ -74,13 +78,13 @@ describe("step_control", function()
           for _, backend in ipairs { "ref", unpack(support.backends) } do
             local want, got = start(rule), support.numbers(start(rule), layout)
             for s, step in ipairs(steps) do
-              local inputs, total = { support.numbers({ step[1], step[2] }, layout), false }, 0
+              local inputs, total = { support.numbers({ step[1], step[2], step[4] or 0 }, layout), false }, 0
               for _, squares in ipairs(step[3]) do
                 local sum = 0
                 for _, x in ipairs(squares) do sum = sum + x end
                 inputs[#inputs + 1], total = support.numbers(squares, layout), total + sum
               end
-              decide(want, rule, step[1], step[2], total)
+              decide(want, rule, step[1], step[2], step[4] or 0, total)
               core.run_op(backend, "step_control", inputs, { got }, attributes(rule))
               support.compare(got, support.numbers(want), support.exact, ("step %d on %s"):format(s, backend))
             end
@@ -95,7 +99,7 @@ describe("step_control", function()
       for _, backend in ipairs { "ref", unpack(support.backends) } do
         local got = support.numbers(start { scale = 4 })
         local norm = gm.tensor(1e200, { dtype = "f64" }) -- whose square no f64 holds
-        core.run_op(backend, "step_control", { support.numbers { 1, 0 }, norm }, { got }, { max_norm = 1 })
+        core.run_op(backend, "step_control", { support.numbers { 1, 0, 0 }, norm }, { got }, { max_norm = 1 })
         local c = got:totable()
         assert.same({ 1e200 / 4, 1 / (1e200 / 4) / 4, 1 }, { c[NORM], c[FACTOR], c[GO] })
       end
@@ -104,9 +108,9 @@ describe("step_control", function()
 
   it("refuses what it cannot read", function()
     gm.scope(function()
-      local loss, control = support.numbers { 1, 0 }, function() return support.numbers(start {}) end
+      local loss, control = support.numbers { 1, 0, 0 }, function() return support.numbers(start {}) end
       local refuses, f32 = support.refuses, { dtype = "f32" }
-      refuses("step_control", { gm.ones({ 2 }, f32), false }, { control }, {}, "loss is f32, should be f64")
+      refuses("step_control", { gm.ones({ 3 }, f32), false }, { control }, {}, "loss is f32, should be f64")
       refuses("step_control", { loss, gm.ones({ 1 }, { dtype = "f64" }) }, { control }, {},
         "norm is %(1%), should be %(%)")
       refuses("step_control", { loss, false, gm.ones({ 2 }, f32) }, { control }, {}, "squares 1 are f32 %(2%)")

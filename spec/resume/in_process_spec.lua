@@ -46,6 +46,22 @@ describe("resuming", function()
     assert.same({ 5, 10, 3 }, saved)
   end)
 
+  it("is not what a run does in a folder that has checkpoints: it is refused, and nothing is lost", function()
+    local folder = support.folder()
+    run(folder, 10)
+    local ok, err = pcall(run, folder, 5)
+    assert.is_false(ok)
+    assert.equal(2, failure.code(err))
+    assert.matches(folder .. " holds checkpoints of an earlier run, the newest of step 10", failure.text(err), 1, true)
+    ok, err = pcall(run, support.folder(), 5, nil, { hooks = { { type = "CheckpointHook",
+      directory = folder .. "/checkpoints" } } })
+    assert.is_false(ok)
+    assert.equal(2, failure.code(err))
+    assert.matches("--resume " .. folder .. "/checkpoints goes on from that step; to begin anew give another directory",
+      failure.text(err), 1, true)
+    assert.equal(10, run(folder, 10, "auto").step)
+  end)
+
   it("reads the same numbers whatever happened before in the process", function()
     local folder = support.folder()
     run(folder, 10)

@@ -9,6 +9,8 @@ local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
 local log = require "ganymede.base.log"
 local progress = require "ganymede.hooks.progress"
+local ranks = require "ganymede.job.ranks"
+local runs_folder = require "ganymede.job.runs_folder"
 local snapshot = require "ganymede.checkpoint.snapshot"
 
 local CheckpointHook = base.class("CheckpointHook", {
@@ -69,7 +71,11 @@ function CheckpointHook:save(trainer, at_end)
   self.saved = trainer.step
 end
 
-function CheckpointHook:before_train(trainer) self.saved = trainer.step end -- nothing new to save
+function CheckpointHook:before_train(trainer)
+  self.saved = trainer.step -- nothing new to save
+  local directory = trainer.step == 0 and self.opt.directory
+  if directory then ranks.from_first(function() runs_folder.refuse_older(nil, directory) end) end
+end
 
 function CheckpointHook:after_train_iter(trainer)
   local interval = self.opt.interval

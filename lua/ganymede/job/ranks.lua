@@ -191,6 +191,14 @@ function ranks.agreed(err) return failure.is(err) and rawget(err, "agreed") == t
 
 -- ---------------------------------------------------------------- the same settings everywhere
 
+-- A number in the fewest digits that tell it from all others.
+local function digits(x)
+  for n = 14, 17 do
+    local text = ("%." .. n .. "g"):format(x)
+    if tonumber(text) == x or n == 17 then return text end
+  end
+end
+
 -- Returns { path = text } for everything in a table of settings.
 local function flatten(out, value, path)
   local kind = type(value)
@@ -198,7 +206,9 @@ local function flatten(out, value, path)
     for key, entry in pairs(value) do
       flatten(out, entry, path == "" and tostring(key) or path .. "." .. tostring(key))
     end
-  elseif kind == "number" or kind == "string" or kind == "boolean" or kind == "table" and not getmetatable(value) then
+  elseif kind == "number" then
+    out[path] = digits(value)
+  elseif kind == "string" or kind == "boolean" or kind == "table" and not getmetatable(value) then
     out[path] = require("ganymede.base.options").literal(value)
   else
     out[path] = "(a " .. kind .. ")"
@@ -249,6 +259,14 @@ local function differences(flats)
   return table.concat(lines, "\n")
 end
 
+--- Returns what differs between the settings of the ranks, a line for each key, with the ranks; "": nothing. settings:
+-- as same_settings takes them.
+function ranks.differing(settings)
+  local flats = {}
+  for i, text in ipairs(ranks.texts(serialized(flatten({}, settings, "")))) do flats[i] = parsed(text) end
+  return differences(flats)
+end
+
 --- Returns the hash of settings that all ranks must have been given equally; otherwise raises a failure of status 2 on
 -- all ranks, which names the keys that differ and their ranks. settings: a table of plain values, tables and objects
 -- (of which only the type is compared).
@@ -258,10 +276,8 @@ function ranks.same_settings(settings)
   local same = true
   for _, other in ipairs(ranks.texts(hash)) do same = same and other == hash end
   if same then return hash end
-  local flats = {}
-  for i, other in ipairs(ranks.texts(text)) do flats[i] = parsed(other) end
   ranks.fail(2, "the ranks were not given the same:\n%s\n  every rank must run the same recipe with the same flags",
-    differences(flats))
+    ranks.differing(settings))
 end
 
 return ranks

@@ -68,4 +68,18 @@ function runs_folder.newest_step(checkpoints)
   return steps and steps[#steps] or 0
 end
 
+--- Raises a failure of status 2 if the folder of a run that begins at step 1 holds checkpoints. Those of both would be
+-- mixed: the new ones would replace and delete old ones, and a resume would take the latest step of either.
+-- path: the folder of the run; or checkpoints: that of its checkpoints alone, a setting.
+function runs_folder.refuse_older(path, checkpoints)
+  local place = checkpoints or path .. "/checkpoints"
+  local step = runs_folder.newest_step(place)
+  if step == 0 then return end
+  local resume, other = "--resume auto", "--out"
+  if checkpoints then resume, other = "--resume " .. checkpoints, "directory" end
+  failure(2, "%s holds checkpoints of an earlier run, the newest of step %d, and this run would begin at step 1 and "
+    .. "write over them: %s goes on from that step; to begin anew give another %s, or remove %s", checkpoints or path,
+    step, resume, other, place)
+end
+
 return runs_folder

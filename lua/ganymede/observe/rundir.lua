@@ -5,13 +5,15 @@
 -- Nothing exists before open(), which is called when everything has been built; so a wrong recipe leaves nothing. From
 -- open() to close() the folder belongs to this run: `.lock` is locked, and another run with that folder is refused
 -- (status 2). runs/latest points to the newest run. With --out the folder is the user's, and may hold an older run. If
--- the run resumes that one, metrics.jsonl keeps the lines up to its step; otherwise it loses them. Of several ranks,
+-- the run resumes that one, metrics.jsonl keeps the lines up to its step. Otherwise it loses them, but the run is
+-- refused (status 2) if the older one has left checkpoints. Of several ranks,
 -- rank 0 chooses the path, and it alone makes and writes files; Rundir {} is collective, the methods are not.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local MetricsFile = require "ganymede.observe.metrics_file"
+local runs_folder = require "ganymede.job.runs_folder"
 local version = require "ganymede.base.version"
 
 local Rundir = {}
@@ -81,15 +83,13 @@ function Rundir:open()
   local made, reason = failure.try(make, self)
   if not made then failure(2, "%s", (failure.text(reason):gsub("^%S+%.lua:%d+: ", ""))) end
   lock(self)
-  self.ours = true -- from here on its files are those of this run
   if self.given then
-    if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
-      log.warn("%s holds checkpoints of an earlier run, which --resume would find", self.path)
-    end
+    if not self.resumes then runs_folder.refuse_older(self.path) end
   else
     local ok, why = failure.try(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
     if not ok then log.warn("%s", why) end
   end
+  self.ours = true -- from here on its files are those of this run
   core.write_whole(self.path .. "/config.lua", self.text or "")
   os.remove(self.path .. "/stats.json") -- that of an older run would be taken for this one's
   for _, name in ipairs(self.resumes and {} or { "events.jsonl", "requests.jsonl", "plan.json" }) do

@@ -54,7 +54,7 @@ local function define(optim, Fused, shared)
 
   function RMSprop:set_momentum(value)
     if self.opt.momentum == 0 then return optim.Optimizer.set_momentum(self) end
-    self.core:set_momentum(value)
+    Fused.set_momentum(self, value)
   end
 
   --- Duchi, Hazan and Singer 2011, with PyTorch's options: gradients over the root of the sum of their squares.

@@ -409,7 +409,10 @@ function Fused:prepare() self.core:prepare(rate(self)) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:room(kind) return self.core:room(kind) end
 function Fused:offload(tier, fraction, unit) self.core:offload(tier, fraction, unit) end
-function Fused:set_momentum(value) self.core:set_momentum(value) end
+function Fused:set_momentum(value)
+  self.momentum_set = value
+  self.core:set_momentum(value)
+end
 
 --- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).
 local sgd_options = {
@@ -442,7 +445,7 @@ end
 
 function SGD:set_momentum(value)
   if self.opt.momentum == 0 then return Optimizer.set_momentum(self) end
-  self.core:set_momentum(value)
+  Fused.set_momentum(self, value)
 end
 
 local adam_options = {

@@ -7,6 +7,8 @@
 -- diverged ends the run one step late; the message has the numbers of that step, and the parameters have not changed
 -- since.
 -- The trap: the decision must be the same on every rank, so what one rank alone knows is summed with the loss (agree).
+-- With it goes a number that is 0 where all ranks update with the same learning rate, momentum, weight decay and
+-- clipping (host/optim/step_control.h). So a schedule that differs between ranks ends the run, and costs no message.
 -- @module ganymede.train.engine_update
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -82,6 +84,30 @@ local function diverged(self, entry, numbers)
     numbers.loss, numbers.norm, entry.step, first_bad(self, numbers.loss), where, entry.lr)
 end
 
+-- With what the optimizer makes the coming update: names and numbers, which must be the same on every rank. Users can
+-- change each of them between steps, by a schedule, a hook or a loop of their own.
+local update_names = { "learning rate", "momentum", "weight decay", "clip_grad_norm" }
+
+local function number(x) return type(x) == "number" and x or -1 end
+
+local function update_numbers(self)
+  local optimizer = self.optimizer
+  return { rate(optimizer), number(optimizer.momentum_set), number(optimizer.opt and optimizer.opt.weight_decay),
+           number(self.clip_grad_norm) }
+end
+
+-- Ends the run because ranks would make different updates, so that their copies of the model would drift apart. All
+-- ranks call it, because the sum over ranks told all of them.
+local function drifting(self, entry)
+  if entry.late then ranks.sum { 0 } end -- as in diverged
+  take_back(self, entry)
+  local given = {}
+  for i, name in ipairs(update_names) do given[name] = entry.numbers[i] ~= -1 and entry.numbers[i] or nil end
+  ranks.fail(1, "step %d: the ranks would make different updates, and their copies of the model would drift apart:\n%s"
+    .. "\n  what sets it (a schedule, a hook, a loop of your own) must give every rank the same: a function of the "
+    .. "step, with no math.random, no clock and no rank in it", entry.step, ranks.differing(given))
+end
+
 local function end_step(self)
   self.steps_done = self.steps_done + 1
   for _, m in ipairs(self.model:modules()) do
@@ -106,16 +132,20 @@ local function hear(self, asked)
   self.products_wait = self.products_wait or asked >= TIMED
 end
 
--- Tells the step that comes next what this rank was asked for.
+-- Tells the step that comes next what this rank was asked for. Its numbers travel with that, in the sum of the loss.
 local function ask(self)
   local asked = (self.stop_requested and self.stop_requested() and 1 or 0) + (live.waiting() and REQUEST or 0)
     + (products.waiting() and TIMED or 0)
-  if core.world() > 1 then return self.control:ask(asked) end
+  if core.world() > 1 then
+    self.update_numbers = update_numbers(self)
+    return self.control:ask(asked, self.update_numbers)
+  end
   self.stop_asked = false
   hear(self, asked)
 end
 
--- Sums over the ranks what all must know before the decision: the loss, and what ranks were asked for.
+-- Sums over the ranks what all must know before the decision: the loss, what ranks were asked for, and whether their
+-- numbers differ.
 local function agree(self)
   if core.world() > 1 then core.comm_all_reduce(self.control:loss(), core.comm_group(), "sum") end
 end
@@ -142,6 +172,7 @@ local function judge(self, entry, numbers)
   if numbers.cause == 1 then self.known.not_finite = self.known.not_finite + 1 end
   if numbers.halted == 0 then return end
   if numbers.cause == 1 then diverged(self, entry, numbers) end
+  if numbers.cause == 4 then drifting(self, entry) end
   take_back(self, entry) -- raises the error that a kernel has reported
   error(("step %d: a kernel reported an error on the device, and its message is missing"):format(entry.step), 0)
 end
@@ -179,7 +210,7 @@ end
 
 local function new_entry(self, told)
   return { step = self.steps_done + 1, lr = rate(self.optimizer), samples = self.samples, told = told,
-           updates = self.optimizer:steps() }
+           numbers = self.update_numbers, updates = self.optimizer:steps() }
 end
 
 -- Where the numbers are known at once (not on a GPU), the host reads them before anything changes.

@@ -133,6 +133,7 @@ local function folder(run)
   if run.folder == nil then
     run.folder = ranks.from_first(function()
       if type(run.out) == "function" then return run.out() end
+      if run.out and not run.resume then runs_folder.refuse_older(run.out) end
       return run.out
     end) or false
   end

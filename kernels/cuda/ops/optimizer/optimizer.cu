@@ -296,7 +296,7 @@ GM_KERNEL(gm_step_control, gm_control_args)
         total += sum;
     }
     GM_UNROLL for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
-    gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.norm ? *a.norm : sqrt(total),
-                     a.refusal && a.refusal->count != 0);
+    gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.loss[2 * a.loss_stride],
+                     a.norm ? *a.norm : sqrt(total), a.refusal && a.refusal->count != 0);
     for (int i = 0; i < GM_CONTROL_SIZE; i++) a.control[i * a.stride] = c[i];
 }
