@@ -247,9 +247,9 @@ describe("a model of others", function()
 
   it("is refused where something is wrong, and nothing is left", function()
     local out = folder .. "/no"
-    refused(2, "no-such-folder/config.json: cannot be read; there is nothing of the name no-such-folder",
+    refused(2, "no-such-folder: there is no such folder, or it is empty. A model is a folder",
       "import no-such-folder %s", out)
-    refused(2, "cannot be read; the folder of a model has it", "import %s %s", shell.quote(folder .. "/empty"), out)
+    refused(2, "there is no such folder, or it is empty", "import %s %s", shell.quote(folder .. "/empty"), out)
     for _, verb in ipairs { "export", "import" } do
       refused(2, "model.safetensors: is a file; a model is", "%s %sllama/model.safetensors %s", verb, HUB, out)
     end

@@ -217,8 +217,8 @@ return {
   },
   {
     name = "2773-place-of-the-user", file = "lua/ganymede/base/own.lua",
-    find = [[    if info.what ~= "C" and info.source:sub(1, #files) ~= files and info.currentline > 0 then]],
-    replace = [[    if info.what ~= "C" and info.currentline > 0 then]],
+    find = [[    if info.source:sub(1, 1) == "@" and info.source:sub(1, #files) ~= files and info.currentline > 0 then]],
+    replace = [[    if info.source:sub(1, 1) == "@" and info.currentline > 0 then]],
     breaks = "errors from below engine:step() name a line of Ganymede",
     test = "spec/optim/optimizers_spec.lua -f 'optimizer.lr that is no rate'",
   },
@@ -294,5 +294,64 @@ return {
     replace = [[local directory]],
     breaks = "a run whose hook has a directory of its own writes over the checkpoints of an earlier run",
     test = "spec/resume/in_process_spec.lua -f 'has checkpoints'",
+  },
+  {
+    name = "2803-our-own-lines", file = "lua/ganymede/base/failure.lua",
+    find = [[err = own.blamed(err)]],
+    replace = [[]],
+    breaks = "errors of users name lines of Ganymede's own files",
+    test = "spec/config/places_spec.lua -f backward",
+  },
+  {
+    name = "2804-our-own-lines-in-modules", file = "lua/ganymede/nn/module.lua",
+    find = [[:format(blamed(err), self:path()]],
+    replace = [[:format(err, self:path()]],
+    breaks = "errors within a model name lines of Ganymede's own files",
+    test = "spec/config/places_spec.lua -f catches",
+  },
+  {
+    name = "2805-defects-blamed-on-users", file = "lua/ganymede/base/own.lua",
+    find = [[if not rest or is_ours and (rest:find "^attempt to " or rest:find "^bad argument #") then return err end]],
+    replace = [[if not rest then return err end]],
+    breaks = "a defect of Ganymede is printed as if it were in the user's file",
+    test = "spec/config/places_spec.lua -f defect",
+  },
+  {
+    name = "2806-vocabulary-unseen", file = "lua/ganymede/train/fit.lua",
+    find = [[  vocabulary.check(model, train, "data.train")
+]],
+    replace = [[]],
+    breaks = "check accepts tokens that the model has no rows for",
+    test = "spec/data/vocabulary_spec.lua -f check",
+  },
+  {
+    name = "2807-vocabulary-of-any-file", file = "lua/ganymede/train/vocabulary.lua",
+    find = [[ and (dataset.opt.dtype == "header" or dataset.opt.vocab_size) then]],
+    replace = [[ then]],
+    breaks = "a file of tokens without a header is refused for numbers that it does not have",
+    test = "spec/data/vocabulary_spec.lua -f 'not known'",
+  },
+  {
+    name = "2808-table-as-recipe", file = "lua/ganymede/config/recipe.lua",
+    find = [[  if not chunk and not path:find "%.lua$" then no_recipe(path, why) end
+]],
+    replace = [[]],
+    breaks = "`ganymede run train.csv` says only where Lua found a comma",
+    test = "spec/cli/other_kinds_spec.lua -f 'no recipe'",
+  },
+  {
+    name = "2809-generate-of-anything", file = "lua/ganymede/generation/logits.lua",
+    find = [[if not core.is_tensor(x) or x:dim() ~= 3 or x:size(2) ~= s then]],
+    replace = [[if not core.is_tensor(x) then]],
+    breaks = "gm.generate fails somewhere inside where a model returns no logits of positions",
+    test = "spec/cli/other_kinds_spec.lua -f 'by gm.generate'",
+  },
+  {
+    name = "2810-prompt-of-lua", file = "lua/ganymede/repl/init.lua",
+    find = [[  text = text:gsub("^%s*=", "return ", 1)
+]],
+    replace = [[]],
+    breaks = "= x at the prompt is a syntax error",
+    test = "spec/repl/files_spec.lua -f 'prompt of Lua'",
   },
 }

@@ -28,6 +28,18 @@ return { name = "points", seed = 3, steps = 4,
   loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 } }
 ]]
 
+describe("= x", function()
+  for _, ranks in ipairs { 1, 2 } do
+    it(("prints the value, as at the prompt of Lua 5.1, on %d rank(s)"):format(ranks), function()
+      local result = repl({ "x = 3", "= x", "=x + 1, 'a'", "  = x * (", "2)", "x == 3" }, ranks > 1 and ranks or nil)
+      assert.equal('3\n4\n"a"\n6\ntrue\n', (result.out:gsub("%[0%-1%] ", ""):gsub("\n +", "\n")))
+      assert.equal("", result.err)
+      result = repl({ "== 3" }, ranks > 1 and ranks or nil)
+      has(result.out .. result.err, "unexpected symbol near '='")
+    end)
+  end
+end)
+
 describe(":load", function()
   it("runs a file in the session", function()
     local result = repl({ ":load tools.lua", "twice(4)", ":load", ":load none.lua", ":load wrong.lua",

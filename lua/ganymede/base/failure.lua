@@ -7,6 +7,7 @@
 -- and 143, as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
 -- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
 local core = require "ganymede.core"
+local own = require "ganymede.base.own"
 
 local failure = {}
 
@@ -94,11 +95,14 @@ function failure.changed(err, change) return failure.new(failure.code(err), chan
 
 local last = {} -- the error that travels, and the traceback of the place where it was raised
 
---- For xpcall: the error itself; its traceback waits in failure.traceback(err). Every protected call on the
--- way that uses this handler leaves the traceback of the first, which is the deepest. No stop is raised in here, which
--- Lua would make an "error in error handling".
+--- For xpcall: the error itself, with the line of the user's file that led to it (own.blamed); its traceback waits in
+-- failure.traceback(err). Every protected call on the way that uses this handler leaves the traceback of the first,
+-- which is the deepest. No stop is raised in here, which Lua would make an "error in error handling".
 function failure.handler(err)
-  if last.err ~= err or err == nil then last = { err = err, text = debug.traceback("", 2):gsub("^\n", "") } end
+  if last.err ~= err or err == nil then
+    err = own.blamed(err)
+    last = { err = err, text = debug.traceback("", 2):gsub("^\n", "") }
+  end
   return err
 end
 core.signals_shield(failure.handler)

@@ -14,10 +14,27 @@ function own.place()
   for level = 2, math.huge do
     local info = debug.getinfo(level, "Sl")
     if not info then return "" end
-    if info.what ~= "C" and info.source:sub(1, #files) ~= files and info.currentline > 0 then
+    if info.source:sub(1, 1) == "@" and info.source:sub(1, #files) ~= files and info.currentline > 0 then
       return ("%s:%d: "):format(info.short_src, info.currentline)
     end
   end
+end
+
+-- What an error says behind its place, and whether that place is in a file of Ganymede; nil: it has another place.
+local function behind_place(err)
+  local rest = err:match "^[^\n:]*lua/ganymede/[%w_/]+%.lua:%d+: (.*)$"
+  if rest then return rest, true end
+  return not err:find "^[^\n:]+:%d+: " and err or nil, false
+end
+
+--- Returns a caught error with the line of the user's file that led to it, where it names a line of Ganymede's own
+-- files or none. It is called while the stack of the error still stands, or at a level on the way up. What Lua itself
+-- raised in Ganymede's files is a defect there and keeps its place.
+function own.blamed(err)
+  if type(err) ~= "string" or err == "not enough memory" then return err end
+  local rest, is_ours = behind_place(err)
+  if not rest or is_ours and (rest:find "^attempt to " or rest:find "^bad argument #") then return err end
+  return own.place() .. rest
 end
 
 --- Names what of a model may do something else each time; nil: nothing.

@@ -120,6 +120,9 @@ local start_options = {
 
 local function step_of(state)
   local step = nil
+  if type(state) ~= "table" then
+    error("checkpoint.save: what is saved must be a table { tensors =, meta = { step = } }; got " .. tostring(state), 3)
+  end
   if type(state.meta) == "table" then step = state.meta.step end
   if type(step) ~= "number" or step < 0 or step ~= math.floor(step) then
     error("checkpoint.save: meta.step must be a whole number, not " .. tostring(step), 3)

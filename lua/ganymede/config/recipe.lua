@@ -49,11 +49,25 @@ local function add_folder(path)
   package.path = package.path .. ";" .. folder .. "/?.lua"
 end
 
+local tables = { csv = "CSV", tsv = "CSV", jsonl = "Chat" }
+
+-- What to do with a file that is no Lua, by its name.
+local function no_recipe(path, why)
+  local ending = (path:match "%.([%w]+)$" or ""):lower()
+  local dataset = tables[ending]
+  local try = dataset and ("data are named in a recipe, as data = { train = { type = %q, path = %q, ... } }; `ganymede "
+    .. "data %s` shows what is in the file"):format(dataset, path, path)
+    or "`ganymede help recipe` describes recipes, and `ganymede help` lists the verbs, of which others take other files"
+  failure(2, "%s is no recipe: a recipe is a file of Lua that returns a table of settings, and this cannot be read as "
+    .. "Lua (%s)\n  %s", path, (why:gsub("^.*:(%d+): ", "line %1: ", 1)), try)
+end
+
 --- Reads and compiles a recipe without running it, and returns { path, text, chunk }. If that fails, the status is 2.
 function recipe.read(path)
   local text = contents(path)
   if text:sub(1, 1) == "\27" then failure(2, "%s is compiled Lua; a recipe is Lua source", path) end
   local chunk, why = loadstring(text:gsub("^#[^\n]*", "--", 1), "@" .. path)
+  if not chunk and not path:find "%.lua$" then no_recipe(path, why) end
   if not chunk then failure(2, "%s", why) end
   return { path = path, text = text, chunk = chunk }
 end

@@ -39,7 +39,13 @@ end
 function Dataset:checksum() return checked(nil, core.dataset_checksum(self.handle)) end
 
 --- Returns raw x and y of sample i, from 1, as tensors. Only TextPairs depends on the epoch (from 0, the default).
-function Dataset:get(i, epoch) return checked(nil, core.dataset_get(self.handle, i - 1, epoch)) end
+function Dataset:get(i, epoch)
+  local n = self:length()
+  if type(i) ~= "number" or i < 1 or i > n then
+    error(("%s:get(i): i is a sample from 1 to %d; got %s"):format(self.name, n, options.brief(i)), 2)
+  end
+  return checked(nil, core.dataset_get(self.handle, i - 1, epoch))
+end
 
 function Dataset:__tostring() return self.name .. options.show(self.class_options, self.opt) end
 

@@ -12,6 +12,8 @@ local batching = require "ganymede.generation.batching"
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
 local logits = require "ganymede.generation.logits"
+local module = require "ganymede.nn.module"
+local options = require "ganymede.base.options"
 local prompts = require "ganymede.generation.prompts"
 local rotary = require "ganymede.nn.rotary"
 local signature = require "ganymede.base.signature"
@@ -143,6 +145,14 @@ local function check_draw(opt)
   end
 end
 
+-- An error of a model that may be no language model: with what such a one is.
+local function explained(model, err)
+  if type(err) ~= "string" or model.head_is_pointwise then return err end
+  return ("%s\n  gm.generate takes a language model: tokens (batch, s) of i64 -> logits (batch, s, vocabulary), each "
+    .. "of which sees what is before it, such as models.GPT, models.Llama or gm.pretrained(DIR); this one is %s")
+    :format(err, model.name)
+end
+
 --- Continues prompts.
 -- @param model a causal model: tokens (b, s) -> logits (b, s, vocabulary)
 -- @param options the prompts, how tokens are chosen, and when to stop
@@ -156,6 +166,10 @@ end
 --   model = gm.models.GPT { vocabulary = 16, sequence_length = 8, width = 8, depth = 1, heads = 2 }
 --   #gm.generate(model, { prompts = { { 1, 2 } }, max_tokens = 3 })[1].tokens --> 5
 function M.generate(model, opt)
+  if not module.is_module(model) then
+    error("gm.generate: the model must be one that was made, such as gm.models.GPT { ... } or gm.pretrained(DIR); got "
+      .. options.brief(model), 2)
+  end
   prompts.check_ends(opt)
   check_draw(opt)
   local known = model.opt or {}
@@ -167,7 +181,7 @@ function M.generate(model, opt)
   local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)
   collectgarbage("setpause", pause)
   if training then model:train() end
-  if not ok then error(err, 0) end
+  if not ok then error(explained(model, err), 0) end
   for i, row in ipairs(rows) do results[i] = result_of(opt, row, prefill) end
   return results
 end

@@ -1,6 +1,7 @@
 --- The scores of the next token: the last position alone, and the choice of a token by them.
 -- @module ganymede.generation.logits
 local core = require "ganymede.core"
+local options = require "ganymede.base.options"
 local ops = require "ganymede.tensor.ops"
 local sections = require "ganymede.nn.sections"
 local stream = require "ganymede.nn.stream"
@@ -9,6 +10,10 @@ local logits_of = {}
 
 -- The last of s positions of x (b, s, ...), on every rank that shares the sequence.
 local function last_of(x, s)
+  if not core.is_tensor(x) or x:dim() ~= 3 or x:size(2) ~= s then
+    error(("the model must return logits (batch, %d, vocabulary); it returned %s"):format(s,
+      core.is_tensor(x) and ("(%s)"):format(table.concat(x:shape(), ", ")) or options.brief(x)), 0)
+  end
   local cuts = core.layout(x).cuts
   if #cuts[2] > 0 then
     cuts[2] = {}

@@ -36,14 +36,20 @@ local function tokens_that_end(folder, config)
   return type(ids) == "table" and ids or { ids }
 end
 
+-- Refuses what is no folder of a model. at: its config.json, which cannot be read.
+local function no_model(path, at)
+  if #core.list_folder(path) > 0 then
+    failure(2, "%s: cannot be read; the folder of a model has it, beside model.safetensors", at)
+  end
+  failure(2, "%s: there is no such folder, or it is empty. A model is a folder on this machine with config.json and "
+    .. "model.safetensors, a GGUF file, or a checkpoint; names on the hub are not looked up: download the model first "
+    .. "(`huggingface-cli download NAME --local-dir DIR`) and give DIR", path)
+end
+
 -- Of a folder with config.json.
 local function of_folder(path, opt)
   local at = path .. "/config.json"
-  local values = json.of_file(at)
-  if not values then
-    failure(2, "%s: cannot be read; %s", at, exists(path) and "the folder of a model has it"
-      or "there is nothing of the name " .. path)
-  end
+  local values = json.of_file(at) or no_model(path, at)
   local family, found = families.read(values, at, opt.ignore)
   return { path = path, files = path, family = family, class = family.model, options = found, config = values,
     stop_tokens = tokens_that_end(path, values) }

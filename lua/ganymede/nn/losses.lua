@@ -67,7 +67,11 @@ end
 local is_integer = { i64 = true, i32 = true, u8 = true }
 
 -- Are targets probabilities of classes, (..., classes), and not classes (...)?
-local function is_soft(target) return not is_integer[target:dtype()] end
+local function is_soft(target)
+  if core.is_tensor(target) then return not is_integer[target:dtype()] end
+  error("CrossEntropyLoss: the target must be a tensor, of the numbers of the classes or of their probabilities; got "
+    .. (target == nil and "nothing" or brief(target)), 0)
+end
 
 local function rows_of(target) return target:numel() / target:size(-1) end
 

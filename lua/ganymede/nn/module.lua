@@ -10,6 +10,7 @@
 local core = require "ganymede.core"
 local given_options = require "ganymede.nn.given_options"
 local options = require "ganymede.base.options"
+local blamed = require("ganymede.base.own").blamed
 local presence = require "ganymede.nn.presence"
 local printed = require "ganymede.nn.printed"
 local registry = require "ganymede.base.registry"
@@ -40,8 +41,8 @@ end
 --- Adds a line "in blocks.3.mlp: MLP { ... }" to an error; each level of the tree adds its own.
 local function add_place(err, self, ...)
   if type(err) ~= "string" then return err end
-  return ("%s\n  in %s: %s%s"):format(err, self:path() == "" and "the model" or self:path(), self:describe(),
-    said_of_call(err, ...))
+  return ("%s\n  in %s: %s%s"):format(blamed(err), self:path() == "" and "the model" or self:path(),
+    self:describe(), said_of_call(err, ...))
 end
 
 -- ---------------------------------------------------------------- the tree

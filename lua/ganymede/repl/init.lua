@@ -28,8 +28,10 @@ end
 
 local function is_incomplete(why) return why:match "<eof>'?$" ~= nil end
 
---- Compiles text -> the chunk; or nil, the message, and whether more lines could complete the text.
+--- Compiles text -> the chunk; or nil, the message, and whether more lines could complete the text. "= x" is "return
+-- x", as at the prompt of Lua 5.1.
 function Repl.compile(text)
+  text = text:gsub("^%s*=", "return ", 1)
   local chunk = loadstring("return " .. text, "=line")
   if chunk then return chunk end
   local why

@@ -240,9 +240,17 @@ local function add_loss(self, loss)
   if part then self.control:add(part) end
 end
 
+-- Refuses what is no loss.
+local function check_loss(loss)
+  if core.is_tensor(loss) and loss:numel() == 1 then return end
+  error("engine:backward takes the loss of a batch, a tensor of one number, as engine:criterion returns it; got "
+    .. (core.is_tensor(loss) and ("a tensor (%s)"):format(table.concat(loss:shape(), ", ")) or options.brief(loss)), 3)
+end
+
 --- Adds d loss / d parameter to the gradient of each parameter.
 function Engine:backward(loss)
   refuse_pipeline(self, "engine:backward(loss)")
+  check_loss(loss)
   scope(add_loss, self, loss)
   one_backward(self, self.batch_samples or 0, function() core.backward(loss) end)
 end
@@ -271,6 +279,10 @@ end
 -- output. With opt.pieces, output and label are lists with an entry for each micro-batch (ganymede.data.micro_batches),
 -- and their number is a fourth result.
 function Engine:execute_schedule(iter, opt)
+  if type(iter) ~= "function" and not (getmetatable(iter) or {}).__call then
+    error("execute_schedule: iter is a function that returns the next x, y, such as loader:batches(); got "
+      .. options.brief(iter), 2)
+  end
   return self.schedule:forward_backward_step(self, iter, options.check("execute_schedule", self.run_options, opt, 2))
 end
 

@@ -14,6 +14,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local lent = require "ganymede.train.lent"
 local live = require "ganymede.job.live"
+local options = require "ganymede.base.options"
 local products = require "ganymede.job.products"
 local ranks = require "ganymede.job.ranks"
 local rate = require "ganymede.optim.rate"
@@ -238,6 +239,9 @@ return function(Engine)
 
 --- Returns the p-norm of all gradients of all stages, without the loss scale; the same bits on every rank. Collective.
 function Engine:gradient_norm(p)
+  if p ~= nil and type(p) ~= "number" then
+    error("engine:gradient_norm(p): p must be a number; got " .. options.brief(p), 2)
+  end
   local norm = stage_gradients.norm(self.counted, p)
   if not self.loss_scaling then return norm end
   self:settle()
@@ -322,6 +326,9 @@ end
 
 --- Sets the number of steps made so far, when a run resumes; and the number of updates, if some steps made none.
 function Engine:set_steps(n, updates)
+  if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
+    error("engine:set_steps(n): n must be a number of steps, a whole number from 0; got " .. options.brief(n), 2)
+  end
   self.steps_done = n
   self.optimizer:set_steps(updates or n)
 end

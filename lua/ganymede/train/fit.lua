@@ -64,6 +64,7 @@ local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
 local step_file = require "ganymede.observe.step_file"
 local trainer_module = require "ganymede.train.trainer"
+local vocabulary = require "ganymede.train.vocabulary"
 
 local fit = {}
 
@@ -230,6 +231,8 @@ local function prepare(config, run)
   local model = blaming_recipe(model_of.build, config, not run.rehearsal and core.rank() == 0 and function(line)
     log.info("%s", line)
   end or nil)
+  vocabulary.check(model, train, "data.train")
+  vocabulary.check(model, test, "data.test")
   blaming_recipe(take_part, config, run, model, schedule, live)
   config = placement.settled(config, run.command, run.rehearsal)
   resting.begin(model, config, live.plan.pipeline)

@@ -31,6 +31,7 @@ local sections = require "ganymede.nn.sections"
 local stage_gradients = require "ganymede.train.stage_gradients"
 local stages = require "ganymede.pipeline.stage"
 local StepLoader = require "ganymede.train.step_loader"
+local vocabulary = require "ganymede.train.vocabulary"
 local zero = require "ganymede.optim.zero"
 
 local given = {
@@ -104,6 +105,9 @@ end
 -- already built that.
 local function built(model, schedule, plan, wanted)
   local is_list = type(model) == "table" and not getmetatable(model) and not model.type
+  if is_list and #model == 0 then
+    error("gm.initialize: model is an empty table; give a model, { type = NAME, ... } or the parts of this stage", 0)
+  end
   if module.is_module(model) or is_list then return prepared(model, wanted) end
   local made = prepared(registry.models:build(model), wanted)
   local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
@@ -448,6 +452,9 @@ return function(Engine)
     local opt = options.check("gm.initialize", given, parts, 2, aliases)
     check_data(opt)
     local engine = new(Engine, opt, launched)
+    for _, which in ipairs { "train_dataloader", "test_dataloader" } do
+      vocabulary.check(engine.model, opt[which], "gm.initialize: " .. which)
+    end
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
     local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)
     local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1, pieces)
