@@ -217,8 +217,8 @@ return {
   },
   {
     name = "2773-place-of-the-user", file = "lua/ganymede/base/own.lua",
-    find = [[    if info.source:sub(1, 1) == "@" and info.source:sub(1, #files) ~= files and info.currentline > 0 then]],
-    replace = [[    if info.source:sub(1, 1) == "@" and info.currentline > 0 then]],
+    find = [[if info.source:sub(1, 1) == "@" and info.source:sub(1, #files) ~= files and info.currentline > 0 then]],
+    replace = [[if info.source:sub(1, 1) == "@" and info.currentline > 0 then]],
     breaks = "errors from below engine:step() name a line of Ganymede",
     test = "spec/optim/optimizers_spec.lua -f 'optimizer.lr that is no rate'",
   },
