@@ -368,6 +368,26 @@ describe("a loader without a transform that gives pictures one size", function()
   end)
 end)
 
+describe("a damaged picture far behind the others", function()
+  it("is named where training reads it", function()
+    local photos = shell.temporary_folder()
+    finally(function() shell.remove(photos) end)
+    pictures.make_folder(photos .. "/a")
+    local good = pictures.png(4, 4, 3, function(c) return c end)
+    for i = 1, 130 do shell.write(("%s/a/%03d.png"):format(photos, i), i == 121 and good:sub(1, 50) or good) end
+    for _, threads in ipairs { 1, 3 } do
+      local loader = data.loader { dataset = { type = "ImageFolder", root = photos }, batch_size = 10, threads = threads,
+        transforms = { { type = "Resize", size = { 4, 4 } } } }
+      local n = 0
+      assert.error_matches(function()
+        for _ in loader:batches() do n = n + 1 end
+      end, "a/121.png %(sample 121%): is a damaged PNG")
+      assert.equal(12, n)
+      loader:close()
+    end
+  end)
+end)
+
 describe("transforms of pictures", function()
   local function refused(dataset, list, message)
     assert.error_matches(function() data.loader { dataset = dataset, transforms = list } end, message)

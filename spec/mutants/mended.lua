@@ -354,4 +354,18 @@ return {
     breaks = "= x at the prompt is a syntax error",
     test = "spec/repl/files_spec.lua -f 'prompt of Lua'",
   },
+  {
+    name = "2811-moments-of-hooks", file = "lua/ganymede/train/trainer.lua",
+    find = [[-- after_train, after_failure.]],
+    replace = [[-- after_train.]],
+    breaks = "help trainer leaves out a moment that a hook may define",
+    test = "spec/train/hooks_spec.lua -f 'help trainer'",
+  },
+  {
+    name = "2812-picture-without-a-name", file = "host/data/folder_dataset.c",
+    find = [["%s (sample %lld)", path, (long long)i + 1]],
+    replace = [["sample %lld", (long long)i + 1]],
+    breaks = "training does not name the damaged picture that ends it",
+    test = "spec/data/pictures_spec.lua -f 'far behind'",
+  },
 }

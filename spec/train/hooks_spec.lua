@@ -4,6 +4,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
+local run_host = require "spec.support.run_host"
 local support = require "spec.train.support"
 
 local function build(opt)
@@ -34,6 +35,43 @@ local function metric(name, values)
     trainer.metrics.test[name] = values[math.min(at, #values)]
   end }
 end
+
+describe("help trainer", function()
+  local text = ""
+  setup(function()
+    local result = run_host { "help", "trainer" }
+    assert.equal(0, result.code, result.err)
+    text = result.out:gsub("%s+", " ")
+  end)
+
+  it("lists the moments that a hook may define, all of them", function()
+    local moments, n = text:match "It may define these moments, and hooks/base.lua says what each receives: ([^.]*)%.", 0
+    for moment in moments:gmatch "[%w_]+" do
+      n = n + 1
+      assert.is_truthy(table.concat(require("ganymede.hooks.base").points, " "):find(moment, 1, true), moment)
+    end
+    assert.equal(#require("ganymede.hooks.base").points, n)
+  end)
+
+  it("lists what a hook may read, and it is there", function()
+    local trainer, train, test = build { lr_scheduler = { type = "StepLR" } }
+    local reads, seen = text:match "A hook may read (.-)%. It may define", nil
+    local hook = { needs_output = false, needs_loss = false }
+    function hook.after_train_iter(_, t)
+      seen = {}
+      for name in reads:gsub("%b()", ""):gmatch "[%w_.]+" do
+        local value = t
+        for part in name:gmatch "[%w_]+" do value = value and value[part] end
+        if name ~= "and" then seen[name] = value end
+        assert.is_truthy(name == "and" or value ~= nil, name)
+      end
+    end
+    trainer:fit { train_dataloader = train, test_dataloader = test, max_steps = 2, hooks = { hook } }
+    for _, name in ipairs { "step", "epoch", "losses", "metrics.test", "engine", "total_steps" } do
+      assert.is_truthy(seen[name] ~= nil, name)
+    end
+  end)
+end)
 
 describe("EvaluationHook", function()
   it("evaluates every so many steps, and the end once", function()

@@ -9,6 +9,13 @@
 -- prints what trainer:say is given. The trap: `step` counts the optimizer steps of the whole run, and `step_of_epoch`
 -- those of this epoch; both are the number of steps already made.
 --
+-- A hook may read epoch (that is made, from 0), step, step_of_epoch, samples, tokens, seconds, losses (by step),
+-- metrics.train, metrics.test, states (what hooks leave for each other, such as lr), hooks, engine (its model,
+-- optimizer.lr, grad_norm) and total_steps(). It may define these moments, and hooks/base.lua says what each receives:
+-- after_hook_is_attached, before_train, before_train_epoch, before_train_iter, after_train_iter, after_train_loss,
+-- before_test, before_test_epoch, before_test_iter, after_test_iter, after_test_epoch, after_test, after_train_epoch,
+-- after_train, after_failure.
+--
 -- On a GPU the numbers of a step (loss, gradient norm) are known when the next step has been queued. Then
 -- after_train_loss of the hooks is called with them. A hook whose after_train_iter needs the loss makes every step wait
 -- for the device (hooks/base.lua); trainer:settle() waits once. On a CPU nothing is late.
