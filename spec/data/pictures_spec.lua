@@ -376,8 +376,8 @@ describe("a damaged picture far behind the others", function()
     local good = pictures.png(4, 4, 3, function(c) return c end)
     for i = 1, 130 do shell.write(("%s/a/%03d.png"):format(photos, i), i == 121 and good:sub(1, 50) or good) end
     for _, threads in ipairs { 1, 3 } do
-      local loader = data.loader { dataset = { type = "ImageFolder", root = photos }, batch_size = 10, threads = threads,
-        transforms = { { type = "Resize", size = { 4, 4 } } } }
+      local loader = data.loader { dataset = { type = "ImageFolder", root = photos }, batch_size = 10,
+        threads = threads, transforms = { { type = "Resize", size = { 4, 4 } } } }
       local n = 0
       assert.error_matches(function()
         for _ in loader:batches() do n = n + 1 end

@@ -45,12 +45,14 @@ describe("help trainer", function()
   end)
 
   it("lists the moments that a hook may define, all of them", function()
-    local moments, n = text:match "It may define these moments, and hooks/base.lua says what each receives: ([^.]*)%.", 0
+    local points, known = require("ganymede.hooks.base").points, {}
+    for _, point in ipairs(points) do known[point] = true end
+    local moments, n = text:match "define these moments, and hooks/base.lua says what each receives: ([^.]*)%.", 0
     for moment in moments:gmatch "[%w_]+" do
       n = n + 1
-      assert.is_truthy(table.concat(require("ganymede.hooks.base").points, " "):find(moment, 1, true), moment)
+      assert.is_true(known[moment], moment)
     end
-    assert.equal(#require("ganymede.hooks.base").points, n)
+    assert.equal(#points, n)
   end)
 
   it("lists what a hook may read, and it is there", function()
