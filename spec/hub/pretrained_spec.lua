@@ -119,7 +119,8 @@ describe("a folder that is wrong", function()
     refused("no sliding_window is in use", "qwen2_windows", function(c) c.use_sliding_window = false end)
     refused("'scale_attn_weights' is false", "gpt2", function(c) c.scale_attn_weights = false end)
     refused("differ", "llama", function(c) c.mlp_bias = true end)
-    assert.error_matches(function() gm.pretrained "no such folder" end, "config.json: cannot be read")
+    assert.error_matches(function() gm.pretrained "no such folder" end,
+      "no such folder: there is no such folder, or it is empty. A model is a folder")
   end)
 
   it("is refused, with the arrays that lack or belong to nothing", function()
