@@ -207,7 +207,7 @@ describe("training steps of several ranks as graphs #ranks", function()
   end)
 
   it("are refused with the reason where the host has a part in them", function()
-    for _, case in ipairs {
+    for n, case in ipairs {
       { set = { "parallel={pipeline=2}", "num_microbatches=2" },
         why = "the host decides about messages and norms of pipeline stages while a step runs" },
       { set = { "parallel.transport=host" },
@@ -216,7 +216,7 @@ describe("training steps of several ranks as graphs #ranks", function()
         why = "step 4 cannot be recorded: rank 0: ", also = "cannot be part of a graph" },
     } do
       local set = case.set
-      local auto = train("auto", case, { "--steps", "5", "--no-eval" })
+      local auto = train("auto" .. n, case, { "--steps", "5", "--no-eval" })
       assert.equal(0, auto.code, auto.err)
       has(auto, "graph: steps run one by one: " .. (case.also and "" or case.why))
       has(auto, case.also or case.why)

@@ -240,8 +240,8 @@ return {
   },
   {
     name = "2795-drift-unnoticed", file = "lua/ganymede/train/engine_update.lua",
-    find = [[return { rate(optimizer), number]],
-    replace = [[return { 0, number]],
+    find = [[local numbers = { lr, momentum, decay, clip }]],
+    replace = [[local numbers = { 0, momentum, decay, clip }]],
     breaks = "ranks with other learning rates train on, and their models drift apart",
     test = "spec/train/drifting_spec.lua -f schedule",
   },
@@ -367,5 +367,19 @@ return {
     replace = [["sample %lld", (long long)i + 1]],
     breaks = "training does not name the damaged picture that ends it",
     test = "spec/data/pictures_spec.lua -f 'far behind'",
+  },
+  {
+    name = "2813-schedule-moved-on-one-rank", file = "lua/ganymede/train/engine_update.lua",
+    find = [[said.position - self.steps_done, decay]],
+    replace = [[0, decay]],
+    breaks = "a schedule of ours that one rank has moved further is not noticed",
+    test = "spec/train/drifting_spec.lua -f 'schedule of ours'",
+  },
+  {
+    name = "2814-a-copy-in-each-step", file = "lua/ganymede/train/engine_update.lua",
+    find = [[if not said or said.lr ~= lr or momentum ~= number(said.momentum) then return numbers, numbers end]],
+    replace = [[do return numbers, numbers end]],
+    breaks = "schedules of ours send a GPU something in each step",
+    test = "spec/cuda/graph_ranks_spec.lua -f 'and nothing else'",
   },
 }

@@ -92,6 +92,20 @@ describe("ranks that would make different updates", function()
     assert.matches("clip_grad_norm is 1 on ranks 0, 1; 2 on rank 2", text, 1, true)
   end)
 
+  it("are refused where a schedule of ours is moved, or differs, on one rank", function()
+    local text = ends({ scheduler = { type = "StepLR", step_size = 2, gamma = 0.5 }, between = function(engine, s)
+      if s == 4 and rank == 1 then engine.lr_scheduler:step() end
+    end }, 3)
+    assert.matches("learning rate is 0.25 on ranks 0, 2; 0.125 on rank 1", text, 1, true)
+    text = ends({ scheduler = { type = "StepLR", step_size = 1, gamma = rank == 0 and 0.5 or 0.25 } }, 0)
+    assert.matches("^step 1: ", text)
+    assert.matches("schedule is .*gamma = 0.5.*, moved 0 times.* on rank 0; .*gamma = 0.25.* on ranks 1, 2", text)
+    text = ends({ scheduler = { type = "StepLR", step_size = 1, gamma = 0.5 }, between = function(engine, s)
+      if s == 2 and rank == 2 then engine.optimizer.lr = 0.5 end -- the schedule's base
+    end }, 1)
+    assert.matches("learning rate is 0.25 on ranks 0, 1; 0.5 on rank 2", text, 1, true)
+  end)
+
   it("can go on after the error", function()
     local engine = build {}
     step(engine)

@@ -10,7 +10,9 @@
 -- The trap: beyond total_steps the rate stays what it was at total_steps (PyTorch's cosine rises again).
 -- @module ganymede.lr_scheduler.base
 local options = require "ganymede.base.options"
+local own = require "ganymede.base.own"
 local registry = require "ganymede.base.registry"
+local sha256 = require "ganymede.base.sha256"
 local signature = require "ganymede.base.signature"
 
 local Scheduler = {}
@@ -22,12 +24,24 @@ function Scheduler:at() error(self.name .. " does not define at(step, base)", 2)
 --- Returns the momentum (SGD) or beta1 (Adam) of a step; nil: the schedule does not change it.
 function Scheduler.momentum_at(_) return nil end
 
+-- Returns a number for a schedule that no code of a user takes part in, the same wherever its options are; false:
+-- such code does, and what it returns may differ between ranks.
+local function identity(self)
+  if not (own.has(self.at) and own.has(self.momentum_at)) or self.opt.lr_lambda then return false end
+  local text, after = tostring(self), self.after and identity(self.after)
+  if after == false then return false end
+  return tonumber(sha256(("%s %.17g %s"):format(text, self.base, after or "")):sub(1, 12), 16)
+end
+
 local function apply(self)
   local optimizer = self.optimizer
   if not optimizer then return end
   optimizer.lr = self:lr()
   local momentum = self:momentum_at(self.position)
   if momentum then optimizer:set_momentum(momentum) end
+  if self.identity == nil then self.identity = identity(self) end
+  optimizer.scheduled = self.identity and { lr = optimizer.lr, momentum = momentum, identity = self.identity,
+    position = self.position } or nil
 end
 
 -- A schedule may be a user's own: what it returns wrongly is said as its own mistake.
@@ -105,6 +119,7 @@ function Scheduler:load_state(state)
   self.opt, self.base = opt, state.base
   self:build(opt)
   if after then self.after.opt, self.after.base = after, state.after.base end
+  self.identity = nil
   return self:seek(state.position)
 end
 

@@ -91,10 +91,15 @@ local update_names = { "learning rate", "momentum", "weight decay", "clip_grad_n
 
 local function number(x) return type(x) == "number" and x or -1 end
 
+-- Returns these numbers, and the list that is compared. What a schedule of ours sets is compared as that schedule and
+-- its position before or behind the step, which do not change: so a GPU is sent nothing new in each step.
 local function update_numbers(self)
-  local optimizer = self.optimizer
-  return { rate(optimizer), number(optimizer.momentum_set), number(optimizer.opt and optimizer.opt.weight_decay),
-           number(self.clip_grad_norm) }
+  local optimizer, said = self.optimizer, self.optimizer.scheduled
+  local lr, momentum = rate(optimizer), number(optimizer.momentum_set)
+  local decay, clip = number(optimizer.opt and optimizer.opt.weight_decay), number(self.clip_grad_norm)
+  local numbers = { lr, momentum, decay, clip }
+  if not said or said.lr ~= lr or momentum ~= number(said.momentum) then return numbers, numbers end
+  return numbers, { -1, said.identity, said.position - self.steps_done, decay, clip }
 end
 
 -- Ends the run because ranks would make different updates, so that their copies of the model would drift apart. All
@@ -104,6 +109,8 @@ local function drifting(self, entry)
   take_back(self, entry)
   local given = {}
   for i, name in ipairs(update_names) do given[name] = entry.numbers[i] ~= -1 and entry.numbers[i] or nil end
+  local schedule = self.lr_scheduler
+  given.schedule = schedule and ("%s, moved %d times"):format(tostring(schedule), schedule.position or -1)
   ranks.fail(1, "step %d: the ranks would make different updates, and their copies of the model would drift apart:\n%s"
     .. "\n  what sets it (a schedule, a hook, a loop of your own) must give every rank the same: a function of the "
     .. "step, with no math.random, no clock and no rank in it", entry.step, ranks.differing(given))
@@ -138,8 +145,9 @@ local function ask(self)
   local asked = (self.stop_requested and self.stop_requested() and 1 or 0) + (live.waiting() and REQUEST or 0)
     + (products.waiting() and TIMED or 0)
   if core.world() > 1 then
-    self.update_numbers = update_numbers(self)
-    return self.control:ask(asked, self.update_numbers)
+    local compared
+    self.update_numbers, compared = update_numbers(self)
+    return self.control:ask(asked, compared)
   end
   self.stop_asked = false
   hear(self, asked)
