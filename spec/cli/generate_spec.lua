@@ -183,7 +183,7 @@ describe("ganymede generate", function()
       [folder .. " --chat --json x"] = "--json goes with",
       [folder .. " --prompt a --top-p 2"] = "is no number from 0 to 1",
       ["spec/golden/hub/llama --prompt a"] = "there is no tokenizer beside it; --tokenizer names a folder that has one",
-      ["/nowhere --prompt a"] = "config.json: cannot be read; there is nothing of the name /nowhere",
+      ["/nowhere --prompt a"] = "/nowhere: there is no such folder, or it is empty",
       ["/etc/passwd --prompt a"] = "/etc/passwd: is a file",
       [folder .. " --prompt a --json /nowhere/x.json"] = "--json: cannot write /nowhere/x.json",
       [folder .. " --prompts /nowhere"] = "cannot be read",
