@@ -382,4 +382,12 @@ return {
     breaks = "schedules of ours send a GPU something in each step",
     test = "spec/cuda/graph_ranks_spec.lua -f 'and nothing else'",
   },
+  {
+    name = "2815-message-as-wanted", file = "lua/ganymede/base/own.lua",
+    find = [[  if not is_ours and is_users_own() then return err end
+]],
+    replace = [[]],
+    breaks = "a user's error(text, 0) gets a place",
+    test = "spec/pipeline/executor_spec.lua -f 'as it was raised'",
+  },
 }

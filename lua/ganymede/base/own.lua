@@ -27,6 +27,17 @@ local function behind_place(err)
   return not err:find "^[^\n:]+:%d+: " and err or nil, false
 end
 
+-- Whether the handler of an error was called because a user's function called error: then the message is as wanted.
+local function is_users_own()
+  for level = 3, 5 do -- behind this and own.blamed
+    local info = debug.getinfo(level, "f")
+    if info and info.func == error then
+      local by = debug.getinfo(level + 1, "S")
+      return by ~= nil and by.what ~= "C" and by.source:sub(1, #files) ~= files
+    end
+  end
+end
+
 --- Returns a caught error with the line of the user's file that led to it, where it names a line of Ganymede's own
 -- files or none. It is called while the stack of the error still stands, or at a level on the way up. What Lua itself
 -- raised in Ganymede's files is a defect there and keeps its place.
@@ -34,6 +45,7 @@ function own.blamed(err)
   if type(err) ~= "string" or err == "not enough memory" then return err end
   local rest, is_ours = behind_place(err)
   if not rest or is_ours and (rest:find "^attempt to " or rest:find "^bad argument #") then return err end
+  if not is_ours and is_users_own() then return err end
   return own.place() .. rest
 end
 
