@@ -22,6 +22,9 @@ engine():set_steps("a")
 engine():gradient_norm("a")
 gm.initialize { model = 3 }
 gm.initialize { model = {} }
+gm.initialize { model = mlp(), train_dataloader = {} }
+gm.initialize { model = mlp(), test_dataloader = { next_step = print } }
+engine():announce("a")
 gm.initialize { model = mlp(), critrion = 1 }
 gm.initialize { model = mlp(), optimizer = { type = "SDG" } }
 gm.initialize { model = mlp(), optimizer = { type = "SGD", lrr = 1 } }

@@ -84,6 +84,10 @@ end
 -- the device (for which nobody waits); for a criterion of several terms a list with one for each term. batches: the
 -- number of its batches; pieces: the number of micro-batches, if it is known. The step loader calls it.
 function Engine:announce(targets, batches, pieces)
+  if targets ~= nil and type(targets) ~= "number" and type(targets) ~= "table" and not core.is_tensor(targets) then
+    error("engine:announce(targets): targets is the number of the coming step's targets, a scalar of f64, or a list of "
+      .. "these; got " .. options.brief(targets), 2)
+  end
   self.announced = { targets = targets, batches = batches, pieces = pieces }
   self.batch, self.samples, self.fresh = 0, 0, true -- also after a step that an error has ended
   self.control:forget()

@@ -368,6 +368,18 @@ end
 
 -- ---------------------------------------------------------------- data
 
+-- Refuses what is no loader: what is read of one at least is next() -> x, y, or next_pieces().
+local function check_loaders(opt)
+  for _, which in ipairs { "train_dataloader", "test_dataloader" } do
+    local loader = opt[which]
+    if loader and type(loader.next) ~= "function" and type(loader.next_pieces) ~= "function" then
+      error(("gm.initialize: %s must be a loader, such as gm.data.loader { dataset = ..., batch_size = ... } makes, or "
+        .. "a table with a method next() that returns the next x, y, or nil; got %s"):format(which,
+        type(loader.next_step) == "function" and "what gm.initialize returned" or options.brief(loader)), 3)
+    end
+  end
+end
+
 -- Ranks read parts of the same batches. A rank with other files would train on other samples, or leave the others
 -- waiting at the end of an epoch.
 local function check_data(opt)
@@ -450,6 +462,7 @@ return function(Engine)
     local parts = colossal_memory.respelled("gm.initialize", completed(named(...), launched), schema.engine)
     refuse_renamed(parts)
     local opt = options.check("gm.initialize", given, parts, 2, aliases)
+    check_loaders(opt)
     check_data(opt)
     local engine = new(Engine, opt, launched)
     for _, which in ipairs { "train_dataloader", "test_dataloader" } do
