@@ -162,8 +162,9 @@ static gm_status plan(gm_transform_chain *p, const gm_transform *list, int n, ui
         if (list[i].kind == GM_NORMALIZE) now = GM_F64;
     }
     if (p->ndim == 3 && p->shape[1] == GM_ANY_SIZE)
-        return GM_FAIL(GM_ESHAPE, "the images of this dataset differ in size, and batches need one: add the transform "
-                                  "RandomResizedCrop, RandomCrop, CenterCrop, or Resize with a height and a width");
+        return GM_FAIL(GM_ESHAPE, "the images of this dataset may differ in size, and batches need one: add the "
+                                  "transform RandomResizedCrop, RandomCrop, CenterCrop, or Resize with a height and a "
+                                  "width");
     if (now == GM_U8) GM_TRY(plan_scale(p)); /* nobody normalized */
     p->numel = product(p->ndim, p->shape);
     return GM_OK;
