@@ -70,12 +70,14 @@ describe("gm.scope", function()
   end)
 
   it("fails with wanted, in use, limit and the largest holders when the limit is really reached", function()
+    local held = gm.zeros { 10 }
     gm.memory_limit(1)
     finally(function() gm.memory_limit(0) end)
     local ok, err = pcall(gm.zeros, { 3000000 })
     assert.is_false(ok)
     assert.matches("wanted 11%.4 MiB %(12000000 bytes%) for 'empty'", err)
     assert.matches("in use, limit 1 bytes; largest holders", err)
+    assert.equal(10, held:numel())
   end)
 
   it("charges bytes to module path and op", function()

@@ -69,6 +69,7 @@ describe("the memory of training", function()
   end)
 
   it("that does not suffice is an error with wanted, in use, limit and the largest holders", function()
+    local held = gm.zeros { 10 }
     collectgarbage()
     local live = gm.memory().live
     gm.memory_limit(live + 300000)
@@ -90,5 +91,6 @@ describe("the memory of training", function()
     gm.memory_limit(0)
     collectgarbage()
     assert.equal(live, gm.memory().live) -- and nothing is lost
+    assert.equal(10, held:numel())
   end)
 end)
