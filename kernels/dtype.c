@@ -1,5 +1,5 @@
 /* dtype.c - see dtype.h. */
-#include "dtype.h"
+#include "element.h"
 
 #include <math.h>
 
@@ -12,6 +12,7 @@ static const struct {
 #undef GM_DTYPE
 };
 
+size_t        gm_dtype_size(gm_dtype t) { return gm_element_size(t); }
 const char   *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
 const char   *gm_dtype_file_name(gm_dtype t) { return info[t].file_name; }
 gm_dtype_kind gm_dtype_kind_of(gm_dtype t) { return info[t].kind; }
@@ -102,6 +103,8 @@ ELEMENT(f16, uint16_t, gm_f32_to_f16((float)v))
 ELEMENT(i32, int32_t, to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX))
 ELEMENT(i64, int64_t, to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
 ELEMENT(u8, uint8_t, to_integer(v, 0, 256, 0, 255))
+
+double gm_load(gm_dtype t, const void *base, int64_t i) { return gm_element(t, base, i); }
 
 void gm_store(gm_dtype t, void *base, int64_t i, double v)
 {

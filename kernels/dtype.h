@@ -7,7 +7,6 @@
 #ifndef GM_DTYPE_H
 #define GM_DTYPE_H
 
-#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,23 +22,13 @@ typedef enum gm_dtype {
 
 typedef enum gm_dtype_kind { GM_WIDE, GM_NARROW, GM_WHOLE } gm_dtype_kind; /* see dtypes.def */
 
+size_t        gm_dtype_size(gm_dtype t);
 const char   *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
 const char   *gm_dtype_file_name(gm_dtype t);                /* "F32", ...: the name in files of tensors */
 bool          gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
 gm_dtype_kind gm_dtype_kind_of(gm_dtype t);
 bool          gm_dtype_is_float(gm_dtype t); /* true of GM_DTYPE_NONE */
 bool          gm_dtype_is_narrow(gm_dtype t);
-
-/* Bytes of an element. */
-static inline size_t gm_dtype_size(gm_dtype t)
-{
-#define GM_DTYPE(NAME, name, bytes, kind) bytes,
-    static const unsigned char size[GM_DTYPE_COUNT] = {
-#include "dtypes.def"
-    };
-#undef GM_DTYPE
-    return size[t];
-}
 
 /* The dtype in which statistics, losses and moments of tensors of dtype t are kept: f32 for bf16 and f16, else t. */
 static inline gm_dtype gm_dtype_wide(gm_dtype t) { return gm_dtype_is_narrow(t) ? GM_F32 : t; }
@@ -71,21 +60,7 @@ uint16_t gm_f32_to_f16(float f);
 uint16_t gm_round_by_chance(gm_dtype t, float f, uint32_t word);
 
 /* Reads or writes element i of an array of dtype t, through double: exact for all but i64 beyond 2^53. */
-static inline double gm_load(gm_dtype t, const void *base, int64_t i)
-{
-    switch (t) {
-    case GM_F32: return ((const float *)base)[i];
-    case GM_F64: return ((const double *)base)[i];
-    case GM_BF16: return gm_bf16_to_f32(((const uint16_t *)base)[i]);
-    case GM_F16: return gm_f16_to_f32(((const uint16_t *)base)[i]);
-    case GM_I32: return ((const int32_t *)base)[i];
-    case GM_I64: return (double)((const int64_t *)base)[i];
-    case GM_U8: return ((const uint8_t *)base)[i];
-    case GM_DTYPE_NONE:
-    case GM_DTYPE_COUNT: break;
-    }
-    return NAN;
-}
-void gm_store(gm_dtype t, void *base, int64_t i, double v);
+double gm_load(gm_dtype t, const void *base, int64_t i);
+void   gm_store(gm_dtype t, void *base, int64_t i, double v);
 
 #endif

@@ -1,5 +1,5 @@
 /* tensor.c - headers and views of tensors; the bytes come from the device's pool (memory.c). */
-#include "tensor.h"
+#include "element.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -340,6 +340,8 @@ bool gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b)
         if (a->shape[d] != b->shape[d]) return false;
     return true;
 }
+
+void *gm_tensor_data(const gm_tensor *t) { return gm_elements(t); }
 
 bool gm_tensor_has_data(const gm_tensor *t)
 {

@@ -100,12 +100,8 @@ bool    gm_tensor_is_contiguous(const gm_tensor *t); /* row-major without gaps *
 bool    gm_tensor_can_reshape(const gm_tensor *t, int ndim, const int64_t *shape);
 bool    gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b);
 /* Address of the first element; NULL on meta, and while the bytes rest elsewhere. */
-static inline void *gm_tensor_data(const gm_tensor *t)
-{
-    if (!t->storage->data) return NULL;
-    return (char *)t->storage->data + (size_t)t->offset * gm_dtype_size(t->dtype);
-}
-bool gm_tensor_has_data(const gm_tensor *t); /* now, or once its storage is opened */
+void *gm_tensor_data(const gm_tensor *t);
+bool  gm_tensor_has_data(const gm_tensor *t); /* now, or once its storage is opened */
 /* Values on the meta device: small constants, and what ops compute from them alone, have values in memory of the host
  * (meta/known.c). `known` and `know` return the address of t's first element. `know` allocates the values, zeros at
  * first, for a storage of at most GM_KNOWN_BYTES bytes. `forget` frees the values of the storage. */

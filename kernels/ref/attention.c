@@ -49,7 +49,7 @@ typedef struct row {
 static double at4(const gm_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
 {
     const int64_t *step = t->stride;
-    return gm_load(t->dtype, gm_tensor_data(t), b * step[0] + s * step[1] + h * step[2] + d * step[3]);
+    return gm_element(t->dtype, gm_elements(t), b * step[0] + s * step[1] + h * step[2] + d * step[3]);
 }
 
 static int64_t key_head(const problem *p, int64_t n) { return n / (p->heads / p->key_heads); }
@@ -63,8 +63,8 @@ static double added(const problem *p, row r, int64_t j)
 {
     const int64_t *step = p->bias ? p->bias->stride : NULL;
     if (!step) return 0;
-    return gm_load(p->bias->dtype, gm_tensor_data(p->bias),
-                   bias_of(p, r.b) * step[0] + r.n * step[1] + r.i * step[2] + j * step[3]);
+    return gm_element(p->bias->dtype, gm_elements(p->bias),
+                      bias_of(p, r.b) * step[0] + r.n * step[1] + r.i * step[2] + j * step[3]);
 }
 
 static bool visible(const problem *p, row r, int64_t j)

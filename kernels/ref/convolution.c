@@ -13,7 +13,7 @@ static double element(const gm_tensor *t, int64_t i, int64_t channel, const int6
 {
     int64_t offset = i * t->stride[0] + channel * t->stride[1];
     for (int d = 2; d < t->ndim; d++) offset += at[d - 2] * t->stride[d];
-    return gm_load(t->dtype, gm_tensor_data(t), offset);
+    return gm_element(t->dtype, gm_elements(t), offset);
 }
 
 /* What the kernel's place k reads of x for the result at t; false: it is padding. */

@@ -129,7 +129,7 @@ gm_status gm_ref_copy(gm_device *dev, const gm_call *call)
     ref_walk at_x = {.t = x}, at_y = {.t = y};
     for (int64_t i = 0; i < n; i++, ref_next(&at_x), ref_next(&at_y))
         if (same) memcpy(to + (size_t)at_y.offset * size, from + (size_t)at_x.offset * size, size);
-        else gm_store(y->dtype, to, at_y.offset, gm_load(x->dtype, from, at_x.offset));
+        else gm_store(y->dtype, to, at_y.offset, gm_element(x->dtype, from, at_x.offset));
     return GM_OK;
 }
 
@@ -184,7 +184,7 @@ static double broadcast_get(const gm_tensor *t, const gm_tensor *y, int64_t i)
 {
     int64_t at[GM_MAX_DIMS];
     ref_coordinates(y->ndim, y->shape, i, at);
-    return gm_load(t->dtype, gm_tensor_data(t), ref_broadcast_offset(t, y->ndim, at));
+    return gm_element(t->dtype, gm_elements(t), ref_broadcast_offset(t, y->ndim, at));
 }
 
 gm_status gm_ref_binary(gm_device *dev, const gm_call *call)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "../device.h"
+#include "../element.h"
 
 #define GM_OP(name, rule, in, out, attrs) gm_status gm_ref_##name(gm_device *dev, const gm_call *call);
 #include "../ops.def"
@@ -63,12 +64,12 @@ static inline void ref_next(ref_walk *w)
 
 static inline double ref_get(const gm_tensor *t, int64_t i)
 {
-    return gm_load(t->dtype, gm_tensor_data(t), ref_offset(t, i));
+    return gm_element(t->dtype, gm_elements(t), ref_offset(t, i));
 }
 
 static inline void ref_set(const gm_tensor *t, int64_t i, double v)
 {
-    gm_store(t->dtype, gm_tensor_data(t), ref_offset(t, i), v);
+    gm_store(t->dtype, gm_elements(t), ref_offset(t, i), v);
 }
 
 /* Sets an element to v, or adds v to it: for gradients of parameters. */
@@ -82,7 +83,7 @@ static inline double ref_rounded(gm_dtype t, double v)
 {
     double room;
     gm_store(t, &room, 0, v);
-    return gm_load(t, &room, 0);
+    return gm_element(t, &room, 0);
 }
 
 /* The elements along one dimension, at fixed places of the others. */
@@ -109,11 +110,11 @@ static inline ref_line ref_line_of(const gm_tensor *t, int dim, int64_t i)
         offset += i % t->shape[d] * t->stride[d];
         i /= t->shape[d];
     }
-    char *data = (char *)gm_tensor_data(t) + (size_t)offset * gm_dtype_size(t->dtype);
+    char *data = (char *)gm_elements(t) + (size_t)offset * gm_element_size(t->dtype);
     return (ref_line){t->dtype, data, t->shape[dim], t->stride[dim]};
 }
 
-static inline double ref_line_get(const ref_line *l, int64_t k) { return gm_load(l->dtype, l->data, k * l->stride); }
+static inline double ref_line_get(const ref_line *l, int64_t k) { return gm_element(l->dtype, l->data, k * l->stride); }
 static inline void   ref_line_set(const ref_line *l, int64_t k, double v)
 {
     gm_store(l->dtype, l->data, k * l->stride, v);

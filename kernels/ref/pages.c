@@ -50,8 +50,8 @@ static void attend(const gm_call *call, const gm_pages *g, const int64_t *q_at, 
     for (int64_t j = first; j < seen; j++) {
         s[j] = 0;
         for (int64_t d = 0; d < size; d++)
-            s[j] += gm_load(q->dtype, gm_tensor_data(q), at4(q, r, i, n, d)) *
-                    gm_load(k->dtype, gm_tensor_data(k), place(g, k, r, j, head, d));
+            s[j] += gm_element(q->dtype, gm_elements(q), at4(q, r, i, n, d)) *
+                    gm_element(k->dtype, gm_elements(k), place(g, k, r, j, head, d));
         s[j] = capped(call, s[j] * scale);
         largest = fmax(largest, s[j]);
     }
@@ -59,7 +59,7 @@ static void attend(const gm_call *call, const gm_pages *g, const int64_t *q_at, 
     for (int64_t d = 0; d < size; d++) {
         double sum = 0;
         for (int64_t j = first; j < seen; j++)
-            sum += s[j] / total * gm_load(v->dtype, gm_tensor_data(v), place(g, v, r, j, head, d));
+            sum += s[j] / total * gm_element(v->dtype, gm_elements(v), place(g, v, r, j, head, d));
         gm_store(o->dtype, gm_tensor_data(o), at4(o, r, i, n, d), sum);
     }
 }

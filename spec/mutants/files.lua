@@ -135,8 +135,10 @@ tell_known(self)
     name = "441-files-not-compared", file = "lua/ganymede/train/initialize.lua",
     find = [[
 parts, 2, aliases)
+    check_loaders(opt)
     check_data(opt)]],
-    replace = [[parts, 2, aliases)]],
+    replace = [[parts, 2, aliases)
+    check_loaders(opt)]],
     breaks = "ranks with files of other lengths wait for each other",
     test = "spec/faults/differing_spec.lua -f 'other lengths'",
   },

@@ -171,14 +171,14 @@ return {
     test = "spec/train/best_checkpoint_spec.lua -f 'run before'",
   },
   {
-    name = "1900-no-loader", file = "lua/ganymede/train/initialize.lua",
+    name = "2683-no-loader", file = "lua/ganymede/train/initialize.lua",
     find = [[type(loader.next) ~= "function" and]],
     replace = [[false and]],
     breaks = "gm.initialize takes any table for a loader, and the first step fails",
     test = "spec/config/places_spec.lua",
   },
   {
-    name = "1901-announced-text", file = "lua/ganymede/train/engine.lua",
+    name = "2684-announced-text", file = "lua/ganymede/train/engine.lua",
     find = [[if targets ~= nil and type(targets) ~= "number"]],
     replace = [[if false and type(targets) ~= "number"]],
     breaks = "engine:announce takes a text for the number of targets without a word",
