@@ -3,36 +3,25 @@
 -- and sums of 5,000 of them are exact in f32, in any order, and are rounded once, as by the plain loops. Other tables
 -- pass the same examples. spec/kernels/convolution_spec.lua has other numbers, and what else convolutions do.
 local bf16 = require "spec.kernels.bf16_numbers"
+local convolutions = require "spec.kernels.convolutions"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
-local draw, layouts = bf16.draws(), { "contiguous", "window", "turned" }
+local draw, with, layouts = bf16.draws(), support.with, { "contiguous", "window", "turned" }
 
--- A setting: attributes, the shapes of both sides and of w, the kernel, and how much longer x is than strides need.
+-- A setting of spec.kernels.convolutions.
 local function setting(case)
   local space, groups = case % 3 + 1, case % 5 == 0 and 2 or 1
   local c, o, n = draw(space == 1 and 90 or 20) + 1, draw(30) + (case % 7 == 0 and 1 or 4), draw(3) + 1
   local s = { attrs = { stride = {}, dilation = {}, pad_low = {}, pad_high = {}, groups = groups },
-              kernel = {}, over = {}, x = { n, c * groups }, y = { n, o * groups }, w = { o * groups, c } }
+              kernel = {}, x = { n, c * groups }, y = { n, o * groups }, w = { o * groups, c } }
   for d = 1, space do
     local kernel, stride, dilation = draw(space == 1 and 9 or 4) + 1, draw(3) + 1, draw(2) + 1
-    local low, high, reach = draw(3), draw(3), dilation * (kernel - 1) + 1
-    local size = math.max(reach - low - high, 1) + draw(space == 1 and 60 or space == 2 and 20 or 5)
-    local along = size + low + high - reach
-    s.kernel[d], s.w[d + 2], s.x[d + 2] = kernel, kernel, size
-    s.y[d + 2], s.over[d] = math.floor(along / stride) + 1, along % stride
-    local at = s.attrs
-    at.stride[d], at.dilation[d], at.pad_low[d], at.pad_high[d] = stride, dilation, low, high
+    local low, high = draw(3), draw(3)
+    convolutions.add(s, d, kernel, stride, dilation, low, high, draw(space == 1 and 60 or space == 2 and 20 or 5))
   end
   return s
-end
-
-local function with(attrs, more)
-  local all = {}
-  for k, v in pairs(attrs) do all[k] = v end
-  for k, v in pairs(more) do all[k] = v end
-  return all
 end
 
 -- make() -> outputs, which both runs get anew.
@@ -54,7 +43,7 @@ local function try(backend, s, case)
   local function two() return { n = 2, true, f ~= "none" } end
   check(backend, "convolution", { n = 3, x, w, b }, two, with(s.attrs, { ["function"] = f }), label)
   check(backend, "transposed_convolution", { n = 3, y, w, b and made }, two,
-    with(s.attrs, { ["function"] = f, output_padding = s.over }), label)
+    with(s.attrs, { ["function"] = f, output_padding = convolutions.left_over(s) }), label)
   local adds = case % 3 == 0
   local dw, db = whole(s.w, layout), whole({ s.w[1] }, "contiguous")
   local function gradients()
@@ -97,7 +86,6 @@ for _, backend in ipairs(bf16.tables) do describe("convolutions of bf16 by " .. 
       local ones, none = {}, {}
       for d = 1, #s.stride do ones[d], none[d] = 1, 0 end
       s.attrs = { stride = s.stride, dilation = ones, pad_low = none, pad_high = none, groups = 1 }
-      s.over = none
       gm.scope(function() try(backend, s, 2 * case) end)
     end
   end)

@@ -1,12 +1,13 @@
 -- Convolutions, transposed ones and the gradient of their weights on every table against the plain loops: random
 -- settings of 1 to 3 dimensions, odd sizes, strides beyond kernels, padding of one side only, dilation, groups, no
 -- samples.
+local convolutions = require "spec.kernels.convolutions"
 local core = require "ganymede.core"
 local ffi = require "ffi"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
-local agree, input = support.agree, support.input
+local agree, input, with = support.agree, support.input, support.with
 
 -- Whole numbers from low to high, the same in each run.
 local state = 12345
@@ -33,33 +34,9 @@ local function setting(i)
   for d = 1, space do
     local kernel, stride, dilation = draw(1, 4), draw(1, space == 1 and 6 or 3), draw(1, 3)
     local low, high = i % 3 == 0 and 0 or draw(0, 3), i % 3 == 0 and 0 or draw(0, 3)
-    local reach = dilation * (kernel - 1) + 1
-    local size = math.max(reach - low - high, 1) + draw(0, space == 3 and 4 or 9)
-    s.kernel[d], s.w[d + 2], s.x[d + 2] = kernel, kernel, size
-    s.y[d + 2] = math.floor((size + low + high - reach) / stride) + 1
-    local at = s.attrs
-    at.stride[d], at.dilation[d], at.pad_low[d], at.pad_high[d] = stride, dilation, low, high
+    convolutions.add(s, d, kernel, stride, dilation, low, high, draw(0, space == 3 and 4 or 9))
   end
   return s
-end
-
-local function with(attrs, more)
-  local all = {}
-  for _, list in ipairs { attrs, more } do
-    for k, v in pairs(list) do all[k] = v end
-  end
-  return all
-end
-
--- How much longer the wide side is than the stride needs.
-local function left_over(s)
-  local over = {}
-  for d, size in ipairs { unpack(s.x, 3) } do
-    local at = s.attrs
-    local reach = at.dilation[d] * (s.kernel[d] - 1) + 1
-    over[d] = (size + at.pad_low[d] + at.pad_high[d] - reach) % at.stride[d]
-  end
-  return over
 end
 
 -- What a result would be without cancellation, for support.terms; an activation adds its own roundings.
@@ -117,7 +94,7 @@ local function try(s, dtype, layout, accumulate)
   local w, b = input(s.w, dtype, layout), input({ s.w[1] }, dtype, layout == "turned" and "turned" or "contiguous")
   local shape = ("x %s w %s"):format(support.show(s.x), support.show(s.w))
   forward("convolution", x, w, draw(0, 1) == 1 and b or nil, s.attrs, product(s.w, 2), "convolution " .. shape)
-  local back, made = with(s.attrs, { output_padding = left_over(s) }), { s.x[2] }
+  local back, made = with(s.attrs, { output_padding = convolutions.left_over(s) }), { s.x[2] }
   forward("transposed_convolution", y, w, draw(0, 1) == 1 and input(made, dtype) or nil, back,
     s.w[1] / s.attrs.groups * product(s.w, 3), "transposed " .. shape)
   weights(s, y, x, dtype, accumulate, "gradient of weights " .. shape)

@@ -5,7 +5,8 @@ local gm = require "ganymede"
 local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
-local input, agree, terms, absolute = support.input, support.agree, support.terms, support.absolute
+local input, agree, with = support.input, support.agree, support.with
+local terms, absolute = support.terms, support.absolute
 
 local function refused(op, inputs, outputs, attrs, message)
   local ok, why = pcall(core.run_op, "ref", op, inputs, outputs, attrs)
@@ -93,13 +94,6 @@ local function windows(dims, dilated)
     end
     if fits then return size, a end
   end
-end
-
-local function with(attrs, more)
-  local all = {}
-  for key, value in pairs(attrs) do all[key] = value end
-  for key, value in pairs(more) do all[key] = value end
-  return all
 end
 
 local function shape_of(size) return { 2, 3, unpack(size) } end

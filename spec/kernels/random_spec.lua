@@ -7,7 +7,7 @@ local gm = require "ganymede"
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.kernels.support"
 
-local agree, each = support.agree, support.each
+local agree, each, with = support.agree, support.each, support.with
 local streams = { { key = 0, step = 0 }, { key = 2 ^ 52 + 12345, step = 2 ^ 40 + 7 } }
 local layouts = { "contiguous", "turned", "window" }
 
@@ -24,14 +24,6 @@ local draws = {
 local function on_gpu(op, dtype)
   if op ~= "normal" or dtype ~= "f64" or emulation.is_on() then return nil end
   return { cuda = support.absolute(16) }
-end
-
-local function with(attrs, more)
-  local all = {}
-  for _, list in ipairs { attrs, more } do
-    for k, v in pairs(list) do all[k] = v end
-  end
-  return all
 end
 
 describe("random ops have the bits of ref:", function()

@@ -132,6 +132,14 @@ function support.given(shape, dtype, layout, low)
   end
 end
 
+--- A new table with the attributes of both; those of `more` count.
+function support.with(attrs, more)
+  local all = {}
+  for key, value in pairs(attrs) do all[key] = value end
+  for key, value in pairs(more) do all[key] = value end
+  return all
+end
+
 --- A contiguous copy, in another dtype if given.
 function support.copy(t, dtype)
   return core.run_op("ref", "copy", { n = 1, t }, { n = 1, true }, { dtype = dtype or t:dtype() })[1]
