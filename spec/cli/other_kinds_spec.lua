@@ -77,3 +77,16 @@ describe("a name of a model", function()
     has(refused(gm.pretrained, home), home .. "/config.json: cannot be read; the folder of a model has it, beside")
   end)
 end)
+
+-- own.blamed puts the user's line into texts. A failure that has taken over such a text has an exit status, too.
+describe("a failure with a line of Ganymede's own files", function()
+  it("is said without that line", function()
+    local home = support.home()
+    finally(function() shell.remove(home) end)
+    shell.write(home .. "/fails.lua", ([[require("ganymede.base.failure")(2, "%%s", %q)]]):format(
+      GANYMEDE_ROOT .. "/lua/ganymede/base/x.lua:12: no room for it"))
+    local result = support.run(home, { "run", "fails.lua" })
+    assert.equal(2, result.code, result.err)
+    assert.matches("ganymede: no room for it\n", result.err, 1, true)
+  end)
+end)

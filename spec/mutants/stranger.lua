@@ -144,8 +144,8 @@ return {
     name = "2839-place-of-the-program", file = "lua/ganymede/cli/init.lua",
     find = [=[elseif has_own_place(text) then]=],
     replace = [=[elseif false then]=],
-    breaks = "a message about a user's folder begins with a line of Ganymede's own files",
-    test = "spec/hub/carry_spec.lua -f 'something is wrong'",
+    breaks = "a failure that took over a message begins with a line of Ganymede's own files",
+    test = "spec/cli/other_kinds_spec.lua -f 'without that line'",
   },
   {
     name = "2840-nothing-held", file = "kernels/memory.c",
