@@ -135,6 +135,7 @@ int gm_open_tape(lua_State *L);
 int gm_open_region(lua_State *L);
 int gm_open_optim(lua_State *L);
 int gm_open_muon(lua_State *L);
+int gm_open_whiten(lua_State *L);
 int gm_open_average(lua_State *L);
 int gm_open_step_control(lua_State *L);
 int gm_open_rank(lua_State *L);

@@ -6,7 +6,9 @@
 
 #include <string.h>
 #include "../host/autograd/layout_rules/rules.h"
+#include "../host/gradients/parts.h"
 #include "../host/gradients/stored.h"
+#include "../host/parallel/redistribute.h"
 #include "../kernels/philox.h"
 
 /* Options of the random makers: { low, high } or { mean, std, truncated }. */
@@ -136,6 +138,27 @@ static int resting_part(lua_State *L)
     return 1;
 }
 
+/* owned_part(t) -> the numbers of t whose optimizer states belong to this rank: its block, or what ZeRO gives it of
+ * that; maybe sharing memory. No communication, no gradient. */
+static int owned_part(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1), *held, *part;
+    gm_rank   *r = v->rank;
+    gm_layout  layout;
+    gm_tensor *t;
+    L_TRY(L, gm_value_resting(v, &layout, &t));
+    gm_handle *of_held = gm_push_handle(L), *h = gm_push_handle(L);
+    gm_tensor_retain(t);
+    L_TRY(L, gm_value_take_block(r, t, &layout, v->ndim, v->shape, &held));
+    gm_handle_fill(r, of_held, held, "owned_part");
+    r->no_grad++;
+    gm_status st = gm_redistribute(r, held, gm_owned_layout(v), &part);
+    r->no_grad--;
+    L_TRY(L, st);
+    gm_handle_fill(r, h, part, "owned_part");
+    return 1;
+}
+
 /* parameter_hold(t, on): a block that is held stays where it is; collective over the ranks that have its parts */
 static int parameter_hold(lua_State *L)
 {
@@ -159,6 +182,7 @@ int gm_open_parameter(lua_State *L)
         GM_FUNCTION("parameter_hold", parameter_hold, "t tensor, on boolean"),
         GM_FUNCTION("stored_limits", stored_limits, "keep integer, ahead integer"),
         GM_FUNCTION("resting_part", resting_part, "t tensor"),
+        GM_FUNCTION("owned_part", owned_part, "t tensor"),
         GM_FUNCTION("zero_row", zero_row, "t tensor, row integer"),
         GM_LAST_FUNCTION};
     gm_declare(L, functions);

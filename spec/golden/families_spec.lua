@@ -1,5 +1,5 @@
---- Fifty updates of each optimizer with given gradients, against PyTorch (families.py) and the program of CAME's
--- authors (came.py).
+--- Fifty updates of each optimizer with given gradients, against PyTorch (families.py) and the programs of the authors
+-- of CAME and GaLore (came.py, galore.py).
 local examples = require "spec.golden.examples"
 local given_gradients = require "spec.golden.given_gradients"
 local numeric = require "spec.support.numeric"
@@ -25,7 +25,7 @@ end
 
 describe("golden", function()
   require "ganymede.optim"
-  for _, name in ipairs { "families", "came" } do
+  for _, name in ipairs { "families", "came", "galore" } do
     local file = read(name)
     examples(it, file, function(case, dtype) judge(file, case, dtype) end)
   end

@@ -22,6 +22,7 @@ The scripts beside this file need numpy and torch (CPU is enough), no network an
     python3 spec/golden/recurrent.py && python3 spec/golden/dlrm.py && python3 spec/golden/diffusion.py
     python3 spec/golden/sparse.py && python3 spec/golden/einsum.py
     python3 spec/golden/came.py                 # needs came_pytorch too
+    python3 spec/golden/galore.py               # needs galore_torch too
     python3 spec/golden/llama.py                # needs transformers too
     python3 spec/golden/vision.py               # needs torchvision and timm too
     python3 spec/golden/documents.py            # stands alone: needs torch and safetensors

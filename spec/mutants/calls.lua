@@ -374,8 +374,8 @@ return {
     test = "-n 1 spec/nn/initializers_spec.lua -f 'open to users'",
   },
   {
-    name = "2095-patterns-of-anything", file = "lua/ganymede/optim/muon.lua",
-    find = [[check_patterns("exclude", opt.exclude)]],
+    name = "2095-patterns-of-anything", file = "lua/ganymede/optim/hidden_matrices.lua",
+    find = [[check_patterns(owner, "exclude", opt.exclude)]],
     replace = [[]],
     breaks = "a pattern of Muon that is no text is an error about string.find",
     test = "-n 1 spec/optim/muon_spec.lua -f 'cannot be'",

@@ -178,6 +178,30 @@ return {
 ]]
 local one_expert = 8 * (32 * 128 + 128 + 128 * 32 + 32) -- two layers, 32 -> 128 -> 32
 
+-- Optimizers written with ops: elements of the states of a weight (rows, columns) that p ranks cut by rows, and how
+-- many numbers an element of a bias has. head: those of the last weight, where they are others.
+local by_ops = {
+  CAME = { bias = 2, weight = function(rows, columns, p) return rows * columns / p + 2 * (rows / p + columns) end },
+  Adafactor = { bias = 1, weight = function(rows, columns, p) return rows / p + columns end },
+  GaLore = { bias = 2, set = { "optimizer.rank=6" },
+    weight = function(rows, columns, p) return 6 * (math.min(rows, columns) + 2 * math.max(rows, columns) / p) end,
+    head = function(rows, columns, p) return 2 * rows * columns / p end },
+}
+
+describe("ZeRO with optimizers written with ops #ranks", function()
+  for name, is in pairs(by_ops) do
+    it("divides the states of " .. name, function()
+      local set = tables.joined({ ("optimizer={type='%s',lr=0.01}"):format(name) }, is.set)
+      for stage = 0, 3 do
+        local p = stage == 0 and 1 or 2
+        local elements = is.weight(48, 96, p) + 2 * is.weight(48, 48, p) + (is.head or is.weight)(48, 48, p)
+          + 4 * is.bias * 48 / p
+        for _, rank in ipairs(run(mlp, 2, stage, set).ranks) do assert.equal(8 * elements, rank.optimizer_bytes) end
+      end
+    end)
+  end
+end)
+
 describe("ZeRO with experts on 2 of the data ranks #ranks", function()
   for _, data in ipairs { 2, 4 } do
     it(("divides experts over the ranks that have copies, and the rest over all: data %d"):format(data), function()

@@ -123,8 +123,10 @@ local nn = merged {
 }
 
 local optim = merged {
-  all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, CAME, Lion, LAMB, LARS and Muon; "
-    .. "optim.class makes your own", "Adadelta Adamax NAdam RAdam LBFGS GaLore"),
+  all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, CAME, Lion, LAMB, LARS, Muon "
+    .. "and GaLore; optim.class makes your own", "Adadelta Adamax NAdam RAdam LBFGS"),
+  all("write optim.GaLore({ rank =, update_proj_gap =, scale = }, model), which chooses the matrices itself",
+    "GaLoreAdamW GaLoreAdamW8bit DistGaloreAwamW GaLoreAdafactor"),
   { RMSProp = "write optim.RMSprop" },
 }
 

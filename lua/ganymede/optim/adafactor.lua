@@ -21,7 +21,7 @@ local function define(optim, shared)
 
   local precision = { f64 = 2 ^ -52 }
 
-  function Adafactor.new_states(w)
+  function Adafactor:new_states(w)
     if w:dim() < 2 then return { variance = zeros_like(w) } end
     return { row_var = zeros_like(w:sum(-1, true)), col_var = zeros_like(w:sum(-2, true)) }
   end

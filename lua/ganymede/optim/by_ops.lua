@@ -1,17 +1,20 @@
---- The parent of optimizers whose update is written with ops on tensors (Adafactor, CAME).
+--- The parent of optimizers whose update is written with ops on tensors (Adafactor, CAME, GaLore).
 --
--- The ops know the layouts of what they work on. So means over rows and columns, and sizes of parameters and updates,
--- are those of global tensors in every mode and ZeRO stage. An update is some twenty small ops for each parameter;
--- where a parameter is cut, some of them communicate. It is not part of CUDA graphs. Parameters of 16 bits have masters
--- in f32. A parameter without a gradient in a step keeps its value and states, and its count of updates.
+-- States lie as the gradients do: ZeRO divides them. The ops know the layouts of what they work on. So means over rows
+-- and columns, and sizes of parameters and updates, are those of global tensors in every mode and ZeRO stage. An update
+-- is some twenty small ops for each parameter; where a parameter is cut, some of them communicate. It is not part of
+-- CUDA graphs. Parameters of 16 bits have masters in f32. A parameter without a gradient in a step keeps its value and
+-- states, and its count of updates.
 --
 -- A class is made by by_ops.class(optim, name, options) and defines
 --
 --     Class.names               in what order its states stand in a checkpoint: a list of names
---     Class.new_states(w)       -> states of a parameter with the values w, { [name] = tensor }, all zeros
+--     Class:new_states(w)       -> states of a parameter with the values w, or of what is this rank's of it:
+--                               { [name] = tensor }, all zeros
 --     Class:change(states, w, g, lr, t) -> what update t subtracts from w, after the weight decay; it changes states.
 --                               g: the gradient, scaled and clipped, in the dtype of w
 -- @module ganymede.optim.by_ops
+local core = require "ganymede.core"
 local gm = require "ganymede.tensor"
 local rate = require "ganymede.optim.rate"
 
@@ -32,20 +35,21 @@ function by_ops.means(t) return t:mean(-1, true):settle(), t:mean(-2, true):sett
 --- Returns the root of the mean of squares of all elements, a tensor of one.
 function by_ops.rms(t) return (t:square():sum() / t:numel()):settle():sqrt() end
 
-local function states_of(class, tensor)
+local function states_of(self, i)
   return gm.scope(gm.no_grad, function()
-    local dtype = tensor:dtype()
+    local part = core.owned_part(self.mine[i].tensor)
+    local dtype = part:dtype()
     local narrow = dtype == "bf16" or dtype == "f16"
-    local wide = narrow and tensor:detach():to "f32" or tensor:detach()
-    local states = class.new_states(wide)
+    local wide = narrow and part:to "f32" or part
+    local states = self:new_states(wide)
     states.master = narrow and wide:clone():keep() or nil
     return states
   end)
 end
 
 local function update(self, i, lr, factor)
-  local item, states = self.items[i], self:state_of(i)
-  local w = states.master or item.tensor:detach()
+  local item, states = self.mine[i], self:state_of(i)
+  local w = states.master or core.owned_part(item.tensor)
   local g = item.tensor:grad():to(w:dtype()) * (self.opt.maximize and -factor or factor)
   local change = self:change(states, w, g, lr, self.step_count - self.misses[i])
   local new = w * (1 - lr * item.weight_decay) - change:redistribute(w:layout())
@@ -55,15 +59,16 @@ end
 
 local methods = {}
 
+-- items: those that are updated with ops; a class may have others updated otherwise.
 function methods:prepare_items(items)
-  self.states, self.misses = {}, {}
+  self.mine, self.states, self.misses = items, {}, {}
   for i in ipairs(items) do self.misses[i] = 0 end
 end
 
 function methods:build(_, items) self:prepare_items(items) end
 
 function methods:state_of(i)
-  self.states[i] = self.states[i] or states_of(self, self.items[i].tensor)
+  self.states[i] = self.states[i] or states_of(self, i)
   return self.states[i]
 end
 
@@ -71,7 +76,7 @@ function methods:step(settings)
   settings = settings or {}
   local lr, factor = rate(self, settings.lr), (settings.clip or 1) / (settings.loss_scale or 1)
   self.step_count = self:steps() + 1
-  for i, item in ipairs(self.items) do
+  for i, item in ipairs(self.mine) do
     if item.tensor:grad() then
       gm.scope(gm.no_grad, update, self, i, lr * item.lr_scale, factor)
     else
@@ -82,7 +87,7 @@ end
 
 function methods:state()
   local out = {}
-  for i, item in ipairs(self.items) do
+  for i, item in ipairs(self.mine) do
     local states = self:state_of(i)
     for _, name in ipairs(self.names) do
       if states[name] then out[#out + 1] = { name = name .. "/" .. item.name, tensor = states[name] } end
@@ -95,13 +100,13 @@ end
 function methods:missed()
   local out = {}
   for i, n in ipairs(self.misses) do
-    if n > 0 then out[#out + 1] = { name = self.items[i].name, updates = n } end
+    if n > 0 then out[#out + 1] = { name = self.mine[i].name, updates = n } end
   end
   return out
 end
 
 function methods:set_missed(numbers)
-  for i, item in ipairs(self.items) do self.misses[i] = numbers[item.name] or 0 end
+  for i, item in ipairs(self.mine) do self.misses[i] = numbers[item.name] or 0 end
 end
 
 --- Returns a new class of optimizers of this kind, registered under its name. optim: the module ganymede.optim.

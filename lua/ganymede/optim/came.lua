@@ -27,7 +27,7 @@ local function define(optim, shared)
     self:prepare_items(items)
   end
 
-  function CAME.new_states(w)
+  function CAME:new_states(w)
     local states = { exp_avg = zeros_like(w) }
     if w:dim() < 2 then
       states.exp_avg_sq = zeros_like(w)

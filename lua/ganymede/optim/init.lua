@@ -1,6 +1,6 @@
 --- Optimizers: SGD, Adam and AdamW, whose options and defaults are PyTorch's and whose update is one call into C
 -- (host/optim), and the class from which optimizers written in Lua inherit. The modules beside this one have the
--- others: families (C kernels), adafactor and came (ops), muon.
+-- others: families (C kernels), adafactor, came and galore (ops), muon.
 --
 --     local optimizer = gm.optim.AdamW({ lr = 1e-3, weight_decay = 0.05 }, model)
 --     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
@@ -487,10 +487,11 @@ require "ganymede.optim.families"(optim, Fused, {
   amsgrad = adam_options.amsgrad, sgd = sgd_options,
   fused = { master_weights = master_weights, maximize = maximize, state_dtype = state_dtype },
 })
-require "ganymede.optim.adafactor"(optim, { maximize = maximize })
-require "ganymede.optim.came"(optim, { lr = common.lr, maximize = maximize })
-require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
-  master_weights = master_weights })
+local shared = { lr = common.lr, maximize = maximize, betas = adam_options.betas, eps = adam_options.eps,
+  master_weights = master_weights }
+for _, name in ipairs { "adafactor", "came", "galore", "muon" } do
+  require("ganymede.optim." .. name)(optim, shared, Fused)
+end
 
 signature.export("optimizer", Fused, ":", { "held", "offload", "regrouped", "room" })
 signature.export("optimizer", Optimizer, ":", { "build", "held", "step", "set_momentum", "offload", "regrouped",

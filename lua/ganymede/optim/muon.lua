@@ -5,90 +5,15 @@
 --     optimizer = { type = "Muon", lr = 3e-4, adjust_lr_fn = "match_rms_adamw" }      -- Moonlight, arXiv:2502.16982
 --
 -- The options have the names of torch.optim.Muon, and the numbers are the same in f64; torch iterates in bf16, this in
--- f32. A hidden matrix is a parameter of two dimensions, or each expert's matrix in a stack of them. Tables, heads, the
--- embedding of patches, biases and norms are AdamW's: a layer's class says so in its field `matrices` (names of its
--- matrices; nil: what has two dimensions). `include` and `exclude` decide otherwise by name. A list of tensors has no
--- classes: there what has two dimensions is a matrix.
+-- f32. ganymede.optim.hidden_matrices says which parameters are hidden matrices.
 --
 -- A scheduler moves both rates: AdamW's is always adamw.lr / lr times the rate.
 -- On several ranks each matrix is gathered by one of them, whatever cuts it (host/optim/muon.h).
 -- The trap: query, key and value of attention are one matrix, unless split_qkv = true.
 -- @module ganymede.optim.muon
 local core = require "ganymede.core"
+local hidden_matrices = require "ganymede.optim.hidden_matrices"
 local options = require "ganymede.base.options"
-local ranks = require "ganymede.job.ranks"
-
--- Every parameter of what was given to an optimizer -> where it was declared, as Module:declared() has it.
-local function declarations(given, into)
-  if type(given) ~= "table" then return into end
-  if type(rawget(given, "_module")) == "table" then
-    for _, p in ipairs(given:declared()) do
-      if p.entry.tensor and not p.tied then into[p.entry.tensor] = p end
-    end
-    return into
-  end
-  for _, group in ipairs(given) do
-    if type(group) == "table" and not core.is_tensor(group) then declarations(group.params, into) end
-  end
-  return into
-end
-
-local function matches(patterns, name)
-  for i, pattern in ipairs(patterns) do
-    if name:find(pattern) then return i end
-  end
-end
-
--- Is it a matrix by the rule of its class?
-local function is_hidden_matrix(item, declared)
-  local matrices = declared and declared.module.matrices
-  if not matrices then return item.tensor:dim() == 2 end
-  return matrices[declared.entry.name] == true
-end
-
--- Refuses patterns of include or exclude that no parameter has, on any stage. used: 1 or 0 for each pattern.
-local function refuse_idle(key, patterns, used)
-  local _, stages = ranks.stage()
-  if #patterns == 0 or (stages > 1 and not core.device().has_data) then return end
-  if stages > 1 then used = ranks.sum(used) end
-  for i, pattern in ipairs(patterns) do
-    if used[i] == 0 then error(("Muon: %s[%d] = %q matches no parameter"):format(key, i, pattern), 0) end
-  end
-end
-
-local function check_dimensions(item)
-  local n = item.tensor:dim()
-  if n == 2 or n == 3 then return end
-  error(("Muon: include takes '%s', which has %d dimension%s; a matrix has two, a stack of matrices three"):format(
-    item.name, n, n == 1 and "" or "s"), 0)
-end
-
--- The pattern that a name matches -> its place or nil; it is marked as used.
-local function find(patterns, used, name)
-  local place = matches(patterns, name)
-  if place then used[place] = 1 end
-  return place
-end
-
-local function zeros(list)
-  local out = {}
-  for i = 1, #list do out[i] = 0 end
-  return out
-end
-
--- items -> is each one a matrix?
-local function choose(opt, items, declared)
-  local out, included, excluded = {}, zeros(opt.include), zeros(opt.exclude)
-  for i, item in ipairs(items) do
-    local wanted, unwanted = find(opt.include, included, item.name), find(opt.exclude, excluded, item.name)
-    if wanted and unwanted then error(("Muon: include and exclude both match '%s'"):format(item.name), 0) end
-    if wanted then check_dimensions(item) end
-    out[i] = wanted ~= nil or (not unwanted and is_hidden_matrix(item, declared[item.tensor]))
-  end
-  refuse_idle("include", opt.include, included)
-  refuse_idle("exclude", opt.exclude, excluded)
-  return out
-end
 
 -- How the rows of a matrix are shared out among several: those of query, key and value, if they shall be.
 local function parts_of(opt, declared)
@@ -160,7 +85,7 @@ end
 -- The items of both parts: lists of tensors, settings, and places among all items.
 local function dealt_out(opt, items, declared, adamw)
   local muon, adam = { tensors = {}, items = {}, places = {} }, { tensors = {}, items = {}, places = {} }
-  local is_matrix = choose(opt, items, declared)
+  local is_matrix = hidden_matrices.choose("Muon", opt, items, declared)
   for i, item in ipairs(items) do
     local list = is_matrix[i] and muon or adam
     local n = #list.tensors + 1
@@ -184,8 +109,10 @@ local function new_pair(opt, items, declared, adamw)
   }, Pair)
 end
 
---- Adds the class to the optimizers; common: options that others have, too.
-return function(optim, Fused, common)
+--- Adds the class to the optimizers; common: options that others have, too; Fused: the parent of optimizers with a C
+-- kernel.
+return function(optim, common, Fused)
+  local chosen = hidden_matrices.options "orthogonalised"
   local Muon = optim.class("Muon", {
     lr = { type = "number", above = 0, default = 1e-3,
       doc = "the learning rate of the matrices, before the scheduler" },
@@ -206,10 +133,7 @@ return function(optim, Fused, common)
         .. "is 0.2 sqrt(max(rows, columns)), which makes updates as large as AdamW's, so that AdamW's rates fit" },
     split_qkv = { type = "boolean", default = false,
       doc = "whether the rows of queries, keys and values in attention are three matrices; else they are one" },
-    include = { type = "list", default = {},
-      doc = "a list of Lua patterns over names of parameters: what they match is orthogonalised, whatever its layer" },
-    exclude = { type = "list", default = {},
-      doc = "a list of Lua patterns over names of parameters: what they match is updated by AdamW" },
+    include = chosen.include, exclude = chosen.exclude,
     adamw = { type = "table", default = {},
       doc = "the options of AdamW, for all other parameters: { lr, betas, eps, weight_decay }; lr and weight_decay "
         .. "are the optimizer's own if they are left out" },
@@ -234,22 +158,12 @@ return function(optim, Fused, common)
     end
   end
 
-  local function check_patterns(key, list)
-    for i, pattern in ipairs(list) do
-      if type(pattern) ~= "string" then
-        error(("Muon: %s[%d] must be a Lua pattern; got %s"):format(key, i, options.literal(pattern)), 0)
-      end
-    end
-  end
-
   function Muon:build(opt, items)
-    check_patterns("include", opt.include)
-    check_patterns("exclude", opt.exclude)
     local adamw = options.check("Muon: adamw", adamw_options, opt.adamw, 0)
     adamw.lr, adamw.weight_decay = adamw.lr or opt.lr, adamw.weight_decay or opt.weight_decay
     numbers("ns_coefficients", opt.ns_coefficients, 3, -math.huge, math.huge)
     numbers("adamw.betas", adamw.betas, 2, 0, 1)
-    self.core = new_pair(opt, items, declarations(self.given, {}), adamw)
+    self.core = new_pair(opt, items, hidden_matrices.declarations(self.given), adamw)
   end
 
   Muon.offload, Muon.room = optim.Optimizer.offload, optim.Optimizer.room -- states stay in memory
