@@ -36,14 +36,14 @@ describe("a placement by memory #ranks", function()
   local function peak_of(rank) return tonumber(shell.read(("%s/peak-%d"):format(home, rank))) / 1024 end
 
   local function check_runs(ranks, set, memories)
-    local plain = job.run_in(home, recipe, ranks, { set = set })
+    local plain = job.run_in(home, recipe, ranks, { set = set, alone = true }) -- its own processes, whose memory counts
     for _, memory in ipairs(memories) do
       local words = { setting(memory .. "M"), unpack(set) }
       local said = support.run(home, { "check", "recipe.lua", "--placement", "-n", tostring(ranks), "--set", words[1],
         "--set", words[2] or "seed=6", "--set", words[3] or "seed=6" })
       assert.equal(0, said.code, said.err)
       assert.matches("on the disk %(offload={.*}%): a step needs", said.out)
-      local mine = job.run_in(home, recipe, ranks, { set = words })
+      local mine = job.run_in(home, recipe, ranks, { set = words, alone = true })
       assert.is_truthy(mine.err:find(said.out:match "^(.-)\n", 1, true), mine.err)
       assert.same(plain.loss, mine.loss)
       assert.is_true(mine.ranks[1].offload.placed_bytes > 0)
