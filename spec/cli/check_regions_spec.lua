@@ -139,7 +139,7 @@ describe("ganymede check --regions", function()
   -- How far the prediction may be from the rehearsal: the chain knows no messages, and nothing of what a block holds
   -- between the two halves of its backward pass.
   for _, pipeline in ipairs {
-    { "1f1b", "", 0.03 }, { "zb-h1", "", 0.2, "slow" }, { "interleaved", ",chunks=2", 0.1, "slow" },
+    { "1f1b", "", 0.03 }, { "zb-h1", "", 0.2, "slow" }, { "interleaved", ",chunks=2", 0.15, "slow" },
   } do
     local order, chunks, off = unpack(pipeline)
     local tag = pipeline[4] and " #" .. pipeline[4] or ""
