@@ -42,8 +42,8 @@ describe("the folders", function()
 
   -- From the ground up: a folder of host/ includes those before it, and none behind it.
   it("of host/ stand on each other in one order", function()
-    local floors = { "lapack", "mesh", "files", "arrays", "text", "tier", "image", "data", "loopback", "observe", "plan",
-      "comm", "job", "rank", "checkpoint", "autograd", "parallel", "gradients", "optim", "pipeline" }
+    local floors = { "lapack", "mesh", "files", "arrays", "text", "tier", "image", "data", "loopback", "observe",
+      "plan", "comm", "job", "rank", "checkpoint", "autograd", "parallel", "gradients", "optim", "pipeline" }
     local height = {}
     for i, folder in ipairs(floors) do height[folder] = i end
     local wrong, arrows = {}, 0
