@@ -70,4 +70,18 @@ return {
     breaks = "DiffusionLoss compares the first two samples of a classifier's output",
     test = "-n 1 spec/nn/losses_spec.lua -f 'rows they would take'",
   },
+  {
+    name = "2979-huber-as-a-parabola", file = "lua/ganymede/nn/losses.lua",
+    find = [[return ops.mul(bounded, ops.sub(size, ops.mul(bounded, 0.5)))]],
+    replace = [[return ops.mul(bounded, ops.sub(size, ops.mul(size, 0.5)))]],
+    breaks = "HuberLoss and SmoothL1Loss lack half of the line beyond their bound",
+    test = "-n 1 spec/nn/losses_spec.lua -f 'is its formula'",
+  },
+  {
+    name = "2980-smooth-without-beta", file = "lua/ganymede/nn/losses.lua",
+    find = [[return ops.div(huber(off, opt.beta), opt.beta)]],
+    replace = [[return huber(off, opt.beta)]],
+    breaks = "SmoothL1Loss is HuberLoss",
+    test = "-n 1 spec/nn/losses_spec.lua -f 'is its formula'",
+  },
 }

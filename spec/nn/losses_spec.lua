@@ -94,6 +94,54 @@ describe("nn.MSELoss", function()
   end)
 end)
 
+describe("losses of differences", function()
+  local function of(fn) return function() gm.scope(fn) end end
+
+  -- The formulas of the papers, in Lua numbers.
+  local formulas = {
+    L1Loss = { {}, function(z) return z end },
+    HuberLoss = { { delta = 0.7 }, function(z) return z <= 0.7 and z * z / 2 or 0.7 * (z - 0.35) end },
+    SmoothL1Loss = { { beta = 0.5 }, function(z) return z < 0.5 and z * z / 1 or z - 0.25 end },
+  }
+
+  for name, entry in pairs(formulas) do
+    local options, formula = unpack(entry)
+    it(name .. " is its formula, and its gradient the slope of it", of(function()
+      local loss, a, b, want = nn[name](options), {}, {}, 0
+      for i = 1, 40 do
+        a[i], b[i] = math.sin(i), 1.5 * math.cos(2.3 * i)
+        want = want + formula(math.abs(a[i] - b[i]))
+      end
+      local x, y = gm.tensor(a, { dtype = "f64" }), gm.tensor(b, { dtype = "f64" })
+      assert.equal(40, loss:count(y))
+      numeric.agree(loss(x, y), want / 40, 1e-14)
+      numeric.agree(loss(x, y, 10), want / 10, 1e-14)
+      gm.gradcheck(function(p) return loss(p, y) end, { x:requires_grad(true) })
+      assert.error_matches(function() loss(x, gm.ones({ 40, 1 }, { dtype = "f64" })) end, name .. ": output %(40%)")
+    end))
+  end
+
+  it("have no slope where nothing differs, and that of the line at the bound", of(function()
+    local x = gm.tensor({ 1, 2, 3 }, { dtype = "f64" }):requires_grad(true)
+    local y = gm.tensor({ 1, 1, 5 }, { dtype = "f64" })
+    for name, want in pairs { L1Loss = { 0, 1, -1 }, HuberLoss = { 0, 1, -1 }, SmoothL1Loss = { 0, 1, -1 } } do
+      gm.core.zero_grad { x }
+      nn[name] {}(x, y, 1):backward()
+      assert.same(want, x:grad():totable())
+    end
+  end))
+
+  it("are in f32 of numbers of 16 bits", of(function()
+    local one = gm.ones({ 4 }, { dtype = "bf16" })
+    assert.equal("f32", nn.HuberLoss {}(one, one):dtype())
+  end))
+
+  it("refuse bounds that are none", function()
+    assert.error_matches(function() nn.HuberLoss { delta = 0 } end, "delta.*above 0")
+    assert.error_matches(function() nn.SmoothL1Loss { beta = -1 } end, "beta.*above 0")
+  end)
+end)
+
 describe("losses of several outputs", function()
   it("refuse a tensor, whose rows they would take for outputs", function()
     gm.scope(function()

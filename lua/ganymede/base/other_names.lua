@@ -118,8 +118,8 @@ local nn = merged {
   all("write self.name = a tensor for which requires_grad(true) was called", "Parameter"),
   all("write gm.ops, the functions that layers call", "functional"),
   all("CrossEntropyLoss takes logits", "NLLLoss"), all("write nn.BCEWithLogitsLoss, which takes logits", "BCELoss"),
-  all("there is none; a loss of your own is a class with forward and count (docs/tutorial.md, section 5)", "L1Loss "
-    .. "SmoothL1Loss HuberLoss KLDivLoss TripletMarginLoss CosineEmbeddingLoss InfoNCE"),
+  all("there is none; a loss of your own is a class with forward and count (docs/tutorial.md, section 5)",
+    "KLDivLoss TripletMarginLoss CosineEmbeddingLoss InfoNCE"),
 }
 
 local optim = merged {

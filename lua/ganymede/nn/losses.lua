@@ -232,19 +232,42 @@ function BERTLoss:forward(output, target, count)
   return ops.add(mean(1, tokens), mean(2, of_pairs))
 end
 
-local MSELoss = module.class("MSELoss", nil, "losses")
+-- ---------------------------------------------------------------- differences of numbers
 
-MSELoss.options = {}
+-- A new class, whose loss is the mean over elements of of(difference of output and target, options).
+local function difference_loss(name, own_options, of)
+  local class = module.class(name, nil, "losses")
+  class.options = own_options
 
---- Returns the number of elements of target; MSELoss counts elements, not rows.
-function MSELoss:count(target) return target:numel() end -- luacheck: ignore self
+  --- Returns the number of elements of target; elements count, not rows.
+  function class:count(target) return target:numel() end -- luacheck: ignore self
 
---- output and target of the same shape -> a scalar, the mean of (output - target)^2. Backward: both gradients are set.
-function MSELoss:forward(output, target, count)
-  check_same("MSELoss", output, target)
-  local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is of f32 or f64
-  return over(ops.sum(ops.square(off)), count or self:count(target))
+  --- output and target of the same shape -> a scalar. Backward: both gradients are set.
+  function class:forward(output, target, count)
+    check_same(name, output, target)
+    local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is of f32 or f64
+    return over(ops.sum(of(off, self.opt)), count or self:count(target))
+  end
+  return class
 end
+
+-- x^2 / 2 up to |x| = bound, and the tangent beyond (Huber 1964).
+local function huber(x, bound)
+  local size = ops.abs(x)
+  local bounded = ops.minimum(size, bound)
+  return ops.mul(bounded, ops.sub(size, ops.mul(bounded, 0.5)))
+end
+
+local MSELoss = difference_loss("MSELoss", {}, function(off) return ops.square(off) end)
+local L1Loss = difference_loss("L1Loss", {}, function(off) return ops.abs(off) end)
+
+local HuberLoss = difference_loss("HuberLoss", {
+  delta = { type = "number", above = 0, default = 1, doc = "up to which difference the loss is a square" },
+}, function(off, opt) return huber(off, opt.delta) end)
+
+local SmoothL1Loss = difference_loss("SmoothL1Loss", {
+  beta = { type = "number", above = 0, default = 1, doc = "up to which difference the loss is a square" },
+}, function(off, opt) return ops.div(huber(off, opt.beta), opt.beta) end)
 
 local BCEWithLogitsLoss = module.class("BCEWithLogitsLoss", nil, "losses")
 
@@ -392,5 +415,6 @@ function VAELoss:forward(output, target, count)
   return over(sum, count or self:count(target))
 end
 
-return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss,
-  BCEWithLogitsLoss = BCEWithLogitsLoss, DiceLoss = DiceLoss, DiffusionLoss = DiffusionLoss, VAELoss = VAELoss }
+return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss, L1Loss = L1Loss,
+  HuberLoss = HuberLoss, SmoothL1Loss = SmoothL1Loss, BCEWithLogitsLoss = BCEWithLogitsLoss, DiceLoss = DiceLoss,
+  DiffusionLoss = DiffusionLoss, VAELoss = VAELoss }
