@@ -75,6 +75,14 @@ bool gm_notice_is_silent(const gm_comm *c, int rank)
     return rank != c->rank && asked > 0 && gm_now() - asked > 0.5;
 }
 
+/* Has this rank come to an end where it makes no call that others ask about? One that has heard of a failure only ended
+ * because of that: who asks hears of the failure, too, and the calls of this rank differ from nobody's. */
+static bool has_ended(const gm_comm *c, uint64_t section)
+{
+    if (gm_comm_failure(c)) return false;
+    return c->leaving || (c->in_section_end && c->section == section);
+}
+
 static void answer(gm_comm *c, int from, const gm_notice *question)
 {
     const gm_call_record *asked = &question->record;
@@ -85,8 +93,10 @@ static void answer(gm_comm *c, int from, const gm_notice *question)
     m.found = mine || (g && c->epoch == asked->epoch && g->number > asked->number); /* long ago: it fitted */
     m.recorded = mine != NULL;
     if (mine) m.record = *mine;
-    m.ended = c->leaving || (c->in_section_end && c->section == question->section);
-    if (m.ended) {
+    m.ended = has_ended(c, question->section);
+    if (gm_comm_failure(c)) {
+        snprintf(m.text, sizeof m.text, "it has heard that rank %d failed", gm_comm_failure(c)->rank);
+    } else if (m.ended) {
         snprintf(m.text, sizeof m.text, "it has come to the end of %s", c->leaving ? "the program" : "its part");
     } else if (c->waiting) {
         gm_record_describe(&c->waiting->record, c->waiting->group->name, call, sizeof call);

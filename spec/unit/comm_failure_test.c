@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../../host/comm/state.h"
 #include "threads_transport.h"
 #include "unit.h"
 
@@ -428,6 +429,40 @@ static void body_all_fail(gm_rank *r, void *context)
     all_is_well(r);
 }
 
+static int (*tell_at_once)(gm_transport *t, int to, const void *bytes, size_t n);
+
+static int tell_late(gm_transport *t, int to, const void *bytes, size_t n)
+{
+    if (to == 2) usleep(600000);
+    return tell_at_once(t, to, bytes, n);
+}
+
+/* Rank 0 fails, and is not scheduled between what it says to rank 1 and to rank 2. Rank 2 meanwhile asks, and hears of
+ * rank 1 that it has come to the end of the section and makes no second call: an echo of the failure, no mismatch. */
+static void body_late_news(gm_rank *r, void *context)
+{
+    int         failed, first;
+    gm_tensor  *t = numbers(r, GM_F32, 5), *earlier = numbers(r, GM_F32, 5);
+    gm_pending *p;
+    (void)context;
+    gm_comm_set_timeout(r->comm, 60);
+    if (r->rank == 0) {
+        tell_at_once = r->comm->transport->tell;
+        r->comm->transport->tell = tell_late;
+    } else {
+        if (r->rank == 2) OK(gm_comm_all_reduce(r->comm, everybody(r), earlier, GM_SUM, &p));
+        FAILS(GM_EPEER, "rank 0 has failed: no", gm_comm_all_reduce(r->comm, everybody(r), t, GM_SUM, NULL));
+        if (r->rank == 2) gm_comm_drop(r->comm, p);
+    }
+    OK(gm_comm_section_end(r->comm, r->rank != 0, "no", &failed, &first));
+    assert_int_equal(failed, 1);
+    assert_int_equal(first, 0);
+    if (r->rank == 0) r->comm->transport->tell = tell_at_once;
+    gm_tensor_release(t);
+    gm_tensor_release(earlier);
+    all_is_well(r);
+}
+
 /* Rank 1 comes to the end of the section when rank 0 has given up. Rank 0 says so again at once, of sections and of
  * calls: a section that it ended twice, and rank 1 once, would have them in different sections, each waiting. */
 static void body_end_fails(gm_rank *r, void *context)
@@ -459,4 +494,5 @@ void gm_test_comm_sections(void **state)
     run_world(2, body_end_fails, &stage);
     for (int world = 2; world <= 5; world++) run_world(world, body_sections, NULL);
     run_world(3, body_all_fail, NULL);
+    run_world(3, body_late_news, NULL);
 }
