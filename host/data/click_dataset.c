@@ -70,7 +70,7 @@ static gm_status log_sample(const gm_dataset *base, uint64_t epoch, int64_t i, v
 
 static gm_status bad_field(const gm_csv *f, int k, const char *why)
 {
-    return GM_FAIL(GM_ECORRUPT, "%s: line %lld, field %d: '%.40s' %s", f->file.path, (long long)f->row_line, k + 1,
+    return GM_FAIL(GM_ECORRUPT, "%s: line %lld, field %d: '%.40s' %s", f->file->path, (long long)f->row_line, k + 1,
                    gm_names_get(&f->fields, k), why);
 }
 
@@ -107,7 +107,7 @@ static gm_status add_line(click_dataset *d, const gm_csv *f)
     int n = fields_of(d);
     if (f->fields.n != n)
         return GM_FAIL(GM_ECORRUPT, "%s: line %lld has %lld fields, should have %d: a label, %d counts, %d categories",
-                       f->file.path, (long long)f->row_line, (long long)f->fields.n, n, d->dense, d->tables);
+                       f->file->path, (long long)f->row_line, (long long)f->fields.n, n, d->dense, d->tables);
     if (d->base.length == d->room) {
         int64_t  room = 2 * d->room + 1024;
         int32_t *more = realloc(d->fields, (size_t)room * (size_t)n * sizeof *more);

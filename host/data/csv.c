@@ -8,14 +8,12 @@
 gm_status gm_csv_open(const char *path, char delimiter, gm_csv **out)
 {
     gm_csv   *c = calloc(1, sizeof *c);
-    gm_status st = c ? gm_bytes_map(path, GM_ACCESS_SEQUENTIAL, &c->file)
-                     : GM_FAIL(GM_ENOMEM, "no memory for %s", path);
+    gm_status st = c ? gm_stream_open(path, GM_STREAM_REGULAR, &c->file) : GM_FAIL(GM_ENOMEM, "no memory for %s", path);
     if (st != GM_OK) {
         free(c);
         return st;
     }
     c->delimiter = delimiter, c->line = 1;
-    c->read = gm_bytes_text(&c->file);
     *out = c;
     return GM_OK;
 }
@@ -23,7 +21,7 @@ gm_status gm_csv_open(const char *path, char delimiter, gm_csv **out)
 void gm_csv_close(gm_csv *c)
 {
     if (!c) return;
-    gm_bytes_close(&c->file);
+    gm_stream_close(c->file);
     gm_names_free(&c->fields);
     free(c->text);
     free(c);
@@ -31,25 +29,21 @@ void gm_csv_close(gm_csv *c)
 
 static gm_status wrong(const gm_csv *c, int64_t line, const char *what)
 {
-    return GM_FAIL(GM_ECORRUPT, "%s: line %lld: %s", c->file.path, (long long)line, what);
+    return GM_FAIL(GM_ECORRUPT, "%s: line %lld: %s", c->file->path, (long long)line, what);
 }
 
 /* The next byte, which stays; NO_BYTE: there is none. */
 static gm_status look(gm_csv *c, int *byte)
 {
-    if (c->next == c->held) {
-        size_t n = c->file.size - c->read;
-        if (n > sizeof c->buffer) n = sizeof c->buffer;
-        GM_TRY(gm_bytes_copy(&c->file, c->read, n, c->buffer));
-        c->read += n, c->held = (int)n, c->next = 0;
-    }
-    *byte = c->next < c->held ? c->buffer[c->next] : NO_BYTE;
+    gm_stream *f = c->file;
+    if (f->next == f->held) GM_TRY(gm_stream_fill(f));
+    *byte = f->next < f->held ? f->buffer[f->next] : NO_BYTE;
     return *byte ? GM_OK : wrong(c, c->line, "has a byte 0; is it a text?");
 }
 
 static void take(gm_csv *c)
 {
-    if (c->buffer[c->next++] == '\n') c->line++;
+    if (c->file->buffer[c->file->next++] == '\n') c->line++;
 }
 
 static gm_status put(gm_csv *c, int byte)
@@ -57,7 +51,7 @@ static gm_status put(gm_csv *c, int byte)
     if (c->used == c->room) {
         size_t room = 2 * c->room + 256;
         char  *more = realloc(c->text, room);
-        if (!more) return GM_FAIL(GM_ENOMEM, "%s: no memory for a field of %zu bytes", c->file.path, room);
+        if (!more) return GM_FAIL(GM_ENOMEM, "%s: no memory for a field of %zu bytes", c->file->path, room);
         c->text = more, c->room = room;
     }
     c->text[c->used++] = (char)byte;

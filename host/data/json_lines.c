@@ -8,13 +8,11 @@
 gm_status gm_json_lines_open(const char *path, gm_json_lines **out)
 {
     gm_json_lines *l = calloc(1, sizeof *l);
-    gm_status      st = l ? gm_bytes_map(path, GM_ACCESS_SEQUENTIAL, &l->file)
-                          : GM_FAIL(GM_ENOMEM, "no memory for %s", path);
+    gm_status st = l ? gm_stream_open(path, GM_STREAM_REGULAR, &l->file) : GM_FAIL(GM_ENOMEM, "no memory for %s", path);
     if (st != GM_OK) {
         free(l);
         return st;
     }
-    l->read = gm_bytes_text(&l->file);
     *out = l;
     return GM_OK;
 }
@@ -23,38 +21,49 @@ void gm_json_lines_close(gm_json_lines *l)
 {
     if (!l) return;
     json_decref(l->object);
-    gm_bytes_close(&l->file);
+    gm_stream_close(l->file);
     free(l->text);
     free(l);
 }
 
 static gm_status wrong(const gm_json_lines *l, const char *what)
 {
-    return GM_FAIL(GM_ECORRUPT, "%s: line %lld: %s", l->file.path, (long long)l->line, what);
+    return GM_FAIL(GM_ECORRUPT, "%s: line %lld: %s", l->file->path, (long long)l->line, what);
+}
+
+static gm_status is_at_end(gm_json_lines *l, bool *yes)
+{
+    if (l->file->next == l->file->held) GM_TRY(gm_stream_fill(l->file));
+    *yes = l->file->next == l->file->held;
+    return GM_OK;
 }
 
 static gm_status more_room(gm_json_lines *l, size_t n)
 {
     if (n <= l->room) return GM_OK;
     char *more = realloc(l->text, 2 * n);
-    if (!more) return GM_FAIL(GM_ENOMEM, "%s: no memory for a line of %zu bytes", l->file.path, n);
+    if (!more) return GM_FAIL(GM_ENOMEM, "%s: no memory for a line of %zu bytes", l->file->path, n);
     l->text = more, l->room = 2 * n;
     return GM_OK;
 }
 
-/* Copies the file from l->read on, up to the end of the line or of the file -> *n bytes without the end. A line that is
- * too long is passed, and *n is GM_JSON_LINE_MAX + 1. */
+/* Copies what comes next in the file, up to the end of the line or of the file -> *n bytes without the end. A line that
+ * is too long is passed, and *n is GM_JSON_LINE_MAX + 1. */
 static gm_status read_line(gm_json_lines *l, size_t *n)
 {
     *n = 0;
-    for (char *end = NULL; !end && l->read < l->file.size;) {
-        size_t piece = l->file.size - l->read < 4096 ? l->file.size - l->read : 4096;
+    for (const unsigned char *end = NULL; !end;) {
+        bool at_end;
+        GM_TRY(is_at_end(l, &at_end));
+        if (at_end) break;
+        const unsigned char *from = l->file->buffer + l->file->next;
+        size_t               piece = l->file->held - l->file->next;
+        end = memchr(from, '\n', piece);
+        if (end) piece = (size_t)(end - from);
         size_t kept = *n <= GM_JSON_LINE_MAX ? *n : 0;
         GM_TRY(more_room(l, kept + piece));
-        GM_TRY(gm_bytes_copy(&l->file, l->read, piece, l->text + kept));
-        end = memchr(l->text + kept, '\n', piece);
-        if (end) piece = (size_t)(end - l->text) - kept;
-        l->read += piece + (end ? 1 : 0);
+        memcpy(l->text + kept, from, piece);
+        l->file->next += piece + (end ? 1 : 0);
         *n = *n + piece <= GM_JSON_LINE_MAX ? *n + piece : GM_JSON_LINE_MAX + 1;
     }
     return GM_OK;
@@ -75,7 +84,9 @@ gm_status gm_json_lines_next(gm_json_lines *l, bool *end)
     l->object = NULL;
     *end = true;
     do {
-        if (l->read == l->file.size) return GM_OK;
+        bool at_end;
+        GM_TRY(is_at_end(l, &at_end));
+        if (at_end) return GM_OK;
         l->line++;
         GM_TRY(read_line(l, &n));
     } while (n <= GM_JSON_LINE_MAX && is_blank(l->text, n));

@@ -7,20 +7,19 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include "../files/bytes.h"
+#include "../files/stream.h"
 
 #define GM_JSON_LINE_MAX (64 << 20) /* bytes of a line */
 
 typedef struct gm_json_lines {
-    gm_bytes file;
-    size_t   read;   /* bytes of the file that are behind */
-    int64_t  line;   /* of `object`, from 1 */
-    json_t  *object; /* the last one; NULL: none yet */
-    char    *text;
-    size_t   room;
+    gm_stream *file;
+    int64_t    line;   /* of `object`, from 1 */
+    json_t    *object; /* the last one; NULL: none yet */
+    char      *text;
+    size_t     room;
 } gm_json_lines;
 
-/* Opens a file; the caller closes it. A byte order mark at its begin is skipped. GM_EIO. */
+/* Opens a file, which may be gzipped (files/stream.h); the caller closes it. GM_EIO. */
 gm_status gm_json_lines_open(const char *path, gm_json_lines **out);
 /* Reads the next object; *end: there is none. GM_ECORRUPT names file and line: no JSON, no object, a key twice, a line
  * that is too long; the next call reads the next line. *end with an error: there is nothing more to read. */

@@ -114,7 +114,7 @@ static gm_status read_json(gm_json_lines *l, gm_table_look *t)
         st = gm_json_lines_next(l, &end);
         if (st != GM_OK || end) break;
         t->rows++;
-        st = look_at_object(t, l->file.path, "", l->object, &after, seen);
+        st = look_at_object(t, l->file->path, "", l->object, &after, seen);
         for (int64_t k = 0; k < t->columns; k++)
             if (seen[k] != t->rows) t->each[k].missing++;
     }

@@ -61,7 +61,7 @@ static gm_status open_separated(gm_table_rows *r, const char *path)
 {
     bool end;
     GM_TRY(gm_csv_open(path, r->o.delimiter, &r->csv));
-    r->path = r->csv->file.path;
+    r->path = r->csv->file->path;
     r->at = calloc((size_t)r->n + 1, sizeof *r->at);
     if (!r->at) return GM_FAIL(GM_ENOMEM, "no memory for columns");
     GM_TRY(gm_csv_next(r->csv, &end));
@@ -87,8 +87,8 @@ static gm_status next_separated(gm_table_rows *r, bool *end)
 static gm_status open_json(gm_table_rows *r, const char *path)
 {
     GM_TRY(gm_json_lines_open(path, &r->json));
-    r->path = r->json->file.path;
-    return r->json->file.size ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: is empty", path);
+    r->path = r->json->file->path;
+    return r->json->file->held ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: is empty", path);
 }
 
 static gm_status next_json(gm_table_rows *r, bool *end)

@@ -212,12 +212,6 @@ gm_status gm_bytes_inflate(const char *path, size_t head, gm_size_rule rule, gm_
     return st;
 }
 
-size_t gm_bytes_text(const gm_bytes *b)
-{
-    unsigned char mark[3];
-    return b->size >= 3 && gm_bytes_copy(b, 0, 3, mark) == GM_OK && !memcmp(mark, "\xef\xbb\xbf", 3) ? 3 : 0;
-}
-
 void gm_bytes_forget(const gm_bytes *b)
 {
     if (b->mapped && b->size) (void)madvise((void *)(uintptr_t)b->data, b->size, MADV_DONTNEED);

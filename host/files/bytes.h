@@ -33,9 +33,6 @@ gm_status gm_bytes_inflate(const char *path, size_t head, gm_size_rule rule, gm_
 /* Copies [offset, offset + n) to `to`. GM_ECORRUPT: the range goes past the end, or the file has become shorter. */
 gm_status gm_bytes_copy(const gm_bytes *b, size_t offset, size_t n, void *to);
 
-/* Where a text begins: behind the byte order mark of UTF-8, if there is one. */
-size_t gm_bytes_text(const gm_bytes *b);
-
 /* Lets the system take back the memory that what was read of a mapped file occupies; it is read again when needed. */
 void gm_bytes_forget(const gm_bytes *b);
 

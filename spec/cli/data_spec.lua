@@ -5,6 +5,7 @@ local cli = require "ganymede.cli"
 local data = require "ganymede.data"
 local gm = require "ganymede"
 local log = require "ganymede.base.log"
+local made = require "spec.data.made"
 local pictures = require "spec.data.pictures"
 local shell = require "spec.support.shell"
 
@@ -35,6 +36,14 @@ describe("ganymede data", function()
     has(text, "a table of 4 rows, 3 columns", "age +number +2 +1 +2 +3 +2 different",
       "sex +text +0 +%- +%- +%- +f %(2%), m %(1%)", "fare +mixed +0 +1.5 +1.75 +2",
       "than the first line: 1; the first is line 5")
+  end)
+
+  it("shows gzipped tables", function()
+    local path = made.gzip(folder .. "/z.csv", "age,sex\n3,f\n")
+    local lines = made.gzip(folder .. "/z.jsonl", '{"a": 1}\n')
+    local status, text = run(path, lines)
+    assert.equal(0, status)
+    has(text, "z.csv.gz: a table of 1 rows, 2 columns", "z.jsonl.gz: a table of 1 rows, 1 columns")
   end)
 
   it("shows classes, sizes and damaged pictures of a folder, and draws them", function()

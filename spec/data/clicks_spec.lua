@@ -3,6 +3,7 @@ local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local log = require "ganymede.base.log"
+local make = require "spec.data.made"
 local mutate = require "spec.support.mutate"
 local shell = require "spec.support.shell"
 
@@ -47,6 +48,25 @@ describe("ClickLog", function()
     assert.same({ 39 }, x:shape())
     assert.equal(1, y:item())
     assert.equal(255 % 100, x:totable()[39])
+  end)
+
+  it("reads gzipped logs, also several streams in one, and says where a gzipped one is cut or damaged", function()
+    local line = "1\t5\t-1\t68fd1e64\ta\n"
+    local plain = write(line:rep(9000), "plain")
+    local options = function(path) return { path = path, dense = 2, tables = 2, rows = { 10, 7 } } end
+    local zipped = make.gzip(folder .. "/zipped", line:rep(9000))
+    assert.same(samples(data.ClickLog(options(plain))), samples(data.ClickLog(options(zipped))))
+    local bytes = shell.read(zipped)
+    local twice = data.ClickLog(options(write(bytes .. bytes, "no_ending_says_so")))
+    assert.equal(18000, twice:length())
+    local function fails(content, pattern)
+      local ok, err = pcall(data.ClickLog, options(write(content, "bad.gz")))
+      assert.is_false(ok)
+      assert.matches(pattern, failure.text(err))
+      assert.equal(5, failure.code(err))
+    end
+    fails(bytes:sub(1, 60), "/bad%.gz: the gzip stream ends early, after %d+ inflated bytes; fetch it again")
+    fails(bytes:sub(1, -9) .. "\1\2\3\4" .. bytes:sub(-4), "/bad%.gz: damaged gzip data near .*data check")
   end)
 
   it("names the line and the field that it cannot read", function()

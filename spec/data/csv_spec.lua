@@ -3,6 +3,7 @@ local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local log = require "ganymede.base.log"
+local make = require "spec.data.made"
 local mutate = require "spec.support.mutate"
 local shell = require "spec.support.shell"
 
@@ -56,6 +57,19 @@ describe("CSV", function()
     assert.same({ { 0, 1 }, { 1, 2 }, { 2, 3 } }, (rows { path = write(text), x = x }))
     x = { { name = "a", values = values } }
     refused(text .. "z,4\n", { x = x }, "line 6, column 'a': 'z' is none of its values")
+  end)
+
+  it("reads gzipped files, and refuses one that grows while it is read", function()
+    local plain = write("a,y\n" .. ("1.5,1\n2.5,0\n"):rep(6000), "plain.csv")
+    local zipped = make.gzip(folder .. "/zipped.csv", "\239\187\191" .. shell.read(plain))
+    local x = { x = { "a" }, y = "y", path = plain }
+    local xs, ys = rows(x)
+    x.path = zipped
+    local xs_again, ys_again = rows(x)
+    assert.same({ xs, ys }, { xs_again, ys_again })
+    local ok, err = pcall(data.CSV, { path = "/proc/self/status", x = { "a" } }) -- its size is 0 before it is read
+    assert.is_false(ok)
+    assert.matches("became longer while in use: it had 0 bytes, and %d+ were read", failure.text(err))
   end)
 
   it("has real targets and no header where asked", function()

@@ -4,6 +4,7 @@ local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local log = require "ganymede.base.log"
+local make = require "spec.data.made"
 local mutate = require "spec.support.mutate"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
@@ -44,6 +45,17 @@ describe("JSONL", function()
     assert.same({ 2, 0 }, y)
     assert.equal("b.d.2.e", dataset:describe().columns[4].name)
     assert.same({ { 3, 1 } }, (rows('{"a.b": 3, "a": {"b": 4, "c.d": 1}}', { x = { "a.b", "a.c.d" } })))
+  end)
+
+  it("reads lines across the pieces of a file, gzipped or not", function()
+    local lines = {}
+    for i = 1, 3000 do lines[i] = ('{"pad": "%s", "a": %d}'):format(("x"):rep(i % 97), i) end
+    local text = table.concat(lines, "\n")
+    local xs = rows(text, { x = { "a" } })
+    for i = 1, 3000 do assert.equal(i, xs[i][1]) end
+    local zipped = data.JSONL { path = make.gzip(folder .. "/z.jsonl", text), x = { "a" } }
+    assert.equal(3000, zipped:length())
+    assert.equal(2999, zipped:get(2999):item())
   end)
 
   it("takes the places of a list as columns", function()

@@ -19,8 +19,10 @@ verb.examples = {
   "ganymede data shards.tar samples.npz --samples 1000",
 }
 
-local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv", ".jsonl", ".txt", ".npy", ".npz", ".nii", ".nii.gz",
+local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv",
+  ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".txt", ".npy", ".npz", ".nii", ".nii.gz",
   ".safetensors", ".gguf" }
+local ZIPPED = { csv = true, tsv = true, jsonl = true, nii = true } -- with .gz behind it, too
 local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
 
 function verb.arguments(parser)
@@ -37,6 +39,12 @@ end
 local function checked(first, message, kind)
   if first == nil then failure(kind == "corrupt" and 5 or 2, "%s", message) end
   return first
+end
+
+-- What the name of a file ends with, without the dot and a .gz that may be there; "": nothing.
+local function ending_of(path)
+  local inner = path:lower():match "%.(%w+)%.gz$"
+  return ZIPPED[inner] and inner or path:lower():match "%.(%w+)$" or ""
 end
 
 local function put(fmt, ...) log.result(fmt:format(...)) end
@@ -139,7 +147,7 @@ local function texts(c)
 end
 
 local function rows(args, path)
-  local ending = path:lower():match "%.(%w+)$"
+  local ending = ending_of(path)
   if ending == "jsonl" and args.delimiter then failure(2, "%s: its lines are JSON, without a --delimiter", path) end
   local delimiter = args.delimiter or ending == "tsv" and "\t" or ending ~= "jsonl" and "," or nil
   local t = checked(core.table_look(path, delimiter))
@@ -213,8 +221,7 @@ local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv =
                   txt = text, npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
 
 local function show(args, path)
-  local name = path:lower():gsub("%.nii%.gz$", ".nii")
-  local reader = readers[name:match "%.(%w+)$" or ""]
+  local reader = readers[ending_of(path)]
   if core.is_file(path) then
     if not reader then
       failure(2, "%s: its name ends in none of %s", path, table.concat(ENDINGS, " "))

@@ -92,7 +92,7 @@ local function open(class, schema, opt, delimiter)
                    class_names = y and y.values }
 end
 
-local path = { type = { "string", "list" }, doc = "the path of a file, or a list of paths" }
+local path = { type = { "string", "list" }, doc = "the path of a file, gzipped or not, or a list of paths" }
 local classes = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
   doc = "the number of classes; y is then one of 0 to classes - 1; default: the number of the values of y" }
 local damaged = { type = "string", one_of = { "stop", "skip" }, default = "stop",
