@@ -34,7 +34,8 @@ static gm_status make_folder(const char *path)
     if (!mkdir(path, 0777)) return GM_OK;
     int error = errno;
     if (error == EEXIST && !stat(path, &s) && S_ISDIR(s.st_mode)) return GM_OK;
-    return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", path, gm_file_error(error));
+    const char *why = error == EEXIST ? "a file has this name" : gm_file_error(error);
+    return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", path, why);
 }
 
 gm_status gm_make_folders(const char *path)

@@ -120,6 +120,20 @@ describe("ganymede generate", function()
     end
   end)
 
+  it("refuses options that cannot be, with the status of a wrong command", function()
+    for words, message in pairs {
+      ["--top-p 0.9"] = "generate: top_p is about draws", ["--repetition-penalty 0"] = "must be a number, above 0",
+      ["--stop ''"] = "entry 1 of stop is \"\"", ["--pages 1 --max-tokens 20"] = "and there are 1; give more pages",
+    } do
+      local status, text = ganymede(folder .. " --prompt Once " .. words)
+      assert.equal(2, status, text)
+      assert.is_truthy(text:find(message, 1, true), text)
+    end
+    local status, text = ganymede(folder .. " --prompt Once --page 4 -n 2 --set parallel.pipeline=2")
+    assert.equal(2, status, text)
+    assert.is_truthy(text:find("cache is about pages, which cannot be with parallel.pipeline", 1, true), text)
+  end)
+
   it("refuses a file of prompts by the line that is wrong", function()
     for line, message in pairs {
       ["{"] = "line 3", ["7"] = "line 3 is no object", ["{}"] = "line 3 has neither prompt nor messages",

@@ -82,7 +82,7 @@ function failure.about(what, fn, ...)
     if ok then return ... end
     local err = ...
     failure.let_stops_pass(err)
-    local text = failure.text(err)
+    local text = own.without_place(failure.text(err))
     if text:find("attempt to ", 1, true) or text:find("bad argument", 1, true) then error(err, 0) end
     if text:find(what, 1, true) then failure(math.max(2, failure.code(err)), "%s", text) end
     failure(math.max(2, failure.code(err)), "%s: %s", what, (text:gsub("^[^\n:]+%.lua:%d+: ", "")))

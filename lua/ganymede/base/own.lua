@@ -20,9 +20,14 @@ function own.place()
   end
 end
 
+local PLACE = "^[^\n:]*lua/ganymede/[%w_/]+%.lua:%d+: "
+
+--- A text of an error without the place in a file of Ganymede with which it may begin.
+function own.without_place(text) return (text:gsub(PLACE, "")) end
+
 -- What an error says behind its place, and whether that place is in a file of Ganymede; nil: it has another place.
 local function behind_place(err)
-  local rest = err:match "^[^\n:]*lua/ganymede/[%w_/]+%.lua:%d+: (.*)$"
+  local rest = err:match(PLACE .. "(.*)$")
   if rest then return rest, true end
   return not err:find "^[^\n:]+:%d+: " and err or nil, false
 end

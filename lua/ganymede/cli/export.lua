@@ -33,7 +33,9 @@ local function check(args)
   if args.all and not args.plain then failure(2, "--all goes with --plain") end
   if args.plain and args.config then failure(2, "--config says what a model is; --plain does not ask") end
   if args.plain and args.tokenizer then failure(2, "--tokenizer goes with a model, not with --plain") end
-  if #core.list_folder(args.out) > 0 then failure(2, "%s: is there and not empty; name a new folder", args.out) end
+  if #failure.about(args.out, core.list_folder, args.out) > 0 then
+    failure(2, "%s: is there and not empty; name a new folder", args.out)
+  end
   if args.tokenizer and not require("ganymede.text.tokenizer").is_in(args.tokenizer) then
     failure(2, "--tokenizer %s: has no tokenizer.json or tokenizer.model", args.tokenizer)
   end

@@ -8,6 +8,7 @@ local config = require "ganymede.config"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local generation = require "ganymede.generation"
 local few_bits = require "ganymede.nn.few_bits"
 local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
@@ -215,7 +216,8 @@ local function generated(model, opt, shown)
       write(piece)
     end
   end
-  local ok, results = xpcall(require("ganymede").generate, failure.handler, model, opt)
+  failure.about("generate", generation.check, model, opt)
+  local ok, results = xpcall(generation.generate, failure.handler, model, opt)
   if ok and shown then begin() end
   if begun then write "\n" end
   if not ok then error(results, 0) end

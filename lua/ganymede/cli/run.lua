@@ -30,6 +30,7 @@ local launcher = require "ganymede.job.launcher"
 local live = require "ganymede.job.live"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local own = require "ganymede.base.own"
 local run_events = require "ganymede.job.run_events"
 local runs_folder = require "ganymede.job.runs_folder"
 local session = require "ganymede.job.session"
@@ -334,7 +335,7 @@ local function write_stats(args, about, ok, err)
   local function write(path)
     local written, why = made, document
     if made then written, why = pcall(stats.write, path, document) end
-    return written or failure.text(why)
+    return written or own.without_place(failure.text(why))
   end
   local folder = about.folder and about.folder.ours and about.folder.path -- on rank 0
   local kept = not folder or write(folder .. "/stats.json")
@@ -355,7 +356,10 @@ local function check_files(args)
     local path, name = args[flag], flag:gsub("_", "-")
     if path then
       local ok, why = core.check_writable(path)
-      if not ok then failure(2, "--%s: %s", name, why) end
+      if not ok then
+        args[flag] = nil -- nor is it tried at the end
+        failure(2, "--%s: %s", name, why)
+      end
       if seen[path] then failure(2, "--%s and --%s name one file, %s; name two", seen[path], name, path) end
       seen[path] = name
     end

@@ -328,7 +328,7 @@ local function slurm(args)
   if not machine.ask "command -v sbatch" then
     failure(2, "there is no sbatch in PATH: Slurm is not on this machine; --dry-run prints the script")
   end
-  core.make_folders(folder)
+  failure.about(folder, core.make_folders, folder)
   core.write_whole(folder .. "/slurm.sh", text)
   local id = submit(folder .. "/slurm.sh")
   log.info("run folder %s; `squeue -j %s` shows the job, slurm-%s.log what it prints", folder, id, id)

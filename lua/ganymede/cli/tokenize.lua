@@ -91,10 +91,10 @@ local function train(args)
   local path = args.out .. "/tokenizer.json"
   if machine.read(path) then failure(2, "%s: is there already; remove it, or name another folder", path) end
   for _, name in ipairs(args.files) do size_of(name) end
+  failure.about(args.out, core.make_folders, args.out) -- now, and not when all texts are read
   local text, size, kind = core.tokenizer_train(args.files,
     { field = args.field, lines = args.lines or false, size = args.train }, args.add)
   checked(text, size, kind)
-  core.make_folders(args.out)
   core.write_whole(path, text)
   if size < args.train then log.warn("the texts have no more pairs: %d tokens, not %d", size, args.train) end
   log.result(("%s: %d tokens"):format(path, size))

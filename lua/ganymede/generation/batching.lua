@@ -62,8 +62,9 @@ local function pages_for(model, cache, wanted)
   return math.floor(cache.memory / each)
 end
 
--- A pool in which each prompt has room at least alone -> it, the most rows at a time, the most pages of a row.
-local function pool_of(model, opt, rows)
+--- Refuses a cache in which a prompt would have no room alone -> what the caller said of it, how many pages it has, how
+-- many all prompts want, the most pages of a row.
+function batching.room(model, opt, rows)
   local cache = options.check("generate: cache", batching.options, opt.cache or {}, 0)
   local wanted, largest, which = 0, 0, nil
   for i, row in ipairs(rows) do
@@ -77,6 +78,12 @@ local function pool_of(model, opt, rows)
       .. "%d; give more pages or memory, or fewer max_tokens"):format(which, largest, cache.page, #rows[which].ids,
       opt.max_tokens, count), 0)
   end
+  return cache, count, wanted, largest
+end
+
+-- A pool in which each prompt has room at least alone -> it, the most rows at a time, the most pages of a row.
+local function pool_of(model, opt, rows)
+  local cache, count, wanted, largest = batching.room(model, opt, rows)
   return pages.new { page = cache.page, pages = math.min(count, wanted) }, cache.rows or #rows, largest
 end
 

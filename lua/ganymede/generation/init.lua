@@ -126,11 +126,7 @@ end
 
 -- Runs until all rows are done; returns as `together` does.
 local function run_all(model, stage, opt, rows, ends)
-  local obstacle = batching.obstacle()
-  if not obstacle then return (batching.run(model, opt, rows, ends)) end
-  if opt.cache then
-    error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0)
-  end
+  if not batching.obstacle() then return (batching.run(model, opt, rows, ends)) end
   return together(stage and stages.run or run, stage or model, opt, rows, ends)
 end
 
@@ -144,6 +140,30 @@ local function check_draw(opt)
     end
   end
 end
+
+-- How keys and values are kept must be possible here, and for these prompts.
+local function check_cache(model, opt, rows)
+  local obstacle = batching.obstacle()
+  if not obstacle then return batching.room(model, opt, rows) end
+  if opt.cache then
+    error(("generate: cache is about pages, which cannot be with %s; leave it out"):format(obstacle), 0)
+  end
+end
+
+-- What a caller can have got wrong is refused here, before the model runs -> rows; the stage of this rank, or nil.
+local function begun(model, opt)
+  prompts.check_ends(opt)
+  check_draw(opt)
+  local known = model.opt or {}
+  opt.positions = known.sequence_length
+  local rows, stage = prompts.rows(opt, opt.positions, known.vocabulary), stages.of(model)
+  check_cache(model, opt, rows)
+  if stage then stages.check_growth(stage.model, opt, rows) end
+  return rows, stage
+end
+
+--- Refuses what gm.generate(model, opt) would refuse before the model runs. Collective where stages share the model.
+function M.check(model, opt) begun(model, options.check("gm.generate", M.options, opt, 0)) end
 
 -- An error of a model that may be no language model: with what such a one is.
 local function explained(model, err)
@@ -170,12 +190,8 @@ function M.generate(model, opt)
     error("gm.generate: the model must be one that was made, such as gm.models.GPT { ... } or gm.pretrained(DIR); got "
       .. options.brief(model), 2)
   end
-  prompts.check_ends(opt)
-  check_draw(opt)
-  local known = model.opt or {}
-  opt.positions = known.sequence_length
-  local rows, training, results, prefill = prompts.rows(opt, opt.positions, known.vocabulary), model.training, {}, nil
-  local stage, ends = stages.of(model), set_of(opt.stop_tokens)
+  local rows, stage = begun(model, opt)
+  local training, results, ends, prefill = model.training, {}, set_of(opt.stop_tokens), nil
   model:eval():materialize() -- files of the model are read now, not in the time of the prompts
   local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
   local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)

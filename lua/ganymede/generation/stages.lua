@@ -55,8 +55,8 @@ function stages.of(model)
     split = type(now.plan.split) ~= "string" and now.plan.split or nil })
 end
 
--- Stages keep what they have seen of a prompt; none of them begins it anew (ganymede.nn.rotary).
-local function check_growth(model, opt, rows)
+--- Refuses prompts that may have to begin anew (ganymede.nn.rotary): stages keep what they have seen of them.
+function stages.check_growth(model, opt, rows)
   local border = rotary.border(model)
   for _, row in ipairs(rows) do
     local most = math.min(#row.ids + opt.max_tokens - 1, opt.positions or math.huge)
@@ -206,7 +206,6 @@ end
 --- Runs until all rows are done. Collective. ends: the set of tokens that end a row. Returns seconds of the prompts,
 -- seconds of what was added, and the number of steps.
 function stages.run(stage, opt, rows, ends)
-  check_growth(stage.model, opt, rows)
   local run, began = new_run(stage, opt, ends), core.now()
   local groups = groups_of(opt, rows, run.size)
   local ok, result = xpcall(function() return tensors.no_grad(rounds, run, groups) end, failure.handler)

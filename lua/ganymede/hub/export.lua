@@ -215,7 +215,7 @@ local function as_model(ck, about, folder, opt)
     end
     entry.tensor = entry.tensor or function() return whole_tensor(ck, entry.parameter, items, layers) end
   end
-  core.make_folders(folder)
+  failure.about(folder, core.make_folders, folder)
   write_arrays(folder, about.family.file, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = write_config(folder, about.family, config, about, dtype),
     has_tokens = model.opt.vocabulary ~= nil }
@@ -234,7 +234,7 @@ local function as_arrays(ck, folder, opt)
     end
   end
   if #list == 0 then failure(2, "%s: has no tensors of a model; --all takes those of its optimizer", ck.path) end
-  core.make_folders(folder)
+  failure.about(folder, core.make_folders, folder)
   write_arrays(folder, nil, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = {} }
 end

@@ -229,9 +229,8 @@ function luals.files()
   return files
 end
 
---- Writes them into a folder -> their number.
+--- Writes them into a folder that is there -> their number.
 function luals.write(folder)
-  core.make_folders(folder)
   local files = luals.files()
   for _, file in ipairs(files) do core.write_whole(folder .. "/" .. file[1], file[2]) end
   return #files

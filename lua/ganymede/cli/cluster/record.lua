@@ -39,7 +39,7 @@ end
 
 --- Opens a folder, and makes it if there is none. That of other jobs is refused. about: id, and what `begin` says.
 local function open(_, path, about)
-  core.make_folders(path)
+  failure.about(path, core.make_folders, path)
   local held = runs_folder.hold(path)
   local ok, self = pcall(function()
     local before = document(path .. "/cluster.json")

@@ -20,7 +20,7 @@ local RUN_SECONDS = 60
 
 --- Opens the folder of the sweep with this id, and makes it if there is none. Another sweep's folder is refused.
 local function open(_, path, id)
-  core.make_folders(path)
+  failure.about(path, core.make_folders, path)
   local held = runs_folder.hold(path)
   local before = read_document(path .. "/sweep.json")
   if before and before.id ~= id then

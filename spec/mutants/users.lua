@@ -1,0 +1,71 @@
+--- Mutants of what users from outside found: files that are gzipped, folders that cannot be made, statuses.
+return {
+  {
+    name = "2920-gzip-cut", file = "host/files/stream.c",
+    find = [[if (code == Z_BUF_ERROR)]],
+    replace = [[if (code == Z_BUF_ERROR && !bytes)]],
+    breaks = "a gzipped file that is cut is no error by its name",
+    test = "spec/data/clicks_spec.lua -f gzipped",
+  },
+  {
+    name = "2921-a-file-that-grows", file = "host/files/stream.c",
+    find = [[bytes != s->size)]],
+    replace = [[bytes < s->size)]],
+    breaks = "a file that grows while it is read is no error",
+    test = "spec/data/csv_spec.lua -f gzipped",
+  },
+  {
+    name = "2922-mark-of-a-gzipped-text", file = "host/files/stream.c",
+    find = [[s->next = 3;]],
+    replace = [[s->next = 0;]],
+    breaks = "a byte order mark is a part of the first name",
+    test = "spec/data/csv_spec.lua -f gzipped",
+  },
+  {
+    name = "2923-line-in-pieces", file = "host/data/json_lines.c",
+    find = [[l->file->next += piece + (end ? 1 : 0);]],
+    replace = [[l->file->next = end ? l->file->next + piece + 1 : l->file->held - (piece > 1);]],
+    breaks = "a line that goes over the border of two pieces is read wrongly",
+    test = "spec/data/jsonl_spec.lua -f pieces",
+  },
+  {
+    name = "2924-status-of-generate", file = "lua/ganymede/cli/generate.lua",
+    find = [[  failure.about("generate", generation.check, model, opt)
+]],
+    replace = "",
+    breaks = "wrong options of ganymede generate end with status 1",
+    test = "spec/cli/generate_spec.lua -f 'status of a wrong command'",
+  },
+  {
+    name = "2925-cache-of-stages", file = "lua/ganymede/generation/init.lua",
+    find = [[  check_cache(model, opt, rows)
+]],
+    replace = "",
+    breaks = "pages are ignored on stages of a pipeline",
+    test = "spec/cli/generate_spec.lua -f 'status of a wrong command'",
+  },
+  {
+    name = "2926-folder-of-an-export", file = "lua/ganymede/hub/export.lua",
+    find = [[  failure.about(folder, core.make_folders, folder)
+  write_arrays(folder, nil,]],
+    replace = [[  core.make_folders(folder)
+  write_arrays(folder, nil,]],
+    breaks = "an export into a folder that cannot be made ends with status 1",
+    test = "spec/cli/places_spec.lua",
+  },
+  {
+    name = "2927-statistics-twice", file = "lua/ganymede/cli/run.lua",
+    find = [[        args[flag] = nil -- nor is it tried at the end
+]],
+    replace = "",
+    breaks = "statistics that cannot be written are refused twice",
+    test = "spec/cli/places_spec.lua -f statistics",
+  },
+  {
+    name = "2928-place-behind-a-name", file = "lua/ganymede/base/failure.lua",
+    find = [[local text = own.without_place(failure.text(err))]],
+    replace = [[local text = failure.text(err)]],
+    breaks = "an error that names what it is about begins with a line of ours",
+    test = "spec/cli/places_spec.lua -f told",
+  },
+}
