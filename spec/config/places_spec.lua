@@ -199,6 +199,49 @@ describe("a mistake is said with the user's line:", function()
     assert.matches(("places_spec.lua:%d: embedding: index is f32, should be i32 or i64"):format(line), err, 1, true)
   end)
 
+  -- Calls that a program may well catch, each on a line of its own, which has `-- caught` behind it.
+  local caught = {
+    function() local e = gm.initialize { model = gm.nn.Linear(4, 3), optimizer = { type = "S" } } return e end, -- caught
+    function() local e = gm.fit { model = { type = "MLP" } } return e end, -- caught
+    function() local e = gm.pretrained "/no/model" return e end, -- caught
+    function() local e = gm.tokenizer "/no/tokenizer" return e end, -- caught
+    function() local e = gm.data.CSV { path = "/no.csv", x = { "a" } } return e end, -- caught
+    function() local e = gm.data.loader { dataset = { type = "Nope" }, batch_size = 2 } return e end, -- caught
+    function() local e = gm.load_adapter(gm.nn.Linear(4, 3), "/no/adapter") return e end, -- caught
+    function() local e = gm.generate(gm.nn.Linear(4, 3), { prompts = {} }) return e end, -- caught
+    function()
+      local trainer = gm.trainer(gm.initialize { model = gm.nn.Linear(4, 3), optimizer = { type = "SGD" } })
+      local e = trainer:fit { max_stepz = 3 } return e -- caught
+    end,
+  }
+
+  it("also where a program catches the error of a call, and once", function()
+    local failure, at = require "ganymede.base.failure", {}
+    for line in io.lines(debug.getinfo(1, "S").source:sub(2)) do
+      at.line = (at.line or 0) + 1
+      if line:find "%-%- caught$" then at[#at + 1] = at.line end
+    end
+    assert.equal(#caught, #at)
+    for k, fn in ipairs(caught) do
+      local ok, err = pcall(fn)
+      assert.is_false(ok)
+      local _, places = failure.text(err):gsub("places_spec%.lua:%d+: ", "")
+      assert.equal(1, places, failure.text(err))
+      assert.matches(("^[^\n:]*places_spec%%.lua:%d: "):format(at[k]), failure.text(err))
+      assert.not_matches("lua/ganymede/", failure.text(err))
+    end
+  end)
+
+  it("not so a stop, or what another rank has said", function()
+    local failure = require "ganymede.base.failure"
+    for _, err in ipairs { failure.new(75, "stopped"), failure.new(7, "late"), failure.new_peer(2, "elsewhere") } do
+      local said = err.message
+      local ok, again = pcall(failure.blaming(function() error(err, 0) end))
+      assert.is_false(ok)
+      assert.equal(said, again.message)
+    end
+  end)
+
   it("not so a defect of Ganymede, which keeps its place", function()
     local own = require "ganymede.base.own"
     local place = "/x/lua/ganymede/nn/mlp.lua:12: "

@@ -68,4 +68,26 @@ return {
     breaks = "an error that names what it is about begins with a line of ours",
     test = "spec/cli/places_spec.lua -f told",
   },
+  {
+    name = "2929-caught-with-a-line-of-ours", file = "lua/ganymede/train/engine.lua",
+    find = [[initialize = failure.blaming(initialize)
+]],
+    replace = "",
+    breaks = "a program that catches an error of gm.initialize reads a line of Ganymede's",
+    test = "spec/config/places_spec.lua -f once",
+  },
+  {
+    name = "2930-failure-without-a-line", file = "lua/ganymede/base/failure.lua",
+    find = [[err.message = own.place() .. err.message end]],
+    replace = [[err.message = "" .. err.message end]],
+    breaks = "failures do not say which line of a program led to them",
+    test = "spec/config/places_spec.lua -f once",
+  },
+  {
+    name = "2931-line-of-a-stop", file = "lua/ganymede/base/failure.lua",
+    find = [[err.placed or (err.exit_code ~= 2 and err.exit_code ~= 5)]],
+    replace = [[err.placed]],
+    breaks = "a stop reads like a mistake in the line at which it came",
+    test = "spec/config/places_spec.lua -f 'not so a stop'",
+  },
 }

@@ -197,10 +197,12 @@ function mutate.bounded(bytes, fn)
   assert(grown < 2 * bytes, ("memory has grown by %.0f bytes"):format(grown))
 end
 
---- Is a message one that a user can act on: does it name the file, and is it none of Lua's own?
+--- Is a message one that a user can act on: does it name the file, and is it none of Lua's own, or from a line of
+-- Ganymede's? It may begin with the line of the spec that led to it.
 function mutate.is_clear(message, name)
   return message:find(name, 1, true) ~= nil and not message:find "attempt to " and not message:find "bad argument"
-    and not message:find "%.lua:%d+:" and not message:find "stack overflow" and not message:find "not enough memory"
+    and not message:find "lua/ganymede/[%w_/]+%.lua:%d+:" and not message:find "stack overflow"
+    and not message:find "not enough memory"
 end
 
 return mutate

@@ -95,12 +95,20 @@ function failure.changed(err, change) return failure.new(failure.code(err), chan
 
 local last = {} -- the error that travels, and the traceback of the place where it was raised
 
+-- A failure of a command, a recipe or a file gets the line of the user's file that led to it, once.
+local function place(err)
+  if not failure.is(err) or err.peer or err.placed or (err.exit_code ~= 2 and err.exit_code ~= 5) then return end
+  err.placed = true
+  if not err.message:find "^[^\n:]+:%d+: " then err.message = own.place() .. err.message end
+end
+
 --- For xpcall: the error itself, with the line of the user's file that led to it (own.blamed); its traceback waits in
 -- failure.traceback(err). Every protected call on the way that uses this handler leaves the traceback of the first,
 -- which is the deepest. No stop is raised in here, which Lua would make an "error in error handling".
 function failure.handler(err)
   if last.err ~= err or err == nil then
     err = own.blamed(err)
+    place(err)
     last = { err = err, text = debug.traceback("", 2):gsub("^\n", "") }
   end
   return err
@@ -124,6 +132,24 @@ function failure.protect(finish, fn, ...)
   return done(finish, xpcall(function() return fn(unpack(arguments, 1, count)) end, failure.handler))
 end
 core.signals_shield(failure.protect, true)
+
+local inside = setmetatable({}, { __mode = "k" }) -- what failure.blaming made -> of which function
+
+local function raised(ok, ...)
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- fn, whose errors name the line of the user's file also where a program catches them itself (failure.handler). Not
+-- for what is called often.
+function failure.blaming(fn)
+  local function blamed(...) return raised(xpcall(fn, failure.handler, ...)) end
+  inside[blamed] = fn
+  return blamed
+end
+
+--- The function of which failure.blaming made this one, or the function itself.
+function failure.inside(fn) return inside[fn] or fn end
 
 return setmetatable(failure, {
   __call = function(_, exit_code, fmt, ...)

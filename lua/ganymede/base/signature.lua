@@ -10,6 +10,7 @@
 -- The trap: what is declared is a function around the other one, so the module's own calls by a local name skip it.
 -- @module ganymede.base.signature
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 
 local signature = {}
@@ -307,7 +308,7 @@ end
 function signature.declare(name, text, spec, fn, instead)
   local sig = parse(name, text)
   sig.options, sig.instead, sig.kinds = spec, instead, allowed_types(sig)
-  sig.source = debug.getinfo(fn, "S")
+  sig.source = debug.getinfo(failure.inside(fn), "S")
   if (sig.options_at ~= nil) ~= (spec ~= nil) then
     error(("signature of %s: options without an argument"):format(name), 2)
   end
@@ -327,9 +328,10 @@ function signature.export(name, module, separator, except, inside)
   for key, fn in pairs(module) do
     if type(fn) == "function" and type(key) == "string" and key:sub(1, 2) ~= "__" and not left_out[key]
       and not declared[fn] and not core.signature(fn) then
-      local about = debug.getinfo(fn, "u")
+      local about = debug.getinfo(failure.inside(fn), "u")
       local most = about.isvararg and math.huge or about.nparams
-      local sig = { name = name .. (separator or ".") .. key, fn = fn, most = most, inside = inside and inside[key] }
+      local sig = { name = name .. (separator or ".") .. key, fn = failure.inside(fn), most = most,
+        inside = inside and inside[key] }
       module[key] = entry_of_any(sig, fn)
       declared[module[key]] = sig
     end

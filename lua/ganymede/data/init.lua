@@ -13,6 +13,7 @@
 local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
 local datasets = require "ganymede.data.datasets"
+local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
@@ -139,4 +140,5 @@ function data.of_config(config, which)
   }
 end
 
+data.loader = failure.blaming(data.loader)
 return missing.guard("data", signature.export("data", data, nil, nil, { loader = data.loader_options }))

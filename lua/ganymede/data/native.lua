@@ -6,6 +6,7 @@
 -- @module ganymede.data.native
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -52,13 +53,13 @@ function Dataset:__tostring() return self.name .. options.show(self.class_option
 --- Defines a class of datasets; build(opt) returns the handle and other fields.
 function native.define(name, spec, build)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
-    __call = signature.constructor("options table?", function(_, given)
+    __call = signature.constructor("options table?", failure.blaming(function(_, given)
       local opt = options.check(name, spec, given, 2)
       local handle, fields = build(opt)
       local self = setmetatable(fields or {}, Dataset)
       self.name, self.opt, self.handle, self.class_options = name, opt, handle, spec
       return self
-    end),
+    end)),
   })
   registry.datasets:register(name, class)
   return class

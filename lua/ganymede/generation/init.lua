@@ -11,6 +11,7 @@
 local batching = require "ganymede.generation.batching"
 local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local logits = require "ganymede.generation.logits"
 local module = require "ganymede.nn.module"
 local options = require "ganymede.base.options"
@@ -202,6 +203,6 @@ function M.generate(model, opt)
   return results
 end
 
-M.generate = signature.declare("gm.generate", "model table, options options", M.options, M.generate)
+M.generate = signature.declare("gm.generate", "model table, options options", M.options, failure.blaming(M.generate))
 
 return M

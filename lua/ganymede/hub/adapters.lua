@@ -345,7 +345,7 @@ M.load_adapter = signature.declare("gm.load_adapter", "model module, path string
   dropout = { type = "number", min = 0, below = 1, optional = true,
     doc = "the dropout of the adapters' inputs, in place of the one that the files say" },
   train = lora.options.train,
-}, M.load_adapter)
+}, failure.blaming(M.load_adapter))
 
 -- What all adapters must have in common there.
 local function common(items, key)
@@ -468,6 +468,6 @@ end
 
 M.save_adapter = signature.declare("gm.save_adapter", "model table, folder string, options options?", {
   dtype = write.save_options.dtype,
-}, M.save_adapter)
+}, failure.blaming(M.save_adapter))
 
 return M

@@ -193,6 +193,7 @@ function M.init_from(model, opt)
   return report
 end
 
-M.init_from = signature.declare("gm.init_from", "model module, options options", setting.init_from, M.init_from)
+M.init_from = signature.declare("gm.init_from", "model module, options options", setting.init_from,
+  failure.blaming(M.init_from))
 
 return signature.export("initial", M)

@@ -11,6 +11,7 @@
 -- @module ganymede.hub.pretrained
 local core = require "ganymede.core"
 local export = require "ganymede.hub.export"
+local failure = require "ganymede.base.failure"
 local few_bits = require "ganymede.nn.few_bits"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
@@ -84,7 +85,7 @@ end
 M.pretrained = signature.declare("gm.pretrained", "path string, options options?", {
   ignore = M.options.ignore, strict = M.options.strict, dropout = M.options.dropout,
   quantize = M.options.quantize,
-}, M.pretrained)
+}, failure.blaming(M.pretrained))
 
 --- Writes a model in Hugging Face's format: config.json, model.safetensors, and the files of the tokenizer that it came
 -- with. Collective.
@@ -103,7 +104,7 @@ function M.export_model(model, folder, opt) return export.model(model, folder, o
 
 M.export_model = signature.declare("gm.export_model", "model table, folder string, options options?", {
   dtype = write.save_options.dtype, max_file_bytes = write.save_options.max_file_bytes,
-}, M.export_model)
+}, failure.blaming(M.export_model))
 
 registry.models:register("Pretrained", setmetatable({ name = "Pretrained", options = M.options }, {
   __call = function(_, given, ...)

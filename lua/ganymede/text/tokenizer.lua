@@ -142,4 +142,5 @@ Tokenizer.chat = signature.declare("tokenizer:chat", "tokenizer object, messages
 function Tokenizer:close() core.tokenizer_close(self.handle) end
 
 signature.export("tokenizer", Tokenizer, ":")
+tokenizer.open = failure.blaming(tokenizer.open)
 return signature.export("tokenizer", tokenizer)

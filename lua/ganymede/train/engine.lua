@@ -40,6 +40,7 @@
 -- @module ganymede.train.engine
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 local missing = require "ganymede.base.missing"
 local options = require "ganymede.base.options"
@@ -346,5 +347,6 @@ require "ganymede.train.engine_update"(Engine)
 local initialize, given = require "ganymede.train.initialize"(Engine)
 Engine.options = given
 signature.export("engine", Engine, ":")
+initialize = failure.blaming(initialize)
 return missing.guard("engine", signature.export("gm", { initialize = initialize, Engine = Engine, options = given },
   nil, nil, { initialize = given }))

@@ -491,4 +491,5 @@ function fit.fit(config, run)
   return trainer
 end
 
+fit.fit = failure.blaming(fit.fit)
 return signature.export("gm", fit, nil, nil, { fit = run_options })

@@ -270,4 +270,7 @@ end
 --- Does what gm.launch does, under mpirun or `ganymede run -n N`, which starts mpirun.
 function launch.launch_from_openmpi(...) return launch.launch(named(with_host, ...)) end
 
+for _, name in ipairs { "launch", "launch_from_torch", "launch_from_slurm", "launch_from_openmpi" } do
+  launch[name] = failure.blaming(launch[name])
+end
 return signature.export("gm", launch)

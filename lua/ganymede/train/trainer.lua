@@ -454,9 +454,7 @@ function Trainer:fit(given)
   end
   self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
   local well
-  failure.protect(function()
-    if not (well or self.left) then tell_failure(self) end
-  end, function()
+  failure.protect(function() return well or self.left or tell_failure(self) end, function()
     train(self, self.opt)
     well = true
   end)
@@ -494,6 +492,7 @@ end
 
 require "ganymede.train.trainer_evaluation"(Trainer)
 require("ganymede.train.adaptive_batch").install(Trainer)
+Trainer.prepare, Trainer.evaluate = failure.blaming(Trainer.prepare), failure.blaming(Trainer.evaluate)
 signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
 return missing.guard("trainer", setmetatable({ name = "Trainer", Trainer = Trainer, fit_options = fit_options },
   { __call = new }))
