@@ -43,6 +43,21 @@ function Terminal:type(text) self:command("send-keys", "-l", "--", text) end
 --- Presses a key by tmux's name: "Enter", "Tab", "C-c".
 function Terminal:key(name) self:command("send-keys", name) end
 
+--- Presses a key, again every few seconds, until the screen ends with this text: for keys whose answer may come too
+-- late to be shown.
+function Terminal:key_until(name, text)
+  local deadline, want = core.now() + shell.PATIENCE, text:gsub("%s+$", "")
+  while core.now() < deadline do
+    self:key(name)
+    local again = core.now() + 4
+    while core.now() < again do
+      if self:screen():sub(-#want) == want then return end
+      core.sleep(0.03)
+    end
+  end
+  error(("the screen never ended with %q; it shows:\n%s"):format(text, self:screen()), 2)
+end
+
 --- Waits until the screen ends with this text (a prompt), after something else was shown than when `before` was read.
 -- 60 s: nothing takes that long.
 function Terminal:wait(text, before)
