@@ -4,7 +4,7 @@ local options = require "ganymede.base.options"
 local others = require "ganymede.base.other_names"
 
 local holders = { tensor = gm.zeros { 2, 3 }, ops = gm.ops, gm = gm, nn = gm.nn, optim = gm.optim,
-  lr_scheduler = gm.lr_scheduler, metrics = gm.metrics, comm = gm.comm }
+  lr_scheduler = gm.lr_scheduler, metrics = gm.metrics, comm = gm.comm, data = gm.data }
 
 local function said(holder, name)
   local ok, err = pcall(function()
@@ -82,6 +82,9 @@ describe("a name that is not there", function()
     assert.equal("gm has no 'view': write t:reshape(...)", said(gm, "view"))
     assert.equal("gm.models has no 'ViT': write { type = \"VisionTransformer\" }", said(gm.models, "ViT"))
     assert.equal("gm.comm has no 'rank': write gm.context.get_global_rank()", said(gm.comm, "rank"))
+    assert.matches("gm.data has no 'DataLoader': write gm.data.loader { dataset = DATASET, ",
+      said(gm.data, "DataLoader"), 1, true)
+    assert.matches("write optim.CAME", said(gm.optim, "DistributedCAME"))
     assert.matches("write t = t:mul%(x%)", said(holders.tensor, "mul_"))
   end)
 end)

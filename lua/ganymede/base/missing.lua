@@ -22,10 +22,11 @@ local holders = {
   lr_scheduler = { said = "gm.lr_scheduler has no", written = "gm.lr_scheduler.%s", others = { "lr_scheduler" } },
   metrics = { said = "gm.metrics has no", written = "gm.metrics.%s", others = { "metrics" } },
   comm = { said = "gm.comm has no", written = "gm.comm.%s(...)", others = { "comm" } },
+  data = { said = "gm.data has no", others = { "data" } },
   models = { said = "gm.models has no", written = "gm.models.%s", others = {}, types = "models" },
   hooks = { said = "gm.hooks has no", written = "gm.hooks.%s", others = {}, types = "hooks" },
 }
-for _, name in ipairs { "checkpoint", "colossal", "config", "context", "core", "data", "energy", "engine",
+for _, name in ipairs { "checkpoint", "colossal", "config", "context", "core", "energy", "engine",
                         "gradient_handlers", "json", "log", "precision", "profile", "registry", "schedules", "trace",
                         "trainer" } do
   holders[name] = { said = ("gm.%s has no"):format(name), others = {} }

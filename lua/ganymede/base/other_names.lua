@@ -124,9 +124,13 @@ local nn = merged {
 
 local optim = merged {
   all("there are SGD, Adam, AdamW, SparseAdam, RMSprop, Adagrad, Adafactor, CAME, Lion, LAMB, LARS, Muon "
-    .. "and GaLore; optim.class makes your own", "Adadelta Adamax NAdam RAdam LBFGS"),
+    .. "and GaLore; optim.class makes your own",
+    "Adadelta Adamax NAdam RAdam LBFGS Rprop ASGD Adan Prodigy Sophia Shampoo SOAP"),
   all("write optim.GaLore({ rank =, update_proj_gap =, scale = }, model), which chooses the matrices itself",
     "GaLoreAdamW GaLoreAdamW8bit DistGaloreAwamW GaLoreAdafactor"),
+  all("write optim.Lamb: what the ranks share is settled by the mesh", "DistributedLamb"),
+  all("write optim.CAME: what the ranks share is settled by the mesh", "DistributedCAME"),
+  all("write optim.Adafactor: what the ranks share is settled by the mesh", "DistributedAdaFactor"),
   { RMSProp = "write optim.RMSprop" },
 }
 
@@ -136,6 +140,15 @@ local lr_scheduler = merged {
   all("write CosineAnnealingWarmupLR", "CosineWithWarmup CosineLR get_cosine_schedule_with_warmup"),
   all("a schedule sees the step alone, so that a resumed run has the same rates: EarlyStopHook ends a run that no "
     .. "longer improves", "ReduceLROnPlateau"),
+}
+
+-- Those of torch.utils.data.
+local data = merged {
+  all("write gm.data.loader { dataset = DATASET, batch_size = N, shuffle = true }", "DataLoader"),
+  all("write gm.data.dataset { length = N, get = function(i) return x, y end }, where i counts from 1",
+    "Dataset TensorDataset IterableDataset Subset"),
+  all("write the dataset Mix, or gm.data.dataset { length = N, get = function(i) return x, y end }", "ConcatDataset"),
+  all("leave it out: ranks divide each batch among themselves", "DistributedSampler"),
 }
 
 -- Those of torch.distributed and mpi4py.
@@ -159,4 +172,4 @@ local metrics = merged {
 }
 
 return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = lr_scheduler, metrics = metrics,
-  comm = comm }
+  comm = comm, data = data }
