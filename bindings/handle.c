@@ -273,7 +273,11 @@ int gm_raise(lua_State *L, gm_status st)
     else if (st == GM_EHANG || st == GM_ENOTFINITE)
         gm_push_failure_object(L, "new", st == GM_EHANG ? 7 : 8, gm_last_error());
     if (peer || st == GM_EHANG || st == GM_ENOTFINITE) return lua_error(L);
-    return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
+    luaL_checkstack(L, 4, "an error");
+    const char *line = gm_push_users_line(L);
+    if (!*line) return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
+    lua_pushfstring(L, "%s%s", line, gm_last_error());
+    return lua_error(L);
 }
 
 int gm_push_failure(lua_State *L, gm_status st)

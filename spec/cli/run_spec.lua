@@ -232,6 +232,8 @@ describe("ganymede run", function()
     wrong("statistics in no folder, on ranks", nil, { "--stats", "nowhere/s.json", "-n", "2" }, "--stats: cannot")
     wrong("a profile in no folder", nil, { "--profile", "nowhere/p.txt" }, "--profile: cannot write nowhere/p.txt")
     wrong("a run folder that cannot be made", nil, { "--out", "recipe.lua/x" }, "cannot make the folder recipe.lua")
+    wrong("an epoch without a batch", nil, { "--set", "data.batch_size=4096", "--set", "data.drop_last=true" },
+      "data: an epoch has no batch")
     wrong("a key that is no name", nil, { "--set", "nan=1" }, "nan is no key of a recipe")
     wrong("a picture of no pipeline", nil, { "--trace", "t.svg" }, "this recipe runs none; name it .json")
     wrong("a device that does not exist", nil, { "--device", "tpu" }, "'cpu'")

@@ -120,6 +120,12 @@ describe("a malformed recipe", function()
     has(text, "model.width is no option")
   end)
 
+  it("lists the keys of a small table where none is near", function()
+    local given = recipe()
+    given.checkpoint = { every = 3 }
+    has(refused(given), "checkpoint.every is no key of checkpoint; there are ")
+  end)
+
   it("is refused for an option that its classes do not have", function()
     local given = recipe()
     given.optimizer.learning_rate = 1

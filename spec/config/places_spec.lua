@@ -202,6 +202,7 @@ describe("a mistake is said with the user's line:", function()
   -- Calls that a program may well catch, each on a line of its own, which has `-- caught` behind it.
   local caught = {
     function() local e = gm.initialize { model = gm.nn.Linear(4, 3), optimizer = { type = 3 } } return e end, -- caught
+    function() local e = gm.zeros { 1e9, 1e9 } return e end, -- caught
     function() local e = gm.fit { model = { type = "MLP" } } return e end, -- caught
     function() local e = gm.pretrained "/no/model" return e end, -- caught
     function() local e = gm.tokenizer "/no/tokenizer" return e end, -- caught

@@ -90,4 +90,18 @@ return {
     breaks = "a stop reads like a mistake in the line at which it came",
     test = "spec/config/places_spec.lua -f 'not so a stop'",
   },
+  {
+    name = "2932-line-of-an-error-of-c", file = "bindings/handle.c",
+    find = [[if (!*line) return luaL_error]],
+    replace = [[if (line) return luaL_error]],
+    breaks = "a program that catches an error of C reads a line of Ganymede's",
+    test = "spec/config/places_spec.lua -f once",
+  },
+  {
+    name = "2933-epoch-without-a-batch", file = "lua/ganymede/train/fit.lua",
+    find = [[if steps_per_epoch == 0 then]],
+    replace = [[if steps_per_epoch < 0 then]],
+    breaks = "data that make no batch are a wrong total_steps of gm.initialize",
+    test = "spec/cli/run_spec.lua -f 'without a batch'",
+  },
 }

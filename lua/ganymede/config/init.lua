@@ -235,8 +235,10 @@ local function unknown_key(state, fields, key, path)
   if path == "" then
     for alias in pairs(schema.aliases) do names[#names + 1] = alias end
   end
-  local hint = type(key) == "string" and options.hint(key, names) or ""
-  if hint == "" then hint = "; --set +" .. joined(path, key) .. "=... adds a key of your own" end
+  local hint = type(key) == "string" and options.hint_or_list(key, names, "; there are ") or ""
+  if not hint:find("did you mean", 1, true) then
+    hint = hint .. "; --set +" .. joined(path, key) .. "=... adds a key of your own"
+  end
   report(state, joined(path, key), "is no key of " .. (path == "" and "a recipe" or path) .. hint)
 end
 

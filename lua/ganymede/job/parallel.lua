@@ -142,7 +142,7 @@ local function part(given, name)
   for _, key in ipairs(sorted_keys(v)) do
     local value = v[key]
     if not fields[key] then
-      wrong(path .. "." .. key, "is no key of it%s", options.hint(key, sorted_keys(fields)))
+      wrong(path .. "." .. key, "is no key of it%s", options.hint_or_list(key, sorted_keys(fields), "; there are "))
     end
     if key == "size" and value == "auto" and name == "data" then value = nil end
     local entry = key == "size" and parallel.fields.expert.fields.size or fields[key]

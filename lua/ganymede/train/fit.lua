@@ -72,6 +72,10 @@ local fit = {}
 
 -- Returns the number of steps of the whole schedule: that of the recipe, or the number asked for if it is larger.
 local function schedule_steps(config, steps_per_epoch, asked)
+  if steps_per_epoch == 0 then
+    failure(2, "data: an epoch has no batch: the training data has fewer samples than a batch, and data.drop_last "
+      .. "leaves incomplete batches out; give a smaller data.batch_size, or leave drop_last out")
+  end
   local own = schema.total_steps(config, steps_per_epoch)
   if not own then return asked end
   return asked and math.max(asked, own) or own
