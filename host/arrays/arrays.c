@@ -179,6 +179,27 @@ static gm_status add_index(gm_arrays *s)
     return st;
 }
 
+/* Pickles run code when they are read, so none is; this says how to have their numbers nevertheless. */
+static gm_status no_weights(const char *folder)
+{
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin",
+                                          "diffusion_pytorch_model.bin"};
+    struct stat              info;
+    char                    *path;
+    for (size_t i = 0; i < sizeof pickles / sizeof *pickles; i++) {
+        if (asprintf(&path, "%s/%s", folder, pickles[i]) < 0)
+            return GM_FAIL(GM_ENOMEM, "%s: no memory for a name", folder);
+        bool there = !stat(path, &info);
+        free(path);
+        if (there)
+            return GM_FAIL(GM_EIO,
+                           "%s: has %s, whose weights are a pickle of Python, and no safetensors; in Python, "
+                           "from_pretrained(\"%s\") and then save_pretrained(\"%s\") write model.safetensors",
+                           folder, pickles[i], folder, folder);
+    }
+    return GM_FAIL(GM_EIO, "%s: has neither model.safetensors nor model.safetensors.index.json; name the file", folder);
+}
+
 /* What of a folder is meant: an index, or the one file of weights. */
 static gm_status choose_in_folder(const char *folder, char **out)
 {
@@ -192,7 +213,7 @@ static gm_status choose_in_folder(const char *folder, char **out)
         free(*out);
         *out = NULL;
     }
-    return GM_FAIL(GM_EIO, "%s: has neither model.safetensors nor model.safetensors.index.json; name the file", folder);
+    return no_weights(folder);
 }
 
 static gm_status resolve(const char *path, char **out)

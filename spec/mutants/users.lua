@@ -104,4 +104,13 @@ return {
     breaks = "data that make no batch are a wrong total_steps of gm.initialize",
     test = "spec/cli/run_spec.lua -f 'without a batch'",
   },
+  {
+    name = "2934-pickles", file = "host/arrays/arrays.c",
+    find = [[        if (there)
+            return]],
+    replace = [[        if (there && false)
+            return]],
+    breaks = "a folder with a pickle of PyTorch is one without weights",
+    test = "spec/hub/arrays_spec.lua -f 'refuse what'",
+  },
 }
