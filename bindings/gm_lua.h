@@ -80,8 +80,9 @@ struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of co
  * of its own. Pops function and arguments in any case. handler: stack index for lua_pcall, or 0. GM_ELUA: the function
  * raised an error. The error is kept for gm_raise; gm_last_error() has its message, and C may add the place to it. */
 gm_status gm_call_from_c(lua_State *L, int n_args, int handler);
-/* Raises gm_last_error(): as a string behind the user's line, or as an object of ganymede.base.failure if other ranks have a part in it. For
- * GM_ELUA it raises the error of the callback again, unchanged; to a string it adds what C has added to the message. */
+/* Raises gm_last_error(): as a string behind the user's line, or as an object of ganymede.base.failure if other ranks
+ * have a part in it. For GM_ELUA it raises the error of the callback again, unchanged; to a string it adds what C has
+ * added to the message. */
 int gm_raise(lua_State *L, gm_status st);
 /* Pushes "recipe.lua:7: ", the innermost line that is not in Ganymede's own Lua, for messages; and two other values. */
 const char *gm_push_users_line(lua_State *L);

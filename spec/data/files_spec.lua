@@ -110,6 +110,16 @@ describe("IDX files", function()
     refuses(5, "more than 2%^47 bytes", function() open(made.gzip(folder .. "/z", bytes), labels) end)
   end)
 
+  it("refuses gzipped texts where bytes are read as they are", function()
+    local path = made.gzip(folder .. "/words", ("some words "):rep(40))
+    refuses(2, "Text: .*/words.gz is gzipped.*ganymede tokenize", function()
+      data.Text { path = path, sequence_length = 4 }
+    end)
+    refuses(2, "TextPairs: .*/words.gz is gzipped", function()
+      data.TextPairs { path = { path }, sequence_length = 8 }
+    end)
+  end)
+
   it("refuses a gzip bomb before it explodes", function()
     local labels = shell.write(folder .. "/l", made.labels(1, 1))
     local honest = made.idx_bytes(8, { 2 ^ 20, 2 ^ 20 }, "short") -- asks for 1 TiB

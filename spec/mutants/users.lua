@@ -113,4 +113,18 @@ return {
     breaks = "a folder with a pickle of PyTorch is one without weights",
     test = "spec/hub/arrays_spec.lua -f 'refuse what'",
   },
+  {
+    name = "2935-rate-without-the-first-piece", file = "lua/ganymede/cli/tokenize.lua",
+    find = [[progress(place and place.text or 0)]],
+    replace = [[progress(math.huge)]],
+    breaks = "tokenize says a rate without what it did first",
+    test = "spec/text/tokenize_spec.lua -f 'how fast'",
+  },
+  {
+    name = "2936-gzipped-bytes", file = "lua/ganymede/data/datasets.lua",
+    find = [[if first == "\31\139\8" then]],
+    replace = [[if first == "" then]],
+    breaks = "a run trains on the bytes of gzip",
+    test = "spec/data/files_spec.lua -f 'gzipped texts'",
+  },
 }

@@ -54,6 +54,14 @@ describe("ganymede tokenize", function()
     assert.truthy(result.out:find "5 texts")
   end)
 
+  it("says how fast it was, its first piece included", function()
+    shell.write(folder .. "/big.txt", ("some words of a text\n"):rep(100000))
+    local result = run_host { "tokenize", folder .. "/big.txt", "--tokenizer", "bytes", "-o", folder .. "/out.tokens" }
+    assert.equal(0, result.code, result.err)
+    local rate = result.err:match "2100000 tokens, (%S+) MB/s"
+    assert.is_true(tonumber(rate) > 0, result.err)
+  end)
+
   it("takes lines as texts, other fields, a token after each, and no special tokens", function()
     shell.write(folder .. "/a.txt", "one\r\n\ntwo words\nthree")
     shell.write(folder .. "/b.jsonl", '{"body": "four"}\n')

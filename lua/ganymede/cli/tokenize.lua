@@ -70,11 +70,10 @@ local function earlier(args, state, mark)
   return left.place
 end
 
--- Says now and then how far the work is, on one line of a terminal.
-local function progress()
-  local began, said, first = core.now(), core.now(), nil
+-- Says now and then how far the work is, on one line of a terminal. first: the bytes of text that were done before.
+local function progress(first)
+  local began, said = core.now(), core.now()
   return function(place, total)
-    first = first or place.text
     local now = core.now()
     if log.level < 2 or (now - said < 5 and not place.done) then return end
     said = now
@@ -113,7 +112,7 @@ function verb.run(args)
   local work = checked(core.tokenize_open(tokenizer.handle, args.files, args.out,
     { field = args.field, lines = args.lines or false, special = not args.no_special, finish = finish,
       threads = args.threads or machine.cores() or 1 }, place))
-  local say, kept = progress(), core.now()
+  local say, kept = progress(place and place.text or 0), core.now()
   repeat
     place = checked(core.tokenize_step(work))
     say(place, #args.files)

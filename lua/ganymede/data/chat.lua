@@ -274,7 +274,7 @@ end
 function Chat:__tostring() return "Chat" .. options.show(Chat.options, self.opt) end
 
 signature.export("dataset", Chat, ":")
-setmetatable(Chat, { __call = signature.constructor("options table?", new) })
+setmetatable(Chat, { __call = signature.constructor("options table?", failure.blaming(new)) })
 registry.datasets:register("Chat", Chat)
 
 return { Chat = Chat }

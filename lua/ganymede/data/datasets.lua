@@ -161,9 +161,21 @@ local function with_end(name, opt, about, which, hint)
   return (checked(hint, core.dataset_tokens(opt.path, about)))
 end
 
+-- Bytes are read where they lie, so nothing inflates them.
+local function refuse_gzipped(name, path)
+  local file = io.open(path, "rb")
+  local first = file and file:read(3)
+  if file then file:close() end
+  if first == "\31\139\8" then
+    failure(2, "%s: %s is gzipped, and its bytes are read as they are; gunzip it, or make a file of tokens of it: "
+      .. "`ganymede tokenize %s --tokenizer bytes -o OUT`", name, path, path)
+  end
+end
+
 define("Text", with_documents({
   path = { type = "string", doc = "the path of a file whose bytes are the tokens, a vocabulary of 256" },
 }, "the byte"), function(opt)
+  refuse_gzipped("Text", opt.path)
   return with_end("Text", opt, windows(opt, 1, 256), "the byte behind each document, such as 10, a new line")
 end)
 
@@ -198,7 +210,9 @@ define("TextPairs", with_windows({
 }), function(opt)
   local o = windows(opt)
   o.mask, o.shorter, o.seed = opt.mask_probability, opt.short_probability, opt.seed or core.seed()
-  return (checked(nil, core.dataset_pairs(paths_of("TextPairs", opt.path), o)))
+  local paths = paths_of("TextPairs", opt.path)
+  for _, path in ipairs(paths) do refuse_gzipped("TextPairs", path) end
+  return (checked(nil, core.dataset_pairs(paths, o)))
 end)
 
 local token_options = {
