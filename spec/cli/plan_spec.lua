@@ -55,6 +55,23 @@ describe("ganymede plan", function()
     assert.equal(plan.rows[1].seconds, json.decode(pasted.out, "simulate").seconds)
   end)
 
+  it("shows the best so far where Ctrl-C ends it, and what is left", function()
+    local script = ([[
+      GM_LOG=3 env --default-signal=INT %s plan recipe.lua -n 2 --machine cpu_ethernet --front --json stopped.json \
+        >stopped.out 2>stopped.err &
+      pid=$!
+      %s
+      kill -INT $pid; wait $pid; echo status $?]]):format(shell.quote(shell.executable()),
+      shell.wait_until "grep -q 'best so far' stopped.err")
+    local result = shell.run("cd " .. shell.quote(home) .. " || exit\n" .. script)
+    local out, err = shell.read(home .. "/stopped.out"), shell.read(home .. "/stopped.err")
+    assert.matches("status 130", result.out, 1, true)
+    assert.matches("ganymede: stopped by Ctrl-C\n", err, 1, true)
+    assert.matches("the setting:", out, 1, true)
+    assert.matches("%d+  not looked at: the search ended after %d+ looks", out)
+    assert.is_false(support.json(home .. "/stopped.json").complete)
+  end)
+
   it("refuses a --set that it would choose, and says what left nothing", function()
     local set = run("plan", "recipe.lua", "-n", "2", machine, "--set", "parallel.pipeline=2")
     assert.equal(2, set.code)

@@ -127,4 +127,11 @@ return {
     breaks = "a run trains on the bytes of gzip",
     test = "spec/data/files_spec.lua -f 'gzipped texts'",
   },
+  {
+    name = "2937-search-stopped", file = "lua/ganymede/plan/search/init.lua",
+    find = [[if search.best then return 0, stop end]],
+    replace = [[if false then return 0, stop end]],
+    breaks = "Ctrl-C throws away what a search has found",
+    test = "spec/cli/plan_spec.lua -f 'best so far'",
+  },
 }

@@ -133,11 +133,12 @@ function verb.run(args)
   local found = session.with_signals({}, search, { recipe = args.recipe, ranks = args.ranks or 1, set = args.set,
     seed = args.seed, machine = args.machine, memory = args.memory, top = args.top, front = args.front,
     looks = args.looks, within = args.within and args.within / 100,
-    keep = require("ganymede.plan.search.keep").parse(args.keep), tell = tell })
+    keep = require("ganymede.plan.search.keep").parse(args.keep), tell = tell, until_stopped = true })
   print_found(found, args)
   if args.json then
     session.write("--json", args.json, json.encode(document(found), { indent = true }) .. "\n")
   end
+  if found.stop then error(found.stop, 0) end
 end
 
 return verb

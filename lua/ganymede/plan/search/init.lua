@@ -17,7 +17,8 @@
 -- (ganymede.plan.search.keep), top (how many are simulated at least), front (the whole Pareto front of time and
 -- memory), looks (the search ends after so many rehearsals, reckonings and simulations, with the best so far), within
 -- (0.05: the search ends when nothing left can be faster than the best by more than 5 %), all
--- (simulate everything: for tests), tell (ganymede.plan.search.progress). Returns { rows = the simulated ones,
+-- (simulate everything: for tests), until_stopped (Ctrl-C ends the search with the best so far, and the field `stop` is
+-- its error), tell (ganymede.plan.search.progress). Returns { rows = the simulated ones,
 -- best first, front = list of places in rows, left_out = list of { why, count, example }, settings = how many there
 -- were, rehearsed, reckoned, simulated, pieces (how many were rehearsed for bounds), machine, memory, ranks, facts }.
 -- A row: setting, sets, lua, words, seconds, samples_per_second, peak_bytes, busy, exposed, bubble, why (it loses).
@@ -188,6 +189,7 @@ end
 
 local function run(search, shares)
   local heap, beaten = tree.new(search, shares), 0
+  search.heap = heap
   while heap:first() do
     if looks_of(search) >= (search.given.looks or math.huge) and has_best(search) then
       search.ended = tree.count(heap)
@@ -215,6 +217,23 @@ local function nothing_left(search)
   end
   failure(2, "no way to share %s over %d rank%s is left:\n%s", search.given.recipe, search.given.ranks,
     search.given.ranks == 1 and "" or "s", table.concat(lines, "\n"))
+end
+
+-- The search until it ends, or is stopped by Ctrl-C where the caller takes what was found until then -> the settings
+-- that are beaten, the stop.
+local function run_until_stopped(search, shares)
+  local ok, beaten = xpcall(run, failure.handler, search, shares)
+  if ok then return beaten end
+  local stop = beaten
+  if failure.code(stop) ~= 130 or not search.given.until_stopped then error(stop, 0) end
+  search.ended = search.heap and tree.count(search.heap) or 0
+  if search.best then return 0, stop end
+  local reasons = left_out.listed(search.reasons)
+  error(failure.changed(stop, function(text)
+    return ("%s: nothing was simulated yet; %d settings are left%s. `--within P` and `--looks N` end a search early, "
+      .. "and `--keep` leaves less to search"):format(text, search.ended, reasons[1]
+      and (", and %d were left out: %s"):format(reasons[1].count, reasons[1].why) or "")
+  end), 0)
 end
 
 local function result(search, beaten, count)
@@ -266,11 +285,13 @@ end
 return function(given)
   return rehearsal.with_workers(function()
     local search, shares, count = prepare(given)
-    local beaten = failure.protect(function()
+    local beaten, stop = failure.protect(function()
       search.cells:close()
       looks.close(search)
-    end, run, search, shares)
+    end, run_until_stopped, search, shares)
     if #search.rows == 0 then nothing_left(search) end
-    return result(search, beaten, count)
+    local found = result(search, beaten, count)
+    found.stop = stop
+    return found
   end)
 end
