@@ -134,4 +134,11 @@ return {
     breaks = "Ctrl-C throws away what a search has found",
     test = "spec/cli/plan_spec.lua -f 'best so far'",
   },
+  {
+    name = "2938-how-far-a-search-is", file = "lua/ganymede/plan/search/init.lua",
+    find = [[best.seconds / entry.turn - 1]],
+    replace = [[entry.turn / best.seconds - 1]],
+    breaks = "a search that goes on says that nothing left can be faster",
+    test = "spec/plan/progress_spec.lua -f 'comes from a search'",
+  },
 }

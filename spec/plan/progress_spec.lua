@@ -64,7 +64,7 @@ describe("the progress of a search", function()
     local search, recipe = require "ganymede.plan.search", os.tmpname()
     finally(function() os.remove(recipe) end)
     shell.write(recipe, RECIPE)
-    search { recipe = recipe, ranks = 2, machine = "cpu_ethernet", top = 1,
+    search { recipe = recipe, ranks = 2, machine = "cpu_ethernet", top = 3,
       tell = function(text, slow) said[#said + 1] = (slow and "slow: " or "") .. text end }
     local all = table.concat(said, "\n")
     assert.is_truthy(all:find("^the recipe's step is rehearsed on one rank\n"), all)
@@ -72,5 +72,11 @@ describe("the progress of a search", function()
     assert.is_truthy(all:find("slow: %d+ rehearsed, %d+ reckoned, 0 simulated; %d+ pieces of a batch; none is "
       .. "simulated yet; %d+ settings are left, which take [%d.e-]+ s at least"), all)
     assert.is_truthy(all:find "\n%d+ rehearsed, %d+ reckoned, %d+ simulated; best so far", all)
+    local line = "slow: [^\n]*best so far (%S+) s; [^\n]* which take (%S+) s at least: at most (%S+) %% faster"
+    for best, least, more in all:gmatch(line) do
+      assert.near(math.max(0, 100 * (best / least - 1)), tonumber(more), 0.2) -- times have 4 digits
+      said.percent = more
+    end
+    assert.is_truthy(said.percent, all)
   end)
 end)

@@ -142,7 +142,8 @@ local function how_far(search, heap, entry)
   local best = search.best
   return counted(search, ("%d pieces of a batch; %s; %d settings are left, which take %.4g s at least"):format(
     search.cells.asked, best and ("best so far %.4g s"):format(best.seconds) or "none is simulated yet",
-    tree.count(heap) + entry.count, entry.turn))
+    tree.count(heap) + entry.count, entry.turn)
+    .. (best and (": at most %.1f %% faster"):format(100 * math.max(0, best.seconds / entry.turn - 1)) or ""))
 end
 
 -- Looks at a few pieces in place of many. Puts the setting back: another one may be nearer then.
