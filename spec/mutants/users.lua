@@ -141,4 +141,11 @@ return {
     breaks = "a search that goes on says that nothing left can be faster",
     test = "spec/plan/progress_spec.lua -f 'comes from a search'",
   },
+  {
+    name = "2939-best-of-no-metric", file = "lua/ganymede/hooks/checkpoint.lua",
+    find = [[  adds_metrics = false })]],
+    replace = [[  })]],
+    breaks = "CheckpointHook refuses a metric that no evaluation has after the first epoch only",
+    test = "spec/train/hooks_spec.lua -f 'when hooks are attached'",
+  },
 }

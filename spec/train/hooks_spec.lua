@@ -5,6 +5,7 @@ local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
 local support = require "spec.train.support"
 
 local function build(opt)
@@ -216,6 +217,11 @@ describe("EarlyStopHook", function()
     assert.same({ false, 0 }, { ok, step })
     assert.matches("EarlyStopHook: evaluation has no metric 'acuracy'; there are accuracy, f1, loss, mine "
       .. "%(did you mean 'accuracy'%?%)", failure.text(err))
+    local folder = shell.temporary_folder()
+    ok, err, step = try("loss", { { type = "CheckpointHook", directory = folder, best = "acuracy" } })
+    assert.same({ false, 0 }, { ok, step })
+    assert.matches("CheckpointHook: evaluation has no metric 'acuracy'; there are loss", failure.text(err))
+    shell.remove(folder)
     for _, name in ipairs { "accuracy", "f1", "loss", "mine" } do
       ok, err = try(name, { unpack(reporting) })
       assert.is_true(ok, failure.text(err))

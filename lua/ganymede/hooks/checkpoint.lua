@@ -25,7 +25,8 @@ local CheckpointHook = base.class("CheckpointHook", {
     doc = "the folder of the checkpoints; default: checkpoints in the run's folder" },
   background = { type = "boolean", default = true,
     doc = "whether checkpoints are written from a copy in memory while training goes on" },
-}, { priority = 20, needs_output = false, needs_loss = false, saves = true }) -- after hooks whose state it saves
+}, { priority = 20, needs_output = false, needs_loss = false, saves = true, -- after hooks whose state it saves
+  adds_metrics = false })
 
 function CheckpointHook:build(opt)
   if opt.mode and not opt.best then
