@@ -255,7 +255,7 @@ describe("a model of others", function()
     end
     refused(2, "new_thing: not understood", "import %s %s", shell.quote(folder .. "/odd"), out)
     refused(2, "there is no checkpoint", "export no-such-folder %s", out)
-    refused(1, "ganymede: cannot make the folder /proc/none", "export %s/kept /proc/none", folder)
+    refused(2, "ganymede: cannot make the folder /proc/none", "export %s/kept /proc/none", folder)
     refused(2, "is there and not empty", "export %s/kept %sllama", folder, HUB)
     refused(2, "has a checkpoint already", "import %sllama %s/kept", HUB, folder)
     refused(2, "--all goes with --plain", "export %s/kept %s --all", folder, out)
