@@ -263,6 +263,14 @@ static void windows_rest(gm_transport *t, double seconds)
     w->turns = LOOK_BELOW - 1;
 }
 
+static bool windows_give_way(gm_transport *t, double *end)
+{
+    gm_windows *w = t->context;
+    bool        gave = gm_crowd_give_way(&w->crowd, end);
+    t->yielded = w->crowd.yielded;
+    return gave;
+}
+
 /* ---- life ---- */
 
 static void free_windows(gm_windows *w)
@@ -351,6 +359,7 @@ static void fill(gm_transport *t, gm_windows *w)
     t->lacks = windows_lacks;
     t->lend = windows_lend;
     t->rest = windows_rest;
+    t->give_way = windows_give_way;
     t->lost = w->base->lost ? windows_lost : NULL;
     t->crowded = w->crowd.ranks > w->crowd.cores;
 }

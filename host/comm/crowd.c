@@ -36,6 +36,20 @@ void gm_crowd_was_long(gm_crowd *c)
     c->pause = c->last;
 }
 
+/* Yields once, at *now, which becomes the time after it. */
+static void yield_at(gm_crowd *c, double *now)
+{
+    double before = *now;
+    sched_yield();
+    *now = gm_now();
+    if (*now - before < LONG_SECONDS) {
+        c->yielded += *now - before;
+        return;
+    }
+    if (is_due(c, *now)) gm_crowd_judge(c, *now, cpu_seconds_of_all(c));
+    gm_crowd_was_long(c);
+}
+
 bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
 {
     if (c->ranks <= c->cores) return false;
@@ -43,19 +57,24 @@ bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen)
         c->pause--;
         return false;
     }
-    double began = gm_now(), now = began;
+    double now = gm_now(), end = c->tired ? now : now + GM_CROWD_SECONDS;
     bool   rung = false;
-    while (!rung && now - began < GM_CROWD_SECONDS) {
-        double before = now;
-        sched_yield();
+    c->tired = false;
+    while (!rung && now < end) {
+        yield_at(c, &now);
         rung = gm_window_rung(own) != seen;
-        now = gm_now();
-        if (now - before < LONG_SECONDS) {
-            c->yielded += now - before;
-            continue;
-        }
-        if (is_due(c, now)) gm_crowd_judge(c, now, cpu_seconds_of_all(c));
-        gm_crowd_was_long(c);
     }
     return rung;
+}
+
+bool gm_crowd_give_way(gm_crowd *c, double *end)
+{
+    if (c->ranks <= c->cores || c->pause) return false;
+    double now = *end ? c->now : gm_now();
+    if (!*end) *end = now + GM_CROWD_SECONDS;
+    c->tired = now >= *end;
+    if (c->tired) return false;
+    yield_at(c, &now);
+    c->now = now;
+    return true;
 }

@@ -26,11 +26,17 @@ typedef struct gm_crowd {
     bool       ours;         /* the ranks had most of the cores in the time before */
     unsigned   pause, last;  /* waits that will not yield; the pause before */
     double     yielded;      /* seconds of yields for which nobody else took the core, all together */
+    double     now;          /* after the last yield of gm_crowd_give_way */
+    bool       tired;        /* a wait has given way for GM_CROWD_SECONDS, and will sleep */
 } gm_crowd;
 
 /* Yields until the bell of this rank has been rung more than `seen` times (true), for GM_CROWD_SECONDS at most, or not
  * at all. */
 bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen);
+
+/* Yields once, for a wait that looks by itself whether its end has come. *end: when it is to give up, 0 at first. False:
+ * not now, or no longer; gm_crowd_yield, which comes next, then does not yield either. */
+bool gm_crowd_give_way(gm_crowd *c, double *end);
 
 /* The parts of it. Judges by the CPU seconds of all ranks until now, at most every 10 ms. */
 void gm_crowd_judge(gm_crowd *c, double now, double worked);

@@ -87,33 +87,61 @@ static void send_short(gm_pending *p)
     }
 }
 
+typedef struct looks {
+    int    left;
+    double end; /* of those between which other ranks run; 0: there were none */
+} looks;
+
+/* Is there another look? Other operations of this rank, which it does not move meanwhile, may be what others wait for:
+ * beside them the core is not given away here. */
+static bool look_again(gm_pending *p, looks *l)
+{
+    gm_transport *t = p->comm->transport;
+    if (--l->left > 0) return true;
+    return t->crowded && p->comm->under_way == p && !p->next && t->give_way(t, &l->end);
+}
+
 /* 1, 0 or -1 as receive_now says. The page counts the time until it is not 0. */
-static int look_for(gm_pending *p, gm_message *m, int *looks)
+static int look_for(gm_pending *p, gm_message *m, looks *l)
 {
     gm_comm      *c = p->comm;
     gm_transport *t = c->transport;
     int           came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n);
     if (came) return came;
     double began = c->page ? gm_now() : 0;
-    while (!came && --*looks > 0) came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n);
+    while (!came && look_again(p, l)) came = t->receive_now(t, rank_of(p, m), p->tag, m->bytes, m->n);
     if (c->page) gm_page_waited(c->page, c->waiting ? 0 : gm_now() - began); /* within a wait: the time is in that */
     return came;
 }
 
-/* Looks for the messages one by one: the last of them ends the round, whatever their order. True: the round is over. */
+/* Has the same member a message before it that has not come? */
+static bool is_behind(const gm_pending *p, const gm_message *m)
+{
+    for (const gm_message *other = p->messages + p->first; other < m; other++)
+        if (!other->done && other->place == m->place) return true;
+    return false;
+}
+
+/* Looks for the messages one by one: the last of them ends the round, whatever their order. One that came too early,
+ * while this rank looked around, is left for the others' way, and they are not: to look around for them would bring in
+ * messages of the next call, and so on, for ever. True: the round is over. */
 static bool receive_short(gm_pending *p)
 {
     gm_comm *c = p->comm;
-    int      looks = c->transport->crowded ? LOOKS_FEW : LOOKS;
+    looks    l = {.left = c->transport->crowded ? LOOKS_FEW : LOOKS};
+    bool     all = true;
     for (int i = p->first; i < p->n_messages; i++) {
         gm_message *m = &p->messages[i];
         if (m->done) continue;
         if (m->send || m->fold || !travels(p, m)) return false;
-        if (look_for(p, m, &looks) <= 0) return false;
+        int came = !all && is_behind(p, m) ? -1 : look_for(p, m, &l);
+        if (!came) return false;
+        all = all && came > 0;
+        if (came < 0) continue;
         m->done = true;
         c->taken[rank_of(p, m)]++;
     }
-    return true;
+    return all;
 }
 
 static int start(gm_pending *p, gm_message *m)

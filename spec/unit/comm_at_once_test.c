@@ -1,10 +1,12 @@
 /* comm_at_once_test.c - small all_reduces in one round: what they send, the bits of their results, and how their
  * messages go through windows. The truth for bits is a long tensor that has the same elements somewhere: it is summed
  * in two rounds, and an element does not depend on its neighbours. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "../../host/comm/state.h"
 #include "../../host/life.h"
+#include "../../kernels/clock.h"
 #include "sums.h"
 #include "threads_transport.h"
 #include "unit.h"
@@ -168,4 +170,90 @@ void gm_test_comm_at_once_lent(void **state)
 {
     (void)state;
     run_world(3, body_lent, NULL);
+}
+
+/* ---- ranks that share cores ---- */
+
+#define TOO_LONG 20 /* seconds that a call gives its core away */
+
+static _Thread_local int asked_for; /* receives that go by way of requests */
+static _Atomic int       too_long;  /* calls that never ended by themselves */
+static int (*plain_receive)(gm_transport *t, int from, int tag, void *bytes, size_t n, void **request);
+
+static int counting_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **request)
+{
+    asked_for++;
+    return plain_receive(t, from, tag, bytes, n, request);
+}
+
+static bool patient(gm_transport *t, double *end)
+{
+    (void)t;
+    if (*end == 0) *end = gm_now() + TOO_LONG;
+    if (gm_now() >= *end) too_long++;
+    sched_yield();
+    return gm_now() < *end;
+}
+
+/* As where there are fewer cores than ranks, but for the patience. */
+static void crowd(gm_rank *r)
+{
+    share(r, true);
+    gm_transport *t = r->comm->transport;
+    if (r->rank == 0) plain_receive = t->receive;
+    OK(gm_comm_barrier(r->comm, everybody(r)));
+    t->crowded = true;
+    t->give_way = patient;
+    t->receive = counting_receive;
+}
+
+/* Short messages are looked for until they have come: none becomes a request, but those of the first call that came
+ * while this rank was in the barrier. */
+static void body_crowded(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_tensor *x = tensor(r, GM_F32, 2, false);
+    memset(gm_tensor_data(x), 0, 8);
+    crowd(r);
+    for (int i = 0; i < 200; i++) {
+        OK(gm_comm_all_reduce(r->comm, everybody(r), x, GM_SUM, NULL));
+        if (i == 0) asked_for = 0;
+    }
+    assert_int_equal(asked_for, 0);
+    OK(gm_comm_barrier(r->comm, everybody(r)));
+    share(r, false);
+    gm_tensor_release(x);
+}
+
+void gm_test_comm_at_once_crowded(void **state)
+{
+    (void)state;
+    run_world(4, body_crowded, NULL);
+    assert_int_equal(too_long, 0);
+}
+
+/* Who looks for short messages does not leave others alone with an operation that it has begun before: here they need
+ * its sums before they come to the short call. */
+static void body_two(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_tensor  *x = tensor(r, GM_F32, LONG, false), *y = tensor(r, GM_F32, 2, false);
+    gm_pending *p = NULL;
+    memset(gm_tensor_data(x), 0, (size_t)LONG * 4);
+    memset(gm_tensor_data(y), 0, 8);
+    crowd(r);
+    OK(gm_comm_all_reduce(r->comm, everybody(r), x, GM_SUM, &p));
+    if (r->rank) OK(gm_comm_finish(r->comm, &p));
+    OK(gm_comm_all_reduce(r->comm, everybody(r), y, GM_SUM, NULL));
+    OK(gm_comm_finish(r->comm, &p));
+    share(r, false);
+    gm_tensor_release(x);
+    gm_tensor_release(y);
+}
+
+void gm_test_comm_at_once_beside_another(void **state)
+{
+    (void)state;
+    run_world(3, body_two, NULL);
+    assert_int_equal(too_long, 0);
 }

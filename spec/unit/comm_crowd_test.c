@@ -101,3 +101,29 @@ void gm_test_comm_crowd_yields_until_the_bell(void **state)
     assert_true(roomy.yielded == 0);
     gm_window_close(b.window);
 }
+
+/* Yields between looks go on for GM_CROWD_SECONDS; the rest that comes behind them does not yield as long again. */
+void gm_test_comm_crowd_gives_way_between_looks(void **state)
+{
+    (void)state;
+    gm_crowd   c = crowd_of(2, 1), roomy = crowd_of(2, 2);
+    gm_window *w = make_window();
+    double     end = 0, none = 0, began = gm_now();
+    uint32_t   seen = gm_window_rung(w);
+    c.ours = true;
+    c.judged = began + 1e6;
+    while (gm_crowd_give_way(&c, &end)) assert_true(gm_now() < began + 60);
+    assert_true(gm_now() - began >= GM_CROWD_SECONDS);
+    double yielded = c.yielded;
+    assert_false(gm_crowd_yield(&c, w, seen));
+    assert_true(c.yielded == yielded);
+    gm_window_ring(w);
+    double deadline = gm_now() + 60;
+    while (!gm_crowd_yield(&c, w, seen)) assert_true(gm_now() < deadline); /* the next one yields again */
+    c.pause = 2;
+    assert_false(gm_crowd_give_way(&c, &none));
+    assert_int_equal(c.pause, 2); /* the rest counts the waits */
+    assert_false(gm_crowd_give_way(&roomy, &none));
+    assert_true(none == 0);
+    gm_window_close(w);
+}
