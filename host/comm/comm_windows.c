@@ -103,6 +103,12 @@ static int windows_lend(gm_transport *t, int to, int tag, void *bytes, size_t n,
     return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, filled, out);
 }
 
+static void windows_expect(gm_transport *t, int tag, size_t bytes)
+{
+    gm_windows *w = t->context;
+    if (w->stage) gm_stage_tell(w->stage, tag, bytes);
+}
+
 static int windows_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)
 {
     gm_windows *w = t->context;
@@ -358,6 +364,7 @@ static void fill(gm_transport *t, gm_windows *w)
     t->fold = windows_fold;
     t->lacks = windows_lacks;
     t->lend = windows_lend;
+    t->expect = windows_expect;
     t->rest = windows_rest;
     t->give_way = windows_give_way;
     t->lost = w->base->lost ? windows_lost : NULL;

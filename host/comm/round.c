@@ -154,6 +154,23 @@ static int start(gm_pending *p, gm_message *m)
     return t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
 }
 
+/* What is sent to several members, one after the other, counts once. Terms of sums are not counted: to be folded where
+ * they are copied to is quicker, however many they are. */
+static void expect(const gm_pending *p)
+{
+    gm_transport *t = p->comm->transport;
+    const char   *last = NULL;
+    size_t        bytes = 0;
+    for (int i = p->first; i < p->n_messages; i++) {
+        const gm_message *m = &p->messages[i];
+        if (m->fold) return;
+        if (!m->send || m->done || !travels(p, m)) continue;
+        if (m->bytes != last) bytes += m->n;
+        last = m->bytes;
+    }
+    if (bytes) t->expect(t, p->tag, bytes);
+}
+
 /* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */
 void gm_round_post(gm_pending *p)
 {
@@ -161,6 +178,7 @@ void gm_round_post(gm_pending *p)
     if (c->transport->send_now) send_short(p);
     gm_pending_note(p); /* while they are on their way: to write to memory that is in no cache takes as long */
     if (c->transport->receive_now && p->awaited && receive_short(p)) return;
+    if (c->transport->expect) expect(p);
     for (int pass = 0; pass < 3; pass++)
         for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
             gm_message *m = &p->messages[i];

@@ -23,6 +23,8 @@ struct gm_stage {
     gm_arena *arena;
     int       n;
     size_t    all;
+    int       telling; /* of the operation that told most lately how much it sends: its tag, */
+    size_t    told;    /* and as many bytes; 0: none has */
     block     block[BLOCKS];
 };
 
@@ -79,9 +81,18 @@ static block *free_block(gm_stage *s, size_t n)
     return best ? best : make_block(s, n);
 }
 
+void gm_stage_tell(gm_stage *s, int tag, size_t bytes)
+{
+    s->telling = tag;
+    s->told = bytes;
+}
+
+/* Does the operation of this tag send more than is worth a copy? */
+static bool sends_much(const gm_stage *s, int tag) { return s->telling == tag && s->told > LARGEST; }
+
 char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)
 {
-    if (n > (tag == GM_STAGE_ALONE ? SUMMED : LARGEST) || lies_in_arena(s, bytes)) return NULL;
+    if (n > (tag == GM_STAGE_ALONE ? SUMMED : LARGEST) || sends_much(s, tag) || lies_in_arena(s, bytes)) return NULL;
     block *b = tag == GM_STAGE_ALONE ? NULL : copy_of(s, bytes, n, tag);
     if (!b) {
         if (!(b = free_block(s, n))) return NULL;

@@ -7,7 +7,9 @@
  * core's copy of a line, and the lines of the tensor stay with their owner (docs/performance_ranks.md has the figures).
  *
  * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 1 MiB (terms of an all_reduce: 8
- * MiB), and those for which no block is free, are read by the system. */
+ * MiB), those for which no block is free, and those of an operation that sends more than 1 MiB in all are read by the
+ * system: so many copies cost more than they save. Terms of sums are copied however many there are.
+ */
 #ifndef GM_STAGE_H
 #define GM_STAGE_H
 
@@ -27,6 +29,8 @@ void      gm_stage_free(gm_stage *s); /* also copies that are in use; NULL is al
  * GM_STAGE_ALONE: a new one, to which the receiver may write. NULL: they are in the arena themselves, too many, or no
  * block is free. */
 char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag);
-void  gm_stage_drop(gm_stage *s, const char *copy); /* one use of it ends */
+/* The operation of this tag sends so many bytes, those for several ranks counted once. */
+void gm_stage_tell(gm_stage *s, int tag, size_t bytes);
+void gm_stage_drop(gm_stage *s, const char *copy); /* one use of it ends */
 
 #endif

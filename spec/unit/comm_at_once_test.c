@@ -3,6 +3,7 @@
  * in two rounds, and an element does not depend on its neighbours. */
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "../../host/comm/state.h"
 #include "../../host/life.h"
@@ -190,9 +191,10 @@ static bool patient(gm_transport *t, double *end)
 {
     (void)t;
     if (*end == 0) *end = gm_now() + TOO_LONG;
-    if (gm_now() >= *end) too_long++;
     sched_yield();
-    return gm_now() < *end;
+    bool late = gm_now() >= *end;
+    too_long += late;
+    return !late;
 }
 
 /* As where there are fewer cores than ranks, but for the patience. */
@@ -232,19 +234,30 @@ void gm_test_comm_at_once_crowded(void **state)
     assert_int_equal(too_long, 0);
 }
 
-/* Who looks for short messages does not leave others alone with an operation that it has begun before: here they need
- * its sums before they come to the short call. */
-static void body_two(gm_rank *r, void *context)
+static gm_group *pair(gm_rank *r, int a, int b)
 {
-    (void)context;
+    gm_group *g = NULL;
+    OK(gm_comm_group_of(r->comm, "pair", 2, (int[]){a, b}, &g));
+    return g;
+}
+
+static _Atomic bool begun;
+
+/* Who looks for short messages does not leave others alone with an operation that it has begun before: rank 1 waits for
+ * that of rank 0, rank 2 for rank 1, and rank 0 for a short message of rank 2. */
+static void body_chain(gm_rank *r, void *context)
+{
     gm_tensor  *x = tensor(r, GM_F32, LONG, false), *y = tensor(r, GM_F32, 2, false);
     gm_pending *p = NULL;
+    (void)context;
     memset(gm_tensor_data(x), 0, (size_t)LONG * 4);
     memset(gm_tensor_data(y), 0, 8);
     crowd(r);
-    OK(gm_comm_all_reduce(r->comm, everybody(r), x, GM_SUM, &p));
-    if (r->rank) OK(gm_comm_finish(r->comm, &p));
-    OK(gm_comm_all_reduce(r->comm, everybody(r), y, GM_SUM, NULL));
+    while (r->rank == 1 && !begun) sched_yield(); /* rank 0's part is not over when it begins */
+    if (r->rank < 2) OK(gm_comm_all_reduce(r->comm, pair(r, 0, 1), x, GM_SUM, r->rank ? NULL : &p));
+    if (r->rank == 0) begun = true;
+    if (r->rank > 0) OK(gm_comm_all_reduce(r->comm, pair(r, 1, 2), y, GM_SUM, NULL));
+    if (r->rank != 1) OK(gm_comm_all_reduce(r->comm, pair(r, 0, 2), y, GM_SUM, NULL));
     OK(gm_comm_finish(r->comm, &p));
     share(r, false);
     gm_tensor_release(x);
@@ -254,6 +267,98 @@ static void body_two(gm_rank *r, void *context)
 void gm_test_comm_at_once_beside_another(void **state)
 {
     (void)state;
-    run_world(3, body_two, NULL);
+    run_world(3, body_chain, NULL);
     assert_int_equal(too_long, 0);
+}
+
+/* ---- two messages from one member ---- */
+
+static _Thread_local int looks;
+static int (*plain_receive_now)(gm_transport *t, int from, int tag, void *bytes, size_t n);
+
+static int early_at_first(gm_transport *t, int from, int tag, void *bytes, size_t n)
+{
+    if (looks++) return plain_receive_now(t, from, tag, bytes, n);
+    nanosleep(&(struct timespec){0, 1000000}, NULL); /* meanwhile both come */
+    return -1;
+}
+
+static gm_status step_pair(gm_pending *p, int round)
+{
+    int other = 1 - p->group->rank;
+    (void)round;
+    for (size_t i = 0; i < 2; i++) gm_pending_send(p, other, p->from + 4 * i, 4, true);
+    for (size_t i = 0; i < 2; i++) gm_pending_receive(p, other, p->to + 4 * i, 4, true);
+    return GM_OK;
+}
+
+/* Where the first of two cannot be taken at once, the second does not come in its place. */
+static void body_pair(gm_rank *r, void *context)
+{
+    gm_tensor  *x = tensor(r, GM_I32, 2, false), *y = tensor(r, GM_I32, 2, false);
+    gm_pending *p = NULL;
+    int32_t    *in = gm_tensor_data(x), *out = gm_tensor_data(y);
+    (void)context;
+    share(r, true);
+    if (r->rank == 0) plain_receive_now = r->comm->transport->receive_now;
+    OK(gm_comm_barrier(r->comm, everybody(r)));
+    r->comm->transport->receive_now = early_at_first;
+    for (int k = 0; k < 20; k++) {
+        for (int i = 0; i < 2; i++) in[i] = 100 * k + 10 * r->rank + i;
+        OK(gm_pending_new(r->comm, everybody(r), GM_CALL_all_gather, x, y, 0, 4, &p));
+        p->step = step_pair;
+        looks = 0;
+        OK(gm_pending_start(p, NULL));
+        for (int i = 0; i < 2; i++) assert_int_equal(out[i], 100 * k + 10 * (1 - r->rank) + i);
+    }
+    share(r, false);
+    gm_tensor_release(x);
+    gm_tensor_release(y);
+}
+
+void gm_test_comm_at_once_in_order(void **state)
+{
+    (void)state;
+    run_world(2, body_pair, NULL);
+}
+
+/* ---- what is expected ---- */
+
+static _Thread_local size_t told;
+
+static void listening_expect(gm_transport *t, int tag, size_t bytes)
+{
+    (void)t, (void)tag;
+    told += bytes;
+}
+
+/* A transport hears how much the long messages of an operation have, but for terms of sums. */
+static void body_expects(gm_rank *r, void *context)
+{
+    enum { N = 20000, RANKS = 3 };
+    gm_tensor *whole = tensor(r, GM_F32, RANKS * N, false), *out = tensor(r, GM_F32, RANKS * N, false),
+              *block = tensor(r, GM_F32, N, false);
+    (void)context;
+    memset(gm_tensor_data(whole), 0, (size_t)RANKS * N * 4);
+    memset(gm_tensor_data(block), 0, (size_t)N * 4);
+    share(r, true);
+    r->comm->transport->expect = listening_expect;
+    OK(gm_comm_all_to_all(r->comm, everybody(r), whole, 0, out, 0, NULL));
+    assert_int_equal(told, (RANKS - 1) * N * 4);
+    told = 0;
+    OK(gm_comm_all_gather(r->comm, everybody(r), block, 0, out, NULL));
+    assert_int_equal(told, N * 4);
+    told = 0;
+    OK(gm_comm_reduce_scatter(r->comm, everybody(r), whole, 0, GM_SUM, block, NULL));
+    assert_int_equal(told, 0);
+    share(r, false);
+    gm_tensor_release(whole);
+    gm_tensor_release(out);
+    gm_tensor_release(block);
+}
+
+void gm_test_comm_expects(void **state)
+{
+    (void)state;
+    run_world(3, body_expects, NULL);
 }

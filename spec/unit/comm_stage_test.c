@@ -72,6 +72,21 @@ void gm_test_comm_stage_shares_within_an_operation(void **state)
     end_job(&j);
 }
 
+/* An operation that sends more than 1 MiB has no copies made. */
+void gm_test_comm_stage_hears_how_much(void **state)
+{
+    (void)state;
+    stage_job j = begin_job();
+    gm_stage_tell(j.stage, 5, MIB + 1);
+    assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 5));
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 6));
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, GM_STAGE_ALONE));
+    gm_stage_tell(j.stage, 7, MIB);
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 7));
+    assert_non_null(gm_stage_put(j.stage, j.bytes + MIB, 64 * KIB, 7));
+    end_job(&j);
+}
+
 /* 32 MiB in all; a block that is free again is taken for a message that fits. */
 void gm_test_comm_stage_has_an_end(void **state)
 {
