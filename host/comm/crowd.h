@@ -2,7 +2,8 @@
  *
  * To fall asleep and to be woken costs 10 to 70 us, because a core that has nothing to do is put to rest, too. To
  * yield to another rank that waits costs about 1 us. So a rank yields for a while before it sleeps: a wait for ranks
- * that come at once ends in that time, and a longer one costs little more than before.
+ * that come at once ends in that time, and a longer one costs little more than before. Short messages are looked for
+ * between two yields (round.c): a rank to which all have come by then takes one turn on its core for a call.
  *
  * The trap: a yield gives the core to whoever wants it. Where other programs compute, it comes back after a slice of
  * the scheduler, some milliseconds, while a sleeper that is woken is run soon. So a rank looks who uses the cores:
@@ -34,8 +35,8 @@ typedef struct gm_crowd {
  * at all. */
 bool gm_crowd_yield(gm_crowd *c, gm_window *own, uint32_t seen);
 
-/* Yields once, for a wait that looks by itself whether its end has come. *end: when it is to give up, 0 at first. False:
- * not now, or no longer; gm_crowd_yield, which comes next, then does not yield either. */
+/* Yields once, for a wait that looks by itself whether its end has come. *end: when it is to give up, 0 at first.
+ * False: not now, or no longer; gm_crowd_yield, which comes next, then does not yield either. */
 bool gm_crowd_give_way(gm_crowd *c, double *end);
 
 /* The parts of it. Judges by the CPU seconds of all ranks until now, at most every 10 ms. */

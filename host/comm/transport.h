@@ -83,8 +83,8 @@ struct gm_transport {
     void (*expect)(gm_transport *t, int tag, size_t bytes);
     /* Sleeps until something may have moved, for at most so many seconds. */
     void (*rest)(gm_transport *t, double seconds);
-    /* Lets another rank run on this core, between two looks of receive_now. *end: of these looks, 0 at first. False: not
-     * now, or they have lasted long enough: rest. */
+    /* Lets another rank run on this core, between two looks of receive_now. *end: of these looks, 0 at first. False:
+     * not now, or they have lasted long enough: rest. */
     bool (*give_way)(gm_transport *t, double *end);
     bool   crowded; /* more ranks than cores wait here: who waits should rest at once */
     double yielded; /* seconds that this rank has waited by giving its core to nobody (crowd.h) */

@@ -84,7 +84,7 @@ end]],
   },
   {
     name = "2131-yields-not-counted", file = "host/comm/crowd.c",
-    find = [[            c->yielded += now - before;
+    find = [[        c->yielded += *now - before;
 ]],
     replace = "",
     breaks = "what a rank yields before it sleeps counts as the work of waking it",
