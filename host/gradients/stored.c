@@ -30,9 +30,10 @@ typedef struct unit {
 struct gm_stored {
     unit   **units; /* NULL: has gone */
     int      n, room;
+    int      first; /* of this mesh: those before it belong to others */
     uint64_t uses;
     int64_t  keep, ahead;        /* as given */
-    int64_t  largest;            /* bytes of the largest block */
+    int64_t  largest;            /* bytes of the largest block of this mesh */
     int64_t  present, under_way; /* bytes of blocks */
     gm_order order;              /* in which blocks were needed, by place */
 };
@@ -224,7 +225,7 @@ static gm_status open_block(gm_home *home)
     u->used = ++s->uses;
     if (u->state == PRESENT) return GM_OK;
     if (u->state != ARRIVED) {
-        gm_order_note(&s->order, u->place, 4 * s->n + 16); /* several passes: those of an evaluation */
+        gm_order_note(&s->order, u->place, 4 * (s->n - s->first) + 16); /* several passes: those of an evaluation */
         GM_TRY(make_room(s, u->bytes));
     }
     if (u->state == ABSENT) GM_TRY(begin(u));
@@ -274,6 +275,18 @@ static void forget(gm_home *home)
     if (u->state == ABSENT) free_unit(u);
 }
 
+/* Another mesh: what is under way belongs to groups of the old one, and in the new one ranks share other parameters than
+ * before. Each may know something else of what came next, how many there were and how large, so that counts no more.
+ * Blocks of the old mesh leave before all others. */
+static gm_status mesh_ends(struct gm_stored *s)
+{
+    GM_TRY(arrive_all(s));
+    gm_order_free(&s->order);
+    s->first = s->n;
+    s->largest = 0;
+    return GM_OK;
+}
+
 /* ---- making ---- */
 
 /* What has arrived and was not used goes, and with it storages that nothing else kept. */
@@ -305,6 +318,7 @@ static struct gm_stored *set_of(gm_rank *r)
         r->stored_settle = settle;
         r->stored_discard = discard;
         r->stored_arrive = arrive_all;
+        r->stored_mesh_ends = mesh_ends;
     }
     return r->stored;
 }

@@ -139,14 +139,11 @@ gm_mesh gm_rank_mesh(const gm_rank *r)
     return mesh;
 }
 
-/* Waits for what ZeRO gathers ahead, for which nobody else would wait before groups or the transport change. */
-static gm_status stored_arrive(gm_rank *r) { return r->stored ? r->stored_arrive(r->stored) : GM_OK; }
-
 gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh)
 {
     if (gm_mesh_size(mesh) != r->world)
         return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d", gm_mesh_size(mesh), r->world);
-    GM_TRY(stored_arrive(r));
+    if (r->stored) GM_TRY(r->stored_mesh_ends(r->stored));
     if (r->comm) GM_TRY(gm_comm_set_mesh(r->comm, mesh));
     use_mesh(r, mesh);
     return GM_OK;
@@ -173,7 +170,7 @@ gm_status gm_rank_share_memory(gm_rank *r, bool on, char *said, size_t size)
 {
     gm_comm *c;
     GM_TRY(gm_rank_comm(r, &c));
-    GM_TRY(stored_arrive(r));
+    if (r->stored) GM_TRY(r->stored_arrive(r->stored)); /* nobody else would wait for what ZeRO gathers ahead */
     GM_TRY(gm_comm_share_memory(c, on, &r->arena, said, size));
     r->shares = r->arena && gm_comm_shares_memory(c);
     if (r->device) gm_device_share(r->device, r->shares ? r->arena : NULL);

@@ -44,6 +44,7 @@ typedef struct gm_rank {
     gm_status (*stored_settle)(gm_storage *s);       /* what was written into a gathered block is in its parts now; */
     gm_status (*stored_discard)(gm_storage *s);      /* the parts are about to change: the block goes */
     gm_status (*stored_arrive)(struct gm_stored *s); /* waits for what is gathered ahead */
+    gm_status (*stored_mesh_ends)(struct gm_stored *s); /* the same, and forgets what the next mesh must not know */
 
     const struct gm_sharded_ops *sharded; /* what ops do where inputs are cut (autograd/apply.h); NULL: nothing more */
 

@@ -387,9 +387,10 @@ return {
     test = "spec/cuda/offload_spec.lua -f 'between 2 GPUs'",
   },
   {
-    name = "2286-gathered-ahead-at-the-end", file = "host/rank/rank.c",
-    find = [[return r->stored ? r->stored_arrive(r->stored) : GM_OK;]],
-    replace = [[return r->stored ? GM_OK : GM_OK;]],
+    name = "2286-gathered-ahead-at-the-end", file = "host/gradients/stored.c",
+    find = [[    GM_TRY(arrive_all(s));
+    gm_order_free(&s->order);]],
+    replace = [[    gm_order_free(&s->order);]],
     breaks = "what ZeRO gathered ahead is under way when the next mesh is made, which is refused",
     test = "spec/parallel/zero_spec.lua -f stumble",
   },
@@ -458,5 +459,26 @@ return {
     u->state = PRESENT;]],
     breaks = "memory of a freed parameter is given back twice, and two tensors of the next model share it",
     test = "unit stored_after_another_model",
+  },
+  {
+    name = "2900-stored-next-mesh", file = "host/rank/rank.c",
+    find = [[r->stored_mesh_ends(r->stored)]],
+    replace = [[r->stored_arrive(r->stored)]],
+    breaks = "ranks of a program's next mesh gather parameters in orders that differ",
+    test = "unit stored_on_another_mesh",
+  },
+  {
+    name = "2901-stored-largest-of-all", file = "host/gradients/stored.c",
+    find = [[    s->largest = 0;]],
+    replace = [[]],
+    breaks = "the largest parameter of another mesh says how many stay",
+    test = "unit stored_on_another_mesh",
+  },
+  {
+    name = "2902-stored-first-of-mesh", file = "host/gradients/stored.c",
+    find = [[    s->first = s->n;]],
+    replace = [[]],
+    breaks = "parameters of another mesh say how much of an order is remembered",
+    test = "unit stored_on_another_mesh",
   },
 }

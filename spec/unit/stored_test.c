@@ -172,6 +172,59 @@ void gm_test_stored_after_another_model(void **state)
         }
 }
 
+/* A model in stages, of which each has another number of parameters of another size; then one whose parameters all
+ * ranks share, while the first still lives, and one after it was freed. In a step each parameter is needed so often that
+ * the end of the step is not remembered. When blocks leave and are gathered must not depend on the first model: barriers
+ * of the same ranks come between. */
+static void mesh_after_mesh(gm_rank *r, void *context)
+{
+    const world_plan *p = context;
+    enum { TURNS = 10 };
+    truth      t;
+    gm_value  *first[LEAVES], *leaves[LEAVES];
+    gm_group  *all;
+    world_plan stage = *p;
+    int        n = 1 + 4 * r->coordinate[0];
+    gm_mesh    mesh = mesh_of("data", p->world, "", 1, "", 1);
+    OK(gm_stored_limits(r, p->keep, p->ahead));
+    for (int i = 0; i < n; i++) {
+        stage.shape[i][1] = n;
+        make_leaf(r, &stage, &t, i, &first[i]);
+        expect_leaf(r, &stage, &t, first, i);
+    }
+    OK(gm_rank_set_mesh(r, &mesh));
+    OK(gm_comm_group(r->comm, 1, &all));
+    for (int model = 0; model < 2; model++) {
+        for (int i = 0; i < LEAVES; i++) make_leaf(r, p, &t, i, &leaves[i]);
+        for (int step = 0; step < 2; step++) {
+            for (int k = 0; k < TURNS * LEAVES; k++) {
+                expect_leaf(r, p, &t, leaves, k % LEAVES);
+                OK(gm_comm_barrier(r->comm, all));
+            }
+            for (int i = 0; i < LEAVES; i++) update(r, p, &t, leaves[i], i, step + 0.5);
+        }
+        for (int i = 0; i < LEAVES; i++) gm_value_release(leaves[i]);
+        for (int i = 0; i < n && !model; i++) gm_value_release(first[i]);
+    }
+    assert_int_equal(gm_pool_stats(r->device->pool).live, 0);
+}
+
+void gm_test_stored_on_another_mesh(void **state)
+{
+    (void)state;
+    static const int64_t limits[][2] = {{-1, -1}, {0, 0}, {700, 700}};
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+        gm_mesh    mesh = mesh_of("pipeline", 2, "data", 2, "", 1);
+        world_plan p = {.world = 4, .keep = limits[k][0], .ahead = limits[k][1]};
+        for (int i = 0; i < LEAVES; i++) {
+            p.ndim[i] = 2;
+            p.shape[i][0] = 12;
+            p.shape[i][1] = 1 + i % 3;
+        }
+        run_ranks(&mesh, mesh_after_mesh, &p);
+    }
+}
+
 /* One call reads them all: none of them leaves before it has run, however little room there is. */
 static void sum_all(gm_rank *r, void *context)
 {
