@@ -331,4 +331,18 @@ return {
     breaks = "in 3D what a convolution leaves as a sum over ranks goes into norms and losses",
     test = "spec/parallel/diffusion_spec.lua -f 'in 3D'",
   },
+  {
+    name = "2903-dit-half-rows", file = "lua/ganymede/models/dit.lua",
+    find = [[y = stream.cut_between(y, 2, columns)]],
+    replace = [[]],
+    breaks = "a DiT is refused in its first step where ranks share no whole rows of patches",
+    test = "spec/parallel/diffusion_spec.lua -f 'share its patches'",
+  },
+  {
+    name = "2904-dit-rows-move", file = "lua/ganymede/nn/stream.lua",
+    find = [[if parts == 1 or (units[d] or 0) == 0 and x:size(d) / unit % parts == 0 then return x end]],
+    replace = [[if parts == 1 then return x end]],
+    breaks = "rows of patches are sent where each rank has whole ones",
+    test = "spec/parallel/diffusion_spec.lua -f 'share its rows'",
+  },
 }

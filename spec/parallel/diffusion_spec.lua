@@ -44,6 +44,8 @@ describe("a diffusion model #ranks", function()
     { "UNet", "one rank whose blocks run again", 1, { "recompute={sections='1-4'}" } },
     { "UNet", "8 ranks in 3D", 8, { "parallel.tensor={size=8,mode='3d'}" } },
     { "DiT", "2 tensor ranks", 2, { "parallel.tensor={size=2,mode='1d'}" } },
+    -- 4 rows of patches: a rank's share of all patches is no whole number of rows
+    { "DiT", "3 ranks that share its patches", 3, { "parallel.sequence=3" } },
   } do
     local kind, what, ranks, set = unpack(given)
     it(("trains a %s as on one on %s"):format(kind, what), function()
@@ -63,4 +65,12 @@ describe("a diffusion model #ranks", function()
       assert.is_true(job.largest_difference(one[kind], cut, STEPS) <= 1e-9) -- noise belongs to samples, not to pieces
     end)
   end
+
+  it("sends no image where 2 ranks share its rows of patches", function()
+    local cut = run("DiT", 2, { "parallel.sequence=2" })
+    assert.is_true(job.traffic(cut, { op = "send", phase = "forward" }) > 0) -- keys and values
+    for _, op in ipairs { "all_to_all", "reduce_scatter", "all_gather" } do
+      assert.equal(0, job.traffic(cut, { op = op, phase = "forward" }), op)
+    end
+  end)
 end)

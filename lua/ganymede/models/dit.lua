@@ -71,6 +71,7 @@ local function image(self, y)
   local n, side, b = opt.outputs or opt.channels, opt.patch_size, y:size(1)
   local rows, columns = unpack(p.patches)
   y = stream.whole(y, 3) -- the pixels of a patch are no blocks of it
+  y = stream.cut_between(y, 2, columns)
   y = ops.permute(ops.reshape(y, { b, rows, columns, side, side, n }), { 1, 6, 2, 4, 3, 5 })
   return ops.reshape(y, { b, n, rows * side, columns * side })
 end

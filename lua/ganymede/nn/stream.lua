@@ -212,6 +212,17 @@ function stream.whole(x, d)
   return placed(x, layout, cuts, d)
 end
 
+--- Returns x whose dimension d, where ranks share it, is cut between units of so many elements, such as the patches of
+-- a row: a reshape to (..., units, unit, ...) then keeps the cut. Nothing is sent where it is cut so. Differentiable.
+function stream.cut_between(x, d, unit)
+  local layout, parts = core.layout(x), 1
+  for _, name in ipairs(layout.cuts[d]) do parts = parts * here().sizes[name] end
+  local units = layout.units or {}
+  if parts == 1 or (units[d] or 0) == 0 and x:size(d) / unit % parts == 0 then return x end
+  for i = 1, x:dim() do units[i] = i == d and unit or units[i] or 0 end
+  return x:redistribute { cuts = layout.cuts, units = units }
+end
+
 -- Images with all their channels: the ranks that share channels share the samples out instead.
 local function by_samples(x, form)
   local cuts = core.layout(x).cuts
