@@ -47,11 +47,6 @@ gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction, 
     gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
     if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
     for (int i = 0; i < o->n && st == GM_OK; i++) {
-        if (o->items[i].parameter->param->sparse)
-            st = GM_FAIL(GM_EINVAL,
-                         "optimizer: parameter %d has a sparse gradient, and its states stay in memory: their touched "
-                         "rows are anywhere",
-                         i + 1);
         if (has_states(&o->items[i])) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
         room[i] = room_of(o, &o->items[i], gm_tier_stats_of(tier).kind);
     }

@@ -7,6 +7,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
 local numeric = require "spec.support.numeric"
+local shell = require "spec.support.shell"
 
 local world = core.world()
 local function i64(list) return gm.tensor(list, { dtype = "i64" }) end
@@ -176,6 +177,15 @@ describe("sparse = true is refused", function()
     assert.error_matches(function() (layer.weight * 2):sum():backward() end, "lookups alone can give")
     if world == 1 then return end -- one rank sums nothing
     assert.error_matches(function() gm.gradient_handlers.sum({ layer.weight }, "DATA") end, "touched rows")
+  end)
+
+  it("where states of the optimizer rest elsewhere", function()
+    local folder = shell.temporary_folder()
+    finally(function() shell.remove(folder) end)
+    assert.error_matches(function()
+      gm.initialize { model = tables { sparse = true }, criterion = { type = "MSELoss" },
+        optimizer = { type = "SparseAdam" }, offload = { optimizer = "disk", disk = folder } }
+    end, "offload.optimizer cannot move the states of 'weight', which has a sparse gradient .* leave one of the two")
   end)
 
   it("with ZeRO, which divides no such table", function()

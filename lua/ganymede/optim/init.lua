@@ -408,7 +408,7 @@ function Fused:regrouped() return self.core:regrouped() end
 function Fused:prepare() self.core:prepare(rate(self)) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:room(kind) return self.core:room(kind) end
-function Fused:offload(tier, fraction, unit) self.core:offload(tier, fraction, unit) end
+function Fused:offload(tier, fraction, unit) touched.offload(self, tier, fraction, unit) end
 function Fused:set_momentum(value)
   self.momentum_set = value
   self.core:set_momentum(value)

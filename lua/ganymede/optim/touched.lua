@@ -34,4 +34,16 @@ function touched.check(class, opt, items)
   end
 end
 
+--- Offloads the states of an optimizer over host/optim. With such a table it is refused: the rows that a batch touches
+--- lie anywhere in the table's states.
+function touched.offload(optimizer, tier, fraction, unit)
+  for _, item in ipairs(optimizer.items) do
+    if core.sparse_gradient(item.tensor) then
+      error(("gm.initialize: offload.optimizer cannot move the states of '%s', which has a sparse gradient (sparse = "
+        .. "true): a step touches rows anywhere in them; leave one of the two away"):format(item.name), 0)
+    end
+  end
+  optimizer.core:offload(tier, fraction, unit)
+end
+
 return touched
