@@ -300,6 +300,28 @@ describe("metrics", function()
     end)
   end)
 
+  -- As in 2D beside data: the loader cuts labels by data, the head's outputs are cut by the rows of the mode, too.
+  it("count pairs of answers and labels that are cut in different ways", function()
+    if world == 1 then return end
+    gm.context.load_config {}
+    core.set_mesh(world == 4 and { { "data", 2 }, { "row", 2 } } or { { "row", world } })
+    finally(function() gm.context.load_config {} end)
+    local matrix, want = metrics.ConfusionMatrix(), {}
+    for k = 1, CLASSES do want[k] = { 0, 0, 0, 0, 0 } end
+    gm.scope(function()
+      local logits, labels = {}, {}
+      for i, row in ipairs(rows_of(CLASSES)) do
+        logits[i], labels[i] = row.logits, row.label
+        if row.label ~= ignored then
+          want[row.label + 1][best(row.logits) + 1] = want[row.label + 1][best(row.logits) + 1] + 1
+        end
+      end
+      matrix:update(core.redistribute(gm.tensor(logits, { dtype = "f64" }), { cuts = { "data.row" } }),
+        core.redistribute(gm.tensor(labels, { dtype = "i64" }), { cuts = { "data" } }))
+    end)
+    assert.same(want, matrix:value())
+  end)
+
   it("go on from their state, and begin anew", function()
     local rows = rows_of(CLASSES)
     local function made()

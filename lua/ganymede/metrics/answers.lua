@@ -116,6 +116,7 @@ end
 -- class, then the number of classes and that of labels outside of them. Where a label is not counted all are 0.
 function answers.one_hot(metric, output, label)
   local said, right, classes = answers.of(metric, output, label)
+  right = core.redistribute(right, core.layout(said)) -- tensor modes may cut outputs further than labels
   local shape, places = right:shape(), {}
   shape[#shape + 1] = 1
   for k = 1, classes do places[k] = k - 1 end
