@@ -56,6 +56,8 @@ environment.variables = {
     doc = "how long libFuzzer runs in the spec of that (20)" },
   GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
   GANYMEDE_SPEC_MARK = { whose = "spec", doc = "marks the processes of a spec" },
+  GANYMEDE_SPEC_SEED = { whose = "spec", pattern = "^%d+$", allowed = "a number",
+    doc = "other combinations of features than those of 0 in the spec of that" },
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
   GANYMEDE_SPEC_SWEEP = { whose = "spec", doc = "a folder of spec/golden/sweep.py: more settings beside PyTorch" },
   GANYMEDE_TEST = { whose = "spec", doc = "the folder of the front door's spec" },
