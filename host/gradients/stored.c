@@ -275,9 +275,9 @@ static void forget(gm_home *home)
     if (u->state == ABSENT) free_unit(u);
 }
 
-/* Another mesh: what is under way belongs to groups of the old one, and in the new one ranks share other parameters than
- * before. Each may know something else of what came next, how many there were and how large, so that counts no more.
- * Blocks of the old mesh leave before all others. */
+/* Another mesh: what is under way belongs to groups of the old one, and in the new one ranks share other parameters.
+ * Each may know something else of what came next, how many there were and how large, so that counts no more. Blocks of
+ * the old mesh leave before all others. */
 static gm_status mesh_ends(struct gm_stored *s)
 {
     GM_TRY(arrive_all(s));

@@ -173,9 +173,9 @@ void gm_test_stored_after_another_model(void **state)
 }
 
 /* A model in stages, of which each has another number of parameters of another size; then one whose parameters all
- * ranks share, while the first still lives, and one after it was freed. In a step each parameter is needed so often that
- * the end of the step is not remembered. When blocks leave and are gathered must not depend on the first model: barriers
- * of the same ranks come between. */
+ * ranks share, while the first still lives, and one after it was freed. In a step each parameter is needed so often
+ * that the end of the step is not remembered. When blocks leave and are gathered must not depend on the first model:
+ * barriers of the same ranks come between. */
 static void mesh_after_mesh(gm_rank *r, void *context)
 {
     const world_plan *p = context;
