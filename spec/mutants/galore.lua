@@ -24,7 +24,7 @@ return {
   },
   {
     name = "2973-signs-as-they-come", file = "lua/ganymede/optim/galore.lua",
-    find = [[return v * (1 - ops.lt(along, 0):to(v:dtype()) * 2)]],
+    find = [[return v * (1 - ops.lt(along, 0):to "f64" * 2)]],
     replace = [[return v * (along * 0 + 1)]],
     breaks = "directions that are found again look the other way, and moments no longer fit",
     test = "-n 1 spec/optim/galore_spec.lua -f 'sign of those before'",

@@ -149,7 +149,8 @@ local optimizers = { calm[1], calm[2], "type = 'AdamW', lr = 0.01, amsgrad = tru
   "type = 'LARS', lr = 1, trust_coefficient = 0.02, weight_decay = 0.01, nesterov = true",
   "type = 'Adagrad', lr = 0.02, initial_accumulator_value = 0.1", "type = 'RMSprop', lr = 0.003, momentum = 0.5",
   "type = 'Adafactor', lr = 0.02", "type = 'CAME', lr = 0.003",
-  "type = 'Muon', lr = 0.02, split_qkv = true, adamw = { lr = 3e-3 }" }
+  "type = 'Muon', lr = 0.02, split_qkv = true, adamw = { lr = 3e-3 }",
+  "type = 'GaLore', lr = 0.01, rank = 3, update_proj_gap = 2" }
 local rates = { "", "", "type = 'CosineAnnealingWarmupLR', warmup_steps = 3",
   "type = 'StepLR', step_size = 2, gamma = 0.5", "type = 'OneCycleLR', cycle_momentum = false",
   "type = 'MultiStepLR', milestones = { 2, 4 }, gamma = 0.3" }
@@ -184,6 +185,7 @@ function drawn.recipe(draws)
   local optimizer, rate = draws.one(about.calm and calm or optimizers), draws.one(rates)
   if about.blocks and optimizer:find "amsgrad" then optimizer = optimizer .. ", layer_decay = 0.8" end
   about.own_states = optimizer:find "Muon" or optimizer:find "Adafactor" or optimizer:find "CAME"
+    or optimizer:find "GaLore"
   local loss = about.loss or '"CrossEntropyLoss"' .. draws.perhaps(", label_smoothing = 0.1", 30)
   local process = loss:find "Diffusion" and ", data_process_func = function(x, y) return { x, y }, y end" or ""
   local accumulation, samples, measured = draws.any(3), data[about.data], metrics[loss:match "%w+"]

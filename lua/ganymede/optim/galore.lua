@@ -51,22 +51,26 @@ local function whitened(b, least)
   return whole(b:matmul(c))
 end
 
+local function drawn(shape) return gm.normal(shape, { dtype = "f64", seed = SEED }) end
+
 -- The right singular vectors (..., n, rank) of g (..., m, n), f64, with the largest singular values.
 local function right_vectors(g, rank, least)
   local shape = g:shape()
   local m, n = shape[#shape - 1], shape[#shape]
   shape[#shape - 1], shape[#shape] = m, math.min(rank + MORE, m, n)
-  local v = whitened(turned(g):matmul(gm.normal(shape, { dtype = "f64", seed = SEED })), 1e-7)
+  local v = whitened(turned(g):matmul(drawn(shape)), 1e-7)
   for turn = 1, TURNS do
     v = whitened(turned(g):matmul(whitened(g:matmul(v), 1e-7)), turn == TURNS and least or 1e-7)
   end
   return v:narrow(-1, 1, rank)
 end
 
--- Columns of v turned round where they look away from those of `before`.
+-- Columns of v turned round where they look away from those of `before`; where these are zero, from numbers that belong
+-- to the shape: no rounding decides about a sign, which is in checkpoints.
 local function aligned(v, before)
-  local along = (v * before):sum(-2, true):settle()
-  return v * (1 - ops.lt(along, 0):to(v:dtype()) * 2)
+  local along, otherwise = (v * before):sum(-2, true), (v * drawn(v:shape())):sum(-2, true)
+  along = along + otherwise * ops.eq(along, 0):to "f64"
+  return v * (1 - ops.lt(along, 0):to "f64" * 2)
 end
 
 -- ---------------------------------------------------------------- one matrix
