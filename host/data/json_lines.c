@@ -62,7 +62,7 @@ static gm_status read_line(gm_json_lines *l, size_t *n)
         if (end) piece = (size_t)(end - from);
         size_t kept = *n <= GM_JSON_LINE_MAX ? *n : 0;
         GM_TRY(more_room(l, kept + piece));
-        memcpy(l->text + kept, from, piece);
+        if (piece) memcpy(l->text + kept, from, piece); /* before the first line that is not empty there is no room */
         l->file->next += piece + (end ? 1 : 0);
         *n = *n + piece <= GM_JSON_LINE_MAX ? *n + piece : GM_JSON_LINE_MAX + 1;
     }
