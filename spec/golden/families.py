@@ -1,17 +1,10 @@
 """families.py - fifty steps of the options that optimizers.py leaves out, and of further optimizers. See golden.py for
-the command.
-
-    param.<n>            parameter before the first step (n from 1), the same in every case
-    grad.<k>.<n>         its gradient at step k, the same in every case
-    <case>/after.<k>.<n> its value after step k, for some k
-
-`options` are those of torch.optim's class of the same name, in its own spelling."""
+the command; fifty.py says what the tensors are. `options` are those of torch.optim's class of the same name, in its own
+spelling."""
 import torch
 
-from golden import Golden, rand
+import fifty
 
-STEPS = 50
-SHOWN = [1, 2, 10, 50]
 CASES = [
     ("sgd.maximize", "SGD", dict(lr=0.1, momentum=0.9, weight_decay=0.02, maximize=True)),
     ("adam.amsgrad", "Adam", dict(lr=0.01, amsgrad=True, betas=(0.8, 0.9))),
@@ -28,24 +21,11 @@ CASES = [
     ("adafactor.all", "Adafactor", dict(lr=0.3, beta2_decay=-0.5, d=1.5, weight_decay=0.1, maximize=True)),
     ("adagrad.maximize", "Adagrad", dict(lr=0.1, maximize=True)),
 ]
-gen = torch.Generator().manual_seed(23)
-golden = Golden("families")
-params = [rand(gen, 5, 7), rand(gen, 3)]
-grads = [[torch.randn(p.shape, generator=gen) for p in params] for _ in range(STEPS)]
-for n, p in enumerate(params, 1):
-    golden.put(f"param.{n}", p.detach().clone())
-for k in range(1, STEPS + 1):
-    for n, g in enumerate(grads[k - 1], 1):
-        golden.put(f"grad.{k}.{n}", g)
-for name, kind, options in CASES:
-    own = [p.detach().clone().requires_grad_(True) for p in params]
-    optimizer = getattr(torch.optim, kind)(own, **options)
-    for k in range(1, STEPS + 1):
-        for p, g in zip(own, grads[k - 1]):
-            p.grad = g.clone()
-        optimizer.step()
-        for n, p in enumerate(own, 1):
-            if k in SHOWN:
-                golden.put(f"{name}/after.{k}.{n}", p.detach().clone())
-    golden.cases.append(dict(name=name, optimizer=kind, options=options, steps=STEPS, params=len(own)))
-golden.write()
+
+
+def maker(kind, options):
+    return lambda params: getattr(torch.optim, kind)(params, **options)
+
+
+fifty.write("families", 23, [(5, 7), (3,)],
+            [(name, kind, options, maker(kind, options)) for name, kind, options in CASES])
