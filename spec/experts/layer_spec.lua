@@ -166,12 +166,6 @@ local function run_plain(case, layer)
   return numbers(case.x(), named, function(x) return plain(case, x, leaves) end)
 end
 
-local function size_of(list)
-  local most = 0
-  for _, v in ipairs(numeric.flat(list)) do most = math.max(most, math.abs(v)) end
-  return most
-end
-
 local function agree(case)
   gm.scope(function()
     local layer = build(case)
@@ -182,14 +176,14 @@ local function agree(case)
     local compared = 0
     for name, gradient in pairs(want.gradients) do
       assert(got.gradients[name], name)
-      assert(is_zero[name] or size_of(gradient) > 1e-3, name .. ": nearly zero, the comparison would say little")
+      assert(is_zero[name] or numeric.size(gradient) > 1e-3, name .. ": nearly zero, the comparison would say little")
       local ok, why = pcall(numeric.agree, got.gradients[name], gradient, 1e-12, is_zero[name] and 1 or nil)
       assert(ok, name .. ": " .. tostring(why))
       compared = compared + 1
     end
     assert.equal(case.gated and 15 or case.shared and 10 or 6, compared)
     for name in pairs(is_zero) do
-      assert.equal(0, size_of(name == "y" and got.y or got.gradients[name]), name)
+      assert.equal(0, numeric.size(name == "y" and got.y or got.gradients[name]), name)
     end
   end)
 end

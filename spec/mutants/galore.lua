@@ -59,7 +59,7 @@ return {
   },
   {
     name = "2978-moments-on-all-ranks", file = "lua/ganymede/optim/galore.lua",
-    find = [[if #(cuts[summed] or {}) == 0 then return]],
+    find = [[if #cuts[summed] == 0 then return]],
     replace = [[if true then return]],
     breaks = "where ranks divide the dimension that is summed up, all of them have all moments",
     test = "spec/parallel/zero_bytes_spec.lua -f 'written with ops'",

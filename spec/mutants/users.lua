@@ -30,9 +30,8 @@ return {
   },
   {
     name = "2924-status-of-generate", file = "lua/ganymede/cli/generate.lua",
-    find = [[  failure.about("generate", generation.check, model, opt)
-]],
-    replace = "",
+    find = [[xpcall(failure.about("generate", generation.prepared, model, opt), failure.handler)]],
+    replace = [[xpcall(generation.prepared(model, opt), failure.handler)]],
     breaks = "wrong options of ganymede generate end with status 1",
     test = "spec/cli/generate_spec.lua -f 'status of a wrong command'",
   },

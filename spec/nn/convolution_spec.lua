@@ -5,20 +5,13 @@ local numeric = require "spec.support.numeric"
 
 local function fails(pattern, fn) assert.error_matches(function() gm.scope(fn) end, pattern) end
 
--- The largest magnitude of a tensor.
-local function bound(t)
-  local most = 0
-  for _, v in ipairs(numeric.flat(t)) do most = math.max(most, math.abs(v)) end
-  return most
-end
-
 describe("convolution layers", function()
   it("begin with weights within 1/sqrt(fan_in), the second size of W times the kernel", function()
     gm.scope(function()
       local function check(layer, shape, fan)
         assert.same(shape, layer.weight:shape())
-        for _, t in ipairs { layer.weight, layer.bias } do assert.is_true(bound(t) <= 1 / math.sqrt(fan)) end
-        assert.is_true(bound(layer.weight) > 0.95 / math.sqrt(fan))
+        for _, t in ipairs { layer.weight, layer.bias } do assert.is_true(numeric.size(t) <= 1 / math.sqrt(fan)) end
+        assert.is_true(numeric.size(layer.weight) > 0.95 / math.sqrt(fan))
       end
       check(nn.Conv2d { in_channels = 12, out_channels = 40, kernel_size = 3, groups = 4 }, { 40, 3, 3, 3 }, 27)
       check(nn.Conv1d(4, 50, 5), { 50, 4, 5 }, 20)

@@ -2,26 +2,13 @@
 -- spec/golden/families_spec.lua has the numbers of its authors' program, spec/parallel/galore_spec.lua the ranks.
 local gm = require "ganymede"
 local assert = require "luassert"
+local kept = require "spec.optim.kept"
 local numeric = require "spec.support.numeric"
 
-local nn = gm.nn
-
--- The states by kind and name: { projection = { [name] = tensor }, exp_avg = ..., ... }.
-local function states(optimizer)
-  local out = {}
-  for _, entry in ipairs(optimizer:state()) do
-    local kind, name = entry.name:match "^([^/]+)/(.+)$"
-    out[kind] = out[kind] or {}
-    out[kind][name] = entry.tensor
-  end
-  return out
-end
+local nn, states = gm.nn, kept.states
 
 local function projected(given, options)
-  local list = {}
-  for name in pairs(states(gm.optim.GaLore(options, given)).projection or {}) do list[#list + 1] = name end
-  table.sort(list)
-  return table.concat(list, " ")
+  return table.concat(kept.names(states(gm.optim.GaLore(options, given)).projection), " ")
 end
 
 local function parameter(shape, dtype) return gm.zeros(shape, { dtype = dtype or "f64" }):keep():requires_grad(true) end
@@ -32,12 +19,6 @@ local function update(optimizer, w, g)
     gm.ops.sum(w * g):backward()
     optimizer:step()
   end)
-end
-
-local function largest(t)
-  local most = 0
-  for _, x in ipairs(numeric.flat(t)) do most = math.max(most, math.abs(x)) end
-  return most
 end
 
 -- Orthonormal columns (n, n): cosines (DCT-II).
@@ -60,7 +41,7 @@ end
 -- How far the columns of p are from these columns of cosines, with either sign.
 local function off(p, n, count)
   local along = cosines(n):narrow(-1, 1, count):transpose(-2, -1):matmul(p)
-  return largest(along:square() - cosines(count):matmul(cosines(count):transpose(-2, -1)))
+  return numeric.size(along:square() - cosines(count):matmul(cosines(count):transpose(-2, -1)))
 end
 
 describe("GaLore", function()
@@ -102,9 +83,9 @@ describe("GaLore", function()
       local w = parameter({ 20, 12 }, dtype)
       local optimizer = gm.optim.GaLore({ lr = 1, rank = 5 }, { w })
       update(optimizer, w, built(20, 12, 2, function(k) return 2 - k end):to(dtype))
-      assert.equal(0, largest(states(optimizer).projection["1"]:narrow(-1, 3, 3)))
+      assert.equal(0, numeric.size(states(optimizer).projection["1"]:narrow(-1, 3, 3)))
       local other = gm.ops.matmul(w:detach():to "f64", cosines(12):narrow(-1, 3, 10)) -- outside of the gradient's rows
-      assert.is_true(largest(other) < bound and largest(w:detach()) > 0.1)
+      assert.is_true(numeric.size(other) < bound and numeric.size(w:detach()) > 0.1)
     end
   end)
 
@@ -122,7 +103,7 @@ describe("GaLore", function()
       update(optimizer, w, gm.normal({ 9, 7 }, { seed = i, dtype = "f64" }))
       seen[i] = states(optimizer).projection["1"]:clone()
     end
-    local function moved(a, b) return largest(seen[a] - seen[b]) end
+    local function moved(a, b) return numeric.size(seen[a] - seen[b]) end
     assert.equal(0, moved(1, 2))
     assert.equal(0, moved(3, 4))
     assert.is_true(moved(2, 3) > 0.1 and moved(4, 5) > 0.1)
@@ -168,7 +149,7 @@ describe("GaLore", function()
     local w, other = parameter { 9, 7 }, parameter { 9, 7 }
     local optimizer = gm.optim.GaLore({ rank = 2 }, { w, other })
     update(optimizer, w, gm.normal({ 9, 7 }, { seed = 1, dtype = "f64" }))
-    assert.equal(0, largest(other:detach()))
+    assert.equal(0, numeric.size(other:detach()))
     assert.same({ { name = "2", updates = 1 } }, optimizer:missed())
     update(optimizer, other, gm.normal({ 9, 7 }, { seed = 1, dtype = "f64" }))
     numeric.agree(other:detach(), w:detach(), 1e-15) -- its first update is an update of number 1

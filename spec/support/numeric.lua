@@ -40,6 +40,13 @@ function numeric.flat(x)
   return list
 end
 
+--- The largest absolute value of a tensor, nested table or number; 0 of none.
+function numeric.size(x)
+  local most = 0
+  for _, v in ipairs(numeric.flat(x)) do most = math.max(most, math.abs(v)) end
+  return most
+end
+
 --- max|got - want| / max|want|. NaN anywhere, or different counts, is an error: no comparison passes on them.
 -- floor: the least the divisor may be (for values that are zero in theory), default: none, an all-zero want is an
 -- error, so that no test passes on zeros.

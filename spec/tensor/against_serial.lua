@@ -127,12 +127,6 @@ local function run(case, layout, poison)
   return out
 end
 
-local function largest(list)
-  local most = 0
-  for _, v in ipairs(numeric.flat(list)) do most = math.max(most, math.abs(v)) end
-  return most
-end
-
 -- Raises unless got and want agree; names what it is about.
 local function compare(case, what, got, want, tolerance, least)
   if not want then
@@ -141,8 +135,8 @@ local function compare(case, what, got, want, tolerance, least)
   end
   assert(got, ("%s: none, the uncut layer gives one"):format(what))
   local is_zero = least and (case.zero or {})[what]
-  if least and not is_zero and largest(want) < least then
-    error(("%s: the largest entry is %g: the comparison would say little"):format(what, largest(want)), 0)
+  if least and not is_zero and numeric.size(want) < least then
+    error(("%s: the largest entry is %g: the comparison would say little"):format(what, numeric.size(want)), 0)
   end
   local floor = is_zero and 1 or nil
   local error_seen = numeric.relative_error(got, want, floor)

@@ -9,4 +9,13 @@ function lists.part(list, first)
   return out
 end
 
+--- The entries of several lists, one list after the other, as a list of its own.
+function lists.joined(...)
+  local out = {}
+  for _, list in ipairs { ... } do
+    for _, entry in ipairs(list) do out[#out + 1] = entry end
+  end
+  return out
+end
+
 return lists

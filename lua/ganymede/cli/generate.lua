@@ -216,8 +216,7 @@ local function generated(model, opt, shown)
       write(piece)
     end
   end
-  failure.about("generate", generation.check, model, opt)
-  local ok, results = xpcall(generation.generate, failure.handler, model, opt)
+  local ok, results = xpcall(failure.about("generate", generation.prepared, model, opt), failure.handler)
   if ok and shown then begin() end
   if begun then write "\n" end
   if not ok then error(results, 0) end

@@ -163,15 +163,33 @@ local function begun(model, opt)
   return rows, stage
 end
 
---- Refuses what gm.generate(model, opt) would refuse before the model runs. Collective where stages share the model.
-function M.check(model, opt) begun(model, options.check("gm.generate", M.options, opt, 0)) end
-
 -- An error of a model that may be no language model: with what such a one is.
 local function explained(model, err)
   if type(err) ~= "string" or model.head_is_pointwise then return err end
   return ("%s\n  gm.generate takes a language model: tokens (batch, s) of i64 -> logits (batch, s, vocabulary), each "
     .. "of which sees what is before it, such as models.GPT, models.Llama or gm.pretrained(DIR); this one is %s")
     :format(err, model.name)
+end
+
+-- Runs the model until all rows of `begun` are done -> the results.
+local function finished(model, opt, rows, stage)
+  local training, results, ends, prefill = model.training, {}, set_of(opt.stop_tokens), nil
+  model:eval():materialize() -- files of the model are read now, not in the time of the prompts
+  local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
+  local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)
+  collectgarbage("setpause", pause)
+  if training then model:train() end
+  if not ok then error(explained(model, err), 0) end
+  for i, row in ipairs(rows) do results[i] = result_of(opt, row, prefill) end
+  return results
+end
+
+--- Does what gm.generate(model, opt) does before the model runs, which is all that refuses what a caller has got wrong
+-- -> a function that does the rest and returns the results. Collective where stages share the model.
+function M.prepared(model, opt)
+  opt = options.check("gm.generate", M.options, opt, 0)
+  local rows, stage = begun(model, opt)
+  return function() return finished(model, opt, rows, stage) end
 end
 
 --- Continues prompts.
@@ -191,16 +209,7 @@ function M.generate(model, opt)
     error("gm.generate: the model must be one that was made, such as gm.models.GPT { ... } or gm.pretrained(DIR); got "
       .. options.brief(model), 2)
   end
-  local rows, stage = begun(model, opt)
-  local training, results, ends, prefill = model.training, {}, set_of(opt.stop_tokens), nil
-  model:eval():materialize() -- files of the model are read now, not in the time of the prompts
-  local pause = collectgarbage("setpause", 800) -- scopes free the tensors; what is left is small, and a cycle is not
-  local ok, err = pcall(tensors.scope, function() prefill = run_all(model, stage, opt, rows, ends) end)
-  collectgarbage("setpause", pause)
-  if training then model:train() end
-  if not ok then error(explained(model, err), 0) end
-  for i, row in ipairs(rows) do results[i] = result_of(opt, row, prefill) end
-  return results
+  return finished(model, opt, begun(model, opt))
 end
 
 M.generate = signature.declare("gm.generate", "model table, options options", M.options, failure.blaming(M.generate))

@@ -21,6 +21,7 @@ local by_ops = require "ganymede.optim.by_ops"
 local core = require "ganymede.core"
 local gm = require "ganymede.tensor"
 local hidden_matrices = require "ganymede.optim.hidden_matrices"
+local lists = require "ganymede.base.lists"
 local numbers_of = require "ganymede.optim.numbers"
 local ops = require "ganymede.tensor.ops"
 local rate = require "ganymede.optim.rate"
@@ -35,13 +36,14 @@ local SEED = 403 -- of what the iteration begins with
 
 local function turned(t) return t:transpose(-2, -1) end
 
--- t (..., rows, columns) with whole matrices on each rank.
-local function whole(t)
-  local cuts = {}
-  for d = 1, t:dim() - 2 do cuts[d] = t:layout().cuts[d] or false end
-  cuts[t:dim() - 1], cuts[t:dim()] = false, false
-  return t:redistribute { cuts = cuts }
+-- The cuts of tensors like t (..., rows, columns), but with whole matrices on each rank.
+local function whole_cuts(t)
+  local cuts, n = t:layout().cuts, t:dim()
+  cuts[n - 1], cuts[n] = false, false
+  return cuts
 end
+
+local function whole(t) return t:redistribute { cuts = whole_cuts(t) } end
 
 -- The columns of b made orthonormal, those of the largest singular values first.
 local function whitened(b, least)
@@ -77,23 +79,14 @@ end
 
 local function is_wide(w) return w:size(-2) < w:size(-1) end
 
-local function appended(a, b)
-  local out = {}
-  for _, list in ipairs { a, b } do
-    for _, axis in ipairs(list) do out[#out + 1] = axis end
-  end
-  return out
-end
-
 -- low laid out as its states are, for a w or g that lies so: where ranks divide the dimension that is summed up, they
 -- divide the other one of the result.
 local function spread(low, w)
   local cuts, n = w:layout().cuts, w:dim()
   local summed, kept = is_wide(w) and n - 1 or n, is_wide(w) and n or n - 1
-  if #(cuts[summed] or {}) == 0 then return low:settle() end
-  local all = {}
-  for d = 1, n - 2 do all[d] = cuts[d] or false end
-  all[summed], all[kept] = false, appended(cuts[kept] or {}, cuts[summed])
+  if #cuts[summed] == 0 then return low:settle() end
+  local all = whole_cuts(w)
+  all[kept] = lists.joined(cuts[kept], cuts[summed])
   return low:redistribute { cuts = all }
 end
 
@@ -108,7 +101,7 @@ local function find_projection(p, g)
   p:copy_(aligned(v, p:to "f64"):to(p:dtype()):redistribute(p:layout()))
 end
 
-local function define(optim, shared)
+local function define(optim, shared, Fused)
   local chosen = hidden_matrices.options "projected"
 
   --- Zhao et al. 2024 (arXiv:2403.03507), for training from the beginning with little memory: AdamW's moments of the
@@ -132,30 +125,24 @@ local function define(optim, shared)
   function GaLore:build(opt, items)
     local b1, b2 = numbers_of("GaLore", opt, "betas", 2)
     local is_matrix = hidden_matrices.choose("GaLore", opt, items, hidden_matrices.declarations(self.given))
-    local own, rest, tensors, names = {}, {}, {}, {}
+    local own, rest, tensors = {}, {}, {}
     for i, item in ipairs(items) do
       local t = item.tensor
       if is_matrix[i] and math.min(t:size(-2), t:size(-1)) > opt.rank then
         own[#own + 1] = item
       else
-        tensors[#tensors + 1], names[#names + 1] = t, item.name
-        rest[#rest + 1] = { site = item.site, lr_scale = item.lr_scale, weight_decay = item.weight_decay }
+        tensors[#tensors + 1], rest[#rest + 1] = t, item
       end
     end
-    self.others = names
     self:prepare_items(own)
-    self.adam = core.optimizer("adam", tensors, { beta1 = b1, beta2 = b2, eps = opt.eps, decoupled = true,
-      early_eps = true, maximize = opt.maximize }, rest)
+    self.adam = setmetatable({ items = rest, core = core.optimizer("adam", tensors, { beta1 = b1, beta2 = b2,
+      eps = opt.eps, decoupled = true, early_eps = true, maximize = opt.maximize }, rest) }, { __index = Fused })
   end
 
   function GaLore:new_states(w)
     local shape = w:shape()
     shape[#shape - 1], shape[#shape] = math.min(w:size(-2), w:size(-1)), self.opt.rank
-    local p = gm.zeros(shape, { dtype = w:dtype() })
-    local cuts = {}
-    for d = 1, #shape - 2 do cuts[d] = w:layout().cuts[d] or false end
-    cuts[#shape - 1], cuts[#shape] = false, false
-    p = p:redistribute { cuts = cuts }
+    local p = gm.zeros(shape, { dtype = w:dtype() }):redistribute { cuts = whole_cuts(w) }
     local low = down(w, p)
     return { projection = zeros_like(p), exp_avg = zeros_like(low), exp_avg_sq = zeros_like(low) }
   end
@@ -169,8 +156,9 @@ local function define(optim, shared)
     return up(is_wide(w), m / (v:sqrt() + opt.eps), p) * step
   end
 
+  -- What both parts do: that of the matrices first.
   local of_matrices = { step = GaLore.step, state = GaLore.state, missed = GaLore.missed,
-    set_missed = GaLore.set_missed, set_steps = optim.Optimizer.set_steps }
+    set_missed = GaLore.set_missed, set_steps = GaLore.set_steps }
 
   function GaLore:step(settings)
     settings = settings or {}
@@ -178,32 +166,17 @@ local function define(optim, shared)
     self.adam:step { lr = rate(self, settings.lr), clip = settings.clip, loss_scale = settings.loss_scale }
   end
 
-  function GaLore:state()
-    local out = of_matrices.state(self)
-    for _, entry in ipairs(self.adam:state()) do
-      out[#out + 1] = { name = ("%s/%s"):format(entry.name, self.others[entry.parameter]), tensor = entry.tensor }
-    end
-    return out
-  end
+  function GaLore:state() return lists.joined(of_matrices.state(self), self.adam:state()) end
+  function GaLore:missed() return lists.joined(of_matrices.missed(self), self.adam:missed()) end
 
   function GaLore:set_steps(n)
     of_matrices.set_steps(self, n)
     self.adam:set_steps(n)
   end
 
-  function GaLore:missed()
-    local out = of_matrices.missed(self)
-    for i, n in ipairs(self.adam:missed()) do
-      if n > 0 then out[#out + 1] = { name = self.others[i], updates = n } end
-    end
-    return out
-  end
-
   function GaLore:set_missed(numbers)
     of_matrices.set_missed(self, numbers)
-    local list = {}
-    for i, name in ipairs(self.others) do list[i] = numbers[name] or 0 end
-    self.adam:set_missed(list)
+    self.adam:set_missed(numbers)
   end
 end
 

@@ -12,6 +12,7 @@
 -- label.
 -- @module ganymede.tensor.einsum
 local core = require "ganymede.core"
+local lists = require "ganymede.base.lists"
 local signature = require "ganymede.base.signature"
 
 local ops = core.ops
@@ -181,14 +182,6 @@ local function product_of(sizes, labels)
   return n
 end
 
-local function joined(...)
-  local out = {}
-  for _, list in ipairs { ... } do
-    for _, label in ipairs(list) do out[#out + 1] = label end
-  end
-  return out
-end
-
 local function shape_of(sizes, labels)
   local shape = {}
   for i, label in ipairs(labels) do shape[i] = sizes[label] end
@@ -215,8 +208,8 @@ local function product(a, b, wanted, sizes)
   end
   a, b = without(a, gone(b)), without(b, gone(a))
   local batch, summed, of_a, of_b = kinds(a, b, wanted)
-  local n, labels = product_of(sizes, batch), joined(batch, of_a, of_b)
-  local left, right = permuted(a, joined(batch, of_a, summed)).x, permuted(b, joined(batch, summed, of_b)).x
+  local n, labels = product_of(sizes, batch), lists.joined(batch, of_a, of_b)
+  local left, right = permuted(a, lists.joined(batch, of_a, summed)).x, permuted(b, lists.joined(batch, summed, of_b)).x
   if #summed == 0 then
     left = ops.reshape(left, { n, product_of(sizes, of_a), 1 })
     right = ops.reshape(right, { n, 1, product_of(sizes, of_b) })
