@@ -69,19 +69,25 @@ typedef union wide {
         return x.part;                                                                                             \
     }
 
-#define _mm512_min_ps      emulated_min_ps
-#define _mm512_max_ps      emulated_max_ps
-#define _mm512_sqrt_ps     emulated_sqrt_ps
-#define _mm512_fmadd_ps    emulated_fmadd_ps
-#define _mm512_fmsub_ps    emulated_fmsub_ps
-#define _mm512_unpacklo_ps emulated_unpacklo_ps
-#define _mm512_unpackhi_ps emulated_unpackhi_ps
-#define _mm512_min_pd      emulated_min_pd
-#define _mm512_max_pd      emulated_max_pd
-#define _mm512_sqrt_pd     emulated_sqrt_pd
-#define _mm512_fmadd_pd    emulated_fmadd_pd
-#define _mm512_fmsub_pd    emulated_fmsub_pd
-#define _mm512_mul_epu32   emulated_mul_epu32
+#define _mm512_min_ps         emulated_min_ps
+#define _mm512_max_ps         emulated_max_ps
+#define _mm512_sqrt_ps        emulated_sqrt_ps
+#define _mm512_fmadd_ps       emulated_fmadd_ps
+#define _mm512_fmsub_ps       emulated_fmsub_ps
+#define _mm512_unpacklo_ps    emulated_unpacklo_ps
+#define _mm512_unpackhi_ps    emulated_unpackhi_ps
+#define _mm512_min_pd         emulated_min_pd
+#define _mm512_max_pd         emulated_max_pd
+#define _mm512_sqrt_pd        emulated_sqrt_pd
+#define _mm512_fmadd_pd       emulated_fmadd_pd
+#define _mm512_unpacklo_epi16 emulated_unpacklo_epi16
+#define _mm512_unpackhi_epi16 emulated_unpackhi_epi16
+#define _mm512_unpacklo_epi32 emulated_unpacklo_epi32
+#define _mm512_unpackhi_epi32 emulated_unpackhi_epi32
+#define _mm512_unpacklo_epi64 emulated_unpacklo_epi64
+#define _mm512_unpackhi_epi64 emulated_unpackhi_epi64
+#define _mm512_fmsub_pd       emulated_fmsub_pd
+#define _mm512_mul_epu32      emulated_mul_epu32
 HALVES_2(_mm512_min_ps, __m512, ps, _mm256_min_ps)
 HALVES_2(_mm512_max_ps, __m512, ps, _mm256_max_ps)
 HALVES_1(_mm512_sqrt_ps, __m512, ps, _mm256_sqrt_ps)
@@ -89,6 +95,12 @@ HALVES_3(_mm512_fmadd_ps, __m512, ps, _mm256_fmadd_ps)
 HALVES_3(_mm512_fmsub_ps, __m512, ps, _mm256_fmsub_ps)
 HALVES_2(_mm512_unpacklo_ps, __m512, ps, _mm256_unpacklo_ps)
 HALVES_2(_mm512_unpackhi_ps, __m512, ps, _mm256_unpackhi_ps)
+HALVES_2(_mm512_unpacklo_epi16, __m512i, si, _mm256_unpacklo_epi16)
+HALVES_2(_mm512_unpackhi_epi16, __m512i, si, _mm256_unpackhi_epi16)
+HALVES_2(_mm512_unpacklo_epi32, __m512i, si, _mm256_unpacklo_epi32)
+HALVES_2(_mm512_unpackhi_epi32, __m512i, si, _mm256_unpackhi_epi32)
+HALVES_2(_mm512_unpacklo_epi64, __m512i, si, _mm256_unpacklo_epi64)
+HALVES_2(_mm512_unpackhi_epi64, __m512i, si, _mm256_unpackhi_epi64)
 HALVES_2(_mm512_min_pd, __m512d, pd, _mm256_min_pd)
 HALVES_2(_mm512_max_pd, __m512d, pd, _mm256_max_pd)
 HALVES_1(_mm512_sqrt_pd, __m512d, pd, _mm256_sqrt_pd)

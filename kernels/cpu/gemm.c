@@ -1,8 +1,8 @@
 /* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
  * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_pairs.c the
- * packing of bf16 where this is multiplied as it is, gemm_amx.c its tiles where the processor has AMX, gemm_block_t.h
- * their blocking, gemm_turned_t.h products of some more rows, gemm_run_t.h the choice, gemm_ops.c the ops. The
+ * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_amx.c and gemm_amx_run.c
+ * products in tiles where the processor has AMX, gemm_turned_t.h products of some more rows, gemm_run_t.h the choice, gemm_ops.c the ops. The
  * constants below are the whole choice of algorithm. They depend on instruction set and element type only. */
 #include <stdatomic.h>
 
@@ -42,8 +42,6 @@
 #define GEMM_FETCH               8    /* k for each line fetched ahead */
 #define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */
-#define AMX_ROWS                 32 /* of a sliver that AMX multiplies: two tiles (gemm_amx.c) */
-#define AMX_PAIRS                16 /* of bf16 in a row of such a tile */
 
 /* Cycles that pay for waking another thread: a thread that spins comes within a microsecond. */
 #define GEMM_GRAIN (32 << 10)
@@ -135,6 +133,7 @@ struct gemm {
     int64_t numbers; /* > 0, f32 and GEMM_PAIRS only: a and b are bf16, so many along k, and k counts pairs of them */
     const amx_kind *amx;        /* not NULL, with numbers > 0: by tiles of AMX, or their emulation (gemm_amx.c) */
     bool            configured; /* the caller has amx->begin() behind it and amx->end() before it */
+    bool            narrow;     /* with amx only: c, y and pre are bf16, each rounded once from f32 */
     gemm_widen      widen;      /* NULL: b is of the element type. Else its columns lie b_column bytes apart */
     int64_t         b_bits;     /* of a number in its other form, about */
     gemm_panel      panel;      /* NULL: b lies in memory */
@@ -160,6 +159,7 @@ struct gemm {
 #include "gemm_tile_t.h"
 #include "gemm_pairs.c"
 #include "gemm_amx.c"
+#include "gemm_amx_run.c"
 #include "gemm_block_t.h"
 #include "gemm_turned_t.h"
 #include "gemm_run_t.h"

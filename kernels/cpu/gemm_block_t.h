@@ -12,7 +12,6 @@ typedef struct F(gemm_block) {
     T          *resident, *own; /* own: GEMM_OWN elements for each thread, a packed piece and a widened one */
     int64_t     i0, i1, j0, j1, p0, p1;
     int64_t     slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
-    int64_t     tall;                    /* rows of slivers together, as they are packed */
     bool        direct_a, direct_b;      /* slivers of a, whole panels of b are read where they lie, and not packed */
 } F(gemm_block);
 
@@ -26,20 +25,6 @@ CPU_INLINE int64_t F(cut)(int64_t n, int64_t parts, int64_t s) { return n * s / 
 static inline int64_t F(gemm_slivers)(int64_t m) { return (m + GEMM_ROWS - 1) / GEMM_ROWS; }
 static inline int64_t F(gemm_panels)(int64_t n) { return (n + GEMM_COLUMNS - 1) / GEMM_COLUMNS; }
 static inline int64_t F(gemm_depths)(int64_t k) { return k > GEMM_DEPTH ? (k + GEMM_DEPTH - 1) / GEMM_DEPTH : 1; }
-
-/* Is this product one of tiles of AMX (gemm_amx.c)? Its slivers have AMX_ROWS rows, and k is packed in whole tiles. */
-CPU_INLINE bool F(gemm_amx)(const gemm *g) { return GEMM_PAIRS && T_BITS == 32 && g->amx; }
-
-/* Rows, or panels' columns, by which the resident operand can be cut. */
-CPU_INLINE int64_t F(gemm_unit)(const gemm *g, bool rows_resident)
-{
-    return !rows_resident ? GEMM_COLUMNS : F(gemm_amx)(g) ? AMX_ROWS : 1;
-}
-
-CPU_INLINE int64_t F(gemm_up)(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-/* So many k, as they are packed. */
-CPU_INLINE int64_t F(gemm_deep)(const gemm *g, int64_t k) { return F(gemm_amx)(g) ? F(gemm_up)(k, AMX_PAIRS) : k; }
 
 /* Where column j of c begins. */
 CPU_INLINE int64_t F(gemm_column)(const gemm *g, int64_t j)
@@ -87,19 +72,6 @@ static void F(gemm_images)(const gemm *g, int64_t i, int64_t rows, int64_t j, in
     }
 }
 
-/* The sums of a tile. */
-CPU_INLINE void F(gemm_sums_of)(const gemm *g, const F(tile) * t, int64_t rows)
-{
-#if T_BITS == 32 && GEMM_PAIRS
-    if (g->amx) {
-        amx_run(g->amx, t, rows);
-        return;
-    }
-#endif
-    (void)g;
-    F(tile_run)(t, rows);
-}
-
 /* gemm_tile where columns are images. */
 static void F(gemm_tile_images)(const gemm *g, F(tile) * t, int64_t i, int64_t rows, int64_t j, int64_t p)
 {
@@ -139,7 +111,7 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
     }
     const bool finish = p + k == g->k && g->finish;
     if (finish) F(gemm_fetch_finish)(g, i, rows, j, t->columns);
-    F(gemm_sums_of)(g, t, rows);
+    F(tile_run)(t, rows);
     if (finish) F(gemm_finish)(g, i, rows, j, t->columns);
 }
 
@@ -169,24 +141,9 @@ CPU_INLINE const void *F(gemm_b)(const gemm *g, int64_t j)
     return (const char *)g->b + j * g->b_column * (g->numbers ? 2 : (int64_t)sizeof(T));
 }
 
-/* Where sliver s of so many rows begins. */
-CPU_INLINE int64_t F(gemm_sliver_row)(const gemm *g, int64_t rows, int64_t slivers, int64_t s)
-{
-    if (!F(gemm_amx)(g)) return F(cut)(rows, slivers, s);
-    return s * AMX_ROWS < rows ? s * AMX_ROWS : rows;
-}
-
 /* A sliver of a: rows i .. i + height, k numbers from p on. */
 static void F(gemm_pack_sliver)(const gemm *g, T *dst, int64_t i, int64_t height, int64_t p, int64_t k)
 {
-#if T_BITS == 32 && GEMM_PAIRS
-    if (g->amx) {
-        const int64_t     left = g->numbers - 2 * p;
-        const pairs_word *at = (const pairs_word *)F(gemm_a)(g, i) + 2 * p * g->a_k;
-        amx_pack(dst, at, g->a_row, g->a_k, height, left < 2 * k ? left : 2 * k);
-        return;
-    }
-#endif
     F(gemm_pack)(g, dst, height, F(gemm_a)(g, i), g->a_row, g->a_k, height, p, k);
 }
 
@@ -199,9 +156,6 @@ static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_
     }
     if (!g->widen) {
         F(gemm_pack)(g, dst, GEMM_COLUMNS, F(gemm_b)(g, j), g->b_column, g->b_k, width, p, k);
-#if T_BITS == 32 && GEMM_PAIRS
-        if (g->amx) amx_pad(dst, k);
-#endif
         return;
     }
     for (int64_t c = 0; c < width; c++) g->widen(g, j + c, p, k, room + c * GEMM_DEPTH);
@@ -211,12 +165,12 @@ static void F(gemm_pack_panel)(const gemm *g, T *dst, T *room, int64_t j, int64_
 /* Where what is resident of a sliver or a panel stands: its first row or column, k numbers from p on. */
 CPU_INLINE T *F(gemm_resident_sliver)(const F(gemm_block) * w, int64_t i, int64_t p, int64_t k)
 {
-    return w->resident + w->tall * (p - w->p0) + i * F(gemm_deep)(w->g, k);
+    return w->resident + (w->i1 - w->i0) * (p - w->p0) + i * k;
 }
 
 CPU_INLINE T *F(gemm_resident_panel)(const F(gemm_block) * w, int64_t j, int64_t p, int64_t k)
 {
-    return w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + j * F(gemm_deep)(w->g, k);
+    return w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + j * k;
 }
 
 /* Job: packs units [begin, end) of the resident operand; a unit is one sliver or panel at one depth. */
@@ -229,8 +183,8 @@ static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thr
     for (int64_t u = begin; u < end; u++) {
         int64_t s = u % w->slivers, p = w->p0 + u / w->slivers * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
-        int64_t i = F(gemm_sliver_row)(g, rows, w->slivers, s);
-        int64_t height = F(gemm_sliver_row)(g, rows, w->slivers, s + 1) - i;
+        int64_t i = F(cut)(rows, w->slivers, s);
+        int64_t height = F(cut)(rows, w->slivers, s + 1) - i;
         F(gemm_pack_sliver)(g, F(gemm_resident_sliver)(w, i, p, k), w->i0 + i, height, p, k);
     }
 }
@@ -307,16 +261,6 @@ static void F(gemm_one_panel)(const F(gemm_block) * w, F(tile) * t, T *own, int6
     t->b_step = GEMM_COLUMNS;
 }
 
-/* Around the use of tiles of AMX on this thread, unless the caller has done it. */
-CPU_INLINE void F(gemm_use_tiles)(const gemm *g, bool use)
-{
-#if T_BITS == 32 && GEMM_PAIRS
-    if (g->amx && !g->configured) (use ? g->amx->begin : g->amx->end)();
-#endif
-    (void)g;
-    (void)use;
-}
-
 /* Job: walks panels of b, all resident slivers of a for each. */
 static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -325,7 +269,6 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0;
     F(tile) t = {.alpha = (T)g->alpha, .pairs = g->numbers > 0};
-    F(gemm_use_tiles)(g, true);
     for (int64_t u = begin; u < end; u++) {
         int64_t j = w->j0 + u / w->chunks * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
         int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks),
@@ -336,15 +279,14 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
             F(gemm_ahead)
             next = F(gemm_next_panel)(g, deeper ? j : j + width, width, deeper ? p + GEMM_DEPTH : w->p0, k);
             F(gemm_one_panel)(w, &t, own, j, width, p, k);
-            for (int64_t s = s0, i = F(gemm_sliver_row)(g, rows, w->slivers, s0), height; s < s1; s++, i += height) {
-                height = F(gemm_sliver_row)(g, rows, w->slivers, s + 1) - i;
+            for (int64_t s = s0, i = F(cut)(rows, w->slivers, s0), height; s < s1; s++, i += height) {
+                height = F(cut)(rows, w->slivers, s + 1) - i;
                 F(gemm_sliver)(w, &t, F(gemm_resident_sliver)(w, i, p, k), i, height, p);
                 F(gemm_fetch)(&t, &next, s - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
             }
         }
     }
-    F(gemm_use_tiles)(g, false);
 }
 
 /* `count` slivers of a, rows at[r] .. at[r + 1] of the block, one after the other in `own` or in a itself, meet panels
@@ -371,11 +313,10 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
     T          *own = w->own + thread * GEMM_OWN;
     int64_t     rows = w->i1 - w->i0, count, at[GEMM_TOGETHER + 1];
     F(tile) t = {.alpha = (T)g->alpha, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
-    F(gemm_use_tiles)(g, true);
     for (int64_t u = begin; u < end; u += count) {
         const int64_t sliver = u / w->chunks, chunk = u % w->chunks;
         count = w->chunks > 1 ? 1 : end - u < GEMM_TOGETHER ? end - u : GEMM_TOGETHER;
-        for (int64_t r = 0; r <= count; r++) at[r] = F(gemm_sliver_row)(g, rows, w->slivers, sliver + r);
+        for (int64_t r = 0; r <= count; r++) at[r] = F(cut)(rows, w->slivers, sliver + r);
         int64_t s0 = F(cut)(w->panels, w->chunks, chunk), s1 = F(cut)(w->panels, w->chunks, chunk + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
@@ -388,7 +329,6 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
             F(gemm_slivers_meet)(w, &t, own, at, count, s0, s1, p, k, &next);
         }
     }
-    F(gemm_use_tiles)(g, false);
 }
 
 /* threads NULL: on the caller alone. */
@@ -410,7 +350,7 @@ static void F(gemm_direct)(F(gemm_block) * w)
     const bool    rows = w->panels <= GEMM_DIRECT && g->a_k == 1 && g->a_row * size % GEMM_CLASH != 0;
     const bool    beside = w->panels <= GEMM_DIRECT_BESIDE && g->a_row == 1;
     const bool    pairs = g->numbers % 2 == 0 && g->a_row % 2 == 0 && (uintptr_t)g->a % sizeof(T) == 0;
-    w->direct_a = (g->numbers ? rows && pairs : rows || beside) && !F(gemm_amx)(g);
+    w->direct_a = g->numbers ? rows && pairs : rows || beside;
     w->direct_b = w->slivers <= GEMM_DIRECT_SLIVERS && !g->numbers && !g->widen && !g->panel && g->b_column == 1 &&
                   2 * g->b_k * size % GEMM_CLASH != 0;
 }
@@ -422,8 +362,7 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_
     int     count = threads ? gm_threads_count(threads) : 1;
     double  flops = 2.0 * (double)rows * (double)columns * (double)k;
     double  cost = 2 * LANES * (double)(rows_resident ? rows : columns) * (double)k; /* of packing: a cycle a number */
-    w->slivers = F(gemm_amx)(w->g) ? F(gemm_up)(rows, AMX_ROWS) / AMX_ROWS : F(gemm_slivers)(rows);
-    w->tall = F(gemm_amx)(w->g) ? w->slivers * AMX_ROWS : rows;
+    w->slivers = F(gemm_slivers)(rows);
     w->panels = F(gemm_panels)(columns);
     F(gemm_direct)(w);
     int64_t units = rows_resident ? w->panels : w->slivers, other = rows_resident ? w->slivers : w->panels;

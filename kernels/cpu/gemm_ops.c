@@ -14,6 +14,16 @@ static size_t gemm_scratch_bytes(gm_dtype dtype, const gemm *g, int threads)
     return ((size_t)n * gm_dtype_size(dtype) + 63) & ~(size_t)63;
 }
 
+/* Around several products by tiles on this thread, which are then `configured`. NULL: there are no tiles. */
+static void gemm_use_tiles(const amx_kind *amx, bool use)
+{
+#if GEMM_PAIRS
+    if (amx) (use ? amx->begin : amx->end)();
+#endif
+    (void)amx;
+    (void)use;
+}
+
 /* One product on all threads. */
 static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
 {
@@ -27,6 +37,13 @@ static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
 
 /* The dtype of sums. */
 static gm_dtype gemm_sums(const gm_call *call) { return gemm_takes_pairs(call) ? GM_F32 : call->in[0]->dtype; }
+
+/* Are results of this dtype rounded as they are stored? Sums in f32 that other tables make of pairs are rounded behind
+ * the product. */
+static bool gemm_is_narrow(const gm_call *call, const amx_kind *amx, gm_dtype to)
+{
+    return amx && to == GM_BF16 && gemm_takes_pairs(call);
+}
 
 /* g, with its k along numbers, where operands are bf16. */
 static gemm gemm_of_pairs(gemm g, const amx_kind *amx)
@@ -65,7 +82,8 @@ static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **
 
 typedef struct gemm_batch {
     gemm     g;     /* the first product */
-    gm_dtype dtype; /* of c; a and b have it too, or are pairs */
+    gm_dtype dtype; /* of sums; a and b have it too, or are pairs */
+    gm_dtype to;    /* of c */
     int      ndim;
     int64_t  count, shape[GM_MAX_DIMS], a[GM_MAX_DIMS], b[GM_MAX_DIMS], c[GM_MAX_DIMS]; /* strides in elements */
     char    *scratch;
@@ -76,7 +94,7 @@ typedef struct gemm_batch {
 static gemm gemm_nth(const gemm_batch *w, int64_t i)
 {
     gemm    g = w->g;
-    int64_t a = 0, b = 0, c = 0, to = (int64_t)gm_dtype_size(w->dtype), size = g.numbers ? 2 : to;
+    int64_t a = 0, b = 0, c = 0, to = (int64_t)gm_dtype_size(w->to), size = g.numbers ? 2 : to;
     for (int d = w->ndim - 1; d >= 0; d--) {
         int64_t at = i % w->shape[d];
         i /= w->shape[d];
@@ -93,13 +111,13 @@ static gemm gemm_nth(const gemm_batch *w, int64_t i)
 static void gemm_batch_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const gemm_batch *w = context;
-    gemm_use_tiles_f32(&w->g, true);
+    gemm_use_tiles(w->g.amx, true);
     for (int64_t i = begin; i < end; i++) {
         gemm g = gemm_nth(w, i);
         g.configured = true;
         gemm_run(NULL, w->dtype, &g, w->scratch + (size_t)thread * w->scratch_step);
     }
-    gemm_use_tiles_f32(&w->g, false);
+    gemm_use_tiles(w->g.amx, false);
 }
 
 /* c' = b' a': for outputs whose columns, not rows, are contiguous. */
@@ -192,12 +210,13 @@ static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *
     bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
     int        i = y->ndim - 2, j = y->ndim - 1;
     int64_t    m = y->shape[i], n = y->shape[j];
-    gm_dtype   dtype = gemm_sums(call);
+    const bool narrow = gemm_is_narrow(call, amx, y->dtype);
+    gm_dtype   dtype = narrow ? GM_BF16 : gemm_sums(call);
     if (y->dtype == dtype && (n == 1 || y->stride[j] == 1 || m == 1 || y->stride[i] == 1)) gm_tensor_retain(to);
     else GM_TRY(cpu_compact(dev, dtype, y, accumulate, &to));
     bool           by_row = n == 1 || to->stride[j] == 1, by_column = m == 1 || to->stride[i] == 1;
     const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
-    gemm_batch     w = {.dtype = dtype};
+    gemm_batch     w = {.dtype = gemm_sums(call), .to = dtype};
     w.g = (gemm){.m = m,
                  .n = n,
                  .k = a->shape[a->ndim - (ta ? 2 : 1)],
@@ -210,6 +229,7 @@ static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *
                  .c = gm_tensor_data(to),
                  .c_row = to->stride[i],
                  .alpha = call->attrs->alpha,
+                 .narrow = narrow,
                  .accumulate = accumulate};
     if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g, amx);
     gemm_batch_dims(&w, a, b, to);
@@ -232,7 +252,8 @@ static gm_status gemm_vector(gm_device *dev, gm_tensor *t, gm_tensor **view)
     return gemm_rows(dev, t, true, view, &step);
 }
 
-/* y = f(x b + bias) in the dtype of y, which is that of x, or f32 of pairs. g: alpha, n, k and b. */
+/* y = f(x b + bias) in the dtype of y, which is that of x, or f32 of pairs, or bf16 where g is narrow. g: alpha, n, k
+ * and b. */
 static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
 {
     gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL;
@@ -254,7 +275,7 @@ static gm_status linear_product(gm_device *dev, const gm_call *call, gemm g)
     g.c_row = pre ? pre_row : g.y_row;
     g.f = f;
     g.finish = f != GM_FN_none || pre;
-    st = gemm_whole(dev, y->dtype, &g);
+    st = gemm_whole(dev, g.narrow ? GM_F32 : y->dtype, &g);
 done:
     gm_tensor_release(x);
     gm_tensor_release(b);
@@ -262,17 +283,19 @@ done:
     return cpu_home(dev, pre, cpu_out(call, 1), st);
 }
 
-/* The same where x, the bias and the results may have 16 bits: in f32, rounded once. x stays as it is in pairs. */
+/* The same where x, the bias and the results may have 16 bits: in f32, rounded once. x stays as it is in pairs, and so
+ * do results where g is narrow. */
 static gm_status linear_in_f32(gm_device *dev, const gm_call *call, gemm g)
 {
     gm_tensor *in[3] = {NULL, call->in[1], NULL}, *out[2] = {NULL, NULL};
     gm_call    c = {call->op, 3, 2, in, out, call->attrs};
+    gm_dtype   to = g.narrow ? GM_BF16 : GM_F32;
     gm_status  st;
     if (g.numbers) gm_tensor_retain(in[0] = call->in[0]);
     else GM_TRY_OR(cpu_plain(dev, GM_F32, call->in[0], true, &in[0]), st, done);
     GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_in(call, 2), true, &in[2]), st, done);
-    GM_TRY_OR(cpu_plain(dev, GM_F32, call->out[0], false, &out[0]), st, done);
-    GM_TRY_OR(cpu_plain(dev, GM_F32, cpu_out(call, 1), false, &out[1]), st, done);
+    GM_TRY_OR(cpu_plain(dev, to, call->out[0], false, &out[0]), st, done);
+    GM_TRY_OR(cpu_plain(dev, to, cpu_out(call, 1), false, &out[1]), st, done);
     st = linear_product(dev, &c, g);
 done:
     gm_tensor_release(in[0]);
@@ -306,6 +329,7 @@ static gm_status linear_by(gm_device *dev, const gm_call *call, const amx_kind *
     g.b_k = w->stride[1];
     g.b_column = w->stride[0];
     if (!gm_dtype_is_narrow(w->dtype)) return linear_product(dev, call, g);
+    g.narrow = gemm_is_narrow(call, amx, call->out[0]->dtype);
     if (gemm_takes_pairs(call)) return linear_in_f32(dev, call, gemm_of_pairs(g, amx));
     g.widen = w->dtype == GM_BF16 ? widen_bf16 : widen_f16;
     g.b_bits = 16;
@@ -397,7 +421,8 @@ static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)
 static gm_status linear_input_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_tensor *from = call->in[0], *w = call->in[1], *pre = NULL, *y = NULL;
-    gm_dtype   dtype = gemm_sums(call);
+    const bool narrow = gemm_is_narrow(call, amx, call->out[0]->dtype);
+    gm_dtype   dtype = narrow ? GM_BF16 : gemm_sums(call);
     gm_status  st;
     gemm       g = {.m = from->shape[0],
                     .n = w->shape[1],
@@ -409,6 +434,7 @@ static gm_status linear_input_grad_by(gm_device *dev, const gm_call *call, const
                     .b_k = w->stride[0],
                     .b_column = w->stride[1],
                     .alpha = 1,
+                    .narrow = narrow,
                     .finish = true,
                     .f = call->attrs->function};
     if (g.m == 0 || g.n == 0) return GM_OK;
@@ -418,7 +444,7 @@ static gm_status linear_input_grad_by(gm_device *dev, const gm_call *call, const
     g.c = g.y = gm_tensor_data(y);
     g.c_row = g.y_row;
     if (gemm_takes_pairs(call)) g = gemm_of_pairs(g, amx);
-    st = gemm_whole(dev, dtype, &g);
+    st = gemm_whole(dev, gemm_sums(call), &g);
 done:
     gm_tensor_release(pre);
     return cpu_home(dev, y, call->out[0], st);

@@ -82,6 +82,31 @@ static void pairs_copy(float *dst, int64_t width, const pairs_word *src, int64_t
         }
 }
 
+/* Transposes 16 rows of 16 words of 32 bits, `side` bytes apart at src, which may be anywhere. Word 4 l + c of row r
+ * goes to dst[l * four + c * one + r]. Quarters of rows are loaded to where they are wanted, so that only words of a
+ * quarter are left to be shuffled. */
+CPU_INLINE void pairs_turn(float *dst, int64_t one, int64_t four, const void *src, int64_t side)
+{
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++) {
+        __m512i v[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const char *at = (const char *)src + i * side + 16 * l;
+            v[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)at));
+            v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(at + 4 * side)), 1);
+            v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(at + 8 * side)), 2);
+            v[i] = _mm512_inserti32x4(v[i], _mm_loadu_si128((const __m128i *)(at + 12 * side)), 3);
+        }
+        const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpacklo_epi32(v[2], v[3]);
+        const __m512i c = _mm512_unpackhi_epi32(v[0], v[1]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+        store_f32(dst + l * four, (vf32)_mm512_unpacklo_epi64(a, b));
+        store_f32(dst + l * four + one, (vf32)_mm512_unpackhi_epi64(a, b));
+        store_f32(dst + l * four + 2 * one, (vf32)_mm512_unpacklo_epi64(c, d));
+        store_f32(dst + l * four + 3 * one, (vf32)_mm512_unpackhi_epi64(c, d));
+    }
+}
+
 /* Numbers of a column are neighbours: pairs are 32 bits, which are transposed. */
 static void pairs_transpose(float *dst, int64_t width, const pairs_word *src, int64_t side, int64_t count,
                             int64_t numbers)
@@ -93,11 +118,10 @@ static void pairs_transpose(float *dst, int64_t width, const pairs_word *src, in
             const pairs_word *x = src + i * side + 2 * p;
             vf32              r[16];
             if (left >= 32 && is >= 16) {
-#pragma GCC unroll 16
-                for (int j = 0; j < 16; j++) r[j] = (vf32)_mm512_loadu_si512(x + j * side);
-            } else {
-                for (int j = 0; j < 16; j++) r[j] = j < is ? pairs_load(x + j * side, left) : (vf32){0};
+                pairs_turn(dst + p * width + i, width, 4 * width, x, 2 * side);
+                continue;
             }
+            for (int j = 0; j < 16; j++) r[j] = j < is ? pairs_load(x + j * side, left) : (vf32){0};
             pack_square_f32(dst, width, i, p, k, r);
         }
 }

@@ -3,9 +3,12 @@
 /* Elements of scratch that gemm_run needs. */
 static int64_t F(gemm_scratch)(const gemm *g, int threads)
 {
+#if T_BITS == 32 && GEMM_PAIRS
+    if (g->amx) return amx_scratch(g, threads);
+#endif
     const bool rows_resident = g->m <= g->n;
-    int64_t    side = F(gemm_up)(rows_resident ? g->m : g->n, F(gemm_unit)(g, rows_resident));
-    int64_t    whole = side * F(gemm_deep)(g, g->k), resident = whole < GEMM_RESIDENT ? whole : GEMM_RESIDENT;
+    int64_t    side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
+    int64_t    whole = side * g->k, resident = whole < GEMM_RESIDENT ? whole : GEMM_RESIDENT;
     int64_t    blocks = resident + (int64_t)threads * GEMM_OWN + LANES, turned = F(gemm_turned_scratch)(g, threads);
     return blocks > turned ? blocks : turned;
 }
@@ -44,12 +47,18 @@ static void F(gemm_row)(void *context, int64_t begin, int64_t end, int thread)
 static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
 {
     if (g->m <= 0 || g->n <= 0) return;
+#if T_BITS == 32 && GEMM_PAIRS
+    if (g->amx) {
+        amx_run(threads, g, scratch);
+        return;
+    }
+#endif
     if (F(gemm_turns)(g)) {
         F(gemm_turned)(threads, g, scratch);
         return;
     }
     bool    rows_resident = g->m <= g->n;
-    int64_t unit = F(gemm_unit)(g, rows_resident), side = F(gemm_up)(rows_resident ? g->m : g->n, unit);
+    int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS, unit = rows_resident ? 1 : GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
     if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 && !g->numbers && g->k > 0 && g->k <= GEMM_RESIDENT) {
@@ -62,7 +71,7 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t depth = GEMM_RESIDENT / least / GEMM_DEPTH * GEMM_DEPTH;
     if (depth < GEMM_DEPTH) depth = GEMM_DEPTH;
     if (depth > g->k) depth = g->k;
-    int64_t step = depth > 0 ? GEMM_RESIDENT / F(gemm_deep)(g, depth) / unit * unit : side;
+    int64_t step = depth > 0 ? GEMM_RESIDENT / depth / unit * unit : side;
     int64_t pieces = (side + step - 1) / step;
     for (int64_t piece = 0; piece < pieces; piece++) {
         int64_t first = F(cut)(side / unit, pieces, piece) * unit, last = F(cut)(side / unit, pieces, piece + 1) * unit;

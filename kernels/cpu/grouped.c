@@ -184,10 +184,9 @@ static void grouped_run(const grouped *w, const grouped_piece *u, char *scratch)
 static void grouped_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const grouped *w = context;
-    gemm           tiles = {.amx = w->amx};
-    gemm_use_tiles_f32(&tiles, true);
+    gemm_use_tiles(w->amx, true);
     for (int64_t i = begin; i < end; i++) grouped_run(w, &w->piece[i], w->scratch + (size_t)thread * w->step);
-    gemm_use_tiles_f32(&tiles, false);
+    gemm_use_tiles(w->amx, false);
 }
 
 /* ---- all of them ---- */

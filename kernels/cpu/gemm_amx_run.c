@@ -1,0 +1,179 @@
+/* gemm_amx_run.c - the plan of a product in tiles of AMX (gemm_amx.c).
+ *
+ * The smaller of both operands is packed by all threads together, as much of it as stays in their second-level caches:
+ * it is resident. Units of the other one are walked. A thread packs AMX_DEPTH numbers of such a unit, which stay in the
+ * first-level cache while all resident units meet them. Where k goes on, sums of these blocks wait in memory of the
+ * thread, and their next numbers are added to them in the order of k.
+ *
+ * k is cut for the resident operand only where a few units of it would fill the cache. The sums of all blocks then
+ * wait, in scratch of the size of c in f32. Part of gemm.c. */
+#if GEMM_PAIRS
+
+/* Measured on a core of a Sapphire Rapids (1st-level cache 48 KiB, second 2 MiB), blocks alone, one thread: a depth of
+ * 256, 384, 512, 768, 1024 numbers makes 2,300, 2,100, 1,900, 1,350, 1,200 GFLOP/s where sums begin, and 2,100, 1,800,
+ * 1,750, 1,330, 1,180 where they go on: the walked unit must stay in the first-level cache while a resident one goes
+ * through it. Both from there make 2,900. */
+#define AMX_DEPTH    256
+#define AMX_RESIDENT (1 << 20)                           /* bytes of what is resident */
+#define AMX_LEAST    12                                  /* units that are resident at least, before k is cut */
+#define AMX_HUGE     (CPU_PAGE / (int64_t)sizeof(float)) /* floats of a huge page, which make this 7 % faster */
+#define AMX_CYCLES   64                                  /* of a step of a block */
+#define AMX_BESIDE   200                                 /* cycles of a block besides its steps */
+
+typedef struct amx_plan {
+    const gemm *g;
+    bool        rows_resident; /* else columns are */
+    int64_t     k;             /* numbers */
+    int64_t     walked, side;  /* units */
+    int64_t     step, depth;   /* so many units at a time are resident, so many numbers of each */
+    /* of the piece at hand */
+    int64_t first, units; /* resident units */
+    int64_t p0, p1;       /* of their numbers */
+    int64_t chunks;       /* pieces of the resident units that a unit of work covers */
+    float  *resident, *own, *sums;
+    int64_t each; /* floats of `own` for each thread: a walked unit, and sums */
+} amx_plan;
+
+CPU_INLINE int64_t amx_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+CPU_INLINE int64_t amx_least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Must the sums of all blocks wait until all numbers of all resident units were packed? */
+CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
+
+static amx_plan amx_plan_of(const gemm *g)
+{
+    amx_plan      w = {.g = g, .rows_resident = g->m <= g->n, .k = g->numbers};
+    const int64_t rows = amx_up(g->m, AMX_SIDE), columns = amx_up(g->n, AMX_SIDE);
+    const int64_t number = 2 * AMX_SIDE; /* bytes of a unit for each number along k */
+    w.walked = w.rows_resident ? columns : rows;
+    w.side = w.rows_resident ? rows : columns;
+    w.depth = AMX_RESIDENT / number / amx_least(w.side, AMX_LEAST) / AMX_DEPTH * AMX_DEPTH;
+    if (w.depth >= w.k) w.depth = w.k;
+    w.step = AMX_RESIDENT / number / (amx_up(w.depth, AMX_NUMBERS) * AMX_NUMBERS + !w.depth);
+    w.step = amx_least(w.side, w.step);
+    w.each = AMX_DEPTH / AMX_NUMBERS * AMX_STEP + (amx_is_deep(&w) || w.k <= AMX_DEPTH ? 1 : w.step) * AMX_BLOCK;
+    return w;
+}
+
+/* Floats of scratch that amx_run needs. */
+static int64_t amx_scratch(const gemm *g, int threads)
+{
+    const amx_plan w = amx_plan_of(g);
+    const int64_t  resident = w.step * amx_up(w.depth, AMX_NUMBERS) * AMX_STEP;
+    return (2 << 18) + threads * w.each + resident + (amx_is_deep(&w) ? w.walked * w.step * AMX_BLOCK : 0);
+}
+
+/* Packs unit u of the rows, or of the columns: numbers p .. p + k. */
+static void amx_pack(const gemm *g, bool rows, float *dst, int64_t u, int64_t p, int64_t k)
+{
+    const int64_t at = u * AMX_SIDE, left = (rows ? g->m : g->n) - at, count = amx_least(left, AMX_SIDE);
+    if (rows) amx_pack_rows(dst, (const pairs_word *)g->a + at * g->a_row + p * g->a_k, g->a_row, g->a_k, count, k);
+    else amx_pack_columns(g, dst, at, count, p, k);
+}
+
+/* Where resident unit r of the piece stands, from number p on. */
+CPU_INLINE float *amx_resident(const amx_plan *w, int64_t r, int64_t p)
+{
+    return w->resident + (r * amx_up(w->p1 - w->p0, AMX_NUMBERS) + (p - w->p0) / AMX_NUMBERS) * AMX_STEP;
+}
+
+/* Job: packs pieces [begin, end) of the resident units; a piece is AMX_DEPTH numbers of one. */
+static void amx_pack_resident(void *context, int64_t begin, int64_t end, int thread)
+{
+    const amx_plan *w = context;
+    const int64_t   deep = amx_up(w->p1 - w->p0, AMX_DEPTH);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t r = i / deep, p = w->p0 + i % deep * AMX_DEPTH;
+        amx_pack(w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, amx_least(AMX_DEPTH, w->p1 - p));
+    }
+}
+
+/* A walked unit, packed at `own`, meets resident unit r, over numbers p .. p + k. */
+static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t unit, int64_t r, int64_t p, int64_t k)
+{
+    const gemm   *g = w->g;
+    const float  *resident = amx_resident(w, r, p);
+    const int64_t i = AMX_SIDE * (w->rows_resident ? w->first + r : unit);
+    const int64_t j = AMX_SIDE * (w->rows_resident ? unit : w->first + r);
+    const int64_t rows = amx_least(g->m - i, AMX_SIDE), columns = amx_least(g->n - j, AMX_SIDE);
+    const bool    last = p + k == w->k;
+    g->amx->block[rows > 16][columns > 16](w->rows_resident ? resident : own, w->rows_resident ? own : resident,
+                                           amx_up(k, AMX_NUMBERS), sums, p == 0);
+    if (last) amx_finish_images(g, sums, i, rows, j, columns);
+}
+
+/* Brings share x of `shares` of what will be packed next into the second-level cache: numbers p .. p + k of a unit. Only
+ * where they lie in k rows of few numbers, far apart. The processor follows numbers that are neighbours by itself. */
+static void amx_fetch(const amx_plan *w, int64_t unit, int64_t p, int64_t k, int64_t x, int64_t shares)
+{
+    const gemm   *g = w->g;
+    const bool    rows = !w->rows_resident;
+    const int64_t side = rows ? g->a_row : g->b_column, along = rows ? g->a_k : g->b_k;
+    if (along == 1 || unit >= w->walked || (!rows && g->panel)) return;
+    const pairs_word *src = (const pairs_word *)(rows ? g->a : g->b) + unit * AMX_SIDE * side + p * along;
+    k = amx_least(k, w->p1 - p);
+    for (int64_t l = k * x / shares; l < k * (x + 1) / shares; l++) __builtin_prefetch(src + l * along, 0, 2);
+}
+
+/* Job: units of work [begin, end). One is a walked unit and a piece of the resident ones. */
+static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
+{
+    const amx_plan *w = context;
+    float          *own = w->own + thread * w->each, *room = own + AMX_DEPTH / AMX_NUMBERS * AMX_STEP;
+    if (!w->g->configured) w->g->amx->begin();
+    for (int64_t u = begin; u < end; u++) {
+        const int64_t unit = u / w->chunks, chunk = u % w->chunks;
+        const int64_t r0 = w->units * chunk / w->chunks, r1 = w->units * (chunk + 1) / w->chunks;
+        for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += AMX_DEPTH) {
+            const bool deeper = p + AMX_DEPTH < w->p1;
+            k = amx_least(AMX_DEPTH, w->p1 - p);
+            amx_pack(w->g, !w->rows_resident, own, unit, p, k);
+            for (int64_t r = r0; r < r1; r++) {
+                float *sums = w->sums ? w->sums + (unit * w->units + r) * AMX_BLOCK
+                                      : room + (w->k <= AMX_DEPTH ? 0 : r) * AMX_BLOCK;
+                amx_fetch(w, deeper ? unit : unit + 1, deeper ? p + AMX_DEPTH : w->p0, AMX_DEPTH, r - r0, r1 - r0);
+                amx_meet(w, own, sums, unit, r, p, k);
+            }
+        }
+    }
+    if (!w->g->configured) w->g->amx->end();
+}
+
+/* threads NULL: on the caller alone. cycles: of all units together. */
+static void amx_job(gm_threads *threads, int64_t units, int64_t cycles, gm_job job, amx_plan *w)
+{
+    if (threads) gemm_parallel(threads, units, cycles / units, job, w);
+    else job(w, 0, units, 0);
+}
+
+/* Numbers p0 .. p1 of resident units first .. first + units. */
+static void amx_piece(gm_threads *threads, amx_plan *w)
+{
+    const int     count = threads ? gm_threads_count(threads) : 1;
+    const int64_t deep = amx_up(w->p1 - w->p0, AMX_DEPTH), steps = amx_up(w->p1 - w->p0, AMX_NUMBERS);
+    w->chunks = w->walked % count && w->walked < 8 * count && w->units >= count ? count : 1;
+    if (deep) amx_job(threads, w->units * deep, w->units * steps * AMX_CYCLES, amx_pack_resident, w);
+    amx_job(threads, w->walked * w->chunks, w->walked * w->units * (steps * AMX_CYCLES + AMX_BESIDE), amx_walk, w);
+}
+
+/* As gemm_run. scratch: amx_scratch(g, threads) floats, aligned to 64 bytes. */
+static void amx_run(gm_threads *threads, const gemm *g, float *scratch)
+{
+    amx_plan      w = amx_plan_of(g);
+    const int     count = threads ? gm_threads_count(threads) : 1;
+    const int64_t pieces = amx_up(w.side, w.step);
+    w.own = scratch;
+    w.resident = w.own + count * w.each;
+    if (amx_is_deep(&w)) w.sums = w.resident + w.step * amx_up(w.depth, AMX_NUMBERS) * AMX_STEP;
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        w.first = w.side * piece / pieces;
+        w.units = w.side * (piece + 1) / pieces - w.first;
+        for (w.p0 = 0; w.p0 < w.k || w.p0 == 0; w.p0 += w.depth) {
+            w.p1 = amx_least(w.p0 + w.depth, w.k);
+            amx_piece(threads, &w);
+            if (w.depth == 0) break;
+        }
+    }
+}
+#endif
