@@ -23,6 +23,7 @@
 #define AMX_STEP    (AMX_SIDE * AMX_NUMBERS / 2)        /* floats that a step of a unit has room in */
 #define AMX_BLOCK   (AMX_SIDE * AMX_SIDE)               /* sums of a block */
 #define AMX_ROW     (AMX_SIDE * (int64_t)sizeof(float)) /* bytes from row to row of a block, and of columns packed */
+#define AMX_STREAM  (4 << 20)                           /* bytes of results that are written past the caches */
 #define AMX_TILE    (AMX_STEP / 2 * (int64_t)sizeof(float)) /* bytes of a tile */
 
 /* The instructions, or plain C in their place. */
@@ -102,21 +103,40 @@ static void amx_pack_columns(const gemm *g, float *dst, int64_t j, int64_t count
 
 /* ---- what becomes of sums ---- */
 
+/* Two vectors of sums as 32 bf16. */
+CPU_INLINE __m512i amx_rounded(const float *sums)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)load_f32(sums + LANES),
+                                        (__m512)load_f32(sums)); /* the second is high */
+}
+
+/* Rows of n <= AMX_SIDE numbers of a block, rounded to bf16. stream: past the caches, where rows are whole lines. */
+static void amx_put_narrow(pairs_word *to, int64_t to_row, const float *block, int64_t rows, int64_t n, bool stream)
+{
+    if (n < AMX_SIDE) {
+        for (int64_t i = 0; i < rows; i++) {
+            const __m512i all = amx_rounded(block + i * AMX_SIDE);
+            memcpy(to + i * to_row, &all, (size_t)n * sizeof *to);
+        }
+    } else if (stream && (uintptr_t)to % 64 == 0 && to_row % AMX_SIDE == 0) {
+        for (int64_t i = 0; i < rows; i++)
+            _mm512_stream_si512((__m512i *)(to + i * to_row), amx_rounded(block + i * AMX_SIDE));
+    } else {
+        for (int64_t i = 0; i < rows; i++) _mm512_storeu_si512(to + i * to_row, amx_rounded(block + i * AMX_SIDE));
+    }
+}
+
 /* Rows of n <= AMX_SIDE numbers between a block and a matrix of f32, or, g->narrow, of bf16. */
 static void amx_put(const gemm *g, void *to, int64_t to_row, const float *block, int64_t rows, int64_t n)
 {
+    if (g->narrow) {
+        amx_put_narrow(to, to_row, block, rows, n, g->m * g->n >= AMX_STREAM / 2);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++, block += AMX_SIDE) {
-        const vf32 x = load_f32(block), y = load_f32(block + LANES);
-        if (!g->narrow) {
-            float *row = (float *)to + i * to_row;
-            put_f32(row, 0, n, x);
-            if (n > LANES) put_f32(row, LANES, n - LANES, y);
-            continue;
-        }
-        pairs_word   *row = (pairs_word *)to + i * to_row;
-        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x); /* x in its lower half */
-        if (n == AMX_SIDE) _mm512_storeu_si512(row, both);
-        else memcpy(row, &both, (size_t)n * sizeof *row);
+        float *row = (float *)to + i * to_row;
+        put_f32(row, 0, n, load_f32(block));
+        if (n > LANES) put_f32(row, LANES, n - LANES, load_f32(block + LANES));
     }
 }
 

@@ -14,8 +14,9 @@
  * 1,750, 1,330, 1,180 where they go on: the walked unit must stay in the first-level cache while a resident one goes
  * through it. Both from there make 2,900. */
 #define AMX_DEPTH    256
-#define AMX_RESIDENT (1 << 20)                           /* bytes of what is resident */
-#define AMX_LEAST    12                                  /* units that are resident at least, before k is cut */
+#define AMX_RESIDENT (1 << 20) /* bytes of what is resident */
+#define AMX_FEW      128       /* rows for which columns are packed just before they are used */
+#define AMX_LEAST    12        /* units that are resident at least, before k is cut */
 #define AMX_HUGE     (CPU_PAGE / (int64_t)sizeof(float)) /* floats of a huge page, which make this 7 % faster */
 #define AMX_CYCLES   64                                  /* of a step of a block */
 #define AMX_BESIDE   200                                 /* cycles of a block besides its steps */
@@ -40,9 +41,13 @@ CPU_INLINE int64_t amx_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Must the sums of all blocks wait until all numbers of all resident units were packed? */
 CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
 
+/* Are rows resident? What is walked is packed once for each piece of what is resident. Rows whose numbers are neighbours
+ * are copied, and columns are not, so columns stay, unless few rows meet them. */
+static bool amx_keeps_rows(const gemm *g) { return g->a_k == 1 ? g->m <= g->n && g->m <= AMX_FEW : g->m <= g->n; }
+
 static amx_plan amx_plan_of(const gemm *g)
 {
-    amx_plan      w = {.g = g, .rows_resident = g->m <= g->n, .k = g->numbers};
+    amx_plan      w = {.g = g, .rows_resident = amx_keeps_rows(g), .k = g->numbers};
     const int64_t rows = amx_up(g->m, AMX_SIDE), columns = amx_up(g->n, AMX_SIDE);
     const int64_t number = 2 * AMX_SIDE; /* bytes of a unit for each number along k */
     w.walked = w.rows_resident ? columns : rows;
@@ -137,6 +142,7 @@ static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
             }
         }
     }
+    if (w->g->narrow) gm_stream_end();
     if (!w->g->configured) w->g->amx->end();
 }
 
