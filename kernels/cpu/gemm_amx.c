@@ -26,6 +26,8 @@
 #define AMX_STREAM  (4 << 20)                           /* bytes of results that are written past the caches */
 #define AMX_TILE    (AMX_STEP / 2 * (int64_t)sizeof(float)) /* bytes of a tile */
 
+CPU_INLINE int64_t amx_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
 /* The instructions, or plain C in their place. */
 struct amx_kind {
     void (*begin)(void), (*end)(void); /* around the use of tiles, on the thread that uses them */
@@ -78,6 +80,17 @@ static void amx_turn_step(float *dst, const pairs_word *src, int64_t along)
     for (int i = 0; i < 2; i++) pairs_turn(dst + i * 4 * 16, 16, 8 * 16, pairs[i], 64);
 }
 
+/* Whole steps of `count` rows whose numbers are neighbours. Row by row, because the processor fetches ahead in lines that
+ * follow each other. Zeros are the rows of a tile that are missing. */
+static void amx_copy_steps(float *dst, const pairs_word *src, int64_t side, int64_t count, int64_t steps)
+{
+    for (int64_t i = 0; i < amx_up(count, 16) * 16; i++)
+        for (int64_t s = 0; s < steps; s++) {
+            const pairs_word *row = src + i * side + s * AMX_NUMBERS;
+            store_f32(dst + s * AMX_STEP + i * 16, i < count ? (vf32)_mm512_loadu_si512(row) : (vf32){0});
+        }
+}
+
 /* A unit of rows: `count` of them, `numbers` numbers of each. */
 static void amx_pack_rows(float *dst, const pairs_word *src, int64_t side, int64_t along, int64_t count,
                           int64_t numbers)
@@ -85,6 +98,12 @@ static void amx_pack_rows(float *dst, const pairs_word *src, int64_t side, int64
     int64_t p = 0;
     for (; side == 1 && count == AMX_SIDE && p + AMX_NUMBERS <= numbers; p += AMX_NUMBERS, dst += AMX_STEP)
         amx_turn_step(dst, src + p * along, along);
+    if (along == 1) {
+        const int64_t steps = numbers / AMX_NUMBERS;
+        amx_copy_steps(dst, src, side, count, steps);
+        p = steps * AMX_NUMBERS;
+        dst += steps * AMX_STEP;
+    }
     for (; p < numbers; p += AMX_NUMBERS, dst += AMX_STEP)
         for (int64_t i = 0; i < count; i += 16)
             amx_pack_tile(dst + 16 * i, src + i * side + p * along, side, along, count - i < 16 ? count - i : 16,

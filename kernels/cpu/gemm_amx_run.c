@@ -35,7 +35,6 @@ typedef struct amx_plan {
     int64_t each; /* floats of `own` for each thread: a walked unit, and sums */
 } amx_plan;
 
-CPU_INLINE int64_t amx_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 CPU_INLINE int64_t amx_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Must the sums of all blocks wait until all numbers of all resident units were packed? */
