@@ -208,6 +208,16 @@ static void amx_finish(const gemm *g, float *sums, int64_t i, int64_t rows, int6
     amx_put(g, y, g->y_row, sums, rows, n);
 }
 
+/* The same of a block whose rows are columns: element (i, j) is at sums[j * AMX_SIDE + i]. */
+static void amx_finish_turned(const gemm *g, const float *sums, int64_t i, int64_t rows, int64_t j, int64_t n)
+{
+    float block[AMX_BLOCK] __attribute__((aligned(64)));
+    for (int64_t r = 0; r < rows; r += 16)
+        for (int64_t c = 0; c < n; c += 16)
+            pairs_turn(block + r * AMX_SIDE + c, AMX_SIDE, 4 * AMX_SIDE, sums + c * AMX_SIDE + r, AMX_ROW);
+    amx_finish(g, block, i, rows, j, n);
+}
+
 /* The same where columns j .. j + columns may lie in several images. */
 static void amx_finish_images(const gemm *g, float *sums, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {

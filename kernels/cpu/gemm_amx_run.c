@@ -22,7 +22,9 @@
 #define AMX_BESIDE   200                                 /* cycles of a block besides its steps */
 
 typedef struct amx_plan {
-    const gemm *g;
+    gemm        g;             /* what is multiplied: what is wanted, or, turned, c' = b' a' */
+    const gemm *of;            /* what is wanted */
+    bool        turned;        /* blocks of sums are transposed at last */
     bool        rows_resident; /* else columns are */
     int64_t     k;             /* numbers */
     int64_t     walked, side;  /* units */
@@ -44,9 +46,33 @@ CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
  * are copied, and columns are not, so columns stay, unless few rows meet them. */
 static bool amx_keeps_rows(const gemm *g) { return g->a_k == 1 ? g->m <= g->n && g->m <= AMX_FEW : g->m <= g->n; }
 
+/* Few rows meet columns whose numbers are neighbours. Then columns are copied as if they were rows, which is quicker, and
+ * blocks of sums are transposed. */
+static bool amx_turns(const gemm *g)
+{
+    return g->m <= AMX_FEW && g->m < g->n && g->b_k == 1 && !g->panel && !g->image && !g->row_bias;
+}
+
+/* a and b change places; c is left as it is. */
+static void amx_swap(gemm *g)
+{
+    const gemm was = *g;
+    g->m = was.n;
+    g->n = was.m;
+    g->a = was.b;
+    g->a_row = was.b_column;
+    g->a_k = was.b_k;
+    g->b = was.a;
+    g->b_column = was.a_row;
+    g->b_k = was.a_k;
+}
+
 static amx_plan amx_plan_of(const gemm *g)
 {
-    amx_plan      w = {.g = g, .rows_resident = amx_keeps_rows(g), .k = g->numbers};
+    amx_plan w = {.g = *g, .of = g, .turned = amx_turns(g), .k = g->numbers};
+    if (w.turned) amx_swap(&w.g);
+    g = &w.g;
+    w.rows_resident = amx_keeps_rows(g);
     const int64_t rows = amx_up(g->m, AMX_SIDE), columns = amx_up(g->n, AMX_SIDE);
     const int64_t number = 2 * AMX_SIDE; /* bytes of a unit for each number along k */
     w.walked = w.rows_resident ? columns : rows;
@@ -89,14 +115,14 @@ static void amx_pack_resident(void *context, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         const int64_t r = i / deep, p = w->p0 + i % deep * AMX_DEPTH;
-        amx_pack(w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, amx_least(AMX_DEPTH, w->p1 - p));
+        amx_pack(&w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, amx_least(AMX_DEPTH, w->p1 - p));
     }
 }
 
 /* A walked unit, packed at `own`, meets resident unit r, over numbers p .. p + k. */
 static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t unit, int64_t r, int64_t p, int64_t k)
 {
-    const gemm   *g = w->g;
+    const gemm   *g = &w->g;
     const float  *resident = amx_resident(w, r, p);
     const int64_t i = AMX_SIDE * (w->rows_resident ? w->first + r : unit);
     const int64_t j = AMX_SIDE * (w->rows_resident ? unit : w->first + r);
@@ -104,14 +130,15 @@ static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t u
     const bool    last = p + k == w->k;
     g->amx->block[rows > 16][columns > 16](w->rows_resident ? resident : own, w->rows_resident ? own : resident,
                                            amx_up(k, AMX_NUMBERS), sums, p == 0);
-    if (last) amx_finish_images(g, sums, i, rows, j, columns);
+    if (last && w->turned) amx_finish_turned(w->of, sums, j, columns, i, rows);
+    else if (last) amx_finish_images(g, sums, i, rows, j, columns);
 }
 
 /* Brings share x of `shares` of what will be packed next into the second-level cache: numbers p .. p + k of a unit. Only
  * where they lie in k rows of few numbers, far apart. The processor follows numbers that are neighbours by itself. */
 static void amx_fetch(const amx_plan *w, int64_t unit, int64_t p, int64_t k, int64_t x, int64_t shares)
 {
-    const gemm   *g = w->g;
+    const gemm   *g = &w->g;
     const bool    rows = !w->rows_resident;
     const int64_t side = rows ? g->a_row : g->b_column, along = rows ? g->a_k : g->b_k;
     if (along == 1 || unit >= w->walked || (!rows && g->panel)) return;
@@ -125,14 +152,14 @@ static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
 {
     const amx_plan *w = context;
     float          *own = w->own + thread * w->each, *room = own + AMX_DEPTH / AMX_NUMBERS * AMX_STEP;
-    if (!w->g->configured) w->g->amx->begin();
+    if (!w->g.configured) w->g.amx->begin();
     for (int64_t u = begin; u < end; u++) {
         const int64_t unit = u / w->chunks, chunk = u % w->chunks;
         const int64_t r0 = w->units * chunk / w->chunks, r1 = w->units * (chunk + 1) / w->chunks;
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += AMX_DEPTH) {
             const bool deeper = p + AMX_DEPTH < w->p1;
             k = amx_least(AMX_DEPTH, w->p1 - p);
-            amx_pack(w->g, !w->rows_resident, own, unit, p, k);
+            amx_pack(&w->g, !w->rows_resident, own, unit, p, k);
             for (int64_t r = r0; r < r1; r++) {
                 float *sums = w->sums ? w->sums + (unit * w->units + r) * AMX_BLOCK
                                       : room + (w->k <= AMX_DEPTH ? 0 : r) * AMX_BLOCK;
@@ -141,8 +168,8 @@ static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
             }
         }
     }
-    if (w->g->narrow) gm_stream_end();
-    if (!w->g->configured) w->g->amx->end();
+    if (w->g.narrow) gm_stream_end();
+    if (!w->g.configured) w->g.amx->end();
 }
 
 /* threads NULL: on the caller alone. cycles: of all units together. */
