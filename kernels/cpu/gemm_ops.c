@@ -325,7 +325,7 @@ static gm_status linear_by(gm_device *dev, const gm_call *call, const amx_kind *
 {
     const gm_tensor *w = call->in[1];
     gemm             g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1], .b = gm_tensor_data(w)};
-    if (gemm_is_thin(call)) return thin_linear(dev, call);
+    if (gemm_is_thin(call, amx)) return thin_linear(dev, call);
     g.b_k = w->stride[1];
     g.b_column = w->stride[0];
     if (!gm_dtype_is_narrow(w->dtype)) return linear_product(dev, call, g);

@@ -11,6 +11,7 @@
  * fetch ahead: a Zen 4 with other work beside it reads 32 GB/s so, and 28 to 30 without. Part of gemm.c. */
 
 #define THIN_ROWS     16   /* more rows than that are a product like any other */
+#define THIN_AMX_ROWS 6    /* likewise, where tiles of AMX take bf16: they multiply 16 rows in the time of one */
 #define THIN_GROUP    6    /* rows of x at a time */
 #define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
 #define CPU_LANES_F32 (CPU_VECTOR / 4)
@@ -157,16 +158,19 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_TWO(w, k, b)    ((b)[0] = thin_load_f16(w, k), (b)[1] = thin_load_f16(w, (k) + CPU_LANES_F32))
 #include "gemm_thin_t.h"
 
-/* Rows of x, at most, that make a product with weights of this dtype a thin one. */
-static int64_t thin_most(gm_dtype weights) { return weights == GM_F32 ? THIN_F32_ROWS : THIN_ROWS; }
+/* Rows of x, at most, that make a product with weights of this dtype a thin one. amx: not NULL, tiles take the others. */
+static int64_t thin_most(gm_dtype weights, const amx_kind *amx)
+{
+    return weights == GM_F32 ? THIN_F32_ROWS : amx ? THIN_AMX_ROWS : THIN_ROWS;
+}
 
 /* Is this call of `linear` a thin product? */
-static bool gemm_is_thin(const gm_call *call)
+static bool gemm_is_thin(const gm_call *call, const amx_kind *amx)
 {
     const gm_tensor *x = call->in[0], *w = call->in[1];
     int64_t          rows = 1;
     for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
-    return w->dtype != GM_F64 && rows >= 1 && rows <= thin_most(w->dtype) && w->shape[0] > 0 && w->shape[1] > 0 &&
+    return w->dtype != GM_F64 && rows >= 1 && rows <= thin_most(w->dtype, amx) && w->shape[0] > 0 && w->shape[1] > 0 &&
            (w->stride[1] == 1 || w->shape[1] == 1);
 }
 

@@ -43,7 +43,7 @@ static bool grouped_thin(const grouped *w, int64_t e)
 {
     int64_t rows = grouped_rows(w, e);
     return !w->along && !w->accumulate && w->sums == GM_F32 && (w->b_k == 1 || w->k == 1) && rows >= 1 &&
-           rows <= thin_most(w->weights->dtype) && w->k > 0;
+           rows <= thin_most(w->weights->dtype, w->pairs ? w->amx : NULL) && w->k > 0;
 }
 
 /* ---- pieces ---- */

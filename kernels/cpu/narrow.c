@@ -55,7 +55,7 @@ static bool has_narrow(const gm_call *call)
     bool found = false;
     for (int i = 0; i < call->n_in; i++) found |= is_narrow(call->in[i]);
     for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
-    if (call->op == GM_OP_linear && (gemm_is_thin(call) || linear_reads(call))) return false;
+    if (call->op == GM_OP_linear && (gemm_is_thin(call, NULL) || linear_reads(call))) return false;
     return found && !is_native(call->op) && !takes_pairs(call);
 }
 
