@@ -36,7 +36,11 @@ typedef struct grouped {
 } grouped;
 
 static int64_t grouped_rows(const grouped *w, int64_t e) { return w->bounds[e + 1] - w->bounds[e]; }
-static bool    grouped_converts(const grouped *w) { return w->to != w->sums; }
+
+/* Are results rounded to bf16 as they are stored? */
+static bool grouped_narrow(const grouped *w) { return w->pairs && w->amx && w->to == GM_BF16; }
+
+static bool grouped_converts(const grouped *w) { return w->to != w->sums && !grouped_narrow(w); }
 
 /* Are the products of this group those of few rows? */
 static bool grouped_thin(const grouped *w, int64_t e)
@@ -106,6 +110,7 @@ static gemm grouped_product(const grouped *w, const grouped_piece *u, void *c, i
                  .c_row = c_row,
                  .alpha = 1,
                  .configured = true,
+                 .narrow = grouped_narrow(w),
                  .accumulate = w->accumulate};
     g.a = w->a + (i * w->a_row + (w->along ? first * w->a_k : 0)) * w->a_size;
     g.b = w->b + (u->j0 * w->b_column + (w->along ? first * w->b_k : u->group * w->b_group)) * w->b_size;

@@ -96,6 +96,38 @@ for _, backend in ipairs(tables) do describe("products in tiles by " .. backend,
     end
   end)
 
+  -- Results of bf16 are rounded from the sums in f32 as they are stored: blocks that are transposed at last (few rows,
+  -- and the numbers of a column are neighbours), blocks that are not, and what is added to.
+  it("round once to bf16, and write nothing beside the results", function()
+    if lacks() then return end
+    for i, shape in ipairs { { 17, 40, 33 }, { 17, 40, 33 }, { 33, 300, 64 }, { 150, 31, 31 }, { 40, 260, 97 } } do
+      local m, k, n = unpack(shape)
+      local attrs = { transpose_b = i % 2 == 0, accumulate = i > 1, alpha = i > 2 and -2 or 1 }
+      gm.scope(function()
+        local a, b = whole(m, k), whole(attrs.transpose_b and n or k, attrs.transpose_b and k or n)
+        local frame = gm.full({ m, n + 5 }, 7, { dtype = "bf16" })
+        local given = support.integers({ m, n }, "i32", -9, 9):to "bf16"
+        local result = frame:narrow(2, 3, n)
+        core.run_op("ref", "copy", { n = 1, given }, { n = 1, result })
+        product(backend, a, b, attrs, result)
+        support.compare(result, product("ref", a, b, attrs, given), support.exact, "case " .. i)
+        for _, columns in ipairs { { 1, 2 }, { n + 3, 3 } } do
+          local beside = frame:narrow(2, columns[1], columns[2])
+          support.compare(beside, gm.full({ m, columns[2] }, 7, { dtype = "bf16" }), support.exact, "beside " .. i)
+        end
+      end)
+    end
+  end)
+
+  it("write large results of bf16 past the caches", function()
+    if lacks() then return end
+    for _, n in ipairs { 1408, 1411 } do -- rows are whole lines, and are not
+      local a, b = whole(1504, 3), whole(3, n)
+      local truth = product("cpu-generic", a, b, { dtype = "f32" })
+      support.compare(product(backend, a, b, { dtype = "bf16" }), truth:to "bf16", support.exact, "columns: " .. n)
+    end
+  end)
+
   it("add to what is there, times alpha, and serve batches and swapped results", function()
     if lacks() then return end
     for _, shape in ipairs { { 3, 40, 70, 50 }, { 17, 20, 33, 16 } } do
