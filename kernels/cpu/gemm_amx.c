@@ -125,8 +125,8 @@ static void amx_pack_columns(const gemm *g, float *dst, int64_t j, int64_t count
 /* Two vectors of sums as 32 bf16. */
 CPU_INLINE __m512i amx_rounded(const float *sums)
 {
-    return (__m512i)_mm512_cvtne2ps_pbh((__m512)load_f32(sums + LANES),
-                                        (__m512)load_f32(sums)); /* the second is high */
+    const vf32 low = load_f32(sums), high = load_f32(sums + LANES);
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 }
 
 /* Rows of n <= AMX_SIDE numbers of a block, rounded to bf16. stream: past the caches, where rows are whole lines. */

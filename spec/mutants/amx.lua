@@ -151,8 +151,8 @@ local rows = {
   },
   {
     name = "3064-amx-rounded", file = "kernels/cpu/gemm_amx.c",
-    find = [[(__m512)load_f32(sums + LANES), (__m512)load_f32(sums))]],
-    replace = [[(__m512)load_f32(sums), (__m512)load_f32(sums + LANES))]],
+    find = [[cvtne2ps_pbh((__m512)high, (__m512)low)]],
+    replace = [[cvtne2ps_pbh((__m512)low, (__m512)high)]],
     breaks = "halves of rows change places where results are bf16",
     test = "spec/kernels/bf16_products_spec.lua -f 'emulated, of whole'",
   },
