@@ -80,8 +80,8 @@ static void amx_turn_step(float *dst, const pairs_word *src, int64_t along)
     for (int i = 0; i < 2; i++) pairs_turn(dst + i * 4 * 16, 16, 8 * 16, pairs[i], 64);
 }
 
-/* Whole steps of `count` rows whose numbers are neighbours. Row by row, because the processor fetches ahead in lines that
- * follow each other. Zeros are the rows of a tile that are missing. */
+/* Whole steps of `count` rows whose numbers are neighbours. Row by row, because the processor fetches ahead in lines
+ * that follow each other. Rows of a tile that are missing are zeros. */
 static void amx_copy_steps(float *dst, const pairs_word *src, int64_t side, int64_t count, int64_t steps)
 {
     for (int64_t i = 0; i < amx_up(count, 16) * 16; i++)

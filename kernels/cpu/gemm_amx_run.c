@@ -1,18 +1,18 @@
 /* gemm_amx_run.c - the plan of a product in tiles of AMX (gemm_amx.c).
  *
- * The smaller of both operands is packed by all threads together, as much of it as stays in their second-level caches:
- * it is resident. Units of the other one are walked. A thread packs AMX_DEPTH numbers of such a unit, which stay in the
- * first-level cache while all resident units meet them. Where k goes on, sums of these blocks wait in memory of the
- * thread, and their next numbers are added to them in the order of k.
+ * One operand is packed by all threads together, as much of it as stays in their second-level caches: it is resident.
+ * Units of the other one are walked. A thread packs AMX_DEPTH numbers of such a unit, which stay in the first-level cache
+ * while all resident units meet them. Where k goes on, sums of these blocks wait in memory of the thread, and their next
+ * numbers are added to them in the order of k.
  *
  * k is cut for the resident operand only where a few units of it would fill the cache. The sums of all blocks then
  * wait, in scratch of the size of c in f32. Part of gemm.c. */
 #if GEMM_PAIRS
 
-/* Measured on a core of a Sapphire Rapids (1st-level cache 48 KiB, second 2 MiB), blocks alone, one thread: a depth of
- * 256, 384, 512, 768, 1024 numbers makes 2,300, 2,100, 1,900, 1,350, 1,200 GFLOP/s where sums begin, and 2,100, 1,800,
- * 1,750, 1,330, 1,180 where they go on: the walked unit must stay in the first-level cache while a resident one goes
- * through it. Both from there make 2,900. */
+/* Measured on a core of an Intel Xeon with AMX (first-level cache 48 KiB, second 2 MiB), blocks of zeros alone, one
+ * thread: a depth of 256, 384, 512, 768, 1024 numbers makes 2,300, 2,100, 1,900, 1,350, 1,200 GFLOP/s where sums begin,
+ * and 2,100, 1,800, 1,750, 1,330, 1,180 where they go on. The walked unit must stay in the first-level cache while a
+ * resident one goes through it. Both from there make 2,900. Blocks of numbers that are not zero take 1.2 times as long. */
 #define AMX_DEPTH    256
 #define AMX_RESIDENT (1 << 20) /* bytes of what is resident */
 #define AMX_FEW      128       /* rows for which columns are packed just before they are used */
@@ -42,12 +42,12 @@ CPU_INLINE int64_t amx_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Must the sums of all blocks wait until all numbers of all resident units were packed? */
 CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
 
-/* Are rows resident? What is walked is packed once for each piece of what is resident. Rows whose numbers are neighbours
- * are copied, and columns are not, so columns stay, unless few rows meet them. */
+/* Are rows resident? What is walked is packed once for each piece of what is resident. Rows whose numbers are
+ * neighbours are copied, and columns are not, so columns stay, unless few rows meet them. */
 static bool amx_keeps_rows(const gemm *g) { return g->a_k == 1 ? g->m <= g->n && g->m <= AMX_FEW : g->m <= g->n; }
 
-/* Few rows meet columns whose numbers are neighbours. Then columns are copied as if they were rows, which is quicker, and
- * blocks of sums are transposed. */
+/* Few rows meet columns whose numbers are neighbours. Then columns are copied as if they were rows, which is quicker,
+ * and blocks of sums are transposed. */
 static bool amx_turns(const gemm *g)
 {
     return g->m <= AMX_FEW && g->m < g->n && g->b_k == 1 && !g->panel && !g->image && !g->row_bias;
@@ -134,8 +134,9 @@ static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t u
     else if (last) amx_finish_images(g, sums, i, rows, j, columns);
 }
 
-/* Brings share x of `shares` of what will be packed next into the second-level cache: numbers p .. p + k of a unit. Only
- * where they lie in k rows of few numbers, far apart. The processor follows numbers that are neighbours by itself. */
+/* Brings share x of `shares` of what will be packed next into the second-level cache: numbers p .. p + k of a unit.
+ * Only where they lie in k rows of few numbers, far apart. The processor follows numbers that are neighbours by
+ * itself. */
 static void amx_fetch(const amx_plan *w, int64_t unit, int64_t p, int64_t k, int64_t x, int64_t shares)
 {
     const gemm   *g = &w->g;
