@@ -8,7 +8,7 @@
  * over the results, for which the same runs are turned. A transposed convolution is a convolution of stride 1 for each
  * phase of its results, with the places of the kernel that fall on it. Where a group has few channels (depthwise), what
  * is packed would be read once or twice, and rows of results are summed up directly. Kernels of 3 x 3 with stride 1 in
- * f32 go another way where they have enough channels (winograd.c).
+ * f32 go another way where they have enough channels (winograd.c), but not where tiles of AMX multiply bf16.
  *
  * Space has three dimensions here; those that a tensor lacks are 1 in front. Everything is contiguous: other tensors
  * are copied. Where the processor multiplies bf16, so do these products (convolution_pairs.c). How images are taken
@@ -34,22 +34,23 @@ typedef struct conv_run {
 
 /* One product of all groups, for some images. In elements. */
 typedef struct conv_product {
-    gm_dtype       dtype;
-    int64_t        images, groups, m, k; /* k: channels by places of the kernel */
-    const void    *planes;
-    int64_t        elements;       /* that may be read from there on */
-    int64_t        image, group;   /* planes of the next image, of the next group */
-    int64_t        q[3], step[2];  /* the results of an image, and how far apart their planes' rows are */
-    const int64_t *tap;            /* [k] */
-    int64_t        far;            /* the largest of them */
-    const void    *a;              /* of a convolution (groups m, k); of the gradient of weights g: rows of results */
-    int64_t        a_image, a_row; /* of g where nothing is packed */
-    const void    *bias;           /* (groups m), or NULL */
-    void          *c, *y;          /* y = f(c) */
-    int64_t        c_image, c_row;
-    gm_function    f;
-    bool           accumulate;
-    bool           pairs; /* planes hold bf16 in f32, and a is bf16 (convolution_pairs.c) */
+    gm_dtype        dtype;
+    int64_t         images, groups, m, k; /* k: channels by places of the kernel */
+    const void     *planes;
+    int64_t         elements;       /* that may be read from there on */
+    int64_t         image, group;   /* planes of the next image, of the next group */
+    int64_t         q[3], step[2];  /* the results of an image, and how far apart their planes' rows are */
+    const int64_t  *tap;            /* [k] */
+    int64_t         far;            /* the largest of them */
+    const void     *a;              /* of a convolution (groups m, k); of the gradient of weights g: rows of results */
+    int64_t         a_image, a_row; /* of g where nothing is packed */
+    const void     *bias;           /* (groups m), or NULL */
+    void           *c, *y;          /* y = f(c) */
+    int64_t         c_image, c_row;
+    gm_function     f;
+    bool            accumulate;
+    bool            pairs; /* planes hold bf16 in f32, and a is bf16 (convolution_pairs.c) */
+    const amx_kind *amx;   /* not NULL, with pairs: in tiles (gemm_amx.c) */
 } conv_product;
 
 /* How planes are made: the padding in front, the sizes with all padding, and the kernel, to leave out what it skips. */
@@ -245,7 +246,7 @@ static gemm conv_gemm(const conv_product *w, int64_t group)
                      .f = w->f,
                      .y = (char *)w->y + at,
                      .y_row = w->c_row};
-    return w->pairs ? conv_of_pairs(g, false) : g;
+    return w->pairs ? conv_of_pairs(g, false, w->amx) : g;
 }
 
 /* dw (m, k) of a group: over the results of all images. */
@@ -264,7 +265,7 @@ static gemm conv_weight_gemm(const conv_product *w, int64_t group)
                  .c_row = w->k,
                  .alpha = 1,
                  .accumulate = w->accumulate};
-    return w->pairs ? conv_of_pairs(g, true) : g;
+    return w->pairs ? conv_of_pairs(g, true, w->amx) : g;
 }
 
 /* Groups that share the threads. */
@@ -294,6 +295,9 @@ static void conv_groups_part(void *context, int64_t begin, int64_t end, int thre
 static size_t conv_most_scratch(gm_dtype dtype, const gemm *g, int threads)
 {
     gemm fewer = *g;
+#if GEMM_PAIRS
+    if (g->amx) return (size_t)amx_most_scratch(g, threads) * sizeof(float);
+#endif
     if (g->n >= g->m && g->m > 1) fewer.n = g->m - 1;
     size_t all = gemm_scratch_bytes(dtype, g, threads), other = gemm_scratch_bytes(dtype, &fewer, threads);
     return all > other ? all : other;

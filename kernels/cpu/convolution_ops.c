@@ -3,17 +3,18 @@
 
 /* A call whose tensors are contiguous, or have copies that are; of bf16 that is multiplied as it is, copies in f32. */
 typedef struct conv_call {
-    gm_device *dev;
-    gm_dtype   dtype;
-    bool       pairs;
-    gm_tensor *in[3], *out[2];
-    gm_block  *block; /* scratch */
+    gm_device      *dev;
+    gm_dtype        dtype;
+    bool            pairs;
+    const amx_kind *amx; /* not NULL, with pairs: in tiles (gemm_amx.c) */
+    gm_tensor      *in[3], *out[2];
+    gm_block       *block; /* scratch */
 } conv_call;
 
-static gm_status conv_open(gm_device *dev, const gm_call *call, conv_call *c)
+static gm_status conv_open(gm_device *dev, const gm_call *call, const amx_kind *amx, conv_call *c)
 {
     bool fill = call->attrs->accumulate;
-    *c = (conv_call){.dev = dev, .dtype = call->in[0]->dtype, .pairs = gemm_takes_pairs(call)};
+    *c = (conv_call){.dev = dev, .dtype = call->in[0]->dtype, .pairs = gemm_takes_pairs(call), .amx = amx};
     if (c->pairs) c->dtype = GM_F32;
     for (int i = 0; i < call->n_in; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_in(call, i), true, &c->in[i]));
     for (int i = 0; i < call->n_out; i++) GM_TRY(cpu_plain(dev, c->dtype, cpu_out(call, i), fill, &c->out[i]));
@@ -103,7 +104,7 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
     conv_shape s = conv_shape_of(at, x, y, w->shape + 2);
-    if (wino_fits(c->dtype, &s, false)) return wino_convolution(c, at, &s, false);
+    if (!c->amx && wino_fits(c->dtype, &s, false)) return wino_convolution(c, at, &s, false);
     conv_fill    fill = conv_fill_of(&s);
     bool         plain = conv_is_plain(&fill);
     int64_t      size = (int64_t)gm_dtype_size(c->dtype), channels = s.groups * s.channels, places = conv_volume(s.t);
@@ -112,6 +113,7 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
     conv_groups  all = {.w = &p, .of = conv_gemm};
     void        *room[4];
     p.pairs = c->pairs && p.m >= CONV_FEW;
+    p.amx = c->amx;
     size_t each = 0, packed = p.m < CONV_FEW ? 0 : conv_scratch(c->dev, &all, &each);
     GM_TRY(conv_take(c, 4,
                      (size_t[]){(size_t)p.k * sizeof *p.tap,
@@ -136,13 +138,16 @@ static gm_status conv_forward(conv_call *c, const gm_attrs *at)
     return GM_OK;
 }
 
-static gm_status cpu_convolution(gm_device *dev, const gm_call *call)
+/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). */
+static gm_status convolution_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     conv_call c;
-    gm_status st = conv_open(dev, call, &c);
+    gm_status st = conv_open(dev, call, amx, &c);
     if (st == GM_OK && gm_tensor_numel(call->out[0])) st = conv_forward(&c, call->attrs);
     return conv_close(call, &c, st);
 }
+
+static gm_status cpu_convolution(gm_device *dev, const gm_call *call) { return convolution_by(dev, call, NULL); }
 
 /* ---- transposed convolution ---- */
 
@@ -250,6 +255,7 @@ static void conv_one_phase(conv_back *b, conv_phase *p, void *part, const void *
                            .c_row = conv_volume(p->q),
                            .c_image = made * conv_volume(p->q),
                            .f = b->even ? b->f : GM_FN_none,
+                           .amx = b->c->amx,
                            .pairs = conv_back_pairs(b)};
     conv_join(&w);
     p->part = p->n ? part : NULL;
@@ -284,6 +290,7 @@ static size_t conv_back_scratch(conv_back *b, int64_t images)
                            .groups = s->groups,
                            .m = s->channels,
                            .k = s->outputs * conv_volume(s->kernel),
+                           .amx = b->c->amx,
                            .pairs = conv_back_pairs(b)};
     conv_groups       all = {.w = &w, .of = conv_gemm};
     for (int d = 0; d < 3; d++) w.q[d] = (s->s[d] + s->stride[d] - 1) / s->stride[d];
@@ -295,7 +302,7 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
 {
     gm_tensor *x = c->in[0], *w = c->in[1], *y = c->out[0];
     conv_back  b = {.c = c, .s = conv_shape_of(at, y, x, w->shape + 2), .f = at->function};
-    if (wino_fits(c->dtype, &b.s, true)) return wino_convolution(c, at, &b.s, true);
+    if (!c->amx && wino_fits(c->dtype, &b.s, true)) return wino_convolution(c, at, &b.s, true);
     b.fill = conv_fill_transposed(&b.s);
     bool    plain = conv_is_plain(&b.fill);
     int64_t size = (int64_t)gm_dtype_size(c->dtype), channels = b.s.groups * b.s.outputs;
@@ -328,12 +335,17 @@ static gm_status conv_transposed(conv_call *c, const gm_attrs *at)
     return GM_OK;
 }
 
-static gm_status cpu_transposed_convolution(gm_device *dev, const gm_call *call)
+static gm_status transposed_convolution_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     conv_call c;
-    gm_status st = conv_open(dev, call, &c);
+    gm_status st = conv_open(dev, call, amx, &c);
     if (st == GM_OK && gm_tensor_numel(call->out[0])) st = conv_transposed(&c, call->attrs);
     return conv_close(call, &c, st);
+}
+
+static gm_status cpu_transposed_convolution(gm_device *dev, const gm_call *call)
+{
+    return transposed_convolution_by(dev, call, NULL);
 }
 
 /* ---- gradient of weights ---- */
@@ -361,6 +373,7 @@ static gm_status conv_weights(conv_call *c, const gm_attrs *at, const conv_shape
     bool         few = s->groups > 1 && p.m < CONV_FEW && s->channels < CONV_FEW;
     void        *room[5];
     p.pairs = c->pairs && !few;
+    p.amx = c->amx;
     size_t packed = few ? 0 : conv_scratch(c->dev, &all, &all.each);
     GM_TRY(conv_take(c, 5,
                      (size_t[]){(size_t)p.k * sizeof *p.tap, plain ? 0 : (size_t)(together * image),
@@ -388,10 +401,10 @@ static gm_status conv_weights(conv_call *c, const gm_attrs *at, const conv_shape
     return GM_OK;
 }
 
-static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call)
+static gm_status convolution_weight_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     conv_call c;
-    gm_status st = conv_open(dev, call, &c);
+    gm_status st = conv_open(dev, call, amx, &c);
     if (st == GM_OK) {
         gm_tensor *g = c.in[0], *dw = c.out[0], *db = c.out[1];
         conv_shape s = conv_shape_of(call->attrs, c.in[1], g, call->attrs->kernel.at);
@@ -402,7 +415,7 @@ static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call
                            .channels = s.groups * s.outputs,
                            .accumulate = call->attrs->accumulate};
         size_t     size = gm_dtype_size(c.dtype);
-        if (wino_fits(c.dtype, &s, false)) st = wino_weights(&c, call->attrs, &s);
+        if (!c.amx && wino_fits(c.dtype, &s, false)) st = wino_weights(&c, call->attrs, &s);
         else if (rows.images > 0 && rows.n > 0) st = conv_weights(&c, call->attrs, &s);
         else if (!rows.accumulate) memset(gm_tensor_data(dw), 0, (size_t)gm_tensor_numel(dw) * size);
         if (db)
@@ -410,4 +423,9 @@ static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call
                          &rows);
     }
     return conv_close(call, &c, st);
+}
+
+static gm_status cpu_convolution_weight_grad(gm_device *dev, const gm_call *call)
+{
+    return convolution_weight_grad_by(dev, call, NULL);
 }

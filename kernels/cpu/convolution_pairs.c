@@ -1,8 +1,8 @@
 /* convolution_pairs.c - what a convolution of bf16 packs for vdpbf16ps (gemm_pairs.c); a part of convolution.c.
  *
  * Planes are in f32, of numbers that are bf16, so that nothing is rounded here. The other operand, weights or the
- * gradient of the results, is made bf16 before (conv_paired). What goes another way stays in f32: Winograd's way, and
- * groups of few channels, of which nothing is packed. AMX is not used. */
+ * gradient of the results, is made bf16 before (conv_paired). Tiles of AMX take the same panels. What goes another way
+ * stays in f32: Winograd's way, and groups of few channels, of which nothing is packed. */
 
 /* Numbers in f32 that are bf16, and where they go as such. */
 typedef struct conv_cast {
@@ -73,16 +73,17 @@ static void conv_pair_turned(const gemm *g, void *to, int64_t j, int64_t width, 
 }
 
 /* g, whose k are numbers, with their pairs. */
-static gemm conv_of_pairs(gemm g, bool turned)
+static gemm conv_of_pairs(gemm g, bool turned, const amx_kind *amx)
 {
     g.panel = turned ? conv_pair_turned : conv_pair_panel;
-    return gemm_of_pairs(g, NULL);
+    return gemm_of_pairs(g, amx);
 }
 
 #else
-static gemm conv_of_pairs(gemm g, bool turned)
+static gemm conv_of_pairs(gemm g, bool turned, const amx_kind *amx)
 {
     (void)turned;
+    (void)amx;
     return g;
 }
 #endif

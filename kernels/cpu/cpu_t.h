@@ -22,6 +22,9 @@ const gm_backend TABLE = {
             [GM_OP_linear_input_grad] = GM_CAT(TABLE_AMX, _linear_input_grad),
             [GM_OP_grouped_matmul] = GM_CAT(TABLE_AMX, _grouped_matmul),
             [GM_OP_grouped_weight_grad] = GM_CAT(TABLE_AMX, _grouped_weight_grad),
+            [GM_OP_convolution] = GM_CAT(TABLE_AMX, _convolution),
+            [GM_OP_transposed_convolution] = GM_CAT(TABLE_AMX, _transposed_convolution),
+            [GM_OP_convolution_weight_grad] = GM_CAT(TABLE_AMX, _convolution_weight_grad),
 #endif
         },
 };

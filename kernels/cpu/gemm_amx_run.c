@@ -93,6 +93,21 @@ static int64_t amx_scratch(const gemm *g, int threads)
     return (2 << 18) + threads * w.each + resident + (amx_is_deep(&w) ? w.walked * w.step * AMX_BLOCK : 0);
 }
 
+/* The same for this product and all with as many rows, and no more columns or numbers along k. */
+static int64_t amx_most_scratch(const gemm *g, int threads)
+{
+    const int64_t number = 2 * AMX_SIDE, most = AMX_RESIDENT / number; /* numbers along k of one resident unit */
+    const int64_t rows = amx_up(g->m, AMX_SIDE), columns = amx_up(g->n, AMX_SIDE);
+    const int64_t few_rows = amx_least(rows, AMX_LEAST), few_columns = amx_least(columns, AMX_LEAST);
+    const int64_t units = amx_least(rows > columns ? rows : columns, most / AMX_DEPTH); /* whose sums a thread keeps */
+    const bool    deep_rows = g->numbers > most / few_rows / AMX_DEPTH * AMX_DEPTH;
+    const bool    deep_columns = g->numbers > most / few_columns / AMX_DEPTH * AMX_DEPTH;
+    const int64_t by_rows = deep_rows ? columns * few_rows : 0, by_columns = deep_columns ? rows * few_columns : 0;
+    int64_t       floats = threads * (AMX_DEPTH / AMX_NUMBERS * AMX_STEP + units * AMX_BLOCK) + AMX_RESIDENT / 4;
+    floats += (by_rows > by_columns ? by_rows : by_columns) * AMX_BLOCK;
+    return amx_up(floats, AMX_HUGE) * AMX_HUGE;
+}
+
 /* Packs unit u of the rows, or of the columns: numbers p .. p + k. */
 static void amx_pack(const gemm *g, bool rows, float *dst, int64_t u, int64_t p, int64_t k)
 {

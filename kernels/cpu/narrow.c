@@ -118,13 +118,16 @@ static gm_status run_widened(gm_device *dev, const gm_call *call, gm_kernel kern
     {                                                                                               \
         return takes_pairs(call) ? name##_by(dev, call, &amx_##way##_kind) : any_##name(dev, call); \
     }
-#define AMX_OPS(way)                \
-    AMX_OP(way, matmul)             \
-    AMX_OP(way, linear)             \
-    AMX_OP(way, linear_weight_grad) \
-    AMX_OP(way, linear_input_grad)  \
-    AMX_OP(way, grouped_matmul)     \
-    AMX_OP(way, grouped_weight_grad)
+#define AMX_OPS(way)                    \
+    AMX_OP(way, matmul)                 \
+    AMX_OP(way, linear)                 \
+    AMX_OP(way, linear_weight_grad)     \
+    AMX_OP(way, linear_input_grad)      \
+    AMX_OP(way, grouped_matmul)         \
+    AMX_OP(way, grouped_weight_grad)    \
+    AMX_OP(way, convolution)            \
+    AMX_OP(way, transposed_convolution) \
+    AMX_OP(way, convolution_weight_grad)
 AMX_OPS(real)
 AMX_OPS(plain)
 #undef AMX_OPS

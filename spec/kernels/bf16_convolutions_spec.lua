@@ -64,7 +64,23 @@ describe("convolutions of bf16", function()
                      convolution_weight_grad = { n = 2, results, small } }
     for _, op in ipairs { "convolution", "transposed_convolution", "convolution_weight_grad" } do
       attrs.kernel = op:find "grad" and { 1 } or nil
-      assert.equal(0, core.run_op("cpu", op, inputs[op], { n = 2, true }, attrs)[1]:data()[0], op)
+      for _, backend in ipairs { "cpu-avx512bf16", "cpu-amx-emulated" } do
+        assert.equal(0, core.run_op(backend, op, inputs[op], { n = 2, true }, attrs)[1]:data()[0], backend .. " " .. op)
+      end
+    end
+  end)
+
+  it("are computed in tiles of AMX also of 3 x 3, where other tables go Winograd's way in f32", function()
+    if not core.has_backend "cpu-avx512bf16" then return pending "this machine or this build lacks cpu-avx512bf16" end
+    local function full(shape, value) return gm.full(shape, value, { dtype = "bf16" }) end
+    local x, w = full({ 1, 64, 16, 16 }, 2 ^ -130), full({ 64, 64, 3, 3 }, 2 ^ 100)
+    local attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = { 1, 1 }, pad_high = { 1, 1 }, groups = 1 }
+    local function first(backend, op)
+      return core.run_op(backend, op, { n = 3, x, w }, { n = 2, true }, attrs)[1]:data()[0]
+    end
+    for _, op in ipairs { "convolution", "transposed_convolution" } do
+      assert.equal(0, first("cpu-amx-emulated", op))
+      assert.is_true(first("cpu-avx512bf16", op) ~= 0)
     end
   end)
 end)
@@ -81,6 +97,9 @@ for _, backend in ipairs(bf16.tables) do describe("convolutions of bf16 by " .. 
     for case, s in ipairs {
       { x = { 3, 115, 9, 11 }, w = { 37, 115, 3, 3 }, y = { 3, 37, 4, 5 }, stride = { 2, 2 }, kernel = { 3, 3 } },
       { x = { 1, 67, 40 }, w = { 5, 67, 17 }, y = { 1, 5, 24 }, stride = { 1 }, kernel = { 17 } },
+      -- more numbers along k than tiles of AMX keep packed: of one unit of rows, and of many units of columns
+      { x = { 2, 1830, 4, 4 }, w = { 5, 1830, 3, 3 }, y = { 2, 5, 2, 2 }, stride = { 1, 1 }, kernel = { 3, 3 } },
+      { x = { 1, 150, 22, 22 }, w = { 130, 150, 3, 3 }, y = { 1, 130, 20, 20 }, stride = { 1, 1 }, kernel = { 3, 3 } },
       { x = { 2, 40, 21, 17 }, w = { 70, 40, 1, 1 }, y = { 2, 70, 21, 17 }, stride = { 1, 1 }, kernel = { 1, 1 } },
     } do
       local ones, none = {}, {}

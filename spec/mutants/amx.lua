@@ -170,6 +170,13 @@ local rows = {
     breaks = "the last number of an odd row of bf16 is not added to",
     test = "spec/kernels/amx_spec.lua -f 'round once'",
   },
+  {
+    name = "3067-amx-convolution", file = "kernels/cpu/convolution_ops.c",
+    find = [[if (!c->amx && wino_fits(c->dtype, &s, false)) return]],
+    replace = [[if (wino_fits(c->dtype, &s, false)) return]],
+    breaks = "convolutions of 3 x 3 are computed in f32 where tiles of AMX are twice as fast",
+    test = "spec/kernels/bf16_convolutions_spec.lua -f 'also of 3 x 3'",
+  },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
 return rows
