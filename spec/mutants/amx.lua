@@ -154,7 +154,7 @@ local rows = {
     find = [[cvtne2ps_pbh((__m512)high, (__m512)low)]],
     replace = [[cvtne2ps_pbh((__m512)low, (__m512)high)]],
     breaks = "halves of rows change places where results are bf16",
-    test = "spec/kernels/bf16_products_spec.lua -f 'emulated, of whole'",
+    test = "spec/kernels/amx_spec.lua -f 'round once'",
   },
   {
     name = "3065-amx-tail", file = "kernels/cpu/gemm_amx.c",
