@@ -15,7 +15,8 @@
  * resident one goes through it. Both from there make 2,900. Blocks of numbers that are not zero take 1.2 times as long. */
 #define AMX_DEPTH    256
 #define AMX_RESIDENT (1 << 20) /* bytes of what is resident */
-#define AMX_FEW      128       /* rows for which columns are packed just before they are used */
+#define AMX_FEW      128       /* rows, at most, of products that are turned */
+#define AMX_CLASH    2048      /* bytes; rows so far apart have one place of 32 in the second-level cache */
 #define AMX_LEAST    12        /* units that are resident at least, before k is cut */
 #define AMX_HUGE     (CPU_PAGE / (int64_t)sizeof(float)) /* floats of a huge page, which make this 7 % faster */
 #define AMX_CYCLES   64                                  /* of a step of a block */
@@ -42,9 +43,14 @@ CPU_INLINE int64_t amx_least(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Must the sums of all blocks wait until all numbers of all resident units were packed? */
 CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
 
-/* Are rows resident? What is walked is packed once for each piece of what is resident. Rows whose numbers are
- * neighbours are copied, and columns are not, so columns stay, unless few rows meet them. */
-static bool amx_keeps_rows(const gemm *g) { return g->a_k == 1 ? g->m <= g->n && g->m <= AMX_FEW : g->m <= g->n; }
+/* Are rows resident? The smaller operand is, because half of it or more comes from other cores. But what is walked is
+ * packed once for each piece of what is resident. So columns are not walked several times where their k rows share few
+ * places of a cache, which would drive out what is fetched ahead. */
+static bool amx_keeps_rows(const gemm *g)
+{
+    const bool clash = g->b_k != 1 && 2 * g->b_k % AMX_CLASH == 0, pieces = 2 * g->m * g->numbers > AMX_RESIDENT;
+    return g->m <= g->n && !(clash && pieces && g->a_k == 1);
+}
 
 /* Few rows meet columns whose numbers are neighbours. Then columns are copied as if they were rows, which is quicker,
  * and blocks of sums are transposed. */

@@ -1,8 +1,8 @@
 """kernels_gemm.py - our matrix products against OpenBLAS (numpy's) and PyTorch, alternating in one run.
 
-    python3 spec/bench/kernels_gemm.py           THREADS=n for another number than 2
+    python3 spec/bench/kernels_gemm.py           THREADS=n for another number than 2; DTYPE=bf16, without OpenBLAS
 
-Needs a Python with torch and numpy, and a built tree (GANYMEDE_BIN names the program). f32; the shapes of a training
+Needs a Python with torch and numpy, and a built tree (GANYMEDE_BIN names the program). f32 or bf16; the shapes of a training
 step of GPT-2 124M (4 x 64 and 1 x 1024 tokens) and of a ViT (width 192, 32 x 50 tokens). Prints GFLOP/s of ours and
 the medians of the paired ratios of time: above 1 ours is faster. On a shared machine believe the ratios only."""
 import os
@@ -11,6 +11,7 @@ import subprocess
 import time
 
 THREADS = int(os.environ.get("THREADS", "2"))
+DTYPE = os.environ.get("DTYPE", "f32")
 os.environ["OPENBLAS_NUM_THREADS"] = str(THREADS)
 import numpy as np  # noqa: E402 (reads the variable when loaded)
 import torch  # noqa: E402
@@ -18,6 +19,8 @@ import torch  # noqa: E402
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 ROUNDS = 7
+WORK = {"f32": 1e9, "bf16": 2e10}[DTYPE]  # operations of a turn: behind PyTorch's, its threads still spin for a while
+TORCH_DTYPE = {"f32": torch.float32, "bf16": torch.bfloat16}[DTYPE]
 SHAPES = [  # M N K, op
     (256, 2304, 768, "NT"), (256, 768, 2304, "NN"), (2304, 768, 256, "TN"), (256, 768, 768, "NT"),
     (256, 3072, 768, "NT"), (256, 768, 3072, "NT"), (256, 3072, 768, "NN"), (3072, 768, 256, "TN"),
@@ -33,7 +36,7 @@ class Ours:
 
     def __init__(self):
         script = os.path.join(ROOT, "spec", "bench", "kernels_on_demand.lua")
-        self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), script],
+        self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), "--set", "dtype=" + DTYPE, script],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, line):
@@ -54,15 +57,15 @@ def timed(times, run):
 
 
 def compare(ours, m, n, k, op):
-    a = torch.randn(k, m).t() if op[0] == "T" else torch.randn(m, k)
-    b = torch.randn(n, k).t() if op[1] == "T" else torch.randn(k, n)
-    c, an, bn = torch.empty(m, n), a.numpy(), b.numpy()
-    cn = np.empty((m, n), np.float32)
-    times = max(1, int(1e9 / (2 * m * n * k)))
+    a = (torch.randn(k, m).t() if op[0] == "T" else torch.randn(m, k)).to(TORCH_DTYPE)
+    b = (torch.randn(n, k).t() if op[1] == "T" else torch.randn(k, n)).to(TORCH_DTYPE)
+    c = torch.empty(m, n, dtype=TORCH_DTYPE)
+    an, bn, cn = (t.float().numpy() for t in (a, b, c))
+    times = max(1, int(WORK / (2 * m * n * k)))
     rounds = []
     for i in range(ROUNDS + 1):
-        seconds = (ours(f"gemm {m} {n} {k} {op} {times}"), timed(times, lambda: np.matmul(an, bn, out=cn)),
-                   timed(times, lambda: torch.mm(a, b, out=c)))
+        blas = timed(times, lambda: np.matmul(an, bn, out=cn)) if DTYPE == "f32" else float("nan")
+        seconds = (ours(f"gemm {m} {n} {k} {op} {times}"), blas, timed(times, lambda: torch.mm(a, b, out=c)))
         if i > 0:  # the first warms up
             rounds.append(seconds)
     mine = statistics.median(r[0] for r in rounds)

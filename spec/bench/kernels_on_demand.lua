@@ -3,10 +3,13 @@
 --
 -- Reads lines from standard input and answers each with the seconds of one run, the mean of `times`:
 --   gemm M N K OP times                        OP: NN, NT, TN or TT: is a, is b transposed
---   attention B S H D causal times             forward and backward, causal 0 or 1, f32
---   conv WHAT N C H W OUT KERNEL STRIDE PADDING GROUPS times     WHAT: forward, input or weight; square kernels, f32
+--   attention B S H D causal times             forward and backward, causal 0 or 1
+--   conv WHAT N C H W OUT KERNEL STRIDE PADDING GROUPS times     WHAT: forward, input or weight; square kernels
+-- All in f32, or in what --set dtype=bf16 names.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+
+local config = gm.launch { dtype = "f32" }
 
 local kept = {} -- inputs of the last case: making them is not timed
 local function prepare(key, make)
@@ -14,7 +17,7 @@ local function prepare(key, make)
   return kept.tensors
 end
 
-local function normal(shape, seed) return gm.normal(shape, { seed = seed }):keep() end
+local function normal(shape, seed) return gm.normal(shape, { seed = seed, dtype = config.dtype }):keep() end
 
 local function timed(times, run)
   local from = core.now()
@@ -36,7 +39,7 @@ local function attention(b, s, h, d, causal, times)
   local t = prepare(table.concat({ b, s, h, d }, " "), function()
     local all = {}
     for i, name in ipairs { "q", "k", "v", "g", "o", "dq", "dk", "dv" } do all[name] = normal({ b, s, h, d }, i) end
-    all.lse = normal({ b, h, s }, 9)
+    all.lse = gm.zeros({ b, h, s }, { dtype = config.dtype == "f64" and "f64" or "f32" }):keep()
     return all
   end)
   local attrs = { causal = causal == 1 }
