@@ -14,10 +14,12 @@
  * and 2,100, 1,800, 1,750, 1,330, 1,180 where they go on. The walked unit must stay in the first-level cache while a
  * resident one goes through it. Both from there make 2,900. Blocks of numbers that are not zero take 1.2 times as long. */
 #define AMX_DEPTH    256
-#define AMX_RESIDENT (1 << 20) /* bytes of what is resident */
-#define AMX_FEW      128       /* rows, at most, of products that are turned */
-#define AMX_CLASH    2048      /* bytes; rows so far apart have one place of 32 in the second-level cache */
-#define AMX_LEAST    12        /* units that are resident at least, before k is cut */
+#define AMX_UNIT     (AMX_DEPTH / AMX_NUMBERS * AMX_STEP) /* floats of a walked unit, packed */
+#define AMX_TOGETHER 2                                    /* walked units, at most, that are packed together */
+#define AMX_RESIDENT (1 << 20)                            /* bytes of what is resident */
+#define AMX_FEW      128                                  /* rows, at most, of products that are turned */
+#define AMX_CLASH    2048 /* bytes; rows so far apart have one place of 32 in the second-level cache */
+#define AMX_LEAST    12   /* units that are resident at least, before k is cut */
 #define AMX_HUGE     (CPU_PAGE / (int64_t)sizeof(float)) /* floats of a huge page, which make this 7 % faster */
 #define AMX_CYCLES   64                                  /* of a step of a block */
 #define AMX_BESIDE   200                                 /* cycles of a block besides its steps */
@@ -28,6 +30,7 @@ typedef struct amx_plan {
     bool        turned;        /* blocks of sums are transposed at last */
     bool        rows_resident; /* else columns are */
     int64_t     k;             /* numbers */
+    bool        lines;         /* numbers of a walked row or column are neighbours */
     int64_t     walked, side;  /* units */
     int64_t     step, depth;   /* so many units at a time are resident, so many numbers of each */
     /* of the piece at hand */
@@ -81,13 +84,14 @@ static amx_plan amx_plan_of(const gemm *g)
     w.rows_resident = amx_keeps_rows(g);
     const int64_t rows = amx_up(g->m, AMX_SIDE), columns = amx_up(g->n, AMX_SIDE);
     const int64_t number = 2 * AMX_SIDE; /* bytes of a unit for each number along k */
+    w.lines = w.rows_resident ? g->b_k == 1 : g->a_k == 1;
     w.walked = w.rows_resident ? columns : rows;
     w.side = w.rows_resident ? rows : columns;
     w.depth = AMX_RESIDENT / number / amx_least(w.side, AMX_LEAST) / AMX_DEPTH * AMX_DEPTH;
     if (w.depth >= w.k) w.depth = w.k;
     w.step = AMX_RESIDENT / number / (amx_up(w.depth, AMX_NUMBERS) * AMX_NUMBERS + !w.depth);
     w.step = amx_least(w.side, w.step);
-    w.each = AMX_DEPTH / AMX_NUMBERS * AMX_STEP + (amx_is_deep(&w) || w.k <= AMX_DEPTH ? 1 : w.step) * AMX_BLOCK;
+    w.each = AMX_TOGETHER * (AMX_UNIT + (amx_is_deep(&w) || w.k <= AMX_DEPTH ? 1 : w.step) * AMX_BLOCK);
     return w;
 }
 
@@ -109,7 +113,7 @@ static int64_t amx_most_scratch(const gemm *g, int threads)
     const bool    deep_rows = g->numbers > most / few_rows / AMX_DEPTH * AMX_DEPTH;
     const bool    deep_columns = g->numbers > most / few_columns / AMX_DEPTH * AMX_DEPTH;
     const int64_t by_rows = deep_rows ? columns * few_rows : 0, by_columns = deep_columns ? rows * few_columns : 0;
-    int64_t       floats = threads * (AMX_DEPTH / AMX_NUMBERS * AMX_STEP + units * AMX_BLOCK) + AMX_RESIDENT / 4;
+    int64_t       floats = threads * AMX_TOGETHER * (AMX_UNIT + units * AMX_BLOCK) + AMX_RESIDENT / 4;
     floats += (by_rows > by_columns ? by_rows : by_columns) * AMX_BLOCK;
     return amx_up(floats, AMX_HUGE) * AMX_HUGE;
 }
@@ -132,10 +136,9 @@ CPU_INLINE float *amx_resident(const amx_plan *w, int64_t r, int64_t p)
 static void amx_pack_resident(void *context, int64_t begin, int64_t end, int thread)
 {
     const amx_plan *w = context;
-    const int64_t   deep = amx_up(w->p1 - w->p0, AMX_DEPTH);
     (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t r = i / deep, p = w->p0 + i % deep * AMX_DEPTH;
+    for (int64_t i = begin; i < end; i++) { /* units that are beside each other follow each other */
+        const int64_t r = i % w->units, p = w->p0 + i / w->units * AMX_DEPTH;
         amx_pack(&w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, amx_least(AMX_DEPTH, w->p1 - p));
     }
 }
@@ -155,39 +158,27 @@ static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t u
     else if (last) amx_finish_images(g, sums, i, rows, j, columns);
 }
 
-/* Brings share x of `shares` of what will be packed next into the second-level cache: numbers p .. p + k of a unit.
- * Only where they lie in k rows of few numbers, far apart. The processor follows numbers that are neighbours by
- * itself. */
-static void amx_fetch(const amx_plan *w, int64_t unit, int64_t p, int64_t k, int64_t x, int64_t shares)
-{
-    const gemm   *g = &w->g;
-    const bool    rows = !w->rows_resident;
-    const int64_t side = rows ? g->a_row : g->b_column, along = rows ? g->a_k : g->b_k;
-    if (along == 1 || unit >= w->walked || (!rows && g->panel)) return;
-    const pairs_word *src = (const pairs_word *)(rows ? g->a : g->b) + unit * AMX_SIDE * side + p * along;
-    k = amx_least(k, w->p1 - p);
-    for (int64_t l = k * x / shares; l < k * (x + 1) / shares; l++) __builtin_prefetch(src + l * along, 0, 2);
-}
-
-/* Job: units of work [begin, end). One is a walked unit and a piece of the resident ones. */
+/* Job: units of work [begin, end). One is a walked unit and a piece of the resident ones. Where a walked unit is lines
+ * of a row each, two units are packed together, because the processor fetches lines in pairs. */
 static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
 {
     const amx_plan *w = context;
-    float          *own = w->own + thread * w->each, *room = own + AMX_DEPTH / AMX_NUMBERS * AMX_STEP;
+    float          *own = w->own + thread * w->each, *room = own + AMX_TOGETHER * AMX_UNIT;
+    const int64_t   waiting = w->k <= AMX_DEPTH ? 0 : w->units; /* blocks of sums of a walked unit */
     if (!w->g.configured) w->g.amx->begin();
-    for (int64_t u = begin; u < end; u++) {
+    for (int64_t u = begin, n; u < end; u += n) {
         const int64_t unit = u / w->chunks, chunk = u % w->chunks;
         const int64_t r0 = w->units * chunk / w->chunks, r1 = w->units * (chunk + 1) / w->chunks;
+        n = w->chunks > 1 || w->lines ? 1 : amx_least(end - u, AMX_TOGETHER);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += AMX_DEPTH) {
-            const bool deeper = p + AMX_DEPTH < w->p1;
             k = amx_least(AMX_DEPTH, w->p1 - p);
-            amx_pack(&w->g, !w->rows_resident, own, unit, p, k);
-            for (int64_t r = r0; r < r1; r++) {
-                float *sums = w->sums ? w->sums + (unit * w->units + r) * AMX_BLOCK
-                                      : room + (w->k <= AMX_DEPTH ? 0 : r) * AMX_BLOCK;
-                amx_fetch(w, deeper ? unit : unit + 1, deeper ? p + AMX_DEPTH : w->p0, AMX_DEPTH, r - r0, r1 - r0);
-                amx_meet(w, own, sums, unit, r, p, k);
-            }
+            for (int64_t v = 0; v < n; v++) amx_pack(&w->g, !w->rows_resident, own + v * AMX_UNIT, unit + v, p, k);
+            for (int64_t v = 0; v < n; v++)
+                for (int64_t r = r0; r < r1; r++) {
+                    float *sums = w->sums ? w->sums + ((unit + v) * w->units + r) * AMX_BLOCK
+                                          : room + (waiting ? v * waiting + r : 0) * AMX_BLOCK;
+                    amx_meet(w, own + v * AMX_UNIT, sums, unit + v, r, p, k);
+                }
         }
     }
     if (w->g.narrow) gm_stream_end();
