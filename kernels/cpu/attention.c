@@ -17,12 +17,15 @@ typedef struct attention_view {
     int64_t b, s, h;
 } attention_view;
 
+typedef struct attention_tiles attention_tiles; /* attention_amx.h */
+
 typedef struct attention_job {
     int64_t       batch, heads, key_heads, queries, keys, size;
     int64_t       shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
     bool          causal, accumulate;
     bool          pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
-    int64_t       bytes; /* of a number of these */
+    const attention_tiles *tiles; /* not NULL, with pairs: by tiles of AMX, or their emulation (attention_amx.c) */
+    int64_t                bytes; /* of a number of these */
     int64_t       ahead; /* bytes of a row that are fetched before its turn; 0: rows of one line, whose neighbours are
                              rows of other heads: to fetch them costs more */
     double        scale, keep; /* keep: of dropout */
@@ -248,6 +251,10 @@ static const uint16_t *attention_numbers(const attention_job *w, uint64_t index,
 #include "as.h"
 #include "attention_t.h"
 #include "attention_grad_t.h"
+#if GEMM_PAIRS
+#include "attention_amx.h"
+#include "attention_amx.c"
+#endif
 #undef GEMM_COLUMNS
 #define AS 64
 #include "as.h"
@@ -340,21 +347,37 @@ static gm_status attention_output(gm_device *dev, gm_tensor *t, bool accumulate,
     return GM_OK;
 }
 
-static gm_status cpu_attention(gm_device *dev, const gm_call *call)
+/* The work of one thread forward, by the job's way, and the numbers of its scratch. */
+static gm_job attention_way(const attention_job *w, gm_dtype dtype, int64_t *elements)
+{
+#if GEMM_PAIRS
+    if (w->tiles) {
+        *elements = tiled_scratch(w);
+        return tiled_part;
+    }
+#endif
+    *elements = dtype == GM_F32 ? attention_scratch_f32(w) : attention_scratch_f64(w);
+    return dtype == GM_F32 ? attention_part_f32 : attention_part_f64;
+}
+
+/* tiles: NULL, or what multiplies pairs. */
+static gm_status attention_by(gm_device *dev, const gm_call *call, const attention_tiles *tiles)
 {
     gm_tensor    *o = NULL;
     attention_job w = attention_job_of(dev, call);
     gm_dtype      dtype = gm_dtype_wide(call->in[0]->dtype);
-    int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads);
+    int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads), elements;
     GM_TRY(gm_key_mask_check(call));
     GM_TRY(attention_output(dev, call->out[0], w.accumulate, &o));
     w.o = attention_view_of(o);
     attention_lse(&w, call->out[1]);
     w.chunks = units % threads && units < 8 * threads ? threads : 1;
-    gm_status st = dtype == GM_F32 ? attention_run(dev, &w, dtype, attention_scratch_f32(&w), attention_part_f32)
-                                   : attention_run(dev, &w, dtype, attention_scratch_f64(&w), attention_part_f64);
-    return cpu_home(dev, o, call->out[0], st);
+    w.tiles = tiles;
+    gm_job job = attention_way(&w, dtype, &elements);
+    return cpu_home(dev, o, call->out[0], attention_run(dev, &w, dtype, elements, job));
 }
+
+static gm_status cpu_attention(gm_device *dev, const gm_call *call) { return attention_by(dev, call, NULL); }
 
 /* One pass where every thread has a unit of its own; else one over chunks of keys for dk and dv and one over
  * chunks of queries for dq, which costs the scores twice. */

@@ -129,5 +129,7 @@ return function(op, inputs, attrs)
   local widest = (emulation.is_on() or not core.has_backend "cuda") and 128 or 256
   local p = read(op, inputs, attrs)
   local more = op == "attention" and forward(p, unit[dtype]) or backward(p, unit[dtype], inputs)
-  return { cuda = inputs[1]:size(4) <= widest and more or nil, ["cpu-avx512bf16"] = dtype == "bf16" and more or nil }
+  local pairs_of_it = dtype == "bf16" and more or nil
+  return { cuda = inputs[1]:size(4) <= widest and more or nil, ["cpu-avx512bf16"] = pairs_of_it,
+           ["cpu-amx"] = pairs_of_it, ["cpu-amx-emulated"] = pairs_of_it }
 end
