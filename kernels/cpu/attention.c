@@ -24,8 +24,7 @@ typedef struct attention_job {
     int64_t       shift, window; /* query i sees keys up to i + shift, or the last `window` of them */
     bool          causal, accumulate;
     bool          pairs; /* f32 only: q, k, v, o, g and their gradients are bf16, multiplied as it is (gemm_pairs.c) */
-    const attention_tiles *tiles; /* not NULL, with pairs: by tiles of AMX, or their emulation (attention_amx.c) */
-    int64_t                bytes; /* of a number of these */
+    int64_t       bytes; /* of a number of these */
     int64_t       ahead; /* bytes of a row that are fetched before its turn; 0: rows of one line, whose neighbours are
                              rows of other heads: to fetch them costs more */
     double        scale, keep; /* keep: of dropout */
@@ -48,6 +47,8 @@ typedef struct attention_job {
     bool             by_key;                  /* gradient: the chunks are of keys, not of queries */
     char            *scratch;
     size_t           scratch_step; /* bytes of a thread */
+
+    const attention_tiles *tiles; /* not NULL, with pairs: by tiles of AMX, or their emulation (attention_amx.c) */
 } attention_job;
 
 #define ATTENTION_AHEAD 6 /* rows */
@@ -254,6 +255,7 @@ static const uint16_t *attention_numbers(const attention_job *w, uint64_t index,
 #if GEMM_PAIRS
 #include "attention_amx.h"
 #include "attention_amx.c"
+#include "attention_amx_grad.c"
 #endif
 #undef GEMM_COLUMNS
 #define AS 64
@@ -379,15 +381,27 @@ static gm_status attention_by(gm_device *dev, const gm_call *call, const attenti
 
 static gm_status cpu_attention(gm_device *dev, const gm_call *call) { return attention_by(dev, call, NULL); }
 
+/* As attention_way, of the gradient. */
+static gm_job attention_grad_way(const attention_job *w, gm_dtype dtype, int64_t *elements)
+{
+#if GEMM_PAIRS
+    if (w->tiles) {
+        *elements = tiled_grad_scratch(w);
+        return tiled_grad_part;
+    }
+#endif
+    *elements = dtype == GM_F32 ? attention_grad_scratch_f32(w) : attention_grad_scratch_f64(w);
+    return dtype == GM_F32 ? attention_grad_part_f32 : attention_grad_part_f64;
+}
+
 /* One pass where every thread has a unit of its own; else one over chunks of keys for dk and dv and one over
  * chunks of queries for dq, which costs the scores twice. */
 static gm_status attention_grad_passes(gm_device *dev, attention_job *w, gm_dtype dtype)
 {
-    int64_t units = w->rows * w->key_heads, threads = gm_threads_count(dev->threads);
-    gm_job  job = dtype == GM_F32 ? attention_grad_part_f32 : attention_grad_part_f64;
-    int64_t elements = dtype == GM_F32 ? attention_grad_scratch_f32(w) : attention_grad_scratch_f64(w);
+    int64_t units = w->rows * w->key_heads, threads = gm_threads_count(dev->threads), elements;
     w->want_keys = w->want_queries = true;
     w->chunks = 1;
+    gm_job job = attention_grad_way(w, dtype, &elements);
     if (units >= threads || units == 0) return attention_run(dev, w, dtype, elements, job);
     w->chunks = (threads + units - 1) / units;
     w->by_key = true;
@@ -409,7 +423,8 @@ static gm_status attention_bias_begin(gm_device *dev, const gm_call *call, atten
     return w->accumulate ? GM_OK : cpu_fill(dev, &(gm_call){GM_OP_fill, 0, 1, NULL, &call->out[3], &at});
 }
 
-static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
+/* tiles: NULL, or what multiplies pairs. */
+static gm_status attention_grad_by(gm_device *dev, const gm_call *call, const attention_tiles *tiles)
 {
     gm_tensor    *to[3] = {NULL, NULL, NULL};
     attention_job w = attention_job_of(dev, call);
@@ -420,6 +435,7 @@ static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
     w.dq = attention_view_of(to[0]);
     w.dk = attention_view_of(to[1]);
     w.dv = attention_view_of(to[2]);
+    w.tiles = tiles;
     attention_lse(&w, call->in[5]);
     GM_TRY_OR(attention_bias_begin(dev, call, &w), st, done);
     st = attention_grad_passes(dev, &w, gm_dtype_wide(call->in[0]->dtype));
@@ -427,3 +443,5 @@ done:
     for (int i = 0; i < 3; i++) st = cpu_home(dev, to[i], call->out[i], st);
     return st;
 }
+
+static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call) { return attention_grad_by(dev, call, NULL); }

@@ -26,6 +26,7 @@ const gm_backend TABLE = {
             [GM_OP_transposed_convolution] = GM_CAT(TABLE_AMX, _transposed_convolution),
             [GM_OP_convolution_weight_grad] = GM_CAT(TABLE_AMX, _convolution_weight_grad),
             [GM_OP_attention] = GM_CAT(TABLE_AMX, _attention),
+            [GM_OP_attention_grad] = GM_CAT(TABLE_AMX, _attention_grad),
 #endif
         },
 };

@@ -134,12 +134,14 @@ AMX_OPS(plain)
 #undef AMX_OP
 
 /* Attention in these tables (attention_amx.c). */
-#define ATTENTION_OP(way, name)                                                                         \
-    static gm_status way##_##name(gm_device *dev, const gm_call *call)                                  \
-    {                                                                                                   \
+#define ATTENTION_OP(way, name)                                                                          \
+    static gm_status way##_##name(gm_device *dev, const gm_call *call)                                   \
+    {                                                                                                    \
         return takes_pairs(call) ? name##_by(dev, call, &amx_##way##_attention) : any_##name(dev, call); \
     }
 ATTENTION_OP(real, attention)
+ATTENTION_OP(real, attention_grad)
 ATTENTION_OP(plain, attention)
+ATTENTION_OP(plain, attention_grad)
 #undef ATTENTION_OP
 #endif

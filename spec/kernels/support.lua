@@ -40,7 +40,7 @@ end
 -- Tables of AMX are cpu-avx512bf16 but for these ops, of bf16 (kernels/cpu/cpu_t.h).
 local by_amx = { matmul = true, linear = true, linear_weight_grad = true, linear_input_grad = true,
   grouped_matmul = true, grouped_weight_grad = true, convolution = true, transposed_convolution = true,
-  convolution_weight_grad = true, attention = true }
+  convolution_weight_grad = true, attention = true, attention_grad = true }
 -- On a GPU, or by its kernels' emulation, which is slow: there each call is tried with one kind of outputs, in turn.
 -- GANYMEDE_CUDA_SUITE=all: with each; only, for who writes kernels: with each, and on nothing else; none, for
 -- sanitizers, which the emulated kernels are compiled without: not on that.
