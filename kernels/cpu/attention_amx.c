@@ -2,12 +2,18 @@
  * takes. attention_amx_grad.c has the gradient, attention_amx.h what both share.
  *
  * For a panel of 32 queries and a block of keys, scores' = k q' are tiles with the keys as rows; weights are rounded to
- * bf16 and become pairs of keys where the scores lay; o' += v' weights'. Keys and turned values of a head are packed once
- * for each thread. A panel's o' stays in memory as f32 from block to block, and comes into tiles to be added to. It is
- * multiplied only where a maximum has grown.
+ * bf16 and become pairs of keys where the scores lay; o' += v' weights'. Keys and turned values of a head are packed
+ * once for each thread. A panel's o' stays in memory as f32 from block to block, and comes into tiles to be added to.
+ * It is multiplied only where a maximum has grown.
  *
- * Scores, maxima, sums and o are f32. Numbers and sums below 2^-126 count as zeros in products (gemm_pairs.c). Bits
- * differ from those of other tables; they depend on the shape alone. Part of attention.c. */
+ * All calls of bf16 without a bias come here; with one, narrow.c converts them to f32. Scores, maxima, sums and o are
+ * f32. Numbers and sums below 2^-126 count as zeros in products (gemm_pairs.c). Bits differ from those of other tables;
+ * they depend on the shape alone.
+ *
+ * Measured on a Sapphire Rapids core, 12 heads of 64 numbers, 1024 keys, 5.4 ms: blocks of 128 and of 512 keys are as
+ * fast as those of 256. Of each 16 scores, weights take 2.3 ns and products 2.4. Tiles and vectors do not overlap, even
+ * where the products of one panel stand between parts of another's vectors, with 4 tiles at a time. With one tile's
+ * product to four vectors of weights they would. Part of attention.c. */
 
 #define TILED_KEYS   256 /* of a block */
 #define TILED_PANELS 4   /* that share it */
@@ -67,8 +73,8 @@ static void tiled_amend(const attention_job *w, const tiled_room *room, const ui
         }
 }
 
-/* Weights of 16 queries from their scores, 2^(factor score - shift): in pairs of keys from the block's beginning on, or,
- * if they are to be dropped out of, as they are. Returns their sums. */
+/* Weights of 16 queries from their scores, 2^(factor score - shift): in pairs of keys from the block's beginning on,
+ * or, if they are to be dropped out of, as they are. Returns their sums. */
 CPU_INLINE vf32 tiled_weights(float *at, int64_t keys, float factor, vf32 shift, const bool in_pairs)
 {
     vf32 s0 = splat_f32(0), s1 = s0;
@@ -78,7 +84,7 @@ CPU_INLINE vf32 tiled_weights(float *at, int64_t keys, float factor, vf32 shift,
         s0 += p0;
         s1 += p1;
         if (in_pairs) {
-            store_f32(at + j / 2 * TILED_QUERIES, pairs_of(p0, p1));
+            store_f32(at + j / 2 * TILED_QUERIES, tiled_pair(p0, p1));
         } else {
             store_f32(x, p0);
             store_f32(y, p1);

@@ -1,10 +1,10 @@
 /* attention_amx.h - what attention_amx.c and attention_amx_grad.c share: products of tiles, how numbers of heads become
- * tiles, exp, and which keys a query sees.
+ * tiles, which keys a query sees, exp, and rounding.
  *
- * A tile of rows has 16 rows of 32 numbers of bf16, 1 KB. A head of `size` numbers takes `deep` tiles along a row, where
- * its numbers are summed over, and `tall` tiles of 16 rows, where they are rows. Queries come in panels of 32. Scores
- * and weights lie as [key][query of a panel], so that the lanes of a vector are queries. What is missing, of numbers, keys
- * and queries, is zero.
+ * A tile of rows has 16 rows of 32 numbers of bf16: 1 KB. A head of `size` numbers takes `deep` tiles along a row,
+ * where its numbers are summed over, and `tall` tiles of 16 rows, where they are rows. Queries come in panels of 32. Scores
+ * and weights lie as [key][query of a panel], so that the lanes of a vector are queries. What is missing, of numbers,
+ * keys and queries, is zero.
  *
  * exp is computed as a power of two, whose exponent is scale log2(e) times the score: one factor serves both. */
 
@@ -120,12 +120,12 @@ CPU_INLINE bool tiled_any(vi32 mask) { return _mm512_movepi32_mask((__m512i)mask
 #define TILED_LOG2_E 1.44269504088896340736
 #define TILED_LN_2   0.693147180559945309417
 
-/* 2^t, within 2.1 units in the last place; 0 from about -127 down, infinite from 128 on. NaN passes, because it is a
- * second operand. The polynomial is a Chebyshev fit of our own to (2^r - 1) / r, |r| <= 1/2. */
+/* 2^t for t < 128, within 2.1 units in the last place; 0 from about -127 down. NaN passes, because it is a second
+ * operand. The polynomial is a fit of our own to (2^r - 1) / r, |r| <= 1/2. */
 CPU_INLINE vf32 tiled_power(vf32 t)
 {
     const vf32 magic = splat_f32(12582912.0f); /* 1.5 * 2^23: the low bits then hold the whole part */
-    t = min_v_f32(splat_f32(128), max_v_f32(splat_f32(-127), t));
+    t = max_v_f32(splat_f32(-127), t);
     vf32 k = t + magic, r = t - (k - magic), p = splat_f32(0.001326472731307149f);
     p = p * r + 0.009671512991189957f;
     p = p * r + 0.05550733581185341f;
@@ -133,4 +133,17 @@ CPU_INLINE vf32 tiled_power(vf32 t)
     p = p * r + 0.6931470036506653f;
     p = p * r + 1;
     return (vf32)((unsigned_f32)p + ((unsigned_f32)k << 23));
+}
+
+/* The same for any t; infinite from 128 on. */
+CPU_INLINE vf32 tiled_power_any(vf32 t) { return tiled_power(min_v_f32(splat_f32(128), t)); }
+
+/* ---- rounding ---- */
+
+/* Numbers x, and y in the upper halves, as pairs of bf16: rounded to the nearest, those in the middle away from zero.
+ * exp and this take 2.3 ns for each 16 numbers on a Sapphire Rapids, exp with vcvtne2ps2bf16 and a permutation 2.7. */
+CPU_INLINE vf32 tiled_pair(vf32 x, vf32 y)
+{
+    const unsigned_f32 low = ((unsigned_f32)x + 0x8000u) >> 16, high = ((unsigned_f32)y + 0x8000u) & 0xffff0000u;
+    return (vf32)(low | high);
 }

@@ -1,10 +1,10 @@
 /* attention_amx_grad.c - the gradient of attention of bf16 in tiles of AMX (attention_amx.c has forward), by the
  * algorithm of attention_grad_t.h: weights are computed again from the stored lse.
  *
- * A block of queries is up to four panels of 32. For each panel and a block of keys, scores' = k q' and slopes of weights
- * dp' = v g' lie as [key][query]. Weights and slopes of scores are rounded to bf16. As rows of keys they are tiles of the
- * products dv += p' g and dk += ds' q, which add up over all panels of a block at once; ds is stored as pairs of keys
- * too, for dq' += k' ds'. dk and dv of all keys of a head stay in f32 until its queries are through.
+ * A block of queries is up to four panels of 32. For each panel and a block of keys, scores' = k q' and slopes of
+ * weights dp' = v g' lie as [key][query]. Weights and slopes of scores are rounded to bf16. As rows of keys they are
+ * tiles of the products dv += p' g and dk += ds' q, which add up over all panels of a block at once; ds is stored as
+ * pairs of keys too, for dq' += k' ds'. dk and dv of all keys of a head stay in f32 until its queries are through.
  *
  * Where each thread has no unit of its own, one pass sums for keys and one for queries (attention.c): both cut sums in
  * the same places. Part of attention.c. */
@@ -106,12 +106,17 @@ static void tiled_grad_begin(const attention_job *w, const tiled_grad *room, int
     }
 }
 
-/* Queries as pairs of queries: [pair][number], whole tiles of both. */
+/* Queries as pairs of queries, [pair][number]: query i of a panel and query i + 16, as tiled_grad_put makes them. */
 static void tiled_pairs(const attention_job *w, float *to, const char *from, int64_t step, int64_t queries)
 {
-    const int64_t pairs = (queries + 1) / 2, all = tiled_up(queries, TILED_QUERIES) / 2, row = 16 * tiled_tall(w);
-    pairs_pack(to, row, (const pairs_word *)from, 1, step, w->size, queries);
-    memset(to + pairs * row, 0, (size_t)((all - pairs) * row) * sizeof(float));
+    for (int64_t p = 0; p < queries; p += 32)
+        for (int64_t i = p; i < p + 16; i++)
+            for (int64_t d = 0; d < w->size; d += 16, to += 16) {
+                const pairs_word *x = (const pairs_word *)(from + i * step * w->bytes) + d;
+                const int64_t     have = w->size - d < 16 ? w->size - d : 16;
+                store_f32(to,
+                          i >= queries ? splat_f32(0) : pairs_join(x, i + 16 < queries ? x + 16 * step : NULL, have));
+            }
 }
 
 /* What a block of queries needs of q, g, o and lse. */
@@ -151,7 +156,7 @@ typedef struct tiled_slope {
 /* Weights and slopes of scores of 16 queries and a key, in the usual case. */
 CPU_INLINE tiled_slope tiled_slope_of(const float *s, const float *dp, float factor, vf32 lse, vf32 delta)
 {
-    const vf32 p = tiled_power(load_f32(s) * factor - lse);
+    const vf32 p = tiled_power_any(load_f32(s) * factor - lse);
     return (tiled_slope){p, p * (load_f32(dp) - delta)};
 }
 
@@ -167,7 +172,7 @@ CPU_INLINE tiled_slope tiled_slope_any(const attention_job *w, const float *s, c
     } else {
         x *= (float)(w->scale * TILED_LOG2_E);
     }
-    const vf32 p = select_f32(visible, tiled_power(x - lse), splat_f32(0));
+    const vf32 p = select_f32(visible, tiled_power_any(x - lse), splat_f32(0));
     return (tiled_slope){p * keep, p * (d * keep - delta) * slope};
 }
 
@@ -176,16 +181,12 @@ CPU_INLINE void tiled_grad_put(const attention_job *w, const tiled_grad *room, i
                                tiled_slope x[2][2])
 {
     const int64_t at = (r / 16 * TILED_PANELS + panel) * TILED_WORDS + r % 16 * 16;
-    vf32          ds[2];
-    for (int i = 0; i < 2; i++) {
-        ds[i] = (vf32)_mm512_cvtne2ps_pbh((__m512)x[i][1].ds, (__m512)x[i][0].ds);
-        if (!w->want_keys) continue;
-        store_f32(room->p + at + 16 * i, (vf32)_mm512_cvtne2ps_pbh((__m512)x[i][1].p, (__m512)x[i][0].p));
-        store_f32(room->ds + at + 16 * i, ds[i]);
+    for (int i = 0; w->want_keys && i < 2; i++) {
+        store_f32(room->p + at + 16 * i, tiled_pair(x[i][0].p, x[i][1].p));
+        store_f32(room->ds + at + 16 * i, tiled_pair(x[i][0].ds, x[i][1].ds));
     }
-    if (!w->want_queries) return;
-    store_f32(room->ds_pairs + r / 2 * TILED_QUERIES, pairs_of(x[0][0].ds, x[1][0].ds));
-    store_f32(room->ds_pairs + r / 2 * TILED_QUERIES + 16, pairs_of(x[0][1].ds, x[1][1].ds));
+    for (int c = 0; w->want_queries && c < 2; c++)
+        store_f32(room->ds_pairs + r / 2 * TILED_QUERIES + 16 * c, tiled_pair(x[0][c].ds, x[1][c].ds));
 }
 
 /* Weights and slopes of a panel and the keys from j0 on. is_cut: not the usual case. */

@@ -337,11 +337,15 @@ CPU_INLINE void F(attention_shares)(T *lse, T more, T *before, T *here)
 static void attention_put_pairs(const attention_job *w, char *to, const float *row, float by)
 {
     float room[GEMM_COLUMNS] __attribute__((aligned(64)));
+    if (!w->accumulate) {
+        cast_f32_bf16(w->size, row, to);
+        return;
+    }
     for (int64_t i = 0, m; i < w->size; i += m) {
         bits2 *narrow = (bits2 *)to + i;
         m = w->size - i < GEMM_COLUMNS ? w->size - i : GEMM_COLUMNS;
-        if (w->accumulate) cast_bf16_f32(m, narrow, room);
-        for (int64_t d = 0; d < m; d++) room[d] = w->accumulate ? room[d] * by + row[i + d] : row[i + d];
+        cast_bf16_f32(m, narrow, room);
+        for (int64_t d = 0; d < m; d++) room[d] = room[d] * by + row[i + d];
         cast_f32_bf16(m, room, narrow);
     }
 }
