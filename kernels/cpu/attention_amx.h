@@ -2,9 +2,9 @@
  * tiles, which keys a query sees, exp, and rounding.
  *
  * A tile of rows has 16 rows of 32 numbers of bf16: 1 KB. A head of `size` numbers takes `deep` tiles along a row,
- * where its numbers are summed over, and `tall` tiles of 16 rows, where they are rows. Queries come in panels of 32. Scores
- * and weights lie as [key][query of a panel], so that the lanes of a vector are queries. What is missing, of numbers,
- * keys and queries, is zero.
+ * where its numbers are summed over, and `tall` tiles of 16 rows, where they are rows. Queries come in panels of 32.
+ * Scores and weights lie as [key][query of a panel], so that the lanes of a vector are queries. What is missing, of
+ * numbers, keys and queries, is zero.
  *
  * exp is computed as a power of two, whose exponent is scale log2(e) times the score: one factor serves both. */
 

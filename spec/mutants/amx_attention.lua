@@ -7,14 +7,14 @@ local rows = {
   {
     name = "2982-amx-attention-hidden", file = "kernels/cpu/attention_amx.h",
     find = [[x[i] = at >= count || (hide && hide[at])]],
-    replace = [[x[i] = at >= count]],
+    replace = [[x[i] = at >= count || (hide && hide[at] > 1)]],
     breaks = "values of hidden keys reach outputs, as 0 times NaN",
     test = "spec/kernels/attention_spec.lua -f 'hidden keys that are NaN'",
   },
   {
     name = "2983-amx-attention-rows", file = "kernels/cpu/attention_amx.h",
     find = [[const bool        none = j >= count || (hide && hide[j]);]],
-    replace = [[const bool        none = j >= count;]],
+    replace = [[const bool        none = j >= count || (hide && hide[j] > 1);]],
     breaks = "gradients take hidden values, as 0 times NaN",
     test = "spec/kernels/attention_spec.lua -f 'hidden keys that are NaN'",
   },
