@@ -111,7 +111,7 @@ local rows = {
   },
   {
     name = "2046-attention-pairs-added", file = "kernels/cpu/attention_t.h",
-    find = [[if (w->accumulate) cast_bf16_f32(m, narrow, room);]],
+    find = [[cast_bf16_f32(m, narrow, room);]],
     replace = [[memset(room, 0, sizeof room);]],
     breaks = "attention that adds to bf16 forgets what is there",
     test = "spec/kernels/attention_spec.lua -f 'accumulating bf16'",
