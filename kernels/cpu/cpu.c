@@ -21,7 +21,7 @@
 #include "cpu_t.h"
 
 #if GEMM_PAIRS
-/* The same, but for products of bf16. */
+/* The same, but for products and attention of bf16. */
 #define TABLE      gm_cpu_amx
 #define TABLE_NAME "cpu-amx"
 #define TABLE_AMX  real

@@ -4,7 +4,7 @@
  * named cpu_<op>, and exports one table. CMake compiles it four times, with -DGM_CPU_ISA=generic, avx2, avx512 and
  * avx512bf16 (which multiplies bf16, gemm_pairs.c) and the matching -m flags; tests compile the last two with
  * emulated_avx512.h in their place. With avx512bf16 it exports the tables amx and amx-emulated as well, whose products
- * of bf16 are others (gemm_amx.c). gm_cpu_find chooses the table for this machine. */
+ * and attention of bf16 are others (gemm_amx.c, attention_amx.c). gm_cpu_find chooses the table for this machine. */
 #ifndef GM_CPU_H
 #define GM_CPU_H
 

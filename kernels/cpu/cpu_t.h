@@ -1,5 +1,5 @@
 /* cpu_t.h - a table of kernels. TABLE: its variable; TABLE_NAME: what it is called; TABLE_AMX, if defined: real or
- * plain, which products of bf16 it has (narrow.c). Part of cpu.c. */
+ * plain, which products and attention of bf16 it has (narrow.c). Part of cpu.c. */
 #pragma GCC diagnostic  push
 #pragma GCC diagnostic  ignored "-Woverride-init" /* some kernels take the place of others */
 extern const gm_backend TABLE;
