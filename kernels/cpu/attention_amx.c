@@ -10,10 +10,10 @@
  * f32. Numbers and sums below 2^-126 count as zeros in products (gemm_pairs.c). Bits differ from those of other tables;
  * they depend on the shape alone.
  *
- * Measured on a Sapphire Rapids core, 12 heads of 64 numbers, 1024 keys, 5.6 ms: blocks of 128 keys are as fast as those
- * of 256, and so was a way in which the products of one panel stood between parts of another's weights, up to 2 x 2
- * tiles of 32 numbers at a time. In a loop apart, weights of 16 scores take 2.3 ns, products of scores 0.9, both in
- * turns 3.5, and 2.8 where one tile's product stands behind each four vectors of weights. Part of attention.c. */
+ * Measured on a Sapphire Rapids core, 12 heads of 64 numbers, 1024 keys, 5.6 ms: blocks of 128 keys are as fast as
+ * those of 256, and so was a way in which the products of one panel stood between parts of another's weights, up to
+ * 2 x 2 tiles of 32 numbers at a time. In a loop apart, weights of 16 scores take 2.3 ns, products of scores 0.9, both
+ * in turns 3.5, and 2.8 where one tile's product stands behind each four vectors of weights. Part of attention.c. */
 
 #define TILED_KEYS   256 /* of a block */
 #define TILED_PANELS 4   /* that share it */
