@@ -68,13 +68,6 @@ local rows = {
     test = tiles,
   },
   {
-    name = "2991-amx-attention-blind", file = "kernels/cpu/attention_amx_grad.c",
-    find = [[l == -INFINITY ? INFINITY : l]],
-    replace = [[l]],
-    breaks = "queries that see nothing have infinite weights in the gradient",
-    test = "spec/kernels/attention_spec.lua -f 'hidden keys that are NaN'",
-  },
-  {
     name = "2992-amx-attention-clear", file = "kernels/cpu/attention_amx_grad.c",
     find = [[tiled_grad_clear(room, p, keys[p], most);]],
     replace = [[tiled_grad_clear(room, p, most, most);]],
