@@ -92,6 +92,13 @@ static int amx_refusal(lua_State *L)
     return 2;
 }
 
+/* pairs_slow() -> does this processor multiply pairs of bf16 more slowly than f32? */
+static int pairs_slow(lua_State *L)
+{
+    lua_pushboolean(L, gm_cpu_pairs_slow());
+    return 1;
+}
+
 /* emulates_avx512() -> is this a build for tests, which runs the tables of AVX-512 by other instructions? */
 static int emulates_avx512(lua_State *L)
 {
@@ -149,6 +156,7 @@ int gm_open_run_op(lua_State *L)
         GM_FUNCTION("run_op", run_op, "backend string, op string, inputs table, outputs table, attributes table?"),
         GM_FUNCTION("has_backend", has_backend, "name string"),
         GM_FUNCTION("amx_refusal", amx_refusal, ""),
+        GM_FUNCTION("pairs_slow", pairs_slow, ""),
         GM_FUNCTION("emulates_avx512", emulates_avx512, ""),
         GM_FUNCTION("op_list", op_list, ""),
         GM_FUNCTION("function_list", function_list, ""),

@@ -44,6 +44,7 @@ describe("tiles of AMX", function()
       if entry.name == "cpu" then facts = entry.facts end
     end
     assert.equal(core.amx_refusal() or "used", facts.amx)
+    assert.equal(core.pairs_slow(), facts.pairs_slow)
   end)
 end)
 

@@ -43,8 +43,11 @@ check("cpu", function()
   local device, sets = core.device(), machine.instruction_sets()
   local refusal, has_amx = core.amx_refusal()
   local facts = { model = machine.cpu_model(), backend = device.backend, instruction_sets = json.array(sets),
-    amx = refusal or "used" }
+    amx = refusal or "used", pairs_slow = core.pairs_slow() }
   local text = ("%s; kernels: %s"):format(facts.model or "unknown", device.backend)
+  if facts.pairs_slow and refusal then
+    text = text .. ", bf16 in f32, which this CPU multiplies faster than pairs of bf16"
+  end
   local has_avx2 = (" " .. table.concat(sets, " ") .. " "):find " avx2 .*fma "
   if device.backend == "cpu-generic" and has_avx2 then
     return "warn", text .. ", though this CPU has avx2", "configure with -DGANYMEDE_CPU_ISA=all", facts
