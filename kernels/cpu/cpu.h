@@ -11,14 +11,17 @@
 #include "../device.h"
 #include "../step_control.h"
 
-/* "cpu": the best here (gm_cpu_best); "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "cpu-amx": that one, NULL if it
- * cannot run. "cpu-amx-emulated", for tests: cpu-amx with plain C in place of the instructions of AMX; it needs what
- * cpu-avx512bf16 needs, and is never the best. */
+/* "cpu": the best here (gm_cpu_best); "cpu-generic", "cpu-avx2", "cpu-avx512", "cpu-avx512bf16", "cpu-amx": that one,
+ * NULL if it cannot run. "cpu-amx-emulated", for tests: cpu-amx with plain C in place of the instructions of AMX; it
+ * needs what cpu-avx512bf16 needs, and is never the best. */
 const gm_backend *gm_cpu_find(const char *name);
 
 /* Is AVX-512 emulated, by a build for tests (GANYMEDE_EMULATE_AVX512)? Its tables then count as what any CPU with AVX2
  * can run, and as the best. */
 bool gm_cpu_emulates_avx512(void);
+
+/* Is this processor Intel's? */
+bool gm_cpu_is_intel(void);
 
 /* Does this processor multiply pairs of bf16 (vdpbf16ps) more slowly than the same numbers in f32? The best table is then
  * cpu-avx512, which widens them, and cpu-amx widens what it does not do in tiles, but for products of few rows, which

@@ -1,6 +1,6 @@
 /* find.c - finds the CPU tables that this machine can run, and the best of them by what the processor is, never by a
- * timing. GM_WITHOUT_*: this build lacks the table (GANYMEDE_CPU_ISA). GM_EMULATED_AVX512: those of AVX-512 are compiled
- * for AVX2, for tests (emulated_avx512.h). */
+ * timing. GM_WITHOUT_*: this build lacks the table (GANYMEDE_CPU_ISA). GM_EMULATED_AVX512: those of AVX-512 are
+ * compiled for AVX2, for tests (emulated_avx512.h). */
 #include "cpu.h"
 
 #include "amx.h"
@@ -26,7 +26,6 @@ extern const gm_backend gm_cpu_avx512bf16, gm_cpu_amx, gm_cpu_amx_emulated;
 #if !defined(GM_WITHOUT_avx512) || !defined(GM_WITHOUT_avx512bf16)
 #if defined(GM_EMULATED_AVX512)
 static bool runs_avx512(void) { return runs_avx2(); }
-static bool runs_bf16(void) { return true; }
 #else
 static bool runs_avx512(void)
 {
@@ -34,8 +33,10 @@ static bool runs_avx512(void)
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
-static bool runs_bf16(void) { return __builtin_cpu_supports("avx512bf16"); }
 #endif
+#endif
+#if !defined(GM_WITHOUT_avx512bf16)
+static bool runs_bf16(void) { return gm_cpu_emulates_avx512() || __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 bool gm_cpu_emulates_avx512(void)
@@ -47,6 +48,8 @@ bool gm_cpu_emulates_avx512(void)
 #endif
 }
 
+bool gm_cpu_is_intel(void) { return __builtin_cpu_is("intel"); }
+
 /* Intel's cores with AVX512-FP16 (Sapphire Rapids and later) do a vdpbf16ps in two cycles, where two products of f32
  * begin in each (measured: 102 GFLOP/s, and 204 in f32). AMD's cores do one of either in a cycle (Zen 4: 234 and 117).
  * Intel's Cooper Lake has no AVX512-FP16 and was not measured: it counts as the others. */
@@ -55,7 +58,7 @@ bool gm_cpu_pairs_slow(void)
 #if defined(GM_EMULATED_AVX512)
     return false;
 #else
-    return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512fp16");
+    return gm_cpu_is_intel() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512fp16");
 #endif
 }
 

@@ -16,11 +16,15 @@
 #if CPU_VECTOR == 64
 #define GEMM_ROWS         14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-#define GEMM_KINDS        1
 #else
 #define GEMM_ROWS         6 /* 12 accumulators, two vectors of b and a broadcast: 15 of 16 registers */
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#define GEMM_KINDS        (CPU_VECTOR == 32 ? 3 : 1)
+#endif
+/* Kinds of tiles whose steps are known when they are compiled (KIND_PACKED below). Emulated ones compile too long. */
+#if CPU_VECTOR == 16 || defined(GM_EMULATED_AVX512)
+#define GEMM_KINDS 1
+#else
+#define GEMM_KINDS 3
 #endif
 
 /* Measured on a Sapphire Rapids core (2 MiB of second-level cache), f32, one thread, 178 GFLOP/s at most: depth 192,
@@ -28,19 +32,25 @@
  * 12000 x 768 x 1024. Resident rows want depth (1024 x 3072 x 768: 143 with at least 512 rows at a time, 137 with
  * all), resident columns want to be whole (3072 x 768 x 1024: 146 whole, 128 with at least 512). On a Zen 4, slivers
  * that are not packed make 1024 x 64 x 64 15 % faster, 1024 x 768 x 768 no faster, and 1024 x 2304 x 768 3 % slower.
+ * On a Sapphire Rapids core of 225 GFLOP/s, where columns of a lie in a row, 24 panels want packed slivers (3072 x 768
+ * x 1024: 172 packed, 130 not), 2 panels do not (64 x 64 x 1024: 114, 148). Panels that 55 slivers meet want to be
+ * packed (768 x 50257 x 256: 124 not packed, 143 packed); for others it is the same. Rows of c that are fetched one
+ * after the other, and not all when a tile begins, make it 3 to 10 % faster: 16 lines at a time can be waited for, and
+ * slivers from the second level wait behind them.
  *
  * With AVX2 on a Zen 3 (0.5 MiB; 96 GFLOP/s at most; its other thread was at work, so ratios count): panels of b that
  * are not packed make 256 x 768 x 2304 30 % slower; slivers whose columns lie in a row, 192 x 64 x 1024 25 % faster and
  * 768 x 192 x 1600 10 % slower. 4 slivers together make this 15 % faster (8: 15, 16: 13, 32: 8). Turned, 16 rows take
  * 0.67 of the time, 32 rows 0.8, 64 rows as long. 256 KiB that stay resident instead of 1280 halve 3072 x 768 x 256. */
-#define GEMM_DEPTH               256 /* k of one tile */
-#define GEMM_DIRECT              24  /* panels, at most, for which slivers are not packed */
-#define GEMM_DIRECT_BESIDE       (CPU_VECTOR == 32 ? 4 : GEMM_DIRECT) /* likewise, where columns of a are contiguous */
-#define GEMM_DIRECT_SLIVERS      (CPU_VECTOR == 32 ? 8 : INT64_MAX)   /* at most, for which panels are not packed */
+#define GEMM_DEPTH               256                        /* k of one tile */
+#define GEMM_DIRECT              24                         /* panels, at most, for which slivers are not packed */
+#define GEMM_DIRECT_BESIDE       (CPU_VECTOR == 32 ? 4 : 8) /* likewise, where columns of a are contiguous */
+#define GEMM_DIRECT_SLIVERS      (CPU_VECTOR >= 32 ? 8 : INT64_MAX) /* at most, for which panels are not packed */
 #define GEMM_TOGETHER            (CPU_VECTOR == 32 ? 4 : 1)  /* slivers that meet a resident panel while it is near */
 #define GEMM_TURNED              (CPU_VECTOR == 32 ? 48 : 0) /* rows of a, at most: gemm_turned_t.h */
 #define GEMM_CLASH               4096 /* bytes; rows so far apart have one place in the first-level cache */
 #define GEMM_FETCH               8    /* k for each line fetched ahead */
+#define GEMM_SPREAD              (CPU_VECTOR == 64) /* rows of c are fetched one after the other while a tile runs */
 #define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */
 
@@ -109,7 +119,7 @@ static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_j
     }
 }
 
-/* Where the numbers of a tile lie. Kinds of tiles, one function each: only AVX2 has more than one of them. */
+/* Where the numbers of a tile lie. Kinds of tiles, one function each, where GEMM_KINDS is 3. */
 enum {
     KIND_PACKED, /* a sliver of the tile's rows, and a panel */
     KIND_ROWS,   /* the numbers of a row of a beside each other */

@@ -58,6 +58,15 @@ CPU_INLINE void F(gemm_fetch_finish)(const gemm *g, int64_t i, int64_t rows, int
         }
 }
 
+/* Where this begins, if a tile can bring it row by row: one of both, read or written besides c. Else NULL. */
+CPU_INLINE const T *F(gemm_spread_finish)(const gemm *g, F(tile) * t, int64_t i, int64_t rows, int64_t j)
+{
+    const bool reads = g->pre, writes = g->y != g->c;
+    if (!F(tile_spreads)(rows, t->k) || reads == writes) return NULL;
+    t->also_row = g->pre ? g->pre_row : g->y_row;
+    return (g->pre ? (const T *)g->pre : (const T *)g->y) + i * t->also_row + j;
+}
+
 /* A tile of c that lies in several images goes to `room` (out) or comes from there. */
 static void F(gemm_images)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns, T *room, bool out)
 {
@@ -110,7 +119,8 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows
         t->init_row = 0;
     }
     const bool finish = p + k == g->k && g->finish;
-    if (finish) F(gemm_fetch_finish)(g, i, rows, j, t->columns);
+    t->also = finish ? F(gemm_spread_finish)(g, t, i, rows, j) : NULL;
+    if (finish && !t->also) F(gemm_fetch_finish)(g, i, rows, j, t->columns);
     F(tile_run)(t, rows);
     if (finish) F(gemm_finish)(g, i, rows, j, t->columns);
 }

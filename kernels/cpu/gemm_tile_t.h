@@ -22,7 +22,12 @@ typedef struct F(tile) {
     bool        pairs;      /* f32 of an instruction set that multiplies bf16: a and b hold pairs (gemm_pairs.c) */
     const char *fetch;      /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
     int64_t     fetch_step; /* bytes */
+    const T    *also;       /* fetched like c, if tile_spreads: what comes after the tile reads or writes; NULL: none */
+    int64_t     also_row;
 } F(tile);
+
+/* Does a tile fetch what it will write row by row, while it runs? The same for its result and for `also`. */
+CPU_INLINE bool F(tile_spreads)(int64_t rows, int64_t k) { return GEMM_SPREAD && k >= GEMM_FETCH * rows; }
 
 CPU_INLINE void F(tile_write)(const F(tile) * t, V acc[][2], const int rows, const int vectors)
 {
@@ -87,10 +92,14 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     const int64_t a_step = kind == KIND_PACKED ? rows : kind == KIND_ROWS ? 1 : t->a_step;
     const int64_t b_step = kind == KIND_PACKED ? GEMM_COLUMNS : t->b_step;
     int64_t       k = t->k, fetch_step = t->fetch_step;
+    const bool    spread = F(tile_spreads)(rows, k);
+    const T      *row = t->c, *also = t->also, *end = spread ? row + rows * t->c_row : row;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        __builtin_prefetch(t->c + i * t->c_row, 1, 3);
-        __builtin_prefetch(t->c + i * t->c_row + (vectors - 1) * LANES, 1, 3);
+        if (!spread) {
+            __builtin_prefetch(t->c + i * t->c_row, 1, 3);
+            __builtin_prefetch(t->c + i * t->c_row + (vectors - 1) * LANES, 1, 3);
+        }
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++) acc[i][j] = F(splat)(0);
     }
@@ -99,6 +108,16 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     for (; kind != KIND_ANY && k >= GEMM_FETCH; k -= GEMM_FETCH) {
         __builtin_prefetch(fetch, 0, 2);
         fetch += fetch_step;
+        if (row != end) {
+            __builtin_prefetch(row, 1, 2);
+            __builtin_prefetch(row + (vectors - 1) * LANES, 1, 2);
+            row += t->c_row;
+            if (also) {
+                __builtin_prefetch(also, 1, 2);
+                __builtin_prefetch(also + (vectors - 1) * LANES, 1, 2);
+                also += t->also_row;
+            }
+        }
 #pragma GCC unroll 16
         for (int u = 0; u < GEMM_FETCH; u++) {
             F(tile_one)(acc, third, side, b, rows, vectors, add);
@@ -112,6 +131,16 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
         k -= steps;
         __builtin_prefetch(fetch, 0, 2);
         fetch += fetch_step;
+        if (row != end) {
+            __builtin_prefetch(row, 1, 2);
+            __builtin_prefetch(row + (vectors - 1) * LANES, 1, 2);
+            row += t->c_row;
+            if (also) {
+                __builtin_prefetch(also, 1, 2);
+                __builtin_prefetch(also + (vectors - 1) * LANES, 1, 2);
+                also += t->also_row;
+            }
+        }
         do {
             F(tile_one)(acc, third, side, b, rows, vectors, add);
 #pragma GCC unroll 16

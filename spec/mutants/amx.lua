@@ -102,8 +102,8 @@ local rows = {
   },
   {
     name = "2174-amx-best", file = "kernels/cpu/find.c",
-    find = [[if (!strcmp(name, "cpu-amx-emulated"))]],
-    replace = [[if (best || !strcmp(name, "cpu-amx-emulated"))]],
+    find = [[if (has.amx) return "cpu-amx";]],
+    replace = [[if (has.avx512bf16) return "cpu-amx-emulated";]],
     breaks = "a device without AMX computes with its emulation",
     test = "spec/kernels/amx_spec.lua -f 'by itself'",
   },
@@ -116,8 +116,8 @@ local rows = {
   },
   {
     name = "2176-amx-doctor", file = "lua/ganymede/cli/doctor.lua",
-    find = [[amx = refusal or "used" }]],
-    replace = [[amx = "used" }]],
+    find = [[amx = refusal or "used",]],
+    replace = [[amx = "used",]],
     breaks = "the doctor says that AMX is used where there is none",
     test = "spec/kernels/amx_spec.lua -f doctor",
   },
