@@ -3,7 +3,7 @@ local rows = {
   {
     name = "3030-pairs-slow", file = "kernels/cpu/find.c",
     find = [[if (has.avx512bf16 && !(pairs_slow && has.avx512))]],
-    replace = [[if (has.avx512bf16)]],
+    replace = [[if (has.avx512bf16 || pairs_slow)]],
     breaks = "pairs of bf16 are multiplied where f32 is twice as fast",
     test = "unit find_best",
   },
