@@ -24,8 +24,8 @@ bool gm_cpu_emulates_avx512(void);
 bool gm_cpu_is_intel(void);
 
 /* Does this processor multiply pairs of bf16 (vdpbf16ps) more slowly than the same numbers in f32? The best table is
- * then cpu-avx512, which widens them; cpu-amx also widens what it does not do in tiles, but for products of few rows,
- * which memory limits. */
+ * then cpu-avx512, which widens them, unless there is AMX. Memory limits products of few rows: there pairs are as fast
+ * or faster. */
 bool gm_cpu_pairs_slow(void);
 
 /* Which tables can run: the processor has what they need, and this build has them. */

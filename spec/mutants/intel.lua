@@ -28,13 +28,6 @@ local rows = {
     breaks = "the doctor says the contrary of what pairs of bf16 cost",
     test = "spec/kernels/amx_spec.lua -f doctor",
   },
-  {
-    name = "3034-conv-wide", file = "kernels/cpu/narrow.c",
-    find = [[return takes_pairs(call) ? run_widened(dev, call, cpu_##name) : any_##name(dev, call);]],
-    replace = [[return any_##name(dev, call);]],
-    breaks = "convolutions of the tables of AMX take pairs, which are slower there than f32",
-    test = "spec/kernels/bf16_convolutions_spec.lua -f 'as they are'",
-  },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
 return rows
