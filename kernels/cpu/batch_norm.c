@@ -13,6 +13,9 @@ typedef struct channel_job {
 #define AS 64
 #include "as.h"
 #include "batch_norm_t.h"
+#define AS 16
+#include "as.h"
+#include "batch_norm_t.h"
 #define AS 0
 #include "as.h"
 
@@ -21,7 +24,7 @@ static gm_status batch_norm_sums_dense(gm_device *dev, const gm_call *call)
     channel_job j = {.x = cpu_images_of(call->in[0])};
     j.first = gm_tensor_data(call->out[0]);
     j.second = gm_tensor_data(call->out[1]);
-    cpu_parallel(dev, j.x.c, j.x.n * j.x.inner * j.x.size, BY_TYPE(call->in[0], channel_sums_part), &j);
+    cpu_parallel(dev, j.x.c, j.x.n * j.x.inner * j.x.size, BY_ELEMENT(call->in[0], channel_sums_part), &j);
     return GM_OK;
 }
 
@@ -37,7 +40,7 @@ static gm_status batch_norm_apply_dense(gm_device *dev, const gm_call *call)
     j.b = data_or_none(call->in[2]);
     j.mean = gm_tensor_data(call->in[3]);
     j.rstd = gm_tensor_data(call->in[4]);
-    cpu_parallel(dev, j.x.n * j.x.c, 2 * j.x.inner * j.x.size, BY_TYPE(call->in[0], channel_apply_part), &j);
+    cpu_parallel(dev, j.x.n * j.x.c, 2 * j.x.inner * j.x.size, BY_ELEMENT(call->in[0], channel_apply_part), &j);
     return GM_OK;
 }
 
@@ -53,7 +56,7 @@ static gm_status batch_norm_grad_sums_dense(gm_device *dev, const gm_call *call)
     j.rstd = gm_tensor_data(call->in[3]);
     j.first = gm_tensor_data(call->out[0]);
     j.second = gm_tensor_data(call->out[1]);
-    cpu_parallel(dev, j.x.c, 2 * j.x.n * j.x.inner * j.x.size, BY_TYPE(call->in[1], channel_grad_sums_part), &j);
+    cpu_parallel(dev, j.x.c, 2 * j.x.n * j.x.inner * j.x.size, BY_ELEMENT(call->in[1], channel_grad_sums_part), &j);
     return GM_OK;
 }
 
@@ -71,7 +74,7 @@ static gm_status batch_norm_grad_apply_dense(gm_device *dev, const gm_call *call
     j.rstd = gm_tensor_data(call->in[4]);
     j.h = data_or_none(call->in[5]);
     j.hh = data_or_none(call->in[6]);
-    cpu_parallel(dev, j.x.n * j.x.c, 3 * j.x.inner * j.x.size, BY_TYPE(call->in[1], channel_grad_apply_part), &j);
+    cpu_parallel(dev, j.x.n * j.x.c, 3 * j.x.inner * j.x.size, BY_ELEMENT(call->in[1], channel_grad_apply_part), &j);
     return GM_OK;
 }
 

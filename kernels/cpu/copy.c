@@ -25,18 +25,15 @@ CAST_ROW(cast_u8_f64, uint8_t, double, x[i])
 static void cast_bf16_f32(int64_t n, const void *source, void *target)
 {
     const bits2 *x = source;
-    bits4       *y = target;
-    for (int64_t i = 0; i < n; i++) y[i] = (uint32_t)x[i] << 16;
+    float       *y = target;
+    for (int64_t i = 0; i < n; i += BF16_LANES) put_f32(y, i, n - i, at_bf16(x, i, n - i));
 }
 
 static void cast_f32_bf16(int64_t n, const void *source, void *target)
 {
-    const bits4 *x = source;
+    const float *x = source;
     bits2       *y = target;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t u = x[i], rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
-        y[i] = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
-    }
+    for (int64_t i = 0; i < n; i += BF16_LANES) put_bf16(y, i, n - i, at_f32(x, i, n - i));
 }
 
 static void cast_f16_f32(int64_t n, const void *source, void *target)

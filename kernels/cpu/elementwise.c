@@ -10,10 +10,14 @@
 #define AS 64
 #include "as.h"
 #include "elementwise_t.h"
+#define AS 16
+#include "as.h"
+#include "elementwise_t.h"
 #define AS 0
 #include "as.h"
 
-#define BY_TYPE(tensor, name) ((tensor)->dtype == GM_F32 ? name##_f32 : name##_f64)
+#define BY_TYPE(tensor, name)    ((tensor)->dtype == GM_F32 ? name##_f32 : name##_f64)
+#define BY_ELEMENT(tensor, name) ((tensor)->dtype == GM_BF16 ? name##_bf16 : BY_TYPE(tensor, name))
 
 /* Arithmetic of a function in units of the traffic of an element: how soon threads pay. */
 static int function_weight(gm_function f)
@@ -43,14 +47,14 @@ static int function_rows(gm_function f) { return function_weight(f) == 16 ? 0 : 
 static gm_status cpu_axpy(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
-    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_UPDATES, 1, BY_TYPE(y, axpy_dense), call->attrs);
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_UPDATES, 1, BY_ELEMENT(y, axpy_dense), call->attrs);
     return GM_OK;
 }
 
 static gm_status cpu_affine(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
-    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_STREAMS, 1, BY_TYPE(y, affine_dense), call->attrs);
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_STREAMS, 1, BY_ELEMENT(y, affine_dense), call->attrs);
     return GM_OK;
 }
 
@@ -60,8 +64,8 @@ static gm_status cpu_scale(gm_device *dev, const gm_call *call)
     gm_attrs   at = gm_attrs_default();
     at.alpha = gm_load(s->dtype, gm_tensor_data(s), 0);
     if (call->attrs->accumulate)
-        cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_UPDATES, 1, BY_TYPE(y, axpy_dense), &at);
-    else cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_STREAMS, 1, BY_TYPE(y, affine_dense), &at);
+        cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_UPDATES, 1, BY_ELEMENT(y, axpy_dense), &at);
+    else cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, CPU_ROW_STREAMS, 1, BY_ELEMENT(y, affine_dense), &at);
     return GM_OK;
 }
 
@@ -69,7 +73,7 @@ static gm_status cpu_unary(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
     cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_TYPE(y, unary_dense), call->attrs);
+                    function_weight(call->attrs->function), BY_ELEMENT(y, unary_dense), call->attrs);
     return GM_OK;
 }
 
@@ -77,7 +81,7 @@ static gm_status cpu_unary_grad(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *g = call->in[1], *dx = call->out[0];
     cpu_elementwise(dev, 3, (gm_tensor *[]){dx, x, g}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_TYPE(x, unary_grad_dense), call->attrs);
+                    function_weight(call->attrs->function), BY_ELEMENT(x, unary_grad_dense), call->attrs);
     return GM_OK;
 }
 
@@ -85,20 +89,20 @@ static gm_status cpu_binary(gm_device *dev, const gm_call *call)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
     cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_TYPE(a, binary_dense), call->attrs);
+                    function_weight(call->attrs->function), BY_ELEMENT(a, binary_dense), call->attrs);
     return GM_OK;
 }
 
 static gm_status cpu_compare(gm_device *dev, const gm_call *call)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
-    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, 0, 1, BY_TYPE(a, compare_dense), call->attrs);
+    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, 0, 1, BY_ELEMENT(a, compare_dense), call->attrs);
     return GM_OK;
 }
 
 static gm_status cpu_where(gm_device *dev, const gm_call *call)
 {
     gm_tensor *c = call->in[0], *a = call->in[1], *b = call->in[2], *y = call->out[0];
-    cpu_elementwise(dev, 4, (gm_tensor *[]){y, c, a, b}, 0, 1, BY_TYPE(a, where_dense), call->attrs);
+    cpu_elementwise(dev, 4, (gm_tensor *[]){y, c, a, b}, 0, 1, BY_ELEMENT(a, where_dense), call->attrs);
     return GM_OK;
 }

@@ -7,35 +7,35 @@
 #define PAST     (CPU_DIRECT && past)
 #define AHEAD(p) __builtin_prefetch((const char *)(p) + CPU_AHEAD)
 #define MAP(part, whole, ahead, expression)                                \
-    for (int64_t i = 0, m = F(first_step)(y, n, PAST); i < n; m = n - i) { \
+    for (int64_t i = 0, m = M(first_step)(y, n, PAST); i < n; m = n - i) { \
         if (m < LANES) {                                                   \
             part;                                                          \
-            F(store_n)(y + i, m, (expression));                            \
+            M(store_n)(y + i, m, (expression));                            \
             i += m;                                                        \
         }                                                                  \
         for (; PAST && i + LANES <= n; i += LANES) {                       \
             whole;                                                         \
             ahead;                                                         \
-            F(store_past)(y + i, (expression));                            \
+            M(store_past)(y + i, (expression));                            \
         }                                                                  \
         for (; i + LANES <= n; i += LANES) {                               \
             whole;                                                         \
-            F(store)(y + i, (expression));                                 \
+            M(store)(y + i, (expression));                                 \
         }                                                                  \
     }
-#define MAP1(expression) MAP(V a = F(load_n)(x + i, m), V a = F(load)(x + i), AHEAD(x + i), expression)
+#define MAP1(expression) MAP(V a = M(load_n)(x + i, m), V a = M(load)(x + i), AHEAD(x + i), expression)
 #define PAIR(a_, b_)     V a = a_, b = b_
 #define MAP2(expression)                                                                      \
-    MAP(PAIR(F(load_n)(x + i, m), F(load_n)(z + i, m)), PAIR(F(load)(x + i), F(load)(z + i)), \
+    MAP(PAIR(M(load_n)(x + i, m), M(load_n)(z + i, m)), PAIR(M(load)(x + i), M(load)(z + i)), \
         (AHEAD(x + i), AHEAD(z + i)), expression)
 #define EACH(expression) \
-    for (int64_t i = 0; i < n; i++) y[i] = (T)(expression)
+    for (int64_t i = 0; i < n; i++) M(set)(y + i, (T)(expression))
 
-static void F(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
-    T              *y = (T *)p[0];
-    const T        *x = (const T *)p[1];
+    E              *y = (E *)p[0];
+    const E        *x = (const E *)p[1];
     switch (at->function) {
     case GM_FN_neg: MAP1(-a); break;
     case GM_FN_exp: MAP1(F(exp_v)(a)); break;
@@ -45,13 +45,13 @@ static void F(unary_dense)(const void *context, int64_t n, char *const *p, bool 
     case GM_FN_square: MAP1(a * a); break;
     case GM_FN_reciprocal: MAP1(1 / a); break;
     case GM_FN_abs: MAP1(F(abs_v)(a)); break;
-    case GM_FN_sin: EACH(sin((double)x[i])); break;
-    case GM_FN_cos: EACH(cos((double)x[i])); break;
+    case GM_FN_sin: EACH(sin((double)M(get)(x + i))); break;
+    case GM_FN_cos: EACH(cos((double)M(get)(x + i))); break;
     case GM_FN_power:
         if (at->value == 2) {
             MAP1(a * a);
         } else {
-            EACH(pow((double)x[i], at->value));
+            EACH(pow((double)M(get)(x + i), at->value));
         }
         break;
     case GM_FN_relu: MAP1(F(relu_v)(a)); break;
@@ -64,16 +64,19 @@ static void F(unary_dense)(const void *context, int64_t n, char *const *p, bool 
 }
 
 /* x^value' = value x^(value - 1), in double: x may be negative, value any */
-static void F(power_grad_row)(double value, int64_t n, const T *x, const T *g, T *y)
+static void M(power_grad_row)(double value, int64_t n, const E *x, const E *g, E *y)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = (T)((double)g[i] * (value == 0 ? 0 : value * pow((double)x[i], value - 1)));
+    for (int64_t i = 0; i < n; i++) {
+        double slope = value == 0 ? 0 : value * pow((double)M(get)(x + i), value - 1);
+        M(set)(y + i, (T)((double)M(get)(g + i) * slope));
+    }
 }
 
-static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(unary_grad_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
-    T              *y = (T *)p[0];
-    const T        *x = (const T *)p[1], *z = (const T *)p[2]; /* z: the gradient */
+    E              *y = (E *)p[0];
+    const E        *x = (const E *)p[1], *z = (const E *)p[2]; /* z: the gradient */
     const V         zero = F(splat)(0);
     switch (at->function) {
     case GM_FN_neg: MAP2(((void)a, -b)); break;
@@ -84,9 +87,9 @@ static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p, 
     case GM_FN_square: MAP2(b * 2 * a); break;
     case GM_FN_reciprocal: MAP2(-b / (a * a)); break;
     case GM_FN_abs: MAP2(F(select)(a > 0, b, F(select)(a < 0, -b, zero))); break;
-    case GM_FN_sin: EACH((double)z[i] * cos((double)x[i])); break;
-    case GM_FN_cos: EACH(-(double)z[i] * sin((double)x[i])); break;
-    case GM_FN_power: F(power_grad_row)(at->value, n, x, z, y); break;
+    case GM_FN_sin: EACH((double)M(get)(z + i) * cos((double)M(get)(x + i))); break;
+    case GM_FN_cos: EACH(-(double)M(get)(z + i) * sin((double)M(get)(x + i))); break;
+    case GM_FN_power: M(power_grad_row)(at->value, n, x, z, y); break;
     case GM_FN_relu: MAP2(b * F(relu_grad_v)(a)); break;
     case GM_FN_gelu: MAP2(b * F(gelu_grad_v)(a)); break;
     case GM_FN_gelu_tanh: MAP2(b * F(gelu_tanh_grad_v)(a)); break;
@@ -96,11 +99,11 @@ static void F(unary_grad_dense)(const void *context, int64_t n, char *const *p, 
     }
 }
 
-static void F(binary_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(binary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
-    T              *y = (T *)p[0];
-    const T        *x = (const T *)p[1], *z = (const T *)p[2];
+    E              *y = (E *)p[0];
+    const E        *x = (const E *)p[1], *z = (const E *)p[2];
     switch (at->function) {
     case GM_FN_add: MAP2(a + b); break;
     case GM_FN_sub: MAP2(a - b); break;
@@ -112,18 +115,18 @@ static void F(binary_dense)(const void *context, int64_t n, char *const *p, bool
     case GM_FN_geglu: MAP2(F(gelu_v)(a) * b); break;
     case GM_FN_geglu_tanh: MAP2(F(gelu_tanh_v)(a) * b); break;
     case GM_FN_swiglu: MAP2(F(silu_v)(a) * b); break;
-    default: EACH(pow((double)x[i], (double)z[i])); break; /* pow */
+    default: EACH(pow((double)M(get)(x + i), (double)M(get)(z + i))); break; /* pow */
     }
 }
 
 #define COMPARE(operator) \
-    for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(x[i] operator z[i])
+    for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(M(get)(x + i) operator M(get)(z + i))
 
-static void F(compare_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(compare_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     uint8_t        *y = (uint8_t *)p[0];
-    const T        *x = (const T *)p[1], *z = (const T *)p[2];
+    const E        *x = (const E *)p[1], *z = (const E *)p[2];
     (void)past;
     switch (at->function) {
     case GM_FN_eq: COMPARE(==); break;
@@ -135,30 +138,31 @@ static void F(compare_dense)(const void *context, int64_t n, char *const *p, boo
     }
 }
 
-static void F(where_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(where_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
-    T *restrict y = (T *)p[0];
+    E *restrict y = (E *)p[0];
     const uint8_t *restrict c = (const uint8_t *)p[1];
-    const T *restrict a = (const T *)p[2], *restrict b = (const T *)p[3];
+    const E *restrict a = (const E *)p[2], *restrict b = (const E *)p[3];
     (void)context;
     (void)past;
     for (int64_t i = 0; i < n; i++) {
-        T yes = a[i], no = b[i];
+        E yes = a[i], no = b[i];
         y[i] = c[i] ? yes : no;
     }
 }
 
-static void F(axpy_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(axpy_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
     (void)past;
-    F(axpy_row)(n, (T)at->alpha, (const T *)p[1], (T *)p[0]);
+    M(axpy_row)(n, (T)at->alpha, (const E *)p[1], (E *)p[0]);
 }
 
-static void F(affine_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void M(affine_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
-    T              *y = (T *)p[0], alpha = (T)at->alpha, beta = (T)at->beta;
-    const T        *x = (const T *)p[1];
+    E              *y = (E *)p[0];
+    T               alpha = (T)at->alpha, beta = (T)at->beta;
+    const E        *x = (const E *)p[1];
     MAP1(a * alpha + beta);
 }

@@ -354,7 +354,8 @@ EMULATED __m512 _mm512_cvtph_ps(__m256i a)
         .ps;
 }
 
-#define _mm512_cvtepu16_epi32 emulated_cvtepu16_epi32
+#define _mm512_castsi512_si256(a) ((wide){.si = (a)}.half_si[0])
+#define _mm512_cvtepu16_epi32     emulated_cvtepu16_epi32
 EMULATED __m512i _mm512_cvtepu16_epi32(__m256i a)
 {
     return (wide){.half_si = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),

@@ -12,6 +12,9 @@ typedef struct gate_job {
 #define AS 64
 #include "as.h"
 #include "gate_t.h"
+#define AS 16
+#include "as.h"
+#include "gate_t.h"
 #define AS 0
 #include "as.h"
 
@@ -24,7 +27,7 @@ static gm_status gate_grad_rows(gm_device *dev, const gm_call *call)
     j.da = rows_or_none(call->out[0]);
     j.db = rows_or_none(call->out[1]);
     int64_t bytes = 5 * j.g.width * j.g.size * function_weight(j.function);
-    cpu_parallel(dev, j.g.width ? j.g.rows : 0, bytes, BY_TYPE(call->in[0], gate_grad_part), &j);
+    cpu_parallel(dev, j.g.width ? j.g.rows : 0, bytes, BY_ELEMENT(call->in[0], gate_grad_part), &j);
     return GM_OK;
 }
 

@@ -2,19 +2,19 @@
 
 #define GATE_ROW(both)                                                              \
     for (int64_t i = 0; i < n; i += LANES) {                                        \
-        V gv = F(at)(g, i, n - i), slope, value = both(F(at)(a, i, n - i), &slope); \
-        if (da) F(put)(da, i, n - i, gv * F(at)(b, i, n - i) * slope);              \
-        if (db) F(put)(db, i, n - i, gv * value);                                   \
+        V gv = M(at)(g, i, n - i), slope, value = both(M(at)(a, i, n - i), &slope); \
+        if (da) M(put)(da, i, n - i, gv * M(at)(b, i, n - i) * slope);              \
+        if (db) M(put)(db, i, n - i, gv * value);                                   \
     }
 
-static void F(gate_grad_part)(void *context, int64_t begin, int64_t end, int thread)
+static void M(gate_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const gate_job *j = context;
     int64_t         n = j->g.width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *g = cpu_row_at(&j->g, r), *a = cpu_row_at(&j->a, r), *b = cpu_row_at(&j->b, r);
-        T       *da = F(row_or_none)(&j->da, r), *db = F(row_or_none)(&j->db, r);
+        const E *g = cpu_row_at(&j->g, r), *a = cpu_row_at(&j->a, r), *b = cpu_row_at(&j->b, r);
+        E       *da = M(row_or_none)(&j->da, r), *db = M(row_or_none)(&j->db, r);
         switch (j->function) {
         case GM_FN_reglu: GATE_ROW(F(relu_both_v)) break;
         case GM_FN_geglu: GATE_ROW(F(gelu_both_v)) break;

@@ -1,19 +1,5 @@
 /* gemm_bias_t.h - rows of bias_activation_grad for one element type. */
 
-/* sum += x, in double */
-CPU_INLINE void F(bias_add)(int64_t n, const T *x, double *sum)
-{
-    for (int64_t j = 0; j < n; j++) sum[j] += x[j];
-}
-
-/* Row i of g; room: for n numbers, of a row that must be widened. */
-CPU_INLINE const T *F(bias_row)(const gemm_bias *w, int64_t i, T *room)
-{
-    if (!w->narrow) return (const T *)w->g + i * w->g_row;
-    cast_bf16_f32(w->n, (const bits2 *)w->g + i * w->g_row, room);
-    return room;
-}
-
 /* Job: rows [begin, end); part number `thread` writes its column sums to its scratch. */
 static void F(bias_part)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -23,11 +9,15 @@ static void F(bias_part)(void *context, int64_t begin, int64_t end, int thread)
     T               *row = (T *)(sum + n);
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t i = begin; i < end; i++) {
-        const T *g = F(bias_row)(w, i, row), *pre = w->pre ? (const T *)w->pre + i * w->pre_row : NULL;
+        if (w->narrow) {
+            add_columns_bf16(n, (const bits2 *)w->g + i * w->g_row, sum);
+            continue;
+        }
+        const T *g = (const T *)w->g + i * w->g_row, *pre = w->pre ? (const T *)w->pre + i * w->pre_row : NULL;
         T       *dpre = w->dpre ? (T *)w->dpre + i * w->dpre_row : row;
         if (w->f != GM_FN_none) F(activation_grad_row)(w->f, n, pre, g, dpre);
         else if (w->dpre) memcpy(dpre, g, (size_t)n * sizeof(T));
-        F(bias_add)(n, w->f != GM_FN_none ? dpre : g, sum);
+        F(add_columns)(n, w->f != GM_FN_none ? dpre : g, sum);
     }
 }
 

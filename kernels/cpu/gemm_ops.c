@@ -345,7 +345,7 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call) { return linear
 typedef struct gemm_bias {
     gm_function f;
     int64_t     n, g_row, pre_row, dpre_row;
-    bool        narrow; /* g is bf16; f32 and no function only */
+    bool        narrow; /* g is bf16; only sums are wanted then, of no function */
     const void *g, *pre;
     void       *dpre;    /* NULL: not wanted */
     double     *scratch; /* 2 n for each part: sums, a row */

@@ -110,6 +110,9 @@ static void clear_row(void *to, int64_t bytes, bool stream)
 #define AS 64
 #include "as.h"
 #include "loss_t.h"
+#define AS 16
+#include "as.h"
+#include "loss_t.h"
 #define AS 0
 #include "as.h"
 
@@ -150,7 +153,7 @@ static gm_status embedding_grad_rows(gm_device *dev, const gm_call *call)
     j.panels = most < 1 ? 1 : most < threads ? most : threads;
     j.groups = (threads + j.panels - 1) / j.panels;
     int64_t items = j.panels * j.groups, traffic = (2 * index.rows + j.rows) * j.dw.width * j.dw.size;
-    cpu_parallel(dev, items, traffic / items, BY_TYPE(dw, table_part), &j);
+    cpu_parallel(dev, items, traffic / items, BY_ELEMENT(dw, table_part), &j);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
@@ -190,7 +193,7 @@ static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)
     j.loss = cpu_scalars_of(call->out[0]);
     j.largest = cpu_scalars_of(call->out[1]);
     j.sum = cpu_scalars_of(call->out[2]);
-    cpu_parallel(dev, j.x.rows, 2 * j.x.width * j.x.size, BY_TYPE(logits, entropy_part), &j);
+    cpu_parallel(dev, j.x.rows, 2 * j.x.width * j.x.size, BY_ELEMENT(logits, entropy_part), &j);
     return GM_OK;
 }
 
@@ -204,7 +207,7 @@ static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
     j.g = cpu_scalars_of(call->in[4]);
     j.dx = cpu_rows_of(call->out[0]);
     j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
-    cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_TYPE(logits, entropy_grad_part), &j);
+    cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_ELEMENT(logits, entropy_grad_part), &j);
     return GM_OK;
 }
 
@@ -218,7 +221,7 @@ static gm_status cross_entropy_both_rows(gm_device *dev, const gm_call *call)
     j.g = cpu_scalars_of(call->in[2]);
     j.dx = cpu_rows_of(call->out[1]);
     j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
-    cpu_parallel(dev, j.x.rows, 4 * j.x.width * j.x.size, BY_TYPE(logits, entropy_both_part), &j);
+    cpu_parallel(dev, j.x.rows, 4 * j.x.width * j.x.size, BY_ELEMENT(logits, entropy_both_part), &j);
     return GM_OK;
 }
 

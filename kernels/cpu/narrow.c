@@ -2,10 +2,10 @@
  *
  * It casts inputs, and outputs that are read, to f32 in scratch of the pool, runs the kernel of f32, and rounds what
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
- * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
- * 16 bits there is the GPU. fill, copy, the optimizers, products with weights (gemm_ops.c, gemm_thin.c, few_bits.c,
- * grouped.c), attention of bf16 on processors that multiply it, pages (pages.c), bags (bags.c) and rescale_rows handle
- * 16 bits themselves. If there is an error, all outputs keep their values. */
+ * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast. Three kinds
+ * of calls do without: ops that handle 16 bits themselves (is_native); products and attention of bf16 on processors
+ * that multiply it (takes_pairs); ops of bf16 whose kernels are also compiled for bf16 in memory (reads_bf16), which
+ * have the same bits. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {
@@ -29,6 +29,51 @@ static bool is_native(gm_op op)
     case GM_OP_step_control: return true;
     default: return false;
     }
+}
+
+/* Kernels that are made for elements of bf16, too (AS 16 of as.h). */
+static bool reads_bf16(gm_op op)
+{
+    switch (op) {
+    case GM_OP_axpy:
+    case GM_OP_affine:
+    case GM_OP_scale:
+    case GM_OP_unary:
+    case GM_OP_unary_grad:
+    case GM_OP_binary:
+    case GM_OP_gate_grad:
+    case GM_OP_compare:
+    case GM_OP_where:
+    case GM_OP_dropout:
+    case GM_OP_rotary:
+    case GM_OP_embedding_grad:
+    case GM_OP_cross_entropy:
+    case GM_OP_cross_entropy_grad:
+    case GM_OP_cross_entropy_both:
+    case GM_OP_layer_norm:
+    case GM_OP_layer_norm_grad:
+    case GM_OP_rms_norm:
+    case GM_OP_rms_norm_grad:
+    case GM_OP_batch_norm_sums:
+    case GM_OP_batch_norm_apply:
+    case GM_OP_batch_norm_grad_sums:
+    case GM_OP_batch_norm_grad_apply:
+    case GM_OP_sum: return true;
+    default: return false;
+    }
+}
+
+/* Is each tensor of floats bf16, but for those that ops.def keeps in f32? */
+static bool is_bf16(const gm_call *call)
+{
+    const gm_slots *takes = gm_op_takes(call->op), *gives = gm_op_gives(call->op);
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        bool             in = i < call->n_in;
+        const gm_tensor *t = in ? call->in[i] : call->out[i - call->n_in];
+        const gm_slot   *slot = in ? gm_slots_at(takes, i) : gm_slots_at(gives, i - call->n_in);
+        if (t && gm_dtype_is_float(t->dtype) && !slot->wide && t->dtype != GM_BF16) return false;
+    }
+    return true;
 }
 
 /* Calls of gemm_ops.c, grouped.c, convolution_ops.c and attention.c that multiply bf16 as it is. */
@@ -56,7 +101,8 @@ static bool has_narrow(const gm_call *call)
     for (int i = 0; i < call->n_in; i++) found |= is_narrow(call->in[i]);
     for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
     if (call->op == GM_OP_linear && (gemm_is_thin(call, NULL) || linear_reads(call))) return false;
-    return found && !is_native(call->op) && !takes_pairs(call);
+    if (!found || is_native(call->op) || takes_pairs(call)) return false;
+    return !reads_bf16(call->op) || !is_bf16(call);
 }
 
 /* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient

@@ -1,36 +1,36 @@
-/* norm_t.h - rows of the norms for one element type (as.h); see norm.c. */
+/* norm_t.h - rows of the norms for one element type (as.h), bf16 included; see norm.c. */
 
 /* out = x + residual */
-static void F(add_row_to)(int64_t n, const T *x, const T *residual, T *out)
+static void M(add_row_to)(int64_t n, const E *x, const E *residual, E *out)
 {
-    for (int64_t i = 0; i < n; i += LANES) F(put)(out, i, n - i, F(at)(x, i, n - i) + F(at)(residual, i, n - i));
+    for (int64_t i = 0; i < n; i += LANES) M(put)(out, i, n - i, M(at)(x, i, n - i) + M(at)(residual, i, n - i));
 }
 
 /* d and d^2 are added, d = v - first, in double. */
-CPU_INLINE void F(add_moments)(const T *v, double first, vf64 *sum, vf64 *squares)
+CPU_INLINE void M(add_moments)(const E *v, double first, vf64 *sum, vf64 *squares)
 {
-#if T_BITS == 32
-    vf64 d = widen(*(const any_half *)v) - first, e = widen(*(const any_half *)(v + LANES / 2)) - first;
-    sum[1] += e;
-    squares[1] += e * e;
-#else
-    vf64 d = F(load)(v) - first;
-#endif
+    vf64 d, e;
+    M(load_wide)(v, &d, &e);
+    d -= first;
     sum[0] += d;
     squares[0] += d * d;
+    if (T_BITS == 64) return;
+    e -= first;
+    sum[1] += e;
+    squares[1] += e * e;
 }
 
 /* The mean of n elements; returns the sum of squares around it. One pass: sums of d = v - v[0] lose nothing to a mean
  * far from 0, and v[0] itself is at most sqrt(n) standard deviations away, so at most n eps of double go. */
-static double F(moments_row)(int64_t n, const T *v, double *mean)
+static double M(moments_row)(int64_t n, const E *v, double *mean)
 {
-    double  first = isfinite(v[0]) ? (double)v[0] : 0; /* an infinite mean is not NaN */
+    double  first = isfinite(M(get)(v)) ? (double)M(get)(v) : 0; /* an infinite mean is not NaN */
     vf64    sums[2] = {{0}, {0}}, squares[2] = {{0}, {0}};
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) F(add_moments)(v + i, first, sums, squares);
+    for (; i + LANES <= n; i += LANES) M(add_moments)(v + i, first, sums, squares);
     double sum = sum_v_wide(sums[0] + sums[1]), square = sum_v_wide(squares[0] + squares[1]);
     for (; i < n; i++) {
-        double d = (double)v[i] - first;
+        double d = (double)M(get)(v + i) - first;
         sum += d;
         square += d * d;
     }
@@ -39,100 +39,63 @@ static double F(moments_row)(int64_t n, const T *v, double *mean)
     return rest < 0 ? 0 : rest;
 }
 
-/* Sum of (v - high - low)^2; missing lanes count for nothing. */
-static double F(squares_row)(int64_t n, const T *v, T high, T low)
-{
-    vf64    a = {0}, b = {0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        V d = F(load)(v + i) - high - low;
-        F(mul_wide)(&a, &b, d, d);
-    }
-    double s = sum_v_wide(a + b);
-    for (; i < n; i++) {
-        double d = (double)(v[i] - high - low);
-        s += d * d;
-    }
-    return s;
-}
-
 /* y = (v - high - low) rstd w + b, past the caches if `past`; next: a row that will be read soon */
-static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y, bool past,
-                               const T *next)
+static void M(scale_shift_row)(int64_t n, const E *v, T high, T low, T rstd, const E *w, const E *b, E *y, bool past,
+                               const E *next)
 {
     const T less = low * rstd;
-    for (int64_t i = 0, m = F(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
-        V h = (F(at)(v, i, m) - high) * rstd - less;
-        if (w) h = h * F(at)(w, i, m);
-        if (b) h = h + F(at)(b, i, m);
-        F(put_past)(y, i, m, h, past);
+    for (int64_t i = 0, m = M(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
+        V h = (M(at)(v, i, m) - high) * rstd - less;
+        if (w) h = h * M(at)(w, i, m);
+        if (b) h = h + M(at)(b, i, m);
+        M(put_past)(y, i, m, h, past);
         __builtin_prefetch(next + i);
     }
 }
 
 /* The row that is normalised, x or x + residual. sum receives it where it is given, as it must be with a residual.
  * With `centred` *mean is its mean and *squares the sum of squares around it, else 0 and the sum of squares. */
-CPU_INLINE const T *F(row_moments)(int64_t n, const T *x, const T *residual, T *sum, bool centred, double *mean,
+CPU_INLINE const E *M(row_moments)(int64_t n, const E *x, const E *residual, E *sum, bool centred, double *mean,
                                    double *squares)
 {
-    if (residual) F(add_row_to)(n, x, residual, sum);
-    else if (sum) memcpy(sum, x, (size_t)n * sizeof(T));
+    if (residual) M(add_row_to)(n, x, residual, sum);
+    else if (sum) memcpy(sum, x, (size_t)n * sizeof(E));
     if (residual) x = sum;
     *mean = 0;
-    *squares = centred ? F(moments_row)(n, x, mean) : F(dot_row)(n, x, x);
+    *squares = centred ? M(moments_row)(n, x, mean) : M(square_row)(n, x);
     return x;
 }
 
-/* Number r of a column that may be absent: 0 then. */
-CPU_INLINE T F(number_at)(const cpu_rows *column, int64_t r) { return column->data ? *(T *)cpu_row_at(column, r) : 0; }
+CPU_INLINE E *M(row_or_none)(const cpu_rows *rows, int64_t r) { return rows->data ? cpu_row_at(rows, r) : NULL; }
 
-CPU_INLINE T *F(row_or_none)(const cpu_rows *rows, int64_t r) { return rows->data ? cpu_row_at(rows, r) : NULL; }
-
-static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
+static void M(norm_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
     int64_t         n = j->width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        T       *y = cpu_row_at(&j->y, r), *sum = F(row_or_none)(&j->sum, r);
+        E       *y = cpu_row_at(&j->y, r), *sum = M(row_or_none)(&j->sum, r);
         double   mean, squares;
-        const T *x = cpu_row_at(&j->x, r), *residual = F(row_or_none)(&j->residual, r);
-        const T *v = F(row_moments)(n, x, residual, residual && !sum ? y : sum, !j->rms, &mean, &squares);
+        const E *x = cpu_row_at(&j->x, r), *residual = M(row_or_none)(&j->residual, r);
+        const E *v = M(row_moments)(n, x, residual, residual && !sum ? y : sum, !j->rms, &mean, &squares);
         T        high = (T)mean, low = (T)(mean - (double)high);
         double   rstd = 1 / sqrt(squares / (double)n + j->eps);
-        const T *next = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r);
-        F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y, j->stream, next);
+        const E *next = cpu_row_at(&j->x, r + 1 < end ? r + 1 : r);
+        M(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y, j->stream, next);
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
         *(T *)cpu_row_at(&j->rstd, r) = (T)rstd;
     }
     gm_stream_end();
 }
 
-CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
-{
-#if T_BITS == 32
-    if (m >= LANES) {
-        *(any_f64 *)(acc + i) += widen(low_half(v));
-        *(any_f64 *)(acc + i + LANES / 2) += widen(high_half(v));
-        return;
-    }
-#else
-    if (m >= LANES) {
-        *(any_f64 *)(acc + i) += v;
-        return;
-    }
-#endif
-    for (int64_t k = 0; k < m; k++) acc[i + k] += v[k];
-}
-
 /* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum, past the caches if `past`; dx may be h, gsum NULL. next_g, next_x:
  * rows that will be read soon. */
-CPU_INLINE void F(input_gradient_row)(int64_t n, const T *h, const T *x, T mean, T rstd, T mean_h, T mean_hh,
-                                      const T *gsum, T *dx, bool past, const T *next_g, const T *next_x)
+CPU_INLINE void M(input_gradient_row)(int64_t n, const T *h, const E *x, T mean, T rstd, T mean_h, T mean_hh,
+                                      const E *gsum, E *dx, bool past, const E *next_g, const E *next_x)
 {
-    for (int64_t i = 0, m = F(first_step)(dx, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
-        V hat = (F(at)(x, i, m) - mean) * rstd, d = (F(at)(h, i, m) - mean_h - hat * mean_hh) * rstd;
-        F(put_past)(dx, i, m, gsum ? d + F(at)(gsum, i, m) : d, past);
+    for (int64_t i = 0, m = M(first_step)(dx, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
+        V hat = (M(at)(x, i, m) - mean) * rstd, d = (F(at)(h, i, m) - mean_h - hat * mean_hh) * rstd;
+        M(put_past)(dx, i, m, gsum ? d + M(at)(gsum, i, m) : d, past);
         __builtin_prefetch(next_g + i);
         __builtin_prefetch(next_x + i);
     }
@@ -140,10 +103,10 @@ CPU_INLINE void F(input_gradient_row)(int64_t n, const T *h, const T *x, T mean,
 
 /* The vector of h = g w at i, kept rounded: fused into a difference later it would not cancel. Missing lanes have
  * g = 0. */
-CPU_INLINE void F(weigh)(int64_t i, int64_t m, const T *g, const T *x, const T *w, T mean, T rstd, T *kept, V *sum,
+CPU_INLINE void M(weigh)(int64_t i, int64_t m, const E *g, const E *x, const E *w, T mean, T rstd, T *kept, V *sum,
                          V *sum_hat)
 {
-    V gv = F(at)(g, i, m), hat = (F(at)(x, i, m) - mean) * rstd, h = w ? gv * F(at)(w, i, m) : gv;
+    V gv = M(at)(g, i, m), hat = (M(at)(x, i, m) - mean) * rstd, h = w ? gv * M(at)(w, i, m) : gv;
     F(put)(kept, i, m, h);
     *sum += h;
     *sum_hat += h * hat;
@@ -151,7 +114,7 @@ CPU_INLINE void F(weigh)(int64_t i, int64_t m, const T *g, const T *x, const T *
 
 /* The sums of h and of h hat over a row. Four vectors are added in T before they are added in double: one rounding more
  * than each product has anyway. */
-CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T mean, T rstd, T *kept, double *sum,
+CPU_INLINE void M(weigh_row)(int64_t n, const E *g, const E *x, const E *w, T mean, T rstd, T *kept, double *sum,
                              double *sum_hat)
 {
     vf64    h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
@@ -160,9 +123,9 @@ CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T me
         V s = F(splat)(0), q = s;
         if (i + 4 * LANES <= n) {
 #pragma GCC unroll 4
-            for (int k = 0; k < 4; k++, i += LANES) F(weigh)(i, LANES, g, x, w, mean, rstd, kept, &s, &q);
+            for (int k = 0; k < 4; k++, i += LANES) M(weigh)(i, LANES, g, x, w, mean, rstd, kept, &s, &q);
         } else {
-            F(weigh)(i, n - i, g, x, w, mean, rstd, kept, &s, &q);
+            M(weigh)(i, n - i, g, x, w, mean, rstd, kept, &s, &q);
             i += LANES;
         }
         F(add_wide)(&h0, &h1, s);
@@ -173,48 +136,49 @@ CPU_INLINE void F(weigh_row)(int64_t n, const T *g, const T *x, const T *w, T me
 }
 
 /* dx of rows [begin, end) */
-static void F(norm_grad_inputs)(const norm_job *j, int64_t begin, int64_t end)
+static void M(norm_grad_inputs)(const norm_job *j, int64_t begin, int64_t end, int thread)
 {
-    const T *w = j->w;
+    const E *w = j->w;
     int64_t  n = j->width;
-    T        row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
+    T       *row = j->rows ? (T *)j->rows + thread * n : NULL;
     for (int64_t r = begin; r < end; r++) {
         int64_t  soon = r + 1 < j->x.rows ? r + 1 : r;
-        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r), *gsum = F(row_or_none)(&j->gsum, r);
-        T       *dx = cpu_row_at(&j->dx, r), *h = j->stream ? row : dx;
+        const E *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r), *gsum = M(row_or_none)(&j->gsum, r);
+        E       *dx = cpu_row_at(&j->dx, r);
+        T       *h = row ? row : (T *)(void *)dx;
         T        mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
         double   sum, sum_hat;
-        if (w) F(weigh_row)(n, g, x, w, mean, rstd, h, &sum, &sum_hat);
-        else F(weigh_row)(n, g, x, NULL, mean, rstd, h, &sum, &sum_hat);
+        if (w) M(weigh_row)(n, g, x, w, mean, rstd, h, &sum, &sum_hat);
+        else M(weigh_row)(n, g, x, NULL, mean, rstd, h, &sum, &sum_hat);
         T mean_h = j->rms ? 0 : (T)(sum / (double)n), mean_hh = (T)(sum_hat / (double)n);
-        F(input_gradient_row)
+        M(input_gradient_row)
         (n, h, x, mean, rstd, mean_h, mean_hh, gsum, dx, j->stream, cpu_row_at(&j->g, soon), cpu_row_at(&j->x, soon));
     }
 }
 
-typedef struct F(norm_rows) {
-    const T *g[NORM_ROWS], *x[NORM_ROWS];
+typedef struct M(norm_rows) {
+    const E *g[NORM_ROWS], *x[NORM_ROWS];
     T        mean[NORM_ROWS], rstd[NORM_ROWS];
-} F(norm_rows);
+} M(norm_rows);
 
 /* The vector at i of dw += g hat and db += g over so many rows. */
-CPU_INLINE void F(add_weights)(const F(norm_rows) * p, int rows, int64_t i, int64_t m, double *dw, double *db)
+CPU_INLINE void M(add_weights)(const M(norm_rows) * p, int rows, int64_t i, int64_t m, double *dw, double *db)
 {
     V s = F(splat)(0), q = s;
 #pragma GCC unroll 4
     for (int k = 0; k < rows; k++) {
-        V g = F(at)(p->g[k], i, m);
+        V g = M(at)(p->g[k], i, m);
         s += g;
-        q += g * ((F(at)(p->x[k], i, m) - p->mean[k]) * p->rstd[k]);
+        q += g * ((M(at)(p->x[k], i, m) - p->mean[k]) * p->rstd[k]);
     }
     F(add_to)(dw, i, m, q);
     F(add_to)(db, i, m, s);
 }
 
 /* dw += g hat, db += g over `rows` rows, at most NORM_ROWS of them, which are added in T first. */
-static void F(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, double *dw, double *db)
+static void M(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, double *dw, double *db)
 {
-    F(norm_rows) p;
+    M(norm_rows) p;
     int64_t n = j->width, i = 0;
     for (int k = 0; k < rows; k++) {
         p.g[k] = cpu_row_at(&j->g, begin + k);
@@ -222,19 +186,19 @@ static void F(norm_grad_weights)(const norm_job *j, int64_t begin, int rows, dou
         p.mean[k] = F(number_at)(&j->mean, begin + k);
         p.rstd[k] = F(number_at)(&j->rstd, begin + k);
     }
-    for (; rows == NORM_ROWS && i + LANES <= n; i += LANES) F(add_weights)(&p, NORM_ROWS, i, LANES, dw, db);
-    for (; i < n; i += LANES) F(add_weights)(&p, rows, i, n - i, dw, db);
+    for (; rows == NORM_ROWS && i + LANES <= n; i += LANES) M(add_weights)(&p, NORM_ROWS, i, LANES, dw, db);
+    for (; i < n; i += LANES) M(add_weights)(&p, rows, i, n - i, dw, db);
 }
 
 /* Groups of NORM_ROWS rows, so that which rows are added in T does not depend on threads. */
-static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thread)
+static void M(norm_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
     double         *dw = j->partial ? j->partial + 2 * thread * j->width : NULL;
     for (int64_t group = begin; group < end; group++) {
         int64_t first = group * NORM_ROWS, rows = j->x.rows - first < NORM_ROWS ? j->x.rows - first : NORM_ROWS;
-        F(norm_grad_inputs)(j, first, first + rows);
-        if (dw) F(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
+        M(norm_grad_inputs)(j, first, first + rows, thread);
+        if (dw) M(norm_grad_weights)(j, first, (int)rows, dw, dw + j->width);
     }
     gm_stream_end();
 }

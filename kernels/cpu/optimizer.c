@@ -147,6 +147,10 @@ static void update_narrow(const optimizer_job *j, const optimizer_part *part, in
     void    *wide[ROLES] = {g};
     gm_dtype dtype = j->in[part->tensor]->dtype;
     cast_row widen = find_cast(dtype, GM_F32), round = find_cast(GM_F32, dtype);
+    if (!j->width && dtype == GM_BF16) { /* the bits of sum_squares_row_f32 */
+        j->partial[part->piece] += square_row_bf16(m, t[ROLE_G]);
+        return;
+    }
     widen(m, t[ROLE_G], g);
     if (j->width && !master) widen(m, t[ROLE_P], p);
     if (j->width) wide[ROLE_P] = master ? master : p;

@@ -162,9 +162,14 @@ struct random_job {
 #define AS 32
 #include "as.h"
 #include "random_t.h"
+#include "drop_t.h"
 #define AS 64
 #include "as.h"
 #include "random_t.h"
+#include "drop_t.h"
+#define AS 16
+#include "as.h"
+#include "drop_t.h"
 #define AS 0
 #include "as.h"
 
@@ -286,7 +291,7 @@ static gm_status cpu_normal(gm_device *dev, const gm_call *call)
 
 static gm_status cpu_dropout(gm_device *dev, const gm_call *call)
 {
-    random_job j = {.kept = BY_TYPE(call->out[0], kept_row), .x = call->in[0], .direct = CPU_DIRECT};
+    random_job j = {.kept = BY_ELEMENT(call->out[0], kept_row), .x = call->in[0], .direct = CPU_DIRECT};
     j.drop = gm_drop_of(call->attrs->stream.key, call->attrs->p);
     return run_random(dev, call, 2, &j);
 }

@@ -31,22 +31,3 @@ static void F(truncated_row)(const random_job *j, int64_t n, uint64_t index, con
     (void)index;
     for (int64_t i = 0; i < n; i++) y[i] = (T)gm_sample_truncated(&j->cut, words[i]);
 }
-
-/* LANES numbers of 16 bits, each in the place of an element */
-CPU_INLINE VI F(numbers_at)(const uint16_t *numbers)
-{
-    typedef uint16_t some __attribute__((vector_size(2 * LANES)));
-    typedef some     any_some __attribute__((aligned(2), may_alias));
-    return __builtin_convertvector(*(const any_some *)numbers, VI);
-}
-
-/* The buffer of numbers reaches beyond n. */
-static void F(kept_row)(const random_job *j, int64_t n, const uint16_t *numbers, const void *in, void *out)
-{
-    T       *y = out;
-    const T *x = in;
-    const V  keep = F(splat)((T)gm_drop_keep(j->drop.threshold));
-    const TI threshold = (TI)j->drop.threshold;
-    bool     past = j->direct;
-    MAP1(F(select)(F(numbers_at)(numbers + i) < threshold, F(splat)(0), a * keep));
-}

@@ -34,10 +34,15 @@ typedef struct top_job {
 
 #define AS 32
 #include "as.h"
+#include "sum_t.h"
 #include "reduce_t.h"
 #define AS 64
 #include "as.h"
+#include "sum_t.h"
 #include "reduce_t.h"
+#define AS 16
+#include "as.h"
+#include "sum_t.h"
 #define AS 0
 #include "as.h"
 
@@ -153,10 +158,11 @@ static gm_status cpu_sum(gm_device *dev, const gm_call *call)
         return cpu_fill(dev, &(gm_call){GM_OP_fill, 0, 1, NULL, call->out, &zero});
     }
     bool    last_stays = j.y_stride[j.ndim - 1] != 0, by_outer = j.outer >= 2 * threads;
-    int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * j.size / items;
-    j.row = last_stays ? BY_TYPE(call->in[0], add_rows) : BY_TYPE(call->in[0], reduce_row);
+    int64_t size = (int64_t)gm_dtype_size(gm_dtype_wide(j.dtype)); /* sums of bf16 have the bits of those of f32 */
+    int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * size / items;
+    j.row = last_stays ? BY_ELEMENT(call->in[0], add_rows) : BY_ELEMENT(call->in[0], reduce_row);
     bool rows = last_stays && j.ndim > 1 && j.x_stride[j.ndim - 1] == 1 && j.sum_stride[j.ndim - 2] == 0;
-    if (CPU_DIRECT && rows) j.many = BY_TYPE(call->in[0], add_many);
+    if (CPU_DIRECT && rows) j.many = BY_ELEMENT(call->in[0], add_many);
     size_t slice = (size_t)(by_outer ? j.inner : j.outer * j.inner), parts = (size_t)cpu_parts(dev, items, traffic);
     GM_TRY(cpu_scratch(dev, parts * slice * sizeof(double), &j.sums, &block));
     memset(j.sums, 0, parts * slice * sizeof(double));

@@ -1,45 +1,4 @@
-/* reduce_t.h - rows of sums and extremes for one element type (as.h). */
-
-/* *sum += the sum of a row at any stride */
-static void F(reduce_row)(const sum_job *j, int64_t n, const char *from, double *sum)
-{
-    const T *x = (const T *)from;
-    int64_t  step = j->x_stride[j->ndim - 1];
-    double   s = 0;
-    if (step == 1) s = F(sum_row)(n, x);
-    else
-        for (int64_t i = 0; i < n; i++) s += x[i * step];
-    *sum += s;
-}
-
-/* sum[i] += x[i] */
-static void F(add_rows)(const sum_job *j, int64_t n, const char *from, double *sum)
-{
-    const T *x = (const T *)from;
-    int64_t  step = j->x_stride[j->ndim - 1], i = 0;
-    if (step == 1)
-        for (; i + LANES <= n; i += LANES) F(add_to)(sum, i, LANES, F(load)(x + i));
-    for (; i < n; i++) sum[i] += x[i * step];
-}
-
-/* The same of SUM_ROWS rows, in their order, step elements apart; as many more are asked for. */
-static void F(add_many)(int64_t n, const void *from, int64_t step, double *sum)
-{
-    const T *x = from;
-    int64_t  i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vf64 a = *(any_f64 *)(sum + i), b = *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8); /* b of f64: unused */
-#pragma GCC unroll 8
-        for (int k = 0; k < SUM_ROWS; k++) {
-            __builtin_prefetch(x + i + (k + SUM_ROWS) * step);
-            F(add_wide)(&a, &b, F(load)(x + i + k * step));
-        }
-        if (T_BITS == 32) *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8) = b;
-        *(any_f64 *)(sum + i) = a;
-    }
-    for (; i < n; i++)
-        for (int k = 0; k < SUM_ROWS; k++) sum[i] += x[i + k * step];
-}
+/* reduce_t.h - rows of extremes for one element type (as.h); see reduce.c. */
 
 /* Is a lane NaN (where that is looked for) or equal to m? */
 CPU_INLINE bool F(any_lane)(V v, T m, bool nan)

@@ -1,5 +1,5 @@
-/* rotary.c - rotary position embeddings. The angles of a position are worked out once, in double, for all of its lines
- * (heads); then each line is one pass. */
+/* rotary.c - rotary position embeddings. The angles of a place are worked out once, in double, for all of its lines
+ * (heads), in all rows of the batch if these have one position there; then each line is one pass. */
 
 typedef struct rotary_job {
     cpu_rows    x, y;
@@ -7,6 +7,7 @@ typedef struct rotary_job {
     bool        narrow;                        /* index is i32 */
     bool        per_row, interleaved, inverse; /* per_row: index is (b, s) */
     int64_t     first, sequence, lines;        /* lines of d elements at a position */
+    int64_t     rows, places;                  /* positions in all; as many of them have angles of their own */
     int64_t     entries, rotated, pairs;       /* of `entries` lines that follow one another the first are turned */
     double      alpha;
     const void *frequency;
@@ -25,6 +26,9 @@ static double rotary_position(const rotary_job *j, int64_t r)
 #include "as.h"
 #include "rotary_t.h"
 #define AS 64
+#include "as.h"
+#include "rotary_t.h"
+#define AS 16
 #include "as.h"
 #include "rotary_t.h"
 #define AS 0
@@ -57,12 +61,14 @@ static gm_status rotary_rows(gm_device *dev, const gm_call *call)
     const gm_tensor *x = call->in[0];
     rotary_job       j = rotary_job_of(call);
     gm_block        *block;
-    int64_t          rows = j.lines && j.x.width ? x->shape[0] * x->shape[1] : 0;
-    int64_t          bytes = 2 * j.lines * j.x.width * j.x.size + 64 * j.pairs;
-    if (!rows) return GM_OK;
-    size_t room = (size_t)cpu_parts(dev, rows, bytes) * 2 * (size_t)j.pairs * (size_t)j.x.size;
+    j.rows = j.lines && j.x.width ? x->shape[0] * x->shape[1] : 0;
+    if (!j.rows) return GM_OK;
+    j.places = j.per_row ? j.rows : j.sequence;
+    int64_t bytes = j.rows / j.places * 2 * j.lines * j.x.width * j.x.size + 64 * j.pairs;
+    size_t  room = (size_t)cpu_parts(dev, j.places, bytes) * 2 * (size_t)j.pairs *
+                  gm_dtype_size(gm_dtype_wide(x->dtype));
     GM_TRY(cpu_scratch(dev, room, &j.angles, &block));
-    cpu_parallel(dev, rows, bytes, BY_TYPE(x, rotary_part), &j);
+    cpu_parallel(dev, j.places, bytes, BY_ELEMENT(x, rotary_part), &j);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }

@@ -81,28 +81,6 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
     gm_stream_end();
 }
 
-/* The sum of exp(x - shift), in double over vector sums of 4 LANES elements. */
-static double F(exp_sum_row)(int64_t n, const T *x, T shift)
-{
-    vf64    a = {0}, b = {0};
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i) + CPU_AHEAD);
-        if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i + 2 * LANES) + CPU_AHEAD);
-        V s = F(exp_down_v)(F(load)(x + i) - shift), t = F(exp_down_v)(F(load)(x + i + LANES) - shift);
-        s += F(exp_down_v)(F(load)(x + i + 2 * LANES) - shift);
-        t += F(exp_down_v)(F(load)(x + i + 3 * LANES) - shift);
-        F(add_wide)(&a, &b, s + t);
-    }
-    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, F(exp_down_v)(F(load)(x + i) - shift));
-    double sum = sum_v_wide(a + b);
-    if (i < n) {
-        V last = F(exp_down_v)(F(load_n)(x + i, n - i) - shift);
-        for (int64_t k = 0; k < n - i; k++) sum += last[k];
-    }
-    return sum;
-}
-
 static void F(log_softmax_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const softmax_job *j = context;

@@ -1,13 +1,16 @@
 /* vector.c - vector types of the instruction set, and the numeric functions that kernels share.
  *
  * CPU_VECTOR (base.c) is the width in bytes. For T = float (suffix _f32, vector vf32) and T = double (_f64, vf64),
- * vector_t.h and rows_t.h give, all static inline:
+ * vector_t.h, lanes_t.h, memory_t.h and rows_t.h give, all static inline, what follows. What has a pointer to elements
+ * is also there for bf16 (suffix _bf16, vector vf32; vector_bf16.h): it widens what it reads and rounds what it writes.
  *
  *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
  *   V at(p, i, m)   put(p, i, m, V): whole vectors where m >= LANES, else the first m lanes of p + i; the idiom is
  *       for (i = 0; i < n; i += LANES) F(put)(y, i, n - i, f(F(at)(x, i, n - i)));
- *   put_past(p, i, m, V, past), first_step: the same for what may go past the caches (vector_t.h)
+ *   put_past(p, i, m, V, past), first_step: the same for what may go past the caches (memory_t.h)
+ *   T get(p)   set(p, T)             one element
+ *   load_wide(p, vf64 *low, *high)   a vector as doubles
  *   V select(VI mask, V yes, V no)   if_less(a, b, V yes, V no): a < b ? yes : no   if_most: a <= b
  *       the same where a comparison chooses: compilers take a mask through a vector there
  *   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
@@ -27,9 +30,12 @@
  *        f: none (copies) or an activation of functions.def (relu .. tanh)
  *   float  max_row_f32(int64_t n, const float *x)        -inf for n = 0; NaN only if all are NaN
  *   double sum_row_f32(int64_t n, const float *x)        f32 is summed in double
+ *   void   add_columns_f32(int64_t n, const float *x, double *sum)                          sum += x
  *   double dot_row_f32(int64_t n, const float *x, const float *y)                           likewise
+ *   double square_row_f32(int64_t n, const float *x)                                       dot_row of x and x
  *   float  exp_row_f32(int64_t n, const float *x, float scale, float shift, float *y, const float *next)
  *              y = exp(scale x - shift), returns the sum; softmax's inner loop, which asks memory for the next row
+ *   double exp_sum_row_f32(int64_t n, const float *x, float shift)                  the sum of exp(x - shift) alone
  *   void   scale_row_f32(int64_t n, float a, const float *x, float *y)                      y = a x
  *   void   scale_past_f32(int64_t n, float a, const float *x, float *y)         likewise, past the caches (base.c)
  *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x
@@ -263,10 +269,19 @@ CPU_INLINE double sum_v_wide(vf64 v)
 #define AS 32
 #include "as.h"
 #include "vector_t.h"
+#include "lanes_t.h"
+#include "memory_t.h"
 #include "rows_t.h"
 #define AS 64
 #include "as.h"
 #include "vector_t.h"
+#include "lanes_t.h"
+#include "memory_t.h"
+#include "rows_t.h"
+#include "vector_bf16.h"
+#define AS 16
+#include "as.h"
+#include "memory_t.h"
 #include "rows_t.h"
 #define AS 0
 #include "as.h"

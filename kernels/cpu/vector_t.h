@@ -2,32 +2,19 @@
 
 CPU_INLINE V    F(load)(const T *p) { return *(const F(any) *)p; }
 CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
-/* Whole vectors of p at i, or the first m lanes: the loops below step by LANES with m = n - i. */
-CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m)
-{
-    return __builtin_expect(m < LANES, 0) ? F(load_n)(p + i, m) : F(load)(p + i);
-}
+CPU_INLINE T    F(get)(const T *p) { return *p; }
+CPU_INLINE void F(set)(T *p, T v) { *p = v; }
 
-CPU_INLINE void F(put)(T *p, int64_t i, int64_t m, V v)
+/* A vector as doubles: the first half, the second; of f64 there is no second. */
+CPU_INLINE void F(load_wide)(const T *p, vf64 *low, vf64 *high)
 {
-    if (__builtin_expect(m < LANES, 0)) F(store_n)(p + i, m, v);
-    else F(store)(p + i, v);
-}
-
-/* put, past the caches (base.c) if `past`; whole vectors then go to addresses that vectors divide. The idiom is
- *     for (i = 0, m = F(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i)
- *         F(put_past)(y, i, m, f(F(at)(x, i, m)), past); */
-CPU_INLINE void F(put_past)(T *p, int64_t i, int64_t m, V v, bool past)
-{
-    if (__builtin_expect(m < LANES, 0)) F(store_n)(p + i, m, v);
-    else if (past) F(store_past)(p + i, v);
-    else F(store)(p + i, v);
-}
-
-CPU_INLINE int64_t F(first_step)(const T *y, int64_t n, bool past)
-{
-    int64_t head = (int64_t)(-(uintptr_t)y % CPU_VECTOR / sizeof(T));
-    return past && head > 0 && head < n ? head : n;
+#if T_BITS == 32
+    *low = widen(*(const any_half *)p);
+    *high = widen(*(const any_half *)(p + LANES / 2));
+#else
+    *low = F(load)(p);
+    *high = (vf64){0};
+#endif
 }
 
 CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI) ~(VI)F(splat)((T)-0.0)); }

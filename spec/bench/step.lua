@@ -5,16 +5,22 @@
 --   flops <case>     -> the operations of the matrix products and convolutions of one step
 --   products         -> operations a second of a product of 1024 x 1024 x 1024 on all threads, the best of 9
 --   graph <setting>  -> 0: steps of cases that come from here on are recorded (true) or not (false; so it begins)
+--   dtype <name>     -> 0: the parameters of cases that come from here on (f32; so it begins)
+--   profile <case>   -> a line for each op that took half a percent of three steps or more: milliseconds of a step,
+--                       calls, GB/s and TFLOP/s; then an empty line
 -- Cases: gpt64 (GPT-2 124M, 4 x 64 tokens), gpt1024 (1 x 1024), llama (the shape of SmolLM2-135M, 4 x 256 tokens), vit
 -- (width 192, depth 12, 3 heads, batch 32, 49 patches + 1), vitsmall (width 64, depth 4, 4 heads, batch 64, 16
 -- patches, of which the mean is taken), resnet32 (ResNet-18, stem of CIFAR, 32 images of 32 x 32), resnet224
 -- (ResNet-18, 8 images of 224 x 224), unet (width 64, levels 1, 2, 2, attention in the second, 8 images of 32 x 32).
--- f32, AdamW, no dropout, random data. Steps are those of engine:train_step, as in a run.
+-- AdamW, with masters in f32 where parameters have 16 bits, no dropout, random data. Steps are those of
+-- engine:train_step, as in a run.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local profile_lines = require "ganymede.observe.profile_lines"
 
 local function text(model, vocabulary, batch, length)
-  local tokens = gm.uniform({ batch, length + 1 }, { low = 0, high = vocabulary - 1, seed = 1 }):to("i64")
+  local numbers = gm.uniform({ batch, length + 1 }, { low = 0, high = vocabulary - 1, seed = 1, dtype = "f32" })
+  local tokens = numbers:to("i64")
   return model, tokens:narrow(2, 1, length):contiguous():keep(), tokens:narrow(2, 2, length):contiguous():keep()
 end
 
@@ -23,7 +29,7 @@ local function gpt(...) return text(gm.models.GPT { vocabulary = 50257 }, 50257,
 local function vit(batch, options)
   options.image_size, options.channels, options.classes = 28, 1, 10
   return gm.models.VisionTransformer(options), gm.normal({ batch, 1, 28, 28 }, { seed = 1 }):keep(),
-    gm.uniform({ batch }, { low = 0, high = 10, seed = 2 }):to("i64"):keep()
+    gm.uniform({ batch }, { low = 0, high = 10, seed = 2, dtype = "f32" }):to("i64"):keep()
 end
 
 local make = {
@@ -40,7 +46,7 @@ local make = {
 
 local function pictures(batch, side, classes)
   return gm.normal({ batch, 3, side, side }, { seed = 1 }):keep(),
-    gm.uniform({ batch }, { low = 0, high = classes, seed = 2 }):to("i64"):keep()
+    gm.uniform({ batch }, { low = 0, high = classes, seed = 2, dtype = "f32" }):to("i64"):keep()
 end
 
 function make.resnet32()
@@ -52,7 +58,7 @@ function make.resnet224() return gm.models.ResNet { depth = 18, classes = 1000 }
 function make.unet()
   local model = gm.models.UNet { channels = 3, width = 64, multipliers = { 1, 2, 2 }, blocks = 1, attention = { 2 },
     heads = 4 }
-  local times = gm.uniform({ 8 }, { low = 0, high = 1000, seed = 3 }):to("i64"):keep()
+  local times = gm.uniform({ 8 }, { low = 0, high = 1000, seed = 3, dtype = "f32" }):to("i64"):keep()
   local x = pictures(8, 32, 1)
   return model, { x, times }, gm.normal({ 8, 3, 32, 32 }, { seed = 4 }):keep(), gm.nn.MSELoss {}
 end
@@ -102,11 +108,31 @@ local function products()
   end)
 end
 
+-- What ops cost, as `ganymede run --profile` measures it.
+local function profile(name)
+  local c, steps, from, out = case(name), 3, core.now(), {}
+  core.profile_start()
+  for _ = 1, steps do gm.scope(step, c) end
+  local all, lines = core.now() - from, profile_lines.by_op(core.profile_stop())
+  out[1] = ("%9.2f ms a step"):format(all / steps * 1000)
+  for _, l in ipairs(lines) do
+    if l.seconds > all / 200 then
+      out[#out + 1] = ("%9.2f %5.0f %7.1f GB/s %7.3f TFLOP/s  %s %s"):format(l.seconds / steps * 1000, l.calls / steps,
+        l.bytes / l.seconds / 1e9, l.flops / l.seconds / 1e12, l.op, l.about or "")
+    end
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+local commands = { flops = flops, profile = profile }
+function commands.graph(setting) graph = setting == "true" end
+
+function commands.dtype(name) core.set_default_dtype(name) end
+
 for line in io.lines() do
   local name, steps = line:match "^(%w+) (%d+)$"
-  local counted, setting = line:match "^flops (%w+)$", line:match "^graph (%w+)$"
-  if setting then graph = setting == "true" end
-  print(name and seconds(name, tonumber(steps)) or counted and flops(counted) or line == "products" and products()
-    or "0")
+  local command, of = line:match "^(%a+) (%w+)$"
+  print(name and seconds(name, tonumber(steps)) or line == "products" and products()
+    or commands[command] and commands[command](of) or "0")
   io.stdout:flush()
 end

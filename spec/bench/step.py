@@ -3,11 +3,14 @@
     python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 llama vit vitsmall (step.lua says what they are)
 
 Needs a Python with torch and numpy, for llama also with transformers, and a built tree. f32, 2 threads each (THREADS=n
-for another number). GRAPH=true records our steps (docs/graphs.md). Prints for each case the median seconds of both, the
-median of the paired ratios PyTorch / ours (above 1 ours is faster), and the floor: the operations of the products of a
-step at the rate of our product of 1024^3 in the same run, with its share of our time. The machine is usually shared:
-believe the ratios, not the seconds. Memory is how far the resident bytes of each process went above those before the
-model was made (VmHWM of Linux); each case has processes of its own. Cases of images are in step_images.py."""
+for another number). DTYPE=bf16: our parameters, gradients and activations have 16 bits, moments and masters are f32;
+PyTorch has parameters in f32 and runs under autocast, or with PEER=parameters has all in bf16, moments too, without
+masters (its update then moves less than half of the bytes). GRAPH=true records our steps (docs/graphs.md). Prints for
+each case the median seconds of both, the median of the paired ratios PyTorch / ours (above 1 ours is faster), and the
+floor: the operations of the products of a step at the rate of our product of 1024^3 in f32 (or bf16) in the same run,
+with its share of our time. The machine is usually shared: believe the ratios, not the seconds. Memory is how far the
+resident bytes of each process went above those before the model was made (VmHWM of Linux); each case has processes of
+its own. Cases of images are in step_images.py."""
 import os
 import statistics
 import subprocess
@@ -22,6 +25,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 THREADS = int(os.environ.get("THREADS", "2"))
 GRAPH = os.environ.get("GRAPH", "false")
+DTYPE = os.environ.get("DTYPE", "f32")
+AUTOCAST = DTYPE == "bf16" and os.environ.get("PEER") != "parameters"
 ROUNDS = {"gpt64": 7, "gpt1024": 5, "llama": 5, "vit": 9, "vitsmall": 15}
 QUICK = {"vit": 3, "vitsmall": 50}  # steps of a round; of the other cases it is one
 
@@ -96,6 +101,8 @@ def peer(case):
     else:
         shape = (4, 64) if case == "gpt64" else (1, 1024)
         model, x, y = GPT(), torch.randint(0, 50257, shape), torch.randint(0, 50257, shape)
+    if DTYPE == "bf16" and not AUTOCAST:
+        model, x = model.bfloat16(), x.bfloat16() if x.is_floating_point() else x
     return model, [x], lambda out: F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
 
 
@@ -107,7 +114,9 @@ def stepper(model, inputs, loss):
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        loss(model(*inputs)).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=AUTOCAST):
+            value = loss(model(*inputs))
+        value.backward()
         optimizer.step()
 
     return step
@@ -150,6 +159,7 @@ def compare(case, peer, rounds):
         return [float(v) for v in ours.stdout.readline().split()]
 
     ask(f"graph {GRAPH}")
+    ask(f"dtype {DTYPE}")
     memory = Resident(ours.pid), Resident(os.getpid())
     torch.manual_seed(0)
     step, steps = stepper(*peer(case)), QUICK.get(case, 1)
@@ -175,7 +185,7 @@ def main(peer=peer, rounds=ROUNDS):
     cases = sys.argv[1:] or list(rounds)
     if len(cases) == 1:
         return compare(cases[0], peer, rounds[cases[0]])
-    print(f"torch {torch.__version__}, {THREADS} threads", flush=True)
+    print(f"torch {torch.__version__}, {THREADS} threads, {DTYPE}{' (autocast)' if AUTOCAST else ''}", flush=True)
     for case in cases:
         subprocess.run([sys.executable, sys.argv[0], case], check=True)
 

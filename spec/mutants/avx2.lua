@@ -51,9 +51,9 @@ return {
     test = "spec/kernels/past_caches_spec.lua -f functions",
   },
   {
-    name = "2410-sum-of-rest", file = "kernels/cpu/reduce_t.h", isa = "avx2",
-    find = [[for (int k = 0; k < SUM_ROWS; k++) sum[i] += x[i + k * step];]],
-    replace = [[for (int k = 1; k < SUM_ROWS; k++) sum[i] += x[i + k * step];]],
+    name = "2410-sum-of-rest", file = "kernels/cpu/sum_t.h", isa = "avx2",
+    find = [[for (int k = 0; k < SUM_ROWS; k++) sum[i] += (double)M(get)(x + i + k * step);]],
+    replace = [[for (int k = 1; k < SUM_ROWS; k++) sum[i] += (double)M(get)(x + i + k * step);]],
     breaks = "sums of columns beyond whole vectors leave out a row of eight",
     test = "spec/kernels/reduce_spec.lua -f sum",
   },
@@ -223,8 +223,8 @@ return {
   },
   {
     name = "2568-sum-places", file = "kernels/cpu/rows_t.h", isa = "avx2",
-    find = [[F(add_wide)(&a, &b, F(load)(x + k + 2 * SUM_PLACE));]],
-    replace = [[F(add_wide)(&a, &b, F(load)(x + k + SUM_PLACE));]],
+    find = [[F(add_wide)(&a, &b, M(load)(x + k + 2 * SUM_PLACE));]],
+    replace = [[F(add_wide)(&a, &b, M(load)(x + k + SUM_PLACE));]],
     breaks = "long sums read one of four places twice and one never",
     test = "spec/kernels/reduce_spec.lua -f numbers",
   },

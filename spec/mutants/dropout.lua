@@ -87,7 +87,7 @@ return {
     test = "spec/kernels/random_spec.lua -f block",
   },
   {
-    name = "2703-keep-asked", file = "kernels/cpu/random_t.h",
+    name = "2703-keep-asked", file = "kernels/cpu/drop_t.h",
     find = [[F(splat)((T)gm_drop_keep(j->drop.threshold));]],
     replace = [[F(splat)((T)(1 / (1 - j->at->p)));]],
     breaks = "elements are multiplied with what would make up for another share than that which is dropped",

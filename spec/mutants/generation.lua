@@ -286,7 +286,7 @@ count[r - 1], positions[r - 1] = row.length + 1, 0
     test = "spec/kernels/pages_spec.lua -f 'attention to pages'",
   },
   {
-    name = "1514-pages-lanes", file = "kernels/cpu/rows_t.h",
+    name = "1514-pages-lanes", file = "kernels/cpu/lanes_t.h",
     find = [[high = low + d;
 #pragma GCC unroll 8]],
     replace = [[high = low;

@@ -81,11 +81,11 @@ return {
   {
     name = "1906-gradient-of-factor-one", file = "kernels/cpu/loss_t.h",
     find = [[
-        *loss = (T)F(entropy_of_row)(j, x, target, row);
-        F(entropy_grad_row)(j, x, target, (T)row.largest, (T)row.sum, g, dx);]],
+        *loss = (T)M(entropy_of_row)(j, x, target, row);
+        M(entropy_grad_row)(j, x, target, (T)row.largest, (T)row.sum, g, dx);]],
     replace = [[
-        *loss = (T)F(entropy_of_row)(j, x, target, row);
-        F(entropy_grad_row)(j, x, target, (T)row.largest, (T)row.sum, (T)1, dx);]],
+        *loss = (T)M(entropy_of_row)(j, x, target, row);
+        M(entropy_grad_row)(j, x, target, (T)row.largest, (T)row.sum, (T)1, dx);]],
     breaks = "on a CPU the gradient made with the loss lacks the factor of the mean",
     test = "spec/kernels/loss_spec.lua -f both",
   },

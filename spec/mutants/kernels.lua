@@ -80,7 +80,7 @@ return {
   },
   {
     name = "012-cross-entropy-smoothing", file = "kernels/cpu/loss_t.h",
-    find = [[(1 - e) * miss + e * (rest + F(sum_below)(j->x.width, x, (T)row.largest) / n)]],
+    find = [[(1 - e) * miss + e * (rest + M(sum_below)(j->x.width, x, (T)row.largest) / n)]],
     replace = [[(1 - e) * miss]],
     breaks = "label smoothing is left out of the loss",
     test = "spec/kernels/loss_spec.lua -f entropy",
@@ -88,9 +88,9 @@ return {
   {
     name = "013-cross-entropy-ignore", file = "kernels/cpu/loss_t.h",
     find = [[
-if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
-        else F(entropy_grad_row)(j, x, target, largest, sum, g, dx);]],
-    replace = [[F(entropy_grad_row)(j, x, target == j->ignore ? 0 : target, largest, sum, g, dx);]],
+if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(E));
+        else M(entropy_grad_row)(j, x, target, largest, sum, g, dx);]],
+    replace = [[M(entropy_grad_row)(j, x, target == j->ignore ? 0 : target, largest, sum, g, dx);]],
     breaks = "ignored targets get a gradient",
     test = "spec/kernels/loss_spec.lua -f entropy",
   },
@@ -102,7 +102,7 @@ if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(T));
     test = "spec/kernels/loss_spec.lua -f embedding",
   },
   {
-    name = "015-dropout-scale", file = "kernels/cpu/random_t.h",
+    name = "015-dropout-scale", file = "kernels/cpu/drop_t.h",
     find = [[F(splat)(0), a * keep));]],
     replace = [[F(splat)(0), a * (keep * 0 + 1)));]],
     breaks = "dropout does not scale what it keeps",
@@ -340,7 +340,7 @@ if (c[GM_CONTROL_HALTED] != 0) {
   },
   {
     name = "573-nan-logit", file = "kernels/cpu/loss_t.h",
-    find = [[else if (isnan(F(sum_row)(n, x))) r->sum = NAN; /* max_row passes over NaN */]],
+    find = [[else if (isnan(M(sum_row)(n, x))) r->sum = NAN; /* max_row passes over NaN */]],
     replace = [[/* max_row passes over NaN */]],
     breaks = "a row of NaN has the loss of a row of -inf",
     test = "spec/kernels/loss_spec.lua -f 'rise or fall'",
@@ -410,8 +410,8 @@ if (c[GM_CONTROL_HALTED] != 0) {
   },
   {
     name = "800-rotary-sine", file = "kernels/cpu/rotary_t.h",
-    find = [[F(put)(y + n, k, n - k, b * cv + a * sv);]],
-    replace = [[F(put)(y + n, k, n - k, b * cv - a * sv);]],
+    find = [[M(put)(y + n, k, n - k, b * cv + a * sv);]],
+    replace = [[M(put)(y + n, k, n - k, b * cv - a * sv);]],
     breaks = "the second half of a row is turned the other way",
     test = "spec/kernels/rotary_spec.lua -f 'by hand'",
   },
@@ -424,8 +424,8 @@ if (c[GM_CONTROL_HALTED] != 0) {
   },
   {
     name = "802-gate-slope", file = "kernels/cpu/gate_t.h",
-    find = [[gv * F(at)(b, i, n - i) * slope]],
-    replace = [[gv * F(at)(b, i, n - i) * value]],
+    find = [[gv * M(at)(b, i, n - i) * slope]],
+    replace = [[gv * M(at)(b, i, n - i) * value]],
     breaks = "the gradient of a gate has the function in place of its slope",
     test = "spec/autograd/gradients_spec.lua -f swiglu",
   },

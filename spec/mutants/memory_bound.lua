@@ -37,8 +37,8 @@ return {
   },
   {
     name = "1845-scale-past", file = "kernels/cpu/rows_t.h",
-    find = [[F(put_past)(y, i, m, F(at)(x, i, m) * a, true);]],
-    replace = [[F(put_past)(y, i, m, m < LANES ? F(at)(x, i, m) : F(at)(x, i, m) * a, true);]],
+    find = [[M(put_past)(y, i, m, F(at)(x, i, m) * a, true);]],
+    replace = [[M(put_past)(y, i, m, m < LANES ? F(at)(x, i, m) : F(at)(x, i, m) * a, true);]],
     breaks = "the ends of rows of softmax that go past the caches are not divided",
     test = "spec/kernels/past_caches_spec.lua -f softmax",
   },
@@ -57,7 +57,7 @@ return {
     test = "spec/kernels/past_caches_spec.lua -f axpy",
   },
   {
-    name = "1848-norm-first-step", file = "kernels/cpu/vector_t.h",
+    name = "1848-norm-first-step", file = "kernels/cpu/memory_t.h",
     find = [[return past && head > 0 && head < n ? head : n;]],
     replace = [[return past && head > 0 && head < n ? head - 1 + (head == 1) : n;]],
     breaks = "rows that go past the caches are not written at addresses that vectors divide, which is a fault",

@@ -1,0 +1,42 @@
+/* sum_t.h - rows of sums for one element type (as.h), bf16 included; see reduce.c. */
+
+/* *sum += the sum of a row at any stride */
+static void M(reduce_row)(const sum_job *j, int64_t n, const char *from, double *sum)
+{
+    const E *x = (const E *)from;
+    int64_t  step = j->x_stride[j->ndim - 1];
+    double   s = 0;
+    if (step == 1) s = M(sum_row)(n, x);
+    else
+        for (int64_t i = 0; i < n; i++) s += (double)M(get)(x + i * step);
+    *sum += s;
+}
+
+/* sum[i] += x[i] */
+static void M(add_rows)(const sum_job *j, int64_t n, const char *from, double *sum)
+{
+    const E *x = (const E *)from;
+    int64_t  step = j->x_stride[j->ndim - 1];
+    if (step == 1) M(add_columns)(n, x, sum);
+    else
+        for (int64_t i = 0; i < n; i++) sum[i] += (double)M(get)(x + i * step);
+}
+
+/* The same of SUM_ROWS rows, in their order, step elements apart; as many more are asked for. */
+static void M(add_many)(int64_t n, const void *from, int64_t step, double *sum)
+{
+    const E *x = from;
+    int64_t  i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf64 a = *(any_f64 *)(sum + i), b = *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8); /* b of f64: unused */
+#pragma GCC unroll 8
+        for (int k = 0; k < SUM_ROWS; k++) {
+            __builtin_prefetch(x + i + (k + SUM_ROWS) * step);
+            F(add_wide)(&a, &b, M(load)(x + i + k * step));
+        }
+        if (T_BITS == 32) *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8) = b;
+        *(any_f64 *)(sum + i) = a;
+    }
+    for (; i < n; i++)
+        for (int k = 0; k < SUM_ROWS; k++) sum[i] += (double)M(get)(x + i + k * step);
+}
