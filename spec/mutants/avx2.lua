@@ -159,7 +159,7 @@ return {
   },
   {
     name = "2442-thin-groups", file = "kernels/cpu/grouped.c",
-    find = [[rows <= thin_most(w->weights->dtype) && w->k > 0;]],
+    find = [[rows <= thin_most(w->weights->dtype, w->pairs ? w->amx : NULL) && w->k > 0;]],
     replace = [[rows <= THIN_ROWS && w->k > 0;]],
     breaks = "groups of 8 to 16 rows have other bits than linear gives",
     isa = "avx2",

@@ -31,7 +31,7 @@ return {
   },
   {
     name = "2104-grouped-thin", file = "kernels/cpu/grouped.c",
-    find = [[rows <= thin_most(w->weights->dtype) && w->k > 0;]],
+    find = [[rows <= thin_most(w->weights->dtype, w->pairs ? w->amx : NULL) && w->k > 0;]],
     replace = [[rows < 0;]],
     breaks = "groups of few rows are not made as `linear` makes them, and have other bits",
     test = "spec/kernels/grouped_spec.lua -f bits",
