@@ -1,9 +1,9 @@
 /* gemm_amx_run.c - the plan of a product in tiles of AMX (gemm_amx.c).
  *
  * One operand is packed by all threads together, as much of it as stays in their second-level caches: it is resident.
- * Units of the other one are walked. A thread packs AMX_DEPTH numbers of such a unit, which stay in the first-level cache
- * while all resident units meet them. Where k goes on, sums of these blocks wait in memory of the thread, and their next
- * numbers are added to them in the order of k.
+ * Units of the other one are walked. A thread packs AMX_DEPTH numbers of such a unit, which stay in the first-level
+ * cache while all resident units meet them. Where k goes on, sums of these blocks wait in memory of the thread, and
+ * their next numbers are added to them in the order of k.
  *
  * k is cut for the resident operand only where a few units of it would fill the cache. The sums of all blocks then
  * wait, in scratch of the size of c in f32. Part of gemm.c. */
@@ -12,7 +12,8 @@
 /* Measured on a core of an Intel Xeon with AMX (first-level cache 48 KiB, second 2 MiB), blocks of zeros alone, one
  * thread: a depth of 256, 384, 512, 768, 1024 numbers makes 2,300, 2,100, 1,900, 1,350, 1,200 GFLOP/s where sums begin,
  * and 2,100, 1,800, 1,750, 1,330, 1,180 where they go on. The walked unit must stay in the first-level cache while a
- * resident one goes through it. Both from there make 2,900. Blocks of numbers that are not zero take 1.2 times as long. */
+ * resident one goes through it. Both from there make 2,900. Blocks of numbers that are not zero take 1.2 times as
+ * long. */
 #define AMX_DEPTH    256
 #define AMX_UNIT     (AMX_DEPTH / AMX_NUMBERS * AMX_STEP) /* floats of a walked unit, packed */
 #define AMX_TOGETHER 2                                    /* walked units, at most, that are packed together */
@@ -48,7 +49,8 @@ CPU_INLINE bool amx_is_deep(const amx_plan *w) { return w->depth < w->k; }
 
 /* Are rows resident? The smaller operand is, because half of it or more comes from other cores. But what is walked is
  * packed once for each piece of what is resident. So columns are not walked several times where their k rows share few
- * places of a cache, which would drive out what is fetched ahead. */
+ * places of a cache: of two lines that the processor fetches together, the second would be driven out before it is
+ * used. */
 static bool amx_keeps_rows(const gemm *g)
 {
     const bool clash = g->b_k != 1 && 2 * g->b_k % AMX_CLASH == 0, pieces = 2 * g->m * g->numbers > AMX_RESIDENT;

@@ -158,7 +158,7 @@ CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen
 #define THIN_TWO(w, k, b)    ((b)[0] = thin_load_f16(w, k), (b)[1] = thin_load_f16(w, (k) + CPU_LANES_F32))
 #include "gemm_thin_t.h"
 
-/* Rows of x, at most, that make a product with weights of this dtype a thin one. amx not NULL: tiles take the others. */
+/* Rows of x, at most, that make a product with weights of this dtype a thin one. amx not NULL: tiles take more rows. */
 static int64_t thin_most(gm_dtype weights, const amx_kind *amx)
 {
     return weights == GM_F32 ? THIN_F32_ROWS : amx ? THIN_AMX_ROWS : THIN_ROWS;

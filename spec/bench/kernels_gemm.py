@@ -2,9 +2,10 @@
 
     python3 spec/bench/kernels_gemm.py           THREADS=n for another number than 2; DTYPE=bf16, without OpenBLAS
 
-Needs a Python with torch and numpy, and a built tree (GANYMEDE_BIN names the program). f32 or bf16; the shapes of a training
-step of GPT-2 124M (4 x 64 and 1 x 1024 tokens) and of a ViT (width 192, 32 x 50 tokens). Prints GFLOP/s of ours and
-the medians of the paired ratios of time: above 1 ours is faster. On a shared machine believe the ratios only."""
+Needs a Python with torch and numpy, and a built tree (GANYMEDE_BIN names the program). f32 or bf16; the shapes of a
+training step of GPT-2 124M (4 x 64 and 1 x 1024 tokens) and of a ViT (width 192, 32 x 50 tokens). Prints GFLOP/s of
+ours and the medians of the paired ratios of time: above 1 ours is faster. On a shared machine believe the ratios
+only."""
 import os
 import statistics
 import subprocess

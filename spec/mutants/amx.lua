@@ -53,7 +53,7 @@ local rows = {
   },
   {
     name = "2167-amx-wait", file = "kernels/cpu/gemm_amx_run.c",
-    find = [[(w->k <= AMX_DEPTH ? 0 : r) * AMX_BLOCK]],
+    find = [[(waiting ? v * waiting + r : 0) * AMX_BLOCK]],
     replace = [[0 * AMX_BLOCK]],
     breaks = "sums of one block go on where those of another one have stopped",
     test = deep,
@@ -176,6 +176,13 @@ local rows = {
     replace = [[if (wino_fits(c->dtype, &s, false)) return]],
     breaks = "convolutions of 3 x 3 are computed in f32 where tiles of AMX are twice as fast",
     test = "spec/kernels/bf16_convolutions_spec.lua -f 'also of 3 x 3'",
+  },
+  {
+    name = "3068-amx-pair", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[own + v * AMX_UNIT, sums, unit + v,]],
+    replace = [[own, sums, unit + v,]],
+    breaks = "of two units that are packed together the second one is the first one again",
+    test = edges,
   },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
