@@ -54,7 +54,7 @@ local rows = {
   {
     name = "2167-amx-wait", file = "kernels/cpu/gemm_amx_run.c",
     find = [[(waiting ? v * waiting + r : 0) * AMX_BLOCK]],
-    replace = [[0 * AMX_BLOCK]],
+    replace = [[(waiting ? v * waiting : 0) * AMX_BLOCK]],
     breaks = "sums of one block go on where those of another one have stopped",
     test = deep,
   },
@@ -182,7 +182,7 @@ local rows = {
     find = [[own + v * AMX_UNIT, sums, unit + v,]],
     replace = [[own, sums, unit + v,]],
     breaks = "of two units that are packed together the second one is the first one again",
-    test = edges,
+    test = deep,
   },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
