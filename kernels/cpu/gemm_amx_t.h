@@ -1,48 +1,52 @@
-/* gemm_amx_t.h - the loops of gemm_amx.c over the instructions of AMX, or over plain C. AMX(name): amx_real_name or
- * amx_plain_name (amx_tiles.h). */
+/* gemm_amx_t.h - the loops of gemm_amx.c and attention_amx.c over the instructions of AMX, or over plain C. AMX(name):
+ * amx_real_name or amx_plain_name (amx_tiles.h). */
 
-/* A block of `high` x `wide` tiles (1 or 2): tiles 0 1 / 2 3 are sums, 4 and 5 rows of a, 6 and 7 columns of b. Where
- * both are 2, four loads serve four products. */
-CPU_INLINE void AMX(block)(const float *a, const float *b, int64_t steps, float *sums, bool fresh, const int high,
-                           const int wide)
+/* c = a b, or, `add`, c += a b, over so many steps of 32 numbers, for `high` x `wide` tiles (1 or 2): tiles 0 1 / 2 3
+ * are sums, 4 and 5 rows of a, 6 and 7 columns of b. Where both are 2, four loads serve four products. Bytes: a_row,
+ * b_row and c_row from row to row of a tile, a_side to the next 16 rows of a, a_step to its next 32 numbers. Tiles of b
+ * and of c lie beside each other. */
+CPU_INLINE void AMX(block)(const char *a, int64_t a_row, int64_t a_side, int64_t a_step, const char *b, int64_t b_row,
+                           char *c, int64_t c_row, int64_t steps, bool add, const int high, const int wide)
 {
-    float *const low = sums + 16 * AMX_SIDE;
-    if (fresh) {
+    char *const below = c + 16 * c_row;
+    if (add) {
+        AMX(load)(0, c, c_row);
+        if (wide > 1) AMX(load)(1, c + 64, c_row);
+        if (high > 1) AMX(load)(2, below, c_row);
+        if (high > 1 && wide > 1) AMX(load)(3, below + 64, c_row);
+    } else {
         AMX(zero)(0);
         if (wide > 1) AMX(zero)(1);
         if (high > 1) AMX(zero)(2);
         if (high > 1 && wide > 1) AMX(zero)(3);
-    } else {
-        AMX(load)(0, sums, AMX_ROW);
-        if (wide > 1) AMX(load)(1, sums + 16, AMX_ROW);
-        if (high > 1) AMX(load)(2, low, AMX_ROW);
-        if (high > 1 && wide > 1) AMX(load)(3, low + 16, AMX_ROW);
     }
-    for (; steps > 0; steps--, a += AMX_STEP, b += AMX_STEP) {
-        AMX(load)(4, a, 64);
-        AMX(load)(6, b, AMX_ROW);
+    for (; steps > 0; steps--, a += a_step, b += 16 * b_row) {
+        AMX(load)(4, a, a_row);
+        AMX(load)(6, b, b_row);
         AMX(dot)(0, 4, 6);
         if (wide > 1) {
-            AMX(load)(7, b + 16, AMX_ROW);
+            AMX(load)(7, b + 64, b_row);
             AMX(dot)(1, 4, 7);
         }
         if (high > 1) {
-            AMX(load)(5, a + AMX_STEP / 2, 64);
+            AMX(load)(5, a + a_side, a_row);
             AMX(dot)(2, 5, 6);
             if (wide > 1) AMX(dot)(3, 5, 7);
         }
     }
-    AMX(store)(0, sums, AMX_ROW);
-    if (wide > 1) AMX(store)(1, sums + 16, AMX_ROW);
-    if (high > 1) AMX(store)(2, low, AMX_ROW);
-    if (high > 1 && wide > 1) AMX(store)(3, low + 16, AMX_ROW);
+    AMX(store)(0, c, c_row);
+    if (wide > 1) AMX(store)(1, c + 64, c_row);
+    if (high > 1) AMX(store)(2, below, c_row);
+    if (high > 1 && wide > 1) AMX(store)(3, below + 64, c_row);
 }
 
-#define AMX_SHAPE(high, wide)                                                                                 \
-    AMX_IN static void AMX(block_##high##x##wide)(const float *a, const float *b, int64_t steps, float *sums, \
-                                                  bool fresh)                                                 \
-    {                                                                                                         \
-        AMX(block)(a, b, steps, sums, fresh, high, wide);                                                     \
+#define AMX_SHAPE(high, wide)                                                                                         \
+    AMX_IN static void AMX(block_##high##x##wide)(const float *a, const float *b, int64_t steps, float *sums,         \
+                                                  bool fresh)                                                         \
+    {                                                                                                                 \
+        AMX(block)                                                                                                    \
+        ((const char *)a, 64, AMX_TILE, 2 * AMX_TILE, (const char *)b, AMX_ROW, (char *)sums, AMX_ROW, steps, !fresh, \
+         high, wide);                                                                                                 \
     }
 AMX_SHAPE(1, 1)
 AMX_SHAPE(1, 2)
