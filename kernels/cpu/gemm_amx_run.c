@@ -21,9 +21,9 @@
 #define AMX_FEW      128                                  /* rows, at most, of products that are turned */
 #define AMX_CLASH    2048 /* bytes; rows so far apart have one place of 32 in the second-level cache */
 #define AMX_LEAST    12   /* units that are resident at least, before k is cut */
-#define AMX_HUGE     (CPU_PAGE / (int64_t)sizeof(float)) /* floats of a huge page, which make this 7 % faster */
-#define AMX_CYCLES   64                                  /* of a step of a block */
-#define AMX_BESIDE   200                                 /* cycles of a block besides its steps */
+#define AMX_HUGE     ((int64_t)(CPU_PAGE / sizeof(float))) /* floats of a huge page, which make this 7 % faster */
+#define AMX_CYCLES   64                                    /* of a step of a block */
+#define AMX_BESIDE   200                                   /* cycles of a block besides its steps */
 
 typedef struct amx_plan {
     gemm        g;             /* what is multiplied: what is wanted, or, turned, c' = b' a' */
@@ -97,12 +97,18 @@ static amx_plan amx_plan_of(const gemm *g)
     return w;
 }
 
+/* So many floats of scratch, or as many as fill huge pages, if they are not few. */
+static int64_t amx_paged(int64_t floats)
+{
+    return floats > AMX_HUGE / 8 ? amx_up(floats, AMX_HUGE) * AMX_HUGE : floats;
+}
+
 /* Floats of scratch that amx_run needs. */
 static int64_t amx_scratch(const gemm *g, int threads)
 {
     const amx_plan w = amx_plan_of(g);
     const int64_t  resident = w.step * amx_up(w.depth, AMX_NUMBERS) * AMX_STEP;
-    return (2 << 18) + threads * w.each + resident + (amx_is_deep(&w) ? w.walked * w.step * AMX_BLOCK : 0);
+    return amx_paged(threads * w.each + resident + (amx_is_deep(&w) ? w.walked * w.step * AMX_BLOCK : 0));
 }
 
 /* The same for this product and all with as many rows, and no more columns or numbers along k. */
@@ -117,7 +123,7 @@ static int64_t amx_most_scratch(const gemm *g, int threads)
     const int64_t by_rows = deep_rows ? columns * few_rows : 0, by_columns = deep_columns ? rows * few_columns : 0;
     int64_t       floats = threads * AMX_TOGETHER * (AMX_UNIT + units * AMX_BLOCK) + AMX_RESIDENT / 4;
     floats += (by_rows > by_columns ? by_rows : by_columns) * AMX_BLOCK;
-    return amx_up(floats, AMX_HUGE) * AMX_HUGE;
+    return amx_paged(floats);
 }
 
 /* Packs unit u of the rows, or of the columns: numbers p .. p + k. */

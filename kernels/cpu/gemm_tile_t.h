@@ -80,6 +80,19 @@ CPU_INLINE void F(tile_one)(V acc[][2], const T *const *third, int64_t side, con
     }
 }
 
+/* Brings the next row of c, and of what is read or written besides, unless *row is the end. */
+CPU_INLINE void F(tile_spread)(const F(tile) * t, const T **row, const T *end, const T **also, const int vectors)
+{
+    if (*row == end) return;
+    __builtin_prefetch(*row, 1, 2);
+    __builtin_prefetch(*row + (vectors - 1) * LANES, 1, 2);
+    *row += t->c_row;
+    if (!*also) return;
+    __builtin_prefetch(*also, 1, 2);
+    __builtin_prefetch(*also + (vectors - 1) * LANES, 1, 2);
+    *also += t->also_row;
+}
+
 /* add: F(tile_add), or what takes its place where a and b hold something else. What `kind` says of the steps is known
  * when this is compiled. Then GEMM_FETCH k at a time need hardly an instruction besides loads and products. */
 CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const int kind,
@@ -108,16 +121,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     for (; kind != KIND_ANY && k >= GEMM_FETCH; k -= GEMM_FETCH) {
         __builtin_prefetch(fetch, 0, 2);
         fetch += fetch_step;
-        if (row != end) {
-            __builtin_prefetch(row, 1, 2);
-            __builtin_prefetch(row + (vectors - 1) * LANES, 1, 2);
-            row += t->c_row;
-            if (also) {
-                __builtin_prefetch(also, 1, 2);
-                __builtin_prefetch(also + (vectors - 1) * LANES, 1, 2);
-                also += t->also_row;
-            }
-        }
+        F(tile_spread)(t, &row, end, &also, vectors);
 #pragma GCC unroll 16
         for (int u = 0; u < GEMM_FETCH; u++) {
             F(tile_one)(acc, third, side, b, rows, vectors, add);
@@ -131,16 +135,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
         k -= steps;
         __builtin_prefetch(fetch, 0, 2);
         fetch += fetch_step;
-        if (row != end) {
-            __builtin_prefetch(row, 1, 2);
-            __builtin_prefetch(row + (vectors - 1) * LANES, 1, 2);
-            row += t->c_row;
-            if (also) {
-                __builtin_prefetch(also, 1, 2);
-                __builtin_prefetch(also + (vectors - 1) * LANES, 1, 2);
-                also += t->also_row;
-            }
-        }
+        F(tile_spread)(t, &row, end, &also, vectors);
         do {
             F(tile_one)(acc, third, side, b, rows, vectors, add);
 #pragma GCC unroll 16
