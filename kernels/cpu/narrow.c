@@ -180,10 +180,12 @@ AMX_OPS(plain)
 #undef AMX_OP
 
 /* Attention in these tables (attention_amx.c). */
-#define ATTENTION_OP(way, name)                                                                          \
-    static gm_status way##_##name(gm_device *dev, const gm_call *call)                                   \
-    {                                                                                                    \
-        return takes_pairs(call) ? name##_by(dev, call, &amx_##way##_attention) : any_##name(dev, call); \
+#define ATTENTION_OP(way, name)                                           \
+    static gm_status way##_##name(gm_device *dev, const gm_call *call)    \
+    {                                                                     \
+        if (!takes_pairs(call)) return any_##name(dev, call);             \
+        if (!tiled_pays(call)) return run_widened(dev, call, cpu_##name); \
+        return name##_by(dev, call, &amx_##way##_attention);              \
     }
 ATTENTION_OP(real, attention)
 ATTENTION_OP(real, attention_grad)

@@ -116,6 +116,20 @@ local rows = {
     breaks = "every second weight is rounded towards zero",
     test = "spec/kernels/amx_attention_spec.lua -f 'rounds weights'",
   },
+  {
+    name = "3100-amx-attention-small", file = "kernels/cpu/attention_amx.c",
+    find = [[call->in[0]->shape[1] > 16 || call->in[1]->shape[1] > 16]],
+    replace = [[call->in[0]->shape[1] > 16]],
+    breaks = "few queries of many keys are computed in f32, at a third of the speed",
+    test = "spec/kernels/amx_attention_spec.lua -f 'leaves small calls to f32: 16 queries, 17 keys'",
+  },
+  {
+    name = "3101-amx-attention-small-head", file = "kernels/cpu/attention_amx.c",
+    find = [[call->op == GM_OP_attention ? 16 : 32]],
+    replace = [[call->op == GM_OP_attention ? 16 : 16]],
+    breaks = "the gradient of heads of 17 to 32 numbers goes the slower way",
+    test = "spec/kernels/amx_attention_spec.lua -f 'leaves small calls to f32: 16 queries, 16 keys, size 32'",
+  },
 }
 
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
