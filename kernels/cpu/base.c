@@ -2,7 +2,7 @@
  *
  * A walk takes up to CPU_WALK tensors that broadcast to the shape of the first one, the output. It drops dimensions of
  * size 1, orders the others by the output's strides, and merges dimensions that are contiguous in all tensors. Then it
- * calls a row function along the last dimension. How it cuts the work into pieces depends only on shapes and on the
+ * calls a row function along the last dimension; where that is short, some have it in turns (walk_turn). How it cuts the work into pieces depends only on shapes and on the
  * number of threads, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,6 +23,8 @@
 #define CPU_BURST  4096 /* bytes of an output that are computed in a buffer before they go past the caches */
 #define CPU_WALK   4
 #define CPU_BLOCK  4096 /* elements of a row handed out at a time */
+#define CPU_SHORT  16   /* a row of fewer elements is not worth its call; nor is one of twice as many with buffers */
+#define CPU_BESIDE 512  /* elements of a row with turns handed out at a time: later turns find its lines in a cache */
 #define CPU_ROW    4096 /* the longest row that kernels keep in a buffer of their own */
 
 static gm_status map_huge(size_t bytes, void **out)
@@ -101,7 +103,9 @@ typedef struct cpu_walk {
     int64_t stride[CPU_WALK][GM_MAX_DIMS]; /* elements; 0 where a tensor repeats */
     int64_t size[CPU_WALK];                /* bytes of an element */
     char   *data[CPU_WALK];
-    int64_t rows, numel; /* numel = rows * shape[ndim - 1]; 0: nothing to do */
+    int64_t rows, numel;    /* numel = rows * shape[ndim - 1] * turns; 0: nothing to do */
+    int64_t turns;          /* 1, or how many elements follow each element of a row: those of a short last dimension */
+    int64_t turn[CPU_WALK]; /* elements from turn to turn */
 } cpu_walk;
 
 /* n elements of a row: tensor k's are at p[k] + i * stride[k] elements. */
@@ -162,9 +166,33 @@ static void walk_simplify(cpu_walk *w)
         w->shape[0] = 1;
         for (int k = 0; k < w->tensors; k++) w->stride[k][0] = 1;
     }
-    w->rows = 1;
+    w->rows = w->turns = 1;
     for (int d = 0; d < w->ndim - 1; d++) w->rows *= w->shape[d];
     w->numel = w->rows * w->shape[w->ndim - 1];
+    for (int k = 0; k < w->tensors; k++) w->turn[k] = 1;
+}
+
+/* A last dimension of fewer elements than `least` becomes turns, if the one before it is longer, which is the row then.
+ * Row functions must know: they get the first element of each, and compute those of all turns. */
+static void walk_turn(cpu_walk *w, int64_t least)
+{
+    const int last = w->ndim - 1;
+    if (last == 0 || w->shape[last] >= least || w->shape[last - 1] <= w->shape[last] || !w->numel) return;
+    w->turns = w->shape[last];
+    for (int k = 0; k < w->tensors; k++) w->turn[k] = w->stride[k][last];
+    w->rows /= w->shape[last - 1];
+    w->ndim--;
+}
+
+/* Is each tensor contiguous along the last two dimensions, or one row that all rows repeat, such as a bias? */
+static bool walk_repeats(const cpu_walk *w)
+{
+    const int last = w->ndim - 1;
+    for (int k = 0; last > 0 && k < w->tensors; k++) {
+        const int64_t step = w->stride[k][last - 1];
+        if (w->stride[k][last] != 1 || (step != 0 && step != w->shape[last])) return false;
+    }
+    return true;
 }
 
 /* t[0] is the output and has the shape walked; the others broadcast to it. */
@@ -238,9 +266,10 @@ static void cpu_walk_run(gm_device *dev, const cpu_walk *w, int weight, cpu_row 
     int64_t bytes = 0, n = w->shape[w->ndim - 1];
     if (!w->numel) return;
     for (int k = 0; k < w->tensors; k++) bytes += w->size[k];
-    walk_job j = {.w = w, .row = row, .context = context, .block = n < CPU_BLOCK ? n : CPU_BLOCK};
+    const int64_t block = w->turns > 1 ? CPU_BESIDE : CPU_BLOCK;
+    walk_job      j = {.w = w, .row = row, .context = context, .block = n < block ? n : block};
     j.blocks = (n + j.block - 1) / j.block;
-    cpu_parallel(dev, w->rows * j.blocks, bytes * weight * j.block, walk_part, &j);
+    cpu_parallel(dev, w->rows * j.blocks, bytes * weight * j.block * w->turns, walk_part, &j);
 }
 
 /* ---- rows made dense: kernels that only know contiguous rows see any strides ---- */
@@ -256,10 +285,11 @@ typedef struct dense_job {
     const void   *context;
     int           tensors;
     int64_t       size[CPU_WALK];
-    int64_t       chunk;  /* elements that go through buffers at a time */
-    bool          update; /* the output is read too */
-    bool          stream; /* the output goes past the caches */
-    bool          direct; /* the row itself sends it there */
+    int64_t       turns, turn[CPU_WALK]; /* as in cpu_walk */
+    int64_t       chunk;                 /* elements that go through buffers at a time */
+    bool          update;                /* the output is read too */
+    bool          stream;                /* the output goes past the caches */
+    bool          direct;                /* the row itself sends it there */
 } dense_job;
 
 /* Elements as bits, at any alignment and whatever their dtype. */
@@ -268,10 +298,18 @@ typedef uint16_t bits2 __attribute__((may_alias, aligned(1)));
 typedef uint32_t bits4 __attribute__((may_alias, aligned(1)));
 typedef uint64_t bits8 __attribute__((may_alias, aligned(1)));
 
-#define STRIDED_CASE(bytes, type)                                                                   \
-    case bytes:                                                                                     \
-        for (int64_t i = 0; i < n; i++) ((type *)to)[i * to_step] = ((const type *)from)[i * step]; \
-        break;
+#define STRIDED_CASE(bytes, type)                                         \
+    case bytes: {                                                         \
+        type       *y = to;                                               \
+        const type *x = from;                                             \
+        if (to_step == 1 && step == 0)                                    \
+            for (int64_t i = 0; i < n; i++) y[i] = *x;                    \
+        else if (to_step == 1)                                            \
+            for (int64_t i = 0; i < n; i++) y[i] = x[i * step];           \
+        else                                                              \
+            for (int64_t i = 0; i < n; i++) y[i * to_step] = x[i * step]; \
+        break;                                                            \
+    }
 
 /* n elements of 1, 2, 4 or 8 bytes from one step to another. */
 static void copy_strided(int64_t size, int64_t n, void *to, int64_t to_step, const void *from, int64_t step)
@@ -284,29 +322,44 @@ static void copy_strided(int64_t size, int64_t n, void *to, int64_t to_step, con
     }
 }
 
+/* n elements of each turn, those of a turn `turn` behind those of the last: into `room`, where turns follow each other
+ * and elements are `turns` apart, or, `back`, from there. */
+static void dense_move(const dense_job *j, int k, int64_t n, char *room, char *at, int64_t stride, bool back)
+{
+    const int64_t size = j->size[k];
+    for (int64_t t = 0; t < j->turns; t++, room += size, at += j->turn[k] * size) {
+        if (back) copy_strided(size, n, at, stride, room, j->turns);
+        else copy_strided(size, n, room, j->turns, at, stride);
+    }
+}
+
 static void dense_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
 {
     const dense_job *j = context;
-    bool             dense = true;
-    for (int k = 0; k < j->tensors; k++) dense &= stride[k] == 1 || n == 1;
+    const int64_t    turns = j->turns, most = j->chunk / turns;
+    bool             lies[CPU_WALK], dense = true; /* as if in a room */
+    for (int k = 0; k < j->tensors; k++) {
+        lies[k] = (stride[k] == turns && j->turn[k] == 1) || n * turns == 1;
+        dense &= lies[k];
+    }
     if (dense && (!j->stream || j->direct)) {
-        j->row(j->context, n, p, j->stream);
+        j->row(j->context, n * turns, p, j->stream);
         return;
     }
     char  room[CPU_WALK][CPU_BURST] __attribute__((aligned(64)));
     char *q[CPU_WALK];
-    for (int k = 0; k < j->tensors; k++)
-        if (stride[k] == 0) copy_strided(j->size[k], n < j->chunk ? n : j->chunk, room[k], 1, p[k], 0);
-    for (int64_t i = 0; i < n; i += j->chunk) {
-        int64_t m = n - i < j->chunk ? n - i : j->chunk;
+    for (int64_t i = 0; i < n; i += most) {
+        const int64_t m = n - i < most ? n - i : most;
         for (int k = 0; k < j->tensors; k++) {
-            char *at = p[k] + i * stride[k] * j->size[k];
-            q[k] = stride[k] == 1 && (k > 0 || !j->stream) ? at : room[k];
-            if (stride[k] > 1 && (k > 0 || j->update)) copy_strided(j->size[k], m, room[k], 1, at, stride[k]);
+            char      *at = p[k] + i * stride[k] * j->size[k];
+            const bool there = i > 0 && stride[k] == 0; /* what repeats is in its room */
+            q[k] = lies[k] && (k > 0 || !j->stream) ? at : room[k];
+            if (!lies[k] && !there && (k > 0 || j->update)) dense_move(j, k, m, room[k], at, stride[k], false);
         }
-        j->row(j->context, m, q, false);
-        if (stride[0] == 1 && j->stream) gm_stream_out(p[0] + i * j->size[0], room[0], m * j->size[0]);
-        else if (stride[0] != 1) copy_strided(j->size[0], m, p[0] + i * stride[0] * j->size[0], stride[0], room[0], 1);
+        j->row(j->context, m * turns, q, false);
+        char *out = p[0] + i * stride[0] * j->size[0];
+        if (!lies[0]) dense_move(j, 0, m, room[0], out, stride[0], true);
+        else if (j->stream) gm_stream_out(out, room[0], m * turns * j->size[0]);
     }
 }
 
@@ -320,8 +373,11 @@ static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, in
     dense_job j = {.row = row, .context = context, .tensors = tensors, .update = update};
     int64_t   widest = 1;
     cpu_walk_new(&w, tensors, t);
+    walk_turn(&w, walk_repeats(&w) ? 16 * CPU_SHORT : 2 * CPU_SHORT);
+    j.turns = w.turns;
     for (int k = 0; k < tensors; k++) {
         j.size[k] = w.size[k];
+        j.turn[k] = w.turn[k];
         if (w.size[k] > widest) widest = w.size[k];
     }
     j.chunk = CPU_BURST / widest / (tensors > 2 ? 2 : 1);

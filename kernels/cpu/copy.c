@@ -95,6 +95,8 @@ static void cast_dense(const void *context, int64_t n, char *const *p, bool past
 
 /* ---- copies within a dtype ---- */
 
+#define COPY_RUN 4 /* longer runs of elements that are neighbours in both tensors are copied as such */
+
 /* Joins the innermost run, contiguous in both, into one element if it is 2 to 64 bytes of a power of two. */
 static void widen_element(cpu_walk *w)
 {
@@ -113,12 +115,9 @@ static void widen_element(cpu_walk *w)
     w->numel /= run;
 }
 
-static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
+/* n elements from one step to another. */
+static void copy_elements(const cpu_walk *w, int64_t n, char *to, int64_t to_step, const char *from, int64_t step)
 {
-    const cpu_walk *w = context;
-    int64_t         to_step = stride[0], step = stride[1];
-    char           *to = p[0];
-    const char     *from = p[1];
     if (to_step == 1 && step == 1) {
         if (cpu_streams(w->numel * w->size[0])) gm_stream_out(to, from, n * w->size[0]);
         else memcpy(to, from, (size_t)(n * w->size[0]));
@@ -136,6 +135,14 @@ static void copy_row(const void *context, int64_t n, char *const *p, const int64
         break;
     default: copy_strided(w->size[0], n, to, to_step, from, step);
     }
+}
+
+static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
+{
+    const cpu_walk *w = context;
+    for (int64_t t = 0; t < w->turns; t++)
+        copy_elements(w, n, p[0] + t * w->turn[0] * w->size[0], stride[0], p[1] + t * w->turn[1] * w->size[1],
+                      stride[1]);
 }
 
 /* Rows are visited along the dimension of fewest places among the two that either tensor would take innermost:
@@ -162,7 +169,9 @@ static gm_status cpu_copy(gm_device *dev, const gm_call *call)
     if (!w.numel) return GM_OK;
     widen_element(&w);
     if (copy_transposed(dev, &w)) return GM_OK;
-    order_rows(&w);
+    const int last = w.ndim - 1;
+    if (w.stride[0][last] != 1 || w.stride[1][last] != 1 || w.shape[last] <= COPY_RUN) walk_turn(&w, CPU_SHORT);
+    if (w.turns == 1) order_rows(&w);
     cpu_walk_run(dev, &w, 1, copy_row, &w);
     return GM_OK;
 }
@@ -270,7 +279,7 @@ static gm_status cpu_with_rows(gm_device *dev, const gm_call *call, int ndim, in
  * fastest; it serves where all bytes of the element are equal, as those of 0 are. But of what goes past the caches an
  * Intel core writes 11 GB/s so (rep stosb), and 26 from a pattern. */
 typedef struct fill_job {
-    int64_t size;
+    int64_t size, turns, turn; /* turns: as in cpu_walk */
     bool    one_byte, stream;
     char    pattern[CPU_BURST] __attribute__((aligned(64))); /* gm_store writes an element of any dtype to it */
 } fill_job;
@@ -278,8 +287,9 @@ typedef struct fill_job {
 static void fill_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
 {
     const fill_job *j = context;
-    if (stride[0] != 1 && n > 1) {
-        copy_strided(j->size, n, p[0], stride[0], j->pattern, 0);
+    if ((stride[0] != 1 && n > 1) || j->turns > 1) {
+        for (int64_t t = 0; t < j->turns; t++)
+            copy_strided(j->size, n, p[0] + t * j->turn * j->size, stride[0], j->pattern, 0);
         return;
     }
     if (j->one_byte) {
@@ -300,6 +310,9 @@ static gm_status cpu_fill(gm_device *dev, const gm_call *call)
     cpu_walk   w;
     cpu_walk_new(&w, 1, &y);
     if (!w.numel) return GM_OK;
+    walk_turn(&w, CPU_SHORT);
+    j.turns = w.turns;
+    j.turn = w.turn[0];
     gm_store(y->dtype, j.pattern, 0, call->attrs->value);
     for (int64_t i = 1; i < j.size; i++) j.one_byte &= j.pattern[i] == j.pattern[0];
     copy_strided(j.size, w.numel < CPU_BURST / j.size ? w.numel : CPU_BURST / j.size, j.pattern, 1, j.pattern, 0);

@@ -40,3 +40,15 @@ static void M(add_many)(int64_t n, const void *from, int64_t step, double *sum)
     for (; i < n; i++)
         for (int k = 0; k < SUM_ROWS; k++) sum[i] += (double)M(get)(x + i + k * step);
 }
+
+/* sum[i % n] += x[i], of `rows` rows of n elements that follow each other: as columns of longer rows. n <= SUM_FLAT */
+static void M(add_flat)(int64_t n, int64_t rows, const void *from, double *sum)
+{
+    double        room[SUM_FLAT] = {0};
+    const E      *x = from;
+    const int64_t period = SUM_FLAT / n * n;
+    int64_t       left = n * rows;
+    for (; left >= period; left -= period, x += period) M(add_columns)(period, x, room);
+    M(add_columns)(left, x, room);
+    for (int64_t i = 0; i < period; i++) sum[i % n] += room[i];
+}
