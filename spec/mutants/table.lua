@@ -23,9 +23,9 @@ mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipelin
   "generation", "few_bits", "packed", "watching", "luajit", "cluster", "survive", "live", "machines", "plan_tree",
   "images", "convolution", "elastic", "data", "windows", "recommendation", "sparse", "scheduler", "vision", "diffusion",
   "halos", "wakes", "job", "channels", "float8", "bf16", "neighbours", "memory_bound",
-  "faults", "products", "dnn", "hopper", "ends", "rows", "short_rows", "search_lengths", "crowd", "small_steps", "graphs",
-  "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended", "ci",
-  "amx_attention", "avx2", "trial", "emulated", "stranger", "galore", "users", "intel", "bf16_elements" }
+  "faults", "products", "dnn", "hopper", "ends", "rows", "short_rows", "search_lengths", "crowd", "small_steps",
+  "graphs", "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended",
+  "ci", "amx_attention", "avx2", "trial", "emulated", "stranger", "galore", "users", "intel", "bf16_elements" }
 
 --- All rows, by number.
 function mutants.rows()
