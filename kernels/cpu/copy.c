@@ -95,7 +95,7 @@ static void cast_dense(const void *context, int64_t n, char *const *p, bool past
 
 /* ---- copies within a dtype ---- */
 
-#define COPY_RUN 4 /* longer runs of elements that are neighbours in both tensors are copied as such */
+#define COPY_RUN 5 /* runs of so many elements that are neighbours in both tensors are copied as such */
 
 /* Joins the innermost run, contiguous in both, into one element if it is 2 to 64 bytes of a power of two. */
 static void widen_element(cpu_walk *w)
@@ -137,9 +137,29 @@ static void copy_elements(const cpu_walk *w, int64_t n, char *to, int64_t to_ste
     }
 }
 
+/* Does copy_rows take the turns? */
+static bool copies_rows(const cpu_walk *w)
+{
+    const int row = w->ndim - 1;
+    return w->size[0] <= 8 && w->turn[0] == 1 && w->stride[0][row] == w->turns &&
+           is_rows(w->turns, w->stride[1][row], w->turn[1]);
+}
+
+/* A short last dimension becomes turns, where that is quicker. */
+static void copy_turn(cpu_walk *w)
+{
+    cpu_walk t = *w;
+    walk_turn(&t, 4 * CPU_SHORT);
+    if (copies_rows(&t) || t.turns < (t.turn[0] == 1 && t.turn[1] == 1 ? COPY_RUN : CPU_SHORT)) *w = t;
+}
+
 static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
 {
     const cpu_walk *w = context;
+    if (copies_rows(w)) {
+        copy_rows(w->size[0], n, w->turns, p[0], p[1], stride[1], w->turn[1] == 0);
+        return;
+    }
     for (int64_t t = 0; t < w->turns; t++)
         copy_elements(w, n, p[0] + t * w->turn[0] * w->size[0], stride[0], p[1] + t * w->turn[1] * w->size[1],
                       stride[1]);
@@ -169,8 +189,7 @@ static gm_status cpu_copy(gm_device *dev, const gm_call *call)
     if (!w.numel) return GM_OK;
     widen_element(&w);
     if (copy_transposed(dev, &w)) return GM_OK;
-    const int last = w.ndim - 1;
-    if (w.stride[0][last] != 1 || w.stride[1][last] != 1 || w.shape[last] <= COPY_RUN) walk_turn(&w, CPU_SHORT);
+    copy_turn(&w);
     if (w.turns == 1) order_rows(&w);
     cpu_walk_run(dev, &w, 1, copy_row, &w);
     return GM_OK;

@@ -1,5 +1,6 @@
 /* parts.h - the parts of the CPU backend, in order of dependence. Included once, by cpu.c. */
 #include "base.c"   /* raw memory, parallel helpers, row iteration over strided tensors */
+#include "dense.c"  /* rows made dense, for kernels that know nothing of strides */
 #include "vector.c" /* vector types and the polynomial functions that elementwise kernels share */
 #include "transpose.c"
 #include "copy.c" /* fill and copy: any strides, any dtype */

@@ -5,7 +5,8 @@
  * reduced dimension into accumulators of its own, which are then added in order of threads.
  *
  * Where the last dimension is short and reduced, the last of the outermost becomes the row: so many sums at a time are
- * added up beside each other. Where it is short and stays, rows that follow each other are one. */
+ * added up beside each other, or, of rows that fill half a vector, one after the other. Where it is short and stays,
+ * rows that follow each other are one. */
 
 /* Dimensions of x, outermost first; those before `lead` stay. y_stride is 0 and sum_stride 0 where reduced. */
 typedef struct sum_job {
@@ -20,6 +21,7 @@ typedef struct sum_job {
     void (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
     void (*many)(int64_t n, const void *x, int64_t step, double *sum); /* of SUM_ROWS rows; NULL where row serves */
     void (*flat)(int64_t n, int64_t rows, const void *x, double *sum); /* of short rows that are neighbours; or NULL */
+    void (*across)(int64_t n, int64_t rows, const char *x, int64_t step, double *sums); /* NULL, or all of a place */
 } sum_job;
 
 /* On AVX2, sums of columns take so many rows at a time. They read and write the sums less often, which is a fifth
@@ -27,6 +29,7 @@ typedef struct sum_job {
 #define SUM_ROWS   8
 #define SUM_FLAT   128  /* of short rows, so many elements are a row */
 #define SUM_BESIDE 64   /* sums, at most, that are added up beside each other */
+#define SUM_ACROSS 8    /* elements of rows that are summed one after the other */
 #define SUM_NEAR   8192 /* elements of sums that are added up beside each other: a first-level cache holds them */
 
 typedef struct extreme_job {
@@ -74,15 +77,26 @@ static void sum_dims(const sum_job *j, int d, int64_t first, int64_t count, cons
         sum_dims(j, d + 1, 0, j->shape[d + 1], x + i * j->x_stride[d] * j->size, sum + i * j->sum_stride[d]);
 }
 
-/* Writes n accumulated elements, whose order is that of the dimensions from d on that stay. */
+static void store_row(const sum_job *j, int64_t n, const double *sum, char *y, int64_t step)
+{
+    if (j->dtype == GM_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)y)[i * step] = (float)sum[i];
+    else
+        for (int64_t i = 0; i < n; i++) gm_store(j->dtype, y, i * step, sum[i]);
+}
+
+/* Writes accumulated elements, whose order is that of the dimensions from d on that stay; gives the next one. */
 static const double *store_sums(const sum_job *j, int d, const double *sum, char *y)
 {
+    int next;
     while (d < j->ndim && j->sum_stride[d] == 0) d++;
-    if (d == j->ndim) {
-        gm_store(j->dtype, y, 0, *sum);
-        return sum + 1;
+    for (next = d + 1; next < j->ndim && j->sum_stride[next] == 0;) next++;
+    if (next >= j->ndim) {
+        const int64_t n = d < j->ndim ? j->shape[d] : 1;
+        store_row(j, n, sum, y, d < j->ndim ? j->y_stride[d] : 0);
+        return sum + n;
     }
-    for (int64_t i = 0; i < j->shape[d]; i++) sum = store_sums(j, d + 1, sum, y + i * j->y_stride[d] * j->size);
+    for (int64_t i = 0; i < j->shape[d]; i++) sum = store_sums(j, next, sum, y + i * j->y_stride[d] * j->size);
     return sum;
 }
 
@@ -134,7 +148,8 @@ static void sum_try_beside(sum_job *j, int64_t numel)
 {
     const int     last = j->ndim - 1;
     const int64_t terms = numel / j->outer, most = SUM_NEAR / terms;
-    if (j->lead == 0 || j->y_stride[last] || j->shape[last] >= CPU_SHORT) return;
+    const bool    rows = j->lead == last && j->x_stride[last] == 1;
+    if (j->lead == 0 || j->y_stride[last] || (!rows && j->shape[last] >= CPU_SHORT)) return;
     if (most < CPU_SHORT || j->shape[j->lead - 1] < CPU_SHORT) return;
     sum_set_beside(j);
     j->length = j->shape[last];
@@ -151,8 +166,12 @@ static void sum_place(const sum_job *j, int64_t place, int64_t first, double *su
     lead_offsets(j, place, &x, &y);
     x += first * j->x_stride[last];
     y += first * j->y_stride[last];
-    for (int64_t k = 0; k < j->inner; k++) sums[k] = 0;
-    sum_dims(j, j->lead, 0, j->shape[j->lead], j->x + x * j->size, sums);
+    if (j->across) {
+        j->across(j->shape[j->lead], j->inner, j->x + x * j->size, j->x_stride[last], sums);
+    } else {
+        for (int64_t k = 0; k < j->inner; k++) sums[k] = 0;
+        sum_dims(j, j->lead, 0, j->shape[j->lead], j->x + x * j->size, sums);
+    }
     store_sums(j, j->lead, sums, j->y + y * j->size);
 }
 
@@ -226,6 +245,8 @@ static void sum_choose(const gm_tensor *x, sum_job *j)
     const int  last = j->ndim - 1;
     const bool stays = j->y_stride[last] != 0, rows = stays && last > 0 && j->x_stride[last] == 1;
     j->row = stays ? BY_ELEMENT(x, add_rows) : BY_ELEMENT(x, reduce_row);
+    if (j->length && j->lead == last - 1 && j->x_stride[j->lead] == 1 && j->shape[j->lead] >= SUM_ACROSS)
+        j->across = BY_ELEMENT(x, sum_across);
     if (!rows || j->sum_stride[last - 1]) return;
     if (CPU_DIRECT) j->many = BY_ELEMENT(x, add_many);
     if (j->shape[last] < SUM_FLAT / 2 && j->x_stride[last - 1] == j->shape[last]) j->flat = BY_ELEMENT(x, add_flat);

@@ -52,3 +52,10 @@ static void M(add_flat)(int64_t n, int64_t rows, const void *from, double *sum)
     M(add_columns)(left, x, room);
     for (int64_t i = 0; i < period; i++) sum[i % n] += room[i];
 }
+
+/* sums[r] = the sum of row r: n neighbours, `step` elements behind those of the row before. */
+static void M(sum_across)(int64_t n, int64_t rows, const char *from, int64_t step, double *sums)
+{
+    const E *x = (const E *)from;
+    for (int64_t r = 0; r < rows; r++, x += step) sums[r] = M(sum_row)(n, x);
+}

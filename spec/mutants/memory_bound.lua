@@ -50,7 +50,7 @@ return {
     test = "spec/kernels/elementwise_spec.lua -f 'special values'",
   },
   {
-    name = "1847-update-past-the-caches", file = "kernels/cpu/base.c",
+    name = "1847-update-past-the-caches", file = "kernels/cpu/dense.c",
     find = [[j.stream = !update && cpu_streams(]],
     replace = [[j.stream = cpu_streams(]],
     breaks = "an update of a large tensor does not read what it updates",

@@ -1,4 +1,5 @@
---- Mutants of what CPU tables do where the last dimension is short (kernels/cpu/base.c, copy.c, reduce.c, sum_t.h).
+--- Mutants of what CPU tables do where the last dimension is short (kernels/cpu/base.c, dense.c,
+--- copy.c, reduce.c, sum_t.h).
 --- What a row says: spec/mutants/table.lua.
 local spec = "spec/kernels/short_rows_spec.lua"
 return {
@@ -10,14 +11,14 @@ return {
     test = spec .. " -f 'f32, 3 wide'",
   },
   {
-    name = "3103-short-rows-repeats", file = "kernels/cpu/base.c",
+    name = "3103-short-rows-repeats", file = "kernels/cpu/dense.c",
     find = [[const bool there = i > 0 && stride[k] == 0;]],
     replace = [[const bool there = i > 0;]],
     breaks = "the first rows of a window serve for all",
     test = spec .. " -f 'f32, 31 wide'",
   },
   {
-    name = "3104-short-rows-back", file = "kernels/cpu/base.c",
+    name = "3104-short-rows-back", file = "kernels/cpu/dense.c",
     find = [[if (back) copy_strided(size, n, at, stride, room, j->turns);]],
     replace = [[if (back) copy_strided(size, n, at, stride, room, 1);]],
     breaks = "what is computed for a window goes to other places",
