@@ -29,6 +29,7 @@
     MAP(PAIR(M(load_n)(x + i, m), M(load_n)(z + i, m)), PAIR(M(load)(x + i), M(load)(z + i)), \
         (AHEAD(x + i), AHEAD(z + i)), expression)
 #define EACH(expression) \
+    cpu_clean();         \
     for (int64_t i = 0; i < n; i++) M(set)(y + i, (T)(expression))
 
 static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
@@ -66,6 +67,7 @@ static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool 
 /* x^value' = value x^(value - 1), in double: x may be negative, value any */
 static void M(power_grad_row)(double value, int64_t n, const E *x, const E *g, E *y)
 {
+    cpu_clean();
     for (int64_t i = 0; i < n; i++) {
         double slope = value == 0 ? 0 : value * pow((double)M(get)(x + i), value - 1);
         M(set)(y + i, (T)((double)M(get)(g + i) * slope));

@@ -149,20 +149,21 @@ static gm_status run_widened(gm_device *dev, const gm_call *call, gm_kernel kern
     return st;
 }
 
-#define GM_OP(name, rule, in, out, attrs)                                                     \
-    static gm_status any_##name(gm_device *dev, const gm_call *call)                          \
-    {                                                                                         \
-        return has_narrow(call) ? run_widened(dev, call, cpu_##name) : cpu_##name(dev, call); \
+#define GM_OP(name, rule, in, out, attrs)                                                                      \
+    static gm_status any_##name(gm_device *dev, const gm_call *call)                                           \
+    {                                                                                                          \
+        return cpu_clean_after(has_narrow(call) ? run_widened(dev, call, cpu_##name) : cpu_##name(dev, call)); \
     }
 #include "../ops.def"
 #undef GM_OP
 
 #if GEMM_PAIRS
 /* Products in tables of AMX: real_NAME by its instructions, plain_NAME by plain C in their place (gemm_amx.c). */
-#define AMX_OP(way, name)                                                                           \
-    static gm_status way##_##name(gm_device *dev, const gm_call *call)                              \
-    {                                                                                               \
-        return takes_pairs(call) ? name##_by(dev, call, &amx_##way##_kind) : any_##name(dev, call); \
+#define AMX_OP(way, name)                                                \
+    static gm_status way##_##name(gm_device *dev, const gm_call *call)   \
+    {                                                                    \
+        if (!takes_pairs(call)) return any_##name(dev, call);            \
+        return cpu_clean_after(name##_by(dev, call, &amx_##way##_kind)); \
     }
 #define AMX_OPS(way)                    \
     AMX_OP(way, matmul)                 \
@@ -180,12 +181,12 @@ AMX_OPS(plain)
 #undef AMX_OP
 
 /* Attention in these tables (attention_amx.c). */
-#define ATTENTION_OP(way, name)                                           \
-    static gm_status way##_##name(gm_device *dev, const gm_call *call)    \
-    {                                                                     \
-        if (!takes_pairs(call)) return any_##name(dev, call);             \
-        if (!tiled_pays(call)) return run_widened(dev, call, cpu_##name); \
-        return name##_by(dev, call, &amx_##way##_attention);              \
+#define ATTENTION_OP(way, name)                                                            \
+    static gm_status way##_##name(gm_device *dev, const gm_call *call)                     \
+    {                                                                                      \
+        if (!takes_pairs(call)) return any_##name(dev, call);                              \
+        if (!tiled_pays(call)) return cpu_clean_after(run_widened(dev, call, cpu_##name)); \
+        return cpu_clean_after(name##_by(dev, call, &amx_##way##_attention));              \
     }
 ATTENTION_OP(real, attention)
 ATTENTION_OP(real, attention_grad)
