@@ -17,6 +17,8 @@
 #define CONV_PLANES   ((int64_t)4 << 20) /* bytes of the planes of the images that are taken together, about */
 #define CONV_PLACES   2048               /* results of these images at least */
 #define CONV_FEW      4                  /* channels of a group's result below which nothing is packed */
+#define CONV_CHAINS   8                  /* sums that grow at a time where nothing is packed */
+#define CONV_SMALL    64                 /* elements of a plane's row that is filled without calls */
 #define CONV_CHANNELS 8                  /* channels of a transposed convolution whose weights are turned together */
 
 /* Sizes and attributes of a call. */

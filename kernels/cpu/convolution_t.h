@@ -43,12 +43,31 @@ static void F(conv_fill_phase)(const conv_fill *w, int64_t u, int64_t f)
     }
 }
 
+/* All of plane u, which has one phase and short rows: calls of memset for each row would take longer than the rest. */
+static void F(conv_fill_small)(const conv_fill *w, int64_t u)
+{
+    const int64_t rows = w->length[0] * w->length[1], space = w->size[0] * w->size[1] * w->size[2];
+    const int64_t n = w->size[2] < w->width - w->low[2] ? w->size[2] : w->width - w->low[2];
+    const T      *x = (const T *)w->from + u * space;
+    T            *plane = (T *)w->to + u * rows * w->width;
+    memset(plane, 0, (size_t)(rows * w->width) * sizeof(T));
+    for (int64_t i0 = 0; i0 < w->size[0] && i0 + w->low[0] < w->length[0]; i0++)
+        for (int64_t i1 = 0; i1 < w->size[1] && i1 + w->low[1] < w->length[1]; i1++) {
+            const T *from = x + (i0 * w->size[1] + i1) * w->size[2];
+            T       *to = plane + ((i0 + w->low[0]) * w->length[1] + i1 + w->low[1]) * w->width + w->low[2];
+            for (int64_t i = 0; i < n; i += LANES) F(put)(to, i, n - i, F(at)(from, i, n - i));
+        }
+}
+
 /* Job: units are planes, of an image and a channel. Rows and columns that no place of the kernel reads are left out. */
 static void F(conv_fill_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const conv_fill *w = context;
+    const bool small = w->phases == 1 && w->width <= CONV_SMALL && w->low[0] >= 0 && w->low[1] >= 0 && w->low[2] >= 0;
     (void)thread;
     for (int64_t u = begin; u < end; u++)
+        if (small) F(conv_fill_small)(w, u);
+    for (int64_t u = begin; u < end && !small; u++)
         for (int64_t f = 0; f < w->phases; f++)
             if (conv_reads_phase(w, f)) F(conv_fill_phase)(w, u, f);
 }
@@ -128,39 +147,80 @@ static void F(conv_row)(const conv_product *w, const T *a, T bias, const T *plan
     }
 }
 
+#define EACH_CHAIN(index, count) _Pragma("GCC unroll 8") for (int index = 0; index < (count); index++)
+
+/* The same of `rows` rows, at most `most`, which are neighbours: so many sums grow at a time, because one multiplication
+ * takes as long as eight that do not wait for each other. The last row stands for those that are missing. */
+CPU_INLINE void F(conv_rows)(const conv_product *w, const T *a, T bias, const T *planes, int64_t rows, T *c,
+                             const int most)
+{
+    const int64_t n = w->q[2];
+    int64_t       from[CONV_CHAINS];
+    EACH_CHAIN(r, most) from[r] = (r < rows ? r : rows - 1) * w->step[1];
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t m = n - i;
+        V             s[CONV_CHAINS];
+        EACH_CHAIN(r, most) s[r] = F(splat)(bias);
+        if (m >= LANES)
+            for (int64_t q = 0; q < w->k; q++) {
+                const T *x = planes + w->tap[q] + i;
+                const V  v = F(splat)(a[q]);
+                EACH_CHAIN(r, most) s[r] += v * F(load)(x + from[r]);
+            }
+        else
+            for (int64_t q = 0; q < w->k; q++) {
+                const T *x = planes + w->tap[q] + i;
+                const V  v = F(splat)(a[q]);
+                EACH_CHAIN(r, most) s[r] += v * F(load_n)(x + from[r], m);
+            }
+        EACH_CHAIN(r, most) if (r < rows) F(put)(c + r * n, i, m, s[r]);
+    }
+}
+
 /* Job: units are rows of the result, of an image, a group, one of its m channels, and two places. */
 static void F(conv_direct_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const conv_product *w = context;
     int64_t             rows = w->q[0] * w->q[1];
     (void)thread;
-    for (int64_t u = begin; u < end; u++) {
+    for (int64_t u = begin, n; u < end; u += n) {
         int64_t  r = u % rows, channel = u / rows % (w->groups * w->m), image = u / rows / (w->groups * w->m);
         int64_t  group = channel / w->m, at = image * w->c_image + channel * w->c_row + r * w->q[2];
         const T *a = (const T *)w->a + channel * w->k;
         const T *planes = (const T *)w->planes + image * w->image + group * w->group + r / w->q[1] * w->step[0] +
                           r % w->q[1] * w->step[1];
-        T *c = (T *)w->c + at;
-        F(conv_row)(w, a, w->bias ? ((const T *)w->bias)[channel] : 0, planes, w->q[2], c);
-        if (w->y != w->c || w->f != GM_FN_none) F(activation_row)(w->f, w->q[2], c, (T *)w->y + at);
+        T *c = (T *)w->c + at, bias = w->bias ? ((const T *)w->bias)[channel] : 0;
+        n = w->q[1] - r % w->q[1] < end - u ? w->q[1] - r % w->q[1] : end - u; /* neighbours */
+        n = n < CONV_CHAINS ? n : CONV_CHAINS;
+        if (n > CONV_CHAINS / 2) F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS);
+        else if (n > 1) F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS / 2);
+        else F(conv_row)(w, a, bias, planes, w->q[2], c);
+        if (w->y != w->c || w->f != GM_FN_none) F(activation_row)(w->f, n * w->q[2], c, (T *)w->y + at);
     }
 }
 
-/* The sum over the results of an image of g times what they read at one tap. */
-static double F(conv_correlate)(const conv_product *w, const T *g, const T *planes)
+/* sums[t] += the sums over the results of an image of g times what they read at tap t. The last tap stands for those
+ * that are missing. */
+static void F(conv_correlate)(const conv_product *w, const T *g, const T *planes, const int64_t *tap, int64_t taps,
+                              double *sums)
 {
-    V s0 = F(splat)(0), s1 = s0;
+    int64_t from[CONV_CHAINS], n = w->q[2];
+    V       s[CONV_CHAINS];
+    EACH_CHAIN(t, CONV_CHAINS) from[t] = tap[t < taps ? t : taps - 1];
+    EACH_CHAIN(t, CONV_CHAINS) s[t] = F(splat)(0);
     for (int64_t q0 = 0; q0 < w->q[0]; q0++)
-        for (int64_t q1 = 0; q1 < w->q[1]; q1++, g += w->q[2]) {
+        for (int64_t q1 = 0; q1 < w->q[1]; q1++, g += n) {
             const T *x = planes + q0 * w->step[0] + q1 * w->step[1];
-            int64_t  i = 0, n = w->q[2];
-            for (; i + 2 * LANES <= n; i += 2 * LANES) {
-                s0 += F(load)(g + i) * F(load)(x + i);
-                s1 += F(load)(g + i + LANES) * F(load)(x + i + LANES);
+            int64_t  i = 0;
+            for (; i + LANES <= n; i += LANES) {
+                const V v = F(load)(g + i);
+                EACH_CHAIN(t, CONV_CHAINS) s[t] += v * F(load)(x + i + from[t]);
             }
-            for (; i < n; i += LANES) s0 += F(at)(g, i, n - i) * F(at)(x, i, n - i);
+            if (i == n) continue;
+            const V v = F(load_n)(g + i, n - i);
+            EACH_CHAIN(t, CONV_CHAINS) s[t] += v * F(load_n)(x + i + from[t], n - i);
         }
-    return F(sum_v)(s0 + s1);
+    EACH_CHAIN(t, CONV_CHAINS) if (t < taps) sums[t] += F(sum_v)(s[t]);
 }
 
 /* Job: units are the elements of dw, (groups m, k). */
@@ -168,14 +228,17 @@ static void F(conv_direct_weight_part)(void *context, int64_t begin, int64_t end
 {
     const conv_product *w = context;
     (void)thread;
-    for (int64_t u = begin; u < end; u++) {
-        int64_t  channel = u / w->k;
-        double   sum = w->accumulate ? ((T *)w->c)[u] : 0;
-        const T *planes = (const T *)w->planes + channel / w->m * w->group + w->tap[u % w->k];
+    for (int64_t u = begin, n; u < end; u += n) {
+        int64_t  channel = u / w->k, q = u % w->k;
+        double   sums[CONV_CHAINS] = {0};
+        const T *planes = (const T *)w->planes + channel / w->m * w->group;
         const T *g = (const T *)w->a + channel * w->a_row;
+        n = w->k - q < end - u ? w->k - q : end - u;
+        n = n < CONV_CHAINS ? n : CONV_CHAINS;
+        for (int64_t t = 0; w->accumulate && t < n; t++) sums[t] = ((T *)w->c)[u + t];
         for (int64_t image = 0; image < w->images; image++)
-            sum += F(conv_correlate)(w, g + image * w->a_image, planes + image * w->image);
-        ((T *)w->c)[u] = (T)sum;
+            F(conv_correlate)(w, g + image * w->a_image, planes + image * w->image, w->tap + q, n, sums);
+        for (int64_t t = 0; t < n; t++) ((T *)w->c)[u + t] = (T)sums[t];
     }
 }
 
@@ -280,3 +343,4 @@ static void F(conv_sums_part)(void *context, int64_t begin, int64_t end, int thr
         ((T *)w->to)[u] = (T)sum;
     }
 }
+#undef EACH_CHAIN

@@ -28,7 +28,9 @@ CPU_INLINE T F(sum_of)(const pool_job *j, const T *x, const gm_pool_window *d, c
     for (int64_t a = d->begin; a < d->end; a += d->step)
         for (int64_t b = h->begin; b < h->end; b += h->step) {
             const T *line = x + (a * j->axis[1].n + b) * j->axis[2].n;
-            for (int64_t c = w->begin; c < w->end; c += w->step) sum += (double)line[c];
+            if (w->step == 1 && w->end - w->begin >= LANES) sum += F(sum_row)(w->end - w->begin, line + w->begin);
+            else
+                for (int64_t c = w->begin; c < w->end; c += w->step) sum += (double)line[c];
         }
     return (T)(sum / (double)gm_pool_places(d, h, w, j->with_padding, j->divisor));
 }

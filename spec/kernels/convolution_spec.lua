@@ -144,6 +144,24 @@ describe("kernels", function()
     end
   end
 
+  -- Depthwise ones: eight rows, or eight places of the kernel, are summed at a time; rows that are shorter than a
+  -- vector, end within one, or are longer than those whose planes are filled without calls; one row alone.
+  for _, s in ipairs { { 7, 7, 7 }, { 9, 3, 5 }, { 3, 20, 3 }, { 19, 17, 7 }, { 11, 70, 5 },
+    { 1, 75, 9 }, { 4, 33, 1 } } do
+    local h, w, k = unpack(s)
+    local kernel, pad = { math.min(h, k), k }, { math.floor((math.min(h, k) - 1) / 2), math.floor((k - 1) / 2) }
+    it(("depthwise, %d x %d by %d x %d"):format(h, w, kernel[1], k), function()
+      for _, dtype in ipairs { "f32", "f64" } do
+        gm.scope(function()
+          try({ x = { 2, 3, h, w }, w = { 3, 1, kernel[1], k }, kernel = kernel,
+                y = { 2, 3, h + 2 * pad[1] - kernel[1] + 1, w + 2 * pad[2] - k + 1 },
+                attrs = { stride = { 1, 1 }, dilation = { 1, 1 }, pad_low = pad, pad_high = pad, groups = 3 } },
+            dtype, "contiguous", dtype == "f64")
+        end)
+      end
+    end)
+  end
+
   it("convolutions refuse what does not fit", function()
     local function refuses(op, shapes, attrs, message)
       local inputs = { n = op == "convolution_weight_grad" and 2 or 3 }

@@ -152,6 +152,16 @@ describe("pooling agrees with ref:", function()
       end)
   end
 
+  -- Lines of a window of 16 places and more are summed up in vectors.
+  it("long windows", function()
+    for _, dtype in ipairs { "f32", "f64" } do
+      gm.scope(function()
+        compare("avg_pool", { 2, 3, 5, 37 }, dtype, "contiguous", { output = { 1, 1 } }, 185)
+        compare("avg_pool", { 2, 3, 5, 60 }, dtype, "window", { kernel = { 2, 17 }, stride = { 1, 9 } }, 34)
+      end)
+    end
+  end)
+
   it("NaN wins, and the first of equals; a window of padding alone has no place", function()
     gm.scope(function()
       local x = gm.tensor { { { 1, 0 / 0, 3, 2, 2, 0 / 0 } } }

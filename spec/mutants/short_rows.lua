@@ -1,4 +1,4 @@
---- Mutants of what CPU tables do where the last dimension is short (kernels/cpu/base.c, dense.c,
+--- Mutants of what CPU tables do where the last dimension, or a depthwise image, is small (kernels/cpu/base.c, dense.c,
 --- copy.c, reduce.c, sum_t.h).
 --- What a row says: spec/mutants/table.lua.
 local spec = "spec/kernels/short_rows_spec.lua"
@@ -58,5 +58,33 @@ return {
     replace = [[sum_place(&part, i, first, j->sums + thread * j->inner);]],
     breaks = "pieces of one place count as places",
     test = spec .. " -f 'sums of f32 of .6, 5, 3, 5, 3'",
+  },
+  {
+    name = "3110-depthwise-rows", file = "kernels/cpu/convolution_t.h",
+    find = [[from[r] = (r < rows ? r : rows - 1) * w->step[1];]],
+    replace = [[from[r] = (r < rows ? r : rows - 1) * w->step[0];]],
+    breaks = "rows of results read what the next places of the first dimension read",
+    test = "spec/kernels/convolution_spec.lua -f 'depthwise, 19'",
+  },
+  {
+    name = "3111-depthwise-taps", file = "kernels/cpu/convolution_t.h",
+    find = [[from[t] = tap[t < taps ? t : taps - 1];]],
+    replace = [[from[t] = tap[t < taps ? 0 : taps - 1];]],
+    breaks = "all places of the kernel have the gradient of the first of eight",
+    test = "spec/kernels/convolution_spec.lua -f 'depthwise, 9'",
+  },
+  {
+    name = "3112-small-planes", file = "kernels/cpu/convolution_t.h",
+    find = [[((i0 + w->low[0]) * w->length[1] + i1 + w->low[1]) * w->width + w->low[2];]],
+    replace = [[((i0 + w->low[0]) * w->length[1] + i1 + w->low[0]) * w->width + w->low[2];]],
+    breaks = "padding of short rows is that of another dimension",
+    test = "spec/kernels/convolution_spec.lua -f 'convolution 1'",
+  },
+  {
+    name = "3113-pooled-lines", file = "kernels/cpu/pooling_t.h",
+    find = [[sum += F(sum_row)(w->end - w->begin, line + w->begin);]],
+    replace = [[sum += F(sum_row)(w->end - w->begin - 1, line + w->begin);]],
+    breaks = "the mean of a long window lacks the last element of each line",
+    test = "spec/kernels/images_spec.lua -f 'long windows'",
   },
 }
