@@ -84,7 +84,8 @@ describe("short rows:", function()
       for _, keepdim in ipairs { false, true } do
         local attrs = { dims = dims, keepdim = keepdim }
         agree { op = "sum", inputs = { x }, outputs = { true }, attrs = attrs,
-                label = ("%s, dims %d"):format(label, dims), within = support.terms(n, support.reference("sum", { support.magnitude(x) }, attrs)) }
+                label = ("%s, dims %d"):format(label, dims),
+                within = support.terms(n, support.reference("sum", { support.magnitude(x) }, attrs)) }
       end
     end
   end
