@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include "../../kernels/clock.h"
+#include "lines.h"
 #include "windows_state.h"
 
 #define LOOK_BELOW    256 /* turns after which the transport below is asked for notices, where it carries no data */
@@ -416,7 +417,9 @@ gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks,
 {
     gm_transport *t = calloc(1, sizeof *t);
     gm_windows   *w = calloc(1, sizeof *w);
-    bool          well = t && w && (!ranks->arena || gm_stage_new(ranks->arena, &w->stage) == GM_OK);
+    bool          well = t && w;
+    if (well && ranks->arena)
+        well = gm_stage_new(ranks->arena, ranks->copies, gm_lines_slow(), &w->stage) == GM_OK;
     if (!well || !take(w, ranks, base->world)) {
         if (w) free_windows(w);
         free(t);

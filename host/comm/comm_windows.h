@@ -15,6 +15,7 @@ typedef struct gm_window_ranks { /* of this machine */
     const int      *pid;    /* by place, of the process whose memory may be read; 0: it may not */
     gm_window     **window; /* by place, that of this rank too; NULL: this rank is reached by the transport below */
     gm_arena       *arena;  /* of this rank, which must outlive the transport; NULL: none */
+    bool            copies; /* messages that others only read go through it (stage.h) */
     const gm_reach *reach;  /* by place: arenas; zeros: there is none */
 } gm_window_ranks;
 

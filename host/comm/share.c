@@ -14,11 +14,12 @@
 #include "../../kernels/arena.h"
 #include "../../kernels/philox.h"
 #include "comm_windows.h"
+#include "lines.h"
 
 #define WHY_ROOM 240
 
 typedef struct offer { /* of one rank; sent as it is */
-    uint64_t  machine, key;
+    uint64_t  machine, key, key_at; /* key_at: where the key lies in the memory of this process */
     cpu_set_t cores;
     int32_t   pid, fd;       /* fd -1: it has no window */
     int32_t   file;          /* of its arena; -1: none */
@@ -183,7 +184,7 @@ static void open_others(sharing *s)
         if (st != GM_OK) no_window(s, why);
         s->reached[s->rank[i]] = st == GM_OK;
         if (is_wished("rings")) continue;
-        s->pid[i] = o->pid;
+        s->pid[i] = gm_reads_memory(o->pid, o->key_at, o->key) ? o->pid : 0; /* it waits for what we say next */
         if (st == GM_OK && o->file >= 0 && gm_reach_open(o->pid, o->file, o->base, o->size, &s->reach[i]) != GM_OK)
             no_arena(why);
     }
@@ -208,6 +209,15 @@ static bool agree(sharing *s, const char *all)
     return any;
 }
 
+/* Do messages go through the arena that are only read? Also where the system forbids to read them where they lie: it
+ * does so for all alike, as a rule, and what others may do is not known here. */
+static bool copies_messages(const sharing *s)
+{
+    bool any = gm_lines_slow();
+    for (int i = 0; i < s->here.shape.n; i++) any |= i != s->here.place && s->window[i] && !s->pid[i];
+    return any;
+}
+
 /* The first rank that wanted to share memory and could not, and why; "" if there is none. The same on all ranks. */
 static void explain(const sharing *s, const char *all, char *said, size_t size)
 {
@@ -223,7 +233,7 @@ static gm_status share(sharing *s, char *said, size_t size)
     char     *all = NULL;
     size_t   *sizes = NULL;
     gm_status st;
-    s->mine = (offer){.machine = machine(), .fd = -1, .file = -1};
+    s->mine = (offer){.machine = machine(), .key_at = (uintptr_t)&s->mine.key, .fd = -1, .file = -1};
     if (sched_getaffinity(0, sizeof s->mine.cores, &s->mine.cores)) CPU_ZERO(&s->mine.cores);
     if (getrandom(&s->mine.key, sizeof s->mine.key, 0) != sizeof s->mine.key) s->mine.machine = 0;
     GM_TRY(tell_offers(s));
@@ -239,6 +249,7 @@ static gm_status share(sharing *s, char *said, size_t size)
     explain(s, all, said, size);
     GM_TRY_OR(tell_machines(s), st, done);
     s->here.arena = s->mine.file >= 0 && !is_wished("direct") ? *s->arena : NULL;
+    s->here.copies = copies_messages(s);
     if (agree(s, all)) st = gm_transport_windows(s->c->transport, &s->here, &s->c->transport);
 done:
     free(all);

@@ -3,12 +3,12 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include "../../kernels/past_caches.h"
+#include "lines.h"
 
 #define BLOCKS  64
 #define LEAST   ((size_t)64 << 10) /* bytes of a block */
 #define LARGEST ((size_t)1 << 20)  /* bytes of a message: a longer one is read as fast where it lies */
-#define SUMMED  ((size_t)8 << 20)  /* of one that a sum replaces, whose lines would be written to at once */
+#define SUMMED  ((size_t)8 << 20)  /* of one that a sum replaces, where it is slow to write to its lines at once */
 #define ALL     ((size_t)32 << 20) /* of all blocks together */
 
 typedef struct block {
@@ -21,6 +21,7 @@ typedef struct block {
 
 struct gm_stage {
     gm_arena *arena;
+    bool      messages, slow_lines;
     int       n;
     size_t    all;
     int       telling; /* of the operation that told most lately how much it sends: its tag, */
@@ -28,11 +29,13 @@ struct gm_stage {
     block     block[BLOCKS];
 };
 
-gm_status gm_stage_new(gm_arena *arena, gm_stage **out)
+gm_status gm_stage_new(gm_arena *arena, bool messages, bool slow_lines, gm_stage **out)
 {
     gm_stage *s = calloc(1, sizeof *s);
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory for copies of messages");
     s->arena = arena;
+    s->messages = messages;
+    s->slow_lines = slow_lines;
     *out = s;
     return GM_OK;
 }
@@ -90,14 +93,21 @@ void gm_stage_tell(gm_stage *s, int tag, size_t bytes)
 /* Does the operation of this tag send more than is worth a copy? */
 static bool sends_much(const gm_stage *s, int tag) { return s->telling == tag && s->told > LARGEST; }
 
+/* Is it better to copy such a message than to let others read it where it lies? */
+static bool is_worth_it(const gm_stage *s, size_t n, int tag)
+{
+    if (sends_much(s, tag)) return false;
+    if (tag == GM_STAGE_ALONE) return n <= (s->slow_lines ? SUMMED : LARGEST);
+    return s->messages && n <= LARGEST;
+}
+
 char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)
 {
-    if (n > (tag == GM_STAGE_ALONE ? SUMMED : LARGEST) || sends_much(s, tag) || lies_in_arena(s, bytes)) return NULL;
+    if (!is_worth_it(s, n, tag) || lies_in_arena(s, bytes)) return NULL;
     block *b = tag == GM_STAGE_ALONE ? NULL : copy_of(s, bytes, n, tag);
     if (!b) {
         if (!(b = free_block(s, n))) return NULL;
-        gm_stream_out(b->at, bytes, (int64_t)n);
-        gm_stream_end();
+        gm_copy_for_others(b->at, bytes, n, s->slow_lines);
         b->of = bytes;
         b->n = n;
         b->tag = tag;

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "../../kernels/arena.h"
-#include "../../kernels/past_caches.h"
+#include "lines.h"
 
-#define STREAMED 2048 /* from so many bytes on, stores do not wait for the reader's copies of lines (stage.h) */
+#define STREAMED 2048 /* from so many bytes on, stores do not wait for the reader's copies of lines (lines.h) */
 #define MAGIC    UINT64_C(0x676d77696e646f77)
 #define NAME     "ganymede" /* as /proc/PID/maps shows it */
 
@@ -184,6 +184,13 @@ char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n)
     return inside ? r->here + (at - r->base) : NULL;
 }
 
+bool gm_reads_memory(int pid, uint64_t at, uint64_t key)
+{
+    uint64_t     found = ~key;
+    struct iovec here = {&found, sizeof found}, there = {(void *)(uintptr_t)at, sizeof found};
+    return process_vm_readv(pid, &here, 1, &there, 1, 0) == sizeof found && found == key;
+}
+
 /* ---- rings ---- */
 
 gm_ring gm_ring_of(gm_window *writer, int from, gm_window *reader, int to, bool small)
@@ -209,9 +216,8 @@ static void copy_in(const gm_ring *r, const char *from, size_t n)
         if (n > first) memcpy(ring, from + first, n - first);
         return;
     }
-    gm_stream_out(ring + start, from, (int64_t)first);
-    gm_stream_out(ring, from + first, (int64_t)(n - first));
-    gm_stream_end();
+    gm_copy_for_others(ring + start, from, first, gm_lines_slow());
+    gm_copy_for_others(ring, from + first, n - first, gm_lines_slow());
 }
 
 /* Room for at least `wanted` bytes, if there is as much. The reader's count is asked for only where its last one does

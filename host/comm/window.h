@@ -83,6 +83,9 @@ void      gm_reach_close(gm_reach *r); /* of zeros is allowed */
 /* Where n bytes at address `at` of the owner lie here; NULL: not in the arena. */
 char *gm_reach_at(const gm_reach *r, uint64_t at, size_t n);
 
+/* Does the system let this process read the memory of another one? There, `key` is at address `at`. */
+bool gm_reads_memory(int pid, uint64_t at, uint64_t key);
+
 void     gm_window_ring(gm_window *w); /* wakes its owner */
 uint32_t gm_window_rung(gm_window *w); /* so often, for the owner */
 /* Sleeps until the bell has been rung more than `seen` times, a signal comes, or after so many seconds. */

@@ -5,8 +5,9 @@
  *     OMPI_MCA_coll_tuned_use_dynamic_rules=1 mpirun -n 2 --bind-to none build/collectives_c [ROUNDS [BYTES...]]
  *
  * BYTES: sizes to measure, by default 8 to 1,048,576; COLLECTIVES="all_reduce,broadcast" in the environment chooses
- * among the collectives. With more ranks than cores add --oversubscribe and OMPI_MCA_mpi_yield_when_idle=1. f32; the
- * bytes are those of the whole tensor (all_gather: of the result). A call ends when the last rank has done it. Rank 0
+ * among the collectives. WRITES=1: what a rank sends is written anew before each call, as the op before a collective
+ * does; this is part of the time of both. With more ranks than cores add --oversubscribe and
+ * OMPI_MCA_mpi_yield_when_idle=1. f32; the bytes are those of the whole tensor (all_gather: of the result). A call ends when the last rank has done it. Rank 0
  * prints for each collective and size: microseconds of a call of ours and of MPI's, medians of the rounds; the number
  * of MPI's algorithm; the median of the paired ratios: above 1 ours is quicker. */
 #include <mpi.h>
@@ -23,6 +24,7 @@
 #define MOST_ROUNDS 99
 
 double gm_bench_mpi(int what, int algorithm, float *in, float *out, int n, int times); /* collectives_mpi.c */
+void   gm_bench_mpi_write(int on);
 
 static const struct {
     const char *name;
@@ -37,6 +39,7 @@ typedef struct bench {
     gm_group  *world;
     gm_device *dev;
     int        ranks;
+    bool       writes;
     gm_tensor *whole, *out, *block; /* n, n and n / ranks numbers */
 } bench;
 
@@ -67,9 +70,13 @@ static double largest(double x)
 
 static double ours(bench *b, int what, int times)
 {
+    gm_tensor *in = what == 1 ? b->block : b->whole;
     MPI_Barrier(MPI_COMM_WORLD);
     double began = gm_now();
-    for (int i = 0; i < times; i++) call(b, what);
+    for (int i = 0; i < times; i++) {
+        if (b->writes) memset(gm_tensor_data(in), 0, (size_t)gm_tensor_numel(in) * 4);
+        call(b, what);
+    }
     return (largest(gm_now()) - largest(began)) / times;
 }
 
@@ -145,13 +152,15 @@ int main(int argc, char **argv)
     gm_arena     *arena = NULL;
     gm_mesh       mesh = gm_mesh_of_one();
     char          said[512];
-    const char   *asked = getenv("COLLECTIVES");
+    const char   *asked = getenv("COLLECTIVES"), *writes = getenv("WRITES");
     if (rounds < 1 || rounds > MOST_ROUNDS) return fprintf(stderr, "ROUNDS is 1 to %d\n", MOST_ROUNDS), 2;
     must(gm_launched_find(&l));
     if (l.world == 1) return fprintf(stderr, "collectives_c: start it by mpirun, on several ranks\n"), 2;
     must(gm_transport_join(&l, &how, &t));
     must(gm_mesh_add_axis(&mesh, "data", t->world));
     b.ranks = t->world;
+    b.writes = writes && !strcmp(writes, "1");
+    gm_bench_mpi_write(b.writes);
     must(gm_comm_new(t, &mesh, &b.comm));
     must(gm_comm_share_memory(b.comm, true, &arena, said, sizeof said));
     must(gm_comm_group(b.comm, gm_mesh_mask(&mesh, "data"), &b.world));

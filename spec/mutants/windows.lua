@@ -432,4 +432,25 @@ return {
     breaks = "the last piece of a long message goes before the first",
     test = "spec/comm/pieces_spec.lua",
   },
+  {
+    name = "3034-every-message-is-copied", file = "host/comm/stage.c",
+    find = "return s->messages && n <= LARGEST;",
+    replace = "return n <= LARGEST;",
+    breaks = "messages are copied into the arena also where it is quicker to read them where they lie",
+    test = "unit comm_stage_of_terms_alone",
+  },
+  {
+    name = "3035-long-terms", file = "host/comm/stage.c",
+    find = "return n <= (s->slow_lines ? SUMMED : LARGEST);",
+    replace = "return n <= SUMMED;",
+    breaks = "long terms of sums are copied into the arena also where it is quicker to read them where they lie",
+    test = "unit comm_stage_copies",
+  },
+  {
+    name = "3036-reads-anything", file = "host/comm/window.c",
+    find = "== sizeof found && found == key;",
+    replace = "== sizeof found;",
+    breaks = "a process that reads something else than the rank's memory counts as one that may read it",
+    test = "unit windows_strangers",
+  },
 }

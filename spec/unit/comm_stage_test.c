@@ -1,7 +1,17 @@
 /* comm_stage_test.c - copies of messages in the sender's arena (host/comm/stage.h). */
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "../../host/comm/stage.h"
+#include "../../host/comm/window.h"
+#include "threads_transport.h"
 #include "unit.h"
 
 typedef struct stage_job {
@@ -13,15 +23,17 @@ typedef struct stage_job {
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-static stage_job begin_job(void)
+static stage_job begin_job_of(bool messages, bool slow_lines)
 {
     stage_job j = {.bytes = malloc(9 * MIB)};
     assert_non_null(j.bytes);
     for (size_t i = 0; i < 9 * MIB; i++) j.bytes[i] = (char)(i * 7 + i / 251);
     OK(gm_arena_new(&j.arena));
-    OK(gm_stage_new(j.arena, &j.stage));
+    OK(gm_stage_new(j.arena, messages, slow_lines, &j.stage));
     return j;
 }
+
+static stage_job begin_job(void) { return begin_job_of(true, true); }
 
 static void end_job(stage_job *j)
 {
@@ -30,22 +42,39 @@ static void end_job(stage_job *j)
     free(j->bytes);
 }
 
-/* A copy is in the arena and equal, also at odd places and sizes. */
-void gm_test_comm_stage_copies(void **state)
+/* Up to `most` bytes of a term, and 1 MiB of other messages. */
+static void check_copies(bool slow_lines, size_t most)
 {
-    (void)state;
-    stage_job j = begin_job();
-    for (size_t n = 16 * KIB + 1; n < 8 * MIB; n = 3 * n + 5) {
+    stage_job j = begin_job_of(true, slow_lines);
+    for (size_t n = 16 * KIB + 1; n < most; n = 3 * n + 5) {
         char *copy = gm_stage_put(j.stage, j.bytes + n % 61, n, n > MIB ? GM_STAGE_ALONE : 1);
         assert_non_null(copy);
         assert_true(copy >= gm_arena_base(j.arena) && copy + n <= gm_arena_base(j.arena) + gm_arena_size(j.arena));
         assert_memory_equal(copy, j.bytes + n % 61, n);
         gm_stage_drop(j.stage, copy);
     }
-    assert_non_null(gm_stage_put(j.stage, j.bytes, 8 * MIB, GM_STAGE_ALONE));
-    assert_null(gm_stage_put(j.stage, j.bytes, 8 * MIB + 1, GM_STAGE_ALONE)); /* too many bytes */
+    assert_non_null(gm_stage_put(j.stage, j.bytes, most, GM_STAGE_ALONE));
+    assert_null(gm_stage_put(j.stage, j.bytes, most + 1, GM_STAGE_ALONE)); /* too many bytes */
     assert_non_null(gm_stage_put(j.stage, j.bytes, MIB, 1));
     assert_null(gm_stage_put(j.stage, j.bytes, MIB + 1, 1));
+    end_job(&j);
+}
+
+/* A copy is in the arena and equal, also at odd places and sizes. */
+void gm_test_comm_stage_copies(void **state)
+{
+    (void)state;
+    check_copies(true, 8 * MIB);
+    check_copies(false, MIB);
+}
+
+/* Where messages are read where they lie, terms of sums are still copied. */
+void gm_test_comm_stage_of_terms_alone(void **state)
+{
+    (void)state;
+    stage_job j = begin_job_of(false, false);
+    assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 1));
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, GM_STAGE_ALONE));
     end_job(&j);
 }
 
@@ -111,4 +140,56 @@ void gm_test_comm_stage_leaves_the_arena_alone(void **state)
     assert_null(gm_stage_put(j.stage, (char *)block + 100, 64 * KIB, 1));
     gm_arena_give(j.arena, block, 128 * KIB);
     end_job(&j);
+}
+
+/* ---- where the system forbids to read another process's memory ---- */
+
+/* For this thread, from now on: as ptrace_scope of Ubuntu does. */
+static void refuse_reads(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    uint64_t          key = 7;
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+    assert_false(gm_reads_memory((int)getpid(), (uintptr_t)&key, key));
+}
+
+static int64_t arena_blocks(const gm_rank *r)
+{
+    struct stat about;
+    assert_non_null(r->arena);
+    assert_int_equal(fstat(gm_arena_file(r->arena), &about), 0);
+    return (int64_t)about.st_blocks;
+}
+
+static void body_refused(gm_rank *r, void *context)
+{
+    char       said[400];
+    gm_group  *g = NULL;
+    gm_tensor *t = NULL;
+    int64_t    n = 64 << 10;
+    (void)context;
+    refuse_reads();
+    OK(gm_rank_share_memory(r, true, said, sizeof said));
+    OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
+    OK(gm_tensor_new(r->device, GM_U8, 1, &n, &t));
+    memset(gm_tensor_data(t), 1 + r->rank, (size_t)n);
+    int64_t before = arena_blocks(r);
+    OK(gm_comm_broadcast(r->comm, g, t, 0, NULL));
+    assert_true(((char *)gm_tensor_data(t))[0] == 1 && ((char *)gm_tensor_data(t))[n - 1] == 1);
+    assert_true((arena_blocks(r) > before) == (r->rank == 0)); /* whoever sends has copied it there */
+    gm_tensor_release(t);
+}
+
+/* Messages go through the arena there, in one copy by each of two ranks, and not piece by piece through a ring. */
+void gm_test_comm_stage_where_reads_are_refused(void **state)
+{
+    (void)state;
+    run_world(2, body_refused, NULL);
 }

@@ -209,6 +209,10 @@ void gm_test_windows_strangers(void **state)
     close(null);
     FAILS(GM_EINVAL, "No such file", gm_window_open(&shape, 7, (int)getpid(), fd, &other));
     gm_window_close(owner);
+    uint64_t key = 7;
+    assert_true(gm_reads_memory((int)getpid(), (uintptr_t)&key, 7));
+    assert_false(gm_reads_memory((int)getpid(), (uintptr_t)&key, 8));
+    assert_false(gm_reads_memory((int)getpid(), 8, 7));
 }
 
 /* ---- the same bits as over messages ---- */
