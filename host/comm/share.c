@@ -18,7 +18,7 @@
 
 #define WHY_ROOM 240
 
-typedef struct offer { /* of one rank; sent as it is */
+typedef struct offer {              /* of one rank; sent as it is */
     uint64_t  machine, key, key_at; /* key_at: where the key lies in the memory of this process */
     cpu_set_t cores;
     int32_t   pid, fd;       /* fd -1: it has no window */
