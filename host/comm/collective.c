@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../mesh/at_once.h"
+#include "machines.h"
 #include "over_machines.h"
 
 #define FEW 32 /* places whose terms need no list from the heap */
@@ -392,17 +393,31 @@ gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int r
 
 /* ---- broadcast ---- */
 
-/* A binomial tree over places counted from the root: the parent of v is v without its lowest bit. */
+/* To member v, counted from the root. given, uncounted: see gm_message. */
+static void hand_on(gm_pending *p, int v, bool given, bool uncounted)
+{
+    int first = p->n_messages;
+    gm_pending_send(p, (v + p->root) % p->group->size, p->to, gm_bytes_of(p->out), false);
+    for (int i = first; i < p->n_messages; i++) {
+        p->messages[i].given = given;
+        p->messages[i].uncounted = uncounted;
+    }
+}
+
+/* A binomial tree over places counted from the root: the parent of v is v without its lowest bit. Members who read each
+ * other's memory take a longer tensor from the root's, all at the same time: accounts are those of the tree still. */
 static gm_status step_broadcast(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     int             v = (g->rank - p->root + g->size) % g->size, low = 1;
     size_t          n = gm_bytes_of(p->out);
-    char           *bytes = p->to;
+    bool            read = n > GM_AT_ONCE_BYTES && gm_members_read(g);
     while (low < g->size && !(v & low)) low <<= 1;
-    if (round == 0 && v) gm_pending_receive(p, (v - low + p->root) % g->size, bytes, n, false);
+    if (round == 0 && v) gm_pending_receive(p, ((read ? 0 : v - low) + p->root) % g->size, p->to, n, false);
     for (int m = low >> 1; round == 1 && m; m >>= 1)
-        if (v + m < g->size) gm_pending_send(p, (v + m + p->root) % g->size, bytes, n, false);
+        if (v + m < g->size) hand_on(p, v + m, read && v, false);
+    for (int u = 3; round == 1 && read && !v && u < g->size; u++)
+        if (u & (u - 1)) hand_on(p, u, false, true); /* those that the tree would reach through others */
     return GM_OK;
 }
 

@@ -138,6 +138,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
         free(k);
     }
     free(c->machine);
+    free(c->reads);
     free(c->sent);
     free(c->taken);
     free(c->member);

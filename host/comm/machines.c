@@ -29,6 +29,24 @@ gm_status gm_comm_know_machines(gm_comm *c, const int *machine)
     return GM_OK;
 }
 
+gm_status gm_comm_know_readers(gm_comm *c, const int *rank, int n)
+{
+    bool *reads = n ? calloc((size_t)c->world, sizeof *reads) : NULL;
+    if (n && !reads) return GM_FAIL(GM_ENOMEM, "no memory for the machines of %d ranks", c->world);
+    for (int i = 0; i < n; i++) reads[rank[i]] = true;
+    free(c->reads);
+    c->reads = reads;
+    return GM_OK;
+}
+
+bool gm_members_read(const gm_group *g)
+{
+    const bool *reads = g->comm->reads;
+    for (int i = 0; reads && i < g->size; i++)
+        if (!reads[g->member[i]]) return false;
+    return reads != NULL;
+}
+
 static gm_machines *new_machines(int size)
 {
     gm_machines *m = calloc(1, sizeof *m);

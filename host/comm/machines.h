@@ -22,6 +22,11 @@ typedef struct gm_machines {
 gm_status gm_machines_of(gm_group *g, const gm_machines **out);
 void      gm_machines_free(gm_machines *m); /* NULL is allowed */
 
+/* These ranks, this one among them, read each other's memory; all of them must say so. n 0: none do. With nothing under
+ * way. GM_ENOMEM. */
+gm_status gm_comm_know_readers(gm_comm *c, const int *rank, int n);
+bool      gm_members_read(const gm_group *g); /* do all members? The same on all of them */
+
 static inline int gm_machine_size(const gm_machines *m, int machine)
 {
     return m->first[machine + 1] - m->first[machine];

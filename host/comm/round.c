@@ -59,6 +59,7 @@ void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool al
 
 static void count_sent(gm_pending *p, const gm_message *m)
 {
+    if (m->uncounted) return;
     p->account->bytes += m->n;
     gm_trace_sent(p->comm->trace, p->traced, m->n);
     gm_comm_journal_sent(p, m->n);

@@ -15,8 +15,11 @@
 #include "../../kernels/philox.h"
 #include "comm_windows.h"
 #include "lines.h"
+#include "machines.h"
 
 #define WHY_ROOM 240
+
+enum { NOT, SHARES, READS }; /* how a rank reaches another one: READS its own memory, too */
 
 typedef struct offer {              /* of one rank; sent as it is */
     uint64_t  machine, key, key_at; /* key_at: where the key lies in the memory of this process */
@@ -31,7 +34,7 @@ typedef struct sharing {
     gm_comm        *c;
     gm_group       *world;
     offer           mine, *all;
-    char           *reached; /* by rank, of this rank; and then why it did not reach one */
+    char           *reached; /* by rank, of this rank: NOT, ...; and then why it did not reach one */
     int            *rank;    /* of this machine, by place */
     int            *pid;     /* the same: of those whose memory is read; 0: of the others */
     gm_window     **window;
@@ -151,6 +154,21 @@ static gm_status tell_machines(const sharing *s)
     return st;
 }
 
+/* Do all ranks of this machine read each other's memory? all: what every rank reached, a row each. */
+static bool read_each_other(const sharing *s, const char *all)
+{
+    size_t row = (size_t)s->c->world + WHY_ROOM;
+    for (int i = 0; i < s->here.shape.n; i++)
+        for (int k = 0; k < s->here.shape.n; k++)
+            if (i != k && all[row * (size_t)s->rank[i] + (size_t)s->rank[k]] != READS) return false;
+    return true;
+}
+
+static gm_status tell_readers(const sharing *s, const char *all)
+{
+    return read_each_other(s, all) ? gm_comm_know_readers(s->c, s->rank, s->here.shape.n) : GM_OK;
+}
+
 /* Without an arena messages are copied by the system, as those of other memory are. */
 static void offer_arena(sharing *s)
 {
@@ -182,9 +200,10 @@ static void open_others(sharing *s)
         if (i == s->here.place || o->fd < 0) continue;
         gm_status st = gm_window_open(&s->here.shape, o->key, o->pid, o->fd, &s->window[i]);
         if (st != GM_OK) no_window(s, why);
-        s->reached[s->rank[i]] = st == GM_OK;
+        s->reached[s->rank[i]] = st == GM_OK ? SHARES : NOT;
         if (is_wished("rings")) continue;
         s->pid[i] = gm_reads_memory(o->pid, o->key_at, o->key) ? o->pid : 0; /* it waits for what we say next */
+        if (st == GM_OK && s->pid[i]) s->reached[s->rank[i]] = READS;
         if (st == GM_OK && o->file >= 0 && gm_reach_open(o->pid, o->file, o->base, o->size, &s->reach[i]) != GM_OK)
             no_arena(why);
     }
@@ -199,7 +218,7 @@ static bool agree(sharing *s, const char *all)
     bool   any = false;
     for (int i = 0; i < s->here.shape.n; i++) {
         if (i == s->here.place) continue;
-        if (!all[row * (size_t)s->rank[i] + (size_t)s->c->rank]) {
+        if (all[row * (size_t)s->rank[i] + (size_t)s->c->rank] == NOT) {
             gm_window_close(s->window[i]);
             s->window[i] = NULL;
             gm_reach_close(&s->reach[i]);
@@ -248,6 +267,7 @@ static gm_status share(sharing *s, char *said, size_t size)
     GM_TRY(st);
     explain(s, all, said, size);
     GM_TRY_OR(tell_machines(s), st, done);
+    GM_TRY_OR(tell_readers(s, all), st, done);
     s->here.arena = s->mine.file >= 0 && !is_wished("direct") ? *s->arena : NULL;
     s->here.copies = copies_messages(s);
     if (agree(s, all)) st = gm_transport_windows(s->c->transport, &s->here, &s->c->transport);
@@ -258,7 +278,8 @@ done:
 
 static void end_sharing(gm_comm *c)
 {
-    (void)gm_comm_know_machines(c, NULL); /* which needs no memory */
+    (void)gm_comm_know_machines(c, NULL); /* which needs no memory, */
+    (void)gm_comm_know_readers(c, NULL, 0); /* and neither does this */
     if (c->shares) c->transport = gm_transport_windows_end(c->transport);
     c->shares = false;
 }

@@ -122,6 +122,7 @@ typedef struct gm_message {
     int    place;            /* of the other member */
     bool   send, done, fold; /* fold: one message of each other member, which the operation's terms take */
     bool   given;            /* a send that is only counted: its bytes are there already */
+    bool   uncounted;        /* a send that another member counts */
 } gm_message;
 
 /* The answer of another member to the question of a wait. */
@@ -355,6 +356,7 @@ struct gm_comm {
     bool               shares;    /* memory: the transport is one of comm_windows.h */
     bool               may_share; /* all ranks have looked for such; the same on all, where shares is not */
     int               *machine;   /* by rank: a number of its machine; NULL: not known */
+    bool              *reads;     /* by rank: is it one of those here that all read each other's memory? NULL: no */
     gm_mesh            mesh;
     int                rank, world;
     gm_group          *groups;

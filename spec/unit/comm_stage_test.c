@@ -142,6 +142,41 @@ void gm_test_comm_stage_leaves_the_arena_alone(void **state)
     end_job(&j);
 }
 
+/* ---- who reads whom ---- */
+
+static int left_early; /* ranks that have the broadcast's bytes */
+
+static void body_broadcast(gm_rank *r, void *context)
+{
+    char       said[400];
+    gm_group  *g = NULL;
+    gm_tensor *t = NULL;
+    int64_t    n = 100 << 10;
+    gm_traffic sent = {0};
+    (void)context;
+    OK(gm_rank_share_memory(r, true, said, sizeof said));
+    OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
+    OK(gm_tensor_new(r->device, GM_U8, 1, &n, &t));
+    memset(gm_tensor_data(t), 1 + r->rank, (size_t)n);
+    for (int i = 0; i < 10000 && r->rank == 2 && __atomic_load_n(&left_early, __ATOMIC_ACQUIRE) < 2; i++) usleep(1000);
+    if (r->rank == 2) assert_int_equal(__atomic_load_n(&left_early, __ATOMIC_ACQUIRE), 2);
+    OK(gm_comm_broadcast(r->comm, g, t, 0, NULL));
+    __atomic_add_fetch(&left_early, 1, __ATOMIC_RELEASE);
+    assert_true(((char *)gm_tensor_data(t))[0] == 1 && ((char *)gm_tensor_data(t))[n - 1] == 1);
+    assert_int_equal(gm_comm_traffic(r->comm, &sent, 1), 1);
+    assert_string_equal(sent.op, "broadcast");
+    assert_int_equal(sent.bytes, n * (r->rank == 0 ? 2 : r->rank == 2 ? 1 : 0)); /* as in a tree */
+    gm_tensor_release(t);
+}
+
+/* A longer broadcast comes from the root to all: rank 3 does not wait for rank 2, which hands shorter ones on to it. */
+void gm_test_comm_stage_broadcast_from_the_root(void **state)
+{
+    (void)state;
+    left_early = 0;
+    run_world(4, body_broadcast, NULL);
+}
+
 /* ---- where the system forbids to read another process's memory ---- */
 
 /* For this thread, from now on: as ptrace_scope of Ubuntu does. */
