@@ -278,7 +278,7 @@ done:
 
 static void end_sharing(gm_comm *c)
 {
-    (void)gm_comm_know_machines(c, NULL); /* which needs no memory, */
+    (void)gm_comm_know_machines(c, NULL);   /* which needs no memory, */
     (void)gm_comm_know_readers(c, NULL, 0); /* and neither does this */
     if (c->shares) c->transport = gm_transport_windows_end(c->transport);
     c->shares = false;

@@ -453,4 +453,25 @@ return {
     breaks = "a process that reads something else than the rank's memory counts as one that may read it",
     test = "unit windows_strangers",
   },
+  {
+    name = "3037-handed-on", file = "host/comm/collective.c",
+    find = "bool            read = n > GM_AT_ONCE_BYTES && gm_members_read(g);",
+    replace = "bool            read = n > GM_AT_ONCE_BYTES * n && gm_members_read(g);",
+    breaks = "a longer broadcast on one machine waits for members that hand it on",
+    test = "unit comm_stage_broadcast_from_the_root",
+  },
+  {
+    name = "3038-counted-twice", file = "host/comm/collective.c",
+    find = "if (u & (u - 1)) hand_on(p, u, false, true);",
+    replace = "if (u & (u - 1)) hand_on(p, u, false, false);",
+    breaks = "bytes of a broadcast that members read at the root count there and with another member",
+    test = "unit comm_stage_broadcast_from_the_root",
+  },
+  {
+    name = "3039-read-though-refused", file = "host/comm/share.c",
+    find = "if (st == GM_OK && s->pid[i]) s->reached[s->rank[i]] = READS;",
+    replace = "if (st == GM_OK) s->reached[s->rank[i]] = READS;",
+    breaks = "a broadcast goes through the rings of its root to all where the system forbids to read its memory",
+    test = "unit comm_stage_where_reads_are_refused",
+  },
 }

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../../host/comm/machines.h"
 #include "../../host/comm/stage.h"
 #include "../../host/comm/window.h"
 #include "threads_transport.h"
@@ -158,7 +159,8 @@ static void body_broadcast(gm_rank *r, void *context)
     OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
     OK(gm_tensor_new(r->device, GM_U8, 1, &n, &t));
     memset(gm_tensor_data(t), 1 + r->rank, (size_t)n);
-    for (int i = 0; i < 10000 && r->rank == 2 && __atomic_load_n(&left_early, __ATOMIC_ACQUIRE) < 2; i++) usleep(1000);
+    assert_true(gm_members_read(g));
+    for (int i = 0; i < 3000 && r->rank == 2 && __atomic_load_n(&left_early, __ATOMIC_ACQUIRE) < 2; i++) usleep(1000);
     if (r->rank == 2) assert_int_equal(__atomic_load_n(&left_early, __ATOMIC_ACQUIRE), 2);
     OK(gm_comm_broadcast(r->comm, g, t, 0, NULL));
     __atomic_add_fetch(&left_early, 1, __ATOMIC_RELEASE);
@@ -215,6 +217,7 @@ static void body_refused(gm_rank *r, void *context)
     OK(gm_comm_group(r->comm, (1u << r->mesh.n_axes) - 1, &g));
     OK(gm_tensor_new(r->device, GM_U8, 1, &n, &t));
     memset(gm_tensor_data(t), 1 + r->rank, (size_t)n);
+    assert_false(gm_members_read(g));
     int64_t before = arena_blocks(r);
     OK(gm_comm_broadcast(r->comm, g, t, 0, NULL));
     assert_true(((char *)gm_tensor_data(t))[0] == 1 && ((char *)gm_tensor_data(t))[n - 1] == 1);
