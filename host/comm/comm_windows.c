@@ -104,10 +104,10 @@ static int windows_lend(gm_transport *t, int to, int tag, void *bytes, size_t n,
     return gm_frames_send(&w->frames, t, w->place_of[to], tag, bytes, n, filled, out);
 }
 
-static void windows_expect(gm_transport *t, int tag, size_t bytes)
+static void windows_expect(gm_transport *t, int tag, size_t bytes, int ranks)
 {
     gm_windows *w = t->context;
-    if (w->stage) gm_stage_tell(w->stage, tag, bytes);
+    if (w->stage) gm_stage_tell(w->stage, tag, bytes, ranks);
 }
 
 static int windows_receive(gm_transport *t, int from, int tag, void *bytes, size_t n, void **out)

@@ -162,14 +162,17 @@ static void expect(const gm_pending *p)
     gm_transport *t = p->comm->transport;
     const char   *last = NULL;
     size_t        bytes = 0;
+    int           ranks = 0, most = 0;
     for (int i = p->first; i < p->n_messages; i++) {
         const gm_message *m = &p->messages[i];
         if (m->fold) return;
         if (!m->send || m->done || !travels(p, m)) continue;
-        if (m->bytes != last) bytes += m->n;
+        ranks = m->bytes == last ? ranks + 1 : 1;
+        if (ranks == 1) bytes += m->n;
+        if (ranks > most) most = ranks;
         last = m->bytes;
     }
-    if (bytes) t->expect(t, p->tag, bytes);
+    if (bytes) t->expect(t, p->tag, bytes, most);
 }
 
 /* Receives first, so that what arrives finds its place; folds last, because they may do all their work at once. */

@@ -79,8 +79,9 @@ struct gm_transport {
     bool (*lacks)(gm_transport *t, void *request, int rank);
     /* As send, of bytes that a fold may replace by its result. When test says done, *filled tells whether it has. */
     int (*lend)(gm_transport *t, int to, int tag, void *bytes, size_t n, bool *filled, void **request);
-    /* Before sends of this tag: they have so many bytes, those that go to several ranks counted once. */
-    void (*expect)(gm_transport *t, int tag, size_t bytes);
+    /* Before sends of this tag: they have so many bytes, those that go to several ranks counted once; to so many ranks
+     * the same bytes go, at most. */
+    void (*expect)(gm_transport *t, int tag, size_t bytes, int ranks);
     /* Sleeps until something may have moved, for at most so many seconds. */
     void (*rest)(gm_transport *t, double seconds);
     /* Lets another rank run on this core, between two looks of receive_now. *end: of these looks, 0 at first. False:

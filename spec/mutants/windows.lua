@@ -312,7 +312,7 @@ return {
   },
   {
     name = "2072-short-copy", file = "host/comm/window.c",
-    find = [[gm_stream_out(ring, from + first, (int64_t)(n - first));]],
+    find = [[gm_copy_for_others(ring, from + first, n - first, gm_lines_slow());]],
     replace = [[]],
     breaks = "what goes over the end of a ring is lost",
     test = "unit windows_same_bits",
@@ -434,7 +434,7 @@ return {
   },
   {
     name = "3034-every-message-is-copied", file = "host/comm/stage.c",
-    find = "return s->messages && n <= LARGEST;",
+    find = "return (s->messages || goes_to_many(s, tag)) && n <= LARGEST;",
     replace = "return n <= LARGEST;",
     breaks = "messages are copied into the arena also where it is quicker to read them where they lie",
     test = "unit comm_stage_of_terms_alone",
@@ -473,5 +473,12 @@ return {
     replace = "if (st == GM_OK) s->reached[s->rank[i]] = READS;",
     breaks = "a broadcast goes through the rings of its root to all where the system forbids to read its memory",
     test = "unit comm_stage_where_reads_are_refused",
+  },
+  {
+    name = "3040-pulled-by-many", file = "host/comm/stage.c",
+    find = "return s->telling == tag && s->ranks >= MANY;",
+    replace = "return s->telling == tag && s->ranks > MANY;",
+    breaks = "what four ranks read is copied by the system for each of them",
+    test = "unit comm_stage_for_many",
   },
 }

@@ -325,14 +325,17 @@ void gm_test_comm_at_once_in_order(void **state)
 /* ---- what is expected ---- */
 
 static _Thread_local size_t told;
+static _Thread_local int    told_ranks;
 
-static void listening_expect(gm_transport *t, int tag, size_t bytes)
+static void listening_expect(gm_transport *t, int tag, size_t bytes, int ranks)
 {
     (void)t, (void)tag;
     told += bytes;
+    told_ranks = ranks;
 }
 
-/* A transport hears how much the long messages of an operation have, but for terms of sums. */
+/* A transport hears how much the long messages of an operation have, and how many ranks receive the same one; not of
+ * terms of sums. */
 static void body_expects(gm_rank *r, void *context)
 {
     enum { N = 20000, RANKS = 3 };
@@ -345,9 +348,11 @@ static void body_expects(gm_rank *r, void *context)
     r->comm->transport->expect = listening_expect;
     OK(gm_comm_all_to_all(r->comm, everybody(r), whole, 0, out, 0, NULL));
     assert_int_equal(told, (RANKS - 1) * N * 4);
+    assert_int_equal(told_ranks, 1);
     told = 0;
     OK(gm_comm_all_gather(r->comm, everybody(r), block, 0, out, NULL));
     assert_int_equal(told, N * 4);
+    assert_int_equal(told_ranks, RANKS - 1);
     told = 0;
     OK(gm_comm_reduce_scatter(r->comm, everybody(r), whole, 0, GM_SUM, block, NULL));
     assert_int_equal(told, 0);

@@ -79,6 +79,21 @@ void gm_test_comm_stage_of_terms_alone(void **state)
     end_job(&j);
 }
 
+/* And messages that many ranks read: up to 1 MiB in all. */
+void gm_test_comm_stage_for_many(void **state)
+{
+    (void)state;
+    stage_job j = begin_job_of(false, false);
+    gm_stage_tell(j.stage, 5, MIB, 3);
+    assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 5));
+    gm_stage_tell(j.stage, 6, MIB, 4);
+    assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 6));
+    assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 5));
+    gm_stage_tell(j.stage, 7, MIB + 1, 4);
+    assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 7));
+    end_job(&j);
+}
+
 /* One copy serves the messages of one operation until all of them are done. */
 void gm_test_comm_stage_shares_within_an_operation(void **state)
 {
@@ -107,11 +122,11 @@ void gm_test_comm_stage_hears_how_much(void **state)
 {
     (void)state;
     stage_job j = begin_job();
-    gm_stage_tell(j.stage, 5, MIB + 1);
+    gm_stage_tell(j.stage, 5, MIB + 1, 1);
     assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 5));
     assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 6));
     assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, GM_STAGE_ALONE));
-    gm_stage_tell(j.stage, 7, MIB);
+    gm_stage_tell(j.stage, 7, MIB, 1);
     assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 7));
     assert_non_null(gm_stage_put(j.stage, j.bytes + MIB, 64 * KIB, 7));
     end_job(&j);
