@@ -9,8 +9,8 @@
  * figures).
  *
  * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 1 MiB (terms of an all_reduce, where
- * lines are slow: 8 MiB), those for which no block is free, and those of an operation that sends more than 1 MiB in all are read by the
- * system: so many copies cost more than they save. Terms of sums are copied however many there are.
+ * lines are slow: 8 MiB), those for which no block is free, and those of an operation that sends more than 1 MiB in all
+ * are read by the system: so many copies cost more than they save. Terms of sums are copied however many there are.
  */
 #ifndef GM_STAGE_H
 #define GM_STAGE_H
