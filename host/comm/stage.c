@@ -10,7 +10,7 @@
 #define LARGEST ((size_t)1 << 20)  /* bytes of a message: a longer one is read as fast where it lies */
 #define SUMMED  ((size_t)8 << 20)  /* of one that a sum replaces, where it is slow to write to its lines at once */
 #define ALL     ((size_t)32 << 20) /* of all blocks together */
-#define MANY    4 /* ranks that read the same bytes: one copy for all of them costs less than theirs by the system */
+#define SEVERAL 2 /* ranks that read the same bytes: one copy for all of them costs less than theirs by the system */
 
 typedef struct block {
     char       *at;
@@ -96,14 +96,14 @@ void gm_stage_tell(gm_stage *s, int tag, size_t bytes, int ranks)
 /* Does the operation of this tag send more than is worth a copy? */
 static bool sends_much(const gm_stage *s, int tag) { return s->telling == tag && s->told > LARGEST; }
 
-static bool goes_to_many(const gm_stage *s, int tag) { return s->telling == tag && s->ranks >= MANY; }
+static bool goes_to_several(const gm_stage *s, int tag) { return s->telling == tag && s->ranks >= SEVERAL; }
 
 /* Is it better to copy such a message than to let others read it where it lies? */
 static bool is_worth_it(const gm_stage *s, size_t n, int tag)
 {
     if (sends_much(s, tag)) return false;
     if (tag == GM_STAGE_ALONE) return n <= (s->slow_lines ? SUMMED : LARGEST);
-    return (s->messages || goes_to_many(s, tag)) && n <= LARGEST;
+    return (s->messages || goes_to_several(s, tag)) && n <= LARGEST;
 }
 
 char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)

@@ -4,7 +4,7 @@
  * some 13 GB/s. And each line of it is in the caches of two cores afterwards. Where it is slow to write to such a line
  * (lines.h), the owner pays whenever it writes to the tensor again, in whatever op. So a message is copied there into a
  * block of the arena by stores that go past the caches, and the lines of the tensor stay with their owner. Elsewhere a
- * message that is only read is copied where four ranks or more read it, or the system forbids to read it where it lies.
+ * message that is only read is copied where several ranks read it, or the system forbids to read it where it lies.
  * Terms of sums always are: a sum goes back into the copies in the same pass (docs/performance_ranks.md has the
  * figures).
  *

@@ -434,8 +434,8 @@ return {
   },
   {
     name = "3034-every-message-is-copied", file = "host/comm/stage.c",
-    find = "return (s->messages || goes_to_many(s, tag)) && n <= LARGEST;",
-    replace = "return (s->messages || !goes_to_many(s, tag)) && n <= LARGEST;",
+    find = "return (s->messages || goes_to_several(s, tag)) && n <= LARGEST;",
+    replace = "return (s->messages || !goes_to_several(s, tag)) && n <= LARGEST;",
     breaks = "messages are copied into the arena also where it is quicker to read them where they lie",
     test = "unit comm_stage_of_terms_alone",
   },
@@ -475,10 +475,10 @@ return {
     test = "unit comm_stage_where_reads_are_refused",
   },
   {
-    name = "3040-pulled-by-many", file = "host/comm/stage.c",
-    find = "return s->telling == tag && s->ranks >= MANY;",
-    replace = "return s->telling == tag && s->ranks > MANY;",
-    breaks = "what four ranks read is copied by the system for each of them",
-    test = "unit comm_stage_for_many",
+    name = "3040-pulled-by-several", file = "host/comm/stage.c",
+    find = "return s->telling == tag && s->ranks >= SEVERAL;",
+    replace = "return s->telling == tag && s->ranks > SEVERAL;",
+    breaks = "what two ranks read is copied by the system for each of them",
+    test = "unit comm_stage_for_several",
   },
 }
