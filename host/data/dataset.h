@@ -102,7 +102,8 @@ typedef struct gm_folder_options {
     int                n_classes;
     bool               skip_damaged;
 } gm_folder_options;
-/* GM_EIO: root cannot be read. GM_EINVAL: a class has no pictures; root has a folder that is none of the classes. */
+/* GM_EIO: root cannot be read. GM_EINVAL: a class that the caller has not named has no pictures; there are none at all;
+ * root has a folder that is none of the classes. */
 gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm_dataset **out);
 /* The name of a class, its pictures, and the number of files that were left out because of how their names end. */
 const char *gm_folder_class(const gm_dataset *d, int64_t k);

@@ -103,19 +103,23 @@ static gm_status find_classes(folder_dataset *d, const gm_folder_options *o)
     return st;
 }
 
-static gm_status list(folder_dataset *d)
+/* Lists the pictures of each class. A class that the caller has named may have none. */
+static gm_status list(folder_dataset *d, bool named)
 {
     d->ends = malloc((size_t)d->classes.n * sizeof *d->ends);
     if (!d->ends) return GM_FAIL(GM_ENOMEM, "no memory for %lld classes", (long long)d->classes.n);
     for (int64_t k = 0; k < d->classes.n; k++) {
         int64_t first = d->paths.n;
         GM_TRY(walk(d, gm_names_get(&d->classes, k), 1));
-        if (d->paths.n == first)
-            return GM_FAIL(GM_EINVAL, "%s/%s: has no pictures (.png, .jpg, .jpeg)", d->root,
-                           gm_names_get(&d->classes, k));
+        if (d->paths.n == first && !named)
+            return GM_FAIL(
+                GM_EINVAL,
+                "%s/%s: has no pictures (.png, .jpg, .jpeg); only a class that `classes` names may have none", d->root,
+                gm_names_get(&d->classes, k));
         gm_names_sort(&d->paths, first);
         d->ends[k] = d->paths.n;
     }
+    if (d->paths.n == 0) return GM_FAIL(GM_EINVAL, "%s: has no pictures (.png, .jpg, .jpeg)", d->root);
     d->base.length = d->paths.n, d->base.classes = d->classes.n;
     return GM_OK;
 }
@@ -205,7 +209,7 @@ gm_status gm_folder_dataset_new(const char *root, const gm_folder_options *o, gm
     if (strlen(root) >= PATH_MAX) st = GM_FAIL(GM_EINVAL, "%.100s...: the path is too long", root);
     else if (!(d->root = strdup(root))) st = GM_FAIL(GM_ENOMEM, "no memory for a dataset");
     if (st == GM_OK) st = find_classes(d, o);
-    if (st == GM_OK) st = list(d);
+    if (st == GM_OK) st = list(d, o->classes != NULL);
     if (st == GM_OK && o->skip_damaged) st = gm_damage_new(d->base.length, &d->base.damage);
     if (st == GM_OK) *out = &d->base;
     else folder_free(&d->base);

@@ -97,6 +97,24 @@ describe("ganymede data", function()
     assert.equal(0, (run(shell.write(folder .. "/names.csv", "a,b\n")))) -- columns without rows
   end)
 
+  it("shows files of tokens with their range, and refuses cut ones", function()
+    local path, cut = folder .. "/a.tokens", folder .. "/cut.tokens"
+    data.write_tokens(path, { 7, 3, 5, 9, 4 }, { vocab_size = 10 })
+    local status, text = run(path)
+    assert.equal(0, status)
+    has(text, "a.tokens: a file of 5 tokens, a vocabulary of 10; they are 3 to 9")
+    shell.write(cut, shell.read(path):sub(1, -2))
+    local code, _, errors = run(cut)
+    assert.equal(5, code)
+    has(errors, "cut.tokens")
+  end)
+
+  it("says what it can show where a name says nothing", function()
+    local _, _, errors = run(shell.write(folder .. "/x.doc", "hello"), folder .. "/none")
+    has(errors, "x.doc: its name must say what it is, by one of the endings .* %.tokens; a link",
+      "none: is no file, and no folder with something in it; give a folder whose folders are the classes")
+  end)
+
   it("goes on behind a file that it cannot read, and says so at the end", function()
     local good = shell.write(folder .. "/good.csv", "a\n1\n")
     local bad = shell.write(folder .. "/bad.csv", 'a\n"1\n')

@@ -1,5 +1,8 @@
---- A negative number behind an option: the option's own check judges it, in every verb, and the refusal names it.
+--- A negative number behind an option: the option's own check judges it, in every verb, and the refusal names it. And
+-- what a wrong use prints.
+-- luacheck: globals finally
 local cli = require "ganymede.cli"
+local log = require "ganymede.base.log"
 local typed = require "ganymede.cli.words"
 
 local function said(parser, list)
@@ -33,5 +36,21 @@ describe("a negative number behind an option", function()
     assert.same({ "--set", "-q" }, typed.joined(parser, { "--set", "-q" }))
     assert.same({ "--", "--steps", "-3" }, typed.joined(parser, { "--", "--steps", "-3" }))
     assert.same({ "--steps", "--", "-3" }, typed.joined(parser, { "--steps", "--", "-3" }))
+  end)
+end)
+
+describe("a wrong use", function()
+  local function errors_of(...)
+    local list, error_before = {}, log.error
+    finally(function() log.error = error_before end)
+    log.error = function(fmt, ...) list[#list + 1] = fmt:format(...) end
+    assert.equal(2, cli.main { ... })
+    return table.concat(list, "\n")
+  end
+
+  it("is said in one line, and a second one says where the options are", function()
+    assert.equal("unknown option '--stepps'; did you mean '--steps'?\n`ganymede run --help` lists what it takes",
+      errors_of("run", "recipe.lua", "--stepps", "3"))
+    assert.equal("missing argument 'recipe'\n`ganymede run --help` lists what it takes", errors_of "run")
   end)
 end)

@@ -73,6 +73,28 @@ describe("help and ?", function()
       (reference.explain("schedule"):gsub("%s+", " ")))
   end)
 
+  it("explain an option by the path that recipes and --set write", function()
+    local text = reference.explain "optimizer.lr"
+    assert.equal("optimizer.lr: an option of optimizers", text:match "^[^\n]+")
+    assert.matches("\nAdam, AdamW,[^\n]*SGD,?[^%(]*\n  a number, at least 0 %(default 0.001%)\n  the learning rate",
+      text)
+    assert.matches("\nLARS\n  a number, at least 0 %(default 0.1%)\n", text)
+    assert.equal(1, select(2, text:gsub("AdamW", ""))) -- a class stands once
+    assert.matches("^AdamW.betas: an option of AdamW\n\n  a list %(default { 0.9, 0.999 }%)\n", reference.explain
+      "AdamW.betas")
+    assert.matches("\nCSVHook\n  an integer, at least 1 %(default 1%)\n  the number of steps between two rows",
+      reference.explain "hooks.2.interval")
+    assert.matches("\nImageFolder\n  a string %(required%)", reference.explain "data.train.root")
+    assert.matches("^optimizer: a setting of recipes\n.*\ntypes +Adafactor", reference.explain "optimizer.type")
+  end)
+
+  it("say which option may have been meant", function()
+    assert.equal("no type of `optimizer` has an option 'lrr' (did you mean 'lr'?)",
+      select(2, reference.explain "optimizer.lrr"))
+    assert.equal("gm.optim.AdamW has no option 'beats' (did you mean 'betas'?)",
+      select(2, reference.explain "AdamW.beats"))
+  end)
+
   it("suggest near names", function()
     for wrong, right in pairs { lineer = "linear", AdmW = "AdamW", ["gm.zeroes"] = "gm.zeros",
       ["parallel.tensr.mode"] = "parallel.tensor.mode" } do

@@ -318,18 +318,17 @@ return {
   },
   {
     name = "2806-vocabulary-unseen", file = "lua/ganymede/train/fit.lua",
-    find = [[  vocabulary.check(model, train, "data.train")
-]],
-    replace = [[]],
+    find = [[{ { "data.train", train }, { "data.test", test } }]],
+    replace = [[{ { "data.test", test } }]],
     breaks = "check accepts tokens that the model has no rows for",
-    test = "spec/data/vocabulary_spec.lua -f check",
+    test = "spec/data/fitting_spec.lua -f check",
   },
   {
-    name = "2807-vocabulary-of-any-file", file = "lua/ganymede/train/vocabulary.lua",
-    find = [[ and (dataset.opt.dtype == "header" or dataset.opt.vocab_size) then]],
+    name = "2807-vocabulary-of-any-file", file = "lua/ganymede/train/fitting_data.lua",
+    find = [[ or not (dataset.opt.dtype == "header" or dataset.opt.vocab_size) then]],
     replace = [[ then]],
     breaks = "a file of tokens without a header is refused for numbers that it does not have",
-    test = "spec/data/vocabulary_spec.lua -f 'not known'",
+    test = "spec/data/fitting_spec.lua -f 'not known'",
   },
   {
     name = "2808-table-as-recipe", file = "lua/ganymede/config/recipe.lua",

@@ -93,7 +93,7 @@ describe("a placement by memory #ranks", function()
     refused("memory and optimizer: the one chooses", "offload={memory='1G',disk='/tmp',optimizer='disk'}")
     refused("needs a folder", "offload={memory='1G'}")
     refused("'1X' is no number of bytes", "offload={memory='1X',disk='/tmp'}")
-    refused("64.0 MiB of it are for the program itself", "offload={memory='40M',disk='/tmp'}")
+    refused("64.0 MiB are for the program itself: give it more than 64.0 MiB", "offload={memory='40M',disk='/tmp'}")
     refused("has no offload = { memory", "offload={optimizer='disk',disk='/tmp'}")
     shell.write(home .. "/program.lua", [[
       local gm = require "ganymede"

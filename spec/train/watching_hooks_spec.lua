@@ -3,6 +3,7 @@
 local json = require "ganymede.base.json"
 local CSVFile = require "ganymede.observe.csv_file"
 local prometheus = require "ganymede.observe.prometheus"
+local lfs = require "lfs"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 
@@ -73,6 +74,17 @@ describe("CSVHook", function()
     assert.same({ "16", "" }, { rows[2][1], rows[2][4] })
     assert.equal("48", rows[#rows][1])
     assert.is_truthy(tonumber(rows[#rows][4]))
+  end)
+
+  it("is refused before the run begins where its folder cannot be", function()
+    shell.write(home .. "/file", "")
+    for _, name in ipairs { "CSVHook", "TensorBoardHook" } do
+      recipe(('{ type = %q, directory = "file/there" }'):format(name))
+      local result = support.run(home, { "run", "recipe.lua", "--out", "none", "-n", "2" })
+      assert.equal(2, result.code, result.err)
+      assert.matches(name .. ": directory: cannot make the folder file: a file has this name", result.err, 1, true)
+      assert.is_nil(lfs.attributes(home .. "/none"))
+    end
   end)
 
   it("writes every n-th step where it is told to", function()

@@ -1,4 +1,4 @@
---- ganymede data FILE...: what is in files and folders of data: pictures, tables, texts, arrays, tar files.
+--- ganymede data FILE...: what is in files and folders of data: pictures, tables, texts, arrays, tokens, tar files.
 --
 -- Tables are read whole. Of pictures a sample is decoded, spread evenly; damaged ones are named. What cannot be read is
 -- an error of its own; the other files are shown nevertheless, and the status is that of the first error.
@@ -21,9 +21,9 @@ verb.examples = {
 
 local ENDINGS = { ".png", ".jpg", ".jpeg", ".tar", ".csv", ".tsv",
   ".jsonl", ".csv.gz", ".tsv.gz", ".jsonl.gz", ".txt", ".npy", ".npz", ".nii", ".nii.gz",
-  ".safetensors", ".gguf" }
+  ".safetensors", ".gguf", ".tokens" }
 local ZIPPED = { csv = true, tsv = true, jsonl = true, nii = true } -- with .gz behind it, too
-local LARGEST = 2 ^ 22 -- numbers of an array whose range is worked out
+local LARGEST = 2 ^ 22 -- numbers of an array, or of a file of tokens, whose range is worked out
 
 function verb.arguments(parser)
   parser:argument("files", "folders of classes, " .. table.concat(ENDINGS, ", ")):args "+"
@@ -217,18 +217,38 @@ local function arrays(args, path)
   if args.sheet and path:lower():find "%.npy$" then sheet(args, data.Arrays { x = path }) end
 end
 
+-- ---------------------------------------------------------------- tokens
+
+-- Of a long file the first tokens are read, and said to be the first.
+local function tokens(_, path)
+  local about = data.Tokens({ path = path, sequence_length = 1 }):describe()
+  local count = about.length + 1
+  local n = math.min(count - 1, LARGEST)
+  local found = gm_tensor.scope(function()
+    local x, y = data.Tokens({ path = path, sequence_length = n }):get(1)
+    return extremes(y:totable(), extremes({ x:totable()[1] }, { least = math.huge, most = -math.huge, odd = 0 }))
+  end)
+  put("%s: a file of %d tokens, a vocabulary of %d; %s are %d to %d", path, count, about.classes,
+    n == count - 1 and "they" or ("the first %d"):format(n + 1), found.least, found.most)
+end
+
 local readers = { png = picture, jpg = picture, jpeg = picture, tar = tar, csv = rows, tsv = rows, jsonl = rows,
-                  txt = text, npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays }
+                  txt = text, npy = arrays, npz = arrays, nii = arrays, safetensors = arrays, gguf = arrays,
+                  tokens = tokens }
 
 local function show(args, path)
   local reader = readers[ending_of(path)]
   if core.is_file(path) then
     if not reader then
-      failure(2, "%s: its name ends in none of %s", path, table.concat(ENDINGS, " "))
+      failure(2, "%s: its name must say what it is, by one of the endings %s; a link with such a name will do", path,
+        table.concat(ENDINGS, " "))
     end
     return reader(args, path)
   end
-  if #core.list_folder(path) == 0 then failure(2, "%s: is no file, and no folder with something in it", path) end
+  if #core.list_folder(path) == 0 then
+    failure(2, "%s: is no file, and no folder with something in it%s", path, reader and "" or
+      "; give a folder whose folders are the classes, or a file that ends in one of " .. table.concat(ENDINGS, " "))
+  end
   return folder(args, path)
 end
 

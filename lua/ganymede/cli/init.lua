@@ -83,7 +83,7 @@ local function parse(name, verb, words)
   local rest = {}
   for i = 2, #words do rest[#rest + 1] = words[i] end
   local ok, result = parser:pparse(typed.joined(parser, rest))
-  if not ok then failure(2, "%s\n%s", result, parser:get_usage()) end
+  if not ok then failure(2, "%s\n`ganymede %s --help` lists what it takes", result:gsub("\nD", "; d"), name) end
   result.argv = words
   return result
 end

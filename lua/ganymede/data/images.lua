@@ -33,7 +33,8 @@ images.ImageFolder = native.define("ImageFolder", {
     end
   end
   local about = { channels = opt.channels, skip_damaged = opt.damaged == "skip" }
-  local handle, names, left_out, counts = checked("ImageFolder reads root/CLASS/NAME.png, .jpg or .jpeg",
+  local handle, names, left_out, counts = checked("ImageFolder reads root/CLASS/NAME.png, .jpg or .jpeg"
+    .. (opt.classes and "; a class of `classes` without pictures has an empty folder" or ""),
     core.dataset_folder(opt.root, about, opt.classes))
   return handle, { class_names = names, class_counts = counts, left_out = left_out,
                    skips = about.skip_damaged }

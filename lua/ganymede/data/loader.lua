@@ -397,6 +397,13 @@ function Loader:batches()
   return function() return self:next() end
 end
 
+--- Returns the shapes of a sample as batches hold it, { x_dtype, x_shape, y_shape }; nil: they are not known before one
+-- is read.
+function Loader:shapes()
+  if not self.source.handle or #self.own > 0 then return nil end
+  return core.loader_shapes(self.source.handle)
+end
+
 --- Stops the prefetch thread and frees its buffers.
 function Loader:close() self.source:close() end
 

@@ -4,6 +4,7 @@ local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
+local refuse_unlike = require "ganymede.data.class_names"
 local registry = require "ganymede.base.registry"
 
 local mix = {}
@@ -20,6 +21,7 @@ local function parts_of(list)
       error(("Mix: dataset %d is written in Lua; those of Ganymede, which C reads, can be mixed"):format(k), 0)
     end
     parts[k], handles[k] = part, part.handle
+    if k > 1 then refuse_unlike("Mix: dataset 1", parts[1], ("dataset %d"):format(k), part) end
   end
   return parts, handles
 end

@@ -33,7 +33,9 @@
 -- after_failure is for what a hook has opened. Each rank calls it for itself, and others may be gone: it sends nothing.
 -- Ranks that leave a run which goes on in others do not call it.
 -- @module ganymede.hooks.base
+local core = require "ganymede.core"
 local effects = require "ganymede.config.effects"
+local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
@@ -149,6 +151,24 @@ function base.refuse_shared(hooks)
         .. "%s, or leave it out"):format(hook.name, hook.options.directory and "directory" or "file"), 0)
     end
     if place then seen[place] = true end
+  end
+end
+
+-- Makes the folder that a hook was given, and looks whether files can be written there.
+local function make_place(name, folder)
+  core.make_folders(folder)
+  local ok, why = core.check_writable(folder .. "/x")
+  if not ok then failure(2, "%s: directory: %s", name, why) end
+end
+
+--- Raises a failure of status 2 if a hook cannot write where it was told to, or if two hooks of a class write to the
+-- same place. Rank 0 makes the folders that hooks were given, because it writes.
+function base.refuse_places(hooks)
+  base.refuse_shared(hooks)
+  if core.rank() > 0 then return end
+  for _, hook in ipairs(hooks) do
+    local folder = hook.saves and hook.opt and hook.options and hook.options.directory and hook.opt.directory
+    if folder then failure.about(hook.name .. ": directory", make_place, hook.name, folder) end
   end
 end
 

@@ -8,6 +8,7 @@
 -- is answered by the one whose whole name it is, if there is one.
 -- @module ganymede.reference
 local options = require "ganymede.base.options"
+local options_of = require "ganymede.reference.options_of"
 local plain = require "ganymede.reference.plain"
 
 local reference = {}
@@ -131,11 +132,13 @@ local function others(entry)
   return #names > 0 and "\nof the same name: " .. table.concat(names, ", ") or ""
 end
 
---- The text about a name; nil and a message where there is no entry.
+--- The text about a name, or about an option of a class by a path (optimizer.lr); nil and a message: there is none.
 function reference.explain(name)
   local found = reference.find(name)
   if #found == 1 then return plain.entry(found[1]) .. others(found[1]) end
   if #found > 1 then return plain.choices(name, found) end
+  local said, why = options_of(cleaned(name), reference.find, reference.of_value)
+  if said or why then return said, why end
   local near = reference.near(name)
   local hint = #near > 0 and (" (did you mean '%s'?)"):format(table.concat(near, "', '")) or ""
   return nil, ("there is no '%s'%s"):format(name, hint)

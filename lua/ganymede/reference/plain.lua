@@ -77,6 +77,20 @@ function plain.entry(entry)
   return table.concat(lines, "\n")
 end
 
+--- What an option means, by the classes that have it. kind: the registry of a setting that names them; nil: one class.
+-- groups: list of { option, classes = names }.
+function plain.option(path, kind, groups)
+  local lines = { ("%s: an option of %s"):format(path, kind or groups[1].classes[1]) }
+  for _, group in ipairs(groups) do
+    lines[#lines + 1] = ""
+    if kind then lines[#lines + 1] = wrapped(table.concat(group.classes, ", "), 0) end
+    lines[#lines + 1] = ("  %s (%s)"):format(group.option.allowed, group.option.default)
+    if group.option.text then lines[#lines + 1] = "  " .. wrapped(group.option.text, 2) end
+  end
+  lines[#lines + 1] = ("\n`ganymede help %s` has the other options"):format(groups[1].classes[1])
+  return table.concat(lines, "\n")
+end
+
 --- Several entries of one short name: a line each, and how to choose.
 function plain.choices(name, entries)
   local lines = { ("there are %d entries for '%s'; ask for one of them by its whole name"):format(#entries, name) }

@@ -36,6 +36,7 @@ local engine_module = require "ganymede.train.engine"
 local effects = require "ganymede.config.effects"
 local energy = require "ganymede.observe.energy"
 local failure = require "ganymede.base.failure"
+local fitting_data = require "ganymede.train.fitting_data"
 local geometry = require "ganymede.job.geometry"
 local handover = require "ganymede.train.handover"
 local hooks = require "ganymede.hooks.base"
@@ -64,7 +65,6 @@ local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
 local step_file = require "ganymede.observe.step_file"
 local trainer_module = require "ganymede.train.trainer"
-local vocabulary = require "ganymede.train.vocabulary"
 
 local fit = {}
 
@@ -235,8 +235,7 @@ local function prepare(config, run)
   local model = blaming_recipe(model_of.build, config, not run.rehearsal and core.rank() == 0 and function(line)
     log.info("%s", line)
   end or nil)
-  vocabulary.check(model, train, "data.train")
-  vocabulary.check(model, test, "data.test")
+  fitting_data.check(model, config.loss, { { "data.train", train }, { "data.test", test } })
   blaming_recipe(take_part, config, run, model, schedule, live)
   config = placement.settled(config, run.command, run.rehearsal)
   resting.begin(model, config, live.plan.pipeline)

@@ -13,6 +13,7 @@ local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
+local fitting_data = require "ganymede.train.fitting_data"
 local float8_history = require "ganymede.nn.float8_history"
 local Graph = require "ganymede.train.graph"
 local handlers = require "ganymede.train.gradient_handlers"
@@ -31,7 +32,6 @@ local sections = require "ganymede.nn.sections"
 local stage_gradients = require "ganymede.train.stage_gradients"
 local stages = require "ganymede.pipeline.stage"
 local StepLoader = require "ganymede.train.step_loader"
-local vocabulary = require "ganymede.train.vocabulary"
 local zero = require "ganymede.optim.zero"
 
 local given = {
@@ -465,9 +465,8 @@ return function(Engine)
     check_loaders(opt)
     check_data(opt)
     local engine = new(Engine, opt, launched)
-    for _, which in ipairs { "train_dataloader", "test_dataloader" } do
-      vocabulary.check(engine.model, opt[which], "gm.initialize: " .. which)
-    end
+    fitting_data.check(engine.model, opt.criterion, { { "gm.initialize: train_dataloader", opt.train_dataloader },
+      { "gm.initialize: test_dataloader", opt.test_dataloader } })
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
     local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)
     local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1, pieces)

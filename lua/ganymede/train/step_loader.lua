@@ -49,6 +49,9 @@ function StepLoader:samples_of_dataset()
   return self.loader.samples_of_dataset and self.loader:samples_of_dataset()
 end
 
+--- Returns the shapes of a sample as batches hold it; nil: they are not known before one is read.
+function StepLoader:shapes() return self.loader.shapes and self.loader:shapes() end
+
 --- Chooses the order of the samples; the next batch is the first of that epoch.
 function StepLoader:set_epoch(epoch)
   self.epoch, self.passed = epoch, false

@@ -140,7 +140,7 @@ function Trainer:attach(hooks)
     if seen[object] then error("the same hook object is given twice", 2) end
     seen[object] = true
   end
-  hooks_base.refuse_shared(built)
+  hooks_base.refuse_places(built)
   self.hooks = sorted(built)
   self:call "after_hook_is_attached"
 end
@@ -166,7 +166,7 @@ function Trainer:add_hook(hook)
   self:settle()
   local list = { unpack(self.hooks) }
   list[#list + 1] = object
-  hooks_base.refuse_shared(list)
+  hooks_base.refuse_places(list)
   self.hooks = sorted(list)
   settle_needs(self)
   call_hook(self, object, "after_hook_is_attached")
@@ -428,6 +428,7 @@ end
 
 local function train(self, opt)
   seek(self)
+  self:try_test(opt.train_dataloader, opt.test_dataloader)
   self:call "before_train"
   local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
   if owes_end(self) then

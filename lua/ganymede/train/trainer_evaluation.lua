@@ -3,8 +3,10 @@
 -- The trap: only one stage of a pipeline has the outputs; on the others hooks receive nil.
 -- @module ganymede.train.trainer_evaluation
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local metrics = require "ganymede.nn.metrics"
 local micro_batches = require "ganymede.data.micro_batches"
+local options = require "ganymede.base.options"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.job.ranks"
 local StepLoader = require "ganymede.train.step_loader"
@@ -76,6 +78,12 @@ local function first_outputs(engine, loader, fn)
   end
 end
 
+-- Whether two loaders are known to give samples of one shape.
+local function alike(loader, other)
+  local a, b = loader.shapes and loader:shapes(), other.shapes and other:shapes()
+  return a ~= nil and b ~= nil and options.literal(a) == options.literal(b)
+end
+
 -- Returns the whole output for one input: from the model itself, or through the schedule if the model is in parts.
 local function predict_one(engine, x)
   if engine.stage.stages == 1 then return projection.whole(engine(x)) end
@@ -89,7 +97,7 @@ local function predict_one(engine, x)
   return projection.whole((engine:execute_schedule(iter, run)))
 end
 
---- Adds evaluate, with_first_outputs and predict to the class Trainer.
+--- Adds evaluate, with_first_outputs, try_test and predict to the class Trainer.
 return function(Trainer)
 
 --- Runs the loader once in evaluation mode and returns a table of metrics: loss, and what hooks add to
@@ -129,6 +137,19 @@ function Trainer:with_first_outputs(loader, fn)
   scope(no_grad, first_outputs, engine, loader, fn)
   if training then engine:train() end
   ranks.phase "other"
+end
+
+--- Lets the model and the loss see the first batch of the test data, if it is not known that its samples are like those
+-- of training: what does not fit ends the run here, and not after the first epoch. Collective.
+function Trainer:try_test(train_loader, test_loader)
+  if not test_loader or alike(train_loader, test_loader) then return end
+  local ok, err = failure.try(self.with_first_outputs, self, test_loader, function(output, label)
+    if self.engine.loss_function and label ~= nil then self.engine:loss_parts(output, label) end
+  end)
+  if ok then return end
+  error(failure.changed(err, function(text)
+    return text .. "\n  in the first batch of the test data, which is tried before training"
+  end), 0)
 end
 
 --- Returns the output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline

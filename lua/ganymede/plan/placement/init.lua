@@ -127,8 +127,10 @@ return function(config, given)
   if not opt.disk and given.device ~= "cuda" then failure(2, "offload %s", setting.needs_folder) end
   local limit, apart = memory - beside(given), given.device == "cuda"
   if limit <= 0 then
-    failure(2, "offload.memory is %s, and %s of it are for %s", machine.bytes(memory), machine.bytes(beside(given)),
-      apart and "what kernels take for themselves" or "the program itself")
+    local own = machine.bytes(beside(given))
+    failure(2, "offload.memory is %s, and %s are for %s: give it more than %s; if a step needs more still, the next "
+      .. "message says how much", machine.bytes(memory), own,
+      apart and "what kernels take for themselves" or "the program itself", own)
   end
   local ranks, host = ranks_of_stages(config, given), {}
   local measured = measured_by(config, given, ranks, opt)

@@ -1,0 +1,73 @@
+--- Mutants of what a user from outside found who tried models of others, full disks and folders that vanish.
+return {
+  {
+    name = "3069-options-untold", file = "lua/ganymede/reference/init.lua",
+    find = [[if said or why then return said, why end]],
+    replace = [[]],
+    breaks = "`ganymede help optimizer.lr` finds nothing",
+    test = "spec/docs/help_spec.lua -f 'explain an option'",
+  },
+  {
+    name = "3070-one-option-for-all", file = "lua/ganymede/reference/options_of.lua",
+    find = [[local same = table.concat({ option.allowed, option.default, option.text or "" }, "\0")]],
+    replace = [[local same = option.name]],
+    breaks = "`ganymede help optimizer.lr` says the default of one class for all of them",
+    test = "spec/docs/help_spec.lua -f 'explain an option'",
+  },
+  {
+    name = "3071-tokens-but-the-first", file = "lua/ganymede/cli/data.lua",
+    find = [[extremes({ x:totable()[1] }, { least]],
+    replace = [[extremes({}, { least]],
+    breaks = "the range of a file of tokens leaves out the first token",
+    test = "spec/cli/data_spec.lua -f tokens",
+  },
+  {
+    name = "3072-folders-not-tried", file = "lua/ganymede/hooks/base.lua",
+    find = [[if folder then failure.about(]],
+    replace = [[if false then failure.about(]],
+    breaks = "a hook with an impossible folder is refused when the run has begun",
+    test = "spec/train/watching_hooks_spec.lua -f refused",
+  },
+  {
+    name = "3073-classes-of-other-folders", file = "lua/ganymede/data/class_names.lua",
+    find = [[if others[kind] and a ~= b then]],
+    replace = [[if others[kind] and #names[kind] == #others[kind] and a ~= b then]],
+    breaks = "test data with fewer folders of classes is measured with labels of other classes",
+    test = "spec/data/fitting_spec.lua -f 'another class'",
+  },
+  {
+    name = "3074-mixed-classes", file = "lua/ganymede/data/mix.lua",
+    find = [[if k > 1 then refuse_unlike(]],
+    replace = [[if k > 2 then refuse_unlike(]],
+    breaks = "a mix of two folders gives one label to two classes",
+    test = "spec/data/fitting_spec.lua -f mix",
+  },
+  {
+    name = "3075-no-class-too-many", file = "lua/ganymede/train/fitting_data.lua",
+    find = [[if dataset and type(opt.classes) == "number" and]],
+    replace = [[if dataset and not opt.classes and]],
+    breaks = "labels of more classes than the model has end the run at whatever step meets one",
+    test = "spec/data/fitting_spec.lua -f fewer",
+  },
+  {
+    name = "3076-test-not-tried", file = "lua/ganymede/train/trainer_evaluation.lua",
+    find = [[if not test_loader or alike(train_loader, test_loader) then return end]],
+    replace = [[if true then return end]],
+    breaks = "test data that the model cannot take end a run after its first epoch",
+    test = "spec/data/fitting_spec.lua -f 'before its first step'",
+  },
+  {
+    name = "3077-named-class-must-have-some", file = "host/data/folder_dataset.c",
+    find = [[if (d->paths.n == first && !named)]],
+    replace = [[if (d->paths.n == first)]],
+    breaks = "a class that is named cannot be without pictures in the test data",
+    test = "spec/data/fitting_spec.lua -f 'empty folder'",
+  },
+  {
+    name = "3078-all-options-for-an-error", file = "lua/ganymede/cli/init.lua",
+    find = [["%s\n`ganymede %s --help` lists what it takes", result:gsub("\nD", "; d"), name)]],
+    replace = [["%s\n%s", result, parser:get_usage())]],
+    breaks = "a wrong option of run prints twelve lines",
+    test = "spec/cli/words_spec.lua -f 'wrong use'",
+  },
+}
