@@ -45,7 +45,7 @@ describe("a wrong use", function()
     finally(function() log.error = error_before end)
     log.error = function(fmt, ...) list[#list + 1] = fmt:format(...) end
     assert.equal(2, cli.main { ... })
-    return table.concat(list, "\n")
+    return (table.concat(list, "\n"):gsub("^[^\n:]+:%d+: ", "")) -- a spec is a user's file, and is named
   end
 
   it("is said in one line, and a second one says where the options are", function()
