@@ -177,6 +177,24 @@ static gm_element element_of(uint64_t type)
     return GM_ELEMENT_COUNT;
 }
 
+/* Refuses a type that is not read here, by the name that llama.cpp gives it: its files are sound. */
+static gm_status refuse_type(const gm_bytes *b, const char *array, uint64_t type)
+{
+    static const char *const names[] = {
+        [4] = "Q4_2",     [5] = "Q4_3",    [9] = "Q8_1",     [10] = "Q2_K",  [11] = "Q3_K",   [15] = "Q8_K",
+        [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",
+        [22] = "IQ2_S",   [23] = "IQ4_XS", [29] = "IQ1_M",   [34] = "TQ1_0", [35] = "TQ2_0",  [39] = "MXFP4",
+    };
+    const char *name = type < sizeof names / sizeof *names ? names[type] : NULL;
+    if (!name)
+        return GM_FAIL(GM_ECORRUPT, "%s: array '%s' has GGML's type %llu, which is not known here", b->path, array,
+                       (unsigned long long)type);
+    return GM_FAIL(GM_EINVAL,
+                   "%s: the numbers of array '%s' are of GGML's type %s, which this program does not read; take the "
+                   "model in another type, such as Q8_0, Q4_K_M or Q6_K",
+                   b->path, array, name);
+}
+
 static gm_status take_sizes(cursor *c, gm_array *a)
 {
     uint64_t n;
@@ -207,9 +225,7 @@ static gm_status take_array(cursor *c, gm_arrays *s, int file)
     GM_TRY(take_word(c, 4, &t));
     GM_TRY(take_word(c, 8, &a->begin)); /* from the data on, until place() */
     a->element = element_of(t);
-    if (a->element == GM_ELEMENT_COUNT)
-        return GM_FAIL(GM_ECORRUPT, "%s: array '%s' has GGML's type %llu, which is not known here", c->b->path, a->name,
-                       (unsigned long long)t);
+    if (a->element == GM_ELEMENT_COUNT) return refuse_type(c->b, a->name, t);
     if (!gm_array_size(a->element, a->ndim, a->shape, &a->bytes))
         return GM_FAIL(GM_ECORRUPT, "%s: the shape of array '%s' overflows, or is no multiple of its blocks",
                        c->b->path, a->name);

@@ -247,6 +247,7 @@ describe("a damaged file of arrays", function()
     end
     local pad = string.rep("\0", 4096)
     refused(gguf(array(le(3, 8), 99, 0) .. pad, 1), "GGML's type 99")
+    refused(gguf(array(le(256, 8), 11, 0) .. pad, 1), "GGML's type Q3_K, which this program does not read; take", 2)
     refused(gguf(array(string.rep(le(2 ^ 40, 8), 3), 0, 0) .. pad, 1), "the shape of array 'a' overflows")
     refused(gguf(array(huge, 0, 0) .. pad, 1), "a size that is not possible")
     refused(gguf(array(le(33, 8), 8, 0) .. pad, 1), "no multiple of its blocks")

@@ -70,4 +70,25 @@ return {
     breaks = "a wrong option of run prints twelve lines",
     test = "spec/cli/words_spec.lua -f 'wrong use'",
   },
+  {
+    name = "3079-rows-in-any-order", file = "lua/ganymede/hub/gguf.lua",
+    find = [[if turned ~= size and architectures[keys.architecture].permuted then]],
+    replace = [[if false then]],
+    breaks = "a llama in GGUF that turns a part of each head gives wrong numbers",
+    test = "spec/hub/gguf_spec.lua -f 'is refused'",
+  },
+  {
+    name = "3080-any-vocabulary", file = "lua/ganymede/hub/gguf.lua",
+    find = [[if keys:get("vocab_size", tokens.shape[1]) ~= tokens.shape[1] then]],
+    replace = [[if keys:get("vocab_size", 0) == -1 then]],
+    breaks = "a GGUF file whose vocabulary is not that of its table is read",
+    test = "spec/hub/gguf_spec.lua -f 'is refused'",
+  },
+  {
+    name = "3081-type-without-name", file = "host/arrays/gguf.c",
+    find = [[[11] = "Q3_K"]],
+    replace = [[[11] = NULL]],
+    breaks = "a sound file with numbers of another type is called damaged",
+    test = "spec/hub/arrays_spec.lua -f lies",
+  },
 }

@@ -39,8 +39,8 @@ function Keys:get(name, otherwise)
   local value = self.meta[self.architecture .. "." .. name]
   if value == nil then return otherwise end
   if not is_kind(kinds[name], value) then
-    failure(2, "%s: the key '%s.%s' is %s; it must be a %s", self.path, self.architecture, name, options.brief(value),
-      kinds[name] == "number" and "number" or "whole number from 1 to 2^24")
+    failure(2, "%s: the key '%s.%s' is %s; it must be a %s", self.path, self.architecture, name,
+      type(value) == "table" and "a list" or options.brief(value), kinds[name] == "number" and "number" or "whole number from 1 to 2^24")
   end
   return value
 end
@@ -66,13 +66,19 @@ local function finish(self, ignore)
 end
 
 local function rotary_of(keys, size)
+  local turned = keys:get("rope.dimension_count", size)
+  if turned ~= size and architectures[keys.architecture].permuted then
+    failure(2, "%s: turns %d of the %d numbers of a head (%s.rope.dimension_count), and a file does not say in which "
+      .. "order their rows are; this program reads such models from safetensors", keys.path, turned, size,
+      keys.architecture)
+  end
   local kind, scaling = keys:get("rope.scaling.type", "none"), nil
   if kind == "linear" then scaling = { type = "linear", factor = keys:need "rope.scaling.factor" }
   elseif kind ~= "none" then
     failure(2, "%s: rope.scaling.type is %s; of GGUF files this program has none and linear", keys.path,
       options.brief(kind))
   end
-  return { base = keys:get("rope.freq_base", 10000), fraction = keys:get("rope.dimension_count", size) / size,
+  return { base = keys:get("rope.freq_base", 10000), fraction = turned / size,
     scaling = scaling }
 end
 
@@ -113,8 +119,11 @@ local function options_of(keys, file, ignore)
   check_rows(file, "attn_k", kv_heads, size, width)
   local eps, about = keys:need "attention.layer_norm_rms_epsilon", architectures[keys.architecture]
   local tokens = file:info "token_embd.weight" or failure(2, "%s: has no array 'token_embd.weight'", file.path)
-  keys:get "vocab_size"
   if #tokens.shape ~= 2 then failure(2, "%s: 'token_embd.weight' is no matrix", file.path) end
+  if keys:get("vocab_size", tokens.shape[1]) ~= tokens.shape[1] then
+    failure(2, "%s: says a vocabulary of %d (%s.vocab_size), and 'token_embd.weight' has %d rows", file.path,
+      keys:get "vocab_size", keys.architecture, tokens.shape[1])
+  end
   local depth, most = keys:need "block_count", #file:names()
   if depth > most then
     failure(2, "%s: says that there are %d layers; it has %d arrays", file.path, depth, most)
@@ -267,6 +276,7 @@ end
 -- only byte-level BPE is understood, cut in a way that is known here.
 function gguf.tokenizer_files(meta)
   local kind, pre = meta["tokenizer.ggml.model"], meta["tokenizer.ggml.pre"]
+  if kind == nil then return nil, "it has no tokenizer (tokenizer.ggml.model)" end
   if kind ~= "gpt2" then return nil, ("its tokenizer is of the kind %s"):format(options.brief(kind)) end
   if pre == nil then return nil, "it does not say how texts are cut before merging (tokenizer.ggml.pre)" end
   if not pre_tokenizers[pre] then return nil, ("its texts are cut as '%s'"):format(tostring(pre)) end
