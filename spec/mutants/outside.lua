@@ -91,4 +91,11 @@ return {
     breaks = "a sound file with numbers of another type is called damaged",
     test = "spec/hub/arrays_spec.lua -f lies",
   },
+  {
+    name = "3082-two-records-at-once", file = "lua/ganymede/observe/trace.lua",
+    find = [[if name ~= "update" and name ~= "other" then begin_in_full(self) end]],
+    replace = [[begin_in_full(self)]],
+    breaks = "with --trace the file of --step-file has no op, and the trace no step in full",
+    test = "spec/train/trace_detail_spec.lua -f 'record of a step'",
+  },
 }

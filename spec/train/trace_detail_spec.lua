@@ -1,6 +1,8 @@
 -- A step in full: what a record becomes in a trace, clocks that stand apart, and the trace of a pipeline on two ranks,
 -- whose messages, modules and memory must fit together. Profiles by module: the parts add up to the whole.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
+-- luacheck: globals finally
+local cli = require "spec.cli.support"
 local detail = require "ganymede.observe.trace_detail"
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
@@ -147,6 +149,25 @@ describe("the trace of a pipeline", function()
     assert.is_true(sums.calls > 0 and #document.modules > 5)
     for name, sum in pairs(sums) do assert.near(sum, tops[name], 1e-9 * sum, name) end
     assert.near(sums.seconds, own, 1e-9 * sums.seconds)
+  end)
+end)
+
+describe("the record of a step", function()
+  it("is the same beside a trace, which has another step in full", function()
+    local home = cli.home()
+    finally(function() shell.remove(home) end)
+    -- The ops of a step file without their times.
+    local function run(...)
+      local result = cli.run(home, { "run", "recipe.lua", "-q", "--steps", "5", "--step-file", "step", ... })
+      assert.equal(0, result.code, result.err)
+      local names = {}
+      for op in shell.read(home .. "/step"):gmatch "\n(o [^\n]*) %S+" do names[#names + 1] = op end
+      return table.concat(names, "\n")
+    end
+    local alone = run()
+    assert.is_true(select(2, alone:gsub("\n", "")) > 10, alone)
+    assert.equal(alone, run("--trace", "trace.json"))
+    assert.is_true(select(2, shell.read(home .. "/trace.json"):gsub('"cat":"op"', "")) > 10)
   end)
 end)
 

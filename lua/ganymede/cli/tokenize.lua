@@ -38,6 +38,12 @@ local function checked(first, message, kind)
   return first
 end
 
+-- The same of work that has begun: what then fails is no mistake of the command (a full disk).
+local function done(first, message, kind)
+  if first == nil then failure(kind == "corrupt" and 5 or kind == "io" and 1 or 2, "%s", message) end
+  return first
+end
+
 local function size_of(path)
   local file = io.open(path, "rb")
   if not file then failure(2, "%s: cannot be opened", path) end
@@ -114,15 +120,15 @@ function verb.run(args)
       threads = args.threads or machine.cores() or 1 }, place))
   local say, kept = progress(place and place.text or 0), core.now()
   repeat
-    place = checked(core.tokenize_step(work))
+    place = done(core.tokenize_step(work))
     say(place, #args.files)
     if core.now() - kept > 2 and not place.done then
-      checked(core.tokenize_sync(work))
+      done(core.tokenize_sync(work))
       core.write_whole(state, json.encode { mark = mark, place = place })
       kept = core.now()
     end
   until place.done
-  checked(core.tokenize_close(work, true))
+  done(core.tokenize_close(work, true))
   os.remove(state)
   log.result(("%s: %.0f tokens of %.0f texts, %.1f MB"):format(args.out, place.tokens, place.documents,
     place.text / 1e6))

@@ -40,7 +40,8 @@ function Keys:get(name, otherwise)
   if value == nil then return otherwise end
   if not is_kind(kinds[name], value) then
     failure(2, "%s: the key '%s.%s' is %s; it must be a %s", self.path, self.architecture, name,
-      type(value) == "table" and "a list" or options.brief(value), kinds[name] == "number" and "number" or "whole number from 1 to 2^24")
+      type(value) == "table" and "a list" or options.brief(value),
+      kinds[name] == "number" and "number" or "whole number from 1 to 2^24")
   end
   return value
 end

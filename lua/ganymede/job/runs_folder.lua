@@ -42,18 +42,19 @@ function runs_folder.is_ours(path)
   return pid ~= nil and runs_folder.supervisor(path) == process_on(pid, core.process().host)
 end
 
---- Returns the lock of a folder; nil and why not, after so many seconds.
+--- Returns the lock of a folder; nil, why not, and whether another process has it, after so many seconds.
 function runs_folder.take(path, seconds)
   local held, why, kind = lock(path, "/.lock", seconds)
   if held then return held end
-  return nil, kind == "invalid" and "is in use by " .. why or why
+  local in_use = kind == "invalid"
+  return nil, in_use and ("the folder %s is in use by %s"):format(path, why) or why, in_use
 end
 
 --- Returns the lock of the folder of a verb, or raises a failure of status 2 that says who has it.
 function runs_folder.hold(path)
-  local held, why = runs_folder.take(path, HOLD_SECONDS)
+  local held, why, in_use = runs_folder.take(path, HOLD_SECONDS)
   if held then return held end
-  failure(2, "the folder %s %s; wait for its end, or give another --out", path, why)
+  failure(2, "%s; %sgive another --out", why, in_use and "wait for its end, or " or "")
 end
 
 --- Returns the last line of what a run has written into a file, without the beginning "ganymede: ".

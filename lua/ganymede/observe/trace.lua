@@ -177,15 +177,19 @@ local attach_options = {
 
 local IN_FULL = 3 -- the step that is recorded in full: the second one may be that of --step-file
 
--- Begins or ends the record of the step that is there in full.
-local function record_in_full(self)
-  if self.in_full then
-    self.detail, self.in_full = detail.take(), nil
-    if not self.detail then log.info "trace: no step is there in full, because another record was made meanwhile" end
-  elseif self.updates == math.min(IN_FULL, self.steps) - 1 and not self.detail then
+-- Begins the record of the step that is there in full. A phase of that step has begun: before it, the step file of the
+-- step before may still be written, and there is one record at a time.
+local function begin_in_full(self)
+  if self.in_full == nil and self.updates == math.min(IN_FULL, self.steps) - 1 then
     detail.begin()
     self.in_full = true
   end
+end
+
+local function end_in_full(self)
+  if not self.in_full then return end
+  self.detail, self.in_full = detail.take(), false
+  if not self.detail then log.warn "trace: no step is there in full, because another record was made meanwhile" end
 end
 
 -- Notes the change from one phase to the next. An update ends when the loop leaves that phase.
@@ -196,9 +200,10 @@ function Recorder:enter(name)
     self.phases[#self.phases + 1] = phase
     if phase.name == "update" and name ~= "update" then
       self.updates = self.updates + 1
-      record_in_full(self)
+      end_in_full(self)
     end
   end
+  if name ~= "update" and name ~= "other" then begin_in_full(self) end
   self.phase = { name = name, begin = now }
   if self.updates >= self.steps then self:stop() end
 end
@@ -228,7 +233,7 @@ function trace.attach(engine, opt)
   }, { __index = inner })
   ranks.on_phase = function(name) self:enter(name) end
   if engine.tier then engine.tier:record(true) end
-  if opt.steps == 1 then record_in_full(self) end
+  if opt.steps == 1 then begin_in_full(self) end
   return self
 end
 
@@ -236,7 +241,7 @@ end
 function Recorder:stop()
   if not self.recording then return end
   self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
-  if self.in_full then record_in_full(self) end
+  end_in_full(self)
   local tier = self.engine.tier
   if not tier then return end
   tier:record(false)

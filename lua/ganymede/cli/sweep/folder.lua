@@ -54,12 +54,12 @@ function Folder:has_checkpoint(run) return #core.list_folder(self:of(run) .. "/c
 function Folder:wait_for(run)
   local path = self:of(run)
   core.make_folders(path)
-  local held, why = runs_folder.take(path, 0)
-  if not held then
-    log.info("%s %s; waiting for its end", path, why)
+  local held, why, in_use = runs_folder.take(path, 0)
+  if in_use then
+    log.info("%s; waiting for its end", why)
     held, why = runs_folder.take(path, RUN_SECONDS)
   end
-  if not held then failure(2, "the run folder %s %s, which did not end within %d s", path, why, RUN_SECONDS) end
+  if not held then failure(2, "%s%s", why, in_use and (", which did not end within %d s"):format(RUN_SECONDS) or "") end
   held:close()
 end
 
