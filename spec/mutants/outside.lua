@@ -98,4 +98,11 @@ return {
     breaks = "with --trace the file of --step-file has no op, and the trace no step in full",
     test = "spec/train/trace_detail_spec.lua -f 'record of a step'",
   },
+  {
+    name = "3083-full-disk-is-a-wrong-command", file = "lua/ganymede/cli/tokenize.lua",
+    find = [[kind == "corrupt" and 5 or kind == "io" and 1 or 2]],
+    replace = [[kind == "corrupt" and 5 or 2]],
+    breaks = "tokenize calls a full disk a wrong command",
+    test = "spec/text/tokenize_spec.lua -f room",
+  },
 }
