@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,8 +23,17 @@ gm_status gm_append_open(const char *path, int *fd)
     return GM_FAIL(GM_EIO, "%s is not a plain file", path);
 }
 
+/* Whether somebody has removed the open file: what is written into it then is lost, and the system says nothing. */
+static bool is_removed(int fd)
+{
+    struct stat s;
+    return !fstat(fd, &s) && s.st_nlink == 0;
+}
+
 gm_status gm_append(int fd, const char *path, const char *bytes, size_t n)
 {
+    if (is_removed(fd))
+        return GM_FAIL(GM_EIO, "%s: cannot be written: somebody has removed it, and what it had is lost", path);
     size_t  done = 0;
     off_t   before = lseek(fd, 0, SEEK_END);
     ssize_t now = 0;

@@ -10,7 +10,7 @@
 
 /* Opens a plain file at its end; makes it where there is none. A link is not followed. GM_EIO. */
 gm_status gm_append_open(const char *path, int *fd);
-/* GM_EIO: none of the bytes is there, and it may be tried again. */
+/* GM_EIO: none of the bytes is there, and it may be tried again. A file that was removed refuses, too. */
 gm_status gm_append(int fd, const char *path, const char *bytes, size_t n);
 
 #endif

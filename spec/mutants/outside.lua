@@ -105,4 +105,25 @@ return {
     breaks = "tokenize calls a full disk a wrong command",
     test = "spec/text/tokenize_spec.lua -f room",
   },
+  {
+    name = "3084-removed-and-written", file = "host/files/append.c",
+    find = [[return !fstat(fd, &s) && s.st_nlink == 0;]],
+    replace = [[return fstat(fd, &s) != 0;]],
+    breaks = "lines of a run whose folder was removed are lost in silence",
+    test = "spec/train/metrics_file_spec.lua -f 'at once and at the end'",
+  },
+  {
+    name = "3085-any-failure-is-memory", file = "lua/ganymede/hooks/checkpoint.lua",
+    find = [[not (background or saving.message or self.said_foreground)]],
+    replace = [[not (background or self.said_foreground)]],
+    breaks = "a checkpoint that cannot be saved is said to lack memory",
+    test = "spec/train/metrics_file_spec.lua -f 'for the reason'",
+  },
+  {
+    name = "3086-events-by-their-source", file = "lua/ganymede/job/run_events.lua",
+    find = [[own.without_place(failure.text(why))]],
+    replace = [[failure.text(why)]],
+    breaks = "a warning about events.jsonl begins with a file of Ganymede",
+    test = "spec/train/metrics_file_spec.lua -f 'for the reason'",
+  },
 }

@@ -4,6 +4,7 @@ local json = require "ganymede.base.json"
 local MetricsFile = require "ganymede.observe.metrics_file"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local support = require "spec.cli.support"
 
 describe("metrics.jsonl", function()
   local folder, path
@@ -111,6 +112,36 @@ ulimit -f 8; env --default-signal=XFSZ GANYMEDE_ROOT=%s %s recipe.lua]]):format(
     end
     assert.same({ 1, 2, 3, 4, 5 }, steps())
     file:close()
+  end)
+end)
+
+describe("a folder that vanishes while the run goes on", function()
+  -- Runs the recipe; a shell changes the folder o after its third step.
+  local function run(change)
+    local home = support.home((support.recipe:gsub("hooks = {", ([[hooks = { { type = "CSVHook" },
+      { type = "CheckpointHook", interval = 8 }, { before_train_iter = function(_, trainer)
+        if trainer.step == 3 then os.execute "%s" end end },]]):format(change))))
+    finally(function() shell.remove(home) end)
+    return support.run(home, { "run", "recipe.lua", "-q", "--no-eval", "--out", "o" })
+  end
+
+  it("costs what was in it, and both files that grow say so at once and at the end", function()
+    local result = run "rm -r o"
+    for _, name in ipairs { "metrics.jsonl", "steps.csv" } do
+      assert.matches("o/" .. name .. ": cannot be written: somebody has removed it, and what it had is lost", result.err,
+        1, true)
+    end
+    assert.matches("13 lines of metrics were lost", result.err, 1, true)
+    assert.matches("13 rows of o/steps.csv were lost", result.err, 1, true)
+  end)
+
+  it("costs checkpoints where a file has its name, for the reason that there is, and the exit status", function()
+    local result = run "rm -r o; touch o"
+    assert.equal(1, result.code, result.err)
+    assert.matches("the checkpoint of step 8 could not be saved, training goes on: o/checkpoints: cannot be made: Not a "
+      .. "directory", result.err, 1, true)
+    assert.not_matches("no memory", result.err, 1, true)
+    assert.not_matches("%.lua:%d", result.err)
   end)
 end)
 

@@ -339,7 +339,7 @@ local function write_stats(args, about, ok, err)
   end
   local folder = about.folder and about.folder.ours and about.folder.path -- on rank 0
   local kept = not folder or write(folder .. "/stats.json")
-  if kept ~= true then log.warn("cannot write %s/stats.json: %s", folder, kept) end
+  if kept ~= true then log.warn("%s", kept) end
   local written = not args.stats or write(args.stats)
   if written == true then return end
   if ok then failure(1, "cannot write --stats %s: %s", args.stats, written) end

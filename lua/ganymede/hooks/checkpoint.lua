@@ -62,9 +62,9 @@ function CheckpointHook:save(trainer, at_end)
     error("CheckpointHook: there is no folder for checkpoints; give directory, or a folder for the run (--out)", 0)
   end
   self:settle(trainer)
-  local background = snapshot.start(trainer, directory, { keep_last = self.opt.keep_last,
+  local background, saving = snapshot.start(trainer, directory, { keep_last = self.opt.keep_last,
     spared = self.best_step, background = self.opt.background })
-  if self.opt.background and not background and not self.said_foreground then
+  if self.opt.background and not (background or saving.message or self.said_foreground) then
     self.said_foreground = true
     warn("there is no memory for a copy of the checkpoint: training waits while it is written")
   end

@@ -16,6 +16,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
+local own = require "ganymede.base.own"
 
 local run_events = {}
 
@@ -28,7 +29,7 @@ function run_events.append(path, entry)
     file:close()
     if not written then error(reason, 0) end
   end)
-  if not ok then log.warn("%s: %s", path, failure.text(why)) end
+  if not ok then log.warn("%s", own.without_place(failure.text(why))) end
 end
 
 --- Notes an event of the run in a folder.
