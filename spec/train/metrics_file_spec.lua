@@ -128,8 +128,8 @@ describe("a folder that vanishes while the run goes on", function()
   it("costs what was in it, and both files that grow say so at once and at the end", function()
     local result = run "rm -r o"
     for _, name in ipairs { "metrics.jsonl", "steps.csv" } do
-      assert.matches("o/" .. name .. ": cannot be written: somebody has removed it, and what it had is lost", result.err,
-        1, true)
+      assert.matches("o/" .. name .. ": cannot be written: somebody has removed it, and what it had is lost",
+        result.err, 1, true)
     end
     assert.matches("13 lines of metrics were lost", result.err, 1, true)
     assert.matches("13 rows of o/steps.csv were lost", result.err, 1, true)
@@ -138,8 +138,8 @@ describe("a folder that vanishes while the run goes on", function()
   it("costs checkpoints where a file has its name, for the reason that there is, and the exit status", function()
     local result = run "rm -r o; touch o"
     assert.equal(1, result.code, result.err)
-    assert.matches("the checkpoint of step 8 could not be saved, training goes on: o/checkpoints: cannot be made: Not a "
-      .. "directory", result.err, 1, true)
+    assert.matches("the checkpoint of step 8 could not be saved, training goes on: o/checkpoints: cannot be made: Not "
+      .. "a directory", result.err, 1, true)
     assert.not_matches("no memory", result.err, 1, true)
     assert.not_matches("%.lua:%d", result.err)
   end)
