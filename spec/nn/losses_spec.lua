@@ -67,6 +67,15 @@ describe("nn.CrossEntropyLoss", function()
     assert.error_matches(function() nn.CrossEntropyLoss { label_smoothing = 1 } end, "label_smoothing.*below 1; got 1")
   end)
 
+  it("refuses the list that a model with a loss of its own returns, as other losses do", function()
+    local list = { gm.zeros { 2, 3 }, gm.zeros { 2, 3 } }
+    for name, target in pairs { CrossEntropyLoss = targets { 1, 2 }, MSELoss = gm.zeros { 2, 3 },
+      BCEWithLogitsLoss = gm.zeros { 2, 3 }, DiceLoss = targets { { 1 }, { 1 } } } do
+      assert.error_matches(function() nn[name] {}(list, target) end, name .. ": output must be a tensor; got { tensor "
+        .. ".*%. Models that return a list have a loss of their own, such as DiffusionLoss")
+    end
+  end)
+
   it("refuses a target that is no class", function()
     gm.scope(function()
       -- a GPU tells when it is waited for

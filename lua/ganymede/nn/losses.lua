@@ -124,7 +124,15 @@ end
 
 local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" end
 
+-- Refuses the lists that some models return: a loss of their own takes them.
+local function check_tensor(name, output)
+  if core.is_tensor(output) then return end
+  error(("%s: output must be a tensor; got %s. Models that return a list have a loss of their own, such as "
+    .. "DiffusionLoss, VAELoss and BERTLoss"):format(name, brief(output)), 0)
+end
+
 local function check_same(name, output, target)
+  check_tensor(name, output)
   if shape_of(output) == shape_of(target) then return end
   error(("%s: output %s and target %s differ in shape"):format(name, shape_of(output), shape_of(target)), 0)
 end
@@ -162,6 +170,7 @@ end
 --- logits (..., classes), a tensor or a Projection, and target (...) i64 or i32, or the probabilities of the classes,
 -- (..., classes) of floats -> a scalar. Backward: dlogits is set.
 function CrossEntropyLoss:forward(logits, target, count)
+  if not projection.is(logits) then check_tensor("CrossEntropyLoss", logits) end
   if is_soft(target) then
     return over(sum_of_soft(logits, target, self.opt.label_smoothing), count or self:count(target))
   end
@@ -317,6 +326,7 @@ DiceLoss.options = {
 function DiceLoss:count(target) return target:size(1) end -- luacheck: ignore self
 
 local function check_places(logits, target)
+  check_tensor("DiceLoss", logits)
   local fits = logits:dim() == target:dim() + 1 and target:dim() >= 2 and is_integer[target:dtype()]
   for d = 1, target:dim() do fits = fits and logits:size(d) == target:size(d) end
   if fits and logits:size(-1) == 1 then
