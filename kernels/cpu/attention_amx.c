@@ -7,8 +7,8 @@
  * It is multiplied only where a maximum has grown.
  *
  * All calls of bf16 without a bias come here that tiled_pays; narrow.c converts the others to f32. Scores, maxima,
- * sums and o are f32. Numbers and sums below 2^-126 count as zeros in products (gemm_pairs.c). Bits differ from those of other tables;
- * they depend on the shape alone.
+ * sums and o are f32. Numbers and sums below 2^-126 count as zeros in products (gemm_pairs.c). Bits differ from those
+ * of other tables; they depend on the shape alone.
  *
  * Measured on a Sapphire Rapids core, 12 heads of 64 numbers, 1024 keys, 5.6 ms: blocks of 128 keys are as fast as
  * those of 256, and so was a way in which the products of one panel stood between parts of another's weights, up to

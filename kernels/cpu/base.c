@@ -2,8 +2,9 @@
  *
  * A walk takes up to CPU_WALK tensors that broadcast to the shape of the first one, the output. It drops dimensions of
  * size 1, orders the others by the output's strides, and merges dimensions that are contiguous in all tensors. Then it
- * calls a row function along the last dimension; where that is short, some have it in turns (walk_turn). How it cuts the work into pieces depends only on shapes and on the
- * number of threads, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
+ * calls a row function along the last dimension; where that is short, some have it in turns (walk_turn). How it cuts
+ * the work into pieces depends only on shapes and on the number of threads, so the same call gives the same bits. The
+ * trap: strides are in elements, pointers in bytes. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "../past_caches.h"

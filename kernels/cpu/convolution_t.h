@@ -149,8 +149,9 @@ static void F(conv_row)(const conv_product *w, const T *a, T bias, const T *plan
 
 #define EACH_CHAIN(index, count) _Pragma("GCC unroll 8") for (int index = 0; index < (count); index++)
 
-/* The same of `rows` rows, at most `most`, which are neighbours: so many sums grow at a time, because one multiplication
- * takes as long as eight that do not wait for each other. The last row stands for those that are missing. */
+/* The same of `rows` rows, at most `most`, which are neighbours: so many sums grow at a time, because one
+ * multiplication takes as long as eight that do not wait for each other. The last row stands for those that are
+ * missing. */
 CPU_INLINE void F(conv_rows)(const conv_product *w, const T *a, T bias, const T *planes, int64_t rows, T *c,
                              const int most)
 {

@@ -81,8 +81,8 @@ def main():
         pairs = [(ours.seconds(f"{name} {REPEATS}"), least(call)) for _ in range(ROUNDS)]
         ratio = statistics.median(theirs / mine for mine, theirs in pairs)
         ratios.append(ratio)
-        print(f"{name:12}  ours {min(p[0] for p in pairs) * 1e3:7.3f} ms  torch {min(p[1] for p in pairs) * 1e3:7.3f} ms"
-              f"  ratio {ratio:5.2f}", flush=True)
+        mine, theirs = (min(times) * 1e3 for times in zip(*pairs))
+        print(f"{name:12}  ours {mine:7.3f} ms  torch {theirs:7.3f} ms  ratio {ratio:5.2f}", flush=True)
     print(f"geometric mean {statistics.geometric_mean(ratios):.2f}")
 
 

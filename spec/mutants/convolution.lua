@@ -52,8 +52,8 @@ return {
   },
   {
     name = "1407-convolution-depthwise", file = "kernels/cpu/convolution_t.h",
-    find = [[double   sum = w->accumulate ? ((T *)w->c)[u] : 0;]],
-    replace = [[double   sum = 0;]],
+    find = [[for (int64_t t = 0; w->accumulate && t < n; t++) sums[t] = ((T *)w->c)[u + t];]],
+    replace = [[for (int64_t t = 1; w->accumulate && t < n; t++) sums[t] = ((T *)w->c)[u + t];]],
     breaks = "the gradient of depthwise weights forgets what it should be added to",
     test = "spec/kernels/convolution_spec.lua",
   },
