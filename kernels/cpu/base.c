@@ -28,10 +28,10 @@
 #define CPU_BESIDE 512  /* elements of a row with turns handed out at a time: later turns find its lines in a cache */
 #define CPU_ROW    4096 /* the longest row that kernels keep in a buffer of their own */
 
-/* Vector registers are as code without AVX wants them: their upper halves are zeros. Where they are not, each instruction
- * of SSE behind takes up to 100 ns on an Intel core: those of libm's pow and of LuaJIT are such. Compilers see to that at
- * the ends of functions, but GCC 12 forgets it behind loops with masks. So all kernels end with it, and it stands before
- * loops that call libm. */
+/* Vector registers are as code without AVX wants them: their upper halves are zeros. Where they are not, each
+ * instruction of SSE behind takes up to 100 ns on an Intel core: those of libm's pow and of LuaJIT are such. Compilers
+ * see to that at the ends of functions, but GCC 12 forgets it behind loops with masks. So all kernels end with it, and
+ * it stands before loops that call libm. */
 static inline void cpu_clean(void)
 {
 #if defined(__AVX__)
