@@ -34,9 +34,9 @@ return {
   },
   {
     name = "1484-passes-held", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[      if action[1] ~= "forward" then break end]],
-    replace = [[      if action[1] == "backward_weight" then break end]],
-    breaks = "forward passes after the first backward pass count as held at once",
+    find = [[if action[1] ~= "backward_weight" then held[chunk] = held[chunk] - 1 end]],
+    replace = [[if action[1] == "backward" then held[chunk] = held[chunk] - 1 end]],
+    breaks = "micro-batches whose backward passes are split are held to the end",
     test = passes .. " -f 'under way'",
   },
   {
@@ -254,11 +254,9 @@ return {
   },
   {
     name = "1996-space-code", file = "lua/ganymede/plan/search/space.lua",
-    find = [[      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
-        local family = family_at(share, i, k, j)]],
-    replace = [[      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
-        local family = family_at(share, i, k, #share.recomputes + 1 - j)]],
-    breaks = "a family that is made again is another one",
+    find = [[piece * MOST.recomputes + again)]],
+    replace = [[piece * MOST.recomputes + #share.recomputes + 1 - again)]],
+    breaks = "a bunch that is made again is another one",
     test = passes .. " -f 'has all settings'",
   },
   {

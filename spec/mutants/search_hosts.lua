@@ -93,7 +93,7 @@ return {
   },
   {
     name = "2152-formula-launches", file = "lua/ganymede/plan/search/bounds.lua",
-    find = [[rates.launches(m) * ops / p,]],
+    find = [[rates.launches(m) * ops / s.pipeline.size,]],
     replace = [[0 * ops,]],
     breaks = "a bound by formula leaves launches out",
     test = plans .. " -f 'of 2 ranks that hosts launch'",
@@ -114,16 +114,16 @@ return {
   },
   {
     name = "2155-open-gradients", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[open - (begun[chunk] and weight or 0)]],
-    replace = [[open + 0 * weight]],
-    breaks = "the gradients of all chunks are summed with those of one",
-    test = passes .. " -f 'whole from the first'",
+    find = [=[open[chunk] = done[chunk] < left[chunk]]=],
+    replace = [=[open[chunk] = true]=],
+    breaks = "gradients count as whole after they have been summed",
+    test = passes .. " -f 'most of all moments'",
   },
   {
     name = "2156-open-first", file = "lua/ganymede/plan/search/passes.lua",
-    find = [[elseif not begun[chunk] then open,]],
-    replace = [[elseif begun[chunk] then open,]],
+    find = [=[done[chunk] < left[chunk]]=],
+    replace = [=[done[chunk] > 1 and done[chunk] < left[chunk]]=],
     breaks = "gradients count as whole only from the second pass on",
-    test = passes .. " -f 'whole from the first'",
+    test = passes .. " -f 'most of all moments'",
   },
 }

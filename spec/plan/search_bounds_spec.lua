@@ -197,6 +197,24 @@ describe("the bound of a rank", function()
     end
   end)
 
+  it("is equal on meshes on which its operations lie alike, and there are others", function()
+    local on = support.machine({ { name = "node", kind = "switch", ranks = 4, bandwidth = 10, latency = 0.25 },
+      { name = "net", kind = "switch", bandwidth = 1, latency = 0.5 } }, { launch = 0.25, begin = 0.5 })
+    local three = { { "data", 2 }, { "pipeline", 4 }, { "tensor", 2 } }
+    local events = core.step_read(support.step(0, three, { { "op", 1 }, { "begin", "all_reduce", "tensor", 80 },
+      { "wait", 1 }, { "begin", "all_reduce", "data.tensor", 40 }, { "wait", 2 } })).events
+    local found, places, n = {}, 0, 0
+    for _, order in ipairs { { 1, 2, 3 }, { 1, 3, 2 }, { 2, 1, 3 }, { 2, 3, 1 }, { 3, 1, 2 }, { 3, 2, 1 } } do
+      local mesh = {}
+      for i, at in ipairs(order) do mesh[i] = { name = three[at][1], size = three[at][2] } end
+      local key, total = record.place(events, mesh, on, 0), record.of_rank(events, mesh, on, 0).total
+      if not found[key] then found[key], places = total, places + 1 end
+      assert.equal(found[key], total)
+      n = n + 1
+    end
+    assert.is_true(places > 1 and places < n, places .. " places")
+  end)
+
   it("overlaps what may overlap, and leaves out messages", function()
     local free = support.machine({ switch() }, { launch = 0.25, begin = 0.5 })
     local events = { { "op", 1 }, { "begin", "all_reduce", "data", 8000 }, { "op", 2 }, { "wait", 1 },

@@ -5,6 +5,7 @@ local core = require "ganymede.core"
 local facts_module = require "ganymede.plan.search.facts"
 local machines = require "ganymede.plan.machine"
 local record = require "ganymede.plan.search.record"
+local passes = require "ganymede.plan.search.passes"
 local rehearsal = require "ganymede.job.rehearsal"
 local cli = require "spec.cli.support"
 local support = require "spec.plan.support"
@@ -25,7 +26,7 @@ describe("the sections of a cell", function()
   local links = { { name = "node", kind = "switch", ranks = 2, bandwidth = 100, latency = 1 },
     { name = "net", kind = "switch", bandwidth = 10, latency = 2 } }
   -- an op of 3 s, an all-reduce of 100 bytes over two ranks under an op of 1 s, an op of backward
-  local cell = { sections = 2, map = { 1, 2, 2 }, by_mesh = {}, saved = {}, events = {
+  local cell = { sections = 2, map = { 1, 2, 2 }, by_place = {}, like = {}, saved = {}, events = {
     { seconds = 3, at = 1, kind = "forward" },
     { begins = 1, axes = { "tensor" }, name = "all_reduce", bytes = 100, at = 1, kind = "forward" },
     { seconds = 1, at = 2, kind = "forward" }, { waits = 1 },
@@ -49,7 +50,7 @@ describe("the sections of a cell", function()
 
   it("have what a host takes to launch them, and what comes before the first", function()
     local m = support.machine(links, { begin = 0.25, host_launch = { op = 10, between = 100 } })
-    local own = { sections = 2, map = { 1, 2, 2 }, by_mesh = {}, saved = {}, events = {
+    local own = { sections = 2, map = { 1, 2, 2 }, by_place = {}, like = {}, saved = {}, events = {
       { seconds = 2, n = 4, at = 0, kind = "forward" }, unpack(cell.events) } }
     own.events[6] = { seconds = 6, n = 3, at = 2, kind = "input", part = 0.5 }
     local near = cells.sections(own, inside, m)
@@ -61,8 +62,28 @@ describe("the sections of a cell", function()
 
   it("hide nothing where ranks move the bytes themselves", function()
     local m = support.machine(links, { begin = 0.25, host_moves = true })
-    cell.by_mesh = {}
+    cell.by_place, cell.like = {}, {}
     assert.same({ 3 + 0.25 + 3, 1, 1 }, cells.sections(cell, inside, m).forward)
+    cell.by_place, cell.like = {}, {}
+  end)
+
+  it("have sums of all of them, by which a mean rank of any pipeline works", function()
+    local m = support.machine(links, { begin = 0.25, host_launch = { op = 10, between = 100 } })
+    local own = { sections = 2, map = { 1, 2, 2 }, by_place = {}, like = {}, saved = {}, events = {
+      { seconds = 2, n = 4, at = 0, kind = "forward" }, unpack(cell.events) } }
+    local sums, sections = cells.sums(own, inside, m), cells.sections(own, inside, m)
+    local passes_of, host = 0, 0
+    for i = 1, 3 do
+      for _, kind in ipairs { "forward", "input", "weight" } do
+        passes_of, host = passes_of + sections[kind][i], host + sections.host[kind][i]
+      end
+    end
+    assert.same({ 2, passes_of, 40, host }, { sums.before, sums.passes, sums.host_before, sums.host })
+    local s = { pipeline = { size = 2 }, micro = 3, accumulation = 4 }
+    assert.near(12 * math.max(2 + passes_of / 2, 40 + host / 2), passes.mean(s, sums), 1e-9)
+    own.by_place, own.like = {}, {}
+    sums = cells.sums(own, inside, support.machine(links, { begin = 0.25 }))
+    assert.near(12 * (2 + passes_of / 2), passes.mean(s, sums), 1e-9)
   end)
 end)
 
@@ -116,13 +137,13 @@ describe("cells of a model", function()
       for _, recompute in ipairs { "none", "block" } do
         for _, batches in ipairs { 16, 8, 4, 2 } do -- of 1, 2, 4 and 8 samples
           local s = family { tensor = { size = 2, mode = "1d" }, accumulation = batches, recompute = recompute }
-          local anchor, part = list:anchor(s)
+          local anchor, part = list:anchor(s, 8)
           if anchor then
             seen[list:get(anchor)] = true
             local least, own = part * sum_of(list:get(anchor), mesh), sum_of(list:get(s), mesh)
             assert.near(2 / batches, part, 1e-12)
             assert.is_true(least > 0.05 * own and least <= own, ("%d batches: %g, %g"):format(batches, least, own))
-            assert.is_nil(list:anchor(s)) -- it is known
+            assert.is_nil(list:anchor(s, 8)) -- it is known
           else
             assert.same({ "none", 2 }, { recompute, batches })
           end
@@ -130,7 +151,7 @@ describe("cells of a model", function()
       end
       assert.is_truthy(next(seen) and not next(seen, next(seen)), "there is one anchor")
       list.rises = false
-      assert.is_nil(list:anchor(family { accumulation = 16 }))
+      assert.is_nil(list:anchor(family { accumulation = 16 }, 8))
       list:close()
     end)
   end)

@@ -82,14 +82,16 @@ describe("the passes of a pipeline", function()
       local s = setting(4, order, 1, 6)
       local costs = passes.of_parts(sections(function(k) return 1 + k % 3 end, always(0.75), always(1.5)), s, facts)
       local played = passes.played(s, costs, space.schedule(s)).time
+      local longest = 0
       for stage = 1, 4 do
         local before, after = passes.around(s, costs, stage)
+        longest = math.max(longest, (passes.of_stage(s, costs, stage)))
         assert.is_true(before + 6 * passes.of_stage(s, costs, stage) + after <= played * (1 + 1e-12))
       end
+      assert.near(5 + 2 * 2.25, longest, 1e-9)
       local before, after = passes.around(s, costs, 3)
       assert.near((2 + 3) + (1 + 2), before, 1e-9)
       assert.near(order == "zb-h1" and 0 or 4 * (0.75 + 1.5), after, 1e-9)
-      assert.near(6 * (5 + 2 * 2.25), passes.longest(s, costs), 1e-9)
     end
   end)
 
@@ -117,33 +119,75 @@ describe("the passes of a pipeline", function()
     local whole = passes.played(alone, passes.of_parts(sections(always(1), always(1), always(1)), alone, facts))
     assert.near(5 * 24 - 16 + 100, passes.step(alone, whole, always(100)), 1e-9)
   end)
-
-  it("hold as many micro-batches before backward as their order has under way", function()
-    local function ahead(order, chunks, micro)
-      return passes.first_forwards(space.schedule(setting(4, order, chunks, micro)))
-    end
-    assert.same({ { 4 }, { 3 }, { 2 }, { 1 } }, ahead("1f1b", 1, 8))
-    assert.same({ { 2 }, { 2 }, { 2 }, { 1 } }, ahead("1f1b", 1, 2))
-    assert.same({ { 8 }, { 8 }, { 8 }, { 8 } }, ahead("gpipe", 1, 8))
-    assert.same({ { 7 }, { 5 }, { 3 }, { 1 } }, ahead("zb-h2", 1, 8))
-  end)
 end)
 
-describe("the gradients of a pipeline's ranks", function()
-  it("are whole from the first pass that makes them to the last one, of all chunks that are between", function()
-    local function open(order, chunks, micro)
-      local weights = {}
-      for part = 1, 4 * chunks do weights[part] = 10 ^ (part - 1) end
-      return passes.open_gradients(space.schedule(setting(4, order, chunks, micro)), weights)
+describe("what the ranks of a pipeline hold at once", function()
+  local function holdings(order, chunks, micro)
+    return passes.holdings(space.schedule(setting(4, order, chunks, micro)))
+  end
+
+  it("is as many micro-batches as their order has under way, and gradients that are no sums of all", function()
+    local function one(held, open) return { held = { held }, open = { open } } end
+    assert.same({ { one(4, true) }, { one(3, true) }, { one(2, true) }, { one(1, true) } }, holdings("1f1b", 1, 8))
+    local two = { one(2, false), one(1, true) }
+    assert.same({ two, two, two, { one(1, true) } }, holdings("1f1b", 1, 2))
+    for _, list in ipairs(holdings("gpipe", 1, 8)) do assert.same({ one(8, false), one(7, true) }, list) end
+    -- the first pass that makes gradients is the last one, too
+    for _, list in ipairs(holdings("gpipe", 1, 1)) do assert.same({ one(1, false) }, list) end
+    for rank, list in ipairs(holdings("zb-h2", 1, 8)) do
+      local most = 0
+      for _, state in ipairs(list) do most = math.max(most, state.held[1]) end
+      assert.equal(2 * (4 - rank) + 1, most)
     end
-    for _, order in ipairs { "1f1b", "gpipe", "zb-h1", "zb-h2" } do
-      assert.same({ 1, 10, 100, 1000 }, open(order, 1, 8), order)
+  end)
+
+  -- The most that a rank holds where a micro-batch of chunk c counts saved[c] and its gradients weights[c]: at each
+  -- pass that goes back, by counting passes on both sides of it.
+  local function most_by_counting(actions, saved, weights)
+    local most = 0
+    local function count(chunk, from, to, a, b)
+      local n = 0
+      for k = from, to do
+        local name, _, at = unpack(actions[k])
+        n = n + (at == chunk and (name == a or name == b) and 1 or 0)
+      end
+      return n
     end
-    assert.same({ 0, 0, 0, 0 }, open("gpipe", 1, 1)) -- the first pass is the last one, too
-    assert.same({ 10001, 100010, 1000100, 10001000 }, open("interleaved", 2, 8))
-    -- four micro-batches go back through one chunk, and then through the other
-    assert.same({ 10000, 100000, 1000000, 10000000 }, open("interleaved", 2, 4))
-    assert.same({ 10000001, 1000010, 100100, 11000 }, open("zb-v", 2, 8))
+    for k, action in ipairs(actions) do
+      local sum = 0
+      for chunk = 1, action[1] ~= "forward" and #saved or 0 do
+        local waiting = count(chunk, 1, k - 1, "forward") - count(chunk, 1, k - 1, "backward", "backward_input")
+        local before = count(chunk, 1, k - 1, "backward", "backward_weight")
+        local after = count(chunk, k, #actions, "backward", "backward_weight")
+        sum = sum + waiting * saved[chunk] + (before > 0 and after > 0 and weights[chunk] or 0)
+      end
+      most = math.max(most, sum)
+    end
+    return most
+  end
+
+  it("has the most of all moments, whatever weighs more", function()
+    for _, case in ipairs { { "1f1b", 1, 8 }, { "gpipe", 1, 4 }, { "interleaved", 2, 8 }, { "interleaved", 2, 4 },
+      { "interleaved", 4, 8 },
+      { "zb-h1", 1, 8 }, { "zb-h2", 1, 8 }, { "zb-v", 2, 8 }, { "zb-v", 2, 12 } } do
+      local order, chunks, micro = unpack(case)
+      local schedule = space.schedule(setting(4, order, chunks, micro))
+      for turn = 1, 6 do
+        local saved, weights = {}, {}
+        for chunk = 1, chunks do saved[chunk], weights[chunk] = chunk * turn % 3, 7 * (turn * chunk % 4) end
+        for rank, list in ipairs(passes.holdings(schedule)) do
+          local most = 0
+          for _, one in ipairs(list) do
+            local sum = 0
+            for chunk = 1, chunks do
+              sum = sum + one.held[chunk] * saved[chunk] + (one.open[chunk] and weights[chunk] or 0)
+            end
+            most = math.max(most, sum)
+          end
+          assert.equal(most_by_counting(schedule.actions[rank], saved, weights), most, order .. " rank " .. rank)
+        end
+      end
+    end
   end)
 end)
 
@@ -197,7 +241,9 @@ describe("the passes of a pipeline that hosts launch", function()
             played, found)
           assert.is_true(played <= found * (1 + 1e-9) and played > 0.85 * found, where)
           assert.is_true(least <= found * (1 + 1e-9) and least > 0.6 * found, where)
-          assert.is_true(passes.longest(s, costs) <= found * (1 + 1e-9), where)
+          for stage = 1, s.pipeline.size do
+            assert.is_true(s.micro * passes.of_stage(s, costs, stage) <= found * (1 + 1e-9), where)
+          end
         end
       end
     end
@@ -265,11 +311,17 @@ describe("the tree of settings", function()
     local promised, refused, settings, seen = 0, 0, 0, {}
     for _, share in ipairs(shares) do
       promised = promised + share.count
-      space.each_family(share, facts, function() end, function(family, code)
-        local again = space.family(share, code, family.zeros)
-        assert.same({ family.number, family.count, family.micro, family.accumulation, family.recompute },
+      space.each_bunch(share, facts, function() end, function(bunch, code)
+        local again, of_families = space.bunch(share, code, bunch.zeros), 0
+        assert.same({ bunch.number, bunch.count, bunch.micro, bunch.accumulation, bunch.recompute },
           { again.number, again.count, again.micro, again.accumulation, again.recompute })
-        assert.is_true(family.pipeline == again.pipeline)
+        for _, pipe in ipairs(bunch.places) do
+          local family = space.family(again, pipe)
+          assert.same({ bunch.micro, bunch.accumulation, bunch.recompute, bunch.pipeline.size },
+            { family.micro, family.accumulation, family.recompute, family.pipeline.size })
+          of_families = of_families + family.count
+        end
+        assert.equal(bunch.count, of_families)
       end)
       for _, family in ipairs(space.families(share, facts, function(_, n) refused = refused + n end)) do
         local list = space.settings(family)

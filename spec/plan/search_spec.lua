@@ -45,8 +45,23 @@ local function check_bounds(all, on, ranks)
     assert.is_true(by_formula <= most, ("%s: %g by formula, %g simulated"):format(row.words, by_formula, row.seconds))
     assert.is_true(row.bound <= most, ("%s: at least %g, %g simulated"):format(row.words, row.bound, row.seconds))
     local bytes = bounds.memory(row.setting, all.facts)
-    assert.is_true(bytes <= row.peak_bytes, ("%s: at least %g bytes, %g rehearsed"):format(row.words, bytes,
-      row.peak_bytes))
+    for _, least in ipairs { bytes, row.least_bytes } do
+      assert.is_true(least <= row.peak_bytes, ("%s: at least %g bytes, %g rehearsed"):format(row.words, least,
+        row.peak_bytes))
+    end
+  end
+end
+
+-- The rows that a search lists are rows of all settings, in their order.
+local function check_listed(all, found)
+  local place, before = {}, 0
+  for i, row in ipairs(all.rows) do place[row.words] = i end
+  assert.equal(1, place[found.rows[1].words])
+  for _, row in ipairs(found.rows) do
+    local at = place[row.words]
+    assert.is_true(at > before, row.words)
+    assert.same({ all.rows[at].seconds, all.rows[at].peak_bytes }, { row.seconds, row.peak_bytes })
+    before = at
   end
 end
 
@@ -56,6 +71,7 @@ local function check_world(ranks, on, kept)
   assert.equal(all.rows[1].words, found.rows[1].words)
   assert.equal(all.rows[1].seconds, found.rows[1].seconds)
   assert.is_true(#found.rows < #all.rows, "nothing was left out")
+  check_listed(all, plan { ranks = ranks, machine = on, keep = kept, top = 4 })
   check_bounds(all, on, ranks)
   return all, found
 end
@@ -175,6 +191,7 @@ describe("the search for a plan", function()
       local given = { "parallel.data=2", "recompute=none", "parallel.order={'data','pipeline','tensor'}",
         "parallel.sequence=1", "parallel.tensor=" .. (#kept == 1 and 2 or 1), unpack(kept) }
       local all = plan { ranks = 4, machine = on, keep = given, set = set, all = true }
+      check_bounds(all, on, 4)
       local peaks = {}
       for i, row in ipairs(all.rows) do peaks[i] = row.peak_bytes end
       table.sort(peaks)

@@ -1,7 +1,8 @@
 --- Lower bounds of the time and the memory of a setting: nothing that a simulation finds is below them.
 --
 --     local seconds = bounds.of_share(facts, ranks)                 -- by formula: of all settings of a share,
---     local seconds = bounds.of_family(family, facts, machine, ranks)  -- of a family (ganymede.plan.search.space),
+--     local seconds = bounds.of_bunch(bunch, facts, machine, ranks)    -- of a bunch (ganymede.plan.search.space),
+--     local seconds = bounds.of_family(family, facts, machine, ranks)  -- of a family,
 --     local seconds = bounds.time(setting, facts, machine, ranks)   -- of a setting
 --     local bytes = bounds.memory(setting, facts)
 --
@@ -171,9 +172,9 @@ local function sent_along_sequence(s, rows, b)
   return 4 * (n - 1) / n * elements
 end
 
--- The least time of a mean rank in the operations that layers need, of all pieces of a step. Of models with experts
--- only attention is sure to need them.
-local function layers(s, facts, m, mesh)
+--- Returns the least time of a mean rank in the operations that layers need on a mesh, of all pieces of a step. Of
+-- models with experts only attention is sure to need them.
+function bounds.layers(s, facts, m, mesh)
   local b, t, total = facts.blocks, s.tensor, 0
   if not b or #m.links == 0 then return 0 end
   local k = s.micro * s.accumulation
@@ -292,20 +293,37 @@ function bounds.update(s, facts, ranks)
   return (floor.update - floor.states) / ranks + floor.states / (setting.weight_ways(s) * s.pipeline.size)
 end
 
+-- The seconds of the passes of all stages at least, and those of a mean rank with its update.
+local function work_of(s, facts, m, ranks, sent)
+  local floor, p = facts.floors[s.recompute], s.pipeline.size
+  local all = floor.passes * p / ranks + m.launch * floor.ops * s.micro * s.accumulation + (sent or 0) * p
+  return all, all / p + bounds.update(s, facts, ranks)
+end
+
+-- What a step takes that a mean rank works so long, and whose stages are all launched.
+local function of_mean(s, facts, m, ranks, mean)
+  local ops = facts.floors[s.recompute].ops * s.micro * s.accumulation
+  return math.max(rates.launches(m) * ops / s.pipeline.size, bounds.crowded(m, ranks, mean))
+end
+
+--- Returns the same as bounds.of_family, whatever the order of passes and the split.
+function bounds.of_bunch(s, facts, m, ranks)
+  local _, mean = work_of(s, facts, m, ranks)
+  return of_mean(s, facts, m, ranks, mean), mean
+end
+
 --- Returns the seconds that a step of a family or a setting takes at least, without what ranks send; and those of a
 -- mean rank. sent: seconds that layers spend on sending where a rank that sends does nothing else.
 function bounds.of_family(s, facts, m, ranks, sent)
-  local floor, p = facts.floors[s.recompute], s.pipeline.size
-  local ops = floor.ops * s.micro * s.accumulation
-  local all = floor.passes * p / ranks + m.launch * ops + (sent or 0) * p
-  local mean = all / p + bounds.update(s, facts, ranks) -- all: of all stages
-  return math.max(pipelined(s, facts, all), p > 1 and (staged(s, facts, m, ranks)) or 0, rates.launches(m) * ops / p,
-    bounds.crowded(m, ranks, mean)), mean
+  local all, mean = work_of(s, facts, m, ranks, sent)
+  return math.max(pipelined(s, facts, all), s.pipeline.size > 1 and (staged(s, facts, m, ranks)) or 0,
+    of_mean(s, facts, m, ranks, mean)), mean
 end
 
 --- Returns the seconds that a step takes at least. ranks: of the world.
 function bounds.time(s, facts, m, ranks)
-  local sent, shared = bounds.data_sent(s, facts, m, ranks, facts.told), layers(s, facts, m, bounds.mesh(s, ranks))
+  local sent = bounds.data_sent(s, facts, m, ranks, facts.told)
+  local shared = bounds.layers(s, facts, m, bounds.mesh(s, ranks))
   local seconds, mean = bounds.of_family(s, facts, m, ranks, m.host_moves and shared)
   if m.host_moves then return math.max(seconds, bounds.crowded(m, ranks, mean + sent)) end
   return math.max(seconds, sent, shared)

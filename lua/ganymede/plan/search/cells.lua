@@ -4,7 +4,9 @@
 --     local cell = list:get(family)                            -- false: it cannot be rehearsed
 --     local sections = cells.sections(cell, mesh, machine)     -- as ganymede.plan.search.passes takes them
 --     local bytes = cell.saved[section]                        -- what it holds for backward
---     local anchor, part = list:anchor(family)                 -- a cell that many families have in common, or nil
+--     local sums = cells.sums(cell, mesh, machine)             -- of all sections together
+--     local anchor, part = list:anchor(bunch, most)            -- a cell that many bunches have in common, or nil
+--     list.anchors                                             -- the numbers for `most`, one after the other
 --     list:expect(family); list:close()                        -- begins a rehearsal that will be asked for
 --
 -- The ops and operations of a pass of a section are a function of how its layers are cut (tensor, sequence, experts),
@@ -126,14 +128,15 @@ local function cell_of(found, step, sections, map, m, recompute)
   local find = section_finder(sections)
   local saved = saved_of(found.modules, find, #sections)
   local events = condensed(step, find, #sections, m, recompute == "block")
-  local out = { events = events, others = {}, sections = #sections, map = map, saved = {}, by_mesh = {} }
+  local out = { events = events, others = {}, sections = #sections, map = map, saved = {}, by_place = {}, like = {} }
   for i, at in ipairs(map) do out.saved[i] = saved[at] end
   return out
 end
 
 -- ---------------------------------------------------------------- on a mesh
 
--- What makes operations of layers slow or fast on a mesh: where their axes lie.
+local places = setmetatable({}, { __mode = "k" }) -- mesh -> what strides_of says. Many settings have one mesh
+
 local function strides_of(mesh)
   local words, stride = {}, 1
   for i = #mesh, 1, -1 do
@@ -144,6 +147,12 @@ local function strides_of(mesh)
     stride = stride * axis.size
   end
   return table.concat(words, " ")
+end
+
+--- Returns where the axes of layers lie on a mesh, as a text: for equal ones all cells say the same.
+function cells.place(mesh)
+  places[mesh] = places[mesh] or strides_of(mesh)
+  return places[mesh]
 end
 
 local function zeros(n)
@@ -211,14 +220,67 @@ local function mapped(cell, own)
   return out
 end
 
---- Returns the seconds of the passes of each section for a piece on a rank of a mesh, at least, and a text that is
--- equal for meshes on which they are. `work`: what of them the rank's cores do, where the host moves what is sent;
+-- The lists of axes along which operations of a cell go, each once.
+local function groups_of(cell)
+  if cell.groups then return cell.groups end
+  local seen, list = {}, {}
+  local function add(events)
+    for _, e in ipairs(events) do
+      local key = e.axes and table.concat(e.axes, ".")
+      if key and not seen[key] then seen[key], list[#list + 1] = true, e.axes end
+    end
+  end
+  add(cell.events)
+  for _, events in ipairs(cell.others or {}) do add(events) end
+  cell.groups = list
+  return list
+end
+
+-- What is kept of a cell for meshes on which its operations take as long as on this one: { key, sums, sections }.
+local function at_place(cell, mesh, m)
+  local place, words = cells.place(mesh), {}
+  if cell.by_place[place] then return cell.by_place[place] end
+  for i, axes in ipairs(groups_of(cell)) do words[i] = rates.place(m, bounds.members(mesh, axes)) end
+  local key = table.concat(words, ", ")
+  cell.like[key] = cell.like[key] or { key = key }
+  cell.by_place[place] = cell.like[key]
+  return cell.like[key]
+end
+
+--- Returns a text that is equal for meshes on which the operations of a cell take equally long.
+function cells.key(cell, mesh, m) return at_place(cell, mesh, m).key end
+
+-- The seconds of all sections of a whole model together.
+local function total_of(cell, own)
+  local sum = 0
+  for _, at in ipairs(cell.map) do sum = sum + own.forward[at] + own.input[at] + own.weight[at] end
+  return sum
+end
+
+--- Returns the seconds of all sections together for a piece on a rank of a mesh, at least: { before, passes, work = as
+-- cells.sections says, but of all sections in one, host_before, host }; the last two are 0 where no host binds.
+function cells.sums(cell, mesh, m)
+  local known = at_place(cell, mesh, m)
+  if not known.sums then
+    local own, host = walk(cell, cell.events, mesh, m)
+    add_works(cell, own.work, mesh, m)
+    host = m.host_launch and host
+    local work = { [0] = own.work[0], 0 }
+    for _, at in ipairs(cell.map) do work[1] = work[1] + own.work[at] end
+    known.sums = { before = own.forward[0], passes = total_of(cell, own), work = work,
+      host_before = host and host.forward[0] or 0, host = host and total_of(cell, host) or 0 }
+  end
+  return known.sums
+end
+
+--- Returns the seconds of the passes of each section for a piece on a rank of a mesh, at least, and the text of
+-- cells.key. `work`: what of them the rank's cores do, where the host moves what is sent;
 -- [0]: before the first one. `before`: what each rank does for a piece before its first pass. `host`: the same of the
 -- host that launches all this, with `between`, the seconds of a launch of a message; nil: it does not bind. `latency`:
 -- of a message between stages.
 function cells.sections(cell, mesh, m)
-  local key = strides_of(mesh)
-  if not cell.by_mesh[key] then
+  local known = at_place(cell, mesh, m)
+  if not known.sections then
     local own, host = walk(cell, cell.events, mesh, m)
     add_works(cell, own.work, mesh, m)
     local out = mapped(cell, own)
@@ -226,9 +288,9 @@ function cells.sections(cell, mesh, m)
     out.host = m.host_launch and mapped(cell, host) or nil
     if out.host then out.host.between = m.host_launch.between end
     out.latency = rates.least_latency(m)
-    cell.by_mesh[key] = out
+    known.sections = out
   end
-  return cell.by_mesh[key], key
+  return known.sections, known.key
 end
 
 -- ---------------------------------------------------------------- rehearsals
@@ -320,17 +382,21 @@ function Cells:expect(s)
   self.running[key], self.n_running = self:begin(s), self.n_running + 1
 end
 
-local MOST = 8 -- samples of an anchor, where those of a piece are fewer
+local MANY, FAR, NEAR = 256, 1024, 8 -- samples
 
---- Returns what stands for the cells of many families, as a setting that get and expect take: one without
--- recomputation, which only adds to the passes, and with 2, 4 or 8 times the samples of a piece. And the part of its
--- seconds that a piece takes at least. For twice the samples no op or operation takes more than twice as long, where no
--- rate falls with the size. nil: there is none but the cell of s itself, or that is known.
-function Cells:anchor(s)
+-- The samples that anchors have at most, where those of a piece are fewer: the first stand for the most cells. A step
+-- of few samples has few sizes of pieces, which one anchor serves.
+local function anchors_of(facts) return facts.samples >= MANY and { FAR, NEAR } or { NEAR } end
+
+--- Returns what stands for the cells of many bunches, as a setting that get and expect take: one without recomputation,
+-- which only adds to the passes, and with 2, 4, 8, ... times the samples of a piece, at most `most` in all. And the
+-- part of its seconds that a piece takes at least. For twice the samples no op or operation takes more than twice as
+-- long, where no rate falls with the size. nil: there is none but the cell of s itself, or that is known.
+function Cells:anchor(s, most)
   if not self.facts.section_list or self.known[key_of(s, self.facts)] then return nil end
   local own = samples_of(s, self.facts)
   local samples, recompute = own, self.facts.floors.none and "none" or s.recompute
-  while self.rises and 2 * samples <= MOST do samples = 2 * samples end
+  while self.rises and 2 * samples <= most do samples = 2 * samples end
   if samples == own and recompute == s.recompute then return nil end
   local out = { data = s.expert, expert = s.expert, tensor = s.tensor, sequence = s.sequence, micro = 1,
     accumulation = 1, recompute = recompute, of_piece = samples }
@@ -364,7 +430,7 @@ end
 --- Opens the cells of a search. given: recipe, set, seed; machine: of ganymede.plan.machine.
 function cells.open(given, facts, machine)
   return setmetatable({ given = given, facts = facts, machine = machine, known = {}, running = {}, n_running = 0,
-    rises = rates.rise(machine), started = 0, asked = 0 }, Cells)
+    rises = rates.rise(machine), anchors = anchors_of(facts), started = 0, asked = 0 }, Cells)
 end
 
 return cells

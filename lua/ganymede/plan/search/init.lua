@@ -2,11 +2,12 @@
 --
 --     local found = search { recipe = "r.lua", ranks = 8, machine = "here.json", memory = 2^33, keep = {}, top = 5 }
 --
--- A large world has millions of settings, so they are a tree (ganymede.plan.search.space): shares, their families,
--- their settings. Each has a lower bound of its time, by formula (ganymede.plan.search.bounds), and the least is looked
--- at next. A share is opened. A family is bounded by a rehearsal of one piece, which it has in common with many
--- (ganymede.plan.search.cells), then by its order of passes, played (ganymede.plan.search.refine), and then opened. A
--- setting is rehearsed as one rank, of the stage that works longest, which gives a nearer bound and a peak, also for
+-- A large world has millions of settings, so they are a tree (ganymede.plan.search.space): shares, their bunches, the
+-- families of these, their settings. Each has a lower bound of its time, by formula (ganymede.plan.search.bounds), and
+-- the least is looked at next. A share is opened. A bunch is bounded by a rehearsal of one piece that many bunches have
+-- in common (ganymede.plan.search.cells), and then opened. A family is bounded by its order of passes, played
+-- (ganymede.plan.search.refine), and then opened; what does not fit in memory by that order is left out. A setting is
+-- rehearsed as one rank, of the stage that works longest, which gives a nearer bound and a peak, also for
 -- its relatives (ganymede.plan.search.relatives). When it comes up again, its step is reckoned from those of a few
 -- pieces if it has many (ganymede.plan.search.lengths), and in the end it is simulated (ganymede.plan.simulate).
 -- What fits in no memory is left out on the way. The search ends when the next bound exceeds the best time, so nothing
@@ -94,13 +95,25 @@ local function told_by_record(search, s, known)
     math.max(passes, both.host_of_passes + host)
 end
 
+-- A text that is equal for settings of a group on whose meshes a record says the same.
+local function place_of(search, s, known)
+  local m, ranks = search.machine, search.given.ranks
+  local mesh, rank = bounds.mesh(s, ranks), bounds.rank(s, search.facts, m, ranks)
+  local cell = search.cells:get(s)
+  local words = { record.place(known.events, mesh, m, rank), cell and cells.key(cell, mesh, m) or "" }
+  for _, events in ipairs(known.lengths or {}) do words[#words + 1] = record.place(events, mesh, m, rank) end
+  return table.concat(words, "; ")
+end
+
 -- What a record says of each setting of its group, whose ranks have it: the mesh of each is another.
 local function tell_group(search, known, entry)
-  local near, family, around = {}, entry.setting.family, record.around_passes(known.events)
+  local near, family, around, told = {}, entry.setting.family, record.around_passes(known.events), {}
   for place in ipairs(family.orders) do
     local s = space.setting(family, entry.zero, place)
+    local key = place_of(search, s, known)
+    told[key] = told[key] or { told_by_record(search, s, known) }
     local total, passes
-    near[place], total, passes = told_by_record(search, s, known)
+    near[place], total, passes = unpack(told[key])
     search.totals[relatives.ops(s)] = math.max(total, search.totals[relatives.ops(s)] or 0)
     if s.recompute == "none" and s.zero ~= 3 then search.passes[relatives.passes(s)] = passes end
     refine.note_ends(search, s, known.stage, around)
@@ -128,7 +141,8 @@ local function look_at(search, heap, entry)
     tell_group(search, known, entry)
   end
   if left_out.is_too_large(search, group.peak) then return left_out.add(search, left_out.too_large(search), s) end
-  entry.bound, entry.peak, entry.looked = math.max(group.near[entry.place], entry.bound), group.peak, true
+  entry.bound, entry.least_bytes = math.max(group.near[entry.place], entry.bound), entry.peak
+  entry.peak, entry.looked = group.peak, true
   tree.push(search, heap, entry)
 end
 
@@ -163,7 +177,7 @@ local function take_row(search, entry)
   search.simulated = search.simulated + 1
   local row = looks.whole(search, entry.setting, entry.setting)
   if not row then return end
-  row.bound = entry.bound
+  row.bound, row.least_bytes = entry.bound, entry.least_bytes
   search.rows[#search.rows + 1] = row
   if not search.best or better(row, search.best) then search.best = row end
   search.progress:found(counted(search, ("best so far %.4g s: %s"):format(search.best.seconds, search.best.words)))

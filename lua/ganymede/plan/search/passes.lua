@@ -1,6 +1,7 @@
 --- What a step takes at least, by what the passes of its sections take.
 --
 --     local costs = passes.of_parts(sections, s, facts)        -- { forward, backward_input, backward_weight } by part
+--     local seconds = passes.mean(s, sums)                     -- in any order
 --     local seconds, stage = passes.least(s, costs)            -- by formula, and the stage that works longest, from 1
 --     local played = passes.played(s, costs, schedule)          -- its order of passes, played
 --     local seconds = passes.step(s, played, fn)                -- with the sums of gradients: fn(part) -> seconds
@@ -180,11 +181,12 @@ function passes.least(s, costs)
   return math.max(with_before(s, costs, most), most_launched(s, costs)), heaviest
 end
 
---- Returns the seconds that the rank which works longest works in the passes of a step, with what comes before them.
-function passes.longest(s, costs)
-  local most = 0
-  for stage = 1, s.pipeline.size do most = math.max(most, (passes.of_stage(s, costs, stage))) end
-  return math.max(s.accumulation * s.micro * most, most_launched(s, costs))
+--- Returns the seconds that a mean rank of a pipeline works in the passes of a step, with what comes before them, or
+-- its host: some rank works as long, in every order and however the sections are split. sums: what ganymede.plan.
+-- search.cells sums of all sections for a micro-batch.
+function passes.mean(s, sums)
+  local p = s.pipeline.size
+  return s.accumulation * s.micro * math.max(sums.before + sums.passes / p, sums.host_before + sums.host / p)
 end
 
 -- Whether a pass makes the gradients of weights.
@@ -253,44 +255,58 @@ function passes.step(s, played, sums)
   return math.max(played.before + (s.accumulation - 1) * played.time + most, played.launched)
 end
 
--- The most of the weights of the parts that a rank has made gradients of, and of which it has not begun the last pass.
-local function most_open(actions, parts, weights)
-  local left, begun, open, most = {}, {}, 0, 0
+-- Whether one holding has no more of anything than another.
+local function is_within(a, b)
+  for chunk, n in ipairs(a.held) do
+    if n > b.held[chunk] or (a.open[chunk] and not b.open[chunk]) then return false end
+  end
+  return true
+end
+
+local function add_holding(list, held, open)
+  local own = { held = held, open = open }
+  for _, other in ipairs(list) do
+    if is_within(own, other) then return end
+  end
+  for i = #list, 1, -1 do
+    if is_within(list[i], own) then table.remove(list, i) end
+  end
+  list[#list + 1] = { held = { unpack(held) }, open = { unpack(open) } }
+end
+
+-- What a rank holds before each pass that goes back.
+local function holdings_of(actions, chunks)
+  local list, seen, held, open, left, done = {}, {}, {}, {}, {}, {}
+  for chunk = 1, chunks do held[chunk], open[chunk], left[chunk], done[chunk] = 0, false, 0, 0 end
   for _, action in ipairs(actions) do
-    if makes_gradients(action) then left[action[3]] = (left[action[3]] or 0) + 1 end
+    if makes_gradients(action) then left[action[3]] = left[action[3]] + 1 end
   end
   for _, action in ipairs(actions) do
     local chunk = action[3]
-    local weight = weights[parts[chunk]]
-    if makes_gradients(action) then
-      most, left[chunk] = math.max(most, open), left[chunk] - 1
-      if left[chunk] == 0 then open = open - (begun[chunk] and weight or 0)
-      elseif not begun[chunk] then open, begun[chunk] = open + weight, true end
+    if action[1] == "forward" then
+      held[chunk] = held[chunk] + 1
+    else
+      local key = 0 -- states with one key are taken for one: some may be missing, and a bound is lower then
+      for c = 1, chunks do key = key * 8192 + 2 * held[c] + (open[c] and 1 or 0) end
+      if not seen[key] then add_holding(list, held, open) end
+      seen[key] = true
+      if action[1] ~= "backward_weight" then held[chunk] = held[chunk] - 1 end
+      if makes_gradients(action) then
+        done[chunk] = done[chunk] + 1
+        open[chunk] = done[chunk] < left[chunk]
+      end
     end
   end
-  return most
+  return list
 end
 
---- Returns by rank the most of the weights of its parts whose gradients it has at once as the sums of several
--- micro-batches: whole, because data ranks sum them after the last one. weights: by part.
-function passes.open_gradients(schedule, weights)
+--- Returns what the ranks of an order of passes hold at once, by rank: a list of { held, open }. `held`: by chunk, the
+-- micro-batches that wait for their backward pass; `open`: by chunk, whether its gradients are sums of some micro-
+-- batches, but not of all: whole, because data ranks sum them after the last one. What another one of the list has,
+-- too, is not in it.
+function passes.holdings(schedule)
   local out = {}
-  for r, actions in ipairs(schedule.actions) do out[r] = most_open(actions, schedule.parts[r], weights) end
-  return out
-end
-
---- Returns how many forward passes each rank makes before its first backward pass: by rank, by chunk.
-function passes.first_forwards(schedule)
-  local out = {}
-  for r, actions in ipairs(schedule.actions) do
-    local counts = {}
-    for chunk = 1, schedule.chunks do counts[chunk] = 0 end
-    for _, action in ipairs(actions) do
-      if action[1] ~= "forward" then break end
-      counts[action[3]] = counts[action[3]] + 1
-    end
-    out[r] = counts
-  end
+  for r, actions in ipairs(schedule.actions) do out[r] = holdings_of(actions, schedule.chunks) end
   return out
 end
 

@@ -122,24 +122,26 @@ local function most_in_unit(level, members)
   return most
 end
 
-local known = setmetatable({}, { __mode = "k" }) -- links of a machine -> members -> what level_of returns
+local known = setmetatable({}, { __mode = "k" }) -- machine -> members -> what group_of returns
 
--- The outermost level that a group needs, the most members in a unit inside of it (1: it is the innermost), and the
--- least latency of it and the levels inside. Nothing: no level holds them.
-local function level_of(m, members)
-  local of = known[m.links] or setmetatable({}, { __mode = "k" })
-  known[m.links] = of
-  if of[members] then return unpack(of[members]) end
-  local least = math.huge
-  of[members] = {}
+-- What a machine says of a group: { level, the outermost one that it needs; its number; k, the most members in a unit
+-- inside of it (1: it is the innermost); inside, the least latency of it and the levels inside; costs, by
+-- algorithm and operation }. Without level: no level holds them.
+local function group_of(m, members)
+  local of = known[m] or setmetatable({}, { __mode = "k" })
+  known[m] = of
+  if of[members] then return of[members] end
+  local least, out = math.huge, { costs = {} }
+  of[members] = out
   for i, level in ipairs(m.links) do
     least = math.min(least, level.latency)
     if together(level, members) then
-      of[members] = { level, i > 1 and most_in_unit(m.links[i - 1], members) or 1, least }
+      out.level, out.k, out.inside = level, i > 1 and most_in_unit(m.links[i - 1], members) or 1, least
+      out.number = i
       break
     end
   end
-  return unpack(of[members])
+  return out
 end
 
 -- The latency of a ring at least: it leaves each unit inside of its level once. A piece goes around all hops but one,
@@ -215,19 +217,44 @@ function rates.least_latency(m)
   return least < math.huge and least or 0
 end
 
---- Returns the seconds that an operation of these members (a list of ranks from 0) takes at least, alone. n: its bytes,
--- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.
-function rates.least(m, op, members, n)
-  local p = #members
-  local level, k, inside = level_of(m, members)
-  if p < 2 or not level then return 0 end
-  local best
-  for _, form in ipairs(forms(m.algorithm, op)) do
+--- Returns a text that is equal for groups of equally many members on which all operations take equally long.
+function rates.place(m, members)
+  local group = group_of(m, members)
+  return group.level and ("%d %d"):format(group.number, group.k) or "-"
+end
+
+-- An operation of a group as { seconds, seconds of a byte } of each form that it may have. n: its bytes, which decide
+-- how many rounds a direct sum has.
+local function costs_of(m, op, members, n)
+  local group, out, p = group_of(m, members), {}, #members
+  local level, k = group.level, group.k
+  for i, form in ipairs(forms(m.algorithm, op)) do
     local rounds, share, messages = form(p, k, n)
     if messages and rates.shares_cores(m) then rounds = rounds * messages end
     if level.kind == "torus" then share = share / (2 * #level.dims) end -- as many links leave a rank
-    local latency = form == ring[op] and around(level, inside, p, k, op == "all_reduce") or rounds * level.latency
-    local seconds = latency + share * n / (level.bandwidth * efficiency(m, op))
+    out[i] = { form == ring[op] and around(level, group.inside, p, k, op == "all_reduce") or rounds * level.latency,
+      share / (level.bandwidth * efficiency(m, op)) }
+  end
+  return out
+end
+
+-- The same, made once for each group and operation where bytes decide nothing else.
+local function known_costs(m, op, members, n)
+  if m.algorithm == "direct" and op == "all_reduce" then return costs_of(m, op, members, n) end
+  local costs = group_of(m, members).costs
+  local own = costs[m.algorithm] or {}
+  costs[m.algorithm] = own
+  own[op] = own[op] or costs_of(m, op, members, n)
+  return own[op]
+end
+
+--- Returns the seconds that an operation of these members (a list of ranks from 0) takes at least, alone. n: its bytes,
+-- as host/comm/comm.h counts them. 0 for messages, and for what the machine has no link for.
+function rates.least(m, op, members, n)
+  if #members < 2 or not group_of(m, members).level then return 0 end
+  local best
+  for _, cost in ipairs(known_costs(m, op, members, n)) do
+    local seconds = cost[1] + cost[2] * n
     best = math.min(best or seconds, seconds)
   end
   return best or 0

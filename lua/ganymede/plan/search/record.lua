@@ -1,6 +1,7 @@
 --- What the record of one rank says: what the rank takes at least, and what it does before its passes and behind them.
 --
 --     local least = record.of_rank(events, mesh, machine, rank)     -- { total, passes, lead, host, host_of_passes }
+--     local text = record.place(events, mesh, machine, rank)        -- of meshes on which of_rank says the same
 --     local around = record.around_passes(events)                   -- what its relatives do, too
 --     local seconds, launch = record.summed_before(around, mesh, machine, rank)
 --     local seconds = record.ended(around, mesh, machine, rank, at, host)
@@ -39,6 +40,17 @@ local function run(clock, e, seconds, launch)
   clock.host = clock.host + (e.n or 1) * launch
 end
 
+-- What a walk needs of a group of ranks, by its name in the record: a record has few of them.
+function Walk:group(name)
+  local known = self.groups[name]
+  if known then return known end
+  local names = parallel.axis_names(name)
+  known = { of_layers = is_of_layers(names),
+    members = not name:find("@", 1, true) and bounds.members(self.mesh, names, self.rank) or nil }
+  self.groups[name] = known
+  return known
+end
+
 function Walk:op(e, of_passes)
   local seconds = e.takes or rates.op(self.m, e)
   run(self.total, e, seconds, self.launch)
@@ -53,9 +65,8 @@ end
 
 function Walk:begin(e, of_passes)
   if not e.group or e.group == "" then return end
-  local names = parallel.axis_names(e.group)
-  local among = of_passes and is_of_layers(names) and not is_message(e)
-  self.begun[e.id] = { event = e, names = names, among = among, total = begin(self.total, self.between),
+  local among = of_passes and self:group(e.group).of_layers and not is_message(e)
+  self.begun[e.id] = { event = e, among = among, total = begin(self.total, self.between),
     own = among and begin(self.own, self.between) } -- it moves while the rank still pays for its begin
   self.total.at = self.total.at + self.m.begin
 end
@@ -68,8 +79,7 @@ function Walk:wait(e, of_passes)
     self.lead = self.lead or self.total.at
     self.total.at = math.max(self.total.at, self.first)
   elseif not begun.event.group:find("@", 1, true) then
-    local seconds = rates.least(m, begun.event.name, bounds.members(self.mesh, begun.names, self.rank),
-      begun.event.bytes)
+    local seconds = rates.least(m, begun.event.name, self:group(begun.event.group).members, begun.event.bytes)
     local function ended(clock, at) return math.max(clock.at, (m.host_moves and clock.at or at) + seconds) end
     self.total.at = ended(self.total, begun.total) -- where the host moves, nothing else went on
     if of_passes and begun.among then self.own.at = ended(self.own, begun.own) end
@@ -77,7 +87,7 @@ function Walk:wait(e, of_passes)
 end
 
 local function walked(events, mesh, m, walk)
-  walk.m, walk.mesh, walk.begun, walk.own = m, mesh, {}, { at = 0, host = 0 }
+  walk.m, walk.mesh, walk.begun, walk.groups, walk.own = m, mesh, {}, {}, { at = 0, host = 0 }
   walk.launch, walk.between = rates.launches(m)
   setmetatable(walk, Walk)
   local last = rates.last_product(events)
@@ -99,6 +109,28 @@ function record.of_rank(events, mesh, m, rank, first)
   local walk = walked(events, mesh, m, { rank = rank, first = first or 0, total = { at = 0, host = 0 } })
   return { total = walk.total.at, passes = walk.own.at, lead = walk.lead or 0, host = walk.total.host,
     host_of_passes = walk.own.host }
+end
+
+local known_groups = setmetatable({}, { __mode = "k" }) -- events -> the names of their groups, each once
+
+local function groups_of(events)
+  if known_groups[events] then return known_groups[events] end
+  local seen, list = {}, {}
+  for _, e in ipairs(events) do
+    local name = e.kind == "begin" and e.group or ""
+    if name ~= "" and not seen[name] and not name:find("@", 1, true) then seen[name], list[#list + 1] = true, name end
+  end
+  known_groups[events] = list
+  return list
+end
+
+--- Returns a text that is equal for meshes on which all operations of a rank's events take equally long.
+function record.place(events, mesh, m, rank)
+  local words = {}
+  for i, name in ipairs(groups_of(events)) do
+    words[i] = rates.place(m, bounds.members(mesh, parallel.axis_names(name), rank))
+  end
+  return table.concat(words, ", ")
 end
 
 -- Whether an operation is none of a pass: it is part of the update, or among data ranks or all stages.

@@ -1,6 +1,7 @@
 --- What rehearsals of single pieces and played schedules say of a family of settings: bounds near to a simulation.
 --
---     local seconds = refine.by_cell(search, family)          -- nil: nothing is known
+--     local seconds = refine.of_bunch(search, bunch)          -- of a bunch of families; nil: nothing is known
+--     local seconds = refine.by_cell(search, family, known)   -- of a family of it
 --     local seconds, why = refine.by_order(search, family)    -- its order of passes, played; why: there is no order
 --     local seconds, bytes = refine.of_setting(search, s)     -- of a setting of a family that both have looked at
 --     local seconds = refine.play(search, s)                  -- with what its own order of the axes makes slower
@@ -42,6 +43,30 @@ function refine.sent(search, family)
   return least
 end
 
+--- Returns meshes of a share, one for each way in which the orders of its axes make a difference to its passes.
+function refine.meshes(search, s)
+  local home, seen = s.home, {}
+  if home.ways then return home.ways end
+  home.ways = {}
+  for _, order in ipairs(home.orders) do
+    local mesh = mesh_of(search, s, order)
+    local key = cells.place(mesh)
+    home.ways[#home.ways + 1] = not seen[key] and mesh or nil
+    seen[key] = true
+  end
+  return home.ways
+end
+
+--- Returns the seconds in which layers of a bunch send at least, however the axes lie.
+function refine.shared(search, bunch)
+  local least
+  for _, mesh in ipairs(refine.meshes(search, bunch)) do
+    local seconds = bounds.layers(bunch, search.facts, search.machine, mesh)
+    least = math.min(least or seconds, seconds)
+  end
+  return least
+end
+
 -- Where the ranks of a node share its cores: what a mean rank works in the passes of a step; 0 elsewhere.
 local function work_of(search, s, sections)
   local sum = 0
@@ -50,48 +75,66 @@ local function work_of(search, s, sections)
   return s.micro * s.accumulation * (sections.work[0] + sum / s.pipeline.size)
 end
 
--- Calls fn(costs of the parts, key) for each way in which the orders of the axes of a family make a difference.
+-- Calls fn(costs of the parts, key, work) for each way in which the orders of the axes of a family make a difference.
 local function each_costs(search, family, cell, fn)
-  local seen = {}
   if not cell then
     local sections = bounds.sections(family, search.facts, search.machine, search.given.ranks)
     local costs = sections and passes.of_parts(sections, family, search.facts)
     return costs and fn(costs, "formula", 0)
   end
-  for _, order in ipairs(family.orders) do
-    local sections, key = cells.sections(cell, mesh_of(search, family, order), search.machine)
-    if not seen[key] then
-      seen[key] = true
-      local costs = passes.of_parts(sections, family, search.facts)
-      if costs then fn(costs, key, work_of(search, family, sections)) end
-    end
+  local seen = {}
+  for _, mesh in ipairs(refine.meshes(search, family)) do
+    local sections, key = cells.sections(cell, mesh, search.machine)
+    local costs = not seen[key] and passes.of_parts(sections, family, search.facts)
+    if costs then fn(costs, key, work_of(search, family, sections)) end
+    seen[key] = true
   end
 end
 
 local function key_of(search, s)
   local cell = search.cells:get(s)
-  return cell and select(2, cells.sections(cell, mesh_of(search, s, s.order), search.machine)) or "formula"
+  return cell and cells.key(cell, mesh_of(search, s, s.order), search.machine) or "formula"
 end
 
-local function least_of(search, family, cell, fn)
-  local least
-  each_costs(search, family, cell, function(costs, _, work)
-    local seconds = math.max(fn(family, costs), bounds.crowded(search.machine, search.given.ranks, work))
+-- What the seconds of a family by its cell are a function of, beside what its bunch says.
+local function shape_of(p)
+  return ("%s %s %d %s"):format(tostring(passes.whole { pipeline = p }), tostring(p.schedule == "zb-v"), p.chunks,
+    type(p.split) == "table" and table.concat(p.split, "+") or p.split)
+end
+
+--- Returns the seconds of a step of a family at least, from its cell; nil: nothing is known. known: what it has said of
+-- families of the same bunch.
+function refine.by_cell(search, family, known)
+  local shape, least = shape_of(family.pipeline), nil
+  if known[shape] ~= nil then return known[shape] or nil end
+  each_costs(search, family, search.cells:get(family), function(costs, _, work)
+    local seconds = math.max(passes.least(family, costs), bounds.crowded(search.machine, search.given.ranks, work))
     least = math.min(least or seconds, seconds)
   end)
+  known[shape] = least or false
   return least
 end
 
---- Returns the seconds of a step of a family at least, from its cell.
-function refine.by_cell(search, family) return least_of(search, family, search.cells:get(family), passes.least) end
+-- The seconds of a step of a bunch at least by a cell; nil: it says nothing.
+local function mean_of(search, bunch, cell)
+  local least, seen = nil, {}
+  for _, mesh in ipairs(cell and refine.meshes(search, bunch) or {}) do
+    local sums = cells.sums(cell, mesh, search.machine)
+    local seconds = seen[sums] or math.max(passes.mean(bunch, sums),
+      bounds.crowded(search.machine, search.given.ranks, work_of(search, bunch, sums)))
+    least, seen[sums] = math.min(least or seconds, seconds), seconds
+  end
+  return least
+end
 
---- Returns the same from a cell that many families have in common, which says less; nil: there is none. In orders that
--- split backward passes only the work of the stage that works longest counts: what hides behind what may be in another
--- half there.
-function refine.by_anchor(search, family)
-  local anchor, part = search.cells:anchor(family)
-  local cell = anchor and search.cells:get(anchor)
-  local seconds = cell and least_of(search, family, cell, passes.whole(family) and passes.least or passes.longest)
+--- Returns the seconds of a step of all families of a bunch at least, from their cell; nil: nothing is known.
+function refine.of_bunch(search, bunch) return mean_of(search, bunch, search.cells:get(bunch)) end
+
+--- Returns the same from a cell of at most so many samples that many bunches have in common, which says less; nil:
+-- there is none.
+function refine.by_anchor(search, bunch, most)
+  local anchor, part = search.cells:anchor(bunch, most)
+  local seconds = anchor and mean_of(search, bunch, search.cells:get(anchor))
   return seconds and seconds * part
 end
 
@@ -120,9 +163,6 @@ function refine.by_order(search, family)
   if family.pipeline.size > 1 then
     schedule, why = space.schedule(family)
     if not schedule then return nil, why end
-    local weights = parameters_of(search, family, true)
-    family.ahead, family.parts = passes.first_forwards(schedule), schedule.parts
-    family.open = weights and passes.open_gradients(schedule, weights)
   end
   local cheapest, n = nil, 0
   family.known = {}
@@ -196,53 +236,43 @@ local function saved_of(search, s, cell)
   return list
 end
 
-local function most_of_stages(search, s, saved, rest)
+-- The bytes that some rank of a pipeline holds at least at once: of parameters and states, of micro-batches that wait
+-- for their backward pass, and of gradients that are not sums of all micro-batches. The latter are whole, in all stages
+-- of ZeRO (docs/memory.md). saved: by part; rest, whole: of parameters and states, and of gradients, of a mean rank.
+local function most_of_stages(search, s, saved, rest, whole)
   local weights, most = parameters_of(search, s, true), 0
-  if not weights then return 0 end
-  for r, counts in ipairs(s.family.ahead) do
-    local bytes = 0
-    for chunk, n in ipairs(counts) do
-      local part = s.family.parts[r][chunk]
-      bytes = bytes + n * (saved[part] or 0) + weights[part] * rest * s.pipeline.size
+  local holdings = weights and space.holdings(s)
+  for r, list in ipairs(holdings or {}) do
+    local parts, own = holdings.parts[r], 0
+    for _, part in ipairs(parts) do own = own + weights[part] * rest end
+    for _, one in ipairs(list) do
+      local bytes = own
+      for chunk, part in ipairs(parts) do
+        bytes = bytes + one.held[chunk] * (saved[part] or 0) + (one.open[chunk] and weights[part] * whole or 0)
+      end
+      most = math.max(most, bytes)
     end
-    most = math.max(most, bytes)
   end
   return most
 end
 
--- The bytes that some rank holds at least when its first backward pass begins.
+-- The bytes that some rank holds at least when a backward pass begins. Without a pipeline, gradients are there from the
+-- second batch on: whole up to stage 1 of ZeRO, divided from stage 2 on. Where experts divide them otherwise, the
+-- formula has them.
 local function bytes_at_backward(search, s)
-  local cell = search.cells:get(s)
-  if not cell then return 0 end
-  local parameters, _, states = bounds.resting(s, search.facts, s.zero)
-  local saved = saved_of(search, s, cell)
-  if s.pipeline.size == 1 then return parameters + states + (saved[1] or 0) end
-  return most_of_stages(search, s, saved, parameters + states)
-end
-
--- The bytes that some rank holds at least when the last pass of a batch begins that adds to some gradients: they are
--- whole until then, in all stages of ZeRO, and in stage 1 also from batch to batch (docs/memory.md). Where they are
--- divided otherwise, the formula has them.
-local function bytes_at_sums(search, s)
-  local facts = search.facts
-  if s.zero == 0 or s.zero == "own" or facts.experts then return 0 end
-  local parameters, _, states = bounds.resting(s, facts, s.zero)
-  local whole = facts.weights.gradients / setting.weight_ways(s) -- of all stages
-  if s.pipeline.size == 1 then
-    return s.zero == 1 and s.accumulation > 1 and parameters + states + whole or 0
+  local facts, cell, p = search.facts, search.cells:get(s), s.pipeline.size
+  local parameters, gradients, states = bounds.resting(s, facts, s.zero)
+  local whole = not facts.experts and s.zero ~= "own" and facts.weights.gradients / setting.weight_ways(s) or 0
+  if p > 1 then
+    return most_of_stages(search, s, cell and saved_of(search, s, cell) or {}, (parameters + states) * p, whole)
   end
-  local weights, most = parameters_of(search, s, true), 0
-  for r, open in ipairs(s.family.open or {}) do
-    local own = 0
-    for _, part in ipairs(s.family.parts[r]) do own = own + weights[part] end
-    most = math.max(most, own * s.pipeline.size * (parameters + states) + open * whole)
-  end
-  return most
+  local kept = s.accumulation > 1 and whole > 0 and (s.zero >= 2 and gradients or whole) or 0
+  return parameters + states + kept + (cell and saved_of(search, s, cell)[1] or 0)
 end
 
 --- Forgets what of_setting needs of a family.
 function refine.forget(family)
-  family.played, family.known, family.ahead, family.parts, family.open = nil, nil, nil, nil, nil
+  family.played, family.known = nil, nil
 end
 
 -- The seconds of a step of which the order of passes was played, with the sums of gradients where they come last.
@@ -264,7 +294,7 @@ function refine.of_setting(search, s)
       + bounds.messages(s, m)
     seconds = math.max(seconds, bounds.crowded(m, ranks, known.work + rest))
   end
-  return seconds, math.max(bytes, bytes_at_backward(search, s), bytes_at_sums(search, s))
+  return seconds, math.max(bytes, bytes_at_backward(search, s))
 end
 
 -- What a rehearsal of a relative says of what a rank of a setting does before its passes and behind them, and the stage

@@ -1,23 +1,25 @@
 --- The settings that a search looks at, and why others are left out.
 --
 --     local shares, left_out = space.shares(facts, { ranks = 8, keep = { pipeline = 2 }, machine = m })
---     local families = space.families(shares[1], facts, leave)      -- leave(why, how many): what cannot be
+--     space.each_bunch(shares[1], facts, leave, fn)                 -- leave(why, how many): what cannot be
+--     local families = space.families(shares[1], facts, leave)
 --     local settings = space.settings(families[1])
 --     local list, left_out = space.list(facts, given)               -- all settings, the simpler ones first
 --
 -- facts: of ganymede.plan.search.facts. A large world has millions of settings (ganymede.plan.search.setting), so they
 -- are a tree. A share says how many ranks each axis has, and its mode; it has `count` settings, with those that cannot
--- be. A family of it has an order of a pipeline's passes, the pieces of a batch, and what runs again. Its settings
--- differ in the stage of ZeRO and the order of the axes. Shares and families have what a setting has that all of theirs
--- have in common. left_out: number of settings by reason, in words. keep fixes parts: data, expert, tensor_size,
--- tensor_mode, tensor_depth, tensor_sequence, sequence_size, sequence_mode, pipeline, chunks, split, schedule, micro,
--- zero, recompute, accumulation, order.
+-- be. A bunch of it has the pieces of a batch and what runs again; a family of a bunch has an order of a pipeline's
+-- passes. Its settings differ in the stage of ZeRO and the order of the axes. Shares, bunches and families have what a
+-- setting has that all of theirs have in common. left_out: number of settings by reason, in words. keep fixes parts:
+-- data, expert, tensor_size, tensor_mode, tensor_depth, tensor_sequence, sequence_size, sequence_mode, pipeline,
+-- chunks, split, schedule, micro, zero, recompute, accumulation, order.
 -- What changes the mathematics of a step is no setting: the samples of a step stay, and models whose experts look at a
 -- whole batch keep its pieces. In a pipeline micro-batches take the place of accumulation. The trap: what the runtime
 -- refuses beyond these rules is found by the rehearsal of a setting, and costs one.
 -- @module ganymede.plan.search.space
 local failure = require "ganymede.base.failure"
 local parallel = require "ganymede.job.parallel"
+local passes = require "ganymede.plan.search.passes"
 local pipelines = require "ganymede.schedules.pipeline"
 local registry = require "ganymede.base.registry"
 local setting = require "ganymede.plan.search.setting"
@@ -226,6 +228,21 @@ function space.schedule(s)
   return known.schedule, known.why
 end
 
+local holdings_of = {} -- by shape of an order of passes
+
+--- Returns what the ranks of a setting or family with a pipeline hold at once (ganymede.plan.search.passes), with the
+-- `parts` of each rank; nil: there is no such order.
+function space.holdings(s)
+  local p = s.pipeline
+  local key = ("%s %d %d %d"):format(p.schedule, p.size, s.micro, p.chunks)
+  local schedule = not holdings_of[key] and space.schedule(s)
+  if schedule then
+    holdings_of[key] = passes.holdings(schedule)
+    holdings_of[key].parts = schedule.parts
+  end
+  return holdings_of[key]
+end
+
 local function problem_of_zero(s)
   if s.zero == "own" or s.zero == 0 then return nil end
   if s.data == 1 then return "there are no data ranks that ZeRO could divide over" end
@@ -311,13 +328,24 @@ function space.shares(facts, given)
   return list, left_out
 end
 
--- The stages of ZeRO that a family may have; the others are left out with their reason.
-local function zeros_of(share, s, facts, leave)
-  local list, all = {}, problem_of_pieces(s, facts) or problem_of_parts(s, facts)
+-- The pipes of a share that its sections can make, as places of its list, and how many of the others, by reason.
+local function places_of(share, facts)
+  if share.places then return share.places, share.refused end
+  share.places, share.refused = {}, {}
+  for i, pipe in ipairs(share.pipes) do
+    local why = problem_of_parts({ pipeline = pipe }, facts)
+    if why then share.refused[why] = (share.refused[why] or 0) + 1 else share.places[#share.places + 1] = i end
+  end
+  return share.places, share.refused
+end
+
+-- The stages of ZeRO that the n families of a bunch may have; the others are left out with their reason.
+local function zeros_of(share, s, leave, n)
+  local list = {}
   for i, zero in ipairs(share.zeros) do
     s.zero = zero
-    local why = all or problem_of_zero(s)
-    if why then leave(why, share.each) else list[#list + 1] = { zero, i } end
+    local why = problem_of_zero(s)
+    if why then leave(why, n * share.each) else list[#list + 1] = { zero, i } end
   end
   s.zero = nil
   return list
@@ -330,43 +358,62 @@ local function number_of(share, pipe, piece)
   return ((share.number * MOST.pipes + pipe) * MOST.pieces + piece) * MOST.zeros * MOST.recomputes * MOST.orders
 end
 
--- A family at these places of the lists of a share, without its stages of ZeRO.
+-- A family at these places of the lists of a share, without its stages of ZeRO. pipe: 1 stands for all in a bunch.
 local function family_at(share, pipe, piece, recompute)
   local n = share.pieces[piece]
   local family = copied(share, { pipeline = share.pipes[pipe], micro = n[1], accumulation = n[2],
     recompute = share.recomputes[recompute] })
   family.home, family.orders = share, share.orders
   family.number = number_of(share, pipe, piece) + recompute * MOST.orders
+  family.piece, family.again = piece, recompute
   return family
 end
 
---- Calls fn(family, code) for each family of a share that may be; code: space.family knows it by that. leave(why, n) is
--- told how many settings may not. What an order of passes refuses is not known yet (space.schedule).
-function space.each_family(share, facts, leave, fn)
-  for i in ipairs(share.pipes) do
-    for k in ipairs(share.pieces) do
-      local zeros = zeros_of(share, family_at(share, i, k, 1), facts, leave)
-      for j in ipairs(#zeros > 0 and share.recomputes or {}) do
-        local family = family_at(share, i, k, j)
-        family.zeros, family.count = zeros, #zeros * #share.orders
-        fn(family, (i * MOST.pieces + k) * MOST.recomputes + j)
+local function bunch_at(share, piece, recompute, zeros, places)
+  local bunch = family_at(share, 1, piece, recompute)
+  bunch.zeros, bunch.places, bunch.count = zeros, places, #zeros * #share.orders * #places
+  return bunch
+end
+
+--- Calls fn(bunch, code) for each bunch of a share that may be; code: space.bunch knows it by that. Of a bunch only the
+-- number of stages of its pipeline counts, and `places` are those of its pipes. leave(why, n) is told how many settings
+-- may not. What an order of passes refuses is not known yet (space.schedule).
+function space.each_bunch(share, facts, leave, fn)
+  local places, refused = places_of(share, facts)
+  local each = #share.zeros * share.each
+  for piece in ipairs(share.pieces) do
+    local first = family_at(share, 1, piece, 1)
+    local why = problem_of_pieces(first, facts)
+    if why then
+      leave(why, each * #share.pipes)
+    else
+      for reason, n in pairs(refused) do leave(reason, each * n) end
+      local zeros = zeros_of(share, first, leave, #places)
+      for again in ipairs(#zeros > 0 and #places > 0 and share.recomputes or {}) do
+        fn(bunch_at(share, piece, again, zeros, places), piece * MOST.recomputes + again)
       end
     end
   end
 end
 
---- Returns the family of a share with this code, and with these stages of ZeRO: a list of { stage, its place }.
-function space.family(share, code, zeros)
-  local recompute, rest = code % MOST.recomputes, math.floor(code / MOST.recomputes)
-  local family = family_at(share, math.floor(rest / MOST.pieces), rest % MOST.pieces, recompute)
-  family.zeros, family.count = zeros, #zeros * #share.orders
+--- Returns the bunch of a share with this code, and with these stages of ZeRO: a list of { stage, its place }.
+function space.bunch(share, code, zeros)
+  return bunch_at(share, math.floor(code / MOST.recomputes), code % MOST.recomputes, zeros, share.places)
+end
+
+--- Returns the family of a bunch with the pipe at this place of its share.
+function space.family(bunch, pipe)
+  local family = family_at(bunch.home, pipe, bunch.piece, bunch.again)
+  family.zeros, family.count = bunch.zeros, #bunch.zeros * #bunch.orders
   return family
 end
 
 --- Returns the list of families of a share that may be; leave: as above.
 function space.families(share, facts, leave)
   local list = {}
-  space.each_family(share, facts, leave, function(family) list[#list + 1] = family end)
+  space.each_bunch(share, facts, leave, function(bunch)
+    for _, pipe in ipairs(bunch.places) do list[#list + 1] = space.family(bunch, pipe) end
+  end)
   return list
 end
 

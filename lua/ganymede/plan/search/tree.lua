@@ -1,16 +1,16 @@
---- The tree of settings as a search walks it: a heap of shares, families and settings, the nearest bound first.
+--- The tree of settings as a search walks it: a heap of shares, bunches, families and settings, the least bound first.
 --
 --     local heap = tree.new(search, shares)           -- of ganymede.plan.search.space
 --     local entry = tree.pop(search, heap)             -- the nearest; nil: nothing is left
 --     tree.push(search, heap, entry)                   -- puts one back, with another bound
---     tree.open(search, heap, entry)                   -- of a share or a family: a nearer bound, or its children
+--     tree.open(search, heap, entry)                   -- of what is no setting: a nearer bound, or its children
 --     tree.count(heap)                                 -- the settings that are left
 --
--- An entry: { bound, turn, peak, count, and `share`, or `family` and `level` (how far it was looked at), or `setting`,
--- `group`, `zero` and `place` }. The settings of a family with one stage of ZeRO (the place of which `zero` is) are a
--- group: they differ in the order of the axes, `place` says which it is, and what one of them was rehearsed for says of
--- all (group.near). Of the children of a
--- node only the nearest is in the heap (ganymede.plan.search.bundle). search: that of ganymede.plan.search.
+-- An entry: { bound, turn, peak, count, and `share`, or `bunch`, `anchored` and `celled` (how far it was looked at), or
+-- `family` and `played`, or `setting`, `group`, `zero` and `place` }. The settings of a family with one stage of ZeRO
+-- (the place of which `zero` is) are a group: they differ in the order of the axes, `place` says which it is, and what
+-- one of them was rehearsed for says of all (group.near). Of the children of a node only the nearest is in the heap
+-- (ganymede.plan.search.bundle). search: that of ganymede.plan.search.
 -- @module ganymede.plan.search.tree
 local bounds = require "ganymede.plan.search.bounds"
 local bundle = require "ganymede.plan.search.bundle"
@@ -75,62 +75,115 @@ end
 
 -- ---------------------------------------------------------------- a share
 
--- Leaves out the stages of ZeRO of a family that do not fit. Returns the bytes that some rank holds at least, and the
+-- Leaves out the stages of ZeRO of a bunch that do not fit. Returns the bytes that some rank holds at least, and the
 -- seconds in which data ranks send at least, of those that are left.
-local function keep_zeros(search, family)
+local function keep_zeros(search, bunch)
   local kept, bytes, seconds = {}, math.huge, math.huge
-  for _, zero in ipairs(family.zeros) do
-    family.zero = zero[1]
-    local own = bounds.memory(family, search.facts)
+  for _, zero in ipairs(bunch.zeros) do
+    bunch.zero = zero[1]
+    local own = bounds.memory(bunch, search.facts)
     if not left_out.is_too_large(search, own) then
       kept[#kept + 1], bytes = zero, math.min(bytes, own)
-      seconds = math.min(seconds, refine.sent(search, family))
+      seconds = math.min(seconds, refine.sent(search, bunch))
     end
   end
-  family.zero = nil
+  bunch.zero = nil
   return kept, bytes, seconds
 end
 
--- The seconds of a family by formula. Where the host moves what is sent, that adds to what a mean rank computes.
-local function by_formula(search, family, sent)
-  local m, ranks = search.machine, search.given.ranks
-  local seconds, mean = bounds.of_family(family, search.facts, m, ranks)
-  return math.max(seconds, m.host_moves and bounds.crowded(m, ranks, mean + sent) or sent)
+-- The seconds of a bunch by formula. Where the host moves what is sent, that adds to what a mean rank computes.
+local function by_formula(search, bunch, sent)
+  local m, ranks, shared = search.machine, search.given.ranks, refine.shared(search, bunch)
+  local seconds, mean = bounds.of_bunch(bunch, search.facts, m, ranks)
+  return math.max(seconds, m.host_moves and bounds.crowded(m, ranks, mean + sent + shared) or math.max(sent, shared))
 end
 
 local STAGES = 16 -- sets of four stages of ZeRO
 
--- A family as a number: its own, and which stages of ZeRO it has.
+-- A bunch as a number: its own, and which stages of ZeRO it has.
 local function code_of(code, zeros)
   local set = 0
   for _, zero in ipairs(zeros) do set = set + 2 ^ (zero[2] - 1) end
   return code * STAGES + set
 end
 
-local function family_of(share, code)
+local function bunch_of(share, code)
   local set, zeros = code % STAGES, {}
   for i, zero in ipairs(share.zeros) do
     if math.floor(set / 2 ^ (i - 1)) % 2 == 1 then zeros[#zeros + 1] = { zero, i } end
   end
-  return space.family(share, math.floor(code / STAGES), zeros)
+  return space.bunch(share, math.floor(code / STAGES), zeros)
 end
+
+local function nearest_first(a, b) return a.bound < b.bound or (a.bound == b.bound and a.number < b.number) end
 
 local function open_share(search, heap, entry)
   local share, list = entry.share, {}
   local function tell(why, n) left_out.add(search, why, nil, n) end
-  space.each_family(share, search.facts, tell, function(family, code)
-    local kept, bytes, sent = keep_zeros(search, family)
-    local n = #family.zeros - #kept
-    if n > 0 then left_out.add(search, left_out.too_large(search), space.first(family), n * #family.orders) end
+  space.each_bunch(share, search.facts, tell, function(bunch, code)
+    local kept, bytes, sent = keep_zeros(search, bunch)
+    local each = #bunch.places * #bunch.orders
+    local n = #bunch.zeros - #kept
+    if n > 0 then left_out.add(search, left_out.too_large(search), space.first(bunch), n * each) end
     if #kept == 0 then return end
-    list[#list + 1] = { code = code_of(code, kept), bound = math.max(entry.bound, by_formula(search, family, sent)),
-      peak = bytes, count = #kept * #family.orders, number = family.number }
+    list[#list + 1] = { code = code_of(code, kept), bound = math.max(entry.bound, by_formula(search, bunch, sent)),
+      peak = bytes, count = #kept * each, number = bunch.number }
   end)
-  table.sort(list, function(a, b) return a.bound < b.bound or (a.bound == b.bound and a.number < b.number) end)
+  table.sort(list, nearest_first)
   push_next(search, heap, bundle.new(list, function(code, bound, peak, count)
-    local family = family_of(share, code)
-    return { bound = bound, peak = peak, family = family, count = count, number = family.number, level = 0 }
+    local bunch = bunch_of(share, code)
+    return { bound = bound, peak = peak, bunch = bunch, count = count, number = bunch.number, anchored = 0 }
   end))
+end
+
+-- ---------------------------------------------------------------- a bunch
+
+-- The cell that is looked at next for a bunch: an anchor, or its own.
+local function next_cell(search, entry)
+  local anchors = search.cells.anchors
+  for i = entry.anchored + 1, #anchors do
+    local anchor = search.cells:anchor(entry.bunch, anchors[i])
+    if anchor then return anchor end
+  end
+  return entry.bunch
+end
+
+-- Begins the rehearsals of the cells that this bunch and the next one need.
+local function expect(search, heap, entry)
+  for _, one in ipairs { entry, heap:first() } do
+    if one.bunch and not one.celled then search.cells:expect(next_cell(search, one)) end
+  end
+end
+
+local function open_bunch(search, heap, entry)
+  local bunch, list, known = entry.bunch, {}, {}
+  for _, pipe in ipairs(bunch.places) do
+    local family = space.family(bunch, pipe)
+    local seconds = math.max(entry.bound, refine.by_cell(search, family, known) or 0,
+      (bounds.of_family(family, search.facts, search.machine, search.given.ranks)))
+    list[#list + 1] = { code = pipe, bound = seconds, peak = entry.peak, count = family.count, number = family.number }
+  end
+  table.sort(list, nearest_first)
+  push_next(search, heap, bundle.new(list, function(pipe, bound, peak, count)
+    local family = space.family(bunch, pipe)
+    return { bound = bound, peak = peak, family = family, count = count, number = family.number }
+  end))
+end
+
+-- Looks at a bunch: at what cells say that it has in common with others, then at its own; then it is opened.
+local function look_at_bunch(search, heap, entry)
+  local anchors, seconds = search.cells.anchors, nil
+  if entry.celled then return open_bunch(search, heap, entry) end
+  expect(search, heap, entry)
+  while not seconds and entry.anchored < #anchors do
+    entry.anchored = entry.anchored + 1
+    seconds = refine.by_anchor(search, entry.bunch, anchors[entry.anchored])
+  end
+  if not seconds then
+    entry.celled, seconds = true, refine.of_bunch(search, entry.bunch)
+  end
+  entry.bound = math.max(entry.bound, seconds or 0)
+  tree.push(search, heap, entry)
 end
 
 -- ---------------------------------------------------------------- a family
@@ -162,43 +215,19 @@ local function open_family(search, heap, entry)
   end))
 end
 
--- Begins the rehearsals of the cells that this family and the next one need.
-local function expect(search, heap, entry)
-  for _, one in ipairs { entry, heap:first() } do
-    local family = one.family
-    local anchor = family and not one.anchored and search.cells:anchor(family)
-    if family and one.level == 0 then search.cells:expect(anchor or family) end
-  end
-end
-
--- Looks at a family: at what a cell says that it has in common with others, at its own, then at its order of passes;
--- then it is opened.
+-- Looks at the order of passes of a family; then it is opened.
 local function look_at_family(search, heap, entry)
-  local family = entry.family
-  local seconds, why
-  if entry.level == 2 then return open_family(search, heap, entry) end
-  expect(search, heap, entry)
-  if not entry.anchored then
-    entry.anchored, seconds = true, refine.by_anchor(search, family)
-    if seconds and seconds > entry.bound then
-      entry.bound = seconds
-      return tree.push(search, heap, entry)
-    end
-    expect(search, heap, entry)
-  end
-  if entry.level == 0 then
-    seconds = refine.by_cell(search, family)
-  else
-    seconds, why = refine.by_order(search, family)
-    if why then return left_out.family(search, why, family) end
-  end
-  entry.bound, entry.level = math.max(entry.bound, seconds or 0), entry.level + 1
+  if entry.played then return open_family(search, heap, entry) end
+  local seconds, why = refine.by_order(search, entry.family)
+  if why then return left_out.family(search, why, entry.family) end
+  entry.bound, entry.played = math.max(entry.bound, seconds or 0), true
   tree.push(search, heap, entry)
 end
 
---- Opens a share, or looks at a family and opens it in the end.
+--- Opens a share, or looks at a bunch or a family and opens it in the end.
 function tree.open(search, heap, entry)
   if entry.share then return open_share(search, heap, entry) end
+  if entry.bunch then return look_at_bunch(search, heap, entry) end
   look_at_family(search, heap, entry)
 end
 
