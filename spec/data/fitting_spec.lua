@@ -147,6 +147,33 @@ describe("classes of folders", function()
   end)
 end)
 
+describe("datasets written in Lua that name their classes", function()
+  local home
+  before_each(function() home = shell.temporary_folder() end)
+  after_each(function() shell.remove(home) end)
+
+  local function run(classes)
+    shell.write(home .. "/recipe.lua", ([[
+      local gm = require "ganymede"
+      gm.registry.datasets:register("Mine", function(opt)
+        return { length = 8, class_names = opt.names, get = function(i) return { i, 1 }, i %% 2 end }
+      end)
+      return { name = "mine", seed = 3, epochs = 1, model = { type = "MLP", inputs = 2, hidden = { 4 }, classes = %d },
+        data = { train = { type = "Mine", names = { "a", "b", "c" } }, test = { type = "Mine", names = { "d", "e" } },
+          batch_size = 4 },
+        loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 } }]]):format(classes))
+    return support.run(home, { "run", "recipe.lua", "--out", "o" })
+  end
+
+  it("are judged by the model, and not by each other", function()
+    local result = run(3)
+    assert.equal(0, result.code, result.err)
+    result = run(2)
+    assert.equal(2, result.code, result.err)
+    assert.matches("the labels of a dataset written in Lua are of 3 classes", result.err, 1, true)
+  end)
+end)
+
 describe("test data of another shape", function()
   local home
   before_each(function() home = shell.temporary_folder() end)

@@ -133,4 +133,11 @@ return {
     breaks = "a loss of classes beside a diffusion model ends in a file of Ganymede",
     test = "spec/nn/losses_spec.lua -f 'loss of its own'",
   },
+  {
+    name = "3088-classes-of-lua", file = "lua/ganymede/data/class_names.lua",
+    find = [[local kind = dataset.class_names and dataset.name]],
+    replace = [[local kind = dataset.class_names and (dataset.name or "")]],
+    breaks = "datasets written in Lua are refused because of each other's classes",
+    test = "spec/data/fitting_spec.lua -f 'judged by the model'",
+  },
 }

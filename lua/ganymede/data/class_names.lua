@@ -8,9 +8,11 @@
 local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 
--- The names of the classes of each kind of dataset: { [kind] = names }, the first of a mix.
+-- The names of the classes of each kind of dataset: { [kind] = names }, the first of a mix. A dataset written in Lua
+-- has no kind.
 local function names_of(dataset, into)
-  if dataset.class_names then into[dataset.name] = into[dataset.name] or dataset.class_names end
+  local kind = dataset.class_names and dataset.name
+  if kind then into[kind] = into[kind] or dataset.class_names end
   for _, part in ipairs(dataset.parts or {}) do names_of(part, into) end
   return into
 end

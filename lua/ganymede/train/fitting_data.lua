@@ -46,8 +46,8 @@ local function check_classes(model, held, dataset, name)
   local found, n = largest(dataset, classes_of)
   if not n or n <= held then return end
   failure(2, "%s: the labels of %s are of %d classes (%s), and the model has %d (%s.classes): give the model classes = "
-    .. "%d, or the dataset only the classes that are meant", name, found.name, n, options.brief(found.class_names),
-    held, model.name, n)
+    .. "%d, or the dataset only the classes that are meant", name, found.name or "a dataset written in Lua", n,
+    options.brief(found.class_names), held, model.name, n)
 end
 
 local function known(loader) return loader and type(loader.dataset) == "table" and loader.dataset or nil end
