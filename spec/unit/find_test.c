@@ -68,7 +68,7 @@ static bool knows_upper_halves(void)
 #endif
 }
 
-/* Code without AVX that follows a kernel, such as LuaJIT's, is slow where they are: GCC 12 left them so in these ops. */
+/* Code without AVX that follows a kernel, such as that of LuaJIT, is slow where they are: GCC 12 left them so here. */
 void gm_test_find_clean(void **state)
 {
     (void)state;
