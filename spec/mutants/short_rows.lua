@@ -57,7 +57,7 @@ return {
     find = [[sum_place(&part, i / pieces, first, j->sums + thread * j->inner);]],
     replace = [[sum_place(&part, i, first, j->sums + thread * j->inner);]],
     breaks = "pieces of one place count as places",
-    test = spec .. " -f 'sums of f32 of .3, 65, 3'",
+    test = spec .. " -f 'sums of f32 of .4, 65, 3'",
   },
   {
     name = "3110-depthwise-rows", file = "kernels/cpu/convolution_t.h",
