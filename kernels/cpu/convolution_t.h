@@ -46,9 +46,9 @@ static void F(conv_fill_phase)(const conv_fill *w, int64_t u, int64_t f)
 /* All of plane u, which has one phase and short rows: calls of memset for each row would take longer than the rest. */
 static void F(conv_fill_small)(const conv_fill *w, int64_t u)
 {
-    const int64_t rows = w->length[0] * w->length[1], space = w->size[0] * w->size[1] * w->size[2];
+    const int64_t rows = w->length[0] * w->length[1];
     const int64_t n = w->size[2] < w->width - w->low[2] ? w->size[2] : w->width - w->low[2];
-    const T      *x = (const T *)w->from + u * space;
+    const T      *x = (const T *)w->from + u * conv_volume(w->size);
     T            *plane = (T *)w->to + u * rows * w->width;
     memset(plane, 0, (size_t)(rows * w->width) * sizeof(T));
     for (int64_t i0 = 0; i0 < w->size[0] && i0 + w->low[0] < w->length[0]; i0++)
@@ -63,13 +63,16 @@ static void F(conv_fill_small)(const conv_fill *w, int64_t u)
 static void F(conv_fill_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const conv_fill *w = context;
-    const bool small = w->phases == 1 && w->width <= CONV_SMALL && w->low[0] >= 0 && w->low[1] >= 0 && w->low[2] >= 0;
+    const bool       small = w->phases == 1 && w->width <= CONV_SMALL;
     (void)thread;
-    for (int64_t u = begin; u < end; u++)
-        if (small) F(conv_fill_small)(w, u);
-    for (int64_t u = begin; u < end && !small; u++)
+    for (int64_t u = begin; u < end; u++) {
+        if (small) {
+            F(conv_fill_small)(w, u);
+            continue;
+        }
         for (int64_t f = 0; f < w->phases; f++)
             if (conv_reads_phase(w, f)) F(conv_fill_phase)(w, u, f);
+    }
 }
 
 /* b of a product: rows are channels and places of the kernel, columns places of the result. Each row but the last is

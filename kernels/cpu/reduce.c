@@ -188,12 +188,12 @@ static void sum_beside_part(void *context, int64_t begin, int64_t end, int threa
     const sum_job *j = context;
     const int      last = j->ndim - 1;
     const int64_t  pieces = sum_pieces(j), piece = j->shape[last];
+    sum_job        end_of = *j; /* the last piece */
+    end_of.shape[last] = j->length - (pieces - 1) * piece;
+    sum_strides(&end_of);
     for (int64_t i = begin; i < end; i++) {
-        const int64_t first = i % pieces * piece;
-        sum_job       part = *j;
-        if (first + piece > j->length) part.shape[last] = j->length - first;
-        sum_strides(&part);
-        sum_place(&part, i / pieces, first, j->sums + thread * j->inner);
+        const int64_t at = i % pieces;
+        sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->inner);
     }
 }
 

@@ -40,8 +40,8 @@ return {
   },
   {
     name = "3107-short-sums-last", file = "kernels/cpu/reduce.c",
-    find = [[if (first + piece > j->length) part.shape[last] = j->length - first;]],
-    replace = [[if (first > j->length) part.shape[last] = j->length - first;]],
+    find = [[end_of.shape[last] = j->length - (pieces - 1) * piece;]],
+    replace = [[end_of.shape[last] = piece;]],
     breaks = "the last sums that are added up beside each other reach behind the end",
     test = spec .. " -f 'sums of f32 of .130, 15'",
   },
@@ -54,8 +54,8 @@ return {
   },
   {
     name = "3109-short-sums-threads", file = "kernels/cpu/reduce.c",
-    find = [[sum_place(&part, i / pieces, first, j->sums + thread * j->inner);]],
-    replace = [[sum_place(&part, i, first, j->sums + thread * j->inner);]],
+    find = [[sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->inner);]],
+    replace = [[sum_place(at == pieces - 1 ? &end_of : j, i, at * piece, j->sums + thread * j->inner);]],
     breaks = "pieces of one place count as places",
     test = spec .. " -f 'sums of f32 of .4, 65, 3'",
   },

@@ -257,14 +257,19 @@ local function total_of(cell, own)
   return sum
 end
 
+-- What a rank of a mesh does for a piece, and its host; nil: the host does not bind.
+local function walked(cell, mesh, m)
+  local own, host = walk(cell, cell.events, mesh, m)
+  add_works(cell, own.work, mesh, m)
+  return own, m.host_launch and host or nil
+end
+
 --- Returns the seconds of all sections together for a piece on a rank of a mesh, at least: { before, passes, work = as
 -- cells.sections says, but of all sections in one, host_before, host }; the last two are 0 where no host binds.
 function cells.sums(cell, mesh, m)
   local known = at_place(cell, mesh, m)
   if not known.sums then
-    local own, host = walk(cell, cell.events, mesh, m)
-    add_works(cell, own.work, mesh, m)
-    host = m.host_launch and host
+    local own, host = walked(cell, mesh, m)
     local work = { [0] = own.work[0], 0 }
     for _, at in ipairs(cell.map) do work[1] = work[1] + own.work[at] end
     known.sums = { before = own.forward[0], passes = total_of(cell, own), work = work,
@@ -281,11 +286,10 @@ end
 function cells.sections(cell, mesh, m)
   local known = at_place(cell, mesh, m)
   if not known.sections then
-    local own, host = walk(cell, cell.events, mesh, m)
-    add_works(cell, own.work, mesh, m)
+    local own, host = walked(cell, mesh, m)
     local out = mapped(cell, own)
     out.work[0] = own.work[0]
-    out.host = m.host_launch and mapped(cell, host) or nil
+    out.host = host and mapped(cell, host)
     if out.host then out.host.between = m.host_launch.between end
     out.latency = rates.least_latency(m)
     known.sections = out
