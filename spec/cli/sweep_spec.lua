@@ -140,6 +140,19 @@ describe("ganymede sweep", function()
     assert.matches("notes is not empty and holds no sweep", one.err)
     assert.equal("one", support.names(home .. "/notes"))
   end)
+
+  it("has its folder alone: another process's is refused, with who has it and what to do", function()
+    assert(os.execute("mkdir " .. home .. "/mine") == 0)
+    local held = assert(require("ganymede.core").lock_take(home .. "/mine/.lock", "process 123 on vega", 0))
+    local words = { "--set", "optimizer.lr=0.01,0.02", "--set", "epochs=1", "--out", "mine" }
+    local result = sweep(words)
+    assert.equal(2, result.code, result.out .. result.err)
+    assert.matches("the folder mine is in use by process 123 on vega; wait for its end, or give another --out",
+      result.err, 1, true)
+    assert.equal("", support.names(home .. "/mine"))
+    held:close()
+    assert.equal(0, sweep(words).code)
+  end)
 end)
 
 -- A recipe whose runs wait behind step 5 until there is a file; waiting says so.

@@ -1,6 +1,6 @@
 --- Data that cannot fit is refused before the first step, by check, run and gm.initialize, whatever samples come first:
--- tokens of a larger vocabulary than the model's, labels of more classes, and tests whose labels mean other classes.
--- Test samples of another shape than those of training are tried before training.
+-- tokens of a larger vocabulary than the model's, labels of more classes or of that which stands for none, and tests
+-- whose labels mean other classes. Test samples of another shape than those of training are tried before training.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
 local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
@@ -201,5 +201,47 @@ describe("test data of another shape", function()
       .. "require('ganymede').nn.Linear { inputs = 2, outputs = 2 } } end"
     local result = run(5, own)
     assert.equal(0, result.code, result.err)
+  end)
+end)
+
+describe("a denoiser whose last class stands for none", function()
+  local home
+  before_each(function() home = shell.temporary_folder() end)
+  after_each(function() shell.remove(home) end)
+
+  local images = '{ type = "Synthetic", length = 8, shape = { 1, 4, 4 }, classes = %d }'
+
+  local function run(verb, drop, held, data, words)
+    shell.write(home .. "/recipe.lua", ([[
+      return { name = "drawn", model = { type = "Diffusion", drop = %s, denoiser = { type = "DiT", image_size = 4,
+          patch_size = 2, channels = 1, width = 8, depth = 1, heads = 2, classes = %d } },
+        data = { train = %s, batch_size = 4 }, loss = { type = "DiffusionLoss" }, steps = 1,
+        schedule = { type = "NonPipelineSchedule", data_process_func = function(x, y) return { x, y }, y end },
+        optimizer = { type = "SGD", lr = 0.1 } }]]):format(drop, held, data))
+    return support.run(home, { verb, "recipe.lua", unpack(words or {}) })
+  end
+
+  local said = "data.train: the labels of Synthetic are of 3 classes, and so are those of the denoiser "
+    .. "(Diffusion.denoiser.classes), whose last one, 2, stands for no class where drop is above 0: give the denoiser "
+    .. "classes = 4, or leave drop out"
+
+  for verb, words in pairs { check = {}, run = { "--out", "none" } } do
+    it("is refused by " .. verb .. " where the data have that class, too", function()
+      local mix = ('{ type = "Mix", weights = { 1, 1 }, datasets = { %s, %s } }'):format(images:format(2),
+        images:format(3))
+      for name, data in pairs { Synthetic = images:format(3), Mix = mix } do
+        local result = run(verb, 0.1, 3, data, words)
+        assert.equal(2, result.code, result.out .. result.err)
+        assert.matches(said:gsub("Synthetic", name), result.err, 1, true)
+        assert.equal("recipe.lua", support.names(home))
+      end
+    end)
+  end
+
+  it("is taken with one class more, without drop, and where data_process_func makes others of the labels", function()
+    for _, case in ipairs { { 0.1, 4, 3 }, { 0, 3, 3 }, { 0.1, 2, 3 } } do
+      local result = run("check", case[1], case[2], images:format(case[3]))
+      assert.equal(0, result.code, result.err)
+    end
   end)
 end)

@@ -190,7 +190,7 @@ d->dpre = dpre;
   },
   {
     name = "1020-array-shapes", file = "lua/ganymede/hub/sources.lua",
-    find = [[if not self.checkpoint then return check_shapes(self, model) end]],
+    find = [[if not self.checkpoint then return check_arrays(self, model) end]],
     replace = [[if not self.checkpoint then return end]],
     breaks = "memory for parameters is asked for before shapes are compared",
     test = "spec/hub/hostile_spec.lua -f more.layers",

@@ -23,8 +23,8 @@ return {
   },
   {
     name = "3072-folders-not-tried", file = "lua/ganymede/hooks/base.lua",
-    find = [[if folder then failure.about(]],
-    replace = [[if false then failure.about(]],
+    find = [[if folder then places.make(]],
+    replace = [[if false then places.make(]],
     breaks = "a hook with an impossible folder is refused when the run has begun",
     test = "spec/train/watching_hooks_spec.lua -f refused",
   },

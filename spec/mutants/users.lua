@@ -45,7 +45,7 @@ return {
   },
   {
     name = "2926-folder-of-an-export", file = "lua/ganymede/hub/export.lua",
-    find = [[  failure.about(folder, core.make_folders, folder)
+    find = [[  places.make(folder)
   write_arrays(folder, nil,]],
     replace = [[  core.make_folders(folder)
   write_arrays(folder, nil,]],

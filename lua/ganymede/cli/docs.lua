@@ -1,5 +1,6 @@
 --- ganymede docs: the documentation and the reference as files: HTML, a man page, completion of shells, annotations.
 local failure = require "ganymede.base.failure"
+local places = require "ganymede.base.places"
 
 local verb = { summary = "write the documentation: HTML pages, a man page, shell completion, LuaLS annotations" }
 
@@ -27,12 +28,12 @@ function verb.run(args)
   end
   if args.man then core.write_whole(args.man, require "ganymede.cli.man"()) end
   if args.luals then
-    failure.about(args.luals, core.make_folders, args.luals)
+    places.make(args.luals)
     log.result(("%d files are in %s"):format(require("ganymede.reference.luals").write(args.luals), args.luals))
   end
   if args.out or not (args.man or args.luals) then
     local folder = args.out or "docs-html"
-    failure.about(folder, core.make_folders, folder)
+    places.make(folder)
     local count = require("ganymede.reference.html").write(folder)
     log.result(("%d files are in %s; open %s/index.html"):format(count, folder, folder))
   end

@@ -7,6 +7,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
+local places = require "ganymede.base.places"
 local session = require "ganymede.job.session"
 
 local verb = { prints = true, summary = "make a checkpoint of a model that others have trained" }
@@ -89,6 +90,7 @@ local function import(args)
   if sources.checkpoint_at(args.out) then failure(2, "%s: has a checkpoint already; name another folder", args.out) end
   local model = sources.model(source)
   source:check(model)
+  places.make(args.out)
   local path, count = adopt(args, model, source)
   local files = tokenizer_files(source, args.out)
   source:close()

@@ -13,6 +13,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local places = require "ganymede.base.places"
 local rehearsal = require "ganymede.job.rehearsal"
 local session = require "ganymede.job.session"
 
@@ -328,7 +329,7 @@ local function slurm(args)
   if not machine.ask "command -v sbatch" then
     failure(2, "there is no sbatch in PATH: Slurm is not on this machine; --dry-run prints the script")
   end
-  failure.about(folder, core.make_folders, folder)
+  places.make(folder)
   core.write_whole(folder .. "/slurm.sh", text)
   local id = submit(folder .. "/slurm.sh")
   log.info("run folder %s; `squeue -j %s` shows the job, slurm-%s.log what it prints", folder, id, id)

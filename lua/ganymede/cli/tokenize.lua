@@ -8,6 +8,7 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local places = require "ganymede.base.places"
 local session = require "ganymede.job.session"
 local tokenizers = require "ganymede.text.tokenizer"
 
@@ -96,7 +97,7 @@ local function train(args)
   local path = args.out .. "/tokenizer.json"
   if machine.read(path) then failure(2, "%s: is there already; remove it, or name another folder", path) end
   for _, name in ipairs(args.files) do size_of(name) end
-  failure.about(args.out, core.make_folders, args.out) -- now, and not when all texts are read
+  places.make(args.out) -- now, and not when all texts are read
   local text, size, kind = core.tokenizer_train(args.files,
     { field = args.field, lines = args.lines or false, size = args.train }, args.add)
   checked(text, size, kind)

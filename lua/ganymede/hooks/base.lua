@@ -35,8 +35,8 @@
 -- @module ganymede.hooks.base
 local core = require "ganymede.core"
 local effects = require "ganymede.config.effects"
-local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
+local places = require "ganymede.base.places"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
 
@@ -154,13 +154,6 @@ function base.refuse_shared(hooks)
   end
 end
 
--- Makes the folder that a hook was given, and looks whether files can be written there.
-local function make_place(name, folder)
-  core.make_folders(folder)
-  local ok, why = core.check_writable(folder .. "/x")
-  if not ok then failure(2, "%s: directory: %s", name, why) end
-end
-
 --- Raises a failure of status 2 if a hook cannot write where it was told to, or if two hooks of a class write to the
 -- same place. Rank 0 makes the folders that hooks were given, because it writes.
 function base.refuse_places(hooks)
@@ -168,7 +161,7 @@ function base.refuse_places(hooks)
   if core.rank() > 0 then return end
   for _, hook in ipairs(hooks) do
     local folder = hook.saves and hook.opt and hook.options and hook.options.directory and hook.opt.directory
-    if folder then failure.about(hook.name .. ": directory", make_place, hook.name, folder) end
+    if folder then places.make(folder, hook.name .. ": directory") end
   end
 end
 

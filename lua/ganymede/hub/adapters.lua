@@ -253,6 +253,7 @@ local function check_shapes(file, entries, model)
       failure(2, "%s: %s is (%s), this model needs (%s); the adapter is of another model", file.path, array.name, there,
         here)
     end
+    file:check_floating(array.name)
     wanted[array.name] = true
   end
   for _, name in ipairs(file:names()) do

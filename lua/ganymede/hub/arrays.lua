@@ -21,6 +21,9 @@ local signature = require "ganymede.base.signature"
 
 local arrays = {}
 
+local floating = {}
+for _, name in ipairs(dtypes.floats) do floating[name] = true end
+
 local Arrays = {}
 Arrays.__index = Arrays
 
@@ -45,6 +48,17 @@ function Arrays:info(name) return core.arrays_info(self.handle, name) end
 
 --- Is there an array of that name?
 function Arrays:has(name) return core.arrays_info(self.handle, name) ~= nil end
+
+--- Raises a failure of status 2 if that array has whole numbers or truths (I8, U8, I64, BOOL, ...), where a model needs
+-- floating ones. Weights that another program has quantised look so: their scales are elsewhere.
+function Arrays:check_floating(name)
+  local info = self:info(name)
+  if not info or floating[info.dtype] then return end
+  failure(2, "%s: array '%s' has whole numbers (%s), and the model needs floating ones there (F32, BF16, F16, F64). "
+    .. "Weights that another program has quantised are not read: store them as floating numbers first (in "
+    .. "transformers: `model.dequantize()`, then save_pretrained); `quantize` rounds them again as they are read",
+    self.path, name, info.type)
+end
 
 local into_options = {
   transpose = { type = "boolean", default = false,

@@ -15,6 +15,7 @@ local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
+local places = require "ganymede.base.places"
 local ranks = require "ganymede.job.ranks"
 local sources = require "ganymede.hub.sources"
 local write = require "ganymede.hub.write"
@@ -215,7 +216,7 @@ local function as_model(ck, about, folder, opt)
     end
     entry.tensor = entry.tensor or function() return whole_tensor(ck, entry.parameter, items, layers) end
   end
-  failure.about(folder, core.make_folders, folder)
+  places.make(folder)
   write_arrays(folder, about.family.file, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = write_config(folder, about.family, config, about, dtype),
     has_tokens = model.opt.vocabulary ~= nil }
@@ -234,7 +235,7 @@ local function as_arrays(ck, folder, opt)
     end
   end
   if #list == 0 then failure(2, "%s: has no tensors of a model; --all takes those of its optimizer", ck.path) end
-  failure.about(folder, core.make_folders, folder)
+  places.make(folder)
   write_arrays(folder, nil, list, entries, opt.max_file_bytes)
   return { arrays = #list, files = {} }
 end

@@ -28,8 +28,9 @@ local function shown(shape) return "(" .. table.concat(shape, ", ") .. ")" end
 
 -- ---------------------------------------------------------------- sources
 
--- A source is { has = { [parameter of ours] = { shapes, read(t) } }, left = names of what is no parameter of ours,
--- differing = names of options }. shapes: list of { name there, shape there, shape that this model needs }.
+-- A source is { has = { [parameter of ours] = { shapes, read(t), check() or nil } }, left = names of what is no
+-- parameter of ours, differing = names of options }. shapes: list of { name there, shape there, shape that this model
+-- needs }.
 
 -- The parameters of a model by name, tied ones once, and its buffers: { shape, tensor of a buffer or nil }.
 local function wanted_of(model)
@@ -95,7 +96,10 @@ local function from_folder(model, path, wanted)
       list[i] = info and { array.name, info.shape, array.shape }
     end
     if all then
-      source.has[entry.parameter] = { shapes = list, read = function(t) file:read_pieces(t, entry.pieces) end }
+      source.has[entry.parameter] = { shapes = list, read = function(t) file:read_pieces(t, entry.pieces) end,
+        check = entry.dtype ~= "i64" and function()
+          for _, piece in ipairs(entry.pieces) do file:check_floating(piece.name) end
+        end }
     end
   end
   local apart = twins.apart(file, family, model.opt)
@@ -134,6 +138,7 @@ local function compare(source, wanted, match)
       local problem = entry and shape_problem(entry)
       if problem then report.reshaped[#report.reshaped + 1] = problem
       elseif entry then
+        if entry.check then entry.check() end
         report.loaded[#report.loaded + 1], readers[name] = name, entry.read
       else report.missing[#report.missing + 1] = name end
     end

@@ -265,9 +265,10 @@ local function same_shape(a, b)
   return true
 end
 
--- Refuses arrays of other shapes than the model's parameters need: before memory for those is asked for. Of an array
--- that pieces see in another shape only the number of elements is known here.
-local function check_shapes(self, model)
+-- Refuses arrays of other shapes than the model's parameters need, and whole numbers where these are floating ones:
+-- before memory for those is asked for. Of an array that pieces see in another shape only the number of elements is
+-- known here.
+local function check_arrays(self, model)
   local shapes, list, seen_as = {}, {}, {}
   for _, p in ipairs(model:declared()) do
     local entry = self.entries[p.name]
@@ -285,12 +286,13 @@ local function check_shapes(self, model)
       failure(2, "%s: array '%s' is (%s), and the model that it says needs (%s)", self.path, array.name,
         table.concat(there, ", "), table.concat(here, ", "))
     end
+    if array.dtype ~= "i64" then self.file:check_floating(array.name) end -- counters of batch norms are whole numbers
   end
 end
 
 --- Refuses a source that does not have what a model declares, or has what belongs to nothing in it.
 function Source:check(model)
-  if not self.checkpoint then return check_shapes(self, model) end -- entries_there has done the rest
+  if not self.checkpoint then return check_arrays(self, model) end -- entries_there has done the rest
   local known, missing, left = {}, {}, {}
   for _, p in ipairs(model:declared()) do
     known[p.name] = true

@@ -33,7 +33,8 @@ Diffusion.options = {
     doc = "with an autoencoder: by what latent images are multiplied, so that they vary about as noise does; default: "
       .. "the autoencoder's own latent_scale, or else 0.18215" },
   drop = { type = "number", min = 0, below = 1, default = 0,
-    doc = "the probability with which the condition of a sample is left out in training" },
+    doc = "the probability with which the condition of a sample is left out in training; of classes the denoiser's "
+      .. "last one then stands for none: give it one more than the data has" },
 }
 
 -- ---------------------------------------------------------------- what is drawn
@@ -91,6 +92,7 @@ function Diffusion:build(opt)
   if opt.drop > 0 and not classes and not self.denoiser.opt.context then
     error("Diffusion: drop leaves conditions out, and the denoiser has neither classes nor a context", 3)
   end
+  self.none_class = opt.drop > 0 and classes and classes - 1 or nil -- ganymede.train.fitting_data compares it with data
   self.corruption = Corruption { process = self.process, drop = opt.drop, none = classes and classes - 1 or nil }
 end
 

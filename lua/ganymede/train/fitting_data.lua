@@ -5,7 +5,8 @@
 --
 -- Both sides must be known. The vocabulary and classes of the model are its options; those of a file of tokens are in
 -- its header or vocab_size. A file without a header that nobody has said more about may hold any number of its type,
--- and is read. Labels are judged for CrossEntropyLoss alone: another loss may read them in its own way.
+-- and is read. Labels are judged for CrossEntropyLoss alone, because another loss may read them in its own way, and for
+-- diffusion models that leave conditions out (none_class).
 -- @module ganymede.train.fitting_data
 local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
@@ -50,6 +51,22 @@ local function check_classes(model, held, dataset, name)
     options.brief(found.class_names), held, model.name, n)
 end
 
+-- How many classes a dataset says that it has, 0 or nil where it does not.
+local function classes_said(dataset)
+  local n = dataset.describe and dataset:describe().classes
+  return classes_of(dataset) or n and n > 0 and n or nil
+end
+
+-- Refuses data that has just the classes of a denoiser, whose last one stands for none. More than those cannot be what
+-- the denoiser is given, so data_process_func makes others of them.
+local function check_none(model, dataset, name)
+  local found, n = largest(dataset, classes_said)
+  if n ~= model.none_class + 1 then return end
+  failure(2, "%s: the labels of %s are of %d classes, and so are those of the denoiser (%s.denoiser.classes), whose "
+    .. "last one, %d, stands for no class where drop is above 0: give the denoiser classes = %d, or leave drop out",
+    name, found.name or "a dataset written in Lua", n, model.name, model.none_class, n + 1)
+end
+
 local function known(loader) return loader and type(loader.dataset) == "table" and loader.dataset or nil end
 
 --- Raises a failure of status 2 if one of the loaders does not fit the whole model, or if two of them do not fit each
@@ -64,6 +81,7 @@ function fitting_data.check(model, loss, loaders)
     if dataset and type(opt.classes) == "number" and loss_name == "CrossEntropyLoss" then
       check_classes(model, opt.classes, dataset, name)
     end
+    if dataset and type(model) == "table" and model.none_class then check_none(model, dataset, name) end
     if first and dataset then refuse_unlike(first[1], first[2].dataset, name, dataset) end
     first = first or dataset and pair
   end
