@@ -278,12 +278,12 @@ describe("parallel", function()
 
   it("refuses what has no effect without data to evaluate on", function()
     local idle = { "test_interval is", "data.test_batch_size is", "data.test_transforms is", "metrics is",
-      "EarlyStopHook is" }
+      "EarlyStopHook is", "SampleHook is" }
     local function with(test, ...)
       local given = recipe()
       given.test_interval, given.metrics = 2, { { type = "TopK" } }
       given.data.test_batch_size, given.data.test_transforms, given.data.test = 4, {}, test
-      given.hooks = { { type = "EarlyStopHook" }, ... }
+      given.hooks = { { type = "EarlyStopHook" }, { type = "SampleHook", shape = { 1, 4, 4 } }, ... }
       return given
     end
     local text = refused(with(nil))

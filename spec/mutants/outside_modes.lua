@@ -72,4 +72,19 @@ return {
     breaks = "the message about a folder in use does not say that one can wait",
     test = "spec/cli/sweep_spec.lua -f 'has its folder alone'",
   },
+  {
+    name = "3125-samples-never-drawn", file = "lua/ganymede/config/effects.lua",
+    find = [[{ "EarlyStopHook", "SampleHook" }]],
+    replace = [[{ "EarlyStopHook" }]],
+    breaks = "SampleHook without test data is taken, and never draws",
+    test = "spec/config/config_spec.lua -f 'without data to evaluate'",
+  },
+  {
+    name = "3126-third-argument", file = "lua/ganymede/models/diffusion.lua",
+    find = [[  check_condition(self, condition)
+]],
+    replace = [[]],
+    breaks = "a diffusion model that is called without classes speaks of a third argument that nobody wrote",
+    test = "spec/nn/diffusion_spec.lua -f 'refuse what they cannot take'",
+  },
 }

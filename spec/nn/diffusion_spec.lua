@@ -213,6 +213,15 @@ describe("models of diffusion", function()
     assert.error_matches(function()
       gm.models.Diffusion { drop = 0.1, denoiser = { type = "UNet", width = 4, groups = 2, heads = 2 } }
     end, "neither classes nor a context")
+    local conditions = { ["{ images, classes }"] = { classes = 3 }, ["{ images, context }"] = { context = 4 } }
+    for needs, option in pairs(conditions) do
+      local model = gm.models.Diffusion { denoiser = { type = "UNet", channels = 1, width = 4, multipliers = { 1, 2 },
+        groups = 2, heads = 2, classes = option.classes, context = option.context } }
+      local ok, err = pcall(model, gm.zeros { 1, 1, 4, 4 })
+      assert.is_false(ok)
+      assert.matches("images alone: call the model with " .. needs, tostring(err), 1, true)
+      assert.matches("data_process_func", tostring(err), 1, true)
+    end
   end)
 
   for _, dtype in ipairs { "bf16", "f16" } do

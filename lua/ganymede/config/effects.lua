@@ -44,7 +44,7 @@ local function add_evaluation(list, config)
   add("data.test_transforms", data.test_transforms)
   if has_own_hook(config) then return end
   add("metrics", config.metrics)
-  if effects.hook(config, "EarlyStopHook") then list[#list + 1] = { path = "EarlyStopHook", why = no_test } end
+  for _, name in ipairs { "EarlyStopHook", "SampleHook" } do add(name, effects.hook(config, name)) end
 end
 
 local function add_order(list, config)

@@ -104,9 +104,20 @@ local function latent_of(self, x)
   end)
 end
 
+-- The denoiser's own message would speak of its third argument, which a caller of this model does not write.
+local function check_condition(self, condition)
+  local opt = self.denoiser.opt or {}
+  local needs = opt.context and "a context" or opt.classes and "classes"
+  if condition ~= nil or not needs then return end
+  error(("Diffusion: the denoiser needs %s, and there are images alone: call the model with { images, %s }; in a "
+    .. "recipe, schedule = { type = \"NonPipelineSchedule\", data_process_func = function(x, y) return { x, y }, y end "
+    .. "} does so"):format(needs, (needs:gsub("^a ", ""))), 0)
+end
+
 local function begin(self, x)
   local condition
   if not core.is_tensor(x) and type(x) == "table" then x, condition = x[1], x[2] end
+  check_condition(self, condition)
   if self.autoencoder then x = latent_of(self, x) end
   local noisy, t, left, target = self.corruption(x, condition)
   return target, noisy, t, left
