@@ -1,8 +1,8 @@
 /* elementwise.c - axpy, affine, scale, unary, binary, compare and where, with gradients of the unary functions.
  *
  * Each op is a function over contiguous rows (elementwise_t.h). cpu_elementwise brings tensors of any strides, and
- * broadcasting, to this form. Activations, exp and log are vector code. sin, cos, pow and power call libm in double for
- * each element. */
+ * broadcasting, to this form. All functions are vector code; only sin, cos, pow and power of doubles call libm for each
+ * element. */
 
 #define AS 32
 #include "as.h"
@@ -20,13 +20,13 @@
 #define BY_ELEMENT(tensor, name) ((tensor)->dtype == GM_BF16 ? name##_bf16 : BY_TYPE(tensor, name))
 
 /* Arithmetic of a function in units of the traffic of an element: how soon threads pay. */
-static int function_weight(gm_function f)
+static int function_weight(gm_function f, gm_dtype dtype)
 {
     switch (f) {
     case GM_FN_sin:
     case GM_FN_cos:
     case GM_FN_power:
-    case GM_FN_pow: return 16;
+    case GM_FN_pow: return dtype == GM_F64 ? 16 : 8;
     case GM_FN_gelu:
     case GM_FN_gelu_tanh:
     case GM_FN_silu:
@@ -42,7 +42,10 @@ static int function_weight(gm_function f)
 }
 
 /* How a function's rows write: those that call libm for each element do not stream themselves. */
-static int function_rows(gm_function f) { return function_weight(f) == 16 ? 0 : CPU_ROW_STREAMS; }
+static int function_rows(gm_function f, gm_dtype dtype)
+{
+    return function_weight(f, dtype) == 16 ? 0 : CPU_ROW_STREAMS;
+}
 
 static gm_status cpu_axpy(gm_device *dev, const gm_call *call)
 {
@@ -72,24 +75,24 @@ static gm_status cpu_scale(gm_device *dev, const gm_call *call)
 static gm_status cpu_unary(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
-    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_ELEMENT(y, unary_dense), call->attrs);
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, function_rows(call->attrs->function, y->dtype),
+                    function_weight(call->attrs->function, y->dtype), BY_ELEMENT(y, unary_dense), call->attrs);
     return GM_OK;
 }
 
 static gm_status cpu_unary_grad(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *g = call->in[1], *dx = call->out[0];
-    cpu_elementwise(dev, 3, (gm_tensor *[]){dx, x, g}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_ELEMENT(x, unary_grad_dense), call->attrs);
+    cpu_elementwise(dev, 3, (gm_tensor *[]){dx, x, g}, function_rows(call->attrs->function, dx->dtype),
+                    function_weight(call->attrs->function, dx->dtype), BY_ELEMENT(x, unary_grad_dense), call->attrs);
     return GM_OK;
 }
 
 static gm_status cpu_binary(gm_device *dev, const gm_call *call)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
-    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, function_rows(call->attrs->function),
-                    function_weight(call->attrs->function), BY_ELEMENT(a, binary_dense), call->attrs);
+    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, function_rows(call->attrs->function, y->dtype),
+                    function_weight(call->attrs->function, y->dtype), BY_ELEMENT(a, binary_dense), call->attrs);
     return GM_OK;
 }
 

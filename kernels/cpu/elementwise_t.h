@@ -32,6 +32,33 @@
     cpu_clean();         \
     for (int64_t i = 0; i < n; i++) M(set)(y + i, (T)(expression))
 
+/* What wide.c has for floats is libm's for doubles. */
+#undef WIDE
+#if T_BITS == 32
+#define WIDE(vectors, numbers) vectors
+#else
+#define WIDE(vectors, numbers) numbers
+#endif
+
+/* y = x^value; exponents that products, quotients and roots make are taken apart. */
+static void M(power_row)(double value, int64_t n, const E *x, E *y, bool past)
+{
+    if (value == 2) {
+        MAP1(a * a);
+    } else if (value == 3) {
+        MAP1(a * a * a);
+    } else if (value == 0.5) {
+        MAP1(F(root_v)(a));
+    } else if (value == -1) {
+        MAP1(1 / a);
+    } else {
+#if T_BITS == 32
+        const wide_power p = wide_power_of(value, 1);
+#endif
+        WIDE(MAP1(power_v_f32(a, &p)), EACH(pow((double)M(get)(x + i), value)));
+    }
+}
+
 static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
@@ -46,15 +73,9 @@ static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool 
     case GM_FN_square: MAP1(a * a); break;
     case GM_FN_reciprocal: MAP1(1 / a); break;
     case GM_FN_abs: MAP1(F(abs_v)(a)); break;
-    case GM_FN_sin: EACH(sin((double)M(get)(x + i))); break;
-    case GM_FN_cos: EACH(cos((double)M(get)(x + i))); break;
-    case GM_FN_power:
-        if (at->value == 2) {
-            MAP1(a * a);
-        } else {
-            EACH(pow((double)M(get)(x + i), at->value));
-        }
-        break;
+    case GM_FN_sin: WIDE(MAP1(sin_v_f32(a)), EACH(sin((double)M(get)(x + i)))); break;
+    case GM_FN_cos: WIDE(MAP1(cos_v_f32(a)), EACH(cos((double)M(get)(x + i)))); break;
+    case GM_FN_power: M(power_row)(at->value, n, x, y, past); break;
     case GM_FN_relu: MAP1(F(relu_v)(a)); break;
     case GM_FN_gelu: MAP1(F(gelu_v)(a)); break;
     case GM_FN_gelu_tanh: MAP1(F(gelu_tanh_v)(a)); break;
@@ -64,13 +85,25 @@ static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool 
     }
 }
 
-/* x^value' = value x^(value - 1), in double: x may be negative, value any */
-static void M(power_grad_row)(double value, int64_t n, const E *x, const E *g, E *y)
+/* y = z value x^(value - 1), z the gradient; x may be negative, value any. */
+static void M(power_grad_row)(double value, int64_t n, const E *x, const E *z, E *y, bool past)
 {
-    cpu_clean();
-    for (int64_t i = 0; i < n; i++) {
-        double slope = value == 0 ? 0 : value * pow((double)M(get)(x + i), value - 1);
-        M(set)(y + i, (T)((double)M(get)(g + i) * slope));
+    if (value == 0) {
+        MAP2(((void)a, b * 0));
+    } else if (value == 2) {
+        MAP2(b * 2 * a);
+    } else if (value == 3) {
+        MAP2(b * 3 * (a * a));
+    } else if (value == 0.5) {
+        MAP2(b * (T)0.5 / F(root_v)(a));
+    } else if (value == -1) {
+        MAP2(-b / (a * a));
+    } else {
+#if T_BITS == 32
+        const wide_power p = wide_power_of(value - 1, value);
+#endif
+        WIDE(MAP2(b * power_v_f32(a, &p)),
+             EACH((double)M(get)(z + i) * (value * pow((double)M(get)(x + i), value - 1))));
     }
 }
 
@@ -89,9 +122,9 @@ static void M(unary_grad_dense)(const void *context, int64_t n, char *const *p, 
     case GM_FN_square: MAP2(b * 2 * a); break;
     case GM_FN_reciprocal: MAP2(-b / (a * a)); break;
     case GM_FN_abs: MAP2(F(select)(a > 0, b, F(select)(a < 0, -b, zero))); break;
-    case GM_FN_sin: EACH((double)M(get)(z + i) * cos((double)M(get)(x + i))); break;
-    case GM_FN_cos: EACH(-(double)M(get)(z + i) * sin((double)M(get)(x + i))); break;
-    case GM_FN_power: M(power_grad_row)(at->value, n, x, z, y); break;
+    case GM_FN_sin: WIDE(MAP2(b * cos_v_f32(a)), EACH((double)M(get)(z + i) * cos((double)M(get)(x + i)))); break;
+    case GM_FN_cos: WIDE(MAP2(-b * sin_v_f32(a)), EACH(-(double)M(get)(z + i) * sin((double)M(get)(x + i)))); break;
+    case GM_FN_power: M(power_grad_row)(at->value, n, x, z, y, past); break;
     case GM_FN_relu: MAP2(b * F(relu_grad_v)(a)); break;
     case GM_FN_gelu: MAP2(b * F(gelu_grad_v)(a)); break;
     case GM_FN_gelu_tanh: MAP2(b * F(gelu_tanh_grad_v)(a)); break;
@@ -117,7 +150,7 @@ static void M(binary_dense)(const void *context, int64_t n, char *const *p, bool
     case GM_FN_geglu: MAP2(F(gelu_v)(a) * b); break;
     case GM_FN_geglu_tanh: MAP2(F(gelu_tanh_v)(a) * b); break;
     case GM_FN_swiglu: MAP2(F(silu_v)(a) * b); break;
-    default: EACH(pow((double)M(get)(x + i), (double)M(get)(z + i))); break; /* pow */
+    default: WIDE(MAP2(pow_v_f32(a, b)), EACH(pow((double)M(get)(x + i), (double)M(get)(z + i)))); break; /* pow */
     }
 }
 

@@ -26,7 +26,7 @@ static gm_status gate_grad_rows(gm_device *dev, const gm_call *call)
     j.b = cpu_rows_of(call->in[2]);
     j.da = rows_or_none(call->out[0]);
     j.db = rows_or_none(call->out[1]);
-    int64_t bytes = 5 * j.g.width * j.g.size * function_weight(j.function);
+    int64_t bytes = 5 * j.g.width * j.g.size * function_weight(j.function, call->in[0]->dtype);
     cpu_parallel(dev, j.g.width ? j.g.rows : 0, bytes, BY_ELEMENT(call->in[0], gate_grad_part), &j);
     return GM_OK;
 }

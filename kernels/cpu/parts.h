@@ -2,6 +2,7 @@
 #include "base.c"   /* raw memory, parallel helpers, row iteration over strided tensors */
 #include "dense.c"  /* rows made dense, for kernels that know nothing of strides */
 #include "vector.c" /* vector types and the polynomial functions that elementwise kernels share */
+#include "wide.c"   /* sin, cos and powers of floats, in double */
 #include "transpose.c"
 #include "copy.c" /* fill and copy: any strides, any dtype */
 #include "elementwise.c"

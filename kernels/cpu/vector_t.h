@@ -227,6 +227,9 @@ CPU_INLINE V F(sigmoid_grad_v)(V x)
 /* 1 - tanh^2(x) = 4 s (1 - s) at 2 x */
 CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
+/* x^(1/2): a root of -0 is 0, and one of -inf is inf */
+CPU_INLINE V F(root_v)(V x) { return F(select)(x == (T)-INFINITY, F(splat)((T)INFINITY), F(sqrt_v)(x + 0)); }
+
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                                  /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(if_most)(x, F(splat)(0), F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 CPU_INLINE V F(relu_both_v)(V x, V *slope)

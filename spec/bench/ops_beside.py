@@ -1,0 +1,139 @@
+"""ops_beside.py - functions, clamp, cumulative sums, norms of groups, max pooling and recurrent layers, beside PyTorch.
+
+    python3 spec/bench/ops_beside.py [WORD...]   cases whose names contain a word; THREADS=n for another number than 1
+
+Needs a Python with torch, and a built tree (GANYMEDE_BIN names the program). Prints the least ms of ours and of
+PyTorch, which take turns, and the median of PyTorch's time over ours: above 1 ours is faster. "grad" cases run forward
+and backward."""
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.nn.functional as fn
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
+THREADS = int(os.environ.get("THREADS", "1"))
+ROUNDS, REPEATS = 9, 5
+torch.set_num_threads(THREADS)
+
+
+def grad(call, *inputs):
+    """A call that also runs backward, from the sum of its result."""
+    def both():
+        for x in inputs:
+            x.grad = None
+        call().sum().backward()
+    return both
+
+
+def functions():
+    x, y = torch.randn(300000), torch.randn(300000)
+    p = x.abs() + 0.1
+    z = torch.randn(300000, requires_grad=True)
+    return {
+        "copy": lambda: x.clone(),
+        "exp": lambda: x.exp(),
+        "log": lambda: p.log(),
+        "sin": lambda: x.sin(),
+        "cos": lambda: x.cos(),
+        "sin large": lambda: (x * 1e5).sin(),
+        "pow": lambda: p.pow(y),
+        "power 1.7": lambda: p.pow(1.7),
+        "power 3": lambda: x.pow(3),
+        "clamp": lambda: x.clamp(-1, 1),
+        "grad sin": grad(lambda: z.sin(), z),
+        "grad power 1.7": grad(lambda: (z * z + 0.1).pow(1.7), z),
+        "grad clamp": grad(lambda: z.clamp(-1, 1), z),
+    }
+
+
+def sums():
+    rows, columns, long = torch.randn(1024, 300), torch.randn(300, 1024), torch.randn(300000)
+    return {
+        "cumsum rows": lambda: rows.cumsum(1),
+        "cumsum columns": lambda: columns.cumsum(0),
+        "cumsum one": lambda: long.cumsum(0),
+    }
+
+
+def images():
+    x = torch.randn(8, 64, 32, 32)
+    z = torch.randn(8, 64, 32, 32, requires_grad=True)
+    norm = torch.nn.GroupNorm(8, 64)
+    instance = torch.nn.InstanceNorm2d(64)
+    with torch.no_grad():
+        norm.weight.copy_(torch.randn(64))
+        norm.bias.copy_(torch.randn(64))
+    parameters = [z, norm.weight, norm.bias]
+    return {
+        "group norm": lambda: norm(x).detach(),
+        "instance norm": lambda: instance(x),
+        "grad group norm": grad(lambda: norm(z), *parameters),
+        "max pool 2": lambda: fn.max_pool2d(x, 2),
+        "max pool 3": lambda: fn.max_pool2d(x, 3, stride=2, padding=1),
+        "max pool global": lambda: fn.adaptive_max_pool2d(x, 1),
+        "avg pool 2": lambda: fn.avg_pool2d(x, 2),
+        "avg pool 3": lambda: fn.avg_pool2d(x, 3, stride=2, padding=1),
+        "grad max pool 2": grad(lambda: fn.max_pool2d(z, 2), z),
+        "grad max pool 3": grad(lambda: fn.max_pool2d(z, 3, stride=2, padding=1), z),
+        "grad avg pool 2": grad(lambda: fn.avg_pool2d(z, 2), z),
+    }
+
+
+def recurrent():
+    x = torch.randn(32, 64, 64, requires_grad=True)
+    lstm, gru = torch.nn.LSTM(64, 128, batch_first=True), torch.nn.GRU(64, 128, batch_first=True)
+    cases = {}
+    for name, net in (("lstm", lstm), ("gru", gru)):
+        cases[name] = lambda net=net: net(x)[0].detach()
+        cases["grad " + name] = grad(lambda net=net: net(x)[0], x, *net.parameters())
+    return cases
+
+
+class Ours:
+    """The host, waiting for lines (ops_beside.lua)."""
+
+    def __init__(self):
+        script = os.path.join(ROOT, "spec", "bench", "ops_beside.lua")
+        self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), script], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def seconds(self, case):
+        self.process.stdin.write(f"{case}\n{REPEATS}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+
+def least(call):
+    best = float("inf")
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def theirs(name, call):
+    with torch.set_grad_enabled(name.startswith("grad")):
+        return least(call)
+
+
+def main():
+    ours, ratios = Ours(), []
+    print(f"torch {torch.__version__}, {THREADS} thread(s), f32")
+    for name, call in {**functions(), **sums(), **images(), **recurrent()}.items():
+        if sys.argv[1:] and not any(word in name for word in sys.argv[1:]):
+            continue
+        pairs = [(ours.seconds(name), theirs(name, call)) for _ in range(ROUNDS)]
+        ratio = statistics.median(other / mine for mine, other in pairs)
+        ratios.append(ratio)
+        mine, other = (min(times) * 1e3 for times in zip(*pairs))
+        print(f"{name:16}  ours {mine:8.3f} ms  torch {other:8.3f} ms  ratio {ratio:5.2f}", flush=True)
+    print(f"geometric mean {statistics.geometric_mean(ratios):.2f}")
+
+
+main()
