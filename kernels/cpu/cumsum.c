@@ -5,6 +5,7 @@
  * the bits do not depend on the number of threads. */
 
 #define CUMSUM_LINES 64 /* neighbouring lines that are summed at a time */
+#define CUMSUM_ROWS  4  /* lines of neighbouring elements that are */
 
 typedef struct cumsum_job {
     const char *x;

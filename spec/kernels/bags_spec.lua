@@ -100,5 +100,15 @@ describe("cumsum agrees with ref:", function()
       want[i] = sum
     end
     assert.same(want, gm.tensor(list, { dtype = "f64" }):cumsum():totable())
+    local rows, expected = {}, {} -- four rows are added up at a time, and three more
+    for r = 1, 7 do
+      rows[r], expected[r], sum = {}, {}, 0
+      for i = 1, 100 do
+        rows[r][i] = list[(r * 137 + i) % 1000 + 1]
+        sum = sum + rows[r][i]
+        expected[r][i] = sum
+      end
+    end
+    assert.same(expected, gm.tensor(rows, { dtype = "f64" }):cumsum(2):totable())
   end)
 end)
