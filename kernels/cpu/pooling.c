@@ -1,6 +1,12 @@
 /* pooling.c - the largest element and the average of windows, and their gradients (../pooling.h). A thread has some of
- * the images, so that gradients of places that several windows share are added in one order. */
+ * the images, so that gradients of places that several windows share are added in one order. Where windows have one
+ * size, the largest elements of a line of them are found in vectors (max_pool_t.h); adaptive pooling, long kernels and
+ * lines of few windows go window by window. */
 #include "../pooling.h"
+
+#define POOL_ROW     4096 /* elements of a row of an image, with padding, that are in a buffer */
+#define POOL_WINDOWS 512  /* windows of a line that are worked on at a time */
+#define POOL_KERNEL  64   /* the longest kernel of such windows */
 
 typedef struct pool_job {
     gm_pool_axis axis[GM_SPACE];
@@ -10,11 +16,40 @@ typedef struct pool_job {
     bool         accumulate;
 } pool_job;
 
+/* Windows [first, first + count) of a line, and how a row lies in the buffer: phases of `pitch` elements. offset: from
+ * a window's place in its phase to each place of the kernel. */
+typedef struct pool_block {
+    int64_t first, count, phases, pitch;
+    int64_t offset[POOL_KERNEL];
+} pool_block;
+
+/* The largest block; without windows where the row does not fit, or vectors do not pay. */
+static pool_block pool_block_of(const gm_pool_axis *axis)
+{
+    pool_block    b = {0};
+    const int64_t reach = axis->dilation * (axis->kernel - 1), vector = CPU_VECTOR / 4;
+    if (axis->adaptive || axis->kernel > POOL_KERNEL || axis->out < 4) return b;
+    b.phases = reach + 1 < axis->stride ? reach + 1 : axis->stride;
+    const int64_t more = reach / axis->stride + vector, room = POOL_ROW / b.phases - more; /* vectors reach further */
+    b.count = room / vector * vector;
+    if (b.count > POOL_WINDOWS) b.count = POOL_WINDOWS;
+    if (b.count > axis->out) b.count = axis->out;
+    if (b.count < 4) b.count = 0;
+    b.pitch = b.count + more;
+    for (int64_t c = 0; c < axis->kernel; c++) {
+        const int64_t place = c * axis->dilation;
+        b.offset[c] = place % axis->stride * b.pitch + place / axis->stride;
+    }
+    return b;
+}
+
 #define AS 32
 #include "as.h"
+#include "max_pool_t.h"
 #include "pooling_t.h"
 #define AS 64
 #include "as.h"
+#include "max_pool_t.h"
 #include "pooling_t.h"
 #define AS 0
 #include "as.h"

@@ -65,8 +65,11 @@ CPU_INLINE void F(max_line)(const pool_job *j, const gm_pool_window *d, const gm
 
 static void F(max_pool_part)(void *context, int64_t begin, int64_t end, int thread)
 {
+    const pool_job *j = context;
     (void)thread;
-    for (int64_t r = begin; r < end; r++) F(pool_lines)(context, r, F(max_line));
+    if (pool_block_of(&j->axis[2]).count > 0 && j->x.inner <= INT32_MAX) F(max_images)(j, begin, end);
+    else
+        for (int64_t r = begin; r < end; r++) F(pool_lines)(j, r, F(max_line));
 }
 
 CPU_INLINE void F(avg_line)(const pool_job *j, const gm_pool_window *d, const gm_pool_window *h, int64_t o, T *x, T *y,
