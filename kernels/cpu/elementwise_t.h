@@ -59,6 +59,18 @@ static void M(power_row)(double value, int64_t n, const E *x, E *y, bool past)
     }
 }
 
+static void M(clamp_row)(T low, T high, int64_t n, const E *x, E *y, bool past)
+{
+    const V from = F(splat)(low), to = F(splat)(high);
+    MAP1(F(if_most)(a, from, from, F(if_most)(to, a, to, a)));
+}
+
+static void M(clamp_grad_row)(T low, T high, int64_t n, const E *x, const E *z, E *y, bool past)
+{
+    const V from = F(splat)(low), to = F(splat)(high), zero = F(splat)(0), one = F(splat)(1);
+    MAP2(F(if_most)(a, from, zero, F(if_most)(to, a, zero, one)) * b);
+}
+
 static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool past)
 {
     const gm_attrs *at = context;
@@ -76,6 +88,7 @@ static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool 
     case GM_FN_sin: WIDE(MAP1(sin_v_f32(a)), EACH(sin((double)M(get)(x + i)))); break;
     case GM_FN_cos: WIDE(MAP1(cos_v_f32(a)), EACH(cos((double)M(get)(x + i)))); break;
     case GM_FN_power: M(power_row)(at->value, n, x, y, past); break;
+    case GM_FN_clamp: M(clamp_row)((T)at->low, (T)at->high, n, x, y, past); break;
     case GM_FN_relu: MAP1(F(relu_v)(a)); break;
     case GM_FN_gelu: MAP1(F(gelu_v)(a)); break;
     case GM_FN_gelu_tanh: MAP1(F(gelu_tanh_v)(a)); break;
@@ -125,6 +138,7 @@ static void M(unary_grad_dense)(const void *context, int64_t n, char *const *p, 
     case GM_FN_sin: WIDE(MAP2(b * cos_v_f32(a)), EACH((double)M(get)(z + i) * cos((double)M(get)(x + i)))); break;
     case GM_FN_cos: WIDE(MAP2(-b * sin_v_f32(a)), EACH(-(double)M(get)(z + i) * sin((double)M(get)(x + i)))); break;
     case GM_FN_power: M(power_grad_row)(at->value, n, x, z, y, past); break;
+    case GM_FN_clamp: M(clamp_grad_row)((T)at->low, (T)at->high, n, x, z, y, past); break;
     case GM_FN_relu: MAP2(b * F(relu_grad_v)(a)); break;
     case GM_FN_gelu: MAP2(b * F(gelu_grad_v)(a)); break;
     case GM_FN_gelu_tanh: MAP2(b * F(gelu_tanh_grad_v)(a)); break;

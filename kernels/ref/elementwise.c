@@ -160,12 +160,24 @@ gm_status gm_ref_scale(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
+/* clamp has two numbers beside x, all others one. */
+static double unary(const gm_attrs *at, double x)
+{
+    if (at->function != GM_FN_clamp) return ref_unary(at->function, x, at->value);
+    return x <= at->low ? at->low : x >= at->high ? at->high : x;
+}
+
+static double unary_slope(const gm_attrs *at, double x)
+{
+    if (at->function != GM_FN_clamp) return ref_unary_slope(at->function, x, at->value);
+    return x <= at->low || x >= at->high ? 0 : 1;
+}
+
 gm_status gm_ref_unary(gm_device *dev, const gm_call *call)
 {
     (void)dev;
     const gm_tensor *x = call->in[0];
-    for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++)
-        ref_set(call->out[0], i, ref_unary(call->attrs->function, ref_get(x, i), call->attrs->value));
+    for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) ref_set(call->out[0], i, unary(call->attrs, ref_get(x, i)));
     return GM_OK;
 }
 
@@ -174,8 +186,7 @@ gm_status gm_ref_unary_grad(gm_device *dev, const gm_call *call)
     (void)dev;
     const gm_tensor *x = call->in[0], *g = call->in[1];
     for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++)
-        ref_set(call->out[0], i,
-                ref_get(g, i) * ref_unary_slope(call->attrs->function, ref_get(x, i), call->attrs->value));
+        ref_set(call->out[0], i, ref_get(g, i) * unary_slope(call->attrs, ref_get(x, i)));
     return GM_OK;
 }
 

@@ -132,6 +132,30 @@ describe("elementwise ops agree with ref:", function()
     end)
   end
 
+  -- Bounds that no dtype rounds; some elements are at them.
+  each(it, "clamp", support.shapes, support.layouts, function(dtype, shape, layout)
+    local x, g = support.integers(shape, "u8", 0, 8, layout):to(dtype), input(shape, dtype, layout)
+    for _, ends in ipairs { { 2, 5 }, { -1 / 0, 3 }, { 2.5, 1 / 0 }, { 4, 4 }, { -3, -2 } } do
+      local attrs = { ["function"] = "clamp", low = ends[1], high = ends[2] }
+      agree { op = "unary", inputs = { x }, outputs = { true }, attrs = attrs, within = support.exact }
+      agree { op = "unary_grad", inputs = { x, g }, outputs = { true }, attrs = attrs, within = support.exact }
+    end
+  end)
+
+  it("clamp and its gradient at NaN, infinity and zeros with a sign", function()
+    gm.scope(function()
+      for _, dtype in ipairs(support.dtypes) do
+        local x = gm.tensor({ 0 / 0, 1 / 0, -1 / 0, 0, -0.0, 0.5, -0.5, 1, -1, 2, -2 }, { dtype = dtype })
+        for _, ends in ipairs { { 0, 1 }, { -1, 0 }, { -1 / 0, 1 }, { -1, 1 / 0 } } do
+          local attrs = { ["function"] = "clamp", low = ends[1], high = ends[2] }
+          agree { op = "unary", inputs = { x }, outputs = { true }, attrs = attrs, within = support.exact }
+          agree { op = "unary_grad", inputs = { x, input({ 11 }, dtype) }, outputs = { true }, attrs = attrs,
+                  within = support.exact }
+        end
+      end
+    end)
+  end)
+
   it("functions of special values", function()
     local tame = { 0, 100, -100, 1e4, -1e4, 1e-30, -1e-30, 0 / 0, 88.5, 89, -87, -88, -103, -104, 709, 710, -745, -746 }
     local endless = { 1 / 0, -1 / 0 }

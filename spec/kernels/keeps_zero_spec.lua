@@ -53,7 +53,7 @@ end
 describe("zeros of zeros:", function()
   for _, f in ipairs(core.function_list()) do
     it(f.name, function()
-      local attrs = { ["function"] = f.name }
+      local attrs = { ["function"] = f.name, low = 0.5 } -- clamp would keep zeros between its bounds
       local call = { inputs = f.op == "unary" and { "f" } or { "f", "f" }, attrs = attrs }
       each(function(backend, dtype)
         assert.equal(core.keeps_zero(f.op, attrs), makes_zeros(backend, f.op, call, dtype))

@@ -27,7 +27,9 @@ local function case(op, inputs, cut, fn, note)
 end
 
 for _, f in ipairs(core.function_list()) do
-  local fn = f.name == "power" and function(x) return ops.power(x, -1.5) end or ops[f.name]
+  local fn = ops[f.name]
+  if f.name == "power" then fn = function(x) return ops.power(x, -1.5) end end
+  if f.name == "clamp" then fn = function(x) return ops.clamp(x, 0.25, 2) end end
   if f.op == "unary" then case("unary", { "mn" }, "mn", fn, f.name)
   else
     local operands = { { "mn", "mn" }, { "mn", "n" }, { "n", "mn" }, { "m1", "mn" }, { "", "mn" }, { "mn", "" } }

@@ -3,7 +3,7 @@
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local region = require "ganymede.nn.region"
-local nn = gm.nn
+local nn, ops = gm.nn, gm.ops
 
 local function near(got, want) numeric.agree(got, want, 1e-13) end
 
@@ -102,6 +102,42 @@ describe("batch norm", function()
       assert.same({ 0, 4, 2, 3 }, x:grad():shape())
     end
   end)
+
+  -- Samples with and without dimensions behind their channels, which two groups share.
+  for _, behind in ipairs { 1, 3 } do
+    it("of groups is its formula, with a scale and a shift for each channel, " .. behind, numeric.f64(function()
+      local x = gm.normal(behind == 1 and { 3, 4 } or { 3, 4, behind }, { mean = 2, std = 3, seed = 5 })
+      local g, layer = gm.normal(x:shape(), { seed = 6 }), nn.GroupNorm(2, 4)
+      gm.no_grad(function()
+        layer.weight:copy_(gm.tensor { 2, -1, 0.5, 3 })
+        layer.bias:copy_(gm.tensor { 1, 0, -2, 0.25 })
+      end)
+      local y = layer(x)
+      ops.sum(ops.mul(y, g)):backward()
+      local given, slopes = x:reshape({ 3, 4, behind }):totable(), g:reshape({ 3, 4, behind }):totable()
+      local want, of_weight, of_bias, count = {}, { 0, 0, 0, 0 }, { 0, 0, 0, 0 }, 2 * behind
+      for i = 1, 3 do
+        for c = 1, 4 do
+          local first, sum, squares = c < 3 and 1 or 3, 0, 0
+          local function each(fn)
+            for d = first, first + 1 do
+              for k = 1, behind do fn(given[i][d][k]) end
+            end
+          end
+          each(function(v) sum = sum + v end)
+          each(function(v) squares = squares + (v - sum / count) ^ 2 end)
+          for k = 1, behind do
+            local hat = (given[i][c][k] - sum / count) / math.sqrt(squares / count + 1e-5)
+            want[#want + 1] = hat * layer.weight:get(c) + layer.bias:get(c)
+            of_weight[c], of_bias[c] = of_weight[c] + slopes[i][c][k] * hat, of_bias[c] + slopes[i][c][k]
+          end
+        end
+      end
+      near(y:reshape { -1 }, want)
+      near(layer.weight:grad(), of_weight)
+      near(layer.bias:grad(), of_bias)
+    end))
+  end
 
   it("refuses other shapes, at the call", function()
     local function refused(message, fn)

@@ -102,6 +102,19 @@ describe("ops made of others", function()
     end)
   end)
 
+  it("bounds of clamp are numbers of the tensor's dtype: an element can be at one", function()
+    for _, dtype in ipairs { "f32", "bf16", "f16", "f64" } do
+      gm.scope(function()
+        local x = gm.tensor({ 0.1, 0.3, 0.05, 0.2 }, { dtype = dtype }):requires_grad(true)
+        local y = x:clamp(0.1, 0.3)
+        y:sum():backward()
+        local is = x:totable()
+        assert.same({ is[1], is[2], is[1], is[4] }, y:totable(), dtype)
+        assert.same({ 0, 0, 0, 1 }, x:grad():totable(), dtype)
+      end)
+    end
+  end)
+
   it("cumsum rounds as a tree does", function()
     gm.scope(function()
       local y = gm.full({ 4096 }, 0.1, { dtype = "f32" }):cumsum()

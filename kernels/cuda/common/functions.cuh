@@ -1,7 +1,8 @@
 /* functions.cuh - the functions of functions.def and their derivatives on the device, as templates over R, float or
- * double: gm_fn_gelu(x, value), gm_slope_gelu(x, value), gm_fn_add(u, v). If the function is known only at run time,
- * gm_unary_of, gm_unary_slope_of, gm_binary_of and gm_compare_of take its number. kernels/ref/elementwise.c defines
- * what the functions compute. 16-bit values go through f32.
+ * double: gm_fn_gelu(x, value), gm_slope_gelu(x, value), gm_fn_add(u, v). clamp alone has two numbers beside x, low in
+ * the place of value, and high. If the function is known only at run time, gm_unary_of, gm_unary_slope_of, gm_binary_of
+ * and gm_compare_of take its number. kernels/ref/elementwise.c defines what the functions compute. 16-bit values go
+ * through f32.
  *
  * The trap: these are the accurate functions of the CUDA library (1 or 2 units in the last place), some 20 to 40
  * instructions each. At the bandwidth of an H200 a multiprocessor has issue slots for about 49 instructions an element
@@ -23,9 +24,15 @@ template <class R> GM_DEVICE R gm_tanh_argument(R x)
     return (R)0.79788456080286535588 * (x + (R)0.044715 * x * x * x);
 }
 
-#define GM_FUNCTION(name, value_of, slope_of)                                                     \
-    template <class R> GM_DEVICE R gm_fn_##name(R x, R value) { return (void)value, (value_of); } \
-    template <class R> GM_DEVICE R gm_slope_##name(R x, R value) { return (void)value, (void)x, (slope_of); }
+#define GM_FUNCTION(name, value_of, slope_of)                                \
+    template <class R> GM_DEVICE R gm_fn_##name(R x, R value, R high = 0)    \
+    {                                                                        \
+        return (void)value, (void)high, (value_of);                          \
+    }                                                                        \
+    template <class R> GM_DEVICE R gm_slope_##name(R x, R value, R high = 0) \
+    {                                                                        \
+        return (void)value, (void)high, (void)x, (slope_of);                 \
+    }
 
 template <class R> GM_DEVICE R gm_gelu_tanh_slope(R x)
 {
@@ -70,6 +77,7 @@ GM_FUNCTION(reciprocal, 1 / x, -1 / (x * x))
 GM_FUNCTION(abs, fabs(x), x > 0 ? 1 : x < 0 ? -1 : 0)
 GM_FUNCTION(sin, sin(x), cos(x))
 GM_FUNCTION(cos, cos(x), -sin(x))
+GM_FUNCTION(clamp, x <= value ? value : x >= high ? high : x, x <= value || x >= high ? 0 : 1)
 GM_FUNCTION(power, pow(x, value), value == 0 ? 0 : value * pow(x, value - 1))
 #undef GM_FUNCTION
 
@@ -92,8 +100,8 @@ GM_FUNCTION(pow, pow(u, v))
 #define GM_COMPARE(name)
 #define GM_BINARY(name)
 #define GM_UNARY(name) \
-    case GM_FN_##name: return gm_fn_##name(x, value);
-template <class R> GM_DEVICE R gm_unary_of(int function, R x, R value)
+    case GM_FN_##name: return gm_fn_##name(x, value, high);
+template <class R> GM_DEVICE R gm_unary_of(int function, R x, R value, R high = 0)
 {
     switch (function) {
 #include "../../functions.def"
@@ -103,8 +111,8 @@ template <class R> GM_DEVICE R gm_unary_of(int function, R x, R value)
 #undef GM_UNARY
 
 #define GM_UNARY(name) \
-    case GM_FN_##name: return gm_slope_##name(x, value);
-template <class R> GM_DEVICE R gm_unary_slope_of(int function, R x, R value)
+    case GM_FN_##name: return gm_slope_##name(x, value, high);
+template <class R> GM_DEVICE R gm_unary_slope_of(int function, R x, R value, R high = 0)
 {
     switch (function) {
 #include "../../functions.def"

@@ -1,4 +1,4 @@
---- Ops that are made of others: shapes (stack, chunk, flatten, roll, pad), numbers (clamp, var, std, sort,
+--- Ops that are made of others: shapes (stack, chunk, flatten, roll, pad), numbers (var, std, sort,
 -- one_hot) and images of another size (interpolate).
 --
 -- They have the gradients, the layouts and the devices of the ops that they call (sort has one of its own, for the
@@ -358,28 +358,6 @@ define("interpolate", "x tensor, options options", {
 end)
 
 -- ---------------------------------------------------------------- numbers
-
---- Brings elements into an interval.
--- @param x any shape
--- @param low smaller elements become this; nil: there is no bound
--- @param high larger elements become this; nil: there is no bound
--- @return a new tensor of the shape and dtype of x
--- @shape x (...) -> (...), the same
--- @dtype f32 f64 bf16 f16
--- @gradient x
--- @formula y = min(max(x, low), high); the gradient is 1 between low and high, 0 at them and outside
--- @error neither bound is given, or low is above high
--- @see ops.maximum, ops.minimum
--- @example
---   gm.tensor({ -2, 0.5, 3 }):clamp(-1, 1) --> { -1, 0.5, 1 }
-define("clamp", "x tensor, low number?, high number?", nil, function(x, low, high)
-  if not low and not high then refuse("clamp", "low or high must be given") end
-  if low and high and low > high then refuse("clamp", "low is %g, above high, %g", low, high) end
-  local y = x
-  if low then y = ops.where(ops.le(x, low), low, y) end
-  if high then y = ops.where(ops.ge(x, high), high, y) end
-  return y
-end)
 
 local spread = {
   correction = { type = "integer", default = 1, min = 0,

@@ -43,6 +43,10 @@ static gm_status launch_function(gm_device *dev, const gm_call *call, const char
 {
     char        base[GM_CUDA_NAME];
     gm_map_args a = {.alpha = call->attrs->value, .function = (int32_t)call->attrs->function};
+    if (call->attrs->function == GM_FN_clamp) {
+        a.alpha = call->attrs->low;
+        a.beta = call->attrs->high;
+    }
     snprintf(base, sizeof base, "%s_%s", op, gm_function_name(call->attrs->function));
     return launch(dev, base, op, operand[0]->dtype, operands, operand, &a);
 }
