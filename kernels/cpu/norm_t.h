@@ -39,18 +39,58 @@ static double M(moments_row)(int64_t n, const E *v, double *mean)
     return rest < 0 ? 0 : rest;
 }
 
-/* y = (v - high - low) rstd w + b, past the caches if `past`; next: a row that will be read soon */
-static void M(scale_shift_row)(int64_t n, const E *v, T high, T low, T rstd, const E *w, const E *b, E *y, bool past,
+/* m elements of p at i; `whole`: a vector of them, without a branch */
+CPU_INLINE V M(some)(const E *p, int64_t i, int64_t m, bool whole)
+{
+    return whole ? M(load)(p + i) : M(load_n)(p + i, m);
+}
+
+/* The vector at i of (v - high) rstd - less, times w, plus b. All is read first: where a branch stands between a
+ * product and a sum, compilers do not fuse them, and the ends of rows would get other bits than the rest. */
+CPU_INLINE V M(scaled)(int64_t i, int64_t m, bool whole, const E *v, T high, T less, T rstd, const E *w, const E *b)
+{
+    V h = M(some)(v, i, m, whole), by = w ? M(some)(w, i, m, whole) : h, more = b ? M(some)(b, i, m, whole) : h;
+    h = (h - high) * rstd - less;
+    if (w) h = h * by;
+    return b ? h + more : h;
+}
+
+/* y = value(i, m, whole), the vector at i of which m elements are wanted, past the caches if `past`. Loops over whole
+ * vectors have no branch of their own, which would take half of their time. ahead: asks for what will be read soon. */
+#undef NORM_ROW
+#define NORM_ROW(value, ahead)                       \
+    int64_t i = 0, head = M(first_step)(y, n, past); \
+    if (head < LANES) {                              \
+        M(store_n)(y, head, value(0, head, false));  \
+        i = head;                                    \
+    }                                                \
+    for (; past && i + LANES <= n; i += LANES) {     \
+        M(store_past)(y + i, value(i, LANES, true)); \
+        ahead;                                       \
+    }                                                \
+    for (; i + LANES <= n; i += LANES) {             \
+        M(store)(y + i, value(i, LANES, true));      \
+        ahead;                                       \
+    }                                                \
+    if (i < n) M(store_n)(y + i, n - i, value(i, n - i, false))
+
+/* y = (v - high - low) rstd w + b; next: a row that will be read soon */
+CPU_INLINE void M(scale_shift)(int64_t n, const E *v, T high, T low, T rstd, const E *w, const E *b, E *y, bool past,
                                const E *next)
 {
     const T less = low * rstd;
-    for (int64_t i = 0, m = M(first_step)(y, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
-        V h = (M(at)(v, i, m) - high) * rstd - less;
-        if (w) h = h * M(at)(w, i, m);
-        if (b) h = h + M(at)(b, i, m);
-        M(put_past)(y, i, m, h, past);
-        __builtin_prefetch(next + i);
-    }
+#define SCALED(i, m, whole) M(scaled)(i, m, whole, v, high, less, rstd, w, b)
+    NORM_ROW(SCALED, __builtin_prefetch(next + i));
+#undef SCALED
+}
+
+static void M(scale_shift_row)(int64_t n, const E *v, T high, T low, T rstd, const E *w, const E *b, E *y, bool past,
+                               const E *next)
+{
+    if (w && b) M(scale_shift)(n, v, high, low, rstd, w, b, y, past, next);
+    else if (w) M(scale_shift)(n, v, high, low, rstd, w, NULL, y, past, next);
+    else if (b) M(scale_shift)(n, v, high, low, rstd, NULL, b, y, past, next);
+    else M(scale_shift)(n, v, high, low, rstd, NULL, NULL, y, past, next);
 }
 
 /* The row that is normalised, x or x + residual. sum receives it where it is given, as it must be with a residual.
@@ -88,17 +128,32 @@ static void M(norm_part)(void *context, int64_t begin, int64_t end, int thread)
     gm_stream_end();
 }
 
+/* The vector at i of rstd (h - mean(h) - hat mean(h hat)) + gsum, likewise. */
+CPU_INLINE V M(input_gradient)(int64_t i, int64_t m, bool whole, const T *h, const E *x, T mean, T rstd, T mean_h,
+                               T mean_hh, const E *gsum)
+{
+    V hat = M(some)(x, i, m, whole), d = whole ? F(load)(h + i) : F(load_n)(h + i, m);
+    V more = gsum ? M(some)(gsum, i, m, whole) : d;
+    hat = (hat - mean) * rstd;
+    d = (d - mean_h - hat * mean_hh) * rstd;
+    return gsum ? d + more : d;
+}
+
+CPU_INLINE void M(input_gradients)(int64_t n, const T *h, const E *x, T mean, T rstd, T mean_h, T mean_hh,
+                                   const E *gsum, E *y, bool past, const E *next_g, const E *next_x)
+{
+#define GRADIENT(i, m, whole) M(input_gradient)(i, m, whole, h, x, mean, rstd, mean_h, mean_hh, gsum)
+    NORM_ROW(GRADIENT, (__builtin_prefetch(next_g + i), __builtin_prefetch(next_x + i)));
+#undef GRADIENT
+}
+
 /* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum, past the caches if `past`; dx may be h, gsum NULL. next_g, next_x:
  * rows that will be read soon. */
 CPU_INLINE void M(input_gradient_row)(int64_t n, const T *h, const E *x, T mean, T rstd, T mean_h, T mean_hh,
                                       const E *gsum, E *dx, bool past, const E *next_g, const E *next_x)
 {
-    for (int64_t i = 0, m = M(first_step)(dx, n, past); i < n; i += m < LANES ? m : LANES, m = n - i) {
-        V hat = (M(at)(x, i, m) - mean) * rstd, d = (F(at)(h, i, m) - mean_h - hat * mean_hh) * rstd;
-        M(put_past)(dx, i, m, gsum ? d + M(at)(gsum, i, m) : d, past);
-        __builtin_prefetch(next_g + i);
-        __builtin_prefetch(next_x + i);
-    }
+    if (gsum) M(input_gradients)(n, h, x, mean, rstd, mean_h, mean_hh, gsum, dx, past, next_g, next_x);
+    else M(input_gradients)(n, h, x, mean, rstd, mean_h, mean_hh, NULL, dx, past, next_g, next_x);
 }
 
 /* The vector of h = g w at i, kept rounded: fused into a difference later it would not cancel. Missing lanes have

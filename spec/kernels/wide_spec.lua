@@ -99,6 +99,22 @@ describe("functions of floats worked out in double:", function()
     end)
   end
 
+  it("powers of a number do not depend on its place", function()
+    gm.scope(function()
+      local list, exponents = {}, {}
+      for i = 1, 300 do list[i], exponents[i] = (i * 7919 % 601 - 300) / 97, i * 104729 % 11 - 5 end
+      for _, backend in ipairs(support.backends) do
+        local all = run(backend, "binary", { n = 2, f32(list), f32(exponents) }, { ["function"] = "pow" })
+        local scaled = run(backend, "unary", { n = 1, f32(list) }, { ["function"] = "power", value = 7 })
+        for i = 1, 300, 7 do
+          local x = f32 { list[i] }
+          assert.same({ all[i] }, run(backend, "binary", { n = 2, x, f32 { exponents[i] } }, { ["function"] = "pow" }))
+          assert.same({ scaled[i] }, run(backend, "unary", { n = 1, x }, { ["function"] = "power", value = 7 }))
+        end
+      end
+    end)
+  end)
+
   it("pow of special numbers, and powers of them", function()
     gm.scope(function()
       local x, y = {}, {}

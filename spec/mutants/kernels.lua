@@ -45,8 +45,8 @@ return {
   },
   {
     name = "007-layer-norm-mean", file = "kernels/cpu/norm_t.h",
-    find = [[i, m) - mean_h - hat * mean_hh) * rstd]],
-    replace = [[i, m) - 0 * mean_h - hat * mean_hh) * rstd]],
+    find = [[(d - mean_h - hat * mean_hh) * rstd]],
+    replace = [[(d - 0 * mean_h - hat * mean_hh) * rstd]],
     breaks = "the gradient of layer norm does not take the mean out",
     test = "spec/kernels/norm_spec.lua -f layer_norm",
   },
