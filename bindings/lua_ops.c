@@ -2,7 +2,6 @@
  * 1, or from -1 at the end. Every function returns new tensors. Copies, views and cat are in lua_views.c. */
 #include "lua_ops.h"
 
-#include <math.h>
 #include <string.h>
 #include "../host/parallel/sharded/ring.h"
 #include "../kernels/philox.h"
@@ -80,39 +79,6 @@ static int binary(lua_State *L)
     }
     a.function = f;
     return gm_apply_one(L, op, 2, in, &a);
-}
-
-/* A bound of clamp, as a number of x's dtype has it; where it is left out, `without`. */
-static double bound(lua_State *L, int arg, gm_dtype dtype, double without)
-{
-    double room = 0;
-    gm_store(dtype, &room, 0, luaL_optnumber(L, arg, without));
-    return gm_load(dtype, &room, 0);
-}
-
-static int clamp(lua_State *L)
-{
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
-    gm_check_argument(L, !lua_isnoneornil(L, 2) || !lua_isnoneornil(L, 3), 2, "low or high must be given");
-    a.function = GM_FN_clamp;
-    a.low = bound(L, 2, x->local->dtype, -INFINITY);
-    a.high = bound(L, 3, x->local->dtype, INFINITY);
-    if (a.low > a.high) {
-        lua_pushfstring(L, "low is %f, above high, %f", a.low, a.high);
-        return gm_bad_argument(L, 2, lua_tostring(L, -1));
-    }
-    return gm_apply_one(L, GM_OP_unary, 1, &x, &a);
-}
-
-/* unary functions: which one; power takes the exponent as argument 2. */
-static int unary(lua_State *L)
-{
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
-    a.function = (gm_function)gm_declared(L)->which;
-    if (a.function == GM_FN_power) a.value = luaL_checknumber(L, 2);
-    return gm_apply_one(L, GM_OP_unary, 1, &x, &a);
 }
 
 static int where(lua_State *L)
@@ -476,7 +442,7 @@ static const gm_lua_option matmul_options[] = {
 
 static const gm_declaration functions[] = {
 #define GM_UNARY(name)                                                           \
-    ONE_OF(name, GM_FN_##name == GM_FN_clamp ? clamp : unary,                    \
+    ONE_OF(name, GM_FN_##name == GM_FN_clamp ? gm_clamp : gm_unary,              \
            GM_FN_##name == GM_FN_clamp   ? "x tensor, low number?, high number?" \
            : GM_FN_##name == GM_FN_power ? "x tensor, exponent number"           \
                                          : "x tensor",                           \

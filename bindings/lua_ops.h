@@ -1,4 +1,4 @@
-/* lua_ops.h - what lua_ops.c and lua_views.c share: running an op for its one result. */
+/* lua_ops.h - what lua_ops.c, lua_views.c and others share: running an op for its one result. */
 #ifndef GM_LUA_OPS_H
 #define GM_LUA_OPS_H
 
@@ -11,6 +11,10 @@ int gm_apply_two(lua_State *L, gm_op op, gm_value *x, gm_attrs *a, const char *n
 /* Pushes the slices of x along dimension d (from 0) and returns how many there are. y receives them, borrowed from the
  * stack. */
 int gm_push_unbound(lua_State *L, gm_value *x, int d, gm_value **y);
+
+/* Functions of one tensor (lua_unary.c): which one, says the declaration. */
+int gm_unary(lua_State *L);
+int gm_clamp(lua_State *L);
 
 /* Pushes the value that a call gives in y. */
 #define PUSH(L, name, expr)                          \

@@ -66,7 +66,7 @@ return {
     test = "spec/kernels/elementwise_spec.lua -f 'clamp and its gradient'",
   },
   {
-    name = "3149-clamp-bound-dtype", file = "bindings/lua_ops.c",
+    name = "3149-clamp-bound-dtype", file = "bindings/lua_unary.c",
     find = [[return gm_load(dtype, &room, 0);]],
     replace = [[return luaL_optnumber(L, arg, without);]],
     breaks = "a bound of clamp has more digits than the numbers that it is compared with",
