@@ -26,6 +26,7 @@
 #define CPU_BLOCK  4096 /* elements of a row handed out at a time */
 #define CPU_SHORT  16   /* a row of fewer elements is not worth its call; nor is one of twice as many with buffers */
 #define CPU_BESIDE 512  /* elements of a row with turns handed out at a time: later turns find its lines in a cache */
+#define CPU_TURNS  1024 /* there are fewer turns: longer rows are worth their calls whatever they hold */
 #define CPU_ROW    4096 /* the longest row that kernels keep in a buffer of their own */
 
 /* Vector registers are as code without AVX wants them: their upper halves are zeros. Where they are not, each
@@ -190,16 +191,23 @@ static void walk_simplify(cpu_walk *w)
     for (int k = 0; k < w->tensors; k++) w->turn[k] = 1;
 }
 
-/* A last dimension of fewer elements than `least` becomes turns, if the one before it is longer, which is the row then.
- * Row functions must know: they get the first element of each, and compute those of all turns. */
-static void walk_turn(cpu_walk *w, int64_t least)
+/* The last dimension becomes turns, and the one before it the row. Row functions must know: they get the first element
+ * of each, and compute those of all turns. */
+static void walk_take_turns(cpu_walk *w)
 {
     const int last = w->ndim - 1;
-    if (last == 0 || w->shape[last] >= least || w->shape[last - 1] <= w->shape[last] || !w->numel) return;
     w->turns = w->shape[last];
     for (int k = 0; k < w->tensors; k++) w->turn[k] = w->stride[k][last];
     w->rows /= w->shape[last - 1];
     w->ndim--;
+}
+
+/* So does a last dimension of fewer elements than `least`, if the one before it is longer. */
+static void walk_turn(cpu_walk *w, int64_t least)
+{
+    const int last = w->ndim - 1;
+    if (last == 0 || w->shape[last] >= least || w->shape[last - 1] <= w->shape[last] || !w->numel) return;
+    walk_take_turns(w);
 }
 
 /* Is each tensor contiguous along the last two dimensions, or one row that all rows repeat, such as a bias? */
@@ -278,13 +286,20 @@ static void walk_part(void *context, int64_t begin, int64_t end, int thread)
     gm_stream_end();
 }
 
+/* Elements of a row handed out at a time, each with its turns. */
+static int64_t walk_block(const cpu_walk *w)
+{
+    if (w->turns == 1) return CPU_BLOCK;
+    return w->turns <= CPU_SHORT ? CPU_BESIDE : CPU_BESIDE * CPU_SHORT / w->turns;
+}
+
 /* weight: 1 for plain traffic; more where an element costs arithmetic beyond its bytes. */
 static void cpu_walk_run(gm_device *dev, const cpu_walk *w, int weight, cpu_row row, const void *context)
 {
     int64_t bytes = 0, n = w->shape[w->ndim - 1];
     if (!w->numel) return;
     for (int k = 0; k < w->tensors; k++) bytes += w->size[k];
-    const int64_t block = w->turns > 1 ? CPU_BESIDE : CPU_BLOCK;
+    const int64_t block = walk_block(w);
     walk_job      j = {.w = w, .row = row, .context = context, .block = n < block ? n : block};
     j.blocks = (n + j.block - 1) / j.block;
     cpu_parallel(dev, w->rows * j.blocks, bytes * weight * j.block * w->turns, walk_part, &j);

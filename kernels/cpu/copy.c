@@ -149,7 +149,7 @@ static bool copies_rows(const cpu_walk *w)
 static void copy_turn(cpu_walk *w)
 {
     cpu_walk t = *w;
-    walk_turn(&t, 4 * CPU_SHORT);
+    walk_turn(&t, cpu_streams(w->numel * w->size[0]) ? 4 * CPU_SHORT : 16 * CPU_SHORT);
     if (copies_rows(&t) || t.turns < (t.turn[0] == 1 && t.turn[1] == 1 ? COPY_RUN : CPU_SHORT)) *w = t;
 }
 

@@ -6,18 +6,25 @@
  * itself (CPU_ROW_STREAMS). */
 typedef void (*cpu_dense_row)(const void *context, int64_t n, char *const *p, bool past);
 
+/* The same for rows of n neighbours in the output and in one of two inputs. Of the other input, number k, one element
+ * belongs to each row. step[i]: elements from row to row of tensor i. */
+typedef void (*cpu_across_rows)(const void *context, int64_t rows, int64_t n, char *const *p, const int64_t *step,
+                                int k, bool past);
+
 enum { CPU_ROW_UPDATES = 1, CPU_ROW_STREAMS = 2 }; /* it reads its output, too; it streams it if it is told to */
 
 typedef struct dense_job {
-    cpu_dense_row row;
-    const void   *context;
-    int           tensors;
-    int64_t       size[CPU_WALK];
-    int64_t       turns, turn[CPU_WALK]; /* as in cpu_walk */
-    int64_t       chunk;                 /* elements that go through buffers at a time */
-    bool          update;                /* the output is read too */
-    bool          stream;                /* the output goes past the caches */
-    bool          direct;                /* the row itself sends it there */
+    cpu_dense_row   row;
+    cpu_across_rows across;  /* NULL: there is none, or the tensors do not lie so */
+    int             repeats; /* its k */
+    const void     *context;
+    int             tensors;
+    int64_t         size[CPU_WALK];
+    int64_t         turns, turn[CPU_WALK]; /* as in cpu_walk */
+    int64_t         chunk;                 /* elements that go through buffers at a time */
+    bool            update;                /* the output is read too */
+    bool            stream;                /* the output goes past the caches */
+    bool            direct;                /* the row itself sends it there */
 } dense_job;
 
 /* Elements as bits, at any alignment and whatever their dtype. */
@@ -136,6 +143,10 @@ static void dense_row(const void *context, int64_t n, char *const *p, const int6
     const dense_job *j = context;
     const int64_t    turns = j->turns, most = j->chunk / turns;
     bool             lies[CPU_WALK], dense = true; /* as if in a room */
+    if (j->across) {
+        j->across(j->context, turns > 1 ? n : 1, turns > 1 ? turns : n, p, stride, j->repeats, j->stream);
+        return;
+    }
     for (int k = 0; k < j->tensors; k++) {
         lies[k] = (stride[k] == turns && j->turn[k] == 1) || n * turns == 1;
         dense &= lies[k];
@@ -161,17 +172,36 @@ static void dense_row(const void *context, int64_t n, char *const *p, const int6
     }
 }
 
-/* y = row(x...) elementwise with broadcasting, any strides: the frame of every elementwise kernel.
- * t[0] is the output; how: CPU_ROW_UPDATES, CPU_ROW_STREAMS or 0. weight: as in cpu_walk_run. */
-static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, int how, int weight, cpu_dense_row row,
-                            const void *context)
+/* The input that has one element for a whole row of the output and of the other input; -1: there is none. */
+static int walk_across(const cpu_walk *w)
+{
+    const int last = w->ndim - 1;
+    if (w->tensors != 3 || last == 0 || !w->numel || w->shape[last] < 2 * CPU_SHORT) return -1;
+    for (int k = 1; k < 3; k++)
+        if (w->stride[k][last] == 0 && w->stride[3 - k][last] == 1 && w->stride[0][last] == 1) return k;
+    return -1;
+}
+
+/* The frame of every elementwise kernel: y = row(x...) with broadcasting, any strides.
+ * t[0] is the output; how: CPU_ROW_UPDATES, CPU_ROW_STREAMS or 0. weight: as in cpu_walk_run. across: NULL, or what does
+ * the same where an input has one element for a whole row; it streams if row does. */
+static void cpu_elementwise_across(gm_device *dev, int tensors, gm_tensor *const *t, int how, int weight,
+                                   cpu_dense_row row, cpu_across_rows across, const void *context)
 {
     cpu_walk  w;
     bool      update = how & CPU_ROW_UPDATES;
     dense_job j = {.row = row, .context = context, .tensors = tensors, .update = update};
     int64_t   widest = 1;
     cpu_walk_new(&w, tensors, t);
-    walk_turn(&w, walk_repeats(&w) ? 16 * CPU_SHORT : 2 * CPU_SHORT);
+    j.stream = !update && cpu_streams(w.numel * w.size[0]);
+    j.direct = CPU_DIRECT && how & CPU_ROW_STREAMS;
+    j.repeats = across && (!j.stream || j.direct) ? walk_across(&w) : -1;
+    if (j.repeats > 0) {
+        j.across = across;
+        if (w.shape[w.ndim - 1] < CPU_TURNS) walk_take_turns(&w);
+    } else {
+        walk_turn(&w, walk_repeats(&w) ? 16 * CPU_SHORT : 2 * CPU_SHORT);
+    }
     j.turns = w.turns;
     for (int k = 0; k < tensors; k++) {
         j.size[k] = w.size[k];
@@ -179,7 +209,11 @@ static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, in
         if (w.size[k] > widest) widest = w.size[k];
     }
     j.chunk = CPU_BURST / widest / (tensors > 2 ? 2 : 1);
-    j.stream = !update && cpu_streams(w.numel * w.size[0]);
-    j.direct = CPU_DIRECT && how & CPU_ROW_STREAMS;
     cpu_walk_run(dev, &w, weight, dense_row, &j);
+}
+
+static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, int how, int weight, cpu_dense_row row,
+                            const void *context)
+{
+    cpu_elementwise_across(dev, tensors, t, how, weight, row, NULL, context);
 }

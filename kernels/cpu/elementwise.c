@@ -88,11 +88,16 @@ static gm_status cpu_unary_grad(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
+/* Has binary_across this function? */
+static bool has_across(gm_function f) { return f == GM_FN_add || f == GM_FN_sub || f == GM_FN_mul || f == GM_FN_div; }
+
 static gm_status cpu_binary(gm_device *dev, const gm_call *call)
 {
-    gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
-    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, function_rows(call->attrs->function, y->dtype),
-                    function_weight(call->attrs->function, y->dtype), BY_ELEMENT(a, binary_dense), call->attrs);
+    gm_tensor        *a = call->in[0], *b = call->in[1], *y = call->out[0];
+    const gm_function f = call->attrs->function;
+    cpu_elementwise_across(dev, 3, (gm_tensor *[]){y, a, b}, function_rows(f, y->dtype), function_weight(f, y->dtype),
+                           BY_ELEMENT(a, binary_dense), has_across(f) ? BY_ELEMENT(a, binary_across) : NULL,
+                           call->attrs);
     return GM_OK;
 }
 

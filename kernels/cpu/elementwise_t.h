@@ -168,6 +168,30 @@ static void M(binary_dense)(const void *context, int64_t n, char *const *p, bool
     }
 }
 
+/* y = f(x, z) for rows of n elements, to each of which one element of z belongs. step: elements from row to row. */
+#define ACROSS(expression)                                                               \
+    for (int64_t r = 0; r < rows; r++, y += step[0], x += step[3 - k], z += step[k]) {   \
+        const V b = F(splat)(M(get)(z));                                                 \
+        MAP(V a = M(load_n)(x + i, m), V a = M(load)(x + i), AHEAD(x + i), (expression)) \
+    }
+
+static void M(binary_across)(const void *context, int64_t rows, int64_t n, char *const *p, const int64_t *step, int k,
+                             bool past)
+{
+    const gm_attrs *at = context;
+    const bool      first = k == 1; /* it is the first operand that repeats */
+    E              *y = (E *)p[0];
+    const E        *x = (const E *)p[3 - k], *z = (const E *)p[k];
+    switch (at->function) {
+    case GM_FN_add: ACROSS(a + b); break;
+    case GM_FN_mul: ACROSS(a * b); break;
+    case GM_FN_sub:
+        if (first) ACROSS(b - a) else ACROSS(a - b) break;
+    default: /* div */
+        if (first) ACROSS(b / a) else ACROSS(a / b) break;
+    }
+}
+
 #define COMPARE(operator) \
     for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(M(get)(x + i) operator M(get)(z + i))
 

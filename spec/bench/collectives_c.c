@@ -6,11 +6,12 @@
  *
  * BYTES: sizes to measure, by default 8 to 1,048,576; COLLECTIVES="all_reduce,broadcast" in the environment chooses
  * among the collectives. WRITES=1: what a rank sends is written anew before each call, as the op before a collective
- * does; this is part of the time of both. With more ranks than cores add --oversubscribe and
+ * does; this is part of the time of both. ALONE=1 leaves MPI's calls out, for a profiler. With more ranks than cores add --oversubscribe and
  * OMPI_MCA_mpi_yield_when_idle=1. f32; the bytes are those of the whole tensor (all_gather: of the result). A call ends
  * when the last rank has done it. Rank 0 prints for each collective and size: microseconds of a call of ours and of
  * MPI's, medians of the rounds; the number of MPI's algorithm; the median of the paired ratios: above 1 ours is
  * quicker. */
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ typedef struct bench {
     gm_group  *world;
     gm_device *dev;
     int        ranks;
-    bool       writes;
+    bool       writes, alone;
     gm_tensor *whole, *out, *block; /* n, n and n / ranks numbers */
 } bench;
 
@@ -127,11 +128,11 @@ static void compare(bench *b, int what, int64_t bytes, int rounds)
     memset(gm_tensor_data(b->out), 0, (size_t)n * 4);
     memset(gm_tensor_data(b->block), 0, (size_t)part * 4);
     int times = (int)(4000000 / (bytes + 2000)) + 2;
-    int algorithm = fastest(b, what, times / 4 + 1);
+    int algorithm = b->alone ? 0 : fastest(b, what, times / 4 + 1);
     (void)ours(b, what, times); /* warms up */
     for (int i = 0; i < rounds; i++) {
         our[i] = ours(b, what, times);
-        their[i] = theirs(b, what, algorithm, times);
+        their[i] = b->alone ? NAN : theirs(b, what, algorithm, times);
         ratio[i] = their[i] / our[i];
     }
     if (gm_comm_rank(b->comm) == 0)
@@ -153,13 +154,14 @@ int main(int argc, char **argv)
     gm_arena     *arena = NULL;
     gm_mesh       mesh = gm_mesh_of_one();
     char          said[512];
-    const char   *asked = getenv("COLLECTIVES"), *writes = getenv("WRITES");
+    const char   *asked = getenv("COLLECTIVES"), *writes = getenv("WRITES"), *alone = getenv("ALONE");
     if (rounds < 1 || rounds > MOST_ROUNDS) return fprintf(stderr, "ROUNDS is 1 to %d\n", MOST_ROUNDS), 2;
     must(gm_launched_find(&l));
     if (l.world == 1) return fprintf(stderr, "collectives_c: start it by mpirun, on several ranks\n"), 2;
     must(gm_transport_join(&l, &how, &t));
     must(gm_mesh_add_axis(&mesh, "data", t->world));
     b.ranks = t->world;
+    b.alone = alone && !strcmp(alone, "1");
     b.writes = writes && !strcmp(writes, "1");
     gm_bench_mpi_write(b.writes);
     must(gm_comm_new(t, &mesh, &b.comm));

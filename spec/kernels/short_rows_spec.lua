@@ -1,10 +1,11 @@
 -- Tensors whose last dimension is short: CPU tables take many such rows together (walk_turn of kernels/cpu/base.c,
--- sum_try_beside and add_flat of reduce.c). Here are the widths at which they begin and cease to do so, more rows than
--- are taken at a time, each way in which an operand may lie or repeat, and outputs that are windows.
+-- walk_across of dense.c, sum_try_beside and add_flat of reduce.c). Here are the widths at which they begin and cease
+-- to do so, more rows than are taken at a time, each way in which an operand may lie or repeat, and outputs that are
+-- windows.
 --
--- Copies, products, halves that are added, and choices are rounded once: they have the bits of the reference.
--- sanitizers: only "bf16, 3 " "f64, 31 " "f32, 255 " "two at a time" "sums", the others run the same lines of C
---   (docs/testing.md)
+-- Copies, arithmetic, halves that are added, and choices are rounded once: they have the bits of the reference.
+-- sanitizers: only "bf16, 3 " "f64, 31 " "f32, 255 " "two at a time" "sums"
+--   "for rows of 33" "for rows of 1024", the others run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
@@ -27,7 +28,7 @@ local function compare(op, inputs, outputs, attrs, label)
 end
 
 describe("short rows:", function()
-  local widths = { f32 = { 2, 3, 4, 5, 15, 16, 31, 32, 255, 256 }, f64 = { 3, 31 }, bf16 = { 2, 3, 15, 255 } }
+  local widths = { f32 = { 2, 3, 4, 5, 15, 16, 31, 32, 63, 64, 255, 256 }, f64 = { 3, 31 }, bf16 = { 2, 3, 15, 255 } }
   for _, dtype in ipairs { "f32", "f64", "bf16" } do
     for _, n in ipairs(widths[dtype]) do
       it(("%s, %d wide"):format(dtype, n), function()
@@ -72,6 +73,51 @@ describe("short rows:", function()
       compare("binary", { x, input({ 7 }, "f32") }, { true }, { ["function"] = "mul" }, "a row")
       compare("binary", { x, input({ 300000, 1 }, "f32") }, { true }, { ["function"] = "mul" }, "a column")
     end)
+  end)
+
+  -- Rows of which an operand has one element each: from 32 elements on they need no copy of it, and up to 1,023 many
+  -- rows are taken at a time. Both orders of operands; both ways in which x and the output may lie.
+  local function across(shape, column, dtype, output)
+    local c = input(column, dtype)
+    for _, lies in ipairs { "contiguous", "window" } do
+      local x = input(shape, dtype, lies ~= "contiguous" and lies or nil)
+      for _, f in ipairs { "add", "sub", "mul", "div" } do
+        compare("binary", { x, c }, { output }, { ["function"] = f }, f .. ", " .. lies)
+        compare("binary", { c, x }, { output }, { ["function"] = f }, f .. ", the column first, " .. lies)
+      end
+    end
+  end
+
+  for _, dtype in ipairs { "f32", "f64", "bf16" } do
+    for _, n in ipairs { 31, 32, 33, 100, 1023, 1024, 4100 } do
+      it(("%s, one element for rows of %d"):format(dtype, n), function()
+        gm.scope(function()
+          local few = n > 1000 and 9 or 77
+          across({ few, n }, { few, 1 }, dtype, true)
+          across({ few, n }, { few, 1 }, dtype, given({ few, n }, dtype, "window"))
+          across({ 2, 7, n }, { 7, 1 }, dtype, true)
+        end)
+      end)
+    end
+  end
+
+  it("one element for rows of an output of which every second element is computed", function()
+    gm.scope(function()
+      local function output()
+        local base = gm.zeros({ 40, 50, 2 }, { dtype = "f32" })
+        return base:select(3, 1), base
+      end
+      across({ 40, 50 }, { 40, 1 }, "f32", output)
+    end)
+  end)
+
+  it("one element for rows of an output that goes past the caches", function()
+    for _, shape in ipairs { { 34000, 65 }, { 700, 3100 } } do
+      gm.scope(function()
+        local x, c = input(shape, "f32", "window"), input({ shape[1], 1 }, "f32")
+        compare("binary", { x, c }, { true }, { ["function"] = "sub" }, support.show(shape))
+      end)
+    end
   end)
 
   local function sums(x, label)

@@ -94,4 +94,25 @@ return {
     breaks = "LuaJIT and libm take up to 100 ns for an instruction after a fill, on an Intel core",
     test = "unit find_clean",
   },
+  {
+    name = "3180-rows-of-one", file = "kernels/cpu/dense.c",
+    find = [[j->across(j->context, turns > 1 ? n : 1, turns > 1 ? turns : n, p, stride, j->repeats, j->stream);]],
+    replace = [[j->across(j->context, turns > 1 ? n : 1, turns > 1 ? turns : n, p, stride, 2, j->stream);]],
+    breaks = "the second operand is taken for the one that has an element for each row",
+    test = spec .. " -f 'f32, one element for rows of 33'",
+  },
+  {
+    name = "3181-across-turned", file = "kernels/cpu/elementwise_t.h",
+    find = [[if (first) ACROSS(b - a) else ACROSS(a - b) break;]],
+    replace = [[ACROSS(a - b) break;]],
+    breaks = "a column less a matrix is the matrix less the column",
+    test = spec .. " -f 'f64, one element for rows of 100'",
+  },
+  {
+    name = "3182-across-lies", file = "kernels/cpu/dense.c",
+    find = [[if (w->stride[k][last] == 0 && w->stride[3 - k][last] == 1 && w->stride[0][last] == 1) return k;]],
+    replace = [[if (w->stride[k][last] == 0 && w->stride[3 - k][last] == 1) return k;]],
+    breaks = "an output whose elements are no neighbours is written as if they were",
+    test = spec .. " -f 'every second element'",
+  },
 }
