@@ -7,6 +7,7 @@
  * trap: strides are in elements, pointers in bytes. */
 #include <stdlib.h>
 #include <sys/mman.h>
+#include "../copy_bytes.h"
 #include "../past_caches.h"
 
 /* The width in bytes of the vectors of vector.c: AVX-512, AVX2 or 16. */

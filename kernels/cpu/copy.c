@@ -120,7 +120,7 @@ static void copy_elements(const cpu_walk *w, int64_t n, char *to, int64_t to_ste
 {
     if (to_step == 1 && step == 1) {
         if (cpu_streams(w->numel * w->size[0])) gm_stream_out(to, from, n * w->size[0]);
-        else memcpy(to, from, (size_t)(n * w->size[0]));
+        else gm_copy_bytes(to, from, (size_t)(n * w->size[0]));
         return;
     }
     switch (w->size[0]) {

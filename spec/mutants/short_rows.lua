@@ -115,4 +115,11 @@ return {
     breaks = "an output whose elements are no neighbours is written as if they were",
     test = spec .. " -f 'every second element'",
   },
+  {
+    name = "3183-copied-bytes", file = "kernels/copy_bytes.h",
+    find = [[i + sizeof(vector) <= n;]],
+    replace = [[i < n;]],
+    breaks = "a long copy at a slow distance writes beyond its end",
+    test = "unit copy_bytes",
+  },
 }
