@@ -28,7 +28,7 @@ local function images(factor)
   cases["smaller " .. factor] = function() return y:sum { 4, 6 } end
 end
 
-for _, n in ipairs { 2, 3, 8, 16, 31, 64 } do rows(n) end
+for _, n in ipairs { 2, 3, 8, 16, 31, 64, 128, 768 } do rows(n) end
 for _, factor in ipairs { 2, 3, 4 } do images(factor) end
 
 local function seconds(case, repeats)

@@ -73,7 +73,7 @@ def main():
     ours, ratios = Ours(), []
     print(f"torch {torch.__version__}, {THREADS} thread(s), {DTYPE}")
     cases = {}
-    for n in (2, 3, 8, 16, 31, 64):
+    for n in (2, 3, 8, 16, 31, 64, 128, 768):
         cases.update(rows(n))
     for factor in (2, 3, 4):
         cases.update(images(factor))
