@@ -183,8 +183,8 @@ static int walk_across(const cpu_walk *w)
 }
 
 /* The frame of every elementwise kernel: y = row(x...) with broadcasting, any strides.
- * t[0] is the output; how: CPU_ROW_UPDATES, CPU_ROW_STREAMS or 0. weight: as in cpu_walk_run. across: NULL, or what does
- * the same where an input has one element for a whole row; it streams if row does. */
+ * t[0] is the output; how: CPU_ROW_UPDATES, CPU_ROW_STREAMS or 0. weight: as in cpu_walk_run. across: NULL, or what
+ * does the same where an input has one element for a whole row; it streams if row does. */
 static void cpu_elementwise_across(gm_device *dev, int tensors, gm_tensor *const *t, int how, int weight,
                                    cpu_dense_row row, cpu_across_rows across, const void *context)
 {

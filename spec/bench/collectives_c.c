@@ -6,11 +6,11 @@
  *
  * BYTES: sizes to measure, by default 8 to 1,048,576; COLLECTIVES="all_reduce,broadcast" in the environment chooses
  * among the collectives. WRITES=1: what a rank sends is written anew before each call, as the op before a collective
- * does; this is part of the time of both. ALONE=1 leaves MPI's calls out, for a profiler. With more ranks than cores add --oversubscribe and
- * OMPI_MCA_mpi_yield_when_idle=1. f32; the bytes are those of the whole tensor (all_gather: of the result). A call ends
- * when the last rank has done it. Rank 0 prints for each collective and size: microseconds of a call of ours and of
- * MPI's, medians of the rounds; the number of MPI's algorithm; the median of the paired ratios: above 1 ours is
- * quicker. */
+ * does; this is part of the time of both. ALONE=1 leaves MPI's calls out, for a profiler. With more ranks than cores
+ * add --oversubscribe and OMPI_MCA_mpi_yield_when_idle=1. f32; the bytes are those of the whole tensor (all_gather: of
+ * the result). A call ends when the last rank has done it. Rank 0 prints for each collective and size: microseconds of
+ * a call of ours and of MPI's, medians of the rounds; the number of MPI's algorithm; the median of the paired ratios:
+ * above 1 ours is quicker. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>

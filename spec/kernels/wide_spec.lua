@@ -148,13 +148,16 @@ describe("functions of floats worked out in double:", function()
 
   -- Exponents that products, quotients and roots make have up to three roundings; bounds are those of ref's results.
   it("powers that are numbers, and their gradients", function()
-    local list = {}
-    for i = 1, 67 do list[i] = (i - 34) / 7 end
+    local near, list = {}, {}
+    for i = 1, 67 do near[i] = (i - 34) / 7 end
+    for i, number in ipairs(near) do list[i] = number end
     for _, extreme in ipairs { -0.0, 1e12, -1e12, 1e-12, -1e-12, 1 / 0, -1 / 0, 0 / 0 } do list[#list + 1] = extreme end
     gm.scope(function()
       for _, dtype in ipairs(support.dtypes) do
-        local x, g = gm.tensor(list, { dtype = dtype }), support.input({ #list }, dtype)
-        for _, value in ipairs { 0, 1, 2, 3, 4, 0.5, -0.5, -1, -2, -3, 1.5, 2.7, 1 / 3 } do
+        for _, value in ipairs { 0, 1, 2, 3, 4, 0.5, -0.5, -1, -2, -3, 1.5, 2.75, 2.7, 1 / 3 } do
+          -- GPUs round an exponent to a float, which shows in powers of large and small numbers
+          local numbers = (value == 2.7 or value == 1 / 3) and near or list
+          local x, g = gm.tensor(numbers, { dtype = dtype }), support.input({ #numbers }, dtype)
           local attrs = { ["function"] = "power", value = value }
           support.agree { op = "unary", inputs = { x }, outputs = { true }, attrs = attrs, label = "power " .. value,
                           within = support.relative(6) }
