@@ -280,6 +280,34 @@ return {
     end
   end)
 
+  -- Only data_process_func gives this model the classes that it needs beside the images.
+  local several = [[
+return {
+  name = "images", seed = 3, steps = 3, num_microbatches = 2,
+  model = { type = "Diffusion", denoiser = { type = "DiT", image_size = 8, patch_size = 4, channels = 1, width = 8,
+    depth = 2, heads = 2, classes = 4 } },
+  data = { train = { type = "Synthetic", length = 64, shape = { 1, 8, 8 }, classes = 4 }, batch_size = 8 },
+  schedule = { type = "PipelineSchedule", data_process_func = function(x, y) return { x, y }, y end },
+  loss = { type = "DiffusionLoss" }, optimizer = { type = "SGD", lr = 0.01 },
+}
+]]
+
+  it("gives a model all inputs that data_process_func makes of a micro-batch", function()
+    shell.write(home .. "/recipe.lua", several)
+    local sections = support.run(home, { "check", "recipe.lua", "--sections", "--json" })
+    assert.equal(0, sections.code, sections.err)
+    local parts, flops = check(2, 0, "--set", "parallel.pipeline=2").pipeline.parts, 0
+    for i, section in ipairs(json.decode(sections.out, "check").sections) do
+      if i <= parts[1].sections then flops = flops + section.flops end
+    end
+    assert.equal(flops, parts[1].flops) -- of a micro-batch, without the loss
+    local _, peaks = sent(2, 3, "parallel={pipeline=2}")
+    for rank = 0, 1 do
+      local peak = check(2, rank, "--set", "parallel.pipeline=2").totals.peak_bytes
+      assert.is_true(peak >= peaks[rank + 1].least and peak <= peaks[rank + 1].most, peak)
+    end
+  end)
+
   it("refuses a picture of what has no schedule", function()
     local result = support.run(home, { "check", "recipe.lua", "--schedule-svg", "s.svg", "--set",
       "num_microbatches=1" })

@@ -81,6 +81,31 @@ describe("ganymede plan", function()
     assert.is_truthy(none.err:find("no data ranks that ZeRO could divide over", 1, true), none.err)
   end)
 
+  it("leaves what a schedule makes of each batch, with and without a pipeline", function()
+    shell.write(home .. "/several.lua", [[
+return {
+  name = "images", seed = 3, steps = 3, num_microbatches = 2,
+  model = { type = "Diffusion", denoiser = { type = "DiT", image_size = 8, patch_size = 4, channels = 1, width = 8,
+    depth = 2, heads = 2, classes = 4 } },
+  data = { train = { type = "Synthetic", length = 64, shape = { 1, 8, 8 }, classes = 4 }, batch_size = 8 },
+  schedule = { type = "PipelineSchedule", data_process_func = function(x, y) return { x, y }, y end },
+  loss = { type = "DiffusionLoss" }, optimizer = { type = "SGD", lr = 0.01 },
+}
+]])
+    for stages, kind in ipairs { "NonPipelineSchedule", "PipelineSchedule" } do
+      local found = run("plan", "several.lua", "-n", "2", machine, "--keep", "parallel.pipeline=" .. stages, "--top",
+        "1", "--json", "several.json")
+      assert.equal(0, found.code, found.err)
+      assert.is_truthy(found.out:find(('\n  schedule = { type = "%s",'):format(kind), 1, true), found.out)
+      local sets = {}
+      for _, set in ipairs(support.json(home .. "/several.json").rows[1].sets) do
+        sets[#sets + 1], sets[#sets + 2] = "--set", set
+      end
+      local trained = run("run", "several.lua", "-n", "2", sets, "--no-eval")
+      assert.equal(0, trained.code, trained.err)
+    end
+  end)
+
   it("prints its table also where the document cannot be written any more", function()
     local full = run("plan", "recipe.lua", "-n", "2", machine, few, "--looks", "1", "--json", "/dev/full")
     assert.equal(1, full.code)

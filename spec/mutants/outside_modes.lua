@@ -87,4 +87,25 @@ return {
     breaks = "a diffusion model that is called without classes speaks of a third argument that nobody wrote",
     test = "spec/nn/diffusion_spec.lua -f 'refuse what they cannot take'",
   },
+  {
+    name = "3127-inputs-of-parts", file = "lua/ganymede/plan/rehearse.lua",
+    find = [[borders.costs(engine.stage, first_x, first_y, engine.loss_function)]],
+    replace = [[borders.costs(engine.stage, shown, first_y, engine.loss_function)]],
+    breaks = "check of a pipeline gives a model of several inputs the first of them alone",
+    test = "spec/cli/check_pipeline_spec.lua -f 'all inputs'",
+  },
+  {
+    name = "3128-inputs-of-sections", file = "lua/ganymede/plan/rehearse.lua",
+    find = [[if process then x = process(x, labels[1]) end]],
+    replace = [[if not process then x = process(x, labels[1]) end]],
+    breaks = "sections are counted of batches that no data_process_func has seen",
+    test = "spec/cli/check_pipeline_spec.lua -f 'all inputs'",
+  },
+  {
+    name = "3129-schedules-that-stay", file = "lua/ganymede/plan/search/facts.lua",
+    find = [[given.alone = own and keeping "NonPipelineSchedule" or plain]],
+    replace = [[given.alone = plain]],
+    breaks = "plan rehearses a recipe without its data_process_func",
+    test = "spec/cli/plan_spec.lua -f 'leaves what'",
+  },
 }

@@ -39,8 +39,8 @@ local zero = require "ganymede.optim.zero"
 local function note_batch(notes, engine, x, y)
   local list = micro_batches.is_list(x)
   local first_x, first_y = list and x[1] or x, list and y and y[1] or y
-  if not core.is_tensor(first_x) then first_x = first_x[1] end -- several inputs in a list
-  notes.batch = { x = modules.placed(first_x), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
+  local shown = core.is_tensor(first_x) and first_x or first_x[1] -- of several inputs in a list
+  notes.batch = { x = modules.placed(shown), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
     micro_batches = list and #x or nil }
   if notes.wants_chain then notes.chain = borders.chain(first_x, first_y, engine.loss_function) end
   if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
@@ -222,12 +222,15 @@ local function sections_of(config)
   session.join(config, { rehearsal = true })
   core.set_default_dtype(config.dtype)
   local loader = data.of_config(config, "train")
-  local pieces = loader:next_pieces(config.num_microbatches or 1)
+  local pieces, labels = loader:next_pieces(config.num_microbatches or 1)
+  local process = type(config.schedule) == "table" and config.schedule.data_process_func
+  local x = pieces[1]
+  if process then x = process(x, labels[1]) end
   borders.open(function() return model_of.build(config) end)
   local sections = failure.protect(function()
     borders.close()
     loader:close()
-  end, borders.sections, pieces[1])
+  end, borders.sections, x)
   return { name = config.name, sections = sections }
 end
 

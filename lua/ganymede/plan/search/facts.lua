@@ -23,6 +23,7 @@ local failure = require "ganymede.base.failure"
 local partition = require "ganymede.pipeline.partition"
 local progress_of = require "ganymede.plan.search.progress"
 local rates = require "ganymede.plan.search.rates"
+local registry = require "ganymede.base.registry"
 local rehearsal = require "ganymede.job.rehearsal"
 
 local facts = {}
@@ -63,6 +64,30 @@ local function values_of(found)
   local out = {}
   for _, row in ipairs(found.settings) do out[row.key] = row.value end
   return out
+end
+
+-- What only schedules of pipelines take, in order.
+local function pipeline_keys()
+  local known, out = registry.schedules:get("NonPipelineSchedule").options, {}
+  for key in pairs(registry.schedules:get("InterleavedPipelineSchedule").options) do
+    if not known[key] then out[#out + 1] = key end
+  end
+  for _, key in ipairs { "order", "num_micro_batches", "scatter_gather_tensors" } do out[#out + 1] = key end
+  table.sort(out)
+  return out
+end
+
+-- Rehearses the recipe without parallelism -> what check finds, and whether the recipe's schedule makes something else
+-- of each batch (data_process_func), which stays. given.alone: the settings by which it does.
+local function without_pipeline(given)
+  local sets, plain = {}, { "parallel={}", "schedule=nil" }
+  for i, key in ipairs(pipeline_keys()) do sets[i] = ("schedule.%s=nil"):format(key) end
+  local function keeping(kind) return joined({ "parallel={}", "schedule.type=" .. kind }, sets) end
+  -- a recipe with micro-batches has a schedule that knows them
+  local found = checked(given, keeping "NonPipelineSchedule") or checked(given, keeping "PipelineSchedule")
+  local own = found and values_of(found)["schedule.data_process_func"] ~= nil or false
+  given.alone = own and keeping "NonPipelineSchedule" or plain
+  return found or must(checked(given, plain)), own
 end
 
 -- ---------------------------------------------------------------- what they say
@@ -245,7 +270,7 @@ local function short_of(given, m, serial, out, events)
   local period = out.experts and out.values["model.moe.every"] or 1
   if not depth or not all or type(period) ~= "number" then return nil end
   local sets = { ("model.depth=%d"):format(2 * period) }
-  local short = sections_of(given, joined({ "parallel={}", "num_microbatches=nil", "schedule=nil" }, sets))
+  local short = sections_of(given, joined(joined(given.alone, { "num_microbatches=nil" }), sets))
   local map = short and map_of(all, short, depth, period)
   if not map then return nil end
   local found, few = rehearsed(given, joined(joined(serial, { "gradient_accumulation=1", "data.batch_size=1" }), sets))
@@ -253,20 +278,9 @@ local function short_of(given, m, serial, out, events)
   return { sets = sets, sections = short, map = map }
 end
 
-local function own_schedule(values)
-  for key in pairs(values) do
-    local name = key:match "^schedule%.(.+)$"
-    if name and name ~= "type" and name ~= "order" and name ~= "num_microbatches" and not name:find "^chunks" then
-      local value = values[key]
-      if value ~= nil and name == "data_process_func" then return true end
-    end
-  end
-  return false
-end
-
 -- What must not be in a serial rehearsal, and is searched for.
-local function serial_sets(keep)
-  local out = { "parallel={}", "num_microbatches=nil", "schedule=nil" }
+local function serial_sets(given, keep)
+  local out = joined(given.alone, { "num_microbatches=nil" })
   if keep.zero ~= "own" then out[#out + 1] = "zero=nil" end
   return out
 end
@@ -294,9 +308,8 @@ end
 function facts.of(given, m, keep, progress)
   given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device),
     progress = progress or progress_of() }
-  local serial = serial_sets(keep)
-  local plain = must(checked(given, { "parallel={}", "schedule=nil" })) -- in the pieces of the recipe
-  local values = values_of(plain)
+  local plain, own_schedule = without_pipeline(given) -- in the pieces of the recipe
+  local serial, values = serial_sets(given, keep), values_of(plain)
   local accumulation = values.gradient_accumulation or 1
   local samples = values["data.batch_size"] * accumulation
   serial = joined(serial, { "gradient_accumulation=1", ("data.batch_size=%d"):format(samples) })
@@ -309,10 +322,10 @@ function facts.of(given, m, keep, progress)
     pieces = accumulation * (values.num_microbatches or 1),
     heads = values["model.heads"], kv_heads = values["model.kv_heads"], experts = experts,
     fixed_batches = batches_that_stay(values), values = values, dtype = found.dtype, totals = found.totals,
-    floors = {}, own = { schedule = own_schedule(values) }, more = keep.more, stored = keep.stored }
+    floors = {}, own = { schedule = own_schedule }, more = keep.more, stored = keep.stored }
   out.blocks = blocks_of(values, out)
   out.weights, out.expert_weights = weights_of(found, experts)
-  local sections = sections_of(given, { "parallel={}", "num_microbatches=nil", "schedule=nil" })
+  local sections = sections_of(given, joined(given.alone, { "num_microbatches=nil" }))
   out.sections, out.section_list = sections and #sections, sections
   add_floors(out, given, m, serial, keep, sections)
   local ends = {}

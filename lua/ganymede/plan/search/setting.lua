@@ -52,17 +52,19 @@ local function zero_of(stage, stored)
   return out
 end
 
+-- The rows of keys_of that say the schedule. own: the rest of what the recipe says of it stays.
+local function schedule_rows(s, own)
+  local order = s.pipeline.size > 1 and s.pipeline.schedule or nil
+  local kind = order and "PipelineSchedule" or "NonPipelineSchedule"
+  if own then return { "schedule.type", kind }, { "schedule.order", order } end
+  return { "schedule", order and { type = kind, order = order } or nil }
+end
+
 -- The keys of a recipe in the order in which they are said, with their values; nil: the recipe must not have the key.
 local function keys_of(s, facts)
-  local own = facts.own or {}
   local rows = { { "parallel", setting.parallel(s, facts.more) } }
-  if s.pipeline.size > 1 then
-    rows[#rows + 1] = { "num_microbatches", s.micro }
-    rows[#rows + 1] = { "schedule", { type = "PipelineSchedule", order = s.pipeline.schedule } }
-  elseif not own.schedule then
-    rows[#rows + 1] = { "num_microbatches", s.micro > 1 and s.micro or nil }
-    rows[#rows + 1] = { "schedule", nil }
-  end
+  rows[2] = { "num_microbatches", (s.pipeline.size > 1 or s.micro > 1) and s.micro or nil }
+  rows[3], rows[4] = schedule_rows(s, facts.own and facts.own.schedule)
   if s.zero ~= "own" then rows[#rows + 1] = { "zero", zero_of(s.zero, facts.stored) } end
   if s.recompute ~= "own" then rows[#rows + 1] = { "recompute", s.recompute ~= "none" and s.recompute or nil } end
   rows[#rows + 1] = { "gradient_accumulation", s.accumulation }
@@ -89,7 +91,10 @@ function setting.lua(s, facts)
       or key == "data.batch_size" and s.accumulation == facts.accumulation
     if key == "data.batch_size" and not usual then
       lines[#lines + 1] = ("data = { batch_size = %d, ... },"):format(value)
-    elseif value ~= nil and not usual then
+    elseif key == "schedule.type" then
+      local order = s.pipeline.size > 1 and (" order = %q,"):format(s.pipeline.schedule) or ""
+      lines[#lines + 1] = ("schedule = { type = %q,%s ... },"):format(value, order)
+    elseif value ~= nil and not usual and key ~= "schedule.order" then
       lines[#lines + 1] = ("%s = %s,"):format(key, type(value) == "string" and ("%q"):format(value)
         or type(value) == "table" and in_one_line(value) or tostring(value))
     end
