@@ -88,8 +88,9 @@ describe("short rows:", function()
     end
   end
 
+  local of_columns = { f32 = { 31, 32, 33, 100, 1023, 1024, 4100 }, f64 = { 33, 100, 1024 }, bf16 = { 33, 1023 } }
   for _, dtype in ipairs { "f32", "f64", "bf16" } do
-    for _, n in ipairs { 31, 32, 33, 100, 1023, 1024, 4100 } do
+    for _, n in ipairs(of_columns[dtype]) do
       it(("%s, one element for rows of %d"):format(dtype, n), function()
         gm.scope(function()
           local few = n > 1000 and 9 or 77
