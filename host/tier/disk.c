@@ -16,6 +16,7 @@
 #define DEPTH    256 /* so much that transfers go on while the program computes: it submits no pieces then */
 #define PIECE    ((size_t)4 << 20)
 #define DEADLINE 120
+#define AGAIN    1.0 /* seconds; see answers */
 #define NEVER    INT64_MIN
 #define BLOCK    512 /* of a disk, at least */
 
@@ -408,6 +409,10 @@ static void forget(gm_disk *d, gm_disk_transfer *t)
         }
 }
 
+/* Takes what ends within the deadline; false: nothing. Then it looks once more: a process that was stopped (SIGSTOP, a
+ * suspended job) meanwhile has not heard of what the disk has done. */
+static bool answers(gm_disk *d) { return reap(d, d->set.deadline) || reap(d, AGAIN); }
+
 static gm_status no_answer(gm_disk *d)
 {
     return breaks(d, GM_FAIL(GM_EIO,
@@ -421,7 +426,7 @@ gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t)
     double begun = gm_now();
     bool   lost = false, waits = is_under_way(d, t);
     while (is_under_way(d, t) && !lost) {
-        lost = !reap(d, d->set.deadline);
+        lost = !answers(d);
         if (lost) (void)no_answer(d);
     }
     d->stats.waited += gm_now() - begun;
@@ -444,7 +449,7 @@ void gm_disk_close(gm_disk *d)
 {
     if (!d) return;
     if (d->broken == GM_OK) d->first = NULL;
-    while (d->under_way && reap(d, d->set.deadline)) continue;
+    while (d->under_way && answers(d)) continue;
     if (d->state) d->way->close(d->state);
     if (d->fd >= 0) close(d->fd);
     while (d->lost) {

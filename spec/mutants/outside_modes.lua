@@ -108,4 +108,11 @@ return {
     breaks = "plan rehearses a recipe without its data_process_func",
     test = "spec/cli/plan_spec.lua -f 'leaves what'",
   },
+  {
+    name = "3130-disk-of-a-stopped-process", file = "host/tier/disk.c",
+    find = [[return reap(d, d->set.deadline) || reap(d, AGAIN);]],
+    replace = [[return reap(d, d->set.deadline);]],
+    breaks = "a run with states on a disk fails if it was stopped for two minutes",
+    test = "unit disk_stopped",
+  },
 }

@@ -201,6 +201,22 @@ void gm_test_disk_short(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* A wait that has no time at all is like one whose process was stopped until its time was over. */
+void gm_test_disk_stopped(void **state)
+{
+    (void)state;
+    make_folder();
+    for (int way = 0; way < 2; way++) {
+        uint64_t               read, written;
+        const gm_disk_settings set = {.folder = folder, .depth = 2, .piece = BLOCK, .threads = way, .deadline = 1e-9};
+        gm_disk               *d;
+        OK(gm_disk_open(&set, &d));
+        exercise(d, 100, 7, &read, &written);
+        gm_disk_close(d);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 void gm_test_disk_errors(void **state)
 {
     (void)state;
