@@ -36,11 +36,21 @@ describe("a run that is killed a hundred times", function()
       home .. "/recipe.lua", home .. "/" .. out, rest)
   end
 
+  local function is_listed(folder, path)
+    for _, entry in ipairs(checkpoint.list(folder)) do
+      if entry.path == path then return true end
+    end
+    return false
+  end
+
+  -- Ranks whose supervisor is killed go on for a moment: what cannot be verified may just have made room for a newer
+  -- one. It is renamed before anything of it is removed.
   local function newest(out)
-    local list = checkpoint.list(home .. "/" .. out .. "/checkpoints")
+    local folder = home .. "/" .. out .. "/checkpoints"
+    local list = checkpoint.list(folder)
     for _, entry in ipairs(list) do
       local ok, message = checkpoint.verify(entry.path)
-      assert.is_true(ok, message)
+      assert.is_true(ok or not is_listed(folder, entry.path), message)
     end
     return list[#list] or { step = 0 }
   end
