@@ -1,10 +1,6 @@
 -- ops_beside.lua - functions, sums, norms, pooling and recurrent layers, timed on demand by ops_beside.py, which says
--- what they are.
---
--- Reads pairs of lines, a case and a number of repeats, from standard input, and prints the least seconds of so many
--- calls. Cases that begin with "grad" run forward and backward.
+-- what they are. Cases that begin with "grad" run forward and backward.
 local gm = require "ganymede"
-local core = require "ganymede.core"
 local nn, ops = gm.nn, gm.ops
 
 gm.launch {}
@@ -74,22 +70,4 @@ sums()
 images()
 recurrent()
 
-local function seconds(case, repeats)
-  local best = math.huge
-  for _ = 1, repeats do
-    gm.scope(function()
-      local from = core.now()
-      case()
-      best = math.min(best, core.now() - from)
-    end)
-  end
-  return best
-end
-
-for name in io.lines() do
-  local case, repeats = cases[name], tonumber(io.read())
-  if not case then error("ops_beside.lua: there is no case " .. name, 0) end
-  local run = name:match "^grad " and gm.enable_grad or gm.no_grad
-  print(("%.9f"):format(run(seconds, case, repeats)))
-  io.stdout:flush()
-end
+dofile(GANYMEDE_ROOT .. "/spec/bench/timed_cases.lua")(cases)

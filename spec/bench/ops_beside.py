@@ -2,23 +2,11 @@
 
     python3 spec/bench/ops_beside.py [WORD...]   cases whose names contain a word; THREADS=n for another number than 1
 
-Needs a Python with torch, and a built tree (GANYMEDE_BIN names the program). Prints the least ms of ours and of
-PyTorch, which take turns, and the median of PyTorch's time over ours: above 1 ours is faster. "grad" cases run forward
-and backward."""
-import os
-import statistics
-import subprocess
-import sys
-import time
-
+Needs a Python with torch, and a built tree. beside.py says what is printed. "grad" cases run forward and backward."""
 import torch
 import torch.nn.functional as fn
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
-THREADS = int(os.environ.get("THREADS", "1"))
-ROUNDS, REPEATS = 9, 5
-torch.set_num_threads(THREADS)
+from beside import compare
 
 
 def grad(call, *inputs):
@@ -94,46 +82,4 @@ def recurrent():
     return cases
 
 
-class Ours:
-    """The host, waiting for lines (ops_beside.lua)."""
-
-    def __init__(self):
-        script = os.path.join(ROOT, "spec", "bench", "ops_beside.lua")
-        self.process = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), script], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-
-    def seconds(self, case):
-        self.process.stdin.write(f"{case}\n{REPEATS}\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
-
-
-def least(call):
-    best = float("inf")
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - begin)
-    return best
-
-
-def theirs(name, call):
-    with torch.set_grad_enabled(name.startswith("grad")):
-        return least(call)
-
-
-def main():
-    ours, ratios = Ours(), []
-    print(f"torch {torch.__version__}, {THREADS} thread(s), f32")
-    for name, call in {**functions(), **sums(), **images(), **recurrent()}.items():
-        if sys.argv[1:] and not any(word in name for word in sys.argv[1:]):
-            continue
-        pairs = [(ours.seconds(name), theirs(name, call)) for _ in range(ROUNDS)]
-        ratio = statistics.median(other / mine for mine, other in pairs)
-        ratios.append(ratio)
-        mine, other = (min(times) * 1e3 for times in zip(*pairs))
-        print(f"{name:16}  ours {mine:8.3f} ms  torch {other:8.3f} ms  ratio {ratio:5.2f}", flush=True)
-    print(f"geometric mean {statistics.geometric_mean(ratios):.2f}")
-
-
-main()
+compare("ops_beside.lua", {**functions(), **sums(), **images(), **recurrent()})

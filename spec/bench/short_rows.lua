@@ -1,8 +1,5 @@
 -- short_rows.lua - ops whose last dimension is short, timed on demand by short_rows.py, which says what they are.
---
--- Reads lines "<case> <number> <repeats>" from standard input, and prints the least seconds of so many calls.
 local gm = require "ganymede"
-local core = require "ganymede.core"
 
 gm.set_default_dtype(gm.launch({ dtype = "f32" }).dtype)
 
@@ -31,20 +28,4 @@ end
 for _, n in ipairs { 2, 3, 8, 16, 31, 64, 128, 768 } do rows(n) end
 for _, factor in ipairs { 2, 3, 4 } do images(factor) end
 
-local function seconds(case, repeats)
-  local best = math.huge
-  for _ = 1, repeats do
-    gm.scope(function()
-      local from = core.now()
-      case()
-      best = math.min(best, core.now() - from)
-    end)
-  end
-  return best
-end
-
-for line in io.lines() do
-  local name, repeats = line:match "^(%a+ %d+) (%d+)$"
-  print(("%.9f"):format(gm.no_grad(seconds, cases[name], tonumber(repeats))))
-  io.stdout:flush()
-end
+dofile(GANYMEDE_ROOT .. "/spec/bench/timed_cases.lua")(cases)
