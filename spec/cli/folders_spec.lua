@@ -27,6 +27,7 @@ describe("a folder for results", function()
     import = "import " .. LLAMA .. " @FOLDER", export = "export @HOME/kept @FOLDER",
     ["export --plain"] = "export @HOME/kept @FOLDER --plain", tokenize = "tokenize @HOME/text --train 260 -o @FOLDER",
     docs = "docs --out @FOLDER", ["docs --luals"] = "docs --luals @FOLDER",
+    ["simulate --keep"] = "simulate @HOME/recipe.lua --machine cpu_ethernet --keep @FOLDER",
     run = "run @HOME/recipe.lua --out @FOLDER", sweep = "sweep @HOME/recipe.lua --set seed=1,2 --out @FOLDER",
   } do
     local function refused(folder, reason)

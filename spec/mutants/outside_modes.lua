@@ -103,8 +103,8 @@ return {
   },
   {
     name = "3129-schedules-that-stay", file = "lua/ganymede/plan/search/facts.lua",
-    find = [[given.alone = own and keeping "NonPipelineSchedule" or plain]],
-    replace = [[given.alone = plain]],
+    find = [[given.alone = joined(own and keeping "NonPipelineSchedule" or plain,]],
+    replace = [[given.alone = joined(plain,]],
     breaks = "plan rehearses a recipe without its data_process_func",
     test = "spec/cli/plan_spec.lua -f 'leaves what'",
   },

@@ -9,6 +9,7 @@ local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local machines = require "ganymede.plan.machine"
+local places = require "ganymede.base.places"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 local timeline_svg = require "ganymede.plan.timeline_svg"
@@ -154,7 +155,7 @@ local function check_files(args)
     if args[name] then ok, why = core.check_writable(args[name]) end
     if not ok then failure(2, "--%s: %s", name, why) end
   end
-  if args.keep then failure.about("--keep", core.make_folders, args.keep) end
+  if args.keep then places.make(args.keep, "--keep") end
 end
 
 local function print_json(found)

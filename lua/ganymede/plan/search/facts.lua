@@ -78,7 +78,7 @@ local function pipeline_keys()
 end
 
 -- Rehearses the recipe without parallelism -> what check finds, and whether the recipe's schedule makes something else
--- of each batch (data_process_func), which stays. given.alone: the settings by which it does.
+-- of each batch (data_process_func), which stays. given.alone: the settings by which it does so, without micro-batches.
 local function without_pipeline(given)
   local sets, plain = {}, { "parallel={}", "schedule=nil" }
   for i, key in ipairs(pipeline_keys()) do sets[i] = ("schedule.%s=nil"):format(key) end
@@ -86,7 +86,7 @@ local function without_pipeline(given)
   -- a recipe with micro-batches has a schedule that knows them
   local found = checked(given, keeping "NonPipelineSchedule") or checked(given, keeping "PipelineSchedule")
   local own = found and values_of(found)["schedule.data_process_func"] ~= nil or false
-  given.alone = own and keeping "NonPipelineSchedule" or plain
+  given.alone = joined(own and keeping "NonPipelineSchedule" or plain, { "num_microbatches=nil" })
   return found or must(checked(given, plain)), own
 end
 
@@ -270,19 +270,12 @@ local function short_of(given, m, serial, out, events)
   local period = out.experts and out.values["model.moe.every"] or 1
   if not depth or not all or type(period) ~= "number" then return nil end
   local sets = { ("model.depth=%d"):format(2 * period) }
-  local short = sections_of(given, joined(joined(given.alone, { "num_microbatches=nil" }), sets))
+  local short = sections_of(given, joined(given.alone, sets))
   local map = short and map_of(all, short, depth, period)
   if not map then return nil end
   local found, few = rehearsed(given, joined(joined(serial, { "gradient_accumulation=1", "data.batch_size=1" }), sets))
   if not found or not says_alike(m, events, few, all, short, map) then return nil end
   return { sets = sets, sections = short, map = map }
-end
-
--- What must not be in a serial rehearsal, and is searched for.
-local function serial_sets(given, keep)
-  local out = joined(given.alone, { "num_microbatches=nil" })
-  if keep.zero ~= "own" then out[#out + 1] = "zero=nil" end
-  return out
 end
 
 -- The floors of a step by what runs again. The ops of a step of one sample are the fewest that a piece can have.
@@ -309,10 +302,11 @@ function facts.of(given, m, keep, progress)
   given = { recipe = given.recipe, set = given.set, seed = given.seed, device = rehearsal.device_of(m.device),
     progress = progress or progress_of() }
   local plain, own_schedule = without_pipeline(given) -- in the pieces of the recipe
-  local serial, values = serial_sets(given, keep), values_of(plain)
+  local values = values_of(plain)
   local accumulation = values.gradient_accumulation or 1
   local samples = values["data.batch_size"] * accumulation
-  serial = joined(serial, { "gradient_accumulation=1", ("data.batch_size=%d"):format(samples) })
+  local serial = joined(given.alone, { "gradient_accumulation=1", ("data.batch_size=%d"):format(samples) })
+  if keep.zero ~= "own" then serial[#serial + 1] = "zero=nil" end
   local found = must(checked(given, joined(serial, keep.recompute == "own" and {} or { "recompute=nil" })))
   if found.totals.offloaded_bytes then
     failure(2, "a plan does not know disks and host memory yet: leave out `offload`")
@@ -325,7 +319,7 @@ function facts.of(given, m, keep, progress)
     floors = {}, own = { schedule = own_schedule }, more = keep.more, stored = keep.stored }
   out.blocks = blocks_of(values, out)
   out.weights, out.expert_weights = weights_of(found, experts)
-  local sections = sections_of(given, joined(given.alone, { "num_microbatches=nil" }))
+  local sections = sections_of(given, given.alone)
   out.sections, out.section_list = sections and #sections, sections
   add_floors(out, given, m, serial, keep, sections)
   local ends = {}
