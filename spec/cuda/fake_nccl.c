@@ -64,6 +64,7 @@ static const char *add_message(op *o, bool send, int peer, heading h, const void
 {
     if (n > BOX) return "a message that is too large for the emulation";
     if (n && gm_fake_outside(bytes, n)) return gm_fake_outside(bytes, n);
+    if (o->n_messages == MESSAGES) return "more messages in a group than the emulation has room for";
     message *m = &o->messages[o->n_messages++];
     *m = (message){.peer = peer, .send = send, .heading = h, .bytes = (char *)(uintptr_t)bytes, .n = n};
     if (!send && !(m->room = malloc(n + 1))) return "no memory";

@@ -9,8 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PLACES 9
-#define BOX    ((size_t)16 << 20) /* bytes of one message; pages are taken as they are touched */
+#define PLACES   9
+#define MESSAGES 64                 /* of one operation */
+#define BOX      ((size_t)16 << 20) /* bytes of one message; pages are taken as they are touched */
 
 typedef enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, MESSAGE } kind;
 
@@ -62,7 +63,7 @@ typedef struct op {
     const void  *from;
     void        *to;
     int          n_messages;
-    message      messages[2 * PLACES];
+    message      messages[MESSAGES];
     unsigned     waits_for[PLACES]; /* what the boxes that it sent through shall say when they are empty again */
     bool         fails, in_graph;
 } op;

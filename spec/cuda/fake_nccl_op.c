@@ -83,20 +83,38 @@ static void try_receive(op *o, message *m)
     atomic_fetch_add(&b->taken, 1);
 }
 
+/* Does message i wait for one before it, of the same direction and peer? NCCL pairs those of two places in the order of
+ * their calls. */
+static bool comes_later(const op *o, int i)
+{
+    const message *m = &o->messages[i];
+    for (int k = 0; k < i; k++) {
+        const message *other = &o->messages[k];
+        if (!other->through && other->send == m->send && other->peer == m->peer) return true;
+    }
+    return false;
+}
+
+/* Receives are tried from the last to the first, so that nothing but comes_later brings them into order. */
+static bool try_messages(op *o)
+{
+    bool through = true;
+    for (int i = 0; i < o->n_messages; i++)
+        if (o->messages[i].send && !o->messages[i].through && !comes_later(o, i)) try_send(o, &o->messages[i]);
+    for (int i = o->n_messages - 1; i >= 0; i--)
+        if (!o->messages[i].send && !o->messages[i].through && !comes_later(o, i)) try_receive(o, &o->messages[i]);
+    for (int i = 0; i < o->n_messages; i++) through &= o->messages[i].through;
+    return through;
+}
+
 static int attempt(void *context, char *error, size_t size)
 {
     op        *o = context;
     ncclComm_t comm = o->comm;
-    bool       through = true;
     (void)error, (void)size;
     if (comm->aborted) return 0;
     if (o->fails) return GM_FAKE_NOT_READY;
-    for (int i = 0; i < o->n_messages; i++) {
-        message *m = &o->messages[i];
-        if (!m->through && m->send) try_send(o, m);
-        if (!m->through && !m->send) try_receive(o, m);
-        through &= m->through;
-    }
+    bool through = try_messages(o);
     for (int i = 0; through && i < comm->n; i++) {
         box *b = &comm->shared->boxes[comm->place][i];
         if (o->waits_for[i] && (int)(atomic_load(&b->taken) - o->waits_for[i]) < 0) through = false;
