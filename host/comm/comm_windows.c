@@ -418,7 +418,7 @@ gm_status gm_transport_windows(gm_transport *base, const gm_window_ranks *ranks,
     gm_transport *t = calloc(1, sizeof *t);
     gm_windows   *w = calloc(1, sizeof *w);
     bool          well = t && w;
-    if (well && ranks->arena) well = gm_stage_new(ranks->arena, ranks->copies, gm_lines_slow(), &w->stage) == GM_OK;
+    if (well && ranks->arena) well = gm_stage_new(ranks->arena, ranks->copies, gm_lines_stores(), &w->stage) == GM_OK;
     if (!well || !take(w, ranks, base->world)) {
         if (w) free_windows(w);
         free(t);

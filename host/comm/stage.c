@@ -3,7 +3,6 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include "lines.h"
 
 #define BLOCKS  64
 #define LEAST   ((size_t)64 << 10) /* bytes of a block */
@@ -21,23 +20,24 @@ typedef struct block {
 } block;
 
 struct gm_stage {
-    gm_arena *arena;
-    bool      messages, slow_lines;
-    int       n;
-    size_t    all;
-    int       telling; /* of the operation that told most lately how much it sends: its tag, */
-    size_t    told;    /* as many bytes (0: none has), */
-    int       ranks;   /* and to how many ranks the same ones go */
-    block     block[BLOCKS];
+    gm_arena      *arena;
+    bool           messages;
+    gm_line_stores stores;
+    int            n;
+    size_t         all;
+    int            telling; /* of the operation that told most lately how much it sends: its tag, */
+    size_t         told;    /* as many bytes (0: none has), */
+    int            ranks;   /* and to how many ranks the same ones go */
+    block          block[BLOCKS];
 };
 
-gm_status gm_stage_new(gm_arena *arena, bool messages, bool slow_lines, gm_stage **out)
+gm_status gm_stage_new(gm_arena *arena, bool messages, gm_line_stores stores, gm_stage **out)
 {
     gm_stage *s = calloc(1, sizeof *s);
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory for copies of messages");
     s->arena = arena;
     s->messages = messages;
-    s->slow_lines = slow_lines;
+    s->stores = stores;
     *out = s;
     return GM_OK;
 }
@@ -102,7 +102,7 @@ static bool goes_to_several(const gm_stage *s, int tag) { return s->telling == t
 static bool is_worth_it(const gm_stage *s, size_t n, int tag)
 {
     if (sends_much(s, tag)) return false;
-    if (tag == GM_STAGE_ALONE) return n <= (s->slow_lines ? SUMMED : LARGEST);
+    if (tag == GM_STAGE_ALONE) return n <= (s->stores == GM_STORES_PLAIN ? LARGEST : SUMMED);
     return (s->messages || goes_to_several(s, tag)) && n <= LARGEST;
 }
 
@@ -112,7 +112,7 @@ char *gm_stage_put(gm_stage *s, const void *bytes, size_t n, int tag)
     block *b = tag == GM_STAGE_ALONE ? NULL : copy_of(s, bytes, n, tag);
     if (!b) {
         if (!(b = free_block(s, n))) return NULL;
-        gm_copy_for_others(b->at, bytes, n, s->slow_lines);
+        gm_copy_for_others(b->at, bytes, n, s->stores);
         b->of = bytes;
         b->n = n;
         b->tag = tag;

@@ -3,7 +3,7 @@
  * Memory of a process is read by others through the system (process_vm_readv), which pins it page by page and copies at
  * some 13 GB/s. And each line of it is in the caches of two cores afterwards. Where it is slow to write to such a line
  * (lines.h), the owner pays whenever it writes to the tensor again, in whatever op. So a message is copied there into a
- * block of the arena by stores that go past the caches, and the lines of the tensor stay with their owner. Elsewhere a
+ * block of the arena by stores that do not wait for lines, and the lines of the tensor stay with their owner. Elsewhere a
  * message that is only read is copied where several ranks read it, or the system forbids to read it where it lies.
  * Terms of sums always are: a sum goes back into the copies in the same pass (docs/performance_ranks.md has the
  * figures).
@@ -18,14 +18,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "../../kernels/arena.h"
+#include "lines.h"
 
 #define GM_STAGE_ALONE (-1)
 
 typedef struct gm_stage gm_stage;
 
-/* The arena must outlive it. messages: those that are only read are copied, too; slow_lines: as lines.h says.
- * GM_ENOMEM. */
-gm_status gm_stage_new(gm_arena *arena, bool messages, bool slow_lines, gm_stage **out);
+/* The arena must outlive it. messages: those that are only read are copied, too; stores: how. GM_ENOMEM. */
+gm_status gm_stage_new(gm_arena *arena, bool messages, gm_line_stores stores, gm_stage **out);
 void      gm_stage_free(gm_stage *s); /* also copies that are in use; NULL is allowed */
 
 /* Returns a copy of the bytes: the one that other messages of this operation (its tag) have in use, or a new one. tag

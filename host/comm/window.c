@@ -216,8 +216,8 @@ static void copy_in(const gm_ring *r, const char *from, size_t n)
         if (n > first) memcpy(ring, from + first, n - first);
         return;
     }
-    gm_copy_for_others(ring + start, from, first, gm_lines_slow());
-    gm_copy_for_others(ring, from + first, n - first, gm_lines_slow());
+    gm_copy_for_others(ring + start, from, first, gm_lines_stores());
+    gm_copy_for_others(ring, from + first, n - first, gm_lines_stores());
 }
 
 /* Room for at least `wanted` bytes, if there is as much. The reader's count is asked for only where its last one does

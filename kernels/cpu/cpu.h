@@ -20,8 +20,9 @@ const gm_backend *gm_cpu_find(const char *name);
  * can run, and as the best. */
 bool gm_cpu_emulates_avx512(void);
 
-/* Is this processor Intel's? */
+/* Is this processor Intel's? Is it AMD's, of Zen 5 or later (family 1Ah)? */
 bool gm_cpu_is_intel(void);
+bool gm_cpu_is_zen5(void);
 
 /* Does this processor multiply pairs of bf16 (vdpbf16ps) more slowly than the same numbers in f32? The best table is
  * then cpu-avx512, which widens them, unless there is AMX. Memory limits products of few rows: there pairs are as fast

@@ -6,6 +6,9 @@
 #include "amx.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern const gm_backend gm_cpu_generic;
 #if !defined(GM_WITHOUT_avx2)
@@ -49,6 +52,18 @@ bool gm_cpu_emulates_avx512(void)
 }
 
 bool gm_cpu_is_intel(void) { return __builtin_cpu_is("intel"); }
+
+/* GCC 12 knows no name of it. */
+bool gm_cpu_is_zen5(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    return (a >> 8 & 0xf) == 0xf && (a >> 20 & 0xff) >= 0xb; /* base and extended family */
+#else
+    return false;
+#endif
+}
 
 /* Intel's cores with AVX512-FP16 (Sapphire Rapids and later) do a vdpbf16ps in two cycles, where two products of f32
  * begin in each (measured: 102 GFLOP/s, and 204 in f32). AMD's cores do one of either in a cycle (Zen 4: 234 and 117).

@@ -6,7 +6,8 @@
  *
  * BYTES: sizes to measure, by default 8 to 1,048,576; COLLECTIVES="all_reduce,broadcast" in the environment chooses
  * among the collectives. WRITES=1: what a rank sends is written anew before each call, as the op before a collective
- * does; this is part of the time of both. ALONE=1 leaves MPI's calls out, for a profiler. With more ranks than cores
+ * does; this is part of the time of both. ALONE=1 leaves MPI's calls out, for a profiler. STORES=plain, past or string
+ * takes these in place of the ones that suit the processor (host/comm/lines.h). With more ranks than cores
  * add --oversubscribe and OMPI_MCA_mpi_yield_when_idle=1. f32; the bytes are those of the whole tensor (all_gather: of
  * the result). A call ends when the last rank has done it. Rank 0 prints for each collective and size: microseconds of
  * a call of ours and of MPI's, medians of the rounds; the number of MPI's algorithm; the median of the paired ratios:
@@ -19,6 +20,7 @@
 
 #include "../../host/comm/comm.h"
 #include "../../host/comm/join.h"
+#include "../../host/comm/lines.h"
 #include "../../kernels/arena.h"
 #include "../../kernels/clock.h"
 #include "../../kernels/device.h"
@@ -144,6 +146,16 @@ static void compare(bench *b, int what, int64_t bytes, int rounds)
     gm_tensor_release(b->block);
 }
 
+/* -> 0, or 2 after words about what is wrong */
+static int choose_stores(const char *name)
+{
+    static const char *const names[] = {"plain", "past", "string"}; /* as gm_line_stores has them */
+    if (!name) return 0;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) return gm_lines_choose((gm_line_stores)i), 0;
+    return fprintf(stderr, "collectives_c: STORES is plain, past or string\n"), 2;
+}
+
 int main(int argc, char **argv)
 {
     int           rounds = argc > 1 ? atoi(argv[1]) : 9;
@@ -156,6 +168,7 @@ int main(int argc, char **argv)
     char          said[512];
     const char   *asked = getenv("COLLECTIVES"), *writes = getenv("WRITES"), *alone = getenv("ALONE");
     if (rounds < 1 || rounds > MOST_ROUNDS) return fprintf(stderr, "ROUNDS is 1 to %d\n", MOST_ROUNDS), 2;
+    if (choose_stores(getenv("STORES"))) return 2;
     must(gm_launched_find(&l));
     if (l.world == 1) return fprintf(stderr, "collectives_c: start it by mpirun, on several ranks\n"), 2;
     must(gm_transport_join(&l, &how, &t));

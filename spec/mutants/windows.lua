@@ -312,7 +312,7 @@ return {
   },
   {
     name = "2072-short-copy", file = "host/comm/window.c",
-    find = [[gm_copy_for_others(ring, from + first, n - first, gm_lines_slow());]],
+    find = [[gm_copy_for_others(ring, from + first, n - first, gm_lines_stores());]],
     replace = [[]],
     breaks = "what goes over the end of a ring is lost",
     test = "unit windows_same_bits",
@@ -441,7 +441,7 @@ return {
   },
   {
     name = "3035-long-terms", file = "host/comm/stage.c",
-    find = "return n <= (s->slow_lines ? SUMMED : LARGEST);",
+    find = "return n <= (s->stores == GM_STORES_PLAIN ? LARGEST : SUMMED);",
     replace = "return n <= SUMMED;",
     breaks = "long terms of sums are copied into the arena also where it is quicker to read them where they lie",
     test = "unit comm_stage_copies",
@@ -480,5 +480,13 @@ return {
     replace = "return s->telling == tag && s->ranks > SEVERAL;",
     breaks = "what two ranks read is copied by the system for each of them",
     test = "unit comm_stage_for_several",
+  },
+  {
+    name = "3041-string-of-words", file = "host/comm/lines.c",
+    find = [[: "+D"(to), "+S"(from), "+c"(n) : : "memory");]],
+    replace = [[: "+D"(to), "+S"(from), "+c"(n) : : "memory");
+    ((char *)to)[-1] ^= 1;]],
+    breaks = "the last byte of a copy for other cores is wrong on a Zen 5",
+    test = "unit comm_stage_copies",
   },
 }

@@ -24,17 +24,17 @@ typedef struct stage_job {
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-static stage_job begin_job_of(bool messages, bool slow_lines)
+static stage_job begin_job_of(bool messages, gm_line_stores stores)
 {
     stage_job j = {.bytes = malloc(9 * MIB)};
     assert_non_null(j.bytes);
     for (size_t i = 0; i < 9 * MIB; i++) j.bytes[i] = (char)(i * 7 + i / 251);
     OK(gm_arena_new(&j.arena));
-    OK(gm_stage_new(j.arena, messages, slow_lines, &j.stage));
+    OK(gm_stage_new(j.arena, messages, stores, &j.stage));
     return j;
 }
 
-static stage_job begin_job(void) { return begin_job_of(true, true); }
+static stage_job begin_job(void) { return begin_job_of(true, GM_STORES_PAST); }
 
 static void end_job(stage_job *j)
 {
@@ -44,9 +44,9 @@ static void end_job(stage_job *j)
 }
 
 /* Up to `most` bytes of a term, and 1 MiB of other messages. */
-static void check_copies(bool slow_lines, size_t most)
+static void check_copies(gm_line_stores stores, size_t most)
 {
-    stage_job j = begin_job_of(true, slow_lines);
+    stage_job j = begin_job_of(true, stores);
     for (size_t n = 16 * KIB + 1; n < most; n = 3 * n + 5) {
         char *copy = gm_stage_put(j.stage, j.bytes + n % 61, n, n > MIB ? GM_STAGE_ALONE : 1);
         assert_non_null(copy);
@@ -65,15 +65,16 @@ static void check_copies(bool slow_lines, size_t most)
 void gm_test_comm_stage_copies(void **state)
 {
     (void)state;
-    check_copies(true, 8 * MIB);
-    check_copies(false, MIB);
+    check_copies(GM_STORES_PAST, 8 * MIB);
+    check_copies(GM_STORES_STRING, 8 * MIB);
+    check_copies(GM_STORES_PLAIN, MIB);
 }
 
 /* Where messages are read where they lie, terms of sums are still copied. */
 void gm_test_comm_stage_of_terms_alone(void **state)
 {
     (void)state;
-    stage_job j = begin_job_of(false, false);
+    stage_job j = begin_job_of(false, GM_STORES_PLAIN);
     assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 1));
     assert_non_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, GM_STAGE_ALONE));
     end_job(&j);
@@ -83,7 +84,7 @@ void gm_test_comm_stage_of_terms_alone(void **state)
 void gm_test_comm_stage_for_several(void **state)
 {
     (void)state;
-    stage_job j = begin_job_of(false, false);
+    stage_job j = begin_job_of(false, GM_STORES_PLAIN);
     gm_stage_tell(j.stage, 5, MIB, 1);
     assert_null(gm_stage_put(j.stage, j.bytes, 64 * KIB, 5));
     gm_stage_tell(j.stage, 6, MIB, 2);

@@ -2,6 +2,10 @@
  * one. */
 #include "unit.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "../../kernels/cpu/cpu.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -94,4 +98,30 @@ void gm_test_find_clean(void **state)
     gm_tensor_release(x);
     gm_tensor_release(y);
     gm_device_free(dev);
+}
+
+/* The first processor's line of /proc/cpuinfo with this name, behind the colon; "" if there is none. */
+static void read_cpuinfo(const char *name, char *value, size_t size)
+{
+    char  line[4096];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    *value = 0;
+    while (f && !*value && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, name, strlen(name)) != 0) continue;
+        snprintf(value, size, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+    }
+    if (f) fclose(f);
+}
+
+/* The system says the same of this processor. */
+void gm_test_find_maker(void **state)
+{
+    (void)state;
+    char vendor[64], family[64];
+    read_cpuinfo("vendor_id", vendor, sizeof vendor);
+    read_cpuinfo("cpu family", family, sizeof family);
+    if (!*vendor || !*family) skip();
+    assert_int_equal(gm_cpu_is_intel(), !strcmp(vendor, "GenuineIntel"));
+    assert_int_equal(gm_cpu_is_zen5(), !strcmp(vendor, "AuthenticAMD") && atoi(family) >= 26);
 }
