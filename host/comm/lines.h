@@ -6,7 +6,7 @@
  *     plain stores         past the caches       string stores      (64 KiB to 4 MiB)
  *     Intel  5 ns a line   4 to 9 GB/s           not measured
  *     Zen 4  29 ns a line  do not wait for it    not measured
- *     Zen 5  8 ns a line   40 to 50 GB/s         42 GB/s, and what they wrote is read a quarter faster
+ *     Zen 5  2 to 8 ns     40 to 50 GB/s         42 to 100 GB/s, and what they wrote is read faster
  *
  * So what the processor is decides, never a timing. The bits are the same (docs/performance_ranks.md has the figures).
  */
