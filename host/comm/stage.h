@@ -1,12 +1,12 @@
 /* stage.h - copies of messages in the sender's arena, where the receivers read them without the system.
  *
- * Memory of a process is read by others through the system (process_vm_readv), which pins it page by page and copies at
- * some 13 GB/s. And each line of it is in the caches of two cores afterwards. Where it is slow to write to such a line
- * (lines.h), the owner pays whenever it writes to the tensor again, in whatever op. So a message is copied there into a
- * block of the arena by stores that do not wait for lines, and the lines of the tensor stay with their owner. Elsewhere a
- * message that is only read is copied where several ranks read it, or the system forbids to read it where it lies.
- * Terms of sums always are: a sum goes back into the copies in the same pass (docs/performance_ranks.md has the
- * figures).
+ * Memory of a process is read by others through the system (process_vm_readv), which pins it page by page and copies
+ * at some 13 GB/s. And each line of it is in the caches of two cores afterwards. Where it is slow to write to such a
+ * line (lines.h), the owner pays whenever it writes to the tensor again, in whatever op. So a message is copied there
+ * into a block of the arena by stores that do not wait for lines, and the lines of the tensor stay with their owner.
+ * Elsewhere a message that is only read is copied where several ranks read it, or the system forbids to read it where
+ * it lies. Terms of sums always are: a sum goes back into the copies in the same pass (docs/performance_ranks.md has
+ * the figures).
  *
  * Blocks are kept for later messages, 32 MiB of them at most. Messages longer than 1 MiB (terms of an all_reduce, where
  * lines are slow: 8 MiB), those for which no block is free, and those of an operation that sends more than 1 MiB in all
