@@ -278,12 +278,13 @@ describe("parallel", function()
 
   it("refuses what has no effect without data to evaluate on", function()
     local idle = { "test_interval is", "data.test_batch_size is", "data.test_transforms is", "metrics is",
-      "EarlyStopHook is", "SampleHook is" }
+      "EarlyStopHook is", "SampleHook is", "CheckpointHook.best is" }
     local function with(test, ...)
       local given = recipe()
       given.test_interval, given.metrics = 2, { { type = "TopK" } }
       given.data.test_batch_size, given.data.test_transforms, given.data.test = 4, {}, test
-      given.hooks = { { type = "EarlyStopHook" }, { type = "SampleHook", shape = { 1, 4, 4 } }, ... }
+      given.hooks = { { type = "EarlyStopHook" }, { type = "SampleHook", shape = { 1, 4, 4 } },
+        { type = "CheckpointHook", best = "loss" }, ... }
       return given
     end
     local text = refused(with(nil))
@@ -291,6 +292,16 @@ describe("parallel", function()
     local own = refused(with(nil, { after_train_epoch = function(_, t) t:evaluate(t.mine) end }))
     assert.is_nil(own:find("metrics", 1, true) or own:find("EarlyStopHook", 1, true), own)
     assert.equal(2, resolve(with { type = "Synthetic", shape = { 16 } }).config.test_interval)
+  end)
+
+  it("knows which hooks --no-eval would leave without effect", function()
+    local effects = require "ganymede.config.effects"
+    for name, hook in pairs { EarlyStopHook = {}, SampleHook = {}, EvaluationHook = {},
+      ["CheckpointHook.best"] = { type = "CheckpointHook", best = "loss" } } do
+      hook.type = hook.type or name
+      assert.equal(name, effects.needs_evaluation { hooks = { { type = "CSVHook" }, hook } })
+    end
+    assert.is_nil(effects.needs_evaluation { hooks = { { type = "CheckpointHook", interval = 2 } } })
   end)
 
   it("refuses settings of hooks that are given besides", function()

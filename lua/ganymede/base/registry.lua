@@ -119,17 +119,39 @@ end
 -- A class stands as __index of its instances, an instance never does.
 local function is_class(value) return rawget(value, "__index") ~= nil or rawget(value, "is_class") == true end
 
+-- What every object of these registries has, and what to give in place of what is none.
+local usable = {
+  models = { has = "materialize", what = "a module, such as gm.nn.Sequential { ... }" },
+  optimizers = { has = "bytes", what = "an optimizer, such as gm.optim.SGD({ lr = 0.1 }, model)" },
+  lr_schedulers = { has = "step", what = "a schedule, such as gm.lr_scheduler.StepLR({ step_size = 10 }, optimizer); a "
+    .. "rate for each step is { type = \"LambdaLR\", lr_lambda = function(step) ... end }" },
+  datasets = { has = "length", what = "a dataset, a table with length and get, or { type = NAME, ... } in place of the "
+    .. "function" },
+}
+
+-- Returns the object that a recipe or a program has made itself, if it can be used; how: where it comes from.
+local function usable_one(self, value, how)
+  local wanted = usable[self.kind]
+  if not wanted then return value end
+  local is_table = type(value) == "table"
+  if is_table and not is_class(value) and value[wanted.has] ~= nil then return value end
+  local name = is_table and getmetatable(value) and value.name
+  local found = value == nil and "nothing" or name and (is_class(value) and "the class " or "the object ") .. name
+    or options.brief(value)
+  error(("%s: %s %s; it must be %s"):format(self.kind:gsub("s$", ""), how, found, wanted.what), 0)
+end
+
 --- An object from { type = name, ... } (called as class(options, ...)), from a name, from a function or a
 -- class (called with the same further arguments), or the object itself when it is built already.
 function Registry:build(cfg, ...)
   if type(cfg) == "string" then return self:get(cfg, 2)({}, ...) end
-  if type(cfg) == "function" then return cfg(...) end
+  if type(cfg) == "function" then return usable_one(self, cfg(...), "the function returned") end
   if type(cfg) ~= "table" then
     error(("%s: expected { type = ... }; got %s"):format(self.kind, tostring(cfg)), 2)
   end
   if getmetatable(cfg) then
     if is_class(cfg) and callable(cfg) then return cfg({}, ...) end
-    if rawget(cfg, "type") == nil then return cfg end
+    if rawget(cfg, "type") == nil then return usable_one(self, cfg, "got") end
   end
   if self:is_object(cfg) then return cfg end
   if cfg.type == nil then

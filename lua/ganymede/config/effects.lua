@@ -1,7 +1,7 @@
 --- Settings of a recipe that would have no effect beside others: they are refused, with what would be right.
 --
 --     effects.problems(config)                       -- list of { path =, why = }
---     effects.needs_evaluation(config)               -- the name of a hook that --no-eval would leave without effect
+--     effects.needs_evaluation(config)               -- the hook, or its option, that --no-eval leaves without effect
 --     effects.hook(config, "GradientNoise")          -- the first hook of this name, as an entry or as an object
 --
 -- What an option of a class does beside its other options, the class itself says. Defaults are filled in already, so a
@@ -31,6 +31,16 @@ local function has_own_hook(config)
   return false
 end
 
+-- Returns the hooks, and the options of hooks, that do their work at evaluations only: a list of names.
+local function evaluating(config)
+  local list, saving = {}, effects.hook(config, "CheckpointHook")
+  for _, name in ipairs { "EarlyStopHook", "SampleHook" } do
+    if effects.hook(config, name) then list[#list + 1] = name end
+  end
+  if saving and saving.best then list[#list + 1] = "CheckpointHook.best" end
+  return list
+end
+
 local no_test = "has no effect, because there is no data.test to evaluate on; give data.test, or leave it out"
 
 local function add_evaluation(list, config)
@@ -44,7 +54,7 @@ local function add_evaluation(list, config)
   add("data.test_transforms", data.test_transforms)
   if has_own_hook(config) then return end
   add("metrics", config.metrics)
-  for _, name in ipairs { "EarlyStopHook", "SampleHook" } do add(name, effects.hook(config, name)) end
+  for _, name in ipairs(evaluating(config)) do add(name, true) end
 end
 
 local function add_order(list, config)
@@ -54,10 +64,11 @@ local function add_order(list, config)
     why = "has no effect beside data.sampler, which says the order (SequentialSampler: as it is); give one of them" }
 end
 
---- Returns the name of a hook of a config that needs evaluations; nil: there is none.
+--- Returns the name of a hook of a config, or of its option, that needs evaluations; nil: there is none.
 function effects.needs_evaluation(config)
   if effects.hook(config, "EvaluationHook") then return "EvaluationHook" end
-  return not has_own_hook(config) and effects.hook(config, "EarlyStopHook") and "EarlyStopHook" or nil
+  if has_own_hook(config) then return nil end -- which may evaluate
+  return evaluating(config)[1]
 end
 
 local function add_hooks(list, config)

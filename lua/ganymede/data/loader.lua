@@ -123,19 +123,33 @@ function Slow:length()
   return (self.opt.drop_last and math.floor or math.ceil)(self:total() / self.opt.batch_size)
 end
 
-local function check_whole(v, i)
+local whole_types = { u8 = true, i32 = true, i64 = true }
+
+-- Returns the first number of a tensor that a type of whole numbers would change; nil: there is none.
+local function first_lost(t, dtype)
+  if whole_types[t:dtype()] or not core.device().has_data then return nil end
+  local changed = ops.reshape(ops.ne(ops.cast(ops.cast(t, dtype), t:dtype()), t), { t:numel() })
+  if t:numel() == 0 or ops.max(ops.cast(changed, "f32"), 1):item() == 0 then return nil end
+  return ops.reshape(t, { t:numel() }):totable()[ops.argmax(ops.cast(changed, "f32"), 1):item() + 1]
+end
+
+-- Refuses what is no whole number in x or y (what) of sample i, where the batch has a type of whole numbers.
+local function check_whole(what, v, i, dtype)
+  if core.is_tensor(v) then v = first_lost(v, dtype) end
+  if v == nil then return end
   if type(v) == "table" then
-    for _, w in ipairs(v) do check_whole(w, i) end
+    for _, w in ipairs(v) do check_whole(what, w, i, dtype) end
   elseif type(v) ~= "number" then
-    error(("data.loader: y of sample %d holds %s, which is a %s and not a number"):format(i, options.literal(v),
+    error(("data.loader: %s of sample %d holds %s, which is a %s and not a number"):format(what, i, options.literal(v),
       type(v)), 0)
   elseif v ~= math.floor(v) then
-    error(("data.loader: y of sample %d holds %s; y is i64 unless the dataset says y_dtype = \"f32\" or another")
-      :format(i, tostring(v)), 0)
+    error(("data.loader: %s of sample %d holds %s; it is %s unless the dataset says %s_dtype = \"f32\" or another")
+      :format(what, i, tostring(v), dtype, what), 0)
   end
 end
 
 local function shape_of(value, dtype)
+  if core.is_tensor(value) then return table.concat(value:shape(), ", ") end
   return table.concat(gm_tensor.tensor({ value }, { dtype = dtype }):shape(), ", ", 2)
 end
 
@@ -143,6 +157,10 @@ end
 local function blame_sample(what, list, samples, dtype, why)
   local first
   for k, value in ipairs(list) do
+    if core.is_tensor(value) ~= core.is_tensor(list[1]) then
+      error(("data.loader: of samples %d and %d one gives %s as a tensor, and the other as a number or list"):format(
+        samples[1] + 1, samples[k] + 1, what), 0)
+    end
     local ok, shape = pcall(shape_of, value, dtype)
     if not ok then -- the message without the line of this file
       local text = failure.text(shape):gsub("^%S+:%d+: ", "")
@@ -164,8 +182,9 @@ local function stacked(what, list, samples, dtype)
     local ok, made = pcall(gm_tensor.tensor, list, { dtype = dtype })
     return ok and made or blame_sample(what, list, samples, dtype, made)
   end
-  local rows = {}
+  local rows, alike = {}, shape_of(list[1])
   for i, t in ipairs(list) do
+    if not core.is_tensor(t) or shape_of(t) ~= alike then return blame_sample(what, list, samples, dtype) end
     local shape = t:shape()
     table.insert(shape, 1, 1)
     rows[i] = ops.reshape(t:dtype() == dtype and t or ops.cast(t, dtype), shape)
@@ -173,13 +192,14 @@ local function stacked(what, list, samples, dtype)
   return ops.cat(rows, 1)
 end
 
-local function ask_sample(dataset, i, y_dtype, width)
+local function ask_sample(dataset, i, x_dtype, y_dtype, width)
   core.set_path("data." .. i) -- what is drawn for a sample is the same on whichever rank reads it
   local x, y = ask(dataset, "get", i, width)
   if x == nil or y == nil then
     error(("data.loader: get(%d) of the dataset returned no %s"):format(i, x == nil and "x" or "y"), 0)
   end
-  if y_dtype == "i64" and not core.is_tensor(y) then check_whole(y, i) end
+  if whole_types[x_dtype] then check_whole("x", x, i, x_dtype) end
+  if whole_types[y_dtype] then check_whole("y", y, i, y_dtype) end
   return x, y
 end
 
@@ -187,15 +207,15 @@ end
 -- the samples, where the dataset chooses it for each batch.
 local function gather(dataset, dtype, width, picked, asked)
   local xs, ys = {}, {}
-  local y_dtype = dataset.y_dtype or "i64"
+  local x_dtype, y_dtype = dataset.x_dtype or dtype, dataset.y_dtype or "i64"
   for k, sample in ipairs(picked) do
     if k > asked then
       xs[k], ys[k] = xs[k - 1], ys[k - 1]
     else
-      xs[k], ys[k] = ask_sample(dataset, sample + 1, y_dtype, width)
+      xs[k], ys[k] = ask_sample(dataset, sample + 1, x_dtype, y_dtype, width)
     end
   end
-  return stacked("x", xs, picked, dataset.x_dtype or dtype), stacked("y", ys, picked, y_dtype)
+  return stacked("x", xs, picked, x_dtype), stacked("y", ys, picked, y_dtype)
 end
 
 function Slow:picked()
@@ -291,7 +311,12 @@ local function order_of(self, epoch)
   local sampler = self.opt.sampler
   if not sampler or not sampler.order then return nil end
   local n, order = samples_of(self.dataset), {}
-  for k, i in ipairs(sampler:order(epoch, n)) do
+  local chosen = sampler:order(epoch, n)
+  if type(chosen) ~= "table" then
+    error(("data.loader: order(self, epoch, length) of the sampler must return a list of samples from 1; it returned "
+      .. "%s"):format(chosen == nil and "nothing" or options.brief(chosen)), 0)
+  end
+  for k, i in ipairs(chosen) do
     if type(i) ~= "number" or i < 1 or i > n or i ~= math.floor(i) then
       error(("data.loader: the sampler chose sample %s; samples are 1 to %d"):format(tostring(i), n), 0)
     end
@@ -346,8 +371,12 @@ local function advance(self, pieces)
 end
 
 local function transformed(self, x, y)
-  for _, transform in ipairs(self.own) do
+  for k, transform in ipairs(self.own) do
     local new_x, new_y = transform(x, y)
+    if new_x == nil then -- the epoch would end here
+      error(("data.loader: a transform in Lua (%d of %d) returned nothing; it must return x, or x and y"):format(k,
+        #self.own), 0)
+    end
     x, y = new_x, new_y == nil and y or new_y
   end
   return core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or core.default_dtype()) or x, y

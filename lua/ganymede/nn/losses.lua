@@ -127,6 +127,10 @@ local function shape_of(t) return "(" .. table.concat(t:shape(), ", ") .. ")" en
 -- Refuses the lists that some models return: a loss of their own takes them.
 local function check_tensor(name, output)
   if core.is_tensor(output) then return end
+  if output == nil then
+    error(("%s: the model returned nothing; the forward of its class, or the last section, needs a return"):format(
+      name), 0)
+  end
   error(("%s: output must be a tensor; got %s. Models that return a list have a loss of their own, such as "
     .. "DiffusionLoss, VAELoss and BERTLoss"):format(name, brief(output)), 0)
 end

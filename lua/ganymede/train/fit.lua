@@ -72,10 +72,6 @@ local fit = {}
 
 -- Returns the number of steps of the whole schedule: that of the recipe, or the number asked for if it is larger.
 local function schedule_steps(config, steps_per_epoch, asked)
-  if steps_per_epoch == 0 then
-    failure(2, "data: an epoch has no batch: the training data has fewer samples than a batch, and data.drop_last "
-      .. "leaves incomplete batches out; give a smaller data.batch_size, or leave drop_last out")
-  end
   local own = schema.total_steps(config, steps_per_epoch)
   if not own then return asked end
   return asked and math.max(asked, own) or own
@@ -230,6 +226,7 @@ local function prepare(config, run)
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
   local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
+  fitting_data.refuse_empty { { "data.train", train }, { "data.test", test } }
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(model_of.build, config, not run.rehearsal and core.rank() == 0 and function(line)

@@ -1,6 +1,7 @@
 --- Refuses, before the first step, data that cannot fit the model, and tests whose labels mean other classes than those
 -- of training. Otherwise a run ends at whatever step meets the first such sample, or measures nonsense.
 --
+--     fitting_data.refuse_empty { { "data.train", train }, { "data.test", test } }
 --     fitting_data.check(model, loss, { { "data.train", train }, { "data.test", test } })
 --
 -- Both sides must be known. The vocabulary and classes of the model are its options; those of a file of tokens are in
@@ -68,6 +69,20 @@ local function check_none(model, dataset, name)
 end
 
 local function known(loader) return loader and type(loader.dataset) == "table" and loader.dataset or nil end
+
+--- Raises a failure of status 2 if an epoch of one of the loaders has no batch. loaders: list of { name for the user,
+-- loader or nil }.
+function fitting_data.refuse_empty(loaders)
+  for _, pair in ipairs(loaders) do
+    local name, loader = pair[1], pair[2]
+    if loader and loader:length() == 0 then
+      local n = loader:samples_of_dataset()
+      failure(2, "data: an epoch has no batch: %s has %s", name, n == 0 and "no sample"
+        or ("%d samples, fewer than a batch, and data.drop_last leaves incomplete batches out; give a smaller "
+          .. "data.batch_size, or leave drop_last out"):format(n))
+    end
+  end
+end
 
 --- Raises a failure of status 2 if one of the loaders does not fit the whole model, or if two of them do not fit each
 -- other. loss: the loss, or its setting; loaders: list of { name for the user, loader or nil }.

@@ -44,6 +44,23 @@ function StepLoader:length()
   return batches and math.ceil(batches / self.accumulation)
 end
 
+-- The place of a run in its epochs follows from its step, so all epochs must have as many steps. Without these two an
+-- epoch that is too short would be read again and again, and of one that is too long the end would be left out.
+
+--- Refuses an epoch whose loader says another number of steps than that of the first one. epoch: from 0.
+function StepLoader.refuse_other(steps, of_first, epoch)
+  if steps == of_first then return end
+  error(("fit: epoch %d has %s steps, and the first one %s; a sampler or loader of your own must give all epochs as "
+    .. "many"):format(epoch + 1, tostring(steps), tostring(of_first)), 0)
+end
+
+--- Refuses the end of an epoch after `made` steps, where the loader had said more, or where there was no step at all.
+function StepLoader.refuse_short(said, made, epoch)
+  if not said and made > 0 then return end
+  error(("fit: the training loader gave %d steps in epoch %d%s"):format(made, epoch + 1,
+    said and (", and its length says %d"):format(said) or ""), 0)
+end
+
 --- Returns the number of samples of the dataset; nil for a loader that a program has written and that does not know it.
 function StepLoader:samples_of_dataset()
   return self.loader.samples_of_dataset and self.loader:samples_of_dataset()

@@ -311,19 +311,19 @@ end
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
   local begins = self.batching and self.batching:begin_epoch(loader) or 0
+  if not self.batching then StepLoader.refuse_other(loader:length(), self.steps_per_epoch, self.epoch) end
   if self.step_of_epoch > begins then loader:seek(self.step_of_epoch - begins) end
   self:call "before_train_epoch"
   self.engine:train()
   self.exhausted = false
   while more_in_epoch(self) do
-    if not scope(train_step, self, loader) then
-      self.exhausted = true
-      break
-    end
+    self.exhausted = not scope(train_step, self, loader)
+    if self.exhausted then break end
     collectgarbage("step", self.collector_step)
     at_border(self)
     if finished(self) then break end
   end
+  if self.exhausted then StepLoader.refuse_short(self.steps_per_epoch, self.step_of_epoch, self.epoch) end
   self:settle()
   if not (self.stopped and more_in_epoch(self)) then call_epoch_end(self) end -- of a stopped one, when it goes on
 end
