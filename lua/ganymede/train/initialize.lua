@@ -22,6 +22,7 @@ local model_of = require "ganymede.train.model"
 local module = require "ganymede.nn.module"
 local offload = require "ganymede.train.offload"
 local options = require "ganymede.base.options"
+local own_states = require "ganymede.optim.own_states"
 local ranks = require "ganymede.job.ranks"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
@@ -421,7 +422,7 @@ local function new(Engine, opt, launched)
   local tier = resting.settle(model, divided, elsewhere, stage.stages)
   local engine = setmetatable({
     model = model, stage = stage, schedule = schedule,
-    optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
+    optimizer = own_states.checked(registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model)),
     clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
     loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
     parameters = model:parameters(), frozen = frozen_of(model), steps_done = 0, batch = 0, samples = 0, fresh = true,
