@@ -174,3 +174,47 @@ describe("a model", function()
     end, "CrossEntropyLoss: the model returned nothing; the forward of its class, or the last section, needs a return")
   end)
 end)
+
+describe("a hook", function()
+  local function wrong(hooks, words, more, code)
+    refused("test = { length = 8, get = get },", "hooks = {" .. hooks .. "}, " .. (more or ""), words, code or 1)
+  end
+
+  it("of measures names what its function does not return", function()
+    local function hook(body)
+      return ('{ type = "MetricHook", name = "a", measure = function(o, t) %s end }'):format(body)
+    end
+    wrong(hook "", "MetricHook a: measure must return the sum over a batch, a number or a tensor of one; it returned "
+      .. "nothing")
+    wrong(hook 'return "x", 2', 'it returned "x"')
+    wrong(hook "return 1, true", "measure must return the number of its terms second, a number or a tensor of one; it "
+      .. "returned true")
+  end)
+
+  it("has functions for points", function()
+    wrong("{ before_train = 3 }", "before_train must be a function(self, trainer); got 3", nil, 2)
+  end)
+
+  it("says which loader it evaluates", function()
+    wrong("{ after_train_iter = function(_, t) t:evaluate() end }", "trainer:evaluate(loader) needs the loader")
+  end)
+end)
+
+describe("a metric of one's own", function()
+  local function class(name, fields) return gm.metrics.class(name, {}, fields) end
+  local function nothing() end
+
+  it("is refused where its fields are none", function()
+    assert.error_matches(function() class "SpecNoFields" end, "the third argument is a table of fields: key, terms")
+    assert.error_matches(function()
+      class("SpecOneTerm", { key = "m", terms = "a", measure = nothing, compute = nothing })
+    end, 'metrics.class SpecOneTerm: terms is a list of names; got "a"')
+  end)
+
+  it("computes a number and no tensor", function()
+    local metric = class("SpecTensor", { key = "m", terms = { "a" }, measure = function() return { a = 3 } end,
+      compute = function(_, totals) return gm.ones { 1 } * totals.a[1] end }) {}
+    metric:update(gm.ones { 1 }, gm.ones { 1 })
+    assert.error_matches(function() metric:value() end, "compute must return a number; it returned a tensor")
+  end)
+end)

@@ -97,11 +97,16 @@ end
 local is_point = {}
 for _, point in ipairs(base.points) do is_point[point] = true end
 
---- Raises an error if a function of a hook has the name of no point but looks like one, such as after_train_step.
+--- Raises an error if a function of a hook has the name of no point but looks like one, such as after_train_step, or
+-- if a point has something else than a function.
 function base.check(hook)
   if type(hook) ~= "table" then error(("a hook must be a table of functions; got %s"):format(tostring(hook)), 0) end
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
-    for key in pairs(t) do
+    for key, value in pairs(t) do
+      if is_point[key] and type(value) ~= "function" then
+        error(("hook %s: %s must be a function(self, trainer); got %s"):format(hook.name or "without a name", key,
+          options.brief(value)), 0)
+      end
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
         error(("hook %s: there is no point '%s'%s"):format(hook.name or "without a name", key,
           options.hint(key, base.points)), 0)

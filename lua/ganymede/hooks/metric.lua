@@ -12,6 +12,7 @@ local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"
 local metrics_base = require "ganymede.metrics.base"
+local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 
 local MetricHook = base.class("MetricHook", {
@@ -39,6 +40,13 @@ function MetricHook:after_hook_is_attached(trainer)
   end
 end
 
+-- Raises an error if measure returned something else than a number or a tensor.
+local function check(self, what, value)
+  if type(value) == "number" or core.is_tensor(value) then return end
+  error(("MetricHook %s: measure must return %s, a number or a tensor of one; it returned %s"):format(self.opt.name,
+    what, value == nil and "nothing" or options.brief(value)), 0)
+end
+
 -- This rank's term of a sum; 0 if the copy of another rank counts.
 local function own(value) return core.is_tensor(value) and ranks.part(value) or ranks.share(value) end
 
@@ -46,7 +54,10 @@ local function add(self, mean, output, label)
   local sum, count = 0, 0
   if output ~= nil then
     local measured, over = self.opt.measure(output, label)
-    sum, count = own(measured), own(over or label:size(1))
+    over = over or label:size(1)
+    check(self, "the sum over a batch", measured)
+    check(self, "the number of its terms second", over)
+    sum, count = own(measured), own(over)
   end
   local sums, counts = metrics.over_ranks({ sum }, { count })
   mean:update(sums[1], counts[1])

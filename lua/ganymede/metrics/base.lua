@@ -145,6 +145,10 @@ function base.values(list)
     local known = metric.known
     if not known.computed then
       if #metric.rows > 0 then known.value = of_rows(metric) else known.value = metric:compute(known.totals) end
+      if core.is_tensor(known.value) then
+        error(("metric %s: compute must return a number; it returned a tensor, whose number is t:item()"):format(
+          metric.class_name), 0)
+      end
       known.computed = true
     end
     values[i] = known.value
@@ -204,8 +208,16 @@ end)
 -- fields: terms and rows (lists of names), measure(self, output, label), compute(self, totals, rows), and key, the name
 -- of the value where the option `name` gives none.
 function base.class(name, class_options, fields)
+  if type(fields) ~= "table" then
+    error(("metrics.class %s: the third argument is a table of fields: key, terms, measure, compute"):format(name), 2)
+  end
   for _, needed in ipairs { "measure", "compute", "key" } do
     if not fields[needed] then error(("metrics.class %s: the fields have no '%s'"):format(name, needed), 2) end
+  end
+  for _, listed in ipairs { "terms", "rows" } do
+    if fields[listed] ~= nil and type(fields[listed]) ~= "table" then
+      error(("metrics.class %s: %s is a list of names; got %s"):format(name, listed, options.brief(fields[listed])), 2)
+    end
   end
   local all = { name = { type = "string", optional = true,
     doc = "the name of the value in trainer.metrics; default: " .. fields.key } }

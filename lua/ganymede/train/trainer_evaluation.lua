@@ -103,6 +103,7 @@ return function(Trainer)
 --- Runs the loader once in evaluation mode and returns a table of metrics: loss, and what hooks add to
 -- trainer.metrics.test. It changes neither parameters nor the random numbers of training.
 function Trainer:evaluate(loader)
+  if loader == nil then error("trainer:evaluate(loader) needs the loader of what it shall evaluate", 2) end
   local engine, mean = self.engine, metrics.SumOfMeans()
   loader = StepLoader.of(loader, nil, 1, engine.schedule.num_microbatches)
   self:settle()
