@@ -199,7 +199,7 @@ return {
   },
   {
     name = "3139-short-epochs", file = "lua/ganymede/train/trainer.lua",
-    find = [[if self.exhausted then StepLoader.refuse_short(self.steps_per_epoch, self.step_of_epoch, self.epoch) end]],
+    find = [[if self.exhausted then StepLoader.refuse_short(self, loader, self.step - before) end]],
     replace = "",
     breaks = "a loader that gives fewer batches than it says is read for ever",
     test = "spec/train/own_pieces_spec.lua -f 'ends the run'",

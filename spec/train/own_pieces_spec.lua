@@ -135,12 +135,14 @@ describe("an epoch", function()
     end
   end)
 
-  -- A loader of two samples a batch that says `says` batches, nil for none, and gives `gives` in the first epoch.
-  local function fit(says, gives, given)
+  -- A loader of two samples a batch that says `says` batches, nil for none, and gives `gives` in the first epoch, or in
+  -- each one. seek: it can go to a batch.
+  local function fit(says, gives, given, seek)
     local at, reads = 0, 0
     local loader = {
       length = says and function() return says end,
       set_epoch = says and function() at = 0 end,
+      seek = seek and function(_, batch) at = batch end,
       next = function()
         at, reads = at + 1, reads + 1
         if reads > 99 then error "it is read for ever" end
@@ -156,8 +158,10 @@ describe("an epoch", function()
 
   it("of a loader that gives fewer batches than it says, or none, ends the run", function()
     assert.equal(6, fit(3, 3, { epochs = 2 }))
-    assert.error_matches(function() fit(4, 3, { epochs = 2 }) end,
-      "the training loader gave 3 steps in epoch 1, and its length says 4")
+    for _, seek in ipairs { false, true } do
+      assert.error_matches(function() fit(4, 3, { epochs = 2 }, seek) end,
+        "the training loader gave 3 steps in epoch 1, and its length says 4")
+    end
     assert.equal(3, fit(nil, 3, { epochs = 1 }))
     assert.error_matches(function() fit(nil, 3, { max_steps = 9 }) end, "the training loader gave 0 steps in epoch 2")
   end)

@@ -97,6 +97,8 @@ end
 local is_point = {}
 for _, point in ipairs(base.points) do is_point[point] = true end
 
+local function name_of(hook) return hook.name or "without a name" end
+
 --- Raises an error if a function of a hook has the name of no point but looks like one, such as after_train_step, or
 -- if a point has something else than a function.
 function base.check(hook)
@@ -104,12 +106,11 @@ function base.check(hook)
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
     for key, value in pairs(t) do
       if is_point[key] and type(value) ~= "function" then
-        error(("hook %s: %s must be a function(self, trainer); got %s"):format(hook.name or "without a name", key,
+        error(("hook %s: %s must be a function(self, trainer); got %s"):format(name_of(hook), key,
           options.brief(value)), 0)
       end
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
-        error(("hook %s: there is no point '%s'%s"):format(hook.name or "without a name", key,
-          options.hint(key, base.points)), 0)
+        error(("hook %s: there is no point '%s'%s"):format(name_of(hook), key, options.hint(key, base.points)), 0)
       end
     end
   end

@@ -54,10 +54,13 @@ function StepLoader.refuse_other(steps, of_first, epoch)
     .. "many"):format(epoch + 1, tostring(steps), tostring(of_first)), 0)
 end
 
---- Refuses the end of an epoch after `made` steps, where the loader had said more, or where there was no step at all.
-function StepLoader.refuse_short(said, made, epoch)
-  if not said and made > 0 then return end
-  error(("fit: the training loader gave %d steps in epoch %d%s"):format(made, epoch + 1,
+--- Refuses the end of an epoch before its last step. now: how many steps were made since the loader went to its place.
+-- After some, the epoch is read again from the next step on: an evaluation may have moved a loader that both use.
+function StepLoader.refuse_short(trainer, loader, now)
+  local said, made = trainer.steps_per_epoch, trainer.step_of_epoch
+  if not said and made > 0 then return end -- the end of a loader that does not know its length
+  if now > 0 and (loader.loader or loader).seek then return end
+  error(("fit: the training loader gave %d steps in epoch %d%s"):format(made, trainer.epoch + 1,
     said and (", and its length says %d"):format(said) or ""), 0)
 end
 

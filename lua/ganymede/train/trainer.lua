@@ -310,7 +310,7 @@ end
 
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
-  local begins = self.batching and self.batching:begin_epoch(loader) or 0
+  local before, begins = self.step, self.batching and self.batching:begin_epoch(loader) or 0
   if not self.batching then StepLoader.refuse_other(loader:length(), self.steps_per_epoch, self.epoch) end
   if self.step_of_epoch > begins then loader:seek(self.step_of_epoch - begins) end
   self:call "before_train_epoch"
@@ -323,7 +323,7 @@ local function train_epoch(self, loader)
     at_border(self)
     if finished(self) then break end
   end
-  if self.exhausted then StepLoader.refuse_short(self.steps_per_epoch, self.step_of_epoch, self.epoch) end
+  if self.exhausted then StepLoader.refuse_short(self, loader, self.step - before) end
   self:settle()
   if not (self.stopped and more_in_epoch(self)) then call_epoch_end(self) end -- of a stopped one, when it goes on
 end
