@@ -295,4 +295,12 @@ return {
     breaks = "a metric whose value is a tensor ends the run in its records",
     test = "spec/train/own_pieces_spec.lua -f 'no tensor'",
   },
+  {
+    name = "3213-orders-of-ranks", file = "lua/ganymede/train/step_loader.lua",
+    find = [[if self.loader.set_epoch then self.loader:set_epoch(epoch) end
+  refuse_orders(self.loader, epoch)]],
+    replace = [[if self.loader.set_epoch then self.loader:set_epoch(epoch) end]],
+    breaks = "ranks train in different orders: some samples are read twice, and others never",
+    test = "spec/train/own_pieces_spec.lua -f 'different orders'",
+  },
 }

@@ -1,6 +1,7 @@
 --- What a user's own functions return: those of a recipe that make its parts, datasets, transforms, samplers, loaders
 -- and forward passes. What cannot be used is refused by name, before it trains on nothing or for ever.
 -- sanitizers: no, other files run the same lines of C (docs/testing.md)
+local agree = require("spec.support.numeric").agree
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
 local registry = require "ganymede.base.registry"
@@ -14,8 +15,8 @@ return gm.recipe {
 }
 ]]
 
-local function refused(in_data, beside, words, code, flags)
-  local found = job.run(RECIPE:format(in_data, beside), 1, { code = code or 2, flags = flags })
+local function refused(in_data, beside, words, code, flags, count)
+  local found = job.run(RECIPE:format(in_data, beside), count or 1, { code = code or 2, flags = flags })
   assert.is_truthy(found.err:find(words, 1, true), found.err)
   assert.is_nil(found.err:find("stack traceback", 1, true), found.err)
 end
@@ -120,6 +121,16 @@ describe("data of one's own", function()
   it("has no sampler whose order is none", function()
     refused("sampler = { order = function() end },", "", "of the sampler must return a list of samples from 1; it "
       .. "returned nothing")
+  end)
+
+  it("has no sampler that gives ranks different orders", function()
+    local order = "sampler = { order = function(_, _, n) local list = {} for k = 1, n do list[k] = %s end "
+      .. "return list end },"
+    local own = order:format "gm.context.get_global_rank() == 0 and k or n + 1 - k"
+    refused(own, "", "epoch 1: the sampler gave the ranks different orders of the samples", 1, nil, 2)
+    local one = order:format "n + 1 - k"
+    local want = job.run(RECIPE:format(one, 'dtype = "f64",'), 1, {}).loss
+    agree(job.run(RECIPE:format(one, 'dtype = "f64",'), 2, {}).loss, want, 1e-12)
   end)
 end)
 

@@ -306,11 +306,11 @@ function Loader:fingerprint()
   return { batches = self:length(), samples = samples_of(dataset), contents = ok and sum or failure.text(sum) }
 end
 
--- Returns the order of a sampler that the user wrote, as numbers from 0; nil without such a sampler.
+-- Returns the order of a sampler that the user wrote, as numbers from 0, and its checksum; nil without such a sampler.
 local function order_of(self, epoch)
   local sampler = self.opt.sampler
   if not sampler or not sampler.order then return nil end
-  local n, order = samples_of(self.dataset), {}
+  local n, order, sum = samples_of(self.dataset), {}, 0
   local chosen = sampler:order(epoch, n)
   if type(chosen) ~= "table" then
     error(("data.loader: order(self, epoch, length) of the sampler must return a list of samples from 1; it returned "
@@ -320,14 +320,15 @@ local function order_of(self, epoch)
     if type(i) ~= "number" or i < 1 or i > n or i ~= math.floor(i) then
       error(("data.loader: the sampler chose sample %s; samples are 1 to %d"):format(tostring(i), n), 0)
     end
-    order[k] = i - 1
+    order[k], sum = i - 1, (31 * sum + i) % 2 ^ 40
   end
-  return order
+  return order, sum
 end
 
 --- Goes to the first batch of epoch e >= 0. Its order depends on (seed, e) alone.
 function Loader:set_epoch(e)
-  local order = order_of(self, e)
+  local order, sum = order_of(self, e)
+  self.order_sum = sum
   self.of_epoch = order and #order or samples_of(self.dataset)
   self.source:start(e, order)
   self.epoch, self.position = e, 0

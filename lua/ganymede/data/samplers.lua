@@ -1,6 +1,7 @@
 --- Samplers choose the order of an epoch. RandomSampler and SequentialSampler run in C without a list of all samples. A
 -- sampler of your own is a table with order(self, epoch, length), which returns a list of samples from 1; it may repeat
--- some and leave out others. The order must depend on the epoch alone; otherwise a resumed run reads other samples.
+-- some and leave out others, as many in each epoch. The order must depend on the epoch alone: otherwise a resumed run
+-- reads other samples. Ranks compare what it gives them.
 --
 -- DataParallelSampler is Colossal-AI's name for shuffle, seed and drop_last together. The trap: a sampler does not
 -- divide samples over ranks. There is one order for the whole job, a batch holds batch_size samples of it over all

@@ -72,10 +72,23 @@ end
 --- Returns the shapes of a sample as batches hold it; nil: they are not known before one is read.
 function StepLoader:shapes() return self.loader.shapes and self.loader:shapes() end
 
---- Chooses the order of the samples; the next batch is the first of that epoch.
+-- Raises a failure on all ranks if a sampler of the user's own gave them different orders: each reads its part of a
+-- batch, so that some samples would be read twice and others never.
+local function refuse_orders(loader, epoch)
+  local sum = loader.order_sum
+  if not sum or core.world() == 1 then return end
+  local most = ranks.max { sum, -sum }
+  if most[1] == -most[2] then return end
+  ranks.fail(1, "epoch %d: the sampler gave the ranks different orders of the samples; order(self, epoch, length) must "
+    .. "be a function of the epoch and the length, with no math.random, no clock and no rank in it", epoch + 1)
+end
+
+--- Chooses the order of the samples; the next batch is the first of that epoch. Collective where a sampler is the
+-- user's own.
 function StepLoader:set_epoch(epoch)
   self.epoch, self.passed = epoch, false
   if self.loader.set_epoch then self.loader:set_epoch(epoch) end
+  refuse_orders(self.loader, epoch)
 end
 
 --- Whether set_epoch goes back to the first batch: a loader that a program has written need not have it.
