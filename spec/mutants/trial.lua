@@ -51,7 +51,7 @@ return {
   },
   {
     name = "2727-init-is-ignored", file = "lua/ganymede/nn/module.lua",
-    find = [[if class.build == Module.build then refuse_other_build(class, 2) end]],
+    find = [[if class.build == Module.build then undeclared.refuse_other_build(class, 2) end]],
     replace = [[]],
     breaks = "the method `init` of a module is silently not called",
     test = "spec/nn/own_class_spec.lua",

@@ -303,4 +303,34 @@ return {
     breaks = "ranks train in different orders: some samples are read twice, and others never",
     test = "spec/train/own_pieces_spec.lua -f 'different orders'",
   },
+  {
+    name = "3214-modules-in-lists", file = "lua/ganymede/nn/module.lua",
+    find = [[undeclared.refuse_lists(self, 2)]],
+    replace = "",
+    breaks = "modules in a plain list compute and are never trained",
+    test = "spec/nn/own_class_spec.lua -f 'plain table'",
+  },
+  {
+    name = "3215-parts-in-lists", file = "lua/ganymede/nn/undeclared.lua",
+    find = [[return record and not record.parent]],
+    replace = [[return record]],
+    breaks = "a list of modules that are parts already is refused",
+    test = "spec/nn/own_class_spec.lua -f 'parts otherwise'",
+  },
+  {
+    name = "3216-parameters-undeclared", file = "lua/ganymede/nn/module.lua",
+    find = [[undeclared.refuse_parameter(self, name, shape, initializer, 2)]],
+    replace = "",
+    breaks = "a parameter without an initializer is a traceback at its first use",
+    test = "spec/nn/own_class_spec.lua -f 'parameter needs'",
+  },
+  {
+    name = "3217-entries-of-options", file = "lua/ganymede/base/options.lua",
+    find = [[if type(entry) ~= "table" then
+    error("options: an entry]],
+    replace = [[if false then
+    error("options: an entry]],
+    breaks = "options that a class declares wrongly are a traceback",
+    test = "spec/nn/own_class_spec.lua -f 'option is'",
+  },
 }

@@ -48,4 +48,43 @@ describe("a class of one's own", function()
     assert.error_matches(function() return own(gm.zeros { 2 }) end,
       "Own has no forward: write Own:forward%(x%), or sections")
   end)
+
+  local function refused(build, words)
+    local class = nn.class("Own", nil, false)
+    class.build = build
+    assert.error_matches(function()
+      local own = class {}
+      return own
+    end, words)
+  end
+
+  it("is told of modules in a plain table, whose parameters nobody would train", function()
+    refused(function(self) self.layers = { nn.Linear(2, 2), nn.Linear(2, 2) } end,
+      "the field 'layers' holds Linear at 1 in a plain table.*self.layers = gm.nn.ModuleList")
+    refused(function(self) self.parts = { first = nn.Linear(2, 2) } end,
+      "the field 'parts' holds Linear in a plain table")
+  end)
+
+  it("may have tables of modules that are its parts otherwise", function()
+    local class = nn.class("Own", nil, false)
+    function class:build()
+      self.list = nn.ModuleList { nn.Linear(2, 2), nn.Linear(2, 2) }
+      self.last, self.sizes = { self.list[2], self.list }, { 2, 2 }
+    end
+    assert.equal(4, #class({}):parameters())
+  end)
+
+  it("is told what a parameter needs", function()
+    refused(function(self) self:param("w", { 2, 2 }) end,
+      "parameter 'w' needs an initializer, such as gm.nn.init.normal.*got nothing")
+    refused(function(self) self:param("w", gm.ones { 2 }) end, "parameter 'w' needs a shape, a list of sizes; got a "
+      .. "tensor; the numbers of a tensor come in by an assignment, self.w = t")
+    refused(function(self) self:param "w" end, "parameter 'w' needs a shape, a list of sizes; got nothing")
+  end)
+
+  it("is told what an option is", function()
+    local class = nn.class("Own", nil, false)
+    class.options = { size = 3 }
+    assert.error_matches(function() class { size = 3 } end, "options: an entry is a table, such as .*; got 3")
+  end)
 end)

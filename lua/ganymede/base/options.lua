@@ -113,6 +113,10 @@ local function is_of(name, entry, value)
 end
 
 local function has_type(entry, value)
+  if type(entry) ~= "table" then
+    error("options: an entry is a table, such as { type = \"integer\", default = 1 }; got "
+      .. options.literal(entry), 0)
+  end
   local names = entry.type or "any"
   if type(names) ~= "table" then return is_of(names, entry, value) end
   for i = 1, #names do

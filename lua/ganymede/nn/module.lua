@@ -16,6 +16,7 @@ local printed = require "ganymede.nn.printed"
 local registry = require "ganymede.base.registry"
 local sections = require "ganymede.nn.sections"
 local signature = require "ganymede.base.signature"
+local undeclared = require "ganymede.nn.undeclared"
 
 local M = {}
 local Module = { name = "Module", options = {} }
@@ -143,6 +144,7 @@ end
 function Module:param(name, shape, initializer)
   local own = self._module
   if own.parameters[name] then error(("%s already has a parameter '%s'"):format(self.name, name), 2) end
+  undeclared.refuse_parameter(self, name, shape, initializer, 2)
   local place = placement_of(self, name)
   own.parameters[name] = { name = name, shape = shape, initializer = initializer,
     layout = place and { cuts = place.store }, use = place and place.use and { cuts = place.use } }
@@ -444,21 +446,8 @@ end
 -- sets it.
 M.dispatch = nil
 
--- What other languages and libraries call the method that we call build.
-local other_builds = { "init", "_init", "__init", "__init__", "constructor" }
-
--- A class without a `build` whose parameters are made where nobody looks: it would be built with none of them.
-local function refuse_other_build(class, level)
-  for _, name in ipairs(other_builds) do
-    if rawget(class, name) then
-      error(("%s has a method '%s', which nothing calls: name it 'build'; %s:build(options) makes the parts")
-        :format(class.name, name, class.name), level + 1)
-    end
-  end
-end
-
 local function construct(class, ...)
-  if class.build == Module.build then refuse_other_build(class, 2) end
+  if class.build == Module.build then undeclared.refuse_other_build(class, 2) end
   local given = given_options(class, is_module, ...)
   if M.dispatch then class = M.dispatch(class, given) end
   local opt = options.check(class.name, class.options, given, 2)
@@ -467,6 +456,7 @@ local function construct(class, ...)
     opt = opt,
   }, class)
   self:build(opt)
+  undeclared.refuse_lists(self, 2)
   return self
 end
 
