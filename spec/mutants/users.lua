@@ -333,4 +333,18 @@ return {
     breaks = "options that a class declares wrongly are a traceback",
     test = "spec/nn/own_class_spec.lua -f 'option is'",
   },
+  {
+    name = "3218-sections-of-no-form", file = "lua/ganymede/nn/module.lua",
+    find = [[local problem = sections.problem_of_form(list)]],
+    replace = [[local problem = nil]],
+    breaks = "a method `sections` that returns no list is a traceback, and a section without forward blames gm.scope",
+    test = "spec/nn/own_class_spec.lua -f 'without stages'",
+  },
+  {
+    name = "3219-why-no-stages", file = "lua/ganymede/train/initialize.lua",
+    find = [[local _, why = sections.of(stage.model)]],
+    replace = [[local why = nil]],
+    breaks = "nobody is told why a model cannot be cut into stages",
+    test = "spec/train/own_pieces_spec.lua -f 'cannot be cut'",
+  },
 }

@@ -87,4 +87,18 @@ describe("a class of one's own", function()
     class.options = { size = 3 }
     assert.error_matches(function() class { size = 3 } end, "options: an entry is a table, such as .*; got 3")
   end)
+
+  it("is told what is wrong with its sections where it runs, also without stages", function()
+    for words, found in pairs { ["its `sections` must return a list"] = 3, ["a list, not an empty one"] = {},
+      ["its section 2 must be a table { modules = list, forward = function }"] = "no forward" } do
+      local class = nn.class("Own", nil, false)
+      function class:build() self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2) end
+      function class:sections()
+        if found ~= "no forward" then return found end
+        return { { modules = { self.first }, forward = self.first }, { modules = { self.last } } }
+      end
+      local own = class {}
+      assert.error_matches(function() own(gm.zeros { 1, 2 }) end, words)
+    end
+  end)
 end)

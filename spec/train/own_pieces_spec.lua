@@ -233,3 +233,32 @@ describe("a metric of one's own", function()
     assert.error_matches(function() metric:value() end, "compute must return a number; it returned a tensor")
   end)
 end)
+
+describe("stages of a model that cannot be cut", function()
+  local whole = [[
+local gm = require "ganymede"
+local Net = gm.nn.class "Net"
+function Net:build() self.first, self.last = gm.nn.Linear(4, 8), gm.nn.Linear(8, 3) end
+%s
+return gm.recipe {
+  model = Net, data = { train = { length = 8, get = function(i) return { i, 2, 3, 4 }, 1 end }, batch_size = 4 },
+  loss = "CrossEntropyLoss", optimizer = { type = "SGD", lr = 0.1 }, parallel = { pipeline = 2 }, num_microbatches = 2,
+}
+]]
+
+  local function told(method, ...)
+    local err = job.run(whole:format(method), 2, { code = 2 }).err
+    for _, words in ipairs { ... } do assert.is_truthy(err:find(words, 1, true), err) end
+  end
+
+  it("are told what to write, with the model's own parts", function()
+    told("function Net:forward(x) return self.last(self.first(x)) end",
+      "parallel.pipeline is 2, and every stage holds the whole model, which cannot be cut: Net names no sections (a "
+      .. "method `sections`); name them in order", "{ modules = { self.first }, forward = self.first },")
+  end)
+
+  it("are told what is wrong with its sections", function()
+    told("function Net:sections() return { { modules = { self.first }, forward = self.first } } end",
+      "which cannot be cut: no section reads weight of last")
+  end)
+end)

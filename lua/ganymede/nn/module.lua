@@ -382,8 +382,11 @@ function Module:section_list()
     return nil, ("%s has both sections and a forward of its own, which may do something else"):format(self.name)
   end
   local list = M.once(self, "sections", class.sections)
-  if list then list.regions = self._module.regions end
-  return list or nil, "its method `sections` returned nothing"
+  if list == nil then return nil, "its method `sections` returned nothing" end
+  local problem = sections.problem_of_form(list)
+  if problem then return nil, problem end
+  list.regions = self._module.regions
+  return list
 end
 
 --- Runs the sections of the class, one after the other. A class without sections defines its own forward.

@@ -114,8 +114,10 @@ function sections.name(list, i)
   return #paths > 0 and table.concat(paths, ", ") or "section " .. i
 end
 
-local function problem_of_form(list)
+--- Returns what is wrong with the form of what a method `sections` returned; nil: nothing.
+function sections.problem_of_form(list)
   if type(list) ~= "table" or #list == 0 then return "its `sections` must return a list, not an empty one" end
+  if list.is_sound then return nil end -- looked at before
   for i, section in ipairs(list) do
     if type(section) ~= "table" or type(section.modules) ~= "table" or section.forward == nil then
       return ("its section %d must be a table { modules = list, forward = function }"):format(i)
@@ -126,6 +128,7 @@ local function problem_of_form(list)
       end
     end
   end
+  list.is_sound = true
 end
 
 -- Returns owner, in which owner[module] is the number of its section, for all modules that sections list and those
@@ -174,8 +177,6 @@ function sections.of(model)
   local list, reason = model:section_list()
   if not list and not getmetatable(model).sections then reason = reason .. example(model) end
   if not list then return nil, reason end
-  reason = problem_of_form(list)
-  if reason then return nil, reason end
   local owner, shared = owners(list)
   reason = shared or unread(model, owner)
   if reason then return nil, reason end

@@ -190,8 +190,10 @@ local function check_own_parts(stage, plan)
     end
   end
   if alike and same ~= "" then
-    ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model: split it with "
-      .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
+    local _, why = sections.of(stage.model)
+    ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model%s", plan.pipeline, why
+      and ", which cannot be cut: " .. why or ": split it with gm.build_pipeline_model(model), or build each stage's "
+      .. "own part")
   elseif twice then
     ranks.fail(2, "stages %s and %s both declare a parameter '%s': build each part with the names that it has in the "
       .. "whole model (an nn.ModuleList may leave positions out), or share the parameter with "
