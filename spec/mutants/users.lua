@@ -234,8 +234,8 @@ return {
   },
   {
     name = "3204-no-eval-beside-samples", file = "lua/ganymede/config/effects.lua",
-    find = [=[  return evaluating(config)[1]]=],
-    replace = [[  return effects.hook(config, "EarlyStopHook") and "EarlyStopHook" or nil]],
+    find = [[return name, name == "SampleHook"]],
+    replace = [[return name ~= "SampleHook" and name or nil]],
     breaks = "--no-eval beside a SampleHook draws nothing and says nothing",
     test = "spec/config/config_spec.lua -f 'would leave'",
   },

@@ -34,10 +34,9 @@ end
 -- Returns the hooks, and the options of hooks, that do their work at evaluations only: a list of names.
 local function evaluating(config)
   local list, saving = {}, effects.hook(config, "CheckpointHook")
-  for _, name in ipairs { "EarlyStopHook", "SampleHook" } do
-    if effects.hook(config, name) then list[#list + 1] = name end
-  end
+  if effects.hook(config, "EarlyStopHook") then list[#list + 1] = "EarlyStopHook" end
   if saving and saving.best then list[#list + 1] = "CheckpointHook.best" end
+  if effects.hook(config, "SampleHook") then list[#list + 1] = "SampleHook" end
   return list
 end
 
@@ -64,11 +63,13 @@ local function add_order(list, config)
     why = "has no effect beside data.sampler, which says the order (SequentialSampler: as it is); give one of them" }
 end
 
---- Returns the name of a hook of a config, or of its option, that needs evaluations; nil: there is none.
+--- Returns the name of a hook of a config, or of its option, that needs evaluations, and whether the run trains and
+-- saves the same without it; nil: there is none.
 function effects.needs_evaluation(config)
   if effects.hook(config, "EvaluationHook") then return "EvaluationHook" end
   if has_own_hook(config) then return nil end -- which may evaluate
-  return evaluating(config)[1]
+  local name = evaluating(config)[1]
+  return name, name == "SampleHook"
 end
 
 local function add_hooks(list, config)

@@ -209,8 +209,12 @@ end
 -- ---------------------------------------------------------------- the run
 
 local function refuse_no_eval(config)
-  local name = effects.needs_evaluation(config)
+  local name, is_same_run = effects.needs_evaluation(config)
   if not name then return end
+  if is_same_run then
+    if core.rank() == 0 then log.warn("--no-eval: the recipe's %s does nothing without evaluations", name) end
+    return
+  end
   failure(2, "--no-eval: the recipe's %s has no effect without evaluations; leave one of them out", name)
 end
 
