@@ -321,7 +321,7 @@ static void tiled_grad_finish(const attention_job *w, const tiled_grad *room, co
     float        *dq = room->dq + panel * tall * TILED_QUERIES;
     for (int64_t e = 0; e < tall * TILED_QUERIES; e += 16)
         store_f32(dq + e, m->any[panel] ? load_f32(dq + e) * (float)w->scale : splat_f32(0));
-    attention_turn_f32(room->rows, w->size, dq, TILED_QUERIES, w->size, count);
+    turn_f32(room->rows, w->size, dq, TILED_QUERIES, w->size, count);
     for (int64_t c = 0; c < count; c++)
         attention_put_pairs(w, attention_at_f32(w, &w->dq, m->b, i0 + c, m->head), room->rows + c * w->size, 1);
 }

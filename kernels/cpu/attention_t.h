@@ -92,29 +92,6 @@ static void F(attention_pack)(const attention_job *w, T *dst, int64_t width, con
     F(pack)(dst, width, src, side, along, count, k);
 }
 
-/* dst[c * row + r] = src[r * from + c], r < rows, c < columns; src may be read up to whole vectors. */
-static void F(attention_turn)(T *dst, int64_t row, const T *src, int64_t from, int64_t rows, int64_t columns)
-{
-    for (int64_t r = 0; r < rows; r += LANES)
-        for (int64_t c = 0; c < columns; c += LANES) {
-            int64_t have = rows - r < LANES ? rows - r : LANES, wide = columns - c < LANES ? columns - c : LANES;
-            if (CPU_VECTOR == 32 && have == LANES && wide == LANES) {
-                F(turn_square)(dst + c * row + r, row, src + r * from + c, from, LANES);
-                continue;
-            }
-            V x[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) x[i] = i < have ? F(load)(src + (r + i) * from + c) : F(splat)(0);
-            F(transpose)(x);
-            if (have == LANES && wide == LANES) {
-#pragma GCC unroll 16
-                for (int i = 0; i < LANES; i++) F(store)(dst + (c + i) * row + r, x[i]);
-            } else {
-                for (int i = 0; i < wide; i++) F(store_over)(dst + (c + i) * row + r, have, x[i]);
-            }
-        }
-}
-
 /* Scores of the keys that limits hide from the panel's queries become -inf. */
 static void F(attention_limit_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0,
                                     int64_t queries)
@@ -392,11 +369,11 @@ static void F(attention_finish)(const attention_job *w, const F(attention_room) 
     }
     char *to = F(attention_at)(w, &w->o, b, i0, head);
     if (!w->accumulate && !w->pairs) {
-        F(attention_turn)((T *)to, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+        F(turn)((T *)to, w->o.s, o, GEMM_COLUMNS, w->size, queries);
         return;
     }
     T *rows = room->q + panel * w->size * GEMM_COLUMNS; /* the panel's queries have been used */
-    F(attention_turn)(rows, w->size, o, GEMM_COLUMNS, w->size, queries);
+    F(turn)(rows, w->size, o, GEMM_COLUMNS, w->size, queries);
     for (int64_t c = 0; c < queries; c++, to += w->o.s * w->bytes) {
         F(attention_ahead)(w, to, w->o.s);
         F(attention_put)(w, to, rows + c * w->size, before[c]);

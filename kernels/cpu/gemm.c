@@ -41,15 +41,24 @@
  * With AVX2 on a Zen 3 (0.5 MiB; 96 GFLOP/s at most; its other thread was at work, so ratios count): panels of b that
  * are not packed make 256 x 768 x 2304 30 % slower; slivers whose columns lie in a row, 192 x 64 x 1024 25 % faster and
  * 768 x 192 x 1600 10 % slower. 4 slivers together make this 15 % faster (8: 15, 16: 13, 32: 8). Turned, 16 rows take
- * 0.67 of the time, 32 rows 0.8, 64 rows as long. 256 KiB that stay resident instead of 1280 halve 3072 x 768 x 256. */
+ * 0.67 of the time, 32 rows 0.8, 64 rows as long. 256 KiB that stay resident instead of 1280 halve 3072 x 768 x 256.
+ *
+ * On a Zen 5 core of 272 GFLOP/s (48 KiB, 1 MiB), 640 or 900 KiB resident give 0.94 to 1.04 of the speed. 4 slivers
+ * together make 768 x 192 x 1600 14 % faster, and others as fast. Turned, 16 to 64 rows are 1.1 to 1.4 times as fast,
+ * pairs 1.1 to 1.2 times where most of a vector is used (13 to 16, 26 to 32 rows); 128 rows are no faster. Where few
+ * tiles meet a panel, one line for each fetch left half of the next panel behind: 4 make 96 to 192 rows of b transposed
+ * 3 to 8 % faster. */
 #define GEMM_DEPTH               256                        /* k of one tile */
 #define GEMM_DIRECT              24                         /* panels, at most, for which slivers are not packed */
 #define GEMM_DIRECT_BESIDE       (CPU_VECTOR == 32 ? 4 : 8) /* likewise, where columns of a are contiguous */
 #define GEMM_DIRECT_SLIVERS      (CPU_VECTOR >= 32 ? 8 : INT64_MAX) /* at most, for which panels are not packed */
-#define GEMM_TOGETHER            (CPU_VECTOR == 32 ? 4 : 1)  /* slivers that meet a resident panel while it is near */
-#define GEMM_TURNED              (CPU_VECTOR == 32 ? 48 : 0) /* rows of a, at most: gemm_turned_t.h */
+#define GEMM_TOGETHER            (CPU_VECTOR >= 32 ? 4 : 1) /* slivers that meet a resident panel while it is near */
+#define GEMM_TURNED              (CPU_VECTOR == 64 ? 64 : CPU_VECTOR == 32 ? 48 : 0) /* rows of a: gemm_turned_t.h */
+#define GEMM_TURNED_LEAST        (CPU_VECTOR == 64 ? 9 : 2)
+#define GEMM_TURNED_PAIRS        32   /* likewise of pairs, at most */
 #define GEMM_CLASH               4096 /* bytes; rows so far apart have one place in the first-level cache */
-#define GEMM_FETCH               8    /* k for each line fetched ahead */
+#define GEMM_FETCH               8    /* k for each time that lines are fetched ahead */
+#define GEMM_FETCH_LINES         (CPU_VECTOR == 64 ? 4 : 1) /* of these, at most, each time */
 #define GEMM_SPREAD              (CPU_VECTOR == 64) /* rows of c are fetched one after the other while a tile runs */
 #define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */

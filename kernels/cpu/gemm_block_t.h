@@ -214,7 +214,7 @@ static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int 
 /* What will be packed next: rows of lines, `stride` apart, brought in while the tiles of this one run. */
 typedef struct F(gemm_ahead) {
     const char *base;
-    int64_t     rows, stride;
+    int64_t     rows, stride, lines; /* lines: of a row */
 } F(gemm_ahead);
 
 /* Arguments as of gemm_pack. */
@@ -224,25 +224,41 @@ CPU_INLINE F(gemm_ahead)
     const int64_t size = g->numbers ? 2 : (int64_t)sizeof(T), each = g->numbers ? 2 : 1; /* numbers of a k */
     return (F(gemm_ahead)){.base = (const char *)at + each * p * along * size,
                            .rows = along == 1 ? count : each * k,
-                           .stride = (along == 1 ? side : along) * size};
+                           .stride = (along == 1 ? side : along) * size,
+                           .lines = ((along == 1 ? each * k : count) * size + 63) / 64};
 }
 
 /* Columns j .. of b, from p on. */
 CPU_INLINE F(gemm_ahead) F(gemm_next_panel)(const gemm *g, int64_t j, int64_t width, int64_t p, int64_t k)
 {
-    if (g->panel) return (F(gemm_ahead)){.base = g->form, .rows = 1}; /* what it reads is not told */
+    if (g->panel) return (F(gemm_ahead)){.base = g->form, .rows = 1, .lines = 1}; /* what it reads is not told */
     if (g->widen)
-        return (F(gemm_ahead)){
-            .base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8, .rows = width, .stride = g->b_column};
+        return (F(gemm_ahead)){.base = (const char *)g->b + j * g->b_column + p * g->b_bits / 8,
+                               .rows = width,
+                               .stride = g->b_column,
+                               .lines = (k * g->b_bits / 8 + 63) / 64};
     return F(gemm_next)(g, F(gemm_b)(g, j), g->b_column, g->b_k, width, p, k);
 }
 
-/* Tile number x of this one takes its share: a line of each of as many rows as the tile has fetches. */
-CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x, int64_t k)
+/* Tile number x of `tiles` takes its share: lines of each of as many rows as the tile has fetches, more than one where
+ * the tiles are few. */
+CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x, int64_t tiles, int64_t k)
 {
-    int64_t slots = (k + GEMM_FETCH - 1) / GEMM_FETCH, turns = slots ? (next->rows + slots - 1) / slots : 1;
-    t->fetch = next->base + x % turns * slots * next->stride + x / turns * 64;
+    const int64_t slots = (k + GEMM_FETCH - 1) / GEMM_FETCH, turns = slots ? (next->rows + slots - 1) / slots : 1;
+    const int64_t each = tiles > turns ? tiles / turns : 1; /* tiles that meet a row */
+    const int64_t lines = (next->lines + each - 1) / each;
+    t->fetch_lines = lines < GEMM_FETCH_LINES ? lines : GEMM_FETCH_LINES;
+    t->fetch = next->base + x % turns * slots * next->stride + x / turns * t->fetch_lines * 64;
     t->fetch_step = next->stride;
+}
+
+/* Elements of a matrix as words of T: pairs are two numbers. */
+CPU_INLINE int64_t F(gemm_words)(const gemm *g, int64_t numbers) { return g->numbers ? numbers / 2 : numbers; }
+
+/* Can rows of a matrix, `row` numbers apart, be read as they lie? No pair must begin in one row and end in the next. */
+CPU_INLINE bool F(gemm_whole_pairs)(const gemm *g, const void *matrix, int64_t row)
+{
+    return !g->numbers || (g->numbers % 2 == 0 && row % 2 == 0 && (uintptr_t)matrix % sizeof(T) == 0);
 }
 
 /* Sliver of rows i .. i + height of the block, k numbers from p on: packed at `packed`, or in a itself. */
@@ -250,7 +266,7 @@ CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *pa
                                int64_t p)
 {
     const gemm   *g = w->g;
-    const int64_t row = g->numbers ? g->a_row / 2 : g->a_row;
+    const int64_t row = F(gemm_words)(g, g->a_row);
     t->a = w->direct_a ? (const T *)g->a + (w->i0 + i) * row + p * g->a_k : packed;
     t->a_step = w->direct_a ? g->a_k : height;
     t->a_side = w->direct_a ? row : 1;
@@ -292,7 +308,7 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
             for (int64_t s = s0, i = F(cut)(rows, w->slivers, s0), height; s < s1; s++, i += height) {
                 height = F(cut)(rows, w->slivers, s + 1) - i;
                 F(gemm_sliver)(w, &t, F(gemm_resident_sliver)(w, i, p, k), i, height, p);
-                F(gemm_fetch)(&t, &next, s - s0, k);
+                F(gemm_fetch)(&t, &next, s - s0, s1 - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
             }
         }
@@ -309,7 +325,7 @@ CPU_INLINE void F(gemm_slivers_meet)(const F(gemm_block) * w, F(tile) * t, T *ow
         for (int64_t r = 0; r < count; r++) {
             const int64_t height = at[r + 1] - at[r];
             F(gemm_sliver)(w, t, own + (at[r] - at[0]) * k, at[r], height, p);
-            F(gemm_fetch)(t, next, (s - s0) * count + r, k);
+            F(gemm_fetch)(t, next, (s - s0) * count + r, (s1 - s0) * count, k);
             F(gemm_tile)(w->g, t, w->i0 + at[r], height, w->j0 + s * GEMM_COLUMNS, p, k);
         }
     }
@@ -359,8 +375,7 @@ static void F(gemm_direct)(F(gemm_block) * w)
     const int64_t size = g->numbers ? 2 : (int64_t)sizeof(T);
     const bool    rows = w->panels <= GEMM_DIRECT && g->a_k == 1 && g->a_row * size % GEMM_CLASH != 0;
     const bool    beside = w->panels <= GEMM_DIRECT_BESIDE && g->a_row == 1;
-    const bool    pairs = g->numbers % 2 == 0 && g->a_row % 2 == 0 && (uintptr_t)g->a % sizeof(T) == 0;
-    w->direct_a = g->numbers ? rows && pairs : rows || beside;
+    w->direct_a = g->numbers ? rows && F(gemm_whole_pairs)(g, g->a, g->a_row) : rows || beside;
     w->direct_b = w->slivers <= GEMM_DIRECT_SLIVERS && !g->numbers && !g->widen && !g->panel && g->b_column == 1 &&
                   2 * g->b_k * size % GEMM_CLASH != 0;
 }

@@ -15,7 +15,8 @@
 #define THIN_GROUP    6    /* rows of x at a time */
 #define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
 #define CPU_LANES_F32 (CPU_VECTOR / 4)
-#define THIN_F32_ROWS (CPU_VECTOR == 32 ? 7 : THIN_ROWS) /* likewise, of f32 by f32: gemm_turned_t.h takes more rows */
+/* Likewise, of f32 by f32: gemm_turned_t.h takes more rows. */
+#define THIN_F32_ROWS (CPU_VECTOR == 64 ? 12 : CPU_VECTOR == 32 ? 7 : THIN_ROWS)
 #if CPU_VECTOR == 64
 #define THIN_COLUMNS(rows) 4 /* 24 sums, 4 vectors of weights, one of x: 29 of 32 registers */
 #else

@@ -19,10 +19,10 @@ typedef struct F(tile) {
     const T    *init;           /* NULL: zero. c itself: accumulate. A bias: init_row = 0 */
     int64_t     init_row;
     T           alpha;
-    bool        pairs;      /* f32 of an instruction set that multiplies bf16: a and b hold pairs (gemm_pairs.c) */
-    const char *fetch;      /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
-    int64_t     fetch_step; /* bytes */
-    const T    *also;       /* fetched like c, if tile_spreads: what comes after the tile reads or writes; NULL: none */
+    bool        pairs; /* f32 of an instruction set that multiplies bf16: a and b hold pairs (gemm_pairs.c) */
+    const char *fetch; /* what to bring into the second-level cache meanwhile, every GEMM_FETCH k .. */
+    int64_t     fetch_step, fetch_lines; /* .. so many lines that follow each other; the step is in bytes */
+    const T    *also; /* fetched like c, if tile_spreads: what comes after the tile reads or writes; NULL: none */
     int64_t     also_row;
 } F(tile);
 
@@ -93,6 +93,11 @@ CPU_INLINE void F(tile_spread)(const F(tile) * t, const T **row, const T *end, c
     *also += t->also_row;
 }
 
+CPU_INLINE void F(tile_fetch)(const char *at, int64_t lines)
+{
+    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
+}
+
 /* add: F(tile_add), or what takes its place where a and b hold something else. What `kind` says of the steps is known
  * when this is compiled. Then GEMM_FETCH k at a time need hardly an instruction besides loads and products. */
 CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors, const int kind,
@@ -104,7 +109,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     const int64_t side = kind == KIND_PACKED || kind == KIND_BESIDE ? 1 : t->a_side;
     const int64_t a_step = kind == KIND_PACKED ? rows : kind == KIND_ROWS ? 1 : t->a_step;
     const int64_t b_step = kind == KIND_PACKED ? GEMM_COLUMNS : t->b_step;
-    int64_t       k = t->k, fetch_step = t->fetch_step;
+    int64_t       k = t->k, fetch_step = t->fetch_step, fetch_lines = t->fetch_lines;
     const bool    spread = F(tile_spreads)(rows, k);
     const T      *row = t->c, *also = t->also, *end = spread ? row + rows * t->c_row : row;
 #pragma GCC unroll 16
@@ -119,7 +124,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
 #pragma GCC unroll 16
     for (int i = 0; i < (rows + 2) / 3; i++) third[i] = t->a + 3 * i * side;
     for (; kind != KIND_ANY && k >= GEMM_FETCH; k -= GEMM_FETCH) {
-        __builtin_prefetch(fetch, 0, 2);
+        F(tile_fetch)(fetch, fetch_lines);
         fetch += fetch_step;
         F(tile_spread)(t, &row, end, &also, vectors);
 #pragma GCC unroll 16
@@ -133,7 +138,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     while (k > 0) {
         int64_t steps = k < GEMM_FETCH ? k : GEMM_FETCH;
         k -= steps;
-        __builtin_prefetch(fetch, 0, 2);
+        F(tile_fetch)(fetch, fetch_lines);
         fetch += fetch_step;
         F(tile_spread)(t, &row, end, &also, vectors);
         do {
@@ -303,6 +308,29 @@ CPU_INLINE void F(turn_square)(T *dst, int64_t width, const T *src, int64_t side
     F(transpose)(r);
 #pragma GCC unroll 16
     for (int j = 0; j < LANES; j++) F(store)(dst + j * width, r[j]);
+}
+
+/* dst[c * row + r] = src[r * from + c], r < rows, c < columns; src may be read up to whole vectors. */
+static void F(turn)(T *dst, int64_t row, const T *src, int64_t from, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r += LANES)
+        for (int64_t c = 0; c < columns; c += LANES) {
+            int64_t have = rows - r < LANES ? rows - r : LANES, wide = columns - c < LANES ? columns - c : LANES;
+            if (CPU_VECTOR == 32 && have == LANES && wide == LANES) {
+                F(turn_square)(dst + c * row + r, row, src + r * from + c, from, LANES);
+                continue;
+            }
+            V x[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) x[i] = i < have ? F(load)(src + (r + i) * from + c) : F(splat)(0);
+            F(transpose)(x);
+            if (have == LANES && wide == LANES) {
+#pragma GCC unroll 16
+                for (int i = 0; i < LANES; i++) F(store)(dst + (c + i) * row + r, x[i]);
+            } else {
+                for (int i = 0; i < wide; i++) F(store_over)(dst + (c + i) * row + r, have, x[i]);
+            }
+        }
 }
 
 /* One square of pack_transpose: r, the numbers from p on of the columns from i on, is transposed and stored. The last

@@ -111,6 +111,29 @@ for _, backend in ipairs(tables) do describe("products of bf16 by " .. backend .
     end
   end)
 
+  -- gemm_turned_t.h has those of 13 to 16 and 26 to 32 rows whose pairs lie in rows of b. Others of these are packed:
+  -- an odd k, or rows an odd number apart (a window of 255 columns).
+  it("of some rows and many columns are exact, added to others or with a bias", function()
+    local shapes = { { 13, 40, 104 }, { 16, 522, 161 }, { 26, 1026, 230 }, { 32, 600, 301 }, { 30, 254, 255 },
+                     { 16, 255, 130 }, { 12, 66, 120 }, { 33, 66, 270 } }
+    for _, shape in ipairs(shapes) do
+      local m, k, n = unpack(shape)
+      for _, columns in ipairs { k, k + 1, k + 2 } do gm.scope(function()
+        local x = numbers({ m, k }, "contiguous", -4, 4)
+        local w = numbers({ n, columns }, "contiguous", -4, 4):narrow(2, 1, k)
+        local label, attrs = ("(%d, %d) x (%d, %d) of %d"):format(m, k, k, n, columns), { transpose_b = true }
+        attrs.accumulate, attrs.alpha, attrs.dtype = true, -2, "f32"
+        local given = support.integers({ m, n }, "i32", -99, 99):to "f32"
+        support.compare(product(backend, x, w, attrs, support.copy(given)), product("ref", x, w, attrs, given),
+          support.exact, label .. ", added")
+        local inputs = { n = 3, x, w, numbers({ n }, "contiguous", -4, 4) }
+        local got = core.run_op(backend, "linear", inputs, { n = 2, true, true }, { ["function"] = "relu" })
+        local want = core.run_op("ref", "linear", inputs, { n = 2, true, true }, { ["function"] = "relu" })
+        for i = 1, 2 do support.compare(got[i], want[i], support.exact, label .. ", linear") end
+      end) end
+    end
+  end)
+
   it("let NaN and infinity through, to their own row or column alone", function()
     for _, value in ipairs { 0 / 0, 1 / 0, -1 / 0 } do
       for _, k in ipairs { 7, 64, 65 } do

@@ -136,8 +136,8 @@ return {
   },
   {
     name = "2437-turned-codes", file = "kernels/cpu/gemm_turned_t.h",
-    find = [[g->k > 0 && !g->numbers && !g->widen &&]],
-    replace = [[g->k > 0 && !g->numbers &&]],
+    find = [[!g->widen && !g->panel && !g->image]],
+    replace = [[!g->panel && !g->image]],
     breaks = "a turned product takes weights of 16 bits for floats",
     isa = "avx2",
     test = "spec/kernels/contraction_spec.lua -f 'linear bf16 .2, 10, 40'",
