@@ -247,7 +247,8 @@ CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x
     const int64_t slots = (k + GEMM_FETCH - 1) / GEMM_FETCH, turns = slots ? (next->rows + slots - 1) / slots : 1;
     const int64_t each = tiles > turns ? tiles / turns : 1; /* tiles that meet a row */
     const int64_t lines = (next->lines + each - 1) / each;
-    t->fetch_lines = lines < GEMM_FETCH_LINES ? lines : GEMM_FETCH_LINES;
+    t->fetch_lines = lines <= 2 ? lines : 4;
+    if (t->fetch_lines > GEMM_FETCH_LINES) t->fetch_lines = GEMM_FETCH_LINES;
     t->fetch = next->base + x % turns * slots * next->stride + x / turns * t->fetch_lines * 64;
     t->fetch_step = next->stride;
 }

@@ -21,7 +21,7 @@ typedef struct F(tile) {
     T           alpha;
     bool        pairs; /* f32 of an instruction set that multiplies bf16: a and b hold pairs (gemm_pairs.c) */
     const char *fetch; /* what to bring into the second-level cache meanwhile, every GEMM_FETCH k .. */
-    int64_t     fetch_step, fetch_lines; /* .. so many lines that follow each other; the step is in bytes */
+    int64_t     fetch_step, fetch_lines; /* .. 1, 2 or 4 lines that follow each other; the step is in bytes */
     const T    *also; /* fetched like c, if tile_spreads: what comes after the tile reads or writes; NULL: none */
     int64_t     also_row;
 } F(tile);
@@ -93,9 +93,14 @@ CPU_INLINE void F(tile_spread)(const F(tile) * t, const T **row, const T *end, c
     *also += t->also_row;
 }
 
-CPU_INLINE void F(tile_fetch)(const char *at, int64_t lines)
+/* Brings 1, 2 or 4 lines without a branch: where next or pair are 0, a line is asked for again. */
+CPU_INLINE void F(tile_fetch)(const char *at, int64_t next, int64_t pair)
 {
-    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(at + 64 * i, 0, 2);
+    __builtin_prefetch(at, 0, 2);
+    if (GEMM_FETCH_LINES == 1) return;
+    __builtin_prefetch(at + next, 0, 2);
+    __builtin_prefetch(at + pair, 0, 2);
+    __builtin_prefetch(at + next + pair, 0, 2);
 }
 
 /* add: F(tile_add), or what takes its place where a and b hold something else. What `kind` says of the steps is known
@@ -109,7 +114,8 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     const int64_t side = kind == KIND_PACKED || kind == KIND_BESIDE ? 1 : t->a_side;
     const int64_t a_step = kind == KIND_PACKED ? rows : kind == KIND_ROWS ? 1 : t->a_step;
     const int64_t b_step = kind == KIND_PACKED ? GEMM_COLUMNS : t->b_step;
-    int64_t       k = t->k, fetch_step = t->fetch_step, fetch_lines = t->fetch_lines;
+    int64_t       k = t->k, fetch_step = t->fetch_step;
+    const int64_t next = t->fetch_lines > 1 ? 64 : 0, pair = t->fetch_lines > 2 ? 128 : 0; /* bytes */
     const bool    spread = F(tile_spreads)(rows, k);
     const T      *row = t->c, *also = t->also, *end = spread ? row + rows * t->c_row : row;
 #pragma GCC unroll 16
@@ -124,7 +130,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
 #pragma GCC unroll 16
     for (int i = 0; i < (rows + 2) / 3; i++) third[i] = t->a + 3 * i * side;
     for (; kind != KIND_ANY && k >= GEMM_FETCH; k -= GEMM_FETCH) {
-        F(tile_fetch)(fetch, fetch_lines);
+        F(tile_fetch)(fetch, next, pair);
         fetch += fetch_step;
         F(tile_spread)(t, &row, end, &also, vectors);
 #pragma GCC unroll 16
@@ -138,7 +144,7 @@ CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vector
     while (k > 0) {
         int64_t steps = k < GEMM_FETCH ? k : GEMM_FETCH;
         k -= steps;
-        F(tile_fetch)(fetch, fetch_lines);
+        F(tile_fetch)(fetch, next, pair);
         fetch += fetch_step;
         F(tile_spread)(t, &row, end, &also, vectors);
         do {

@@ -236,7 +236,7 @@ return {
     test = "spec/kernels/contraction_spec.lua -f 'matmul f32'",
   },
   {
-    name = "2681-attention-turn", file = "kernels/cpu/attention_t.h", isa = "avx2",
+    name = "2681-attention-turn", file = "kernels/cpu/gemm_tile_t.h", isa = "avx2",
     find = [[F(turn_square)(dst + c * row + r, row, src + r * from + c, from, LANES);]],
     replace = [[F(turn_square)(dst + c * row + r, row, src + r * from, from, LANES);]],
     breaks = "attention writes the first eight queries of a panel twice",

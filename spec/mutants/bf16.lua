@@ -62,8 +62,8 @@ local rows = {
   },
   {
     name = "1903-pairs-across", file = "kernels/cpu/gemm_block_t.h",
-    find = [[g->numbers % 2 == 0 && g->a_row % 2 == 0 &&]],
-    replace = [[g->a_row % 2 == 0 &&]],
+    find = [[(g->numbers % 2 == 0 && row % 2 == 0 &&]],
+    replace = [[(row % 2 == 0 &&]],
     breaks = "the last pair of a row that is read where it lies has a number that is not of this row",
     test = "spec/kernels/bf16_products_spec.lua -f 'half of a pair'",
   },
