@@ -44,7 +44,8 @@
  * 0.67 of the time, 32 rows 0.8, 64 rows as long. 256 KiB that stay resident instead of 1280 halve 3072 x 768 x 256.
  *
  * On a Zen 5 core of 272 GFLOP/s (48 KiB, 1 MiB), 640 or 900 KiB resident give 0.94 to 1.04 of the speed. 4 slivers
- * together make 768 x 192 x 1600 14 % faster, and others as fast. Turned, 16 to 64 rows are 1.1 to 1.4 times as fast,
+ * together make 768 x 192 x 1600 with a transposed 14 % faster, because they share lines; where rows of a lie apart,
+ * they make 1600 x 768 x 192 up to 9 % slower. Turned, 16 to 64 rows are 1.1 to 1.4 times as fast,
  * pairs 1.1 to 1.2 times where most of a vector is used (13 to 16, 26 to 32 rows); 128 rows are no faster. Where few
  * tiles meet a panel, one line for each fetch left half of the next panel behind: 4 make 96 to 192 rows of b transposed
  * 3 to 8 % faster. */
@@ -53,6 +54,7 @@
 #define GEMM_DIRECT_BESIDE       (CPU_VECTOR == 32 ? 4 : 8) /* likewise, where columns of a are contiguous */
 #define GEMM_DIRECT_SLIVERS      (CPU_VECTOR >= 32 ? 8 : INT64_MAX) /* at most, for which panels are not packed */
 #define GEMM_TOGETHER            (CPU_VECTOR >= 32 ? 4 : 1) /* slivers that meet a resident panel while it is near */
+#define GEMM_TOGETHER_OF(beside) (CPU_VECTOR == 64 && !(beside) ? 1 : GEMM_TOGETHER) /* beside: rows of a */
 #define GEMM_TURNED              (CPU_VECTOR == 64 ? 64 : CPU_VECTOR == 32 ? 48 : 0) /* rows of a: gemm_turned_t.h */
 #define GEMM_TURNED_LEAST        (CPU_VECTOR == 64 ? 9 : 2)
 #define GEMM_TURNED_PAIRS        32   /* likewise of pairs, at most */

@@ -338,11 +338,11 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
     const F(gemm_block) *w = context;
     const gemm *g = w->g;
     T          *own = w->own + thread * GEMM_OWN;
-    int64_t     rows = w->i1 - w->i0, count, at[GEMM_TOGETHER + 1];
+    int64_t     rows = w->i1 - w->i0, count, at[GEMM_TOGETHER + 1], together = GEMM_TOGETHER_OF(g->a_row == 1);
     F(tile) t = {.alpha = (T)g->alpha, .b_step = GEMM_COLUMNS, .pairs = g->numbers > 0};
     for (int64_t u = begin; u < end; u += count) {
         const int64_t sliver = u / w->chunks, chunk = u % w->chunks;
-        count = w->chunks > 1 ? 1 : end - u < GEMM_TOGETHER ? end - u : GEMM_TOGETHER;
+        count = w->chunks > 1 ? 1 : end - u < together ? end - u : together;
         for (int64_t r = 0; r <= count; r++) at[r] = F(cut)(rows, w->slivers, sliver + r);
         int64_t s0 = F(cut)(w->panels, w->chunks, chunk), s1 = F(cut)(w->panels, w->chunks, chunk + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
