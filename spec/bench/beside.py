@@ -1,4 +1,4 @@
-"""beside.py - times cases of ours and of PyTorch in turns, for short_rows.py and ops_beside.py.
+"""beside.py - times cases of ours and of PyTorch in turns, for short_rows.py, ops_beside.py and layers_beside.py.
 
 compare("short_rows.lua", {"row 2": function}, "--set", "dtype=bf16") runs that script, which answers by
 timed_cases.lua, and prints for each case the least ms of ours and of PyTorch, and the median of PyTorch's time over
@@ -42,6 +42,15 @@ def theirs(name, call):
             call()
             best = min(best, time.perf_counter() - begin)
     return best
+
+
+def grad(call, *inputs):
+    """A call that also runs backward, from the sum of its result."""
+    def both():
+        for x in inputs:
+            x.grad = None
+        call().sum().backward()
+    return both
 
 
 def compare(script, cases, *flags):

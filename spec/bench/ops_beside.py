@@ -6,16 +6,7 @@ Needs a Python with torch, and a built tree. beside.py says what is printed. "gr
 import torch
 import torch.nn.functional as fn
 
-from beside import compare
-
-
-def grad(call, *inputs):
-    """A call that also runs backward, from the sum of its result."""
-    def both():
-        for x in inputs:
-            x.grad = None
-        call().sum().backward()
-    return both
+from beside import compare, grad
 
 
 def functions():
