@@ -17,24 +17,6 @@ static double M(squares_row)(int64_t n, const E *v, T high, T low)
     return s;
 }
 
-/* Images of a few elements, as those of (n, c) are, go without vectors. */
-CPU_INLINE double M(short_sum)(int64_t n, const E *x)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)M(get)(x + i);
-    return sum;
-}
-
-CPU_INLINE double M(short_squares)(int64_t n, const E *x, T high, T low)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double d = (double)(M(get)(x + i) - high - low);
-        sum += d * d;
-    }
-    return sum;
-}
-
 static void M(channel_sums_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const channel_job *j = context;
@@ -42,16 +24,10 @@ static void M(channel_sums_part)(void *context, int64_t begin, int64_t end, int 
     (void)thread;
     for (int64_t c = begin; c < end; c++) {
         double sum = 0, m2 = 0;
-        for (int64_t i = 0; i < j->x.n; i++) {
-            const E *x = cpu_image_at(&j->x, i, c);
-            sum += n < LANES ? M(short_sum)(n, x) : M(sum_row)(n, x);
-        }
+        for (int64_t i = 0; i < j->x.n; i++) sum += M(sum_row)(n, cpu_image_at(&j->x, i, c));
         double mean = j->x.n * n > 0 ? sum / (double)(j->x.n * n) : 0;
         T      high = (T)mean, low = (T)(mean - (double)high);
-        for (int64_t i = 0; i < j->x.n; i++) {
-            const E *x = cpu_image_at(&j->x, i, c);
-            m2 += n < LANES ? M(short_squares)(n, x, high, low) : M(squares_row)(n, x, high, low);
-        }
+        for (int64_t i = 0; i < j->x.n; i++) m2 += M(squares_row)(n, cpu_image_at(&j->x, i, c), high, low);
         ((T *)j->first)[c] = high;
         ((T *)j->second)[c] = (T)m2;
     }
@@ -131,5 +107,159 @@ static void M(channel_grad_apply_part)(void *context, int64_t begin, int64_t end
                 M(put)(dx, k, n - k, (M(at)(g, k, n - k) - h - (M(at)(x, k, n - k) - mean) * hh) * by);
         else
             for (int64_t k = 0; k < n; k += LANES) M(put)(dx, k, n - k, M(at)(g, k, n - k) * by);
+    }
+}
+
+/* ---- samples as rows of columns, which are whole vectors (batch_norm.c) ---- */
+
+/* Numbers and sums of a block of columns; those behind the last are 0. */
+typedef struct M(column_block) {
+    int64_t first, channels, n; /* the channels, and their columns */
+    T       mean[CHANNEL_ROOM], other[CHANNEL_ROOM];
+    double  sum[CHANNEL_ROOM], more[CHANNEL_ROOM];
+} M(column_block);
+
+/* The block of at most CHANNEL_COLUMNS columns that begins with channel c; no channel from `end` on. */
+CPU_INLINE void M(begin_columns)(const channel_job *j, int64_t c, int64_t end, M(column_block) * k)
+{
+    const int64_t most = CHANNEL_COLUMNS / j->x.inner;
+    memset(k, 0, sizeof *k);
+    k->first = c;
+    k->channels = end - c < most ? end - c : most;
+    k->n = k->channels * j->x.inner;
+}
+
+/* The sum of the columns of a channel of the block. */
+CPU_INLINE double M(sum_columns)(const double *sum, int64_t inner, int64_t channel)
+{
+    double all = 0;
+    for (int64_t i = 0; i < inner; i++) all += sum[channel * inner + i];
+    return all;
+}
+
+CPU_INLINE void M(set_columns)(T *numbers, int64_t inner, int64_t channel, T number)
+{
+    for (int64_t i = 0; i < inner; i++) numbers[channel * inner + i] = number;
+}
+
+/* `more` += (x - mean - other)^2; missing lanes have x = mean = other = 0 */
+static void M(square_columns)(const channel_job *j, M(column_block) * k)
+{
+    for (int64_t s = 0; s < j->x.n; s++) {
+        const E *x = cpu_image_at(&j->x, s, k->first);
+        for (int64_t i = 0; i < k->n; i += LANES) {
+            V d = M(at)(x, i, k->n - i) - F(load)(k->mean + i) - F(load)(k->other + i);
+            F(add_product_to)(k->more + i, d, d);
+        }
+    }
+}
+
+static void M(column_sums_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const channel_job *j = context;
+    const int64_t      inner = j->x.inner, count = j->x.n * inner;
+    M(column_block) k;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += k.channels) {
+        M(begin_columns)(j, c, end, &k);
+        for (int64_t s = 0; s < j->x.n; s++) M(add_columns)(k.n, cpu_image_at(&j->x, s, c), k.sum);
+        for (int64_t i = 0; i < k.channels; i++) {
+            double mean = count > 0 ? M(sum_columns)(k.sum, inner, i) / (double)count : 0;
+            ((T *)j->first)[c + i] = (T)mean;
+            M(set_columns)(k.mean, inner, i, (T)mean);
+            M(set_columns)(k.other, inner, i, (T)(mean - (double)(T)mean));
+        }
+        M(square_columns)(j, &k);
+        for (int64_t i = 0; i < k.channels; i++) ((T *)j->second)[c + i] = (T)M(sum_columns)(k.more, inner, i);
+    }
+}
+
+static void M(column_grad_sums_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const channel_job *j = context;
+    const int64_t      inner = j->x.inner;
+    M(column_block) k;
+    (void)thread;
+    for (int64_t c = begin; c < end; c += k.channels) {
+        M(begin_columns)(j, c, end, &k);
+        for (int64_t i = 0; i < k.channels; i++) {
+            M(set_columns)(k.mean, inner, i, ((const T *)j->mean)[c + i]);
+            M(set_columns)(k.other, inner, i, ((const T *)j->rstd)[c + i]);
+        }
+        for (int64_t s = 0; s < j->x.n; s++) {
+            const E *g = cpu_image_at(&j->g, s, c), *x = cpu_image_at(&j->x, s, c);
+            for (int64_t i = 0; i < k.n; i += LANES) {
+                V gv = M(at)(g, i, k.n - i);
+                F(add_to)(k.sum, i, LANES, gv);
+                F(add_product_to)
+                (k.more + i, gv, (M(at)(x, i, k.n - i) - F(load)(k.mean + i)) * F(load)(k.other + i));
+            }
+        }
+        for (int64_t i = 0; i < k.channels; i++) {
+            ((T *)j->first)[c + i] = (T)M(sum_columns)(k.sum, inner, i);
+            ((T *)j->second)[c + i] = (T)M(sum_columns)(k.more, inner, i);
+        }
+    }
+}
+
+/* Mean, factor and what is added of each column, one array behind the other; see channel_apply_part. */
+static void M(column_numbers)(const channel_job *j, void *room)
+{
+    T *mean = room, *by = mean + j->x.c * j->x.inner, *add = by + j->x.c * j->x.inner;
+    for (int64_t c = 0; c < j->x.c; c++) {
+        T factor = ((const T *)j->rstd)[c];
+        if (j->w) factor *= M(number_of)(j->w, c, 1);
+        M(set_columns)(mean, j->x.inner, c, ((const T *)j->mean)[c]);
+        M(set_columns)(by, j->x.inner, c, factor);
+        M(set_columns)(add, j->x.inner, c, M(number_of)(j->b, c, 0));
+    }
+}
+
+/* Mean, factor, h and h hat of each column; see channel_grad_apply_part. */
+static void M(column_grad_numbers)(const channel_job *j, void *room)
+{
+    const int64_t n = j->x.c * j->x.inner;
+    T            *mean = room, *by = mean + n, *h = by + n, *hh = h + n;
+    for (int64_t c = 0; c < j->x.c; c++) {
+        T rstd = ((const T *)j->rstd)[c];
+        M(set_columns)(mean, j->x.inner, c, ((const T *)j->mean)[c]);
+        M(set_columns)(by, j->x.inner, c, j->w ? rstd * M(number_of)(j->w, c, 1) : rstd);
+        M(set_columns)(h, j->x.inner, c, j->h ? ((const T *)j->h)[c] : 0);
+        M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd : 0);
+    }
+}
+
+/* Some samples, with the numbers of column_numbers. */
+static void M(column_apply_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const channel_job *j = context;
+    const int64_t      n = j->x.c * j->x.inner;
+    const T           *mean = j->numbers, *by = mean + n, *add = by + n;
+    (void)thread;
+    for (int64_t s = begin; s < end; s++) {
+        const E *x = cpu_image_at(&j->x, s, 0);
+        E       *y = cpu_image_at(&j->y, s, 0);
+        for (int64_t k = 0; k < n; k += LANES) {
+            V v = M(at)(x, k, n - k) - F(at)(mean, k, n - k);
+            M(put)(y, k, n - k, v * F(at)(by, k, n - k) + F(at)(add, k, n - k));
+        }
+    }
+}
+
+/* Some samples, with the numbers of column_grad_numbers. */
+static void M(column_grad_apply_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const channel_job *j = context;
+    const int64_t      n = j->x.c * j->x.inner;
+    const T           *mean = j->numbers, *by = mean + n, *h = by + n, *hh = h + n;
+    (void)thread;
+    for (int64_t s = begin; s < end; s++) {
+        const E *x = cpu_image_at(&j->x, s, 0), *g = cpu_image_at(&j->g, s, 0);
+        E       *dx = cpu_image_at(&j->y, s, 0);
+        for (int64_t k = 0; k < n; k += LANES) {
+            V d = M(at)(g, k, n - k);
+            if (j->hh) d = d - F(at)(h, k, n - k) - (M(at)(x, k, n - k) - F(at)(mean, k, n - k)) * F(at)(hh, k, n - k);
+            M(put)(dx, k, n - k, d * F(at)(by, k, n - k));
+        }
     }
 }

@@ -70,5 +70,14 @@ CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
     for (int64_t k = 0; k < m; k++) acc[i + k] += v[k];
 }
 
+/* acc += v w, a vector of them, in double */
+CPU_INLINE void F(add_product_to)(double *acc, V v, V w)
+{
+    vf64 a = *(any_f64 *)acc, b = *(any_f64 *)(acc + LANES - CPU_VECTOR / 8); /* b of f64: unused */
+    F(mul_wide)(&a, &b, v, w);
+    if (T_BITS == 32) *(any_f64 *)(acc + LANES - CPU_VECTOR / 8) = b;
+    *(any_f64 *)acc = a;
+}
+
 /* Number r of a column that may be absent: 0 then. */
 CPU_INLINE T F(number_at)(const cpu_rows *column, int64_t r) { return column->data ? *(T *)cpu_row_at(column, r) : 0; }

@@ -1,6 +1,6 @@
 """layers_beside.py - norms, losses, tables, order, shapes, comparisons and dtypes, beside PyTorch.
 
-    python3 spec/bench/layers_beside.py [WORD...]   cases whose names contain a word; THREADS=n for another number than 1
+    python3 spec/bench/layers_beside.py [WORD...]   cases whose names contain a word; THREADS=n for other than 1
 
 Needs a Python with torch, and a built tree. beside.py says what is printed. "grad" cases run forward and backward.
 ops_beside.py has functions, cumulative sums, norms of groups, pooling and recurrent layers."""

@@ -3,6 +3,7 @@
 -- Inputs are uniform in [-1, 1). Sums are made in double on a CPU and in f32 on a GPU, where a thread adds few of them.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local same_bits = require "spec.kernels.thread_bits"
 local support = require "spec.kernels.support"
 
 local input, agree, with = support.input, support.agree, support.with
@@ -17,7 +18,7 @@ end
 -- ---------------------------------------------------------------- batch norm
 
 local shapes = { { 4, 3 }, { 1, 1 }, { 2, 3, 5 }, { 3, 2, 4, 7 }, { 2, 3, 2, 3, 3 }, { 0, 3, 2 }, { 5, 2, 64, 65 },
-                 { 300, 40 }, { 2, 5, 8 },
+                 { 300, 40 }, { 2, 5, 8 }, { 9, 150 }, { 6, 70, 3 }, { 5, 7, 31 }, { 4, 3, 32 },
                  { 3, 2, 6, 6 }, { 40, 2, 14, 14 }, { 8, 3, 7, 7 }, { 90, 1, 7, 7 }, { 9, 3, 32, 32 } }
 
 -- Elements of a channel, and those of all images.
@@ -56,6 +57,26 @@ describe("steps of batch norm agree with ref:", function()
       agree { op = "batch_norm_sums", inputs = { input(shape, dtype, layout, 999, 1001) }, outputs = { true, true },
               within = { terms(n), support.wide(dtype) == dtype and support.relative(4 * n) or absolute(4 * n, 1) } }
     end)
+
+  -- Threads share the columns of sums, and their blocks begin elsewhere then.
+  it("sums of samples that are rows have the same bits on any number of threads", function()
+    same_bits [[
+      for _, shape in ipairs { { 3000, 190 }, { 700, 61, 9 } } do
+        for _, dtype in ipairs { "f32", "f64", "bf16" } do
+          local x = gm.normal(shape, { seed = 1 }):to(dtype)
+          local g = gm.normal(shape, { seed = 2 }):to(dtype)
+          local sums = core.run_op("cpu", "batch_norm_sums", { x }, { true, true })
+          add(sums[1])
+          add(sums[2])
+          local wide = dtype == "f64" and "f64" or "f32"
+          local rstd = gm.uniform({ shape[2] }, { low = 0.5, seed = 3 }):to(wide)
+          sums = core.run_op("cpu", "batch_norm_grad_sums", { g, x, sums[1], rstd }, { true, true })
+          add(sums[1])
+          add(sums[2])
+        end
+      end
+    ]]
+  end)
 
   it("one mean of gradients without the other is refused", function()
     local x, c = gm.ones { 2, 3 }, gm.ones { 3 }
