@@ -162,6 +162,34 @@ static int from(lua_State *L)
     return 1;
 }
 
+/* Elements i of t become i. */
+static void store_places(const gm_tensor *t, void *to, int64_t n)
+{
+    if (t->dtype == GM_I64)
+        for (int64_t i = 0; i < n; i++) ((int64_t *)to)[i] = i;
+    else if (t->dtype == GM_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)i;
+    else
+        for (int64_t i = 0; i < n; i++) gm_store(t->dtype, to, i, (double)i);
+}
+
+/* arange(n, dtype) -> 0, 1, ..., n - 1 */
+static int arange(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    int64_t    n = gm_check_integer(L, 1);
+    gm_dtype   dtype = gm_opt_dtype(L, 2, GM_I64);
+    gm_handle *h = gm_push_handle(L);
+    gm_value  *v;
+    L_TRY(L, gm_value_new(r, "arange", dtype, 1, &n, &v));
+    gm_handle_fill(r, h, v, "arange");
+    void *to = elements(L, v->local, false);
+    store_places(v->local, to, n);
+    send(L, v->local, to);
+    lua_settop(L, 3);
+    return 1;
+}
+
 static int shape(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1);
@@ -416,6 +444,7 @@ int gm_open_tensor(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("empty", empty, "shape table, dtype string?, shared boolean?"),
         GM_FUNCTION("tensor", from, "values number|table, dtype string?, shape table?"),
+        GM_FUNCTION("arange", arange, "n integer, dtype string?"),
         GM_PUBLIC(shape, shape, "t tensor"),
         GM_PUBLIC(size, size, "t tensor, dim integer"),
         GM_PUBLIC(dim, dim, "t tensor"),

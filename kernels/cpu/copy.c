@@ -2,8 +2,8 @@
  *
  * A copy within a dtype first widens its elements: a short innermost run that is contiguous in both tensors becomes one
  * element of up to 64 bytes. So a patch of four floats moves as 16 bytes. Then the copy moves whole rows, transposes
- * (transpose.c), or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64 converts contiguous
- * rows in vector code. Other casts go through gm_load and gm_store, which define all of them. */
+ * (transpose.c), or moves element by element. A cast between f32 and f64, bf16, f16, u8, i32 or i64, and of f64 to i32
+ * or i64, converts contiguous rows in vector code. Other casts go through gm_load and gm_store, which define all. */
 
 /* ---- casts of contiguous rows ---- */
 
@@ -21,6 +21,40 @@ CAST_ROW(cast_i32_f32, int32_t, float, (float)x[i])
 CAST_ROW(cast_i64_f32, int64_t, float, (float)(double)x[i])
 CAST_ROW(cast_i32_i64, int32_t, int64_t, x[i])
 CAST_ROW(cast_u8_f64, uint8_t, double, x[i])
+
+/* Toward zero, saturating; NaN gives 0, as gm_store has it. below: the largest float below the bound `high`, which is a
+ * power of two and exact. Without branches, so that compilers make vectors of it. */
+#define TO_WHOLE(name, from, to, low, below, high, most)                   \
+    static void name(int64_t n, const void *source, void *target)          \
+    {                                                                      \
+        const from *x = source;                                            \
+        to         *y = target;                                            \
+        for (int64_t i = 0; i < n; i++) {                                  \
+            from v = x[i], some = v > low ? v : low; /* NaN becomes low */ \
+            some = some < below ? some : below;                            \
+            to whole = (to)some;                                           \
+            whole = v >= high ? most : whole;                              \
+            y[i] = v != v ? 0 : whole;                                     \
+        }                                                                  \
+    }
+TO_WHOLE(cast_f32_i32, float, int32_t, -0x1p31f, 0x1.fffffep30f, 0x1p31f, INT32_MAX)
+TO_WHOLE(cast_f32_i64, float, int64_t, -0x1p63f, 0x1.fffffep62f, 0x1p63f, INT64_MAX)
+TO_WHOLE(cast_f64_i32, double, int32_t, -0x1p31, 0x1.fffffffcp30, 0x1p31, INT32_MAX)
+TO_WHOLE(cast_f64_i64, double, int64_t, -0x1p63, 0x1.fffffffffffffp62, 0x1p63, INT64_MAX)
+TO_WHOLE(whole_of_f32, float, int32_t, 0.0f, 255.0f, 256.0f, 255)
+
+/* Through 32 bits, since compilers know no conversion to bytes. */
+static void cast_f32_u8(int64_t n, const void *source, void *target)
+{
+    int32_t      whole[CPU_BURST / 4];
+    const float *x = source;
+    uint8_t     *y = target;
+    for (int64_t i = 0; i < n; i += CPU_BURST / 4) {
+        int64_t m = n - i < CPU_BURST / 4 ? n - i : CPU_BURST / 4;
+        whole_of_f32(m, x + i, whole);
+        for (int64_t k = 0; k < m; k++) y[i + k] = (uint8_t)whole[k];
+    }
+}
 
 static void cast_bf16_f32(int64_t n, const void *source, void *target)
 {
@@ -68,8 +102,13 @@ typedef void (*cast_row)(int64_t n, const void *x, void *y);
 static cast_row find_cast(gm_dtype from, gm_dtype to)
 {
     static const cast_row rows[GM_DTYPE_COUNT][GM_DTYPE_COUNT] = {
-        [GM_F32] = {[GM_F64] = cast_f32_f64, [GM_BF16] = cast_f32_bf16, [GM_F16] = cast_f32_f16},
-        [GM_F64] = {[GM_F32] = cast_f64_f32},
+        [GM_F32] = {[GM_F64] = cast_f32_f64,
+                    [GM_BF16] = cast_f32_bf16,
+                    [GM_F16] = cast_f32_f16,
+                    [GM_I32] = cast_f32_i32,
+                    [GM_I64] = cast_f32_i64,
+                    [GM_U8] = cast_f32_u8},
+        [GM_F64] = {[GM_F32] = cast_f64_f32, [GM_I32] = cast_f64_i32, [GM_I64] = cast_f64_i64},
         [GM_BF16] = {[GM_F32] = cast_bf16_f32},
         [GM_F16] = {[GM_F32] = cast_f16_f32},
         [GM_U8] = {[GM_F32] = cast_u8_f32, [GM_F64] = cast_u8_f64},
@@ -95,7 +134,9 @@ static void cast_dense(const void *context, int64_t n, char *const *p, bool past
 
 /* ---- copies within a dtype ---- */
 
-#define COPY_RUN 5 /* runs of so many elements that are neighbours in both tensors are copied as such */
+#define COPY_RUN   5  /* runs of so many elements that are neighbours in both tensors are copied as such */
+#define COPY_LEAST 16 /* bytes of runs that are copied many at a time */
+#define COPY_MOST  2048
 
 /* Joins the innermost run, contiguous in both, into one element if it is 2 to 64 bytes of a power of two. */
 static void widen_element(cpu_walk *w)
@@ -137,34 +178,6 @@ static void copy_elements(const cpu_walk *w, int64_t n, char *to, int64_t to_ste
     }
 }
 
-/* Does copy_rows take the turns? */
-static bool copies_rows(const cpu_walk *w)
-{
-    const int row = w->ndim - 1;
-    return w->size[0] <= 8 && w->turn[0] == 1 && w->stride[0][row] == w->turns &&
-           is_rows(w->turns, w->stride[1][row], w->turn[1]);
-}
-
-/* A short last dimension becomes turns, where that is quicker. */
-static void copy_turn(cpu_walk *w)
-{
-    cpu_walk t = *w;
-    walk_turn(&t, cpu_streams(w->numel * w->size[0]) ? 4 * CPU_SHORT : 16 * CPU_SHORT);
-    if (copies_rows(&t) || t.turns < (t.turn[0] == 1 && t.turn[1] == 1 ? COPY_RUN : CPU_SHORT)) *w = t;
-}
-
-static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
-{
-    const cpu_walk *w = context;
-    if (copies_rows(w)) {
-        copy_rows(w->size[0], n, w->turns, p[0], p[1], stride[1], w->turn[1] == 0);
-        return;
-    }
-    for (int64_t t = 0; t < w->turns; t++)
-        copy_elements(w, n, p[0] + t * w->turn[0] * w->size[0], stride[0], p[1] + t * w->turn[1] * w->size[1],
-                      stride[1]);
-}
-
 /* Rows are visited along the dimension of fewest places among the two that either tensor would take innermost:
  * the one read (or written) out of order is then a few streams, which the hardware prefetches. */
 static void order_rows(cpu_walk *w)
@@ -174,6 +187,74 @@ static void order_rows(cpu_walk *w)
         if (w->stride[1][d] < w->stride[1][b]) b = d;
     if (a < 1 || b == a || w->shape[b] >= w->shape[a]) return;
     for (int d = b; d < a; d++) walk_swap(w, d, d + 1);
+}
+
+/* Does copy_rows take the turns? */
+static bool copies_rows(const cpu_walk *w)
+{
+    const int row = w->ndim - 1;
+    return w->size[0] <= 8 && w->turn[0] == 1 && w->stride[0][row] == w->turns &&
+           is_rows(w->turns, w->stride[1][row], w->turn[1]);
+}
+
+/* `rows` runs of `bytes` bytes, COPY_LEAST or more, from one step to another, in bytes. Two pieces that overlap end a
+ * run, so that nothing is written behind it. */
+static void copy_runs(int64_t rows, int64_t bytes, char *to, int64_t to_step, const char *from, int64_t step)
+{
+    const int64_t last = bytes - CPU_VECTOR, half = bytes - 16;
+    for (int64_t i = 0; i < rows; i++, to += to_step, from += step) {
+        int64_t k = 0;
+        for (; k < last; k += CPU_VECTOR) *(bytes_v *)(to + k) = *(const bytes_v *)(from + k);
+        if (last >= 0) *(bytes_v *)(to + last) = *(const bytes_v *)(from + last);
+        else {
+            for (; k < half; k += 16) memcpy(to + k, from + k, 16);
+            memcpy(to + half, from + half, 16);
+        }
+    }
+}
+
+/* Are the turns runs for copy_runs? */
+static bool copies_runs(const cpu_walk *w)
+{
+    return w->turn[0] == 1 && w->turn[1] == 1 && w->turns * w->size[0] >= COPY_LEAST;
+}
+
+/* A run that is contiguous in both tensors becomes turns, unless it is long or goes past the caches as it is. */
+static void copy_take_runs(cpu_walk *w)
+{
+    const int     last = w->ndim - 1;
+    const int64_t run = w->shape[last], bytes = run * w->size[0];
+    if (last == 0 || w->stride[0][last] != 1 || w->stride[1][last] != 1) return;
+    if (bytes < COPY_LEAST || bytes > COPY_MOST || run >= CPU_TURNS) return;
+    if (!cpu_streams(w->numel * w->size[0]) || run < 4 * CPU_SHORT) walk_take_turns(w);
+}
+
+/* A short last dimension becomes turns, where that is quicker. */
+static void copy_turn(cpu_walk *w)
+{
+    cpu_walk t = *w;
+    walk_turn(&t, cpu_streams(w->numel * w->size[0]) ? 4 * CPU_SHORT : 16 * CPU_SHORT);
+    if (copies_rows(&t)) *w = t;
+    else if (t.turns < (t.turn[0] == 1 && t.turn[1] == 1 ? COPY_RUN : CPU_SHORT)) *w = t;
+    if (w->turns > 1) return;
+    order_rows(w);
+    copy_take_runs(w);
+}
+
+static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
+{
+    const cpu_walk *w = context;
+    if (copies_rows(w)) {
+        copy_rows(w->size[0], n, w->turns, p[0], p[1], stride[1], w->turn[1] == 0);
+        return;
+    }
+    if (copies_runs(w)) {
+        copy_runs(n, w->turns * w->size[0], p[0], stride[0] * w->size[0], p[1], stride[1] * w->size[1]);
+        return;
+    }
+    for (int64_t t = 0; t < w->turns; t++)
+        copy_elements(w, n, p[0] + t * w->turn[0] * w->size[0], stride[0], p[1] + t * w->turn[1] * w->size[1],
+                      stride[1]);
 }
 
 static gm_status cpu_copy(gm_device *dev, const gm_call *call)
@@ -190,7 +271,6 @@ static gm_status cpu_copy(gm_device *dev, const gm_call *call)
     widen_element(&w);
     if (copy_transposed(dev, &w)) return GM_OK;
     copy_turn(&w);
-    if (w.turns == 1) order_rows(&w);
     cpu_walk_run(dev, &w, 1, copy_row, &w);
     return GM_OK;
 }

@@ -36,7 +36,8 @@ static int function_weight(gm_function f, gm_dtype dtype)
     case GM_FN_geglu_tanh:
     case GM_FN_swiglu:
     case GM_FN_exp:
-    case GM_FN_log: return 4;
+    case GM_FN_log:
+    case GM_FN_softplus: return 4;
     default: return 1;
     }
 }

@@ -80,6 +80,7 @@ static void M(unary_dense)(const void *context, int64_t n, char *const *p, bool 
     case GM_FN_neg: MAP1(-a); break;
     case GM_FN_exp: MAP1(F(exp_v)(a)); break;
     case GM_FN_log: MAP1(F(log_v)(a)); break;
+    case GM_FN_softplus: MAP1(F(softplus_v)(a)); break;
     case GM_FN_sqrt: MAP1(F(sqrt_v)(a)); break;
     case GM_FN_rsqrt: MAP1(1 / F(sqrt_v)(a)); break;
     case GM_FN_square: MAP1(a * a); break;
@@ -130,6 +131,7 @@ static void M(unary_grad_dense)(const void *context, int64_t n, char *const *p, 
     case GM_FN_neg: MAP2(((void)a, -b)); break;
     case GM_FN_exp: MAP2(b * F(exp_v)(a)); break;
     case GM_FN_log: MAP2(b / a); break;
+    case GM_FN_softplus: MAP2(b * F(sigmoid_v)(a)); break;
     case GM_FN_sqrt: MAP2(b * (T)0.5 / F(sqrt_v)(a)); break;
     case GM_FN_rsqrt: MAP2(b * (T)-0.5 / (a * F(sqrt_v)(a))); break;
     case GM_FN_square: MAP2(b * 2 * a); break;

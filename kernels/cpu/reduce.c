@@ -24,9 +24,10 @@ typedef struct sum_job {
     void (*across)(int64_t n, int64_t rows, const char *x, int64_t step, double *sums); /* NULL, or all of a place */
 } sum_job;
 
-/* On AVX2, sums of columns take so many rows at a time. They read and write the sums less often, which is a fifth
- * faster on a Zen 3. On AVX-512 it was slower. */
+/* Sums of columns take so many rows at a time, on AVX-512 only those of at most SUM_NARROW elements. They read and
+ * write the sums less often, which is a fifth faster on a Zen 3. With AVX-512 long rows were slower so. */
 #define SUM_ROWS   8
+#define SUM_NARROW 256
 #define SUM_FLAT   128  /* of short rows, so many elements are a row */
 #define SUM_BESIDE 64   /* sums, at most, that are added up beside each other */
 #define SUM_ACROSS 8    /* elements of rows that are summed one after the other */
@@ -248,7 +249,7 @@ static void sum_choose(const gm_tensor *x, sum_job *j)
     if (j->length && j->lead == last - 1 && j->x_stride[j->lead] == 1 && j->shape[j->lead] >= SUM_ACROSS)
         j->across = BY_ELEMENT(x, sum_across);
     if (!rows || j->sum_stride[last - 1]) return;
-    if (CPU_DIRECT) j->many = BY_ELEMENT(x, add_many);
+    if (CPU_DIRECT || j->shape[last] <= SUM_NARROW) j->many = BY_ELEMENT(x, add_many);
     if (j->shape[last] < SUM_FLAT / 2 && j->x_stride[last - 1] == j->shape[last]) j->flat = BY_ELEMENT(x, add_flat);
 }
 

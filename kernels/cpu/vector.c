@@ -18,7 +18,7 @@
  *   V sums_v(V r[LANES])             lane j: the sum across lanes of r[j]
  *   V exp_down_v(V)                  exp of x <= 0, for less; 0 where the result is below the normal range
  *   V add_product(c, a, b)           c + a b
- *   V sqrt_v  root_v (x^(1/2): of -inf it is inf)  exp_v  log_v
+ *   V sqrt_v  root_v (x^(1/2): of -inf it is inf)  exp_v  log_v  softplus_v
  *   V tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
  *   V relu_both_v(V x, V *slope), likewise of gelu, gelu_tanh, silu: f(x), and f'(x) for little more
  *

@@ -230,6 +230,13 @@ CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 /* x^(1/2): a root of -0 is 0, and one of -inf is inf */
 CPU_INLINE V F(root_v)(V x) { return F(select)(x == (T)-INFINITY, F(splat)((T)INFINITY), F(sqrt_v)(x + 0)); }
 
+/* max(x, 0) + log(1 + e), e = exp(-|x|): what rounding 1 + e takes comes back as a share of it */
+CPU_INLINE V F(softplus_v)(V x)
+{
+    V e = F(exp_down_v)(-F(abs_v)(x)), one = e + 1;
+    return F(max_v)(F(splat)(0), x) + (F(log_v)(one) + (e - (one - 1)) / one);
+}
+
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                                  /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(if_most)(x, F(splat)(0), F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 CPU_INLINE V F(relu_both_v)(V x, V *slope)

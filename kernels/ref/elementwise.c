@@ -24,6 +24,7 @@ double ref_unary(gm_function f, double x, double value)
     case GM_FN_neg: return -x;
     case GM_FN_exp: return exp(x);
     case GM_FN_log: return log(x);
+    case GM_FN_softplus: return (x > 0 ? x : 0) + log1p(exp(-fabs(x)));
     case GM_FN_sqrt: return sqrt(x);
     case GM_FN_rsqrt: return 1 / sqrt(x);
     case GM_FN_square: return x * x;
@@ -56,6 +57,7 @@ double ref_unary_slope(gm_function f, double x, double value)
     case GM_FN_neg: return -1;
     case GM_FN_exp: return exp(x);
     case GM_FN_log: return 1 / x;
+    case GM_FN_softplus: return sigmoid(x);
     case GM_FN_sqrt: return 0.5 / sqrt(x);
     case GM_FN_rsqrt: return -0.5 / (x * sqrt(x));
     case GM_FN_square: return 2 * x;

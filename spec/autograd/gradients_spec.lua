@@ -92,8 +92,8 @@ describe("gradients agree with central differences:", function()
       positions = gm.tensor({ { 0, 1, 2 }, { 0, 0, 7 } }, { dtype = "i64" }), interleaved = true })
   end, function() return any(2, 3, 4) end)
 
-  for _, f in ipairs { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "square", "sin", "cos", "abs",
-                       "neg" } do
+  for _, f in ipairs { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "softplus", "square", "sin",
+                       "cos", "abs", "neg" } do
     case(f, ops[f], function() return any(5, 7) end)
   end
   for _, f in ipairs { "log", "sqrt", "rsqrt", "reciprocal" } do

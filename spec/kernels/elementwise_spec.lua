@@ -10,8 +10,8 @@ local support = require "spec.kernels.support"
 local input, agree, each, relative = support.input, support.agree, support.each, support.relative
 local all_dtypes = { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" }
 
-local unary = { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "neg", "exp", "log", "sqrt", "rsqrt", "square",
-                "reciprocal", "abs", "sin", "cos", "power" }
+local unary = { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "neg", "exp", "log", "softplus", "sqrt",
+                "rsqrt", "square", "reciprocal", "abs", "sin", "cos", "power" }
 local positive = { log = true, sqrt = true, rsqrt = true, power = true }
 local binary = { "add", "sub", "mul", "div", "maximum", "minimum", "pow", "reglu", "geglu", "geglu_tanh",
                  "swiglu" }
@@ -159,8 +159,9 @@ describe("elementwise ops agree with ref:", function()
   it("functions of special values", function()
     local tame = { 0, 100, -100, 1e4, -1e4, 1e-30, -1e-30, 0 / 0, 88.5, 89, -87, -88, -103, -104, 709, 710, -745, -746 }
     local endless = { 1 / 0, -1 / 0 }
-    local infinite = { gelu = true, exp = true, log = true, sqrt = true, rsqrt = true, reciprocal = true, tanh = true,
-                       sigmoid = true, relu = true, abs = true, neg = true, square = true }
+    local infinite = { gelu = true, exp = true, log = true, softplus = true, sqrt = true, rsqrt = true,
+                       reciprocal = true, tanh = true, sigmoid = true, relu = true, abs = true, neg = true,
+                       square = true }
     gm.scope(function()
       for _, name in ipairs(unary) do
         for _, dtype in ipairs(support.dtypes) do

@@ -59,8 +59,8 @@ return {
   },
   {
     name = "1599-binary-weight", file = "lua/ganymede/nn/losses.lua",
-    find = [[ops.mul(ops.mul(is, self.opt.positive_weight), yes)]],
-    replace = [[ops.mul(is, yes)]],
+    find = [[yes = ops.mul(yes, self.opt.positive_weight)]],
+    replace = "",
     breaks = "positive_weight is ignored",
     test = "spec/nn/soft_targets_spec.lua -f weight",
   },

@@ -17,8 +17,13 @@ describe("ops made of others, on data ranks:", function()
       both.agree { inputs = { any(n, 3, 4), any(n, 3, 4) }, cuts = { rows, rows }, expect = "data,-",
         fn = function(x, y)
           return ops.flatten(x, 2), ops.stack({ x, y }, 2), ops.roll(x, { 1, 2 }, { 2, 3 }),
-            ops.pad(x, { 1, 2, 0, 1 }, { value = 2 }), select(2, ops.chunk(x, 2, 3))
+            ops.pad(x, { 1, 2, 0, 1 }, { value = 2 }), ops.pad(x, { -1, 3, 2, 0 }), select(2, ops.chunk(x, 2, 3))
         end }
+    end)
+    it(("a sum over %d rows is padded as the sum that it is"):format(n), function()
+      both.agree { inputs = { any(n, 3) }, cuts = { rows }, fn = function(x)
+        return ops.pad(x:sum(1), { 1, 2 }), ops.pad(x:sum(1), { 2, 0 }, { value = 3 })
+      end }
     end)
     it(("numbers of %d rows"):format(n), function()
       both.agree { inputs = { any(n, 5) }, cuts = { rows }, expect = "data,-", fn = function(x)
@@ -42,7 +47,13 @@ describe("ops made of others, on data ranks:", function()
   end
 end)
 
-if world > 1 then return end
+if world > 1 then
+  it("ops.pad does not pad a dimension that is cut", function()
+    local x = core.redistribute(gm.ones { 8, 3 }, { cuts = { { "data" } } })
+    assert.error_matches(function() ops.pad(x, { 0, 0, 1, 0 }) end, "pad: dimension 1 of .* is cut over ranks")
+  end)
+  return
+end
 
 describe("ops made of others", function()
   local function refused(message, fn)
@@ -99,6 +110,19 @@ describe("ops made of others", function()
       assert.same({ 1, 2, 2 }, y:narrow(1, 1, 3):totable())
       assert.same({ 1, 0, 3, 2 }, select(2, gm.tensor({ 2, 0 / 0, 1, 2 }):sort(1, true)):totable())
       assert.is_true(gm.tensor({ 0 / 0 }):clamp(0, 1):item() ~= gm.tensor({ 0 / 0 }):clamp(0, 1):item())
+    end)
+  end)
+
+  it("arange counts from 0 in every dtype", function()
+    gm.scope(function()
+      assert.equal("i64", gm.arange(3):dtype())
+      for _, dtype in ipairs { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" } do
+        local y = gm.arange(5, { dtype = dtype })
+        assert.equal(dtype, y:dtype())
+        assert.same({ 0, 1, 2, 3, 4 }, y:totable())
+      end
+      assert.same({ 0 }, gm.arange(0):shape())
+      assert.error_matches(function() gm.arange(-1) end, "%-1")
     end)
   end)
 

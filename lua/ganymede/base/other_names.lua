@@ -44,7 +44,7 @@ local tensor = {
   mm = "write t:matmul(other)", bmm = "write t:matmul(other)", dot = "write (t * other):sum()",
   mv = "write t:matmul(v:reshape(-1, 1))", addmm = "write gm.ops.linear(x, w, b), where w is (outputs, inputs)",
   log1p = "write (t + 1):log()", expm1 = "write t:exp() - 1", log2 = "write t:log() / math.log(2)",
-  log10 = "write t:log() / math.log(10)", softplus = "write (t:exp() + 1):log()",
+  log10 = "write t:log() / math.log(10)", softplus = "write gm.ops.softplus(t)",
   leaky_relu = "write t:maximum(t * 0.01)", true_divide = "write t:div(other)",
   absolute = "write t:abs()", negative = "write t:neg()", multiply = "write t:mul(other)",
   subtract = "write t:sub(other)", divide = "write t:div(other)",

@@ -305,12 +305,12 @@ end
 function BCEWithLogitsLoss:forward(output, target, count)
   check_same("BCEWithLogitsLoss", output, target)
   local x = precision.wide(output)
-  local is, shape = ops.cast(target, x:dtype()), x:shape()
-  -- the log of the softmax of { 0, x } keeps its digits and its gradient everywhere, at 0 too
-  local logs = ops.log_softmax(ops.stack({ ops.mul(x, 0), x }, -1), -1)
-  local no, yes = ops.select(logs, #shape + 1, 1), ops.select(logs, #shape + 1, 2)
-  local terms = ops.add(ops.mul(ops.mul(is, self.opt.positive_weight), yes), ops.mul(ops.sub(1, is), no))
-  return over(ops.neg(ops.sum(terms)), count or self:count(target))
+  local is = ops.cast(target, x:dtype())
+  -- minus the logarithms of both probabilities: softplus keeps its digits on either side, which x - softplus would not
+  local yes, no = ops.softplus(ops.neg(x)), ops.softplus(x)
+  if self.opt.positive_weight ~= 1 then yes = ops.mul(yes, self.opt.positive_weight) end
+  local terms = ops.add(ops.mul(is, yes), ops.mul(ops.sub(1, is), no))
+  return over(ops.sum(terms), count or self:count(target))
 end
 
 -- ---------------------------------------------------------------- segmentation: overlap of classes

@@ -170,18 +170,27 @@ local function with(name, gates, parts, cell)
   M[name] = class
 end
 
+-- x (..., count hidden), the numbers of the gates of a cell beside each other -> one tensor for each. Backward, an op
+-- that reads such a slice alone writes its gradient to its place.
+local function gates(x, count)
+  local shape = x:shape()
+  local last = #shape
+  shape[last], shape[last + 1] = count, shape[last] / count
+  return ops.unbind(ops.reshape(x, shape), last)
+end
+
 -- given: the part of x; moved: that of h, or nil; state: { h, c } or nil.
 with("LSTM", 4, 2, function(given, moved, state)
-  local input, forget, candidate, output = ops.chunk(moved and ops.add(given, moved) or given, 4, 2)
+  local input, forget, candidate, output = gates(moved and ops.add(given, moved) or given, 4)
   local c = ops.mul(ops.sigmoid(input), ops.tanh(candidate))
   if state then c = ops.add(ops.mul(ops.sigmoid(forget), state[2]), c) end
   return { ops.mul(ops.sigmoid(output), ops.tanh(c)), c }
 end)
 
 with("GRU", 3, 1, function(given, moved, state)
-  local reset, update, candidate = ops.chunk(given, 3, 2)
+  local reset, update, candidate = gates(given, 3)
   if moved then
-    local parts = { ops.chunk(moved, 3, -1) }
+    local parts = { gates(moved, 3) }
     candidate = ops.add(candidate, ops.mul(ops.sigmoid(ops.add(reset, parts[1])), parts[3]))
     update = ops.add(update, parts[2])
   end

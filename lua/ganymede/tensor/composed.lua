@@ -32,16 +32,6 @@ local function is_no_list(value) return type(value) == "table" and not options.i
 
 local no_list = "a list has no named fields and no holes; got %s"
 
-local function filled(value, shape, like)
-  return core.fill_(core.empty(shape, like:dtype()), value)
-end
-
-local function with_size(x, dim, n)
-  local shape = x:shape()
-  shape[dim] = n
-  return shape
-end
-
 -- ---------------------------------------------------------------- shapes
 
 --- Makes one dimension of several that follow one another.
@@ -210,20 +200,13 @@ local function padded_by_places(x, dim, before, after, mode)
   return back(taken(rows, places))
 end
 
-local function padded(x, dim, before, after, opt)
-  if before < 0 or after < 0 then -- cut off
-    local start, n = math.max(0, -before), x:size(dim)
-    local left = n - start - math.max(0, -after)
-    if left < 0 then refuse("pad", "dimension %d has %d places, and %d are taken away", dim, n, n - left) end
-    x = ops.narrow(x, dim, start + 1, left)
-    before, after = math.max(0, before), math.max(0, after)
-  end
-  if before == 0 and after == 0 then return x end
-  if opt.mode ~= "constant" then return padded_by_places(x, dim, before, after, opt.mode) end
-  local list = { x }
-  if before > 0 then table.insert(list, 1, filled(opt.value, with_size(x, dim, before), x)) end
-  if after > 0 then list[#list + 1] = filled(opt.value, with_size(x, dim, after), x) end
-  return ops.cat(list, dim)
+-- x without -before places in front and -after behind; what is left to add.
+local function cut_off(x, dim, before, after)
+  if before >= 0 and after >= 0 then return x, before, after end
+  local start, n = math.max(0, -before), x:size(dim)
+  local left = n - start - math.max(0, -after)
+  if left < 0 then refuse("pad", "dimension %d has %d places, and %d are taken away", dim, n, n - left) end
+  return ops.narrow(x, dim, start + 1, left), math.max(0, before), math.max(0, after)
 end
 
 --- Puts elements around a tensor, or takes some away.
@@ -256,8 +239,17 @@ define("pad", "x tensor, sizes table, options options?", {
       refuse("pad", "size %d is %s, should be a whole number", i, options.brief(n))
     end
   end
-  for i = 1, #sizes, 2 do x = padded(x, x:dim() - (i - 1) / 2, sizes[i], sizes[i + 1], opt) end
-  return x
+  local before, after, more = {}, {}, 0
+  for d = 1, x:dim() do
+    local at = 2 * (x:dim() - d) + 1
+    x, before[d], after[d] = cut_off(x, d, sizes[at] or 0, sizes[at + 1] or 0)
+    more = more + before[d] + after[d]
+    if opt.mode ~= "constant" and before[d] + after[d] > 0 then
+      x = padded_by_places(x, d, before[d], after[d], opt.mode)
+    end
+  end
+  if opt.mode ~= "constant" or more == 0 then return x end
+  return core.pad(opt.value == 0 and x or core.settle(x), before, after, opt.value)
 end)
 
 -- Where element i (from 0) of `out` lies among n: a place, from 0, and how far on to the next.

@@ -132,9 +132,7 @@ define("ones", "shape table, options options?", typed, function(shape, opt) retu
 -- @example
 --   gm.arange(4) --> { 0, 1, 2, 3 }
 define("arange", "n integer, options options?", { dtype = dtype }, function(n, opt)
-  local list = {}
-  for i = 1, n do list[i] = i - 1 end
-  return core.tensor(list, opt.dtype or "i64", { n })
+  return core.arange(n, opt.dtype)
 end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 
 --- Makes a tensor of random numbers, all equally likely between two bounds.
