@@ -4,15 +4,6 @@ local images, elements = "spec/kernels/images_spec.lua", "spec/kernels/elementwi
 local composed = "spec/tensor/composed_spec.lua"
 return {
   {
-    name = "3170-column-block", file = "kernels/cpu/batch_norm_t.h",
-    find = [[k->channels = end - c < most ? end - c : most;]],
-    replace = [[k->channels = end - c < most ? end - c : most - 1;]],
-    also = { { file = "kernels/cpu/batch_norm_t.h", find = [[k->n = k->channels * j->x.inner;]],
-               replace = [[k->n = (k->channels + 1) * j->x.inner;]] } },
-    breaks = "a block of columns has the numbers of a channel less than its columns, where more blocks follow",
-    test = images .. " -f 'batch norm'",
-  },
-  {
     name = "3171-column-sum", file = "kernels/cpu/batch_norm_t.h",
     find = [[all += sum[channel * inner + i];]],
     replace = [[all = sum[channel * inner + i];]],
