@@ -25,9 +25,9 @@ local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/w
   "docs/planning.md", "docs/planning_machines.md", "docs/planning_model.md", "docs/planning_figures.md",
   "docs/planning_published.md", "docs/scale.md", "docs/scheduler.md", "docs/gpu.md", "docs/graphs.md",
   "docs/products.md", "docs/float8.md", "docs/gpu_measured.md", "docs/gpu_tests.md", "docs/gpu_kernels.md",
-  "docs/performance.md", "docs/performance_kernels.md", "docs/performance_generation.md",
-  "docs/performance_amx.md", "docs/performance_zen5.md", "docs/performance_ranks.md", "docs/design.md", "docs/design_jobs.md", "docs/design_models.md", "docs/testing.md",
-  "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
+  "docs/performance.md", "docs/performance_kernels.md", "docs/performance_generation.md", "docs/performance_amx.md",
+  "docs/performance_zen5.md", "docs/performance_ranks.md", "docs/design.md", "docs/design_jobs.md",
+  "docs/design_models.md", "docs/testing.md", "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
 
 local function guide_paths(root)
   local known, list = {}, {}
