@@ -1,13 +1,14 @@
 /* sample.h - pure functions from words of philox.h to random numbers.
  *
- * Every backend calls these functions. So a draw has the same bits in all backends of the CPU; on a GPU the last bits
- * of log, sin and cos may differ. The trap: compilers may turn a * b + c into one operation in the cpu tables and in
- * the CUDA kernels, but not in the reference. Each such expression here is therefore an explicit fma(), which rounds
- * once everywhere. Results are doubles; the caller rounds them once to its dtype. */
+ * Every backend calls these functions, or takes the same steps. So a draw has the same bits in all of them, but for cut
+ * normal numbers on a GPU, where the last bits of log may differ. The trap: compilers may turn a * b + c into one
+ * operation in the cpu tables and in the CUDA kernels, but not in the reference. Each such expression here is therefore
+ * an explicit fma(), which rounds once everywhere. Results are doubles; the caller rounds them once to its dtype. */
 #ifndef GM_SAMPLE_H
 #define GM_SAMPLE_H
 
 #include <math.h>
+#include <string.h>
 
 #include "op.h"
 #include "philox.h"
@@ -28,21 +29,74 @@ GM_INLINE double gm_sample_uniform(double low, double high, uint32_t word)
     return fma(high - low, (double)gm_uniform_of(word), low);
 }
 
-/* Two normal numbers, by Box and Muller 1958. Elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b).
- */
-GM_INLINE void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
-{
-    double u1 = (double)((a >> 8) + 1) * 0x1p-24; /* (0, 1] */
-    double r = std * sqrt(-2 * log(u1)), angle = 6.283185307179586476925286766559 * (double)gm_uniform_of(b);
-    *even = fma(r, cos(angle), mean);
-    *odd = fma(r, sin(angle), mean);
-}
-
+/* c[0] + c[1] x + ... + c[7] x^7 */
 GM_INLINE double gm_polynomial7(const double c[8], double x)
 {
     double y = c[7];
     for (int i = 6; i >= 0; i--) y = fma(y, x, c[i]);
     return y;
+}
+
+GM_INLINE uint64_t gm_bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+GM_INLINE double gm_double_of(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Chebyshev fits of our own, within 2^-54: 2 atanh(s) / s of s^2, |s| <= 3 - 2 sqrt(2); sin(pi f / 2) / f and
+ * cos(pi f / 2) of f^2, |f| <= 1/2. */
+#define GM_LOG_FIT                                                                                                 \
+    {                                                                                                              \
+        2.0, 0.6666666666666765, 0.3999999999930234, 0.2857142876064168, 0.22222197056726045, 0.18183631680229334, \
+            0.15312528148364055, 0.14809710360656705                                                               \
+    }
+#define GM_SIN_FIT                                                                                                  \
+    {                                                                                                               \
+        1.5707963267948966, -0.6459640975062463, 0.07969262624616692, -0.004681754135314827, 0.0001604411847266723, \
+            -3.598842717144858e-06, 5.691927850489633e-08, -6.627624938992472e-10                                   \
+    }
+#define GM_COS_FIT                                                                                 \
+    {                                                                                              \
+        1.0, -1.2337005501361697, 0.2536695079010467, -0.02086348076331121, 0.0009192602741831558, \
+            -2.520203677046026e-05, 4.710609726757823e-07, -6.321256869628588e-09                  \
+    }
+
+#define GM_LOG2_HIGH 0.6931471803691238     /* of log(2): 32 bits */
+#define GM_LOG2_LOW  1.9082149292705877e-10 /* the rest of it */
+#define GM_ROOT_HALF 0x3fe6a09e667f3bcdu    /* the bits of sqrt(1/2) */
+
+/* log(u), within a unit or two of the last place; u > 0 is in the normal range. u = 2^k m, m in [sqrt(1/2), sqrt(2)),
+ * log(m) = 2 atanh(s), s = (m - 1) / (m + 1). */
+GM_INLINE double gm_sample_log(double u)
+{
+    const double fit[8] = GM_LOG_FIT;
+    uint64_t     bits = gm_bits_of(u) - (GM_ROOT_HALF - ((uint64_t)1023 << 52));
+    double       k = (double)(int)(bits >> 52) - 1023;
+    double       m = gm_double_of((bits & (((uint64_t)1 << 52) - 1)) + GM_ROOT_HALF), s = (m - 1) / (m + 1);
+    return fma(k, GM_LOG2_HIGH, fma(k, GM_LOG2_LOW, s * gm_polynomial7(fit, s * s)));
+}
+
+/* Two normal numbers, by Box and Muller 1958. Elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b).
+ * The angle is exact: b names 2^24 parts of a turn, of which f is the distance from the nearest quarter. Vectors of the
+ * CPU take the same steps (kernels/cpu/normal.c), and so does a GPU: the bits are the same. */
+GM_INLINE void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
+{
+    const double sines[8] = GM_SIN_FIT, cosines[8] = GM_COS_FIT;
+    double       r = std * sqrt(-2 * gm_sample_log((double)((a >> 8) + 1) * 0x1p-24)); /* of (0, 1] */
+    uint32_t     part = b >> 8, quarter = (part + (1u << 21)) >> 22;
+    double       f = (double)((int32_t)part - (int32_t)(quarter << 22)) * 0x1p-22, z = f * f;
+    double       s = f * gm_polynomial7(sines, z), c = gm_polynomial7(cosines, z);
+    double       x = quarter & 1 ? s : c, y = quarter & 1 ? c : s; /* cos and sin of the angle, but for signs */
+    *even = fma(r, (quarter + 1) & 2 ? -x : x, mean);
+    *odd = fma(r, quarter & 2 ? -y : y, mean);
 }
 
 /* The standard normal quantile: z with P(Z < z) = p, 0 < p < 1. Wichura, "Algorithm AS 241: The

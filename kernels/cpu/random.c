@@ -1,9 +1,10 @@
 /* random.c - uniform, normal and dropout: pure functions of (stream, global element index).
  *
  * Philox works on a vector of blocks at a time and fills a small buffer of words. The samplers of sample.h read these
- * words, so the bits are those of the reference. Dropout reads numbers of 16 bits (drop.h) in them. The walk carries
- * the index of an element in the global tensor (the box) as if it were one more tensor, whose strides are those of the
- * global shape. The "pointer" of this tensor is the index, a number; nothing reads memory through it. */
+ * words (normal.c: in vectors), so the bits are those of the reference. Dropout reads numbers of 16 bits (drop.h) in
+ * them. The walk carries the index of an element in the global tensor (the box) as if it were one more tensor, whose
+ * strides are those of the global shape. The "pointer" of this tensor is the index, a number; nothing reads memory
+ * through it. */
 #include "../drop.h"
 
 #define WORDS      (CPU_BURST / 4) /* made at a time, at most */
@@ -158,6 +159,8 @@ struct random_job {
     bool             stream;
     bool             direct; /* the row itself streams (base.c) */
 };
+
+#include "normal.c"
 
 #define AS 32
 #include "as.h"

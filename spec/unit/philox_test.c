@@ -83,6 +83,25 @@ void gm_test_normal_moments(void **state)
     free(x);
 }
 
+#define TURN 6.28318530717958647692528676655900577L
+
+/* The steps of a draw against libm in long double, over a part of the 2^24 words that differ. The logarithm is within
+ * two units of the last place, sin and cos within two of the radius. */
+void gm_test_normal_functions(void **state)
+{
+    (void)state;
+    double even, odd, radius = sqrt(48 * log(2));
+    for (uint32_t i = 0; i < 1 << 24; i += 61) {
+        double      u = (double)(i + 1) * 0x1p-24, log_u = gm_sample_log(u);
+        long double wanted = logl((long double)u), angle = TURN * (long double)i * 0x1p-24L;
+        assert_true(fabsl((long double)log_u - wanted) <= 2 * 0x1p-53L * fabsl(wanted));
+        gm_sample_normal(0, 1, 0, i << 8 | (i & 0xff), &even, &odd);
+        assert_true(fabsl((long double)even - (long double)radius * cosl(angle)) <= 2 * 0x1p-50L);
+        assert_true(fabsl((long double)odd - (long double)radius * sinl(angle)) <= 2 * 0x1p-50L);
+    }
+    assert_true(gm_sample_log(1) == 0);
+}
+
 /* The quantile undoes the distribution function, which comes from libm's erfc. An error of eps in p moves
  * z by eps p / density(z); z itself is rounded. */
 void gm_test_normal_quantile(void **state)
