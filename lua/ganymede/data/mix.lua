@@ -2,6 +2,7 @@
 -- @module ganymede.data.mix
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local native = require "ganymede.data.native"
 local options = require "ganymede.base.options"
 local refuse_unlike = require "ganymede.data.class_names"
@@ -14,10 +15,8 @@ local function parts_of(list)
   local parts, handles = {}, {}
   if #list == 0 then error("Mix: datasets is an empty list", 0) end
   for k, given in ipairs(list) do
-    local part = registry.datasets:build(given)
-    if type(part) ~= "table" then
-      error(("Mix: dataset %d is %s, should be { type = NAME, and its options }"):format(k, options.literal(part)), 0)
-    elseif not part.handle then
+    local part = failure.about(("Mix: dataset %d"):format(k), registry.datasets.build, registry.datasets, given)
+    if not part.handle then
       error(("Mix: dataset %d is written in Lua; those of Ganymede, which C reads, can be mixed"):format(k), 0)
     end
     parts[k], handles[k] = part, part.handle
