@@ -108,4 +108,25 @@ return {
     breaks = "arange in f32 counts from 1",
     test = composed .. " -f 'arange'",
   },
+  {
+    name = "3220-signs-of-cosines", file = "kernels/cpu/normal.c",
+    find = [[((quarter + 1) & 2) << 62]],
+    replace = [[(quarter & 2) << 62]],
+    breaks = "vectors draw normal numbers of even places with the signs of the odd ones",
+    test = "spec/kernels/random_spec.lua -f 'normal f32'",
+  },
+  {
+    name = "3221-logarithm-of-two", file = "kernels/sample.h",
+    find = [[#define GM_LOG2_LOW  1.9082149292705877e-10]],
+    replace = [[#define GM_LOG2_LOW  0.0]],
+    breaks = "normal numbers have ten digits",
+    test = "unit normal_functions",
+  },
+  {
+    name = "3222-half-of-a-pair", file = "kernels/cpu/random_t.h",
+    find = [[if (m % 2) y[i + m - 1] = (T)even[m / 2];]],
+    replace = [[]],
+    breaks = "the last number of a row of odd length is not drawn",
+    test = "spec/kernels/random_spec.lua -f 'block { 9 }'",
+  },
 }
