@@ -71,8 +71,9 @@ local function few_batches(trainer, notes)
     return function(samples) return samples end
   end
   loader.accumulation = few
+  trainer.steps_per_epoch = loader:length() -- which the trainer compares
   return function(samples)
-    loader.accumulation = whole
+    loader.accumulation, trainer.steps_per_epoch = whole, per_epoch
     return samples / few * whole
   end
 end
