@@ -104,7 +104,8 @@ describe("Mix", function()
     refused("is an empty list", { datasets = {}, weights = {} })
     refused("samples of datasets 1 and 2 differ in shape or dtype", { weights = { 1, 1 },
       datasets = { part(1, 3), { type = "Synthetic", shape = { 5 } } } })
-    refused("Mix: dataset 2: dataset: the function returned nothing", { weights = { 1, 1 }, datasets = { part(1, 3), function() end } })
+    refused("Mix: dataset 2: dataset: the function returned nothing", { weights = { 1, 1 },
+      datasets = { part(1, 3), function() end } })
     refused("dataset 2 is written in Lua", { weights = { 1, 1 },
       datasets = { part(1, 3), { length = 1, get = function() return 1, 1 end } } })
   end)

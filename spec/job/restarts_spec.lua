@@ -59,6 +59,19 @@ describe("a job that failed", function()
     assert.is_table(next_of { raised(7, 6), attempt { status = 1, text = "something else", reached = 6 } })
   end)
 
+  it("takes different calls of ranks for the same, whichever rank finds them first", function()
+    local function differ(text) return attempt { status = 1, text = text, reached = 6 } end
+    local one = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 26 of data); rank 1 calls all_reduce "
+      .. "f64 (4) sum (call 26), at hooks")
+    local other = differ("recipe.lua:10: ranks differ: rank 1 calls all_reduce f64 (4) sum (call 8 of data), at hooks; "
+      .. "rank 0 calls all_reduce f64 (1) sum (call 8)")
+    local third = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 8 of data); rank 1 calls broadcast "
+      .. "f64 (1) (call 8), at hooks")
+    assert.is_nil((next_of { one, other }))
+    assert.is_nil((next_of { other, one }))
+    assert.is_table(next_of { one, third })
+  end)
+
   it("ends after K + 1 attempts in a row without a newer checkpoint", function()
     assert.is_table(next_of(times(3)))
     local plan, why = next_of(times(4))

@@ -1,5 +1,5 @@
--- Random ops: every table draws the bits of the reference, whole or as a block of a larger tensor. The function log of a
--- GPU is not that of the host in f64, within 2 units of the last place (CUDA C++ Programming Guide, "Mathematical
+-- Random ops: every table draws the bits of the reference, whole or as a block of a larger tensor. The function log of
+-- a GPU is not that of the host in f64, within 2 units of the last place (CUDA C++ Programming Guide, "Mathematical
 -- Functions"): there a cut normal number may be a few units of the last place off. In the other dtypes it is rounded
 -- once from f64. Other normal numbers take the same steps everywhere (kernels/sample.h).
 local core = require "ganymede.core"

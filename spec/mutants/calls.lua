@@ -389,9 +389,9 @@ return {
   },
   {
     name = "2097-mix-of-nothing", file = "lua/ganymede/data/mix.lua",
-    find = [[if type(part) ~= "table" then]],
-    replace = [[if part == false then]],
-    breaks = "a function that returns no dataset to Mix is an error about a nil value",
+    find = [[failure.about(("Mix: dataset %d"):format(k), registry.datasets.build, registry.datasets, given)]],
+    replace = [[registry.datasets:build(given)]],
+    breaks = "Mix does not say which of its datasets is wrong",
     test = "-n 1 spec/data/mix_spec.lua -f 'does not fit together'",
   },
   {

@@ -47,10 +47,8 @@ return {
   },
   {
     name = "1876-rehearse-batches", file = "lua/ganymede/plan/rehearse.lua",
-    find = [[loader.accumulation = whole
-]],
-    replace = [[loader.accumulation = few
-]],
+    find = [[loader.accumulation, trainer.steps_per_epoch = whole, per_epoch]],
+    replace = [[trainer.steps_per_epoch = per_epoch]],
     breaks = "the step that is recorded has as few batches as the first one",
     test = "spec/plan/step_file_spec.lua -f 'batches that add up'",
   },

@@ -11,9 +11,10 @@
 -- The law. A stop ends the job for good, and so does a status that means a mistake of the user or of the data. A rank
 -- that died (6) and a rank that hangs (7) start the job again. An error (1) does so if the job has trained before; the
 -- same error twice in a row, numbers in its text apart, without progress between, is a mistake in the recipe and ends
--- it. An attempt has made progress if it left a newer checkpoint than the one it began from. After K + 1 attempts in a
--- row without progress the job ends. The delay before an attempt is doubled for each attempt in a row without progress,
--- from `delay` to MOST_SECONDS. Where nobody has chosen `delay`, an attempt with progress is followed at once.
+-- it; so do the same different calls of ranks, whichever rank finds them. An attempt has made progress if it left a
+-- newer checkpoint than the one it began from. After K + 1 attempts in a row without progress the job ends. The delay
+-- before an attempt is doubled for each attempt in a row without progress, from `delay` to MOST_SECONDS. Where nobody
+-- has chosen `delay`, an attempt with progress is followed at once.
 local restarts = {}
 
 --- The longest delay before an attempt, in seconds.
@@ -51,6 +52,17 @@ function restarts.delay(first, stalled)
   return math.min(math.max(first, restarts.MOST_SECONDS), first * 2 ^ math.max(0, stalled - 1))
 end
 
+-- What an error says, numbers apart. Where ranks made different calls, either may find it first, and says its own call
+-- first: then these calls, in one order.
+local function essence(text)
+  text = text:gsub("%d+", "")
+  local calls = {}
+  for call in text:gmatch "rank +calls ([^;]-) %(call" do calls[#calls + 1] = call end
+  if not text:find("ranks differ: ", 1, true) or #calls == 0 then return text end
+  table.sort(calls)
+  return "ranks differ: " .. table.concat(calls, "; ")
+end
+
 -- Why the failure of the last attempt is none that a new start can mend; nil: it may be.
 local function is_final(history)
   local last, before = history[#history], history[#history - 1]
@@ -60,7 +72,7 @@ local function is_final(history)
   local trained = false
   for _, attempt in ipairs(history) do trained = trained or attempt.began ~= nil end
   if not trained then return "it failed before its first step" end
-  local same = before and before.status == 1 and before.text:gsub("%d+", "") == last.text:gsub("%d+", "")
+  local same = before and before.status == 1 and essence(before.text) == essence(last.text)
   if same and not progressed(history, #history) then return "the same error came twice in a row" end
 end
 
