@@ -61,11 +61,11 @@ describe("a job that failed", function()
 
   it("takes different calls of ranks for the same, whichever rank finds them first", function()
     local function differ(text) return attempt { status = 1, text = text, reached = 6 } end
-    local one = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 26 of data); rank 1 calls all_reduce "
-      .. "f64 (4) sum (call 26), at hooks")
-    local other = differ("recipe.lua:10: ranks differ: rank 1 calls all_reduce f64 (4) sum (call 8 of data), at hooks; "
+    local one = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 26 of data); rank 1 calls broadcast "
+      .. "f64 (4) (call 26), at hooks")
+    local other = differ("recipe.lua:10: ranks differ: rank 1 calls broadcast f64 (4) (call 8 of data), at hooks; "
       .. "rank 0 calls all_reduce f64 (1) sum (call 8)")
-    local third = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 8 of data); rank 1 calls broadcast "
+    local third = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 8 of data); rank 1 calls all_gather "
       .. "f64 (1) (call 8), at hooks")
     assert.is_nil((next_of { one, other }))
     assert.is_nil((next_of { other, one }))
