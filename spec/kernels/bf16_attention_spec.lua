@@ -2,6 +2,7 @@
 -- compares it with the reference in every layout; here are the ends of pairs, and what the other tables do not promise.
 -- sanitizers: only "%d queries, %d keys" "33 queries" "with a bias", the others run the same lines of C
 --   (docs/testing.md)
+local collected = require "spec.support.collected"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local rounding = require "spec.kernels.attention_rounding"
@@ -49,6 +50,7 @@ describe("attention of bf16", function()
       local q, k, v, g, o, dq, dk, dv = make(), make(), make(), make(), make(), make(), make(), make()
       local lse = gm.zeros { 1, 4, 128 }
       local function more(backend) -- bytes of tensors made meanwhile
+        collected()
         gm.memory_reset_peak()
         local before = gm.memory().live
         core.run_op(backend, "attention", { q, k, v, nil, n = 6 }, { o, lse, n = 2 }, {})

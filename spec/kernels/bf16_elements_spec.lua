@@ -1,6 +1,7 @@
 -- Ops whose kernels read and write bf16 in memory (AS 16 of kernels/cpu/as.h): they have the bits of the same op in f32
 -- on the same table, whose inputs are widened before and whose results are rounded once after. The other specs of
 -- kernels compare them with the reference.
+local collected = require "spec.support.collected"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
@@ -229,6 +230,7 @@ describe("numbers of bf16 are rounded to nearest even", function()
       local mean, rstd, loss = gm.zeros { 64 }, gm.zeros { 64 }, gm.zeros { 64 }
       local target = support.integers({ 64 }, "i64", 0, 255)
       local function more(op, inputs, outputs, attrs)
+        collected()
         gm.memory_reset_peak()
         local before = gm.memory().live
         core.run_op("cpu", op, inputs, outputs, attrs or {})

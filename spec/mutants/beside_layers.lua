@@ -127,7 +127,7 @@ return {
     find = [[if (m % 2) y[i + m - 1] = (T)even[m / 2];]],
     replace = [[]],
     breaks = "the last number of a row of odd length is not drawn",
-    test = "spec/kernels/random_spec.lua -f 'block { 9 }'",
+    test = "spec/kernels/random_spec.lua -f 'block .9. at'",
   },
   {
     name = "3223-calls-in-one-order", file = "lua/ganymede/job/restarts.lua",
