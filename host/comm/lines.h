@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 typedef enum gm_line_stores {
-    GM_STORES_PLAIN,  /* Intel's, and all that are not x86 */
+    GM_STORES_PLAIN,  /* Intel's */
     GM_STORES_PAST,   /* past the caches: AMD's before Zen 5 */
     GM_STORES_STRING, /* REP MOVSB, which asks for whole lines at once: AMD's from Zen 5 (family 1Ah) on */
 } gm_line_stores;

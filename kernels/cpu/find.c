@@ -53,7 +53,7 @@ bool gm_cpu_emulates_avx512(void)
 
 bool gm_cpu_is_intel(void) { return __builtin_cpu_is("intel"); }
 
-/* Base and extended family, as CPUID has them, which takes 4 to 8 us in a virtual machine: it is asked once. 0: none. */
+/* Base and extended family; 0: not known. It is asked once, because CPUID leaves a virtual machine: 4 to 8 us. */
 static int family(void)
 {
     static _Atomic int known = -1;
