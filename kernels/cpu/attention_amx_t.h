@@ -6,7 +6,7 @@ CPU_INLINE void AMX(tiled_block)(const tiled_product *p, int64_t i, int64_t j, c
 {
     AMX(block)
     ((const char *)p->a + i * p->a_side, p->a_row, p->a_side, p->a_step, (const char *)p->b + 64 * j, p->b_row,
-     (char *)p->c + 16 * i * p->c_row + 64 * j, p->c_row, p->steps, p->add, high, wide);
+     (char *)p->c + 16 * i * p->c_row + 64 * j, p->c_row, p->steps, p->add, NULL, high, wide);
 }
 
 AMX_IN static void AMX(tiled_multiply)(const tiled_product *p)

@@ -167,8 +167,9 @@ struct gemm {
     const void     *row_bias;       /* (m), or NULL: added at the end, if `finish` */
     double          alpha;
     bool            accumulate;
-    const void     *bias;   /* (n), or NULL */
-    bool            finish; /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
+    const void     *bias;     /* (n), or NULL */
+    double         *row_sums; /* with amx only: NULL, or (pieces of GEMM_DEPTH numbers along k, m): sums of rows of a */
+    bool            finish;   /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
     gm_function     f;
     const void     *pre; /* NULL: none */
     int64_t         pre_row;

@@ -23,18 +23,40 @@
 #define AMX_STEP    (AMX_SIDE * AMX_NUMBERS / 2)        /* floats that a step of a unit has room in */
 #define AMX_BLOCK   (AMX_SIDE * AMX_SIDE)               /* sums of a block */
 #define AMX_ROW     (AMX_SIDE * (int64_t)sizeof(float)) /* bytes from row to row of a block, and of columns packed */
-#define AMX_STREAM  (4 << 20)                           /* bytes of results that are written past the caches */
+#define AMX_STREAM  (1 << 20)                           /* bytes of results that are written past the caches */
 #define AMX_TILE    (AMX_STEP / 2 * (int64_t)sizeof(float)) /* bytes of a tile */
 
 CPU_INLINE int64_t amx_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
+/* What will be read soon: `rows` rows of `lines` lines of 64 bytes, `stride` bytes apart. Steps of blocks ask for `each`
+ * lines of it. */
+typedef struct amx_soon {
+    const char *at;
+    int64_t     rows, stride, lines, each;
+    int64_t     line; /* of the row at hand that were asked for */
+} amx_soon;
 
 /* The instructions, or plain C in their place. */
 struct amx_kind {
     void (*begin)(void), (*end)(void); /* around the use of tiles, on the thread that uses them */
     /* Adds `steps` steps of a unit of rows at a and one of columns at b to a block of sums, or, `fresh`, makes it their
      * sum. [1 or 2 tiles of rows - 1][of columns - 1]; other tiles of the block are left as they are. */
-    void (*block[2][2])(const float *a, const float *b, int64_t steps, float *sums, bool fresh);
+    void (*block[2][2])(const float *a, const float *b, int64_t steps, float *sums, bool fresh, amx_soon *soon);
+    /* The sum of row i of a unit of rows at a, of one tile or two, over `steps` steps: sums[16 i]. */
+    void (*row_sums)(const float *a, int64_t steps, float *sums, bool two);
 };
+
+/* Asks for the next lines. */
+CPU_INLINE void amx_ask(amx_soon *s)
+{
+    for (int64_t n = s->each; n > 0 && s->rows > 0; n--) {
+        __builtin_prefetch(s->at + 64 * s->line, 0, 2);
+        if (++s->line < s->lines) continue;
+        s->line = 0;
+        s->at += s->stride;
+        s->rows--;
+    }
+}
 
 #define AMX(name) amx_real_##name
 #define AMX_IN    AMX_TARGET

@@ -61,7 +61,7 @@ static bool amx_keeps_rows(const gemm *g)
  * and blocks of sums are transposed. */
 static bool amx_turns(const gemm *g)
 {
-    return g->m <= AMX_FEW && g->m < g->n && g->b_k == 1 && !g->panel && !g->image && !g->row_bias;
+    return g->m <= AMX_FEW && g->m < g->n && g->b_k == 1 && !g->panel && !g->image && !g->row_bias && !g->row_sums;
 }
 
 /* a and b change places; c is left as it is. */
@@ -126,6 +126,16 @@ static int64_t amx_most_scratch(const gemm *g, int threads)
     return amx_paged(floats);
 }
 
+/* Sums of the rows of unit u, packed at src, over numbers p .. p + k. */
+static void amx_sum_rows(const gemm *g, const float *src, int64_t u, int64_t p, int64_t k)
+{
+    const int64_t at = u * AMX_SIDE, count = amx_least(g->m - at, AMX_SIDE);
+    float         sums[AMX_SIDE * 16] __attribute__((aligned(64)));
+    double       *to = g->row_sums + p / AMX_DEPTH * g->m + at;
+    g->amx->row_sums(src, amx_up(k, AMX_NUMBERS), sums, count > 16);
+    for (int64_t i = 0; i < count; i++) to[i] = (double)sums[16 * i];
+}
+
 /* Packs unit u of the rows, or of the columns: numbers p .. p + k. */
 static void amx_pack(const gemm *g, bool rows, float *dst, int64_t u, int64_t p, int64_t k)
 {
@@ -144,15 +154,29 @@ CPU_INLINE float *amx_resident(const amx_plan *w, int64_t r, int64_t p)
 static void amx_pack_resident(void *context, int64_t begin, int64_t end, int thread)
 {
     const amx_plan *w = context;
+    const bool      sums = w->rows_resident && w->g.row_sums;
     (void)thread;
+    if (sums && !w->g.configured) w->g.amx->begin();
     for (int64_t i = begin; i < end; i++) { /* units that are beside each other follow each other */
         const int64_t r = i % w->units, p = w->p0 + i / w->units * AMX_DEPTH;
-        amx_pack(&w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, amx_least(AMX_DEPTH, w->p1 - p));
+        const int64_t k = amx_least(AMX_DEPTH, w->p1 - p);
+        amx_pack(&w->g, w->rows_resident, amx_resident(w, r, p), w->first + r, p, k);
+        if (sums) amx_sum_rows(&w->g, amx_resident(w, r, p), w->first + r, p, k);
     }
+    if (sums && !w->g.configured) w->g.amx->end();
+}
+
+/* Brings what amx_finish reads into the cache while the block runs, because its rows lie far apart. */
+CPU_INLINE void amx_fetch_finish(const gemm *g, int64_t i, int64_t rows, int64_t j)
+{
+    const char   *from = g->pre ? amx_at(g, g->pre, i * g->pre_row + j) : NULL;
+    const int64_t row = g->pre_row * 2;
+    for (int64_t r = 0; from && r < rows; r++) __builtin_prefetch(from + r * row);
 }
 
 /* A walked unit, packed at `own`, meets resident unit r, over numbers p .. p + k. */
-static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t unit, int64_t r, int64_t p, int64_t k)
+static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t unit, int64_t r, int64_t p, int64_t k,
+                     amx_soon *soon)
 {
     const gemm   *g = &w->g;
     const float  *resident = amx_resident(w, r, p);
@@ -160,10 +184,28 @@ static void amx_meet(const amx_plan *w, const float *own, float *sums, int64_t u
     const int64_t j = AMX_SIDE * (w->rows_resident ? unit : w->first + r);
     const int64_t rows = amx_least(g->m - i, AMX_SIDE), columns = amx_least(g->n - j, AMX_SIDE);
     const bool    last = p + k == w->k;
+    if (last && !w->turned) amx_fetch_finish(g, i, rows, j);
     g->amx->block[rows > 16][columns > 16](w->rows_resident ? resident : own, w->rows_resident ? own : resident,
-                                           amx_up(k, AMX_NUMBERS), sums, p == 0);
+                                           amx_up(k, AMX_NUMBERS), sums, p == 0, soon);
     if (last && w->turned) amx_finish_turned(w->of, sums, j, columns, i, rows);
     else if (last) amx_finish_images(g, sums, i, rows, j, columns);
+}
+
+/* What is packed next of the walked units: k numbers from p on of `count` units from `unit` on. It is asked for during
+ * `steps` steps. */
+static amx_soon amx_next(const amx_plan *w, int64_t unit, int64_t count, int64_t p, int64_t k, int64_t steps)
+{
+    const gemm   *g = &w->g;
+    const bool    rows = !w->rows_resident;
+    const int64_t side = rows ? g->a_row : g->b_column, along = rows ? g->a_k : g->b_k, at = unit * AMX_SIDE;
+    const int64_t left = (rows ? g->m : g->n) - at, sides = amx_least(count * AMX_SIDE, left);
+    if (sides <= 0 || k <= 0 || (!rows && g->panel)) return (amx_soon){0};
+    amx_soon s = {.at = (const char *)((const pairs_word *)(rows ? g->a : g->b) + at * side + p * along),
+                  .rows = along == 1 ? sides : k,
+                  .stride = 2 * (along == 1 ? side : along),
+                  .lines = amx_up(along == 1 ? k : sides, AMX_NUMBERS)};
+    s.each = amx_up(s.rows * s.lines, steps);
+    return s;
 }
 
 /* Job: units of work [begin, end). One is a walked unit and a piece of the resident ones. Where a walked unit is lines
@@ -173,6 +215,7 @@ static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
     const amx_plan *w = context;
     float          *own = w->own + thread * w->each, *room = own + AMX_TOGETHER * AMX_UNIT;
     const int64_t   waiting = w->k <= AMX_DEPTH ? 0 : w->units; /* blocks of sums of a walked unit */
+    const bool      sums_of_rows = w->g.row_sums && !w->rows_resident && w->first == 0;
     if (!w->g.configured) w->g.amx->begin();
     for (int64_t u = begin, n; u < end; u += n) {
         const int64_t unit = u / w->chunks, chunk = u % w->chunks;
@@ -180,12 +223,18 @@ static void amx_walk(void *context, int64_t begin, int64_t end, int thread)
         n = w->chunks > 1 || w->lines ? 1 : amx_least(end - u, AMX_TOGETHER);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += AMX_DEPTH) {
             k = amx_least(AMX_DEPTH, w->p1 - p);
+            const bool deeper = p + AMX_DEPTH < w->p1;
+            amx_soon   soon = amx_next(w, deeper ? unit : unit + n, n, deeper ? p + AMX_DEPTH : w->p0,
+                                       amx_least(AMX_DEPTH, deeper ? w->p1 - p - AMX_DEPTH : w->p1 - w->p0),
+                                       n * (r1 - r0) * amx_up(k, AMX_NUMBERS));
             for (int64_t v = 0; v < n; v++) amx_pack(&w->g, !w->rows_resident, own + v * AMX_UNIT, unit + v, p, k);
+            for (int64_t v = 0; v < n && sums_of_rows && chunk == 0; v++)
+                amx_sum_rows(&w->g, own + v * AMX_UNIT, unit + v, p, k);
             for (int64_t v = 0; v < n; v++)
                 for (int64_t r = r0; r < r1; r++) {
                     float *sums = w->sums ? w->sums + ((unit + v) * w->units + r) * AMX_BLOCK
                                           : room + (waiting ? v * waiting + r : 0) * AMX_BLOCK;
-                    amx_meet(w, own + v * AMX_UNIT, sums, unit + v, r, p, k);
+                    amx_meet(w, own + v * AMX_UNIT, sums, unit + v, r, p, k, &soon);
                 }
         }
     }

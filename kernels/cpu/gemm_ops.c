@@ -203,8 +203,8 @@ static void gemm_batch_dims(gemm_batch *w, const gm_tensor *a, const gm_tensor *
     }
 }
 
-/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). */
-static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
+/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). row_sums: as of gemm, for one product. */
+static gm_status matmul_summed(gm_device *dev, const gm_call *call, const amx_kind *amx, double *row_sums)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0], *to = y;
     bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
@@ -230,7 +230,8 @@ static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *
                  .c_row = to->stride[i],
                  .alpha = call->attrs->alpha,
                  .narrow = narrow,
-                 .accumulate = accumulate};
+                 .accumulate = accumulate,
+                 .row_sums = row_sums};
     if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g, amx);
     gemm_batch_dims(&w, a, b, to);
     if ((by_column && !by_row) || (by_column && n == 1)) {
@@ -239,6 +240,11 @@ static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *
     }
     gemm_fold(&w);
     return cpu_home(dev, to, y, gemm_batch_run(dev, &w));
+}
+
+static gm_status matmul_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
+{
+    return matmul_summed(dev, call, amx, NULL);
 }
 
 static gm_status cpu_matmul(gm_device *dev, const gm_call *call) { return matmul_by(dev, call, NULL); }
@@ -403,12 +409,50 @@ static gm_status weight_grad_sums(gm_device *dev, gm_tensor *g, gm_tensor *db, c
     return cpu_home(dev, sums[1], db, st);
 }
 
-/* The product, then a pass over g for its sums: they cost as much as reading g. */
+/* Can the product sum rows of g' on its way, which it packs? Then dw is in rows. */
+static bool weight_grad_fuses(const gm_call *call, const amx_kind *amx)
+{
+    const gm_tensor *dw = call->out[0];
+    const bool       rows = dw->shape[1] > 1 && (dw->stride[1] == 1 || dw->stride[0] != 1);
+    return amx && gemm_takes_pairs(call) && rows && dw->shape[0] > 0;
+}
+
+/* db (+)= sums, (pieces, width). */
+static gm_status weight_grad_put(gm_device *dev, const double *sums, int64_t pieces, gm_tensor *db, bool accumulate)
+{
+    const int64_t n = db->shape[0];
+    gm_tensor    *to;
+    GM_TRY(cpu_plain(dev, GM_F32, db, accumulate, &to));
+    float        *y = gm_tensor_data(to);
+    const int64_t step = cpu_stride1(to);
+    for (int64_t j = 0; j < n; j++) {
+        double s = accumulate ? (double)y[j * step] : 0;
+        for (int64_t i = 0; i < pieces; i++) s += sums[i * n + j];
+        y[j * step] = (float)s;
+    }
+    return cpu_home(dev, to, db, GM_OK);
+}
+
+/* The product, which sums rows on its way. */
+static gm_status weight_grad_fused(gm_device *dev, const gm_call *call, const amx_kind *amx, const gm_attrs *a)
+{
+    const int64_t pieces = (call->in[0]->shape[0] + GEMM_DEPTH - 1) / GEMM_DEPTH, n = call->out[1]->shape[0];
+    double       *sums;
+    gm_block     *block;
+    GM_TRY(cpu_scratch(dev, (size_t)(pieces * n) * sizeof *sums + 1, &sums, &block));
+    gm_status st = matmul_summed(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, a}, amx, sums);
+    if (st == GM_OK) st = weight_grad_put(dev, sums, pieces, call->out[1], a->accumulate);
+    gm_pool_release(dev->pool, block);
+    return st;
+}
+
+/* The product, then, where it does not do that itself, a pass over g for its sums: it costs as much as reading g. */
 static gm_status linear_weight_grad_by(gm_device *dev, const gm_call *call, const amx_kind *amx)
 {
     gm_attrs a = gm_attrs_default();
     a.transpose_a = true;
     a.accumulate = call->attrs->accumulate;
+    if (cpu_out(call, 1) && weight_grad_fuses(call, amx)) return weight_grad_fused(dev, call, amx, &a);
     GM_TRY(matmul_by(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}, amx));
     return cpu_out(call, 1) ? weight_grad_sums(dev, call->in[0], call->out[1], &a) : GM_OK;
 }

@@ -120,6 +120,33 @@ for _, backend in ipairs(tables) do describe("products in tiles by " .. backend,
     end
   end)
 
+  -- The gradient of a bias is summed on the way: of rows that are resident and of rows that are walked, once where
+  -- several pieces of the other operand meet them, and over all blocks along k. Whole numbers make all sums exact.
+  it("sum the rows of gradients", function()
+    if lacks() then return end
+    local function gradients(by, g, x, given, adds)
+      local dw, db = support.copy(given[1]), support.copy(given[2])
+      if given.turned then dw = support.copy(given[1]:transpose(1, 2)):transpose(1, 2) end
+      core.run_op(by, "linear_weight_grad", { n = 2, g, x }, { n = 2, dw, db }, { accumulate = adds })
+      return dw, db
+    end
+    for i, shape in ipairs { { 33, 34, 300 }, { 70, 20, 257 }, { 15, 40, 31 }, { 40, 15, 513 }, { 5, 1, 40 },
+                             { 280, 270, 600 }, { 310, 300, 1600 }, { 900, 40, 650 }, { 900, 870, 600 } } do
+      local m, n, k = unpack(shape)
+      gm.scope(function()
+        local wide, x = whole(k, m + 3), whole(k, n)
+        local turned = whole(m, k):transpose(1, 2)
+        local given = { whole(m, n), whole(1, m):reshape { m }, turned = i == 2 }
+        for _, g in ipairs { wide:narrow(2, 2, m), m * k < 30000 and turned or nil } do
+          local dw, db = gradients(backend, g, x, given, i % 2 == 0)
+          local true_dw, true_db = gradients("cpu-generic", g, x, given, i % 2 == 0)
+          support.compare(db, true_db, support.exact, ("db of %d x %d x %d"):format(m, n, k))
+          support.compare(dw, true_dw, support.exact, ("dw of %d x %d x %d"):format(m, n, k))
+        end
+      end)
+    end
+  end)
+
   it("write large results of bf16 past the caches", function()
     if lacks() then return end
     for _, n in ipairs { 1408, 1411 } do -- rows are whole lines, and are not
