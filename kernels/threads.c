@@ -7,6 +7,7 @@
  * spin, then on a futex. A gate counts its sleepers, so that opening it costs a system call only if somebody sleeps. */
 #define _GNU_SOURCE
 #include "threads.h"
+#include "clock.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -19,9 +20,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPINS \
-    1000 /* 50 microseconds where a pause takes 140 cycles, 15 where it takes 40: longer than the gap
-                    * between two kernels, shorter than what a neighbour would miss */
+/* How long a thread looks before it sleeps: longer than the gap between two kernels and than the difference between the
+ * parts of most, and shorter than what a neighbour would miss. To wake a sleeper of a virtual machine takes as long. A
+ * pause takes 35 to 140 cycles, so the number of pauses is measured. With 10 microseconds in place of 60 a step of a
+ * small ViT in bf16 took 8.8 ms in place of 6.9 on two cores of a Granite Rapids; 100 and 200 were no quicker. */
+#define SPIN_SECONDS 60e-6
+#define SPIN_TRIES   8 /* the quickest counts, because the system may have run something else meanwhile */
+#define SPIN_SAMPLE  64
 
 /* A word to wait on. */
 typedef struct gate {
@@ -35,7 +40,7 @@ typedef struct worker {
 } worker;
 
 struct gm_threads {
-    int          count;
+    int          count, spins; /* spins: looks before a thread sleeps */
     int64_t      n;
     gm_job       job;
     void        *context;
@@ -56,14 +61,35 @@ static void pause_core(void)
 #endif
 }
 
-/* Returns once the word is not `old`. A sleeper counts itself before the kernel compares the word again, and the
- * opener changes the word before it looks for sleepers: one of them sees the other. */
-static void gate_wait(gate *g, int old)
+static bool gate_opens(gate *g, int old, int spins)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) return;
+    for (int i = 0; i < spins; i++) {
+        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) return true;
         pause_core();
     }
+    return false;
+}
+
+/* So many looks take SPIN_SECONDS. */
+static int count_spins(void)
+{
+    gate   closed = {0};
+    double least = 1;
+    for (int i = 0; i < SPIN_TRIES; i++) {
+        double begin = gm_now();
+        gate_opens(&closed, 0, SPIN_SAMPLE);
+        double seconds = gm_now() - begin;
+        if (seconds < least) least = seconds;
+    }
+    double each = least / SPIN_SAMPLE > 1e-9 ? least / SPIN_SAMPLE : 1e-9;
+    return (int)(SPIN_SECONDS / each) + 1;
+}
+
+/* Returns once the word is not `old`. A sleeper counts itself before the kernel compares the word again, and the
+ * opener changes the word before it looks for sleepers: one of them sees the other. */
+static void gate_wait(gate *g, int old, int spins)
+{
+    if (gate_opens(g, old, spins)) return;
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->word) == old) syscall(SYS_futex, &g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
     atomic_fetch_sub(&g->sleepers, 1);
@@ -96,7 +122,7 @@ static void *work(void *arg)
     worker     *w = arg;
     gm_threads *p = w->pool;
     for (int seen = 0;;) {
-        gate_wait(&p->ticket, seen);
+        gate_wait(&p->ticket, seen, p->spins);
         seen = atomic_load_explicit(&p->ticket.word, memory_order_acquire);
         if (p->quit) return NULL;
         work_on(p);
@@ -124,6 +150,7 @@ gm_status gm_threads_new(int count, gm_threads **out)
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for a thread pool");
     memset(p, 0, sizeof *p);
     p->count = 1;
+    p->spins = count_spins();
     for (int i = 1; i < count; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
         int failure = start_worker(&p->workers[i]);
@@ -183,5 +210,5 @@ void gm_parallel(gm_threads *p, int64_t n, int64_t grain, gm_job job, void *cont
     gate_add(&p->ticket, 1, parts - 1);
     work_on(p);
     for (int left; (left = atomic_load_explicit(&p->running.word, memory_order_acquire)) > 0;)
-        gate_wait(&p->running, left);
+        gate_wait(&p->running, left, p->spins);
 }
