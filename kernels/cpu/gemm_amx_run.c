@@ -17,7 +17,7 @@
 #define AMX_DEPTH    256
 #define AMX_UNIT     (AMX_DEPTH / AMX_NUMBERS * AMX_STEP) /* floats of a walked unit, packed */
 #define AMX_TOGETHER 2                                    /* walked units, at most, that are packed together */
-#define AMX_RESIDENT (1 << 20)                            /* bytes of what is resident */
+#define AMX_RESIDENT (3 << 19)                            /* bytes of what is resident */
 #define AMX_FEW      128                                  /* rows, at most, of products that are turned */
 #define AMX_CLASH    2048 /* bytes; rows so far apart have one place of 32 in the second-level cache */
 #define AMX_LEAST    12   /* units that are resident at least, before k is cut */

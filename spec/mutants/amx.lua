@@ -1,6 +1,7 @@
 --- Mutants of products in tiles of AMX (kernels/cpu/gemm_amx.c). What a row says: spec/mutants/table.lua.
 local edges = "spec/kernels/amx_spec.lua -f 'end where'"
 local deep = "spec/kernels/amx_spec.lua -f 'follow each other'"
+local sums = "spec/kernels/amx_spec.lua -f 'sum the rows'"
 local rows = {
   {
     name = "2160-amx-pad", file = "kernels/cpu/gemm_amx.c",
@@ -123,8 +124,8 @@ local rows = {
   },
   {
     name = "3060-amx-fresh", file = "kernels/cpu/gemm_amx_run.c",
-    find = [[sums, p == 0);]],
-    replace = [[sums, p == w->p0);]],
+    find = [[sums, p == 0, soon);]],
+    replace = [[sums, p == w->p0, soon);]],
     breaks = "where not all of k is resident, sums begin anew",
     test = deep,
   },
@@ -183,6 +184,62 @@ local rows = {
     replace = [[own, sums, unit + v,]],
     breaks = "of two units that are packed together the second one is the first one again",
     test = deep,
+  },
+  {
+    name = "3291-amx-sums-tile", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[g->amx->row_sums(src, amx_up(k, AMX_NUMBERS), sums, count > 16);]],
+    replace = [[g->amx->row_sums(src, amx_up(k, AMX_NUMBERS), sums, false);]],
+    breaks = "the gradient of a bias lacks sums of the second tile of a unit",
+    test = sums,
+  },
+  {
+    name = "3292-amx-sums-piece", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[g->row_sums + p / AMX_DEPTH * g->m + at;]],
+    replace = [[g->row_sums + (p > 0) * g->m + at;]],
+    breaks = "sums of a later block along k take the place of those of the first",
+    test = sums,
+  },
+  {
+    name = "3293-amx-sums-add", file = "kernels/cpu/gemm_ops.c",
+    find = [[accumulate ? (double)y[j * step] : 0;]],
+    replace = [[0;]],
+    breaks = "the gradient of a bias is not added to what is there",
+    test = sums,
+  },
+  {
+    name = "3294-amx-sums-swapped", file = "kernels/cpu/gemm_ops.c",
+    find = [[dw->shape[1] > 1 && (dw->stride[1] == 1 || dw->stride[0] != 1);]],
+    replace = [[true;]],
+    breaks = "where the product is swapped, its rows are not those that must be summed",
+    test = sums,
+  },
+  {
+    name = "3295-amx-sums-walked", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[w->g.row_sums && !w->rows_resident && w->first == 0;]],
+    replace = [[w->g.row_sums && !w->rows_resident && w->first == 0 && w->units < 2;]],
+    breaks = "rows that are walked are not summed",
+    test = sums,
+  },
+  {
+    name = "3296-amx-sums-resident", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[if (sums) amx_sum_rows(]],
+    replace = [[if (sums && r) amx_sum_rows(]],
+    breaks = "the first unit of resident rows is not summed",
+    test = sums,
+  },
+  {
+    name = "3297-amx-sums-turned", file = "kernels/cpu/gemm_amx_run.c",
+    find = [[&& !g->row_bias && !g->row_sums;]],
+    replace = [[&& !g->row_bias;]],
+    breaks = "a product that is turned sums the rows of the other operand",
+    test = sums,
+  },
+  {
+    name = "3298-amx-sums-ones", file = "kernels/cpu/gemm_amx_t.h",
+    find = [[ones[i] = 0x3f803f80;]],
+    replace = [[ones[i] = 0x3f80;]],
+    breaks = "only the first number of each pair is summed",
+    test = sums,
   },
 }
 for _, row in ipairs(rows) do row.isa, row.cpu = "avx512bf16", "avx512_bf16" end
