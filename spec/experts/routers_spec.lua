@@ -317,6 +317,21 @@ describe("a mixture of experts", function()
     assert.equal(3, gm.nn.MoE { width = 4, experts = 2, min_capacity = 3, capacity_eval = 0.1 }:eval():room(8, 2))
   end)
 
+  it("are in the last of each `every` blocks, but for those that `dense` lists", function()
+    local function places(dense, every)
+      local model, list = gm.models.GPT { vocabulary = 5, sequence_length = 4, width = 4, depth = 6, heads = 1,
+        moe = { experts = 2, every = every, dense = dense } }, {}
+      for i, block in model.blocks:each() do list[i] = block.mlp.name == "MoE" and i or 0 end
+      return list
+    end
+    assert.same({ 0, 2, 3, 0, 5, 6 }, places({ 4, 1 }))
+    assert.same({ 0, 2, 0, 0, 0, 6 }, places({ 4, 1 }, 2))
+    assert.error_matches(function() places { 7 } end, "moe.dense[1] must be the number of a block, from 1 to 6; got 7",
+      1, true)
+    assert.error_matches(function() places(3) end, "moe.dense must be a list of the blocks that have an MLP; got 3")
+    assert.error_matches(function() places({ 3, 6 }, 3) end, "moe.dense lists all blocks that would have experts")
+  end)
+
   it("are refused in a model of which no block would have them", function()
     local function model(depth)
       return gm.models.GPT { vocabulary = 5, sequence_length = 4, width = 4, depth = depth, heads = 1,

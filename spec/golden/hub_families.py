@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from transformers import (BertConfig, BertForPreTraining, Gemma2Config, Gemma2ForCausalLM, GemmaConfig,
                           GemmaForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
                           Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2MoeConfig,
-                          Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, ViTConfig,
-                          ViTForImageClassification)
+                          Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                          ViTConfig, ViTForImageClassification)
 
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
 
@@ -61,14 +61,16 @@ def in_double(make):
         torch.set_default_dtype(torch.float32)
 
 
-def continued(model, gen, lengths, count):
-    """greedy continuations of random prompts, one at a time"""
+def continued(fresh, gen, lengths, count, keeps=True):
+    """greedy continuations of random prompts, one at a time; keeps: whether keys are kept from token to token; fresh
+    makes the model, which with a dynamic base remembers how long texts were"""
     out = []
     for n in lengths:
+        model = fresh()
         prompt = torch.randint(0, model.config.vocab_size, (1, n), generator=gen)
         with torch.no_grad():
             text = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, do_sample=False,
-                                  eos_token_id=None, pad_token_id=0)
+                                  eos_token_id=None, pad_token_id=0, use_cache=keeps)
         out.append({"prompt": prompt[0].tolist(), "tokens": text[0].tolist()})
     return out
 
@@ -99,8 +101,13 @@ def write(name, seed, cls, config, inputs, run, generate=None, **saving):
     loss, grads = in_double(double)
     expected = {k: rounded(v) if v.is_floating_point() else v.tolist() for k, v in given.items()}
     expected.update(outputs=[rounded(o) for o in outputs], loss=loss, gradients=grads)
+    def fresh():
+        twin = cls(config).eval()
+        twin.load_state_dict(model.state_dict())
+        return twin
+
     if generate:
-        expected.update(generated=continued(model, gen, *generate))
+        expected.update(generated=continued(fresh, gen, *generate))
     with open(os.path.join(folder, "expected.json"), "w") as f:
         json.dump(expected, f)
 
@@ -224,3 +231,28 @@ write("phi3_longer", 22, Phi3ForCausalLM, Phi3Config(  # seven tokens are long, 
 write("llama_long", 23, LlamaForCausalLM, LlamaConfig(
     **stretched, max_position_embeddings=48, rope_parameters=dict(
         longrope, original_max_position_embeddings=6, attention_factor=1.1)), text(29), language)
+
+
+wide = dict(decoder, hidden_size=12, num_attention_heads=4, head_dim=16, intermediate_size=20)
+yarn = dict(rope_type="yarn", rope_theta=50.0, factor=4.0, original_max_position_embeddings=64, beta_fast=4.0)
+write("llama_yarn", 24, LlamaForCausalLM, LlamaConfig(  # biases of attention, and of no MLP
+    **dict(wide, max_position_embeddings=256), attention_bias=True, rope_parameters=dict(
+        yarn, truncate=False, mscale=0.7, mscale_all_dim=0.4)), text(29), language)
+write("qwen3_yarn", 25, Qwen3ForCausalLM, Qwen3Config(
+    **dict(wide, max_position_embeddings=256), attention_bias=True, rope_parameters=dict(
+        yarn, mscale=0.7, mscale_all_dim=0.4, attention_factor=1.3)), text(29), language)
+write("llama_dynamic", 26, LlamaForCausalLM, LlamaConfig(  # biases of MLPs alone; seven tokens are long
+    **dict(stretched, max_position_embeddings=5), mlp_bias=True, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=100.0, factor=8.0)), text(29), language, generate=([2, 5, 6, 1], 24, False))
+write("qwen3_moe_layers", 27, Qwen3MoeForCausalLM, Qwen3MoeConfig(
+    **dict(decoder, num_hidden_layers=4), head_dim=4, intermediate_size=14, num_experts=3, num_experts_per_tok=2,
+    moe_intermediate_size=6, attention_bias=True, mlp_only_layers=[0, 2]), text(29), language)
+write("qwen2_moe_layers", 28, Qwen2MoeForCausalLM, Qwen2MoeConfig(
+    **dict(decoder, num_hidden_layers=4), intermediate_size=14, num_experts=3, num_experts_per_tok=2,
+    moe_intermediate_size=6, shared_expert_intermediate_size=6, qkv_bias=False, decoder_sparse_step=2,
+    mlp_only_layers=[1, 2]), text(29), language)
+write("olmo2_biased", 29, Olmo2ForCausalLM, Olmo2Config(**decoder, intermediate_size=20, eos_token_id=2,
+                                                        attention_bias=True), text(29), language)
+write("gemma2_biased", 30, Gemma2ForCausalLM, Gemma2Config(
+    **decoder, head_dim=4, intermediate_size=20, query_pre_attn_scalar=4, sliding_window=3, attention_bias=True,
+    pad_token_id=None), text(29), language)

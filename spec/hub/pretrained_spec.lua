@@ -106,7 +106,7 @@ describe("a folder that is wrong", function()
     refused("has no 'hidden_size'", "llama", function(c) c.hidden_size = nil end)
     refused("new_thing: not understood", "llama", function(c) c.new_thing = 3 end)
     refused("hidden_act is 'relu6'", "llama", function(c) c.hidden_act = "relu6" end)
-    refused("rope_type 'dynamic' is not one of", "llama", function(c) c.rope_parameters.rope_type = "dynamic" end)
+    refused("rope_type 'ntk' is not one of", "llama", function(c) c.rope_parameters.rope_type = "ntk" end)
     refused("_freq_factor' of rope_type 'longrope'", "llama", function(c)
       c.rope_parameters.rope_type = "longrope"
     end)
@@ -118,7 +118,17 @@ describe("a folder that is wrong", function()
     refused("layer_types has 2 entries, for 3 layers", "qwen3", function(c) c.num_hidden_layers = 3 end)
     refused("no sliding_window is in use", "qwen2_windows", function(c) c.use_sliding_window = false end)
     refused("'scale_attn_weights' is false", "gpt2", function(c) c.scale_attn_weights = false end)
-    refused("differ", "llama", function(c) c.mlp_bias = true end)
+    refused("mlp.down_proj.bias", "llama", function(c) c.mlp_bias = true end)
+    refused("'mscale' of rope_type 'yarn' is \"much\"; it must be a number", "llama_yarn", function(c)
+      c.rope_parameters.mscale = "much"
+    end)
+    refused("two pairs of a head that are turned, or more; got one", "llama", function(c)
+      c.rope_parameters = { rope_type = "dynamic", factor = 2 }
+    end)
+    refused("mlp_only_layers[1] is \"two\"", "qwen3_moe", function(c) c.mlp_only_layers = { 0, "two" } end)
+    refused("moe.dense lists all blocks that would have experts", "qwen3_moe", function(c)
+      c.mlp_only_layers = { 0, 1 }
+    end)
     assert.error_matches(function() gm.pretrained "no such folder" end,
       "no such folder: there is no such folder, or it is empty. A model is a folder")
   end)
@@ -168,6 +178,53 @@ describe("a folder that is wrong", function()
       c.rope_parameters.original_max_position_embeddings = nil
     end) })
     assert.same({ 9, 64 / 9 }, { scaling("phi3_long", function(c) c.rope_parameters.rope_type = "yarn" end) })
+  end)
+
+  it("what yarn multiplies by is that of transformers, whichever keys say it", function()
+    local function scaling(change)
+      local folder = changed("llama_yarn", change)
+      local out = sources.options(folder).options.rotary.scaling
+      os.execute("rm -r " .. folder)
+      return out
+    end
+    local log = 0.1 * math.log(4)
+    assert.near((0.7 * log + 1) / (0.4 * log + 1), scaling(function() end).magnitude, 1e-15)
+    for _, name in ipairs { "mscale", "mscale_all_dim" } do -- one alone, or zero, says nothing
+      assert.is_nil(scaling(function(c) c.rope_parameters[name] = nil end).magnitude)
+      assert.is_nil(scaling(function(c) c.rope_parameters[name] = json.null end).magnitude)
+      assert.is_nil(scaling(function(c) c.rope_parameters[name] = 0 end).magnitude)
+    end
+    assert.equal(1.3, scaling(function(c) c.rope_parameters.attention_factor = 1.3 end).magnitude)
+    assert.is_false(scaling(function() end).truncate)
+    assert.is_false(scaling(function(c) c.rope_parameters.truncate = json.null end).truncate)
+    assert.is_nil(scaling(function(c) c.rope_parameters.truncate = nil end).truncate)
+    local more = scaling(function(c) -- null counts as absent; a factor is then the quotient of the lengths
+      c.rope_parameters.factor, c.rope_parameters.beta_slow, c.rope_parameters.finetuned = json.null, json.null, true
+      c.original_max_position_embeddings = 32 -- goes before that of rope_parameters
+    end)
+    assert.same({ 8, 32 }, { more.factor, more.length })
+    assert.is_nil(more.slow)
+  end)
+
+  it("biases are where the file has some", function()
+    local function biases(name)
+      local list = {}
+      for _, p in ipairs(gm.pretrained(place(name)):declared()) do
+        list[#list + 1] = p.name:match "^blocks%.1%.(.*bias)$"
+      end
+      table.sort(list)
+      return table.concat(list, " ")
+    end
+    assert.equal("attention.output.bias attention.qkv.bias", biases "llama_yarn")
+    assert.equal("mlp.down.bias mlp.gate.bias mlp.up.bias", biases "llama_dynamic")
+    assert.equal("attention.output.bias attention.qkv.bias", biases "qwen3_moe_layers")
+    assert.equal("attention.qkv.bias", biases "qwen2")
+  end)
+
+  it("a dynamic base grows behind max_position_embeddings, and texts may have a factor more", function()
+    local opt = sources.options(place "llama_dynamic").options
+    assert.same({ type = "dynamic", factor = 8, length = 5 }, opt.rotary.scaling)
+    assert.equal(40, opt.sequence_length)
   end)
 
   it("numbers are those of transformers' defaults where config.json does not say more", function()
@@ -224,6 +281,27 @@ describe("a folder that is wrong", function()
     unwritable("model of type mistral cannot say that", { window = { 3, 0 } })
     unwritable("attention_softcap = 5", { softcap = 5 })
     unwritable("attention_scale = 0.25", { scale = 0.25 })
+  end)
+
+  it("biases and blocks without experts that a config.json cannot say are refused when it is written", function()
+    local function unwritable(words, more)
+      local opt = { vocabulary = 9, width = 8, heads = 2, kv_heads = 2, hidden = 8, depth = 2 }
+      for key, value in pairs(more) do opt[key] = value end
+      assert.error_matches(function() gm.export_model(gm.models.Llama(opt), os.tmpname() .. ".d") end, words, 1, true)
+    end
+    unwritable("mlp_bias = true: a model of type qwen2 cannot", { qkv_bias = true, mlp_bias = true })
+    unwritable("qkv_bias = false: a model of type llama cannot", { bias = true, qkv_bias = false })
+    unwritable("mlp_bias = true: a model of type qwen3 cannot", { qk_norm = true, eps = 1e-6, mlp_bias = true })
+    unwritable("bias = true: a model of type qwen3 cannot", { qk_norm = true, eps = 1e-6, bias = true })
+    unwritable("qkv_bias = true: a model of type qwen3 cannot", { qk_norm = true, eps = 1e-6, qkv_bias = true })
+    local moe = { experts = 2, k = 1, dense = { 1 } }
+    unwritable("moe.dense = ", { moe = moe })
+    unwritable("moe.bias = true: a model of type qwen3_moe cannot", { qk_norm = true, eps = 1e-6, bias = true,
+      moe = { experts = 2, k = 1 } })
+    unwritable("mlp_bias = true: a model of type qwen3_moe cannot", { qk_norm = true, eps = 1e-6, mlp_bias = true,
+      moe = { experts = 2, k = 1, bias = false, dense = { 1 } } })
+    unwritable("bias = true: a model of type mixtral cannot", { bias = true,
+      moe = { experts = 2, k = 1, bias = false } })
   end)
 
   it("is read all the same where that is asked for", function()

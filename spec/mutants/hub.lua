@@ -284,8 +284,8 @@ d->dpre = dpre;
   },
   {
     name = "1345-longrope-border", file = "lua/ganymede/nn/rotary.lua",
-    find = [[if not lengths then return x:size(2) > border end]],
-    replace = [[if not lengths then return x:size(2) > border + 1 end]],
+    find = [[return { { kind_of(long, x:size(2)) } }]],
+    replace = [[return { { kind_of(long, x:size(2) - 1) } }]],
     breaks = "a text of one position over the border is turned by the short factors",
     test = "spec/hub/families_spec.lua -n 1 -f llama_long",
   },
@@ -430,10 +430,8 @@ d->dpre = dpre;
   },
   {
     name = "2269-config-llama3", file = "lua/ganymede/hub/families/llama.lua",
-    find = [[given.scaling[ours] or unsaid[key]
-]],
-    replace = [[given.scaling[ours]
-]],
+    find = [[if rope[key] == nil then rope[key] = unsaid[key] end]],
+    replace = [[]],
     breaks = "transformers refuses the config.json of a new model whose positions are stretched as in Llama 3.1",
     test = "spec/hub/pretrained_spec.lua -n 1 -f 'needs to be told'",
   },

@@ -26,7 +26,8 @@ mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipelin
   "faults", "products", "dnn", "hopper", "ends", "rows", "short_rows", "search_lengths", "crowd", "small_steps",
   "graphs", "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended",
   "ci", "amx_attention", "avx2", "trial", "emulated", "stranger", "galore", "users", "intel", "bf16_elements",
-  "outside", "search_bunches", "outside_modes", "ops_beside", "turned", "beside_layers" }
+  "outside", "search_bunches", "outside_modes", "ops_beside", "turned", "beside_layers",
+  "brought" }
 
 --- All rows, by number.
 function mutants.rows()

@@ -54,6 +54,32 @@ it("a cache takes no text over the border of LongRoPE, and one that begins behin
   kept:close()
 end))
 
+it("a dynamic base turns each text of a call by its own length, and keeps no key of a longer one", f64(function()
+  local function llama(scaling)
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+      rotary = { base = 100, scaling = scaling } }:eval()
+  end
+  local model, plain = llama { type = "dynamic", length = 6, factor = 4 }, llama(nil)
+  gm.no_grad(function()
+    for i, p in ipairs(plain:parameters()) do p:copy_(model:parameters()[i]) end
+  end)
+  local texts, kept = { tokens(1, 9), tokens(20, 24), tokens(30, 37) }, caches.new { 0, 4, 1 }
+  local y = caches.with(kept, 9, model, batch(texts[1], { 3, 3, 3, 3, unpack(texts[2]) }, { 3, unpack(texts[3]) }))
+  for r, text in ipairs(texts) do -- of 9, 5 and 8 positions, all at once
+    numeric.agree(y[r]:narrow(1, 10 - #text, #text):contiguous(), gm.no_grad(model, batch(text))[1], TOLERANCE)
+  end
+  numeric.agree(gm.no_grad(model, batch(texts[2])), gm.no_grad(plain, batch(texts[2])), TOLERANCE)
+  local ok, err = pcall(caches.with, kept, 1, model, batch({ 12 }, { 11 }, { 10 }))
+  assert.is_false(ok)
+  assert.matches("row 1 grows from 9 to 10 positions, and a dynamic base turns a text of more than 6 otherwise", err)
+  kept:close()
+  local row = { { 1, 2, 3, 4, 5, 6 }, { 0, 0, 0, 0, 1, 1 } }
+  numeric.agree(gm.no_grad(model, batch(row)), gm.no_grad(plain, batch(row)), TOLERANCE)
+  for _, list in ipairs(row) do list[7] = list[6] end
+  assert.error_matches(function() gm.no_grad(model, batch(row)) end,
+    "rows of 7 positions hold several documents, and a dynamic base turns each of more than 6 by its length")
+end))
+
 for name, make in pairs(models) do
   describe("a cache for " .. name, function()
     it("continues where it was, over borders of its room", f64(function()

@@ -81,6 +81,24 @@ return {
 }
 ]]
 
+-- What files of others bring: biases of attention alone, a base of the rotary positions that grows with rows of more
+-- than 20 positions, and experts in every block but the first and the third.
+equality.recipes.brought = [[
+return {
+  name = "brought", seed = 11,
+  model = { type = "Llama", vocabulary = 261, sequence_length = 31, width = 24, depth = 4, heads = 4, kv_heads = 2,
+            hidden = 40, bias = true, mlp_bias = false, dropout = 0.1,
+            rotary = { base = 1000, scaling = { type = "dynamic", factor = 3, length = 20 } },
+            moe = { experts = 3, hidden = 12, dense = { 1, 3 },
+                    router = { type = "TopKRouter", k = 2, balance = 0 } } }, -- a loss of batches is none of parts
+  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
+                     sequence_length = 31, stride = 31 }, batch_size = 10 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
+  epochs = 2, clip_grad_norm = 0.5,
+}
+]]
+
 -- 3 experts: on 2 and on 4 ranks some hold fewer, one none. SGD, as above.
 equality.recipes.moe = [[
 return {

@@ -1,6 +1,7 @@
 --- Llama trains in every mode as it does on one rank: rotary positions of cut sequences and heads, grouped key heads,
 -- norms of queries and keys, also over heads that ranks share, norms behind the branches alone, gates between layers
--- that are cut. How near: spec/parallel/equality.lua.
+-- that are cut; biases of attention alone, a base that grows with rows, experts in some of the blocks.
+-- How near: spec/parallel/equality.lua.
 -- sanitizers: no, numbers of several ranks are compared; spec/kernels and spec/layout look at the same code
 local equality = require "spec.parallel.equality"
 local job = require "spec.parallel.job"
@@ -16,9 +17,14 @@ describe("training of Llama #ranks", function()
     { "olmo", "ulysses on 2", "f64" },
     { "olmo", "1d on 2, data 2", "f64", "slow" }, { "olmo", "2.5d on 8", "f64", "slow" },
     { "olmo", "ring on 2, 1d on 2", "f64", "slow" },
+    { "brought", "1d on 2", "f64" }, { "brought", "1d with sequences on 2", "f64" }, { "brought", "2d on 4", "f64" },
+    { "brought", "ulysses on 2", "f64" }, { "brought", "ring on 3", "f64", "slow" },
+    { "brought", "2.5d on 8", "f64", "slow" }, { "brought", "3d on 8", "f64", "slow" },
   })
 
   local others = {
+    { "brought", "two stages, recomputed", 2, "{pipeline=2}", { "num_microbatches=2", "recompute=block" } },
+    { "brought", "shared experts, stage 3 of ZeRO", 2, "{data=2,expert=2}", { "zero=3" } },
     { "llama", "two stages", 2, "{pipeline=2}", { "num_microbatches=2" } },
     { "llama", "two stages, recomputed", 2, "{pipeline=2}", { "num_microbatches=2", "recompute=block" } },
     { "llama", "stage 3 of ZeRO", 2, "{data=2}", { "zero=3" } },

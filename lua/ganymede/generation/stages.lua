@@ -61,9 +61,11 @@ function stages.check_growth(model, opt, rows)
   for _, row in ipairs(rows) do
     local most = math.min(#row.ids + opt.max_tokens - 1, opt.positions or math.huge)
     if rotary.crosses(border, #row.ids, most) then
-      error(("generate: prompt %d has %d tokens and may grow to %d; LongRoPE turns texts of more than %d positions "
+      error(("generate: prompt %d has %d tokens and may grow to %d; %s turns texts of more than %d positions "
         .. "otherwise, which stages of a pipeline cannot change on the way; give max_tokens = %d at most, or generate "
-        .. "without parallel.pipeline"):format(row.number, #row.ids, most, border, border - #row.ids + 1), 0)
+        .. "without parallel.pipeline"):format(row.number, #row.ids, most,
+        border.each and "a dynamic base" or "LongRoPE", border.positions,
+        math.max(1, border.positions - #row.ids + 1)), 0)
     end
   end
 end

@@ -25,7 +25,7 @@ GPT.options = {
                  doc = "the activation function of the MLPs" },
   moe        = { type = "table", optional = true,
                  doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
-                   .. "(default 1) is one more option" },
+                   .. "(default 1) is one more option, and so is dense, a list of blocks that keep their MLP" },
   dropout    = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the embeddings and branches is dropped in training" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1,

@@ -28,7 +28,7 @@ VisionTransformer.options = {
                  doc = "the activation function of the MLPs" },
   moe        = { type = "table", optional = true,
                  doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
-                   .. "(default 1) is one more option" },
+                   .. "(default 1) is one more option, and so is dense, a list of blocks that keep their MLP" },
   pool       = { type = "string", default = "cls", one_of = { "cls", "mean" },
                  doc = "what is classified; cls: the class token, mean: the mean of the patches, without a class "
                    .. "token" },

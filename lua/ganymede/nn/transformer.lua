@@ -53,6 +53,8 @@ TransformerBlock.options = {
     doc = "whether x goes through a norm before attention, and before the MLP; false, as in OLMo 2: the branches have "
       .. "only their branch_norms" },
   bias      = { type = "boolean", default = true, doc = "whether the projections, the MLP and LayerNorm have biases" },
+  mlp_bias  = { type = "boolean", optional = true,
+    doc = "whether the MLP, or its experts, have biases; default: bias" },
   dropout   = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element of the results of attention and MLP is dropped in training" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1,
@@ -119,6 +121,7 @@ function TransformerBlock:build(opt)
   if opt.input_norms then self.norm2 = new_norm(opt) end
   if opt.branch_norms then self.attention_norm, self.mlp_norm = new_norm(opt), new_norm(opt) end
   local mlp = with { hidden = hidden, activation = opt.activation, dropout = opt.dropout }
+  if opt.mlp_bias ~= nil then mlp.bias = opt.mlp_bias end
   for k, v in pairs(opt.moe or {}) do mlp[k] = v end
   self.mlp = opt.moe and MoE(mlp) or MLP(mlp)
   if opt.drop_path > 0 then
@@ -185,8 +188,24 @@ function TransformerBlock.recompute_join(branch, key_mask, stream)
   return ops.add(branch, stream), key_mask, true
 end
 
+-- The set of the blocks that keep their MLP. list: moe.dense, or nil.
+local function dense_blocks(list, depth)
+  if list ~= nil and type(list) ~= "table" then
+    error(("moe.dense must be a list of the blocks that have an MLP; got %s"):format(tostring(list)), 4)
+  end
+  local set = {}
+  for k, n in ipairs(list or {}) do
+    if type(n) ~= "number" or n % 1 ~= 0 or n < 1 or n > depth then
+      error(("moe.dense[%d] must be the number of a block, from 1 to %d; got %s"):format(k, depth, tostring(n)), 4)
+    end
+    set[n] = true
+  end
+  return set
+end
+
 --- Returns the options of nn.MoE of block i in a stack of so many, or nil if the block has an MLP. moe is a model's
--- option: options of nn.MoE, and `every` (default 1). The last of each `every` blocks has experts.
+-- option: options of nn.MoE, `every` (default 1) and `dense` (default none). The last of each `every` blocks has
+-- experts, unless `dense` lists it.
 function TransformerBlock.moe_of(moe, i, depth)
   if not moe then return nil end
   local every, own = moe.every or 1, {}
@@ -196,8 +215,13 @@ function TransformerBlock.moe_of(moe, i, depth)
   if every > depth then
     error(("moe.every = %d, but there are only %d blocks, so that none would have experts"):format(every, depth), 3)
   end
-  for key, value in pairs(moe) do own[key] = key ~= "every" and value or nil end
-  return i % every == 0 and own or nil
+  local dense, left = dense_blocks(moe.dense, depth), 0
+  for n = every, depth, every do left = left + (dense[n] and 0 or 1) end
+  if left == 0 then error("moe.dense lists all blocks that would have experts", 3) end
+  for key, value in pairs(moe) do
+    if key ~= "every" and key ~= "dense" then own[key] = value end
+  end
+  return not dense[i] and i % every == 0 and own or nil
 end
 
 --- Returns the window of block i in a stack, or nil if it sees all positions. window is a model's option: a number for

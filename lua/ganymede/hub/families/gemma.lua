@@ -47,7 +47,7 @@ function gemma.config(opt)
   if opt.embedding_scale ~= math.sqrt(opt.width) then
     families.refuse(kind, "embedding_scale", opt.embedding_scale or 1)
   end
-  if opt.bias or opt.qkv_bias then families.refuse(kind, "bias", true) end
+  llama.refuse_biases(kind, opt)
   if opt.qk_norm then families.refuse(kind, "qk_norm", opt.qk_norm) end
   if opt.input_norms == false then families.refuse(kind, "input_norms", false) end
   local config = llama.config(opt, kind, kind == "gemma" and "GemmaForCausalLM" or "Gemma2ForCausalLM", true)

@@ -2,7 +2,9 @@
 -- @module ganymede.hub.families.llama
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
+local json = require "ganymede.base.json"
 local nn = require "ganymede.nn"
+local options = require "ganymede.base.options"
 
 local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true },
                 task = "CAUSAL_LM" }
@@ -19,13 +21,17 @@ local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "gegl
 -- The ways in which positions are stretched: name there -> { name here, key there = key here, ... }.
 local scalings = {
   linear = { factor = "factor" },
+  dynamic = { factor = "factor" },
   llama3 = { factor = "factor", low_freq_factor = "low", high_freq_factor = "high",
              original_max_position_embeddings = "length" },
   yarn = { factor = "factor", original_max_position_embeddings = "length", beta_fast = "fast", beta_slow = "slow",
-           attention_factor = "magnitude" },
+           attention_factor = "magnitude", truncate = "truncate" },
   longrope = { short_factor = "short", long_factor = "long", factor = "factor", attention_factor = "magnitude",
                original_max_position_embeddings = "length" },
 }
+
+-- Keys of rope_parameters that are read elsewhere, or that change no number.
+local aside = { rope_type = true, type = true, rope_theta = true, partial_rotary_factor = true, finetuned = true }
 
 -- The length before stretching: the key of config.json itself goes first, as in transformers; Phi-3 always has one.
 local function original_length(config, kind, given)
@@ -36,12 +42,34 @@ end
 -- What llama3 has where a model says nothing (ganymede.nn.rotary); transformers needs to be told.
 local unsaid = { low_freq_factor = 1, high_freq_factor = 4 }
 
-local function complete_longrope(config, out, kind)
-  out.length = original_length(config, kind, out.length)
-  if type(out.length) ~= "number" then
-    config:refuse("original_max_position_embeddings of longrope must be a number; got %s", type(out.length))
+-- mscale and mscale_all_dim count together, and only where there is no attention_factor. Zero counts as absent, as in
+-- transformers.
+local function yarn_magnitude(config, given, out)
+  local own, all = given.mscale, given.mscale_all_dim
+  for key, value in pairs { mscale = own, mscale_all_dim = all } do
+    if type(value) ~= "number" then
+      config:refuse("'%s' of rope_type 'yarn' is %s; it must be a number", key, options.brief(value))
+    end
   end
-  out.factor = out.factor or math.max(1, config:need "max_position_embeddings" / out.length)
+  if out.magnitude or not own or not all or own == 0 or all == 0 then return out.magnitude end
+  local grown = 0.1 * math.log(math.max(1, type(out.factor) == "number" and out.factor or 1))
+  return (own * grown + 1) / (all * grown + 1)
+end
+
+-- Adds to a scaling what its kind takes from elsewhere. given: rope_parameters, without nulls.
+local function complete_scaling(config, given, out, model)
+  if out.type == "dynamic" then
+    out.length = config:need "max_position_embeddings" -- the only length that transformers looks at
+  elseif scalings[out.type].original_max_position_embeddings then
+    out.length = original_length(config, model, out.length)
+    if type(out.length) ~= "number" then
+      config:refuse("original_max_position_embeddings of %s must be a number; got %s", out.type, type(out.length))
+    end
+  end
+  if out.type == "longrope" or out.type == "yarn" and given.factor == json.null then
+    out.factor = out.factor or math.max(1, config:need "max_position_embeddings" / out.length)
+  end
+  if out.type == "yarn" then out.magnitude = yarn_magnitude(config, given, out) end
   return out
 end
 
@@ -49,39 +77,53 @@ local function scaling_of(config, given)
   local kind, model = given.rope_type or given.type or "default", config:need "model_type"
   if kind == "default" then return nil end
   if model == "phi3" and (kind == "su" or kind == "yarn") then kind = "longrope" end -- what older files call it
-  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn, longrope",
+  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, dynamic, llama3, yarn, longrope",
     tostring(kind))
-  local out = { type = kind }
+  local out, said = { type = kind }, {}
   for key, value in pairs(given) do
-    local ours = keys[key]
-    if ours then out[ours] = value
-    elseif not (key == "rope_type" or key == "type" or key == "rope_theta" or key == "partial_rotary_factor") then
+    said[key] = (value ~= json.null or key == "factor") and value or nil
+    if keys[key] then
+      if key == "truncate" then out.truncate = value ~= json.null and value -- null: false, as in transformers
+      elseif value ~= json.null then out[keys[key]] = value end
+    elseif not (aside[key] or value == json.null or kind == "yarn" and key:find "^mscale") then
       config:refuse("'%s' of rope_type '%s' is not understood", key, kind)
     end
   end
-  if kind == "longrope" then return complete_longrope(config, out, model) end
-  if keys.original_max_position_embeddings and not out.length then
-    out.length = config:need "max_position_embeddings"
-  end
-  return out
+  return complete_scaling(config, said, out, model)
 end
 
 -- What rope_parameters says goes before keys of config.json itself, as in transformers.
 local function rotary_of(config, theta)
   local given = config:get "rope_parameters" or config:get "rope_scaling" or {}
+  config:get "original_max_position_embeddings" -- which nobody asks for where nothing is stretched
   local scaling = scaling_of(config, given)
   local base, fraction = config:get("rope_theta", theta or 10000), config:get("partial_rotary_factor", 1)
   return { base = given.rope_theta or base, scaling = scaling, fraction = given.partial_rotary_factor or fraction }
 end
 
--- Which projections have biases: the options bias and qkv_bias.
+-- Which projections have biases: the options bias, qkv_bias and mlp_bias. Keys that the code of a kind does not read in
+-- transformers are not read here; where they hold something they are refused, or the arrays say that they mean nothing.
 local function biases_of(config, kind)
-  if kind == "mixtral" or kind == "phi3" then return false, nil end
+  if kind == "mixtral" or kind == "phi3" then return false end
   if kind == "qwen2_moe" then return false, config:get("qkv_bias", true) end
   local attention, mlp = config:get("attention_bias", false), config:get("mlp_bias", false)
-  if kind == "qwen2" then return false, true end
-  if attention ~= mlp then config:refuse "attention_bias and mlp_bias differ, which this program does not have" end
-  return mlp, nil
+  if kind == "qwen2" then return false, true end -- whose queries, keys and values always have them
+  if kind == "mistral" then return false end
+  if kind ~= "llama" then mlp = false end -- only Llama's MLPs may have biases
+  if attention == mlp then return attention end
+  return attention, nil, mlp
+end
+
+--- Whether the MLPs of a model have biases.
+function llama.mlp_bias(opt)
+  if opt.mlp_bias ~= nil then return opt.mlp_bias end
+  return opt.bias
+end
+
+--- Refuses biases that a kind has no words for whose attention_bias says all that there is.
+function llama.refuse_biases(kind, opt)
+  if opt.qkv_bias ~= nil and opt.qkv_bias ~= opt.bias then families.refuse(kind, "qkv_bias", opt.qkv_bias) end
+  if llama.mlp_bias(opt) then families.refuse(kind, opt.mlp_bias and "mlp_bias" or "bias", true) end
 end
 
 -- What transformers says where a config.json does not.
@@ -131,21 +173,29 @@ local function window_of(config, kind)
   return different and list or list[1] ~= 0 and list[1] or nil
 end
 
+-- How long texts may become: a dynamic base is made for a factor more than config.json says.
+local function length_of(config, rotary)
+  local said, scaling = config:need "max_position_embeddings", rotary.scaling
+  if not scaling or scaling.type ~= "dynamic" or type(scaling.factor) ~= "number" then return said end
+  return math.floor(said * math.max(1, scaling.factor))
+end
+
 --- The options of what all models of this kind have; those of MLPs aside. act: the name of the activation there.
 function llama.options(config, act)
   local kind, heads, width = config:need "model_type", config:need "num_attention_heads", config:need "hidden_size"
   act = act or config:get("hidden_act", "silu")
-  local bias, qkv_bias = biases_of(config, kind)
+  local bias, qkv_bias, mlp_bias = biases_of(config, kind)
   local own = defaults[kind] or {}
-  local eps = config:get("rms_norm_eps", own.eps or 1e-6)
+  local eps, rotary = config:get("rms_norm_eps", own.eps or 1e-6), rotary_of(config, own.theta)
   local size = config:get("head_dim", own.head_dim or width / heads)
   return {
     vocabulary = config:need "vocab_size", width = width, heads = heads, hidden = config:need "intermediate_size",
     kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
     head_size = size ~= width / heads and size or nil,
-    sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
+    sequence_length = length_of(config, rotary), eps = eps, bias = bias, qkv_bias = qkv_bias,
+    mlp_bias = mlp_bias,
     activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)),
-    rotary = rotary_of(config, own.theta),
+    rotary = rotary,
     qk_norm = kind:find "^qwen3" and eps or nil, tied = config:get("tie_word_embeddings", own.tied or false),
     attention_dropout = config:get("attention_dropout", 0), window = window_of(config, kind),
   }
@@ -159,11 +209,17 @@ local function hidden_act(kind, activation)
 end
 
 local function kind_of(opt)
-  if opt.qk_norm and (opt.bias or opt.qkv_bias) then families.refuse("qwen3", "bias", true) end
+  if opt.qk_norm then
+    llama.refuse_biases("qwen3", opt)
+    return "qwen3", "Qwen3ForCausalLM"
+  end
+  local mlp_bias = llama.mlp_bias(opt)
   if opt.bias and opt.qkv_bias == false then families.refuse("llama", "qkv_bias", false) end
-  if opt.qk_norm then return "qwen3", "Qwen3ForCausalLM" end
-  if opt.qkv_bias and not opt.bias then return "qwen2", "Qwen2ForCausalLM" end
-  if opt.window and not opt.bias then return "mistral", "MistralForCausalLM" end
+  if opt.qkv_bias and not opt.bias then
+    if mlp_bias then families.refuse("qwen2", "mlp_bias", true) end
+    return "qwen2", "Qwen2ForCausalLM"
+  end
+  if opt.window and not opt.bias and not mlp_bias then return "mistral", "MistralForCausalLM" end
   return "llama", "LlamaForCausalLM"
 end
 
@@ -209,16 +265,19 @@ function llama.config(opt, kind, class, said)
   local rope = { rope_type = "default", rope_theta = given.base or 10000 }
   if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
   for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
-    rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours] or unsaid[key]
+    rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours]
+    if rope[key] == nil then rope[key] = unsaid[key] end
   end
+  local longest = opt.sequence_length
+  if rope.rope_type == "dynamic" then longest = given.scaling.length end -- which says where the base begins to grow
   local config = {
     model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
     intermediate_size = opt.hidden, num_hidden_layers = opt.depth, num_attention_heads = opt.heads,
     num_key_value_heads = opt.kv_heads, head_dim = opt.head_size or opt.width / opt.heads,
-    hidden_act = hidden_act(kind, opt.activation), max_position_embeddings = opt.sequence_length,
+    hidden_act = hidden_act(kind, opt.activation), max_position_embeddings = longest,
     rms_norm_eps = opt.eps,
     tie_word_embeddings = opt.tied, rope_parameters = rope, rope_theta = rope.rope_theta,
-    attention_bias = opt.bias, mlp_bias = opt.bias, attention_dropout = opt.attention_dropout,
+    attention_bias = opt.bias, mlp_bias = llama.mlp_bias(opt), attention_dropout = opt.attention_dropout,
   }
   for key, value in pairs(window_keys(opt, kind)) do config[key] = value end
   return config
@@ -249,7 +308,7 @@ end
 -- Gate, up and down of an MLP.
 local function mlp_entries(add, opt, _, ours, theirs)
   for _, name in ipairs { "gate", "up", "down" } do
-    for _, what in ipairs(opt.bias and { "weight", "bias" } or { "weight" }) do
+    for _, what in ipairs(llama.mlp_bias(opt) and { "weight", "bias" } or { "weight" }) do
       add(families.whole(("%smlp.%s.%s"):format(ours, name, what), ("%smlp.%s_proj.%s"):format(theirs, name, what)))
     end
   end

@@ -5,7 +5,10 @@
 -- that balances the experts is left out, as transformers does unless output_router_logits asks for it.
 -- @module ganymede.hub.families.moe
 local families = require "ganymede.hub.families"
+local json = require "ganymede.base.json"
 local llama = require "ganymede.hub.families.llama"
+local nn = require "ganymede.nn"
+local options = require "ganymede.base.options"
 
 local moe = { model = "Llama", types = { mixtral = true, qwen2_moe = true, qwen3_moe = true },
               task = "CAUSAL_LM", tied = llama.tied }
@@ -16,11 +19,19 @@ function moe.takes(opt) return opt.moe ~= nil and not opt.norm_offset end
 
 -- ---------------------------------------------------------------- config.json
 
-local function every_of(config, kind)
-  if kind == "mixtral" then return 1 end
-  local only = config:get("mlp_only_layers", {})
-  if #only > 0 then config:refuse("mlp_only_layers names layers, which this program does not have") end
-  return config:get("decoder_sparse_step", 1)
+-- Which blocks have experts: the options moe.every and moe.dense. mlp_only_layers counts from 0, and says nothing of
+-- layers that there are not.
+local function pattern_of(config, kind, depth)
+  if kind == "mixtral" then return 1, nil end
+  local only, dense = {}, {}
+  for k, n in ipairs(config:get("mlp_only_layers", {})) do
+    if type(n) ~= "number" then
+      config:refuse("mlp_only_layers[%d] is %s; it must be the number of a layer", k - 1, options.brief(n))
+    end
+    only[n] = true
+  end
+  for i = 1, depth do dense[#dense + 1] = only[i - 1] and i or nil end
+  return config:get("decoder_sparse_step", 1), #dense > 0 and dense or nil
 end
 
 local function normalises(config, kind)
@@ -36,12 +47,12 @@ function moe.options(config)
   config:expect("output_router_logits", false)
   config:expect("router_jitter_noise", 0)
   config:get "router_aux_loss_coef"
-  if opt.bias then config:refuse "attention_bias is true, which this program has with biases of MLPs only" end
+  local every, dense = pattern_of(config, kind, opt.depth)
   local experts = config:get("num_local_experts", config:get "num_experts")
   opt.moe = {
     experts = experts or config:need "num_local_experts", bias = false,
     k = config:get("num_experts_per_tok", most_experts[kind]),
-    hidden = kind ~= "mixtral" and config:need "moe_intermediate_size" or nil, every = every_of(config, kind),
+    hidden = kind ~= "mixtral" and config:need "moe_intermediate_size" or nil, every = every, dense = dense,
     router = { type = "TopKRouter", normalise = normalises(config, kind), balance = 0 },
     shared_hidden = kind == "qwen2_moe" and config:need "shared_expert_intermediate_size" or nil,
     shared_gate = kind == "qwen2_moe" or nil,
@@ -57,6 +68,7 @@ local function about(opt)
   local hidden = given.hidden or opt.hidden
   return {
     experts = given.experts, k = router.k or given.k or 2, hidden = hidden, every = given.every or 1,
+    dense = given.dense or {},
     shared = given.shared_hidden or (given.shared or 0) * hidden, gated = given.shared_gate or false,
     normalise = normalise, router = type(given.router) == "string" and given.router or router.type or "TopKRouter",
   }
@@ -68,7 +80,11 @@ local function refuse_options(kind, opt, own)
   for _, name in ipairs { "capacity", "capacity_eval" } do
     if given[name] then families.refuse(kind, "moe." .. name, given[name]) end
   end
-  if opt.bias or given.bias then families.refuse(kind, "bias", true) end
+  local bias = given.bias
+  if bias == nil then bias = llama.mlp_bias(opt) end
+  if bias then families.refuse(kind, "moe.bias", true) end
+  if kind == "qwen3_moe" then llama.refuse_biases(kind, opt)
+  elseif opt.bias or opt.mlp_bias then families.refuse(kind, opt.bias and "bias" or "mlp_bias", true) end
   if given.activation and given.activation ~= opt.activation then
     families.refuse(kind, "moe.activation", given.activation)
   end
@@ -80,10 +96,11 @@ local function kind_of(opt, own)
     if opt.qk_norm then families.refuse("qwen2_moe", "qk_norm", opt.qk_norm) end
     return "qwen2_moe", "Qwen2MoeForCausalLM"
   end
-  if opt.qkv_bias then families.refuse("mixtral", "qkv_bias", true) end
   if opt.qk_norm then return "qwen3_moe", "Qwen3MoeForCausalLM" end
+  if opt.qkv_bias then families.refuse("mixtral", "qkv_bias", true) end
   if not own.normalise then families.refuse("mixtral", "moe.router.normalise", false) end
   if own.every > 1 then families.refuse("mixtral", "moe.every", own.every) end
+  if #own.dense > 0 then families.refuse("mixtral", "moe.dense", own.dense) end
   return "mixtral", "MixtralForCausalLM"
 end
 
@@ -98,7 +115,8 @@ function moe.config(opt)
     return config
   end
   config.num_experts, config.moe_intermediate_size, config.norm_topk_prob = own.experts, own.hidden, own.normalise
-  config.decoder_sparse_step = own.every
+  config.decoder_sparse_step, config.mlp_only_layers = own.every, json.array {}
+  for k, i in ipairs(own.dense) do config.mlp_only_layers[k] = i - 1 end
   if kind == "qwen2_moe" then
     config.attention_bias, config.shared_expert_intermediate_size = nil, own.shared
     config.qkv_bias = opt.qkv_bias or false
@@ -128,7 +146,7 @@ local qwen = { router = "mlp.gate.weight", gate = "mlp.experts.%d.gate_proj.weig
 
 local function mlp_entries(add, opt, i, ours, theirs)
   local own = about(opt)
-  if i % own.every ~= 0 then return llama.mlp_entries(add, opt, i, ours, theirs) end
+  if not nn.TransformerBlock.moe_of(opt.moe, i, opt.depth) then return llama.mlp_entries(add, opt, i, ours, theirs) end
   local names = not (own.gated or opt.qk_norm) and mixtral or qwen
   local stem, f, h = ours .. "mlp.", own.hidden, opt.width
   add(families.whole(stem .. "router.weight", theirs .. names.router))

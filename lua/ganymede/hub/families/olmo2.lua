@@ -16,10 +16,10 @@ function olmo2.options(config)
 end
 
 function olmo2.config(opt)
-  for _, name in ipairs { "bias", "qkv_bias", "attention_scale", "attention_softcap", "logit_softcap",
-                          "embedding_scale" } do
+  for _, name in ipairs { "attention_scale", "attention_softcap", "logit_softcap", "embedding_scale" } do
     if opt[name] then families.refuse("olmo2", name, opt[name]) end
   end
+  llama.refuse_biases("olmo2", opt)
   if not opt.qk_norm_joint then families.refuse("olmo2", "qk_norm_joint", false) end
   local config = llama.config(opt, "olmo2", "Olmo2ForCausalLM", true)
   config.mlp_bias = nil

@@ -14,12 +14,11 @@ function phi3.takes() return false end
 function phi3.options(config)
   config:expect("resid_pdrop", 0)
   config:get "embd_pdrop" -- which transformers does not use
-  config:get "original_max_position_embeddings" -- which nobody asks for where there is no longrope
   return llama.options(config)
 end
 
 function phi3.config(opt)
-  for _, name in ipairs { "bias", "qkv_bias", "qk_norm", "moe" } do
+  for _, name in ipairs { "bias", "qkv_bias", "mlp_bias", "qk_norm", "moe" } do
     if opt[name] then families.refuse("phi3", name, opt[name]) end
   end
   local scaling = type(opt.rotary) == "table" and opt.rotary.scaling

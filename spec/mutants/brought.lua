@@ -1,0 +1,92 @@
+--- Mutants of what people bring: models in files of others, layers made in a forward, words of a command.
+-- table.lua says what the fields are.
+return {
+  {
+    name = "3042-mlp-bias", file = "lua/ganymede/nn/transformer.lua",
+    find = [[if opt.mlp_bias ~= nil then mlp.bias = opt.mlp_bias end]],
+    replace = [[]],
+    breaks = "MLPs have biases where attention has them, whatever mlp_bias says",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'biases are where'",
+  },
+  {
+    name = "3043-attention-bias-alone", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[if kind ~= "llama" then mlp = false end]],
+    replace = [[if kind ~= "llama" then mlp = attention end]],
+    breaks = "biases of MLPs are sought in a Qwen3 whose attention has some",
+    test = "spec/hub/families_spec.lua -n 1 -f qwen3_yarn",
+  },
+  {
+    name = "3044-biases-unsaid", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[if llama.mlp_bias(opt) then families.refuse(kind, opt.mlp_bias and "mlp_bias" or "bias", true) end]],
+    replace = [[]],
+    breaks = "a model whose MLPs have biases is written in a format that has no word for them",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'biases and blocks'",
+  },
+  {
+    name = "3045-yarn-truncated", file = "lua/ganymede/nn/rotary.lua",
+    find = [[if opt.truncate then low, high = math.floor(low), math.ceil(high) end]],
+    replace = [[low, high = math.floor(low), math.ceil(high)]],
+    breaks = "yarn rounds the borders of its blend where the file says that it does not",
+    test = "spec/hub/families_spec.lua -n 1 -f llama_yarn",
+  },
+  {
+    name = "3046-yarn-mscale", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[return (own * grown + 1) / (all * grown + 1)]],
+    replace = [[return own * grown + 1]],
+    breaks = "mscale_all_dim is not counted",
+    test = "spec/hub/families_spec.lua -n 1 -f llama_yarn",
+  },
+  {
+    name = "3047-yarn-truncate-written", file = "lua/ganymede/hub/families/llama.lua",
+    find = [[rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours]
+]],
+    replace = [[rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours] or nil
+]],
+    breaks = "a written config.json does not say that yarn rounds nothing",
+    test = "spec/hub/families_spec.lua -n 1 -f 'llama_yarn is written'",
+  },
+  {
+    name = "3048-dynamic-base", file = "lua/ganymede/nn/rotary.lua",
+    find = [[^ (turned / (turned - 2)), {}]],
+    replace = [[, {}]],
+    breaks = "a dynamic base grows by another power than in transformers",
+    test = "spec/hub/families_spec.lua -n 1 -f llama_dynamic",
+  },
+  {
+    name = "3049-dynamic-kept-keys", file = "lua/ganymede/nn/rotary.lua",
+    find = [[return kept <= border.positions or border.each and grown > kept]],
+    replace = [[return kept <= border.positions]],
+    breaks = "keys that a smaller base has turned are used for longer texts",
+    test = "spec/hub/families_spec.lua -n 1 -f 'llama_dynamic writes'",
+  },
+  {
+    name = "3050-dynamic-rows", file = "lua/ganymede/nn/rotary.lua",
+    find = [[  return long.each and positions or 1]],
+    replace = [[  return long.each and long.border + 1 or 1]],
+    breaks = "all long texts of a dynamic base are turned as the shortest of them",
+    test = "spec/hub/families_spec.lua -n 1 -f 'llama_dynamic gives'",
+  },
+  {
+    name = "3051-dynamic-documents", file = "lua/ganymede/nn/rotary.lua",
+    find = [[  if long.each then
+    error(]],
+    replace = [[  if false then
+    error(]],
+    breaks = "documents of a long row are turned by a wrong base in silence",
+    test = "spec/nn/cache_spec.lua -f 'dynamic base'",
+  },
+  {
+    name = "3052-mlp-only-layers", file = "lua/ganymede/hub/families/moe.lua",
+    find = [[dense[#dense + 1] = only[i - 1] and i or nil]],
+    replace = [[dense[#dense + 1] = only[i] and i or nil]],
+    breaks = "mlp_only_layers is read as if it counted from 1",
+    test = "spec/hub/families_spec.lua -n 1 -f qwen3_moe_layers",
+  },
+  {
+    name = "3053-dense-of-every", file = "lua/ganymede/nn/transformer.lua",
+    find = [[return not dense[i] and i % every == 0 and own or nil]],
+    replace = [[return not dense[i] and own or nil]],
+    breaks = "with a list of dense blocks, all others have experts whatever `every` says",
+    test = "spec/experts/routers_spec.lua -n 1 -f 'last of each'",
+  },
+}
