@@ -474,8 +474,10 @@ static const gm_declaration functions[] = {
     GM_PUBLIC(dropout, dropout, "x tensor, p number"),
     ONE_OF(sum, sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 0),
     ONE_OF(mean, sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 1),
-    ONE_OF(max, extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_max, 0),
-    ONE_OF(min, extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_min, 0),
+    {"max", extreme, "x tensor, dim integer, keepdim boolean?", NULL,
+     "the largest of all elements is x:reshape(x:numel()):max(1); of two tensors x:maximum(y)", GM_OP_max, 0, doc_max},
+    {"min", extreme, "x tensor, dim integer, keepdim boolean?", NULL,
+     "the smallest of all elements is x:reshape(x:numel()):min(1); of two tensors x:minimum(y)", GM_OP_min, 0, doc_min},
     GM_PUBLIC(argmax, argmax, "x tensor, dim integer?, keepdim boolean?"),
     GM_PUBLIC(top_k, top_k, "x tensor, k integer"),
     GM_LAST_FUNCTION};

@@ -103,7 +103,11 @@ describe("ganymede sweep", function()
     { "one value", { "--set", "optimizer.lr=1e-3" }, "nothing to try" },
     { "a metric without evaluation", { "--set", "optimizer.lr=1,2", "--set", "data.test=nil", "--metric", "test.loss" },
       "no data.test" },
-    { "a metric without a direction", { "--set", "optimizer.lr=1,2", "--metric", "mine" }, "%-%-max" },
+    { "a metric without a direction", { "--set", "optimizer.lr=1,2", "--metric", "train.lr" }, "%-%-max" },
+    { "a metric that is misspelt", { "--set", "optimizer.lr=1,2", "--metric", "test.acuracy", "--min" },
+      "test.acuracy: an evaluation has no 'acuracy'; there are accuracy, loss %(did you mean 'accuracy'%?%)" },
+    { "a number of steps that is misspelt", { "--set", "optimizer.lr=1,2", "--metric", "train.los", "--min" },
+      "train.los: a step has no 'los'; there are loss, lr, .* %(did you mean 'loss'%?%)" },
     { "more steps than the schedule has", { "--set", "optimizer.lr=1,2", "--halving", "--steps", "17" },
       "ends after 16 steps" },
     { "a recipe in code", { "--set", "optimizer.lr=1,2" }, "trains in code", 'print "code"' },
@@ -118,6 +122,8 @@ describe("ganymede sweep", function()
   end
 
   it("says which metrics there are if the one asked for is missing, and takes another without new runs", function()
+    local own = support.recipe:gsub('{ type = "AccuracyHook" }', "%0, { after_test = function() end }") -- may add some
+    shell.write(home .. "/recipe.lua", own)
     local words = { "--set", "optimizer.lr=0.01,0.02", "--metric", "test.speed", "--max" }
     local result = sweep(words)
     assert.equal(2, result.code)

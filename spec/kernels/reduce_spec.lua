@@ -170,3 +170,20 @@ describe("reductions agree with ref:", function()
     gm.scope(function() agree { op = "sum_squares", inputs = {}, outputs = { true }, within = support.exact } end)
   end)
 end)
+
+it("max and min without a dimension say how the extremes of all elements and of two tensors are found", function()
+  gm.scope(function()
+    local x = gm.tensor { { 1, 5, 2 }, { 7, 0, 3 } }
+    for _, case in ipairs { { "max", "largest", "maximum", 7 }, { "min", "smallest", "minimum", 0 } } do
+      local op, word, both, value = unpack(case)
+      local said = ("the %s of all elements is x:reshape(x:numel()):%s(1); of two tensors x:%s(y)"):format(word, op,
+        both)
+      for _, call in ipairs { function() local y = x[op](x) return y end,
+                              function() local y = gm.ops[op](x, x) return y end } do
+        assert.error_matches(call, said, 1, true)
+      end
+      assert.equal(value, (x:reshape(x:numel())[op](x:reshape(x:numel()), 1)):item())
+      assert.same({ 2, 3 }, x[both](x, x):shape())
+    end
+  end)
+end)

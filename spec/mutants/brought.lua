@@ -89,4 +89,57 @@ return {
     breaks = "with a list of dense blocks, all others have experts whatever `every` says",
     test = "spec/experts/routers_spec.lua -n 1 -f 'last of each'",
   },
+  {
+    name = "3054-late-layer", file = "lua/ganymede/nn/module.lua",
+    find = [[if running and next(self._module.parameters) then]],
+    replace = [[if false then]],
+    breaks = "a layer that a forward makes computes and is never trained, in silence",
+    test = "spec/nn/own_class_spec.lua -f 'wherever it is kept'",
+  },
+  {
+    name = "3055-late-attached", file = "lua/ganymede/nn/module.lua",
+    find = [[if is_called(self) and #value:declared() > 0 then]],
+    replace = [[if false then]],
+    breaks = "a layer made elsewhere is attached by a forward, and never trained",
+    test = "spec/nn/own_class_spec.lua -f 'made elsewhere'",
+  },
+  {
+    name = "3056-late-parameter", file = "lua/ganymede/nn/module.lua",
+    find = [[if is_called(self) then undeclared]],
+    replace = [[if false then undeclared]],
+    breaks = "a parameter that a forward declares is never trained",
+    test = "spec/nn/own_class_spec.lua -f 'made elsewhere'",
+  },
+  {
+    name = "3057-running-for-ever", file = "lua/ganymede/nn/module.lua",
+    find = [[  running = outer
+]],
+    replace = [[  if ok then running = outer end
+]],
+    breaks = "after an error in a forward no layer can be made any more",
+    test = "spec/nn/own_class_spec.lua -f 'but not of layers'",
+  },
+  {
+    name = "3058-sweep-metric", file = "lua/ganymede/cli/sweep/init.lua",
+    find = [[    if one == name then return end
+]],
+    replace = [[    do return one, name end
+]],
+    breaks = "a metric that nobody measures is found missing after the first run of a sweep",
+    test = "spec/cli/sweep_spec.lua -f misspelt",
+  },
+  {
+    name = "3089-sweep-own-hooks", file = "lua/ganymede/cli/sweep/init.lua",
+    find = [[if group == "test" and known.others then return end]],
+    replace = [[]],
+    breaks = "a metric that a hook of one's own adds is refused",
+    test = "spec/cli/sweep_spec.lua -f 'which metrics there are'",
+  },
+  {
+    name = "3090-max-of-all", file = "bindings/lua_ops.c",
+    find = [["the largest of all elements is]],
+    replace = [["the first of all elements is]],
+    breaks = "max without a dimension does not say how the largest of all elements is found",
+    test = "spec/kernels/reduce_spec.lua -f 'without a dimension'",
+  },
 }

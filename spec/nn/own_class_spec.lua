@@ -82,6 +82,70 @@ describe("a class of one's own", function()
     refused(function(self) self:param "w" end, "parameter 'w' needs a shape, a list of sizes; got nothing")
   end)
 
+  describe("is told of what its forward makes", function()
+    local function refused_call(forward, words)
+      local class = nn.class("Own", nil, false)
+      function class:build() self.inner = nn.Identity() end
+      function class:forward(x)
+        self.inner(x)
+        return forward(self, x)
+      end
+      local outer = nn.Sequential { nn.Linear(2, 2), class {} }
+      local before = outer:count()
+      for _ = 1, 2 do -- what was refused leaves nothing behind
+        local ok, err = pcall(outer, gm.zeros { 1, 2 })
+        assert.is_false(ok)
+        assert.is_truthy(err:find(words, 1, true), err)
+        assert.matches("own_class_spec.lua:%d+: ", err)
+        assert.matches("\n  in 2: Own\n", err .. "\n")
+        assert.equal(before, outer:count())
+      end
+    end
+    local late = " is made while forward runs: nobody would train it"
+
+    it("a layer, wherever it is kept", function()
+      local kept
+      refused_call(function(self, x)
+        self.late = self.late or nn.Linear(2, 2)
+        return self.late(x)
+      end, "Linear { inputs = 2, outputs = 2 }" .. late)
+      refused_call(function(self, x)
+        self.list = self.list or { nn.Linear(2, 2) }
+        return self.list[1](x)
+      end, "Linear { inputs = 2, outputs = 2 }" .. late)
+      refused_call(function(_, x)
+        kept = kept or nn.Sequential { nn.Linear(2, 3), nn.Linear(3, 2) }
+        return kept(x)
+      end, "Linear { inputs = 2, outputs = 3 }" .. late)
+    end)
+
+    it("a layer made elsewhere, and a parameter", function()
+      local other = nn.Sequential { nn.Linear(2, 2) }
+      refused_call(function(self, x)
+        self.late = other
+        return self.late(x)
+      end, other:describe() .. late)
+      refused_call(function(self, x)
+        self:param("w", { 2 }, nn.init.ones()(2))
+        return x * self.w
+      end, "the parameter 'w'" .. late)
+    end)
+
+    it("but not of layers without parameters, models beside it, and what is made after an error", function()
+      local teacher, class = nn.Linear(2, 2), nn.class("Own", nil, false)
+      function class:forward(x)
+        self.relu = self.relu or nn.ReLU()
+        if x:size(1) == 3 then error "three" end
+        return self.relu(x) + teacher(x)
+      end
+      local own = class {}
+      own(gm.zeros { 1, 2 })
+      assert.error_matches(function() own(gm.zeros { 3, 2 }) end, "three")
+      own.layer = nn.Linear(2, 2)
+      assert.equal(1, #own:children() - 1)
+    end)
+  end)
+
   it("is told what an option is", function()
     local class = nn.class("Own", nil, false)
     class.options = { size = 3 }

@@ -117,6 +117,10 @@ function base.check(hook)
   return hook
 end
 
+--- The numbers that a step may leave in metrics.jsonl, beside its place (ganymede.train.fit writes them).
+base.step_names = { "loss", "lr", "accuracy", "batch", "gradient_norm", "gradient_noise", "gradient_square",
+  "gradient_variance" }
+
 --- Returns the sorted names in trainer.metrics.test, by what the hooks say, and whether there may be others.
 function base.measured_names(trainer)
   local names, others = { loss = true }, false

@@ -127,6 +127,11 @@ local function root_of(m)
   return m
 end
 
+local running -- the module whose call is running, the innermost of them; nil: none
+
+-- Whether the tree that m belongs to is being called.
+local function is_called(m) return running ~= nil and root_of(m) == root_of(running) end
+
 -- ---------------------------------------------------------------- parameters
 
 -- How a parameter of this layer lies on the mesh: { store = axes of each dimension, use = the same or nil }, or nil.
@@ -145,6 +150,7 @@ function Module:param(name, shape, initializer)
   local own = self._module
   if own.parameters[name] then error(("%s already has a parameter '%s'"):format(self.name, name), 2) end
   undeclared.refuse_parameter(self, name, shape, initializer, 2)
+  if is_called(self) then undeclared.refuse_late(("the parameter '%s'"):format(name), 2) end
   local place = placement_of(self, name)
   own.parameters[name] = { name = name, shape = shape, initializer = initializer,
     layout = place and { cuts = place.store }, use = place and place.use and { cuts = place.use } }
@@ -322,8 +328,9 @@ function Module:eval() return set_mode(self, false) end
 
 -- ---------------------------------------------------------------- calls
 
-local function finish(self, before, count, a, b, ok, ...)
+local function finish(self, before, outer, count, a, b, ok, ...)
   core.set_path(before)
+  running = outer
   if ok then
     core.scope_close(...)
     return ...
@@ -335,9 +342,10 @@ end
 --- Runs fn(object, ...) as a call of module m: under its path and in a scope of its own. An error says that it comes
 -- from m.
 function M.call_as(m, fn, object, ...)
-  local before, a, b = core.set_path(m:path()), ...
+  local before, outer, a, b = core.set_path(m:path()), running, ...
   core.scope_open()
-  return finish(m, before, select("#", ...), a, b, pcall(fn, object, ...))
+  running = m
+  return finish(m, before, outer, select("#", ...), a, b, pcall(fn, object, ...))
 end
 
 local takes = setmetatable({}, { __mode = "k" }) -- forward -> the number of its arguments
@@ -434,6 +442,7 @@ local function newindex(self, key, value)
     if not presence.is_held(self, p) then presence.refuse(self, key) end
     p.tensor, p.tied = value:keep():requires_grad(not p.frozen), nil
   elseif is_module(value) then
+    if is_called(self) and #value:declared() > 0 then undeclared.refuse_late(value:describe(), 2) end
     attach(self, key, value)
   elseif core.is_tensor(value) then
     if own.buffers[key] == nil then own.order[#own.order + 1] = { buffer = key } end
@@ -459,6 +468,7 @@ local function construct(class, ...)
     opt = opt,
   }, class)
   self:build(opt)
+  if running and next(self._module.parameters) then undeclared.refuse_late(self:describe(), 2) end
   undeclared.refuse_lists(self, 2)
   return self
 end

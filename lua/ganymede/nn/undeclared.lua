@@ -1,5 +1,5 @@
 --- What a user's class of modules leaves undeclared, so that it would compute and never be trained: parts that are made
--- by a method that nothing calls, modules in a plain list, parameters without an initializer.
+-- by a method that nothing calls or by forward, modules in a plain list, parameters without an initializer.
 -- @module ganymede.nn.undeclared
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
@@ -41,6 +41,12 @@ function undeclared.refuse_lists(self, level)
       end
     end
   end
+end
+
+--- Refuses what a forward makes, by its words: the parameters of a model are read and given to an optimizer before.
+function undeclared.refuse_late(what, level)
+  error(("%s is made while forward runs: nobody would train it, because an optimizer has the parameters that there are "
+    .. "before the first call. Make it in build, from sizes that are options of the class"):format(what), level + 1)
 end
 
 --- Refuses what is no shape or no initializer of a parameter.

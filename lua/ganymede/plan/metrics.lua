@@ -1,14 +1,17 @@
 --- Lets the metrics of a recipe measure one batch of its test data in a rehearsal: what does not fit the outputs, such
 -- as TopK of more classes than there are, is an error of `check`, too.
 --
---     rehearsed_metrics(config, trainer)
+--     rehearsed_metrics(config, trainer) -> { test = names that an evaluation measures, others = whether there may be
+--                                             more, train = names that steps may have }
 --
 -- There are no numbers on the meta device: a metric that reads one says nothing here. Nor does one of a pipeline, whose
 -- outputs another stage has; `run` lets all metrics measure a batch before its first step.
 -- @module ganymede.plan.metrics
 local data = require "ganymede.data"
 local failure = require "ganymede.base.failure"
+local hooks = require "ganymede.hooks.base"
 local metrics = require "ganymede.metrics.base"
+local registry = require "ganymede.base.registry"
 
 -- Adds the metrics of a list of { type = NAME }, names or objects.
 local function add(out, list)
@@ -32,7 +35,17 @@ local function measure(metric, output, label)
   if not ok and not failure.text(why):find("has no values here", 1, true) then error(why, 0) end
 end
 
-return function(config, trainer)
+-- The names of what is measured, by what the hooks of the recipe say.
+local function names_of(config, trainer)
+  local list = {}
+  local ok = failure.try(function()
+    for i, given in ipairs(hooks.of_config(config)) do list[i] = registry.hooks:build(given) end
+  end)
+  local test, others = hooks.measured_names { hooks = list, engine = trainer.engine }
+  return { test = test, others = others or not ok, train = hooks.step_names }
+end
+
+local function measure_all(config, trainer)
   if trainer.engine.stage.stages > 1 then return end
   local list = metrics_of(config)
   local test = #list > 0 and data.of_config(config, "test")
@@ -42,4 +55,9 @@ return function(config, trainer)
       for _, metric in ipairs(list) do measure(metric, output, label) end
     end)
   end)
+end
+
+return function(config, trainer)
+  measure_all(config, trainer)
+  return names_of(config, trainer)
 end

@@ -258,9 +258,9 @@ end
 -- collective is listed), device ("cuda": as on a GPU, below which the host's memory is a tier), hooks (whether the
 -- hooks of the recipe run; left_out then names those that cannot), schedule_svg (a file to write), step_file (a file
 -- for the record of the step, host/plan/step_file.h). Returns recipe, name, world, rank, dtype, mesh, settings,
--- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil
--- without one): plain tables except for the values of settings. With given.sections it returns name and sections alone
--- (ganymede.pipeline.flops). With given.regions it returns name and regions of recompute.memory alone
+-- parameters, modules, batch, totals, places, sent, peers, calls, left_out, metrics (ganymede.plan.metrics), pipeline
+-- (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With
+-- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and regions of recompute.memory alone
 -- (ganymede.plan.regions), and with given.placement name and placement of offload.memory (ganymede.plan.placement).
 -- given.limit_memory: the bytes that tensors may take.
 local function rehearse(given)
@@ -290,7 +290,7 @@ local function rehearse(given)
     peers = peers(pipeline and pipeline.meets), pipeline = pipeline,
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil, left_out = notes.left_out,
   }
-  blaming_recipe(rehearsed_metrics, config, trainer) -- when all is counted
+  found.metrics = blaming_recipe(rehearsed_metrics, config, trainer) -- when all is counted
   return found
 end
 

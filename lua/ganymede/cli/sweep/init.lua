@@ -14,6 +14,7 @@ local json = require "ganymede.base.json"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
+local options = require "ganymede.base.options"
 local rehearsal = require "ganymede.job.rehearsal"
 local session = require "ganymede.job.session"
 local space = require "ganymede.cli.sweep.space"
@@ -56,8 +57,23 @@ end
 
 local most_is_best = { accuracy = true, loss = false, perplexity = false }
 
--- "test.loss" -> { group, name, most }. evaluates: whether the runs evaluate.
-local function metric_of(args, evaluates)
+-- Refuses a metric that no run can have. known: what a rehearsal says of the first setting (ganymede.plan.metrics).
+-- Settings that differ in what measures may have others.
+local function refuse_unknown(axes, group, name, known)
+  for _, axis in ipairs(axes) do
+    if axis.key:find "^%+?hooks" or axis.key:find "^%+?metrics" or axis.key:find "^%+?loss" then return end
+  end
+  if group == "test" and known.others then return end
+  for _, one in ipairs(known[group]) do
+    if one == name then return end
+  end
+  failure(2, "--metric %s.%s: %s has no '%s'; there are %s%s", group, name,
+    group == "test" and "an evaluation" or "a step", name, table.concat(known[group], ", "),
+    options.hint(name, known[group]))
+end
+
+-- "test.loss" -> { group, name, most }. evaluates: whether the runs evaluate; known: as of refuse_unknown.
+local function metric_of(args, axes, evaluates, known)
   local group, name = (args.metric or ""):match "^(%a+)%.([%w_.]+)$"
   if not group then group, name = evaluates and "test" or "train", args.metric or "loss" end
   if group ~= "test" and group ~= "train" then
@@ -66,6 +82,7 @@ local function metric_of(args, evaluates)
   if group == "test" and not evaluates then
     failure(2, "--metric %s: the recipe has no data.test to evaluate; give train.%s", args.metric, name)
   end
+  refuse_unknown(axes, group, name, known)
   if args.max and args.min then failure(2, "--max and --min contradict each other; give one") end
   local most = args.max or nil
   if args.min then most = false end
@@ -172,8 +189,8 @@ local function planned(args)
   local settings = {}
   for i, setting in ipairs(listed) do settings[i] = { sets = space.sets(parsed, setting), texts = setting } end
   local plan = { recipe = args.recipe, settings = settings, axes = parsed.axes, fixed = parsed.fixed, rounds = rounds,
-    width = args.jobs or 1, metric = metric_of(args, config.data ~= nil and config.data.test ~= nil),
-    words = words_of(args) }
+    width = args.jobs or 1, words = words_of(args),
+    metric = metric_of(args, parsed.axes, config.data ~= nil and config.data.test ~= nil, found.metrics) }
   return plan, id_of(args, source, settings), config.name
 end
 
