@@ -4,9 +4,12 @@
     hub/<name>/model.safetensors    the state dict, batch norms' running numbers included
     hub/<name>/expected.json        pixels and targets; outputs in f32 of evaluation; the loss of training in f64, and
                                     of each array's gradient its norm and its product with cos(1), cos(2), ...
+    hub/<name>/training.json        losses in f64 of ten steps of AdamW from there, each on the pixels of the one before
+                                    moved by one column, and the outputs of evaluation behind them
 
 timm's residual networks have the names of torchvision's, which is asserted here.
 Needs torch, torchvision (0.29), timm (1.0) and safetensors, no network: python3 spec/golden/hub_pictures.py. Seeded."""
+import copy
 import json
 import os
 import tempfile
@@ -36,6 +39,19 @@ def rounded(t):
     return [rounded(x) for x in t] if t.dim() else round(t.item(), 7)
 
 
+def trained(model, pixels, targets):
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.05), []
+    for step in range(10):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(pixels.roll(step, 3)), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad():
+        outputs = model.eval()(pixels)
+    return {"lr": 1e-2, "weight_decay": 0.05, "losses": losses, "outputs": outputs.tolist()}
+
+
 def write(name, seed, model, config, shape):
     gen = torch.Generator().manual_seed(seed)
     for key, t in model.state_dict().items():
@@ -55,6 +71,7 @@ def write(name, seed, model, config, shape):
     with torch.no_grad():
         outputs = model.eval()(pixels)
     model = model.double().train()
+    twin = copy.deepcopy(model)
     loss = F.cross_entropy(model(pixels.double()), targets)
     loss.backward()
     gradients = {}
@@ -66,6 +83,8 @@ def write(name, seed, model, config, shape):
     with open(os.path.join(folder, "expected.json"), "w") as f:
         json.dump({"pixels": pixels.tolist(), "targets": targets.tolist(), "outputs": [rounded(outputs)],
                    "loss": loss.item(), "gradients": gradients}, f)
+    with open(os.path.join(folder, "training.json"), "w") as f:
+        json.dump(trained(twin, pixels.double(), targets), f)
     print(name, sum(t.numel() for t in model.state_dict().values()))
 
 

@@ -17,6 +17,7 @@ local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local gguf = require "ganymede.hub.gguf"
 local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local registry = require "ganymede.base.registry"
 local tokenizer = require "ganymede.text.tokenizer"
@@ -145,6 +146,12 @@ local function refuse_twin(file, twin, original)
     .. "its config.json makes two of them, strict = false leaves the first out", file.path, twin, original)
 end
 
+-- Refuses files of which no array is one of the model, whatever is asked for: all numbers would be new ones.
+local function refuse_strangers(file, there, left)
+  if next(there) or #left == 0 then return end
+  failure(2, "%s: none of its arrays is one of the model that is said; it has %s", file.path, some(left))
+end
+
 -- Refuses files that lack something, or have something that belongs to nothing. apart: what twins.apart gives
 -- -> entries that are there, by parameter
 local function entries_there(entries, file, ignored, strict, apart)
@@ -161,7 +168,13 @@ local function entries_there(entries, file, ignored, strict, apart)
     if strict and apart[name] then refuse_twin(file, name, apart[name]) end
     if not wanted[name] and not is_ignored(ignored, name) then left[#left + 1] = name end
   end
-  if strict and #missing > 0 then failure(2, "%s: lacks %s", file.path, some(missing)) end
+  refuse_strangers(file, there, left)
+  if strict and #missing > 0 then
+    failure(2, "%s: lacks %s; strict = false of gm.pretrained makes new ones", file.path, some(missing))
+  end
+  if #missing > 0 and core.rank() == 0 then
+    log.warn("%s lacks %s: new numbers are made, which nobody has trained", file.path, some(missing))
+  end
   if strict and #left > 0 then
     failure(2, "%s: has %s, which belongs to nothing in the model; strict = false leaves it out", file.path, some(left))
   end

@@ -260,9 +260,9 @@ end
 -- for the record of the step, host/plan/step_file.h). Returns recipe, name, world, rank, dtype, mesh, settings,
 -- parameters, modules, batch, totals, places, sent, peers, calls, left_out, metrics (ganymede.plan.metrics), pipeline
 -- (that of ganymede.plan.stages; nil without one): plain tables except for the values of settings. With
--- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and regions of recompute.memory alone
--- (ganymede.plan.regions), and with given.placement name and placement of offload.memory (ganymede.plan.placement).
--- given.limit_memory: the bytes that tensors may take.
+-- given.sections it returns name and sections alone (ganymede.pipeline.flops). With given.regions it returns name and
+-- regions of recompute.memory alone (ganymede.plan.regions), and with given.placement name and placement of
+-- offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that tensors may take.
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)

@@ -47,14 +47,15 @@ function bert.config(opt)
   }
 end
 
-function bert.entries(opt)
-  local list = families.list()
-  list:add("tokens.weight", "bert.embeddings.word_embeddings.weight")
-  list:add("segments.weight", "bert.embeddings.token_type_embeddings.weight")
-  list:add("positions.weight", "bert.embeddings.position_embeddings.weight")
-  list:both("norm", "bert.embeddings.LayerNorm")
+--- has: tells whether a file is of BertModel alone, which writes its arrays without "bert." before their names.
+function bert.entries(opt, has)
+  local list, root = families.list(), families.root(has, "embeddings.word_embeddings.weight", "bert.")
+  list:add("tokens.weight", root .. "embeddings.word_embeddings.weight")
+  list:add("segments.weight", root .. "embeddings.token_type_embeddings.weight")
+  list:add("positions.weight", root .. "embeddings.position_embeddings.weight")
+  list:both("norm", root .. "embeddings.LayerNorm")
   for i = 1, opt.depth do
-    local ours, theirs = ("blocks.%d."):format(i), ("bert.encoder.layer.%d."):format(i - 1)
+    local ours, theirs = ("blocks.%d."):format(i), ("%sencoder.layer.%d."):format(root, i - 1)
     list:qkv(opt, ours .. "attention.qkv", theirs .. "attention.self.", { "query", "key", "value" }, true)
     list:both(ours .. "attention.output", theirs .. "attention.output.dense")
     list:both(ours .. "norm1", theirs .. "attention.output.LayerNorm")
@@ -65,7 +66,7 @@ function bert.entries(opt)
   list:both("transform", "cls.predictions.transform.dense")
   list:both("transform_norm", "cls.predictions.transform.LayerNorm")
   list:add("head.bias", "cls.predictions.bias")
-  list:both("pooler", "bert.pooler.dense")
+  list:both("pooler", root .. "pooler.dense")
   list:both("pair_head", "cls.seq_relationship")
   return list
 end

@@ -48,7 +48,7 @@ end
 --- has: tells which of two ways to name arrays a file follows; nil: that of the model with a head.
 function gpt2.entries(opt, has)
   local list, size = {}, opt.width / opt.heads
-  local root = has and has "wte.weight" and "" or "transformer."
+  local root = families.root(has, "wte.weight", "transformer.")
   local function add(ours, theirs, transposed) list[#list + 1] = families.whole(ours, root .. theirs, transposed) end
   local function both(ours, theirs, transposed)
     add(ours .. ".weight", theirs .. ".weight", transposed)

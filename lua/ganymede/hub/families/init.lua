@@ -266,6 +266,10 @@ function families.read(values, path, ignore)
   return family, opt
 end
 
+--- What stands before the names of arrays of a model in a file: root, or nothing where it has `first` without it, as a
+-- model that was saved without its head does. has: as of `entries`; nil: root.
+function families.root(has, first, root) return has and has(first) and "" or root end
+
 --- Activation functions that are not gated: name there -> name here.
 families.activations = { gelu = "gelu", gelu_new = "gelu_tanh", gelu_pytorch_tanh = "gelu_tanh", relu = "relu",
   silu = "silu" }

@@ -321,22 +321,23 @@ local function norm_entries(add, _, _, ours, theirs)
 end
 
 --- The entries of a model. own: { norms, attention, mlp }, where a family has other arrays for them: each is a function
--- (add, options, block, ours, theirs) that adds entries.
-function llama.entries(opt, _, own)
-  local list, parts = {}, own or {}
+-- (add, options, block, ours, theirs) that adds entries. has: tells whether a file is of a model without its head, such
+-- as LlamaModel, which writes its arrays without "model." before their names.
+function llama.entries(opt, has, own)
+  local list, parts, root = {}, own or {}, families.root(has, "embed_tokens.weight", "model.")
   local function add(entry) list[#list + 1] = entry end
   local function add_part(part, otherwise, ...)
     local entries = parts[part] or otherwise
     entries(add, opt, ...)
   end
-  add(families.whole("tokens.weight", "model.embed_tokens.weight"))
+  add(families.whole("tokens.weight", root .. "embed_tokens.weight"))
   for i = 1, opt.depth do
-    local ours, theirs = ("blocks.%d."):format(i), ("model.layers.%d."):format(i - 1)
+    local ours, theirs = ("blocks.%d."):format(i), ("%slayers.%d."):format(root, i - 1)
     add_part("norms", norm_entries, i, ours, theirs)
     add_part("attention", attention_entries, i, ours, theirs)
     add_part("mlp", mlp_entries, i, ours, theirs)
   end
-  add(families.whole("norm.weight", "model.norm.weight"))
+  add(families.whole("norm.weight", root .. "norm.weight"))
   if not opt.tied then add(families.whole("head.weight", "lm_head.weight")) end
   return list
 end

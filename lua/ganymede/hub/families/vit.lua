@@ -16,7 +16,7 @@ function vit.in_memory(name)
   return layer and ("vit.layers.%s.%s.%s"):format(layer, memory[inner] or inner, what) or name
 end
 
-function vit.ignored() return { "^vit%.pooler%.dense%." } end -- a head of ViTModel, which classification does not use
+function vit.ignored() return { "^vit%.pooler%.dense%.", "^pooler%.dense%." } end -- a head of ViTModel, which classification does not use
 
 local activations = families.activations
 
@@ -69,16 +69,18 @@ function vit.config(opt)
   }
 end
 
-function vit.entries(opt)
+--- has: tells whether a file is of ViTModel alone, which writes its arrays without "vit." before their names.
+function vit.entries(opt, has)
   local list, patch = families.list(), opt.patch_size or 16
-  local channels, kernel = opt.channels or 3, "vit.embeddings.patch_embeddings.projection.weight"
+  local root = families.root(has, "embeddings.cls_token", "vit.")
+  local channels, kernel = opt.channels or 3, root .. "embeddings.patch_embeddings.projection.weight"
   list[#list + 1] = { parameter = "patches.weight", shapes = { [kernel] = { opt.width, channels, patch, patch } },
                       pieces = { { name = kernel, shape = { opt.width, channels * patch * patch } } } }
-  list:add("patches.bias", "vit.embeddings.patch_embeddings.projection.bias")
-  list:add("patches.class_token", "vit.embeddings.cls_token")
-  list:add("patches.positions", "vit.embeddings.position_embeddings")
+  list:add("patches.bias", root .. "embeddings.patch_embeddings.projection.bias")
+  list:add("patches.class_token", root .. "embeddings.cls_token")
+  list:add("patches.positions", root .. "embeddings.position_embeddings")
   for i = 1, opt.depth do
-    local ours, theirs = ("blocks.%d."):format(i), ("vit.encoder.layer.%d."):format(i - 1)
+    local ours, theirs = ("blocks.%d."):format(i), ("%sencoder.layer.%d."):format(root, i - 1)
     list:both(ours .. "norm1", theirs .. "layernorm_before")
     list:qkv(opt, ours .. "attention.qkv", theirs .. "attention.attention.", { "query", "key", "value" },
       opt.qkv_bias ~= false)
@@ -87,7 +89,7 @@ function vit.entries(opt)
     list:both(ours .. "mlp.up", theirs .. "intermediate.dense")
     list:both(ours .. "mlp.down", theirs .. "output.dense")
   end
-  list:both("norm", "vit.layernorm")
+  list:both("norm", root .. "layernorm")
   list:both("head", "classifier")
   return list
 end
