@@ -136,6 +136,37 @@ describe("a GGUF file", function()
     end
   end)
 
+  -- What the converter divides frequencies by: 1, the factor, or between, by how often a pair turns in `length`.
+  local function factor_of(frequency, factor, length)
+    local turns = length * frequency / (2 * math.pi)
+    if turns > 4 then return 1 elseif turns < 1 then return factor end
+    local share = (turns - 1) / (4 - 1)
+    return 1 / ((1 - share) / factor + share)
+  end
+
+  it("of Llama 3.1 has the factors of its frequencies in an array, and gives the logits of transformers", function()
+    local want = json.decode(machine.read(HUB .. "llama/expected.json"), "llama")
+    local function scaling(numbers, name)
+      local path = convert(name, "llama", function(_, arrays)
+        arrays[#arrays + 1] = { name = "rope_freqs.weight", shape = { #numbers }, numbers = numbers }
+      end)
+      return sources.options(path).options.rotary.scaling, path
+    end
+    local between = factor_of(1, 4, 16) -- of the one pair that this model turns
+    assert.is_true(between > 1.2 and between < 3.8)
+    local found, path = scaling({ between }, "llama") -- which no length explains
+    assert.equal("longrope", found.type)
+    gm.scope(gm.no_grad, function()
+      local logits = gm.pretrained(path):eval()(gm.tensor(want.tokens, { dtype = "i64" }))
+      numeric.agree(logits, gm.tensor(want.logits), 1e-5)
+    end)
+    local config = json.decode(machine.read(HUB .. "mistral/config.json"), "mistral")
+    local slow = config.rope_parameters.rope_theta ^ -0.5
+    found = scaling({ factor_of(1, 8, 16), factor_of(slow, 8, 16) }, "mistral")
+    assert.same({ "llama3", 8, 16, 1, 4 }, { found.type, found.factor, found.length, found.low, found.high })
+    assert.is_nil((scaling({ 1, 1 }, "mistral")))
+  end)
+
   it("is refused with the key or array that is not understood", function()
     local function refused(words, change)
       local path = convert("mistral", "llama", change)
@@ -156,7 +187,11 @@ describe("a GGUF file", function()
       keys["llama.vocab_size"] = 28
     end)
     refused("has experts", function(keys) keys["llama.expert_count"] = 8 end)
-    refused("rope_freqs.weight, which belongs to nothing", function(_, arrays)
+    refused("'rope_freqs.weight' is (3), and 2 pairs of a head are turned", function(_, arrays)
+      arrays[#arrays + 1] = { name = "rope_freqs.weight", shape = { 3 }, numbers = { 1, 2, 2 } }
+    end)
+    refused("has rope.scaling.type linear and 'rope_freqs.weight'", function(keys, arrays)
+      keys["llama.rope.scaling.type"], keys["llama.rope.scaling.factor"] = "linear", { f32 = 2 }
       arrays[#arrays + 1] = { name = "rope_freqs.weight", shape = { 2 }, numbers = { 1, 2 } }
     end)
     refused("lacks blk.1.ffn_up.weight", function(_, arrays)

@@ -3,12 +3,15 @@
 -- The keys of the file become options of gm.models.Llama; keys of the architecture that nobody understands are refused.
 -- llama.cpp turns neighbouring pairs, where transformers and we turn the halves of a head: for Llama the rows of
 -- queries and keys stand in the order 0, d/2, 1, d/2 + 1, ... in the file, and are put back here.
+-- Llama 3.1 and later bring the factors by which frequencies are divided as an array, rope_freqs.weight.
 -- @module ganymede.hub.gguf
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
 local json = require "ganymede.base.json"
 local options = require "ganymede.base.options"
+local rotary = require "ganymede.nn.rotary"
+local tensors = require "ganymede.tensor"
 local tokenizers = require "ganymede.text.tokenizer"
 
 local gguf = {}
@@ -66,7 +69,46 @@ local function finish(self, ignore)
   if #unknown > 0 then failure(2, "%s: keys that are not understood: %s", self.path, table.concat(unknown, ", ")) end
 end
 
-local function rotary_of(keys, size)
+local FACTORS = "rope_freqs.weight" -- by which frequencies are divided, one for each pair
+
+-- The factors of a file -> list of numbers; nil: it has none, or all are 1.
+local function factors_of(file, pairs_turned)
+  local info = file:info(FACTORS)
+  if not info then return nil end
+  if #info.shape ~= 1 or info.shape[1] ~= pairs_turned then
+    failure(2, "%s: '%s' is (%s), and %d pairs of a head are turned", file.path, FACTORS,
+      table.concat(info.shape, ", "), pairs_turned)
+  end
+  local list = tensors.scope(function() return file:read(FACTORS, { dtype = "f64" }):totable() end)
+  for _, f in ipairs(list) do
+    if f ~= 1 then return list end
+  end
+end
+
+-- Does a scaling divide frequencies by these factors, which are rounded to f32?
+local function gives(scaling, factors, base, size)
+  local opt = { base = base, fraction = 2 * #factors / size }
+  local plain = rotary.frequencies("rope_freqs", opt, size)
+  opt.scaling = scaling
+  for j, f in ipairs((rotary.frequencies("rope_freqs", opt, size))) do
+    if math.abs(plain[j] / f - factors[j]) > 1e-5 * factors[j] then return false end
+  end
+  return true
+end
+
+-- What the factors are: those of Llama 3.1 and later for one of the lengths that such models may have had before, or
+-- else a list, which LongRoPE has words for. Such files do not say it.
+local function scaling_of_factors(factors, base, size)
+  local most = 1
+  for _, f in ipairs(factors) do most = math.max(most, f) end
+  for power = 4, 20 do
+    local scaling = { type = "llama3", factor = most, low = 1, high = 4, length = 2 ^ power }
+    if gives(scaling, factors, base, size) then return scaling end
+  end
+  return { type = "longrope", short = factors, long = factors, factor = 1, magnitude = 1, length = 2 ^ 20 }
+end
+
+local function rotary_of(keys, size, file)
   local turned = keys:get("rope.dimension_count", size)
   if turned ~= size and architectures[keys.architecture].permuted then
     failure(2, "%s: turns %d of the %d numbers of a head (%s.rope.dimension_count), and a file does not say in which "
@@ -79,8 +121,13 @@ local function rotary_of(keys, size)
     failure(2, "%s: rope.scaling.type is %s; of GGUF files this program has none and linear", keys.path,
       options.brief(kind))
   end
-  return { base = keys:get("rope.freq_base", 10000), fraction = turned / size,
-    scaling = scaling }
+  local base, factors = keys:get("rope.freq_base", 10000), factors_of(file, turned / 2)
+  if factors and scaling then
+    failure(2, "%s: has rope.scaling.type %s and '%s'; one of both says how positions are stretched", keys.path, kind,
+      FACTORS)
+  end
+  return { base = base, fraction = turned / size,
+    scaling = factors and scaling_of_factors(factors, base, size) or scaling }
 end
 
 local function sizes_of(keys)
@@ -133,7 +180,7 @@ local function options_of(keys, file, ignore)
     vocabulary = tokens.shape[1], width = width, heads = heads, kv_heads = kv_heads,
     head_size = size ~= width / heads and size or nil, depth = depth,
     hidden = keys:need "feed_forward_length", sequence_length = keys:need "context_length", eps = eps,
-    rotary = rotary_of(keys, size), tied = not file:has "output.weight", bias = false,
+    rotary = rotary_of(keys, size, file), tied = not file:has "output.weight", bias = false,
     qkv_bias = file:has "blk.0.attn_q.bias" or nil, qk_norm = about.norm and eps or nil,
   }
   finish(keys, ignore)
@@ -214,6 +261,9 @@ function gguf.model(file, ignore)
   end
   return "Llama", opt, entries_of(opt, architecture)
 end
+
+--- Patterns of arrays that are read with the options.
+gguf.ignored = { "^rope_freqs%.weight$" }
 
 --- The tokens that end a text.
 function gguf.stop_tokens(meta)

@@ -216,7 +216,8 @@ local function open_gguf(path, opt)
   local file = arrays.open(path)
   local class, found, entries = gguf.model(file, opt.ignore)
   return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
-    file = file, entries = entries_there(entries, file, {}, opt.strict, {}), stop_tokens = gguf.stop_tokens(file.meta),
+    file = file, entries = entries_there(entries, file, gguf.ignored, opt.strict, {}),
+    stop_tokens = gguf.stop_tokens(file.meta),
   }, Source)
 end
 

@@ -16,7 +16,8 @@ function vit.in_memory(name)
   return layer and ("vit.layers.%s.%s.%s"):format(layer, memory[inner] or inner, what) or name
 end
 
-function vit.ignored() return { "^vit%.pooler%.dense%.", "^pooler%.dense%." } end -- a head of ViTModel, which classification does not use
+-- A head of ViTModel, which classification does not use.
+function vit.ignored() return { "^vit%.pooler%.dense%.", "^pooler%.dense%." } end
 
 local activations = families.activations
 
