@@ -304,6 +304,29 @@ describe("a folder that is wrong", function()
       moe = { experts = 2, k = 1, bias = false } })
   end)
 
+  it("may have keys that change no number, as files of well-known models have", function()
+    local function reads(name, keys)
+      local folder = changed(name, function(c)
+        for key, value in pairs(keys) do c[key] = value end
+      end)
+      local own, other = sources.options(place(name)).options, sources.options(folder).options
+      os.execute("rm -r " .. folder)
+      assert.same(own, other)
+    end
+    reads("llama", { ["transformers.js_config"] = { kv_cache_dtype = { q4f16 = "float16" } }, is_llama_config = true,
+      rope_interleaved = false, pretraining_tp = 1 })
+    reads("llama", { unsloth_fixed = true, unsloth_version = "2024.9" })
+    reads("llama", { max_sequence_length = 2048, max_length = 50, do_sample = true, temperature = 0.9 })
+    reads("gemma2", { cache_implementation = "hybrid" })
+    reads("phi3", { full_attn_mod = 1, interpolate_factor = 1, lm_head_bias = false, mlp_bias = false })
+    reads("bert", { directionality = "bidi", pooler_fc_size = 768, pooler_type = "first_token_transform",
+      finetuning_task = "mrpc" })
+    refused("quantization_config: not understood", "llama", function(c)
+      c.quantization_config = { quant_method = "gptq" }
+    end)
+    refused("rope_interleaved: not understood", "llama", function(c) c.rope_interleaved = true end)
+  end)
+
   it("is read all the same where that is asked for", function()
     local folder = changed("qwen2", function(c)
       c.model_type, c.new_thing = "llama", 3

@@ -186,4 +186,11 @@ return {
     breaks = "a model in f64 keeps the running numbers of its batch norms in f32",
     test = "spec/hub/pictures_training_spec.lua -f resnet",
   },
+  {
+    name = "3097-idle-keys", file = "lua/ganymede/hub/families/init.lua",
+    find = [[  transformers.js_config unsloth_fixed unsloth_version]],
+    replace = [[  unsloth_fixed unsloth_version]],
+    breaks = "a well-known file is refused for a key of another program",
+    test = "spec/hub/pretrained_spec.lua -n 1 -f 'may have keys'",
+  },
 }

@@ -40,14 +40,23 @@ local families = {}
 local Config = {}
 Config.__index = Config
 
--- Keys that change no number that a model gives.
+-- Keys that change no number that a model gives: of what a model is for, of generation, of other programs, and those that
+-- files of well-known models have and that the code of transformers for these types does not read.
 local idle = {}
 for name in ([[architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id
   pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id initializer_range
   is_llama_config pretraining_tp task_specific_params summary_type summary_use_proj summary_activation
   summary_first_dropout summary_proj_to_labels n_ctx id2label label2id output_attentions output_hidden_states
   return_dict problem_type gradient_checkpointing torchscript
-  chunk_size_feed_forward is_decoder is_encoder_decoder auto_map]]):gmatch "%S+" do
+  chunk_size_feed_forward is_decoder is_encoder_decoder auto_map
+  max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
+  typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+  num_return_sequences output_scores return_dict_in_generate forced_bos_token_id forced_eos_token_id
+  remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens prefix tokenizer_class
+  finetuning_task tf_legacy_loss use_bfloat16 cache_implementation
+  transformers.js_config unsloth_fixed unsloth_version max_sequence_length full_attn_mod interpolate_factor
+  directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+  pooler_type]]):gmatch "%S+" do
   idle[name] = true
 end
 
