@@ -40,8 +40,8 @@ local families = {}
 local Config = {}
 Config.__index = Config
 
--- Keys that change no number that a model gives: of what a model is for, of generation, of other programs, and those that
--- files of well-known models have and that the code of transformers for these types does not read.
+-- Keys that change no number that a model gives: of what a model is for, of generation, of other programs, and those
+-- that files of well-known models have and that the code of transformers for these types does not read.
 local idle = {}
 for name in ([[architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id
   pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id initializer_range
