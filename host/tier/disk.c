@@ -16,7 +16,7 @@
 #define DEPTH    256 /* so much that transfers go on while the program computes: it submits no pieces then */
 #define PIECE    ((size_t)4 << 20)
 #define DEADLINE 120
-#define AGAIN    1.0 /* seconds; see answers */
+#define LOOK     1.0 /* seconds; see gm_disk_ask */
 #define NEVER    INT64_MIN
 #define BLOCK    512 /* of a disk, at least */
 
@@ -409,9 +409,17 @@ static void forget(gm_disk *d, gm_disk_transfer *t)
         }
 }
 
-/* Takes what ends within the deadline; false: nothing. Then it looks once more: a process that was stopped (SIGSTOP, a
- * suspended job) meanwhile has not heard of what the disk has done. */
-static bool answers(gm_disk *d) { return reap(d, d->set.deadline) || reap(d, AGAIN); }
+bool gm_disk_ask(bool (*reap)(void *context, double seconds), void *context, double deadline)
+{
+    for (double left = deadline; left > 0; left -= LOOK)
+        if (reap(context, left < LOOK ? left : LOOK)) return true;
+    return false;
+}
+
+static bool reap_of(void *disk, double seconds) { return reap(disk, seconds); }
+
+/* Takes what ends within the deadline; false: nothing. */
+static bool answers(gm_disk *d) { return gm_disk_ask(reap_of, d, d->set.deadline); }
 
 static gm_status no_answer(gm_disk *d)
 {

@@ -25,6 +25,11 @@ typedef struct gm_disk_way {
     void (*close)(void *state);
 } gm_disk_way;
 
+/* Asks reap for what has ended, for a second at a time, until these seconds are as many as `deadline`: a process that
+ * was stopped (SIGSTOP, a suspended job) or had no core in one of them has the others, and so has the disk. false:
+ * nothing has ended. */
+bool gm_disk_ask(bool (*reap)(void *context, double seconds), void *context, double deadline);
+
 extern const gm_disk_way gm_disk_uring, gm_disk_threads;
 
 #endif

@@ -110,8 +110,8 @@ return {
   },
   {
     name = "3130-disk-of-a-stopped-process", file = "host/tier/disk.c",
-    find = [[return reap(d, d->set.deadline) || reap(d, AGAIN);]],
-    replace = [[return reap(d, d->set.deadline);]],
+    find = [[if (reap(context, left < LOOK ? left : LOOK)) return true;]],
+    replace = [[return reap(context, left);]],
     breaks = "a run with states on a disk fails if it was stopped for two minutes",
     test = "unit disk_stopped",
   },

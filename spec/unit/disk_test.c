@@ -1,5 +1,5 @@
 /* disk_test.c - the disk module against memory: random transfers in each way, faults, space, accounts. */
-#include "../../host/tier/disk.h"
+#include "../../host/tier/disk_way.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -201,20 +201,33 @@ void gm_test_disk_short(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* A wait that has no time at all is like one whose process was stopped until its time was over. */
+/* A disk that answers at some time, and a process that is stopped in the first look for much longer. */
+typedef struct slow {
+    double now, answers, stopped;
+    int    looks;
+} slow;
+
+static bool look(void *context, double seconds)
+{
+    slow *s = context;
+    s->now += seconds;
+    if (s->answers <= s->now) return true;
+    if (s->looks++ == 0) s->now += s->stopped;
+    return false;
+}
+
 void gm_test_disk_stopped(void **state)
 {
     (void)state;
-    make_folder();
-    for (int way = 0; way < 2; way++) {
-        uint64_t               read, written;
-        const gm_disk_settings set = {.folder = folder, .depth = 2, .piece = BLOCK, .threads = way, .deadline = 1e-9};
-        gm_disk               *d;
-        OK(gm_disk_open(&set, &d));
-        exercise(d, 100, 7, &read, &written);
-        gm_disk_close(d);
-    }
-    assert_int_equal(rmdir(folder), 0);
+    slow s = {.answers = 300.5, .stopped = 299}; /* half a second after it goes on */
+    assert_true(gm_disk_ask(look, &s, 120));
+    s = (slow){.answers = 300 + 100, .stopped = 299}; /* a hundred seconds after */
+    assert_true(gm_disk_ask(look, &s, 120));
+    s = (slow){.answers = 119.5};
+    assert_true(gm_disk_ask(look, &s, 120));
+    s = (slow){.answers = 1000};
+    assert_false(gm_disk_ask(look, &s, 120.25));
+    assert_true(s.now == 120.25);
 }
 
 void gm_test_disk_errors(void **state)
