@@ -103,9 +103,10 @@ describe("ganymede repl -n 4 on a terminal", function()
   end)
 
   it("answers, survives mistakes, and names the rank that died", function()
+    local before = terminal:screen()
     terminal:type ("ganymede repl -n 4 --threads 1 --device " .. device.name())
     terminal:key "Enter"
-    terminal:wait("> ", terminal:screen())
+    terminal:wait("> ", before)
     for _, step in ipairs(session) do play(terminal, step) end
     local path = os.getenv "GANYMEDE_TRANSCRIPT"
     if path then shell.write(path, terminal:screen():gsub("%s*%$?%s*$", "") .. "\n") end
@@ -113,9 +114,10 @@ describe("ganymede repl -n 4 on a terminal", function()
   end)
 
   it("leaves with Ctrl-D", function()
+    local before = terminal:screen()
     terminal:type "ganymede repl -n 2 --threads 1; echo status $?"
     terminal:key "Enter"
-    terminal:wait("> ", terminal:screen())
+    terminal:wait("> ", before)
     terminal:key "C-d"
     terminal:wait_for("status 0", "$ ")
   end)

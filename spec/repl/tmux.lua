@@ -58,8 +58,8 @@ function Terminal:key_until(name, text)
   error(("the screen never ended with %q; it shows:\n%s"):format(text, self:screen()), 2)
 end
 
---- Waits until the screen ends with this text (a prompt), after something else was shown than when `before` was read.
--- 60 s: nothing takes that long.
+--- Waits until the screen ends with this text (a prompt), after something else was shown than when `before` was read:
+-- before the keys were sent, because their answer may be there as soon as they are.
 function Terminal:wait(text, before)
   local deadline, shown = core.now() + shell.PATIENCE, ""
   while core.now() < deadline do
