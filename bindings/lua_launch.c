@@ -298,13 +298,18 @@ static int link_answer(lua_State *L)
     return 1;
 }
 
-/* The file of this program. */
+/* The file of this program. Where it was replaced while it ran, the kernel calls it "PATH (deleted)": that is the one
+ * which lies there now. */
 static int executable(lua_State *L)
 {
-    char    path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    static const char gone[] = " (deleted)";
+    char              path[PATH_MAX + 1];
+    ssize_t           n = readlink("/proc/self/exe", path, PATH_MAX);
     if (n < 0) return luaL_error(L, "cannot read /proc/self/exe");
-    lua_pushlstring(L, path, (size_t)n);
+    path[n] = 0;
+    char *end = path + n - (sizeof gone - 1);
+    if (end > path && !strcmp(end, gone) && access(path, F_OK)) *end = 0;
+    lua_pushstring(L, path);
     return 1;
 }
 

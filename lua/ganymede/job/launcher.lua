@@ -129,11 +129,22 @@ local function check_mpirun()
   failure(2, "several ranks need mpirun, which is not in PATH; install the Debian package openmpi-bin")
 end
 
+-- mpirun waits for ever for a program that is not there.
+local function check_program()
+  local path = core.executable()
+  local file = io.open(path)
+  if not file then
+    failure(1, "%s is gone: it was moved or removed while it ran; put it back, and give the command again", path)
+  end
+  file:close()
+end
+
 --- Starts the ranks of a command line and returns the job (core.job_start). It first prints what was chosen for them.
 -- args: ranks, threads, argv (the words), timeout, spent (seconds of it that are over), quiet (say nothing);
 -- interactive: ranks that wait for lines
 function launcher.start(args, interactive)
   check_mpirun()
+  check_program()
   local ranks, cores = args.ranks, machine.cores() or 1
   local threads = launcher.threads(ranks, args.threads)
   local crowded = ranks * threads > cores
