@@ -12,9 +12,6 @@
 #include "keeper.h"
 #include "supervise_state.h"
 
-#define START_SECONDS  60.0 /* until all ranks are there */
-#define GRACE_SECONDS  5.0  /* from the first failure to the end of the rest */
-#define STOP_SECONDS   10.0 /* from Ctrl-C or a time limit to the end */
 #define LAUNCHER_GRACE 2.0
 #define TICK           100 /* milliseconds between looks at the clock */
 #define MOST           512 /* ranks of a job: turn() has room for so many */
@@ -257,41 +254,11 @@ static void accept_one(gm_supervisor *job)
     else close(fd);
 }
 
-/* ---- the clock ---- */
+/* ---- the end ---- */
 
 static bool all_ended(gm_supervisor *job)
 {
     return (job->ended == job->started && (job->text || job->ended == job->n)) || gm_supervisor_leaves_some(job);
-}
-
-static void check_start(gm_supervisor *job, double t)
-{
-    if (job->started < job->n && !job->text && t > job->began + START_SECONDS)
-        gm_supervisor_fail(job, -1, 1, "only %d of %d ranks started within %g seconds; %s says:\n%s", job->started,
-                           job->n, START_SECONDS, job->options.argv[0], gm_lines_tail(&job->launcher.said));
-}
-
-/* Nobody is left but ranks that were stopped (SIGSTOP), who hear nothing. */
-static bool all_halted(const gm_supervisor *job)
-{
-    for (int i = 0; i < job->n; i++)
-        if (job->ranks[i].started && !job->ranks[i].ended && !job->ranks[i].halted) return false;
-    return true;
-}
-
-static void check_clock(gm_supervisor *job)
-{
-    double t = gm_now();
-    check_start(job, t);
-    gm_supervisor_spread(job);
-    const double limit = job->options.timeout, spent = job->options.spent;
-    if (limit > 0 && t > job->began + limit - spent && job->asked == GM_STOP_NONE && !job->text)
-        gm_supervisor_stop(job, GM_STOP_DEADLINE);
-    bool overdue = (job->stopped_at > 0 && t > job->stopped_at + STOP_SECONDS) ||
-                   (job->text && job->first.code != 75 && t > job->failed_at + GRACE_SECONDS);
-    if ((overdue || (job->spread && job->text && all_halted(job))) && !job->killed) {
-        gm_supervisor_end_by_stop(job);
-    }
 }
 
 /* The ranks are gone: lets the keepers go, and the launcher; true when that is gone too. */
@@ -411,7 +378,7 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, double seconds, gm_s
         bool readable = turn(job, input, turn_until(end));
         if (take_stop(job)) return *event = GM_RANKS_STOPPED, GM_OK;
         look_at_launcher(job);
-        check_clock(job);
+        gm_supervisor_check_clock(job);
         if (gm_supervisor_can_tell(job)) {
             job->told = true;
             if (job->alike == job->n && job->n > 1) job->first.rank = -1;

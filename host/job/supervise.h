@@ -9,11 +9,12 @@
  * A launcher (mpirun) starts the ranks through keepers (keeper.h). The output of the ranks is passed on in whole lines;
  * a full pipe makes the ranks wait, and not the supervisor. The output of the launcher is not shown.
  *
- * The rank that fails first decides. The others are told, and those that still run 5 seconds later are killed. The
- * launcher should end when all ranks have ended. It gets SIGTERM after 2 seconds and SIGKILL after 4, because it has
- * been seen to hang. Nothing is left behind when the job is freed, but what cannot be killed: a rank that waits for a
- * disk which does not answer. 30 seconds after the kill the job ends without it, and says so. If the supervisor itself
- * is killed, the keepers notice it and kill their ranks, and a sweeper (sweeper.h) removes its folder.
+ * The rank that fails first decides. The others are told, and those that still run 5 seconds later are killed; seconds
+ * in which a rank waited for a core do not count (patience.h), up to 60. The launcher should end when all ranks have
+ * ended. It gets SIGTERM after 2 seconds and SIGKILL after 4, because it has been seen to hang. Nothing is left behind
+ * when the job is freed, but what cannot be killed: a rank that waits for a disk which does not answer. 30 seconds
+ * after the kill the job ends without it, and says so. If the supervisor itself is killed, the keepers notice it and
+ * kill their ranks, and a sweeper (sweeper.h) removes its folder.
  *
  * Signals come through signals.h, which the caller opens (patient). Ctrl-C stops all ranks; a second one kills them.
  * SIGTERM is passed on; a second one stops all ranks, and a third one kills them. Before all ranks have joined, any

@@ -1,9 +1,10 @@
-/* supervise_state.h - what supervise.c and supervise_failure.c share. Private to them. */
+/* supervise_state.h - what supervise.c, supervise_clock.c and supervise_failure.c share. Private to them. */
 #ifndef GM_SUPERVISE_STATE_H
 #define GM_SUPERVISE_STATE_H
 
 #include "folder.h"
 #include "lines.h"
+#include "patience.h"
 #include "process.h"
 #include "supervise.h"
 #include "wire.h"
@@ -14,20 +15,22 @@
 #define LOST_SECONDS   30.0 /* from the kill of ranks to the end of all patience: one may free much memory at its end */
 
 typedef struct member {
-    int      keeper, rank; /* connections to both processes; -1: none */
-    gm_lines out, err;
-    bool     started, ended;
-    bool     joined;   /* it has joined the job, and hears stops */
-    bool     finished; /* it said that it ends in good order */
-    bool     failed;   /* it said why it ends */
-    bool     peer;     /* it ends because another rank has failed */
-    bool     ready;    /* it waits for a line */
-    pid_t    process;  /* 0: not known yet */
-    int      halted;   /* the signal that stopped it; 0: it runs */
-    int      leaving;  /* the exit status with which it wants to end the session; -1: it does not */
-    char    *answer;   /* to the last line */
-    size_t   n;
-    int      kind;
+    int         keeper, rank; /* connections to both processes; -1: none */
+    gm_lines    out, err;
+    bool        started, ended;
+    bool        joined;     /* it has joined the job, and hears stops */
+    bool        finished;   /* it said that it ends in good order */
+    bool        failed;     /* it said why it ends */
+    bool        peer;       /* it ends because another rank has failed */
+    bool        ready;      /* it waits for a line */
+    pid_t       process;    /* 0: not known yet */
+    int         halted;     /* the signal that stopped it; 0: it runs */
+    int         leaving;    /* the exit status with which it wants to end the session; -1: it does not */
+    gm_patience patience;   /* the time that it has had since it should end */
+    double      had_before; /* what it had had of that when the job failed */
+    char       *answer;     /* to the last line */
+    size_t      n;
+    int         kind;
 } member;
 
 struct gm_supervisor {
@@ -40,6 +43,10 @@ struct gm_supervisor {
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */
     int                   n, started, ended;
     double                began, failed_at, stopped_at, killed_at, left_at;
+    gm_patience           starting;                         /* the time that its ranks have had to start */
+    double                looked_at;                        /* at the cores that ranks get */
+    bool                  failure_seen;                     /* by that look */
+    bool                  starved_said;                     /* that a rank gets no core */
     gm_stop               asked;                            /* the stop that was asked for */
     bool                  told, spread, killed, busy, deaf; /* deaf: stops are another job's */
     bool                  leaves_some;                      /* ranks that were killed and did not end */
@@ -51,6 +58,11 @@ struct gm_supervisor {
     int                  *joining; /* connections that have not said who they are */
     int                   n_joining;
 };
+
+/* ---- supervise_clock.c ---- */
+
+/* Looks whether a time limit has passed, and ends what should have ended. */
+void gm_supervisor_check_clock(gm_supervisor *job);
 
 /* ---- supervise_failure.c ---- */
 

@@ -87,6 +87,32 @@ describe("a stop before all ranks have joined", function()
   end)
 end)
 
+describe("a job that is stopped while it starts", function()
+  it("goes on: its ranks have 60 s to start beside that time #slow", function()
+    local job, folder = start_with 'echo >begun\nsleep 2\nexec REAL "$@"'
+    job:file "begun"
+    local all = job:pids "."
+    job:signal("STOP", all)
+    os.execute "sleep 62"
+    job:signal("CONT", all)
+    job:file "ready"
+    job:signal("INT", job:supervisor())
+    local result = job:finish()
+    shell.remove(folder)
+    support.check(result, 130, "ganymede: stopped by Ctrl-C")
+  end)
+end)
+
+describe("ranks that never start", function()
+  it("are given up after a minute, with what mpirun says #slow", function()
+    local job, folder = start_with "echo 'it waits'\nexec sleep 1000"
+    local result = job:finish()
+    shell.remove(folder)
+    assert.equal(1, result.code, result.err)
+    assert.matches("ganymede: only 0 of 3 ranks started within [67]%d seconds; mpirun says:\nit waits\n", result.err)
+  end)
+end)
+
 describe("mpirun that is killed while it starts ranks", function()
   it("is named, with status 6", function()
     local job = support.start(busy)
@@ -108,8 +134,8 @@ describe("a job where a file system is almost full", function()
     local home = support.home(body)
     local tmpdir = place and "-u TMPDIR" or "TMPDIR=" .. home .. "/small"
     place = place or home .. "/small"
-    local script = ("mkdir -p %s && mount -t tmpfs -o size=%dm tmpfs %s && cd %s && exec env %s timeout -k 5 60 %s run "
-      .. "recipe.lua -n 2 --threads 1 %s"):format(place, size, place, home, tmpdir, shell.quote(shell.executable()),
+    local script = ("mkdir -p %s && mount -t tmpfs -o size=%dm tmpfs %s && cd %s && exec env %s timeout -k 5 240 %s "
+      .. "run recipe.lua -n 2 --threads 1 %s"):format(place, size, place, home, tmpdir, shell.quote(shell.executable()),
       words or "")
     local result = shell.run(("GANYMEDE_ROOT=%s unshare -m sh -c %s"):format(shell.quote(GANYMEDE_ROOT),
       shell.quote(script)))

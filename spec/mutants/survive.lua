@@ -64,7 +64,7 @@ return {
     test = "spec/faults/restarts_spec.lua -f 'in the same folder'",
   },
   {
-    name = "1289-timeout-anew", file = "host/job/supervise.c",
+    name = "1289-timeout-anew", file = "host/job/supervise_clock.c",
     find = [[t > job->began + limit - spent]],
     replace = [[t > job->began + limit + 0 * spent]],
     breaks = "each attempt has the whole of --timeout",
