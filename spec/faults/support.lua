@@ -2,11 +2,13 @@
 --
 -- A recipe here has `rank`, `text_of(file)` (nil: there is none), `fault()`, `kill(signal)` and `sum(t)`: fault() notes
 -- the time and must be called right before what goes wrong; sum is an all_reduce over all ranks. Ranks must be gone 10
--- seconds after that: the promise, not a speed.
+-- seconds after that: the promise, not a speed. Time in which something on this machine waited for a core does not
+-- count, because others may have had all of them (/proc/pressure/cpu; without it, all time counts).
 local assert = require "luassert"
 local core = require "ganymede.core"
 local device = require "spec.support.device"
 local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
@@ -18,7 +20,7 @@ local gm = require "ganymede"
 local rank, text_of = core.rank(), require("ganymede.base.machine").read
 local function fault()
   local file = assert(io.open("fault", "w"))
-  file:write(("%.6f"):format(core.wall()))
+  file:write(("%.6f %s"):format(core.wall(), (text_of "/proc/pressure/cpu" or ""):match "total=(%d+)" or 0))
   file:close()
 end
 local function sum(t)
@@ -41,6 +43,12 @@ return {
 }
 ]]):format(before)
 end
+
+-- Microseconds in which something waited for a core, since this machine began.
+local function pressure() return (machine.read "/proc/pressure/cpu" or ""):match "total=(%d+)" or 0 end
+
+-- Seconds since a moment in which nothing waited for a core. wall, before: the time and the pressure then
+local function seconds_since(wall, before) return core.wall() - wall - (pressure() - before) / 1e6 end
 
 -- What /proc says of a process; "" where it is gone.
 local function told(pid, name)
@@ -120,18 +128,17 @@ function support.run_in(home, words, ranks, seconds, env)
   return run_host(line, { cwd = home, env = support.environment(home, env), timeout = seconds or shell.PATIENCE })
 end
 
---- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds from fault() to the end }.
--- words: more of the command line; env: of the environment. Fails when processes or files in the temporary folder are
--- left.
+--- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds that count, from fault()
+-- to the end }. words: more of the command line; env: of the environment. Fails when processes or files in the
+-- temporary folder are left.
 function support.run(body, words, ranks, env)
   local home = support.home(body)
   local ok, result = pcall(function()
     local line = { "--stats", "stats.json", unpack(words or {}) }
     local result = support.run_in(home, line, ranks, nil, env)
-    local ended = core.wall()
     local file = io.open(home .. "/fault")
     if file then
-      result.late = ended - tonumber(file:read "*a")
+      result.late = seconds_since(file:read("*n", "*n"))
       file:close()
     end
     local stats = home .. "/stats.json"
@@ -223,11 +230,11 @@ function Job:goes_on()
   end
 end
 
---- Its end -> { code, out, err, late = seconds since the call of Job:signal }; cleans up.
+--- Its end -> { code, out, err, late = seconds since the call of Job:signal that count }; cleans up.
 function Job:finish()
   local ok, result = pcall(function()
     local result = { code = tonumber(self:file "status") }
-    result.late = self.signalled and core.wall() - self.signalled
+    result.late = self.signalled and seconds_since(self.signalled, self.pressed)
     result.out, result.err = shell.read(self.home .. "/out"), shell.read(self.home .. "/err")
     local left = support.left(self.home)
     if #left > 0 then error("processes are left:\n" .. table.concat(left, "\n"), 0) end
@@ -241,7 +248,7 @@ end
 
 --- Sends a signal to processes, by their numbers.
 function Job:signal(signal, pids)
-  self.signalled = core.wall()
+  self.signalled, self.pressed = core.wall(), pressure()
   assert(#pids > 0, "nobody to send a signal to")
   os.execute(("kill -%s %s"):format(signal, table.concat(pids, " ")))
 end
