@@ -37,8 +37,7 @@ after_each(function()
 end)
 
 local function cluster(words, env)
-  return run_host({ "cluster", "jobs.lua", unpack(words) }, { cwd = home, env = faults.environment(home, env),
-    timeout = 90 })
+  return run_host({ "cluster", "jobs.lua", unpack(words) }, { cwd = home, env = faults.environment(home, env) })
 end
 
 local function events(path)

@@ -7,7 +7,7 @@ local support = require "spec.faults.support"
 local tmux = require "spec.repl.tmux"
 
 local function top(job, ...)
-  return run_host({ "top", ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ "top", ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function document(job)

@@ -46,7 +46,7 @@ local function start(words)
 end
 
 local function verb(job, ...)
-  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home, environment()), timeout = 60 })
+  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home, environment()) })
 end
 
 local function check_clock(job, ahead)

@@ -23,7 +23,7 @@ local body = support.training(([[
 describe("a rank that is slower than the others", function()
   it("is named by top, by the end of the run and by the report", function()
     local job = support.start(body, { "--out", "run", "--steps", tostring(STEPS), "--stats", "stats.json" })
-    local environment = { cwd = job.home, env = support.environment(job.home), timeout = 60 }
+    local environment = { cwd = job.home, env = support.environment(job.home) }
     job:file "run/metrics.jsonl"
     local deadline, found = core.now() + shell.PATIENCE
     repeat

@@ -15,7 +15,7 @@ local one_rank = support.one_rank
 local function run_alone(body, words)
   local home = support.home(body)
   local line = { "run", "recipe.lua", "--threads", "1", unpack(words or {}) }
-  local result = run_host(line, { cwd = home, env = support.environment(home), timeout = 30 })
+  local result = run_host(line, { cwd = home, env = support.environment(home) })
   result.home = home
   return result
 end

@@ -40,7 +40,7 @@ return {
 ]]
 
 local function ask(job, ...)
-  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function events(path)

@@ -109,7 +109,7 @@ local function start(words, ranks)
 end
 
 local function resize(job, ...)
-  return run_host({ "resize", ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ "resize", ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function state_folder(job) return job:read("state"):match "^(.*)/checkpoints/step%-%d+$" end
@@ -124,7 +124,7 @@ local function stop(job, epoch)
 end
 
 local function attach(job, line)
-  return run_host({ "attach", "--run", line }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ "attach", "--run", line }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function check_losses(list)

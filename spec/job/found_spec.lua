@@ -42,7 +42,7 @@ return {
 ]]
 
 local function ask(job, ...)
-  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function started(delay)
@@ -159,7 +159,7 @@ describe("the private folder of a job", function()
     shell.write(home .. "/program.lua", program)
     assert(os.execute("cd " .. home .. " && seq -f %0240g 5000 | xargs touch") == 0)
     assert.equal(5001, #core.list_folder(home))
-    local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = home }, timeout = 60 })
+    local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = home } })
     assert.equal(home .. "\tfound\n", result.out, result.err)
   end)
 
@@ -170,7 +170,7 @@ describe("the private folder of a job", function()
     assert(os.execute("mkdir " .. long .. " '" .. home .. "/a b'") == 0)
     for given, place in pairs { [home] = home, [home .. "/a b"] = home .. "/a b", [long] = "/dev/shm",
       [home .. "/none"] = "/dev/shm", [home .. "/file"] = "/dev/shm", [""] = "/dev/shm" } do
-      local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = given }, timeout = 60 })
+      local result = run_host({ "run", home .. "/program.lua" }, { env = { TMPDIR = given } })
       assert.equal(place .. "\tfound\n", result.out, result.err)
     end
   end)

@@ -76,7 +76,7 @@ local function start(ranks, cpus, more)
 end
 
 local function resize(...)
-  return run_host({ "resize", ... }, { cwd = home, env = support.environment(home), timeout = 60 })
+  return run_host({ "resize", ... }, { cwd = home, env = support.environment(home) })
 end
 
 -- Sends SIGTERM to the first rank of the step that srun started first: what Slurm does to all steps.

@@ -55,7 +55,7 @@ describe("what is rounded by chance #ranks", function()
   local function run(n, parallel, zero, optimizer)
     shell.write(folder .. "/recipe.lua", recipe:format(parallel, zero, optimizer))
     local result = run_host({ "run", "recipe.lua", "-n", tostring(n), "--threads", "1" },
-      { cwd = folder, timeout = 120 })
+      { cwd = folder })
     assert.equal(0, result.code, result.err)
     return result.out
   end

@@ -181,7 +181,7 @@ describe("ZeRO in a loop of one's own #ranks", function()
     local folder = shell.temporary_folder()
     local text = in_code:format(tostring(stage), options or "", line or "")
     shell.write(folder .. "/recipe.lua", change and job.changed(text, change) or text)
-    local result = run_host({ "run", "recipe.lua", "-n", "3", "--threads", "1" }, { cwd = folder, timeout = 120 })
+    local result = run_host({ "run", "recipe.lua", "-n", "3", "--threads", "1" }, { cwd = folder })
     shell.remove(folder)
     assert.equal(code or 0, result.code, result.err)
     return result

@@ -18,7 +18,7 @@ local recipe = support.training [[
 
 -- `ganymede attach` beside a job, which no other job of this machine is.
 local function attach(job, ...)
-  return run_host({ "attach", ... }, { cwd = job.home, env = support.environment(job.home), timeout = 60 })
+  return run_host({ "attach", ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
 local function says(job, line, expected, ...)
@@ -66,7 +66,7 @@ describe("attach to a job of two ranks", function()
     for _, name in ipairs { "two words", "it's" } do -- in quotes, and beside the prompt, not beside the job
       assert(os.execute(("cp %s/tools.lua %s"):format(folder, shell.quote(folder .. "/" .. name))) == 0)
       local result = run_host({ "attach", "--run", (':load "%s"'):format(name) }, { cwd = folder,
-        env = support.environment(job.home), timeout = 60 })
+        env = support.environment(job.home) })
       assert.equal("[0] 0\n[1] 1\n", result.out, result.err)
     end
     local wrong = attach(job, "--run", ":load " .. folder .. "/none.lua")
@@ -172,8 +172,7 @@ describe("attach to a job of two ranks", function()
     local file = job.home .. "/lines"
     for _, bytes in ipairs { 16384, 1000000 } do -- a job hangs up on the one, a socket does not take the other
       shell.write(file, "@0 #'" .. ("x"):rep(bytes) .. "'\n@0 1 + 1\n")
-      local result = run_host({ "attach" }, { cwd = job.home, env = support.environment(job.home), stdin = file,
-        timeout = 60 })
+      local result = run_host({ "attach" }, { cwd = job.home, env = support.environment(job.home), stdin = file })
       assert.equal(0, result.code, result.err)
       assert.matches("^not sent: a request has at most 16384 bytes, and this line makes one of %d+; write it to a "
         .. "file, and :load FILE\n%[0%] 2\n$", result.out)
@@ -265,8 +264,7 @@ describe("a prompt", function()
     end
     line(shell.quote(shell.executable()) .. " attach run", "Ctrl-D leaves.\n> ")
     line("world", "[0-1] 2\n> ")
-    local resized = run_host({ "resize", "run", "-n", "1" }, { cwd = job.home, env = support.environment(job.home),
-      timeout = 60 })
+    local resized = run_host({ "resize", "run", "-n", "1" }, { cwd = job.home, env = support.environment(job.home) })
     assert.equal(0, resized.code, resized.err)
     line("world + 10", "(the job goes on with 1 rank; attached again)\n11\n> ") -- the line was not lost
     job:signal("KILL", job:pids "^%S*ganymede run .*%-%-takes%-over")

@@ -72,7 +72,7 @@ describe(":run", function()
     end
     local one, two = losses(), losses(2)
     local run = run_host({ "run", "recipe.lua", "--stats", "stats.json", "--set", "steps=3", "--set",
-      "optimizer.lr=0.05", "--set", "data.batch_size=9", "--threads", "1", "--quiet" }, { cwd = home, timeout = 60 })
+      "optimizer.lr=0.05", "--set", "data.batch_size=9", "--threads", "1", "--quiet" }, { cwd = home })
     assert.equal(0, run.code, run.err)
     local want = json.decode(shell.read(home .. "/stats.json"), "stats").loss
     assert.equal(3, #one)

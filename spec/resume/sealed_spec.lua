@@ -28,7 +28,7 @@ describe("a sealed checkpoint", function()
 
   local function resume()
     return run_host({ "run", "recipe.lua", "--threads", "1", "--steps", "4", "--out", "new", "--resume",
-      "out/checkpoints/step-00000002" }, { cwd = home, env = { GANYMEDE_ROOT = GANYMEDE_ROOT }, timeout = 60 })
+      "out/checkpoints/step-00000002" }, { cwd = home, env = { GANYMEDE_ROOT = GANYMEDE_ROOT } })
   end
 
   it("that was only sealed again is as good as before", function()

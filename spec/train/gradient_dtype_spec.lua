@@ -102,7 +102,7 @@ describe("gradient_dtype on ranks #ranks", function()
     local folder = shell.temporary_folder()
     shell.write(folder .. "/recipe.lua", in_code:format(zero, dtype))
     local result = run_host({ "run", "recipe.lua", "-n", tostring(ranks), "--threads", "1" },
-      { cwd = folder, timeout = 120 })
+      { cwd = folder })
     shell.remove(folder)
     assert.equal(0, result.code, result.err)
     return tonumber(result.out:match "master/w%s+(%S+)")
