@@ -131,6 +131,7 @@ int gm_open_float8(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_images(lua_State *L);      /* after gm_open_ops: adds to core.ops */
 int gm_open_convolution(lua_State *L); /* after gm_open_ops: adds to core.ops */
 int gm_open_tables(lua_State *L);      /* after gm_open_ops: adds to core.ops */
+int gm_open_recurrent(lua_State *L);
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_region(lua_State *L);

@@ -27,7 +27,7 @@ static int open_core(lua_State *L)
         gm_open_modules,      gm_open_muon,     gm_open_average,    gm_open_arrays,      gm_open_tier,
         gm_open_text,         gm_open_tokenize, gm_open_pick,       gm_open_pages,       gm_open_process,
         gm_open_copy,         gm_open_live,     gm_open_sort,       gm_open_convolution, gm_open_tables,
-        gm_open_float8,       gm_open_apart,    gm_open_step_end,   gm_open_whiten};
+        gm_open_float8,       gm_open_apart,    gm_open_step_end,   gm_open_whiten,      gm_open_recurrent};
     lua_newtable(L);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i](L);
     return 1;

@@ -28,6 +28,10 @@ static double flops_unary(const gm_call *c) { return first_in(c); }
 static double flops_unary_grad(const gm_call *c) { return 2 * first_in(c); }
 static double flops_binary(const gm_call *c) { return first_out(c); }
 static double flops_gate_grad(const gm_call *c) { return 5 * first_in(c); }
+static double flops_lstm_cell(const gm_call *c) { return first_out(c) * (c->in[1] ? 13 : 9); }
+static double flops_lstm_cell_grad(const gm_call *c) { return 24 * numel(c->in[5]); }
+static double flops_gru_cell(const gm_call *c) { return first_out(c) * (c->in[1] ? 11 : 8); }
+static double flops_gru_cell_grad(const gm_call *c) { return first_out(c) / 3 * 16; }
 static double flops_compare(const gm_call *c) { return first_out(c); }
 static double flops_where(const gm_call *c) { return first_out(c); }
 static double flops_uniform(const gm_call *c) { return first_out(c); }

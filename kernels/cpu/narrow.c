@@ -42,6 +42,10 @@ static bool reads_bf16(gm_op op)
     case GM_OP_unary_grad:
     case GM_OP_binary:
     case GM_OP_gate_grad:
+    case GM_OP_lstm_cell:
+    case GM_OP_lstm_cell_grad:
+    case GM_OP_gru_cell:
+    case GM_OP_gru_cell_grad:
     case GM_OP_compare:
     case GM_OP_where:
     case GM_OP_dropout:

@@ -14,6 +14,7 @@
 #include "pooling.c"
 #include "softmax.c"
 #include "gate.c" /* gradients of gates */
+#include "recurrent.c" /* cells of recurrent layers */
 #include "rotary.c"
 #include "documents.c"
 #include "loss.c" /* embedding and cross entropy */

@@ -144,6 +144,15 @@ describe("kernels of bf16 have the bits of those of f32, rounded once:", functio
     agree("dropout", { a }, { true }, { p = 0.3 })
   end)
 
+  each("cells of recurrent layers", false, function(shape, layout)
+    local function parts(count, low) return input({ shape[1], count * shape[2] }, layout, low, 1) end
+    local h = parts(1)
+    agree("lstm_cell", { parts(4), parts(4), h }, { true, true, true })
+    agree("lstm_cell_grad", { h, parts(1), parts(1), parts(4, 0), h, parts(1) }, { true, true })
+    agree("gru_cell", { parts(3), parts(3), h }, { true, true })
+    agree("gru_cell_grad", { h, parts(1), parts(4, 0), h }, { true, true, true })
+  end)
+
   it("functions of the C library, and rows that broadcast", function()
     local a, b = input({ 3, 37 }, "contiguous", 0.5, 2), input({ 37 }, "contiguous", 0.5, 2)
     for _, f in ipairs { "sin", "cos", "log", "sqrt", "rsqrt" } do

@@ -155,6 +155,14 @@ case("pad", { "mn" }, "m", function(x) return 1 / ops.pad(1 / x, { 1, 2 }, { val
 local inverse = gm.custom { forward = function(x) return 1 / x end, backward = function(g) return 1 / (g + 2) end }
 case("custom", { "mn", "n" }, "mn", function(x, w) return inverse(x) * w end)
 
+case("recurrent", { "smg", "gs", "g", "ms", "ms" }, "m", function(x, w, b, h, c)
+  return core.recurrent("LSTM", 1 / x, ops.log(w), 1 / b, ops.log(h), 1 / c)
+end, "LSTM")
+case("recurrent", { "smg", "gs", "g" }, "m", function(x, w, b)
+  local function gates(t, dim) return t:narrow(dim, 1, 9) end
+  return core.recurrent("GRU", gates(1 / x, 3), gates(ops.log(w), 1), 1 / gates(b, 1), nil, nil, true)
+end, "GRU")
+
 local few = { bits = 8, group = 32 }
 case("quantize", { "nk" }, "n", function(w) return gm.no_grad(ops.quantize, w, few) end)
 case("dequantize", { "nk" }, "n", function(w)
@@ -199,8 +207,9 @@ end)
 
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
-for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
-  convolution_weight_grad float8_block_encode float8_block_product
+for name in ([[fill axpy scale unary_grad gate_grad lstm_cell lstm_cell_grad gru_cell gru_cell_grad
+  uniform normal bias_activation_grad linear_weight_grad convolution_weight_grad
+  float8_block_encode float8_block_product
   linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
   batch_norm_sums batch_norm_apply batch_norm_grad_sums batch_norm_grad_apply max_pool_grad avg_pool_grad unsort
   embedding_bag_weight_grad embedding_rows rows_take rows_put

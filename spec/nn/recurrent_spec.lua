@@ -56,6 +56,18 @@ describe("recurrent layers", function()
     assert.same((layer(x)):totable(), (layer(x)):totable())
   end))
 
+  it("give the same with and without gradients", numeric.f64(function()
+    for _, class in ipairs { nn.LSTM, nn.GRU } do
+      local layer = class { inputs = 2, hidden = 3, layers = 2, bidirectional = true }
+      local x = gm.normal({ 4, 6, 2 }, { seed = 1 })
+      local y, state = layer(x)
+      local z, last = gm.no_grad(function() return layer(x) end)
+      assert.same(y:totable(), z:totable())
+      if class == nn.GRU then state, last = { state }, { last } end
+      for i, t in ipairs(state) do assert.same(t:totable(), last[i]:totable()) end
+    end
+  end))
+
   it("return the sequence, or the last h of both ways", numeric.f64(function()
     local options = { inputs = 2, hidden = 3, layers = 2, bidirectional = true }
     for _, class in ipairs { nn.LSTM, nn.GRU } do

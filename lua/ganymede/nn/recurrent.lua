@@ -7,7 +7,8 @@
 -- x is (samples, length, inputs), y (samples, length, hidden), twice as wide if the layer looks both ways. A state is
 -- (layers, samples, hidden), with two rows for each layer that looks both ways, forward first; without one the layers
 -- begin with zeros. Ranks may share the samples, and not the length. Tensor parallelism does not cut these layers.
--- One product for all places of a sequence makes the part of x; the steps that follow are products of h alone.
+-- One product for all places of a sequence makes the part of x. The steps that follow, each a product of h and a cell,
+-- are core.recurrent (host/parallel/sharded/recurrent.h).
 -- @module ganymede.nn.recurrent
 local core = require "ganymede.core"
 local dropout = require "ganymede.nn.dropout"
@@ -32,7 +33,7 @@ local shared = {
       .. "(samples, hidden), of both ways beside each other" },
 }
 
-local Recurrent = {} -- the methods of both; gates: how many a cell has; parts: of a state
+local Recurrent = {} -- the methods of both; kind: that of the cell; gates: how many it has; parts: of a state
 
 -- The ends of the names of a layer's parameters, one for each way, as in PyTorch.
 local function ways(opt, layer)
@@ -61,48 +62,17 @@ function Recurrent:build(opt)
   if opt.dropout > 0 then self.dropout = dropout.Dropout(opt.dropout) end
 end
 
--- Appends the places of x (samples, length, ...) to out, each without the dimension of the length. Backward, each cut
--- costs the bytes of what it is cut from, so eight at a time: their sum is that of x, 8 log8(length) times.
-local function places(x, out)
-  local length = x:size(2)
-  if length <= 8 then
-    for _, place in ipairs { ops.unbind(x, 2) } do out[#out + 1] = place end
-  else
-    for _, piece in ipairs { ops.chunk(x, 8, 2) } do places(piece, out) end
-  end
-  return out
-end
+-- Samples and length change places.
+local function turned(x) return ops.permute(x, { 2, 1, 3 }) end
 
--- The reverse; at most 64 tensors can be joined at a time.
-local function joined(list)
-  local pieces = {}
-  for from = 1, #list, 64 do
-    pieces[#pieces + 1] = ops.stack({ unpack(list, from, math.min(from + 63, #list)) }, 2)
-  end
-  while #pieces > 1 do
-    local fewer = {}
-    for from = 1, #pieces, 64 do
-      fewer[#fewer + 1] = ops.cat({ unpack(pieces, from, math.min(from + 63, #pieces)) }, 2)
-    end
-    pieces = fewer
-  end
-  return pieces[1]
-end
-
--- One way through a sequence. state: the first one, a list of tensors (samples, hidden), or nil: zeros, which no
--- product has to meet. -> y, and the last state.
+-- One way through a sequence x (length, samples, width). state: the first one, a list of tensors (samples, hidden), or
+-- nil: zeros. -> y, and the last state.
 local function pass(self, x, way, state, backwards)
-  local hidden, bias = self:use("weight_hh_" .. way), self.opt.bias and self:use("bias_hh_" .. way)
-  local given = ops.linear(x, self:use("weight_ih_" .. way), self.opt.bias and self:use("bias_ih_" .. way) or nil)
-  given = places(given, {})
-  local out = {}
-  for i = 1, #given do
-    local at = backwards and #given + 1 - i or i
-    local moved = state and ops.linear(state[1], hidden, bias or nil) or bias or nil
-    state = self.cell(given[at], moved, state)
-    out[at] = state[1]
-  end
-  return joined(out), state
+  local bias = self.opt.bias
+  local given = ops.linear(x, self:use("weight_ih_" .. way), bias and self:use("bias_ih_" .. way) or nil)
+  local y, c = core.recurrent(self.kind, given, self:use("weight_hh_" .. way), bias and self:use("bias_hh_" .. way),
+    state and state[1], state and state[2], backwards)
+  return y, { ops.select(y, 1, backwards and 1 or y:size(1)), c }
 end
 
 -- The given state of one way of one layer -> a list of tensors, or nil.
@@ -141,6 +111,7 @@ function Recurrent:forward(x, state)
       table.concat(x:shape(), ", ")), 3)
   end
   state = listed(self, state, x)
+  x = turned(x)
   for i = 1, self.parts do last[i] = {} end
   for layer = 1, opt.layers do
     local both = {}
@@ -151,52 +122,28 @@ function Recurrent:forward(x, state)
       for i = 1, self.parts do last[i][row] = ended[i] end
     end
     x = #both == 2 and ops.cat(both, 3) or both[1]
-    if self.dropout and layer < opt.layers then x = self.dropout(x) end
+    -- which elements are dropped depends on their samples, which dropout looks for in front
+    if self.dropout and layer < opt.layers then x = turned(self.dropout(turned(x))) end
   end
-  if opt.returns == "sequence" then return x end
   if opt.returns == "last" then
     return opt.bidirectional and ops.cat({ last[1][row - 1], last[1][row] }, 2) or last[1][row]
   end
+  x = turned(x)
+  if opt.returns == "sequence" then return x end
   for i = 1, self.parts do last[i] = ops.stack(last[i], 1) end
   return x, self.parts == 1 and last[1] or last
 end
 
-local function with(name, gates, parts, cell)
+local function with(name, gates, parts)
   local class = module.class(name)
   class.positional = { "inputs", "hidden", "layers" }
   class.aliases = { input_size = "inputs", hidden_size = "hidden", num_layers = "layers" }
-  class.options, class.gates, class.parts, class.cell = shared, gates, parts, cell
+  class.options, class.kind, class.gates, class.parts = shared, name, gates, parts
   for key, method in pairs(Recurrent) do class[key] = method end
   M[name] = class
 end
 
--- x (..., count hidden), the numbers of the gates of a cell beside each other -> one tensor for each. Backward, an op
--- that reads such a slice alone writes its gradient to its place.
-local function gates(x, count)
-  local shape = x:shape()
-  local last = #shape
-  shape[last], shape[last + 1] = count, shape[last] / count
-  return ops.unbind(ops.reshape(x, shape), last)
-end
-
--- given: the part of x; moved: that of h, or nil; state: { h, c } or nil.
-with("LSTM", 4, 2, function(given, moved, state)
-  local input, forget, candidate, output = gates(moved and ops.add(given, moved) or given, 4)
-  local c = ops.mul(ops.sigmoid(input), ops.tanh(candidate))
-  if state then c = ops.add(ops.mul(ops.sigmoid(forget), state[2]), c) end
-  return { ops.mul(ops.sigmoid(output), ops.tanh(c)), c }
-end)
-
-with("GRU", 3, 1, function(given, moved, state)
-  local reset, update, candidate = gates(given, 3)
-  if moved then
-    local parts = { gates(moved, 3) }
-    candidate = ops.add(candidate, ops.mul(ops.sigmoid(ops.add(reset, parts[1])), parts[3]))
-    update = ops.add(update, parts[2])
-  end
-  local z, n = ops.sigmoid(update), ops.tanh(candidate)
-  local h = ops.sub(n, ops.mul(z, n))
-  return { state and ops.add(h, ops.mul(z, state[1])) or h }
-end)
+with("LSTM", 4, 2)
+with("GRU", 3, 1)
 
 return M

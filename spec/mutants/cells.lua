@@ -1,0 +1,88 @@
+--- Mutants of the cells of recurrent layers. What a row says: spec/mutants/table.lua.
+local cells, layers = "spec/kernels/recurrent_spec.lua", "spec/nn/recurrent_spec.lua"
+return {
+  {
+    name = "3226-cell-forgets", file = "kernels/cpu/recurrent_t.h",
+    find = [[if (c) s += forget * M(part_at)(c, 0, n, i);]],
+    replace = [[if (c) s += M(part_at)(c, 0, n, i);]],
+    breaks = "an LSTM forgets nothing",
+    test = cells .. " -f LSTM",
+  },
+  {
+    name = "3227-slope-of-forget", file = "kernels/cpu/recurrent_t.h",
+    find = [[s * M(part_at)(c, 0, n, i) * (forget * (1 - forget))]],
+    replace = [[s * (forget * (1 - forget))]],
+    breaks = "the gradient of the forget gate does not know the state",
+    test = cells .. " -f LSTM",
+  },
+  {
+    name = "3228-moved-candidate", file = "kernels/cpu/recurrent_t.h",
+    find = [[M(part_put)(dmoved, 2, n, i, dn * reset);]],
+    replace = [[M(part_put)(dmoved, 2, n, i, dn);]],
+    breaks = "backward, the part of h in a GRU's candidate is not reset",
+    test = cells .. " -f GRU",
+  },
+  {
+    name = "3229-update-kept", file = "kernels/cpu/recurrent_t.h",
+    find = [[V s = (1 - z) * candidate;]],
+    replace = [[V s = candidate;]],
+    breaks = "a GRU takes the whole candidate",
+    test = cells .. " -f GRU",
+  },
+  {
+    name = "3230-state-passes", file = "host/parallel/sharded/recurrent.c",
+    find = [[product.accumulate = !s->lstm;]],
+    replace = [[product.accumulate = false;]],
+    breaks = "backward, the state that a GRU keeps gets no gradient",
+    test = layers .. " -f GRU",
+  },
+  {
+    name = "3231-rows-of-reverse", file = "host/parallel/sharded/recurrent.c",
+    find = [[later = s->reverse ? 0 : 1]],
+    replace = [[later = 1]],
+    breaks = "the weights of the way back get products of other steps",
+    test = layers .. " -f both",
+  },
+  {
+    name = "3232-last-cell", file = "host/parallel/sharded/recurrent.c",
+    find = [[d->gc = d->last;]],
+    replace = [[d->gc = NULL;]],
+    breaks = "the gradient of the last c does not come in",
+    test = layers .. " -f LSTM",
+  },
+  {
+    name = "3233-bias-of-first-step", file = "host/parallel/sharded/recurrent.c",
+    find = [[add_weights(w, at(s, rows, 0, NULL), s->h, dw, db);]],
+    replace = [[add_weights(w, at(s, rows, 0, NULL), s->h, dw, NULL);]],
+    breaks = "the first step gives the bias no gradient",
+    test = layers .. " -f plain",
+  },
+  {
+    name = "3234-cells-in-turns", file = "host/parallel/sharded/recurrent.c",
+    find = [[if (i < 0 || s->gates || !s->cells)]],
+    replace = [[if (i < 0 || !s->cells)]],
+    breaks = "without gradients, the two cells that are kept are taken for those of all steps",
+    test = layers .. " -f gradients",
+  },
+  {
+    name = "3235-last-of-reverse", file = "lua/ganymede/nn/recurrent.lua",
+    find = [[backwards and 1 or y:size(1)]],
+    replace = [[y:size(1)]],
+    breaks = "the last state of the way back is its first",
+    test = layers .. " -f both",
+  },
+  {
+    name = "3236-reference-reset", file = "kernels/ref/recurrent.c",
+    find = [[d[2] *= s[0];]],
+    replace = "",
+    breaks = "the reference does not reset h's part of the candidate backward",
+    test = cells .. " -f GRU",
+  },
+  {
+    name = "3237-gates-divide", file = "kernels/infer_recurrent.c",
+    find = [[if (t->shape[t->ndim - 1] % count)]],
+    replace = [[if (count < 0)]],
+    breaks = "gates whose number does not divide the width are accepted",
+    test = cells .. " -f refuse",
+  },
+}
