@@ -117,15 +117,18 @@ static int cat(lua_State *L)
     PUSH(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
 }
 
-/* pad(x, before, after, value): lists of so many places in each dimension */
+/* pad(x, before, after, value, mode): lists of so many places in each dimension */
 static int pad(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1);
     int64_t   before[GM_MAX_DIMS], after[GM_MAX_DIMS];
     int       n = gm_check_shape(L, 2, before), m = gm_check_shape(L, 3, after);
     gm_check_argument(L, n == x->ndim && m == n, 2, "two lists with a number for each dimension were expected");
-    double value = luaL_checknumber(L, 4);
-    PUSH(L, "pad", gm_pad(gm_lua_rank(L), x, before, after, value, &y));
+    static const char *const modes[] = {
+        [GM_PAD_VALUE] = "constant", [GM_PAD_REFLECT] = "reflect", [GM_PAD_REPLICATE] = "replicate", NULL};
+    double      value = luaL_checknumber(L, 4);
+    gm_pad_mode mode = (gm_pad_mode)luaL_checkoption(L, 5, "constant", modes);
+    PUSH(L, "pad", gm_pad(gm_lua_rank(L), x, before, after, mode, value, &y));
 }
 
 int gm_open_views(lua_State *L)
@@ -144,8 +147,8 @@ int gm_open_views(lua_State *L)
         GM_PUBLIC(cat, cat, "tensors table, dim integer"),
         GM_LAST_FUNCTION};
     static const gm_declaration to[] = {GM_PUBLIC(to, cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
-    static const gm_declaration parts[] = {GM_FUNCTION("pad", pad, "x tensor, before table, after table, value number"),
-                                           GM_LAST_FUNCTION};
+    static const gm_declaration parts[] = {
+        GM_FUNCTION("pad", pad, "x tensor, before table, after table, value number, mode string?"), GM_LAST_FUNCTION};
     lua_getfield(L, -1, "ops");
     gm_declare(L, functions);
     lua_pop(L, 1);

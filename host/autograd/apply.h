@@ -55,8 +55,12 @@ gm_status gm_unbind(gm_rank *r, gm_value *x, int dim, gm_value **y);
 gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y);
 
 gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y);
-/* x with so many places of `value` before and behind it in each dimension; those that are cut get none. */
-gm_status gm_pad(gm_rank *r, gm_value *x, const int64_t *before, const int64_t *after, double value, gm_value **y);
+/* x with so many places before and behind it in each dimension; those that are cut get none. They hold `value`, or x
+ * mirrored at its first and last place, which are not repeated, or the nearest place of x. GM_EINVAL: x has too few
+ * places to be mirrored, or none to be repeated. pads.c */
+typedef enum gm_pad_mode { GM_PAD_VALUE, GM_PAD_REFLECT, GM_PAD_REPLICATE } gm_pad_mode;
+gm_status gm_pad(gm_rank *r, gm_value *x, const int64_t *before, const int64_t *after, gm_pad_mode mode, double value,
+                 gm_value **y);
 /* (b, c, H, W) -> (b, (H/p) (W/p), c p p), patches row by row, inside a patch channel, row, column. */
 gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t patch, gm_value **y);
 

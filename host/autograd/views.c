@@ -1,5 +1,5 @@
 /* views.c - ops that move no data, or only move it: reshape, permute, narrow, select, expand, cat,
- * pad, patchify. Their nodes keep no tensors, only a few numbers (gm_record.extra). */
+ * patchify (pad: pads.c). Their nodes keep no tensors, only a few numbers (gm_record.extra). */
 #include "apply.h"
 
 #include <inttypes.h>
@@ -354,69 +354,6 @@ gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y)
     }
     free(fit);
     free(fitted);
-    return st;
-}
-
-/* The window of a padded tensor that x fills; before: how many places stand in front of it, in each dimension. */
-static gm_tensor *pad_window(gm_work *w, gm_tensor *whole, const gm_tensor *x, const int64_t *before)
-{
-    for (int d = 0; d < x->ndim && whole; d++) whole = gm_work_narrow(w, whole, d, before[d], x->shape[d]);
-    return whole;
-}
-
-static void pad_rule(gm_backward *b)
-{
-    gm_work       *w = gm_backward_work(b);
-    gm_tensor     *g = gm_backward_grad(b, 0);
-    const gm_spec *x = gm_backward_input(b, 0);
-    for (int d = 0; d < x->ndim; d++) {
-        const int64_t before = gm_backward_extra(b)[d], more = gm_backward_extra(b)[GM_MAX_DIMS + d];
-        if (more) g = gm_work_narrow(w, g, d, before, x->shape[d]); /* a dimension that is cut is not padded */
-    }
-    gm_backward_give(b, 0, g);
-}
-
-/* The shape of the result; a padded dimension must not be cut. */
-static gm_status pad_shape(const gm_value *x, const int64_t *before, const int64_t *after, int64_t *shape)
-{
-    char have[256];
-    for (int d = 0; d < x->ndim; d++) {
-        if (before[d] < 0 || after[d] < 0)
-            return GM_FAIL(GM_EINVAL, "pad: %" PRId64 " and %" PRId64 " elements around dimension %d", before[d],
-                           after[d], d + 1);
-        shape[d] = x->shape[d] + before[d] + after[d];
-        if (shape[d] != x->shape[d] && x->layout.n_cuts[d])
-            return GM_FAIL(GM_ESHAPE, "pad: dimension %d of %s is cut over ranks; redistribute it first", d + 1,
-                           gm_value_describe(x, have, sizeof have));
-    }
-    return GM_OK;
-}
-
-gm_status gm_pad(gm_rank *r, gm_value *x, const int64_t *before, const int64_t *after, double value, gm_value **y)
-{
-    gm_value *whole = NULL;
-    gm_work   w;
-    int64_t   shape[GM_MAX_DIMS], extra[2 * GM_MAX_DIMS] = {0};
-    char      have[256];
-    if (x->layout.partial && value != 0)
-        return GM_FAIL(GM_ESHAPE,
-                       "pad: %s is a sum that is not made yet, and %g around each of its terms would be added up too; "
-                       ":settle() makes the sum",
-                       gm_value_describe(x, have, sizeof have), value);
-    GM_TRY(pad_shape(x, before, after, shape));
-    for (int d = 0; d < x->ndim; d++) {
-        extra[d] = before[d];
-        extra[GM_MAX_DIMS + d] = before[d] + after[d];
-    }
-    gm_rank_place(r, "pad");
-    GM_TRY(gm_value_new_block(r, "pad", x->local->dtype, &x->layout, x->ndim, shape, &whole));
-    gm_work_begin(&w, r, "pad");
-    gm_work_fill(&w, whole->local, value);
-    gm_work_copy(&w, x->local, pad_window(&w, whole->local, x->local, before));
-    gm_status st = gm_work_end(&w);
-    if (st == GM_OK) st = gm_padding_finish(whole);
-    if (st == GM_OK) return gm_tape_record_one(r, "pad", pad_rule, x, whole, extra, 2 * GM_MAX_DIMS, y);
-    gm_value_release(whole);
     return st;
 }
 

@@ -1,5 +1,6 @@
---- Mutants of the cells of recurrent layers. What a row says: spec/mutants/table.lua.
-local cells, layers = "spec/kernels/recurrent_spec.lua", "spec/nn/recurrent_spec.lua"
+--- Mutants of ops that were slower than PyTorch: cells of recurrent layers, and padding by mirrored or repeated places.
+--- What a row says: spec/mutants/table.lua.
+local cells, layers, pads = "spec/kernels/recurrent_spec.lua", "spec/nn/recurrent_spec.lua", "spec/tensor/pad_spec.lua"
 return {
   {
     name = "3226-cell-forgets", file = "kernels/cpu/recurrent_t.h",
@@ -84,5 +85,26 @@ return {
     replace = [[if (count < 0)]],
     breaks = "gates whose number does not divide the width are accepted",
     test = cells .. " -f refuse",
+  },
+  {
+    name = "3238-mirror-with-edge", file = "host/autograd/pads.c",
+    find = [[reflected(w, t, d, i, 2 * before - i, step)]],
+    replace = [[reflected(w, t, d, i, 2 * before - i - 1, step)]],
+    breaks = "what is mirrored in front repeats the first place",
+    test = pads .. " -f mirrored",
+  },
+  {
+    name = "3239-borders-back", file = "host/autograd/pads.c",
+    find = [[for (int d = x->ndim - 1; d >= 0; d--) each_border]],
+    replace = [[for (int d = 0; d < x->ndim; d++) each_border]],
+    breaks = "corners give no gradient to both dimensions",
+    test = pads .. " -f mirrored",
+  },
+  {
+    name = "3240-repeated-end", file = "host/autograd/pads.c",
+    find = [[gm_work_narrow(w, t, d, before + n - 1, 1)]],
+    replace = [[gm_work_narrow(w, t, d, before, 1)]],
+    breaks = "behind a tensor stands its first place",
+    test = pads .. " -f repeated",
   },
 }

@@ -3,8 +3,8 @@
 --
 -- They have the gradients, the layouts and the devices of the ops that they call (sort has one of its own, for the
 -- last dimension). Dimensions count from 1, or from -1 at the end. The trap: what takes places along a dimension by a
--- list (interpolate, pad with mode = "reflect") puts that dimension first and makes one of the others, so that of those
--- ranks may share only the first. Where ranks share space, interpolate fetches what each needs.
+-- list (interpolate, pad that mirrors more than 8 places) puts that dimension first and makes one of the others, so
+-- that of those ranks may share only the first. Where ranks share space, interpolate fetches what each needs.
 -- @module ganymede.tensor.composed
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
@@ -186,18 +186,31 @@ local function reflected(i, n)
   return i >= n and 2 * (n - 1) - i or i
 end
 
-local function clamped(i, n) return math.max(0, math.min(n - 1, i)) end
-
-local function padded_by_places(x, dim, before, after, mode)
+local function padded_by_places(x, dim, before, after)
   local n, places = x:size(dim), {}
-  local most = mode == "reflect" and n - 1 or math.huge
-  if before > most or after > most or n == 0 then
-    refuse("pad", "dimension %d has %d places, too few to %s %d in front and %d behind", dim, n, mode, before, after)
-  end
-  local place = mode == "reflect" and reflected or clamped
-  for i = -before, n + after - 1 do places[#places + 1] = place(i, n) end
+  for i = -before, n + after - 1 do places[#places + 1] = reflected(i, n) end
   local rows, back = as_rows(x, dim)
   return back(taken(rows, places))
+end
+
+local SHORT = 8 -- places on a side, up to which each is a copy of another; beyond, all are taken by a list
+
+-- x mirrored at its ends, or with its first and last places repeated.
+local function bordered(x, before, after, mode)
+  local most = 0
+  for d = 1, x:dim() do
+    local n, longest = x:size(d), math.max(before[d], after[d])
+    if longest > 0 and (mode == "reflect" and longest >= n or n == 0) then
+      refuse("pad", "dimension %d has %d places, too few to %s %d in front and %d behind", d, n, mode, before[d],
+        after[d])
+    end
+    most = math.max(most, longest)
+  end
+  if mode == "replicate" or most <= SHORT then return core.pad(x, before, after, 0, mode) end
+  for d = 1, x:dim() do
+    if before[d] + after[d] > 0 then x = padded_by_places(x, d, before[d], after[d]) end
+  end
+  return x
 end
 
 -- x without -before places in front and -after behind; what is left to add.
@@ -244,11 +257,9 @@ define("pad", "x tensor, sizes table, options options?", {
     local at = 2 * (x:dim() - d) + 1
     x, before[d], after[d] = cut_off(x, d, sizes[at] or 0, sizes[at + 1] or 0)
     more = more + before[d] + after[d]
-    if opt.mode ~= "constant" and before[d] + after[d] > 0 then
-      x = padded_by_places(x, d, before[d], after[d], opt.mode)
-    end
   end
-  if opt.mode ~= "constant" or more == 0 then return x end
+  if more == 0 then return x end
+  if opt.mode ~= "constant" then return bordered(x, before, after, opt.mode) end
   return core.pad(opt.value == 0 and x or core.settle(x), before, after, opt.value)
 end)
 
