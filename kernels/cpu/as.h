@@ -9,10 +9,13 @@
  *     #define AS 16            // bf16: what lies in memory is E, M(name) is name_bf16; numbers are still T = float
  *     #include "as.h"
  *     #include "norm_t.h"
+ *     #define AS 17            // f16, likewise: M(name) is name_f16
+ *     #include "as.h"
+ *     #include "norm_t.h"
  *     #define AS 0             // undefines the short names, so that system headers may follow
  *     #include "as.h"
  *
- * A file that is included for bf16, too, keeps two things apart: elements in memory (E; functions that have pointers
+ * A file that is included for bf16 or f16, too, keeps two things apart: elements in memory (E; functions that have pointers
  * to them are M(name)), and numbers in registers (T and V; functions of numbers alone are F(name)). For f32 and f64
  * both are the same. */
 #undef T
@@ -27,7 +30,7 @@
 #undef T_BITS
 #undef BURST
 
-#if AS == 32 || AS == 16
+#if AS == 32 || AS == 16 || AS == 17
 #define T       float
 #define TI      int32_t
 #define V       vf32
@@ -46,10 +49,14 @@
 #endif
 
 #if AS == 16
-#define E       bits2
 #define M(name) name##_bf16
-#define E_BITS  16
-#define BURST   (CPU_BURST / 2)
+#elif AS == 17
+#define M(name) name##_f16
+#endif
+#if AS == 16 || AS == 17
+#define E      bits2
+#define E_BITS 16
+#define BURST  (CPU_BURST / 2)
 #elif AS
 #define E       T
 #define M(name) F(name)

@@ -194,16 +194,14 @@ static void M(binary_across)(const void *context, int64_t rows, int64_t n, char 
     }
 }
 
+#define COMPARED 128 /* numbers at a time: whole vectors */
+#if E_BITS == T_BITS
 #define COMPARE(operator) \
-    for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(M(get)(x + i) operator M(get)(z + i))
+    for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(x[i] operator z[i])
 
-static void M(compare_dense)(const void *context, int64_t n, char *const *p, bool past)
+static void F(compare_row)(gm_function f, int64_t n, const T *x, const T *z, uint8_t *y)
 {
-    const gm_attrs *at = context;
-    uint8_t        *y = (uint8_t *)p[0];
-    const E        *x = (const E *)p[1], *z = (const E *)p[2];
-    (void)past;
-    switch (at->function) {
+    switch (f) {
     case GM_FN_eq: COMPARE(==); break;
     case GM_FN_ne: COMPARE(!=); break;
     case GM_FN_lt: COMPARE(<); break;
@@ -212,6 +210,34 @@ static void M(compare_dense)(const void *context, int64_t n, char *const *p, boo
     default: COMPARE(>=); break; /* ge */
     }
 }
+#undef COMPARE
+#endif
+
+/* n <= COMPARED elements as numbers: in room, where they are narrower in memory. */
+CPU_INLINE const T *M(compared)(const E *p, int64_t n, T *room)
+{
+#if E_BITS == T_BITS
+    (void)n, (void)room;
+    return p;
+#else
+    for (int64_t i = 0; i < n; i += LANES) F(store)(room + i, M(at)(p, i, n - i));
+    return room;
+#endif
+}
+
+static void M(compare_dense)(const void *context, int64_t n, char *const *p, bool past)
+{
+    const gm_attrs *at = context;
+    const E        *x = (const E *)p[1], *z = (const E *)p[2];
+    uint8_t        *y = (uint8_t *)p[0];
+    T               a[COMPARED], b[COMPARED];
+    (void)past;
+    for (int64_t i = 0; i < n; i += COMPARED) {
+        int64_t m = n - i < COMPARED ? n - i : COMPARED;
+        F(compare_row)(at->function, m, M(compared)(x + i, m, a), M(compared)(z + i, m, b), y + i);
+    }
+}
+#undef COMPARED
 
 static void M(where_dense)(const void *context, int64_t n, char *const *p, bool past)
 {

@@ -4,8 +4,8 @@
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast. Three kinds
  * of calls do without: ops that handle 16 bits themselves (is_native); products and attention of bf16 on processors
- * that multiply it (takes_pairs); ops of bf16 whose kernels are also compiled for bf16 in memory (reads_bf16), which
- * have the same bits. If there is an error, all outputs keep their values. */
+ * that multiply it (takes_pairs); ops of bf16 or f16 whose kernels are also compiled for such elements in memory (reads_bf16,
+ * reads_f16), which have the same bits. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {
@@ -67,15 +67,31 @@ static bool reads_bf16(gm_op op)
     }
 }
 
-/* Is each tensor of floats bf16, but for those that ops.def keeps in f32? */
-static bool is_bf16(const gm_call *call)
+/* And for elements of f16 (AS 17). */
+static bool reads_f16(gm_op op)
+{
+    switch (op) {
+    case GM_OP_axpy:
+    case GM_OP_affine:
+    case GM_OP_scale:
+    case GM_OP_unary:
+    case GM_OP_unary_grad:
+    case GM_OP_binary:
+    case GM_OP_compare:
+    case GM_OP_where: return true;
+    default: return false;
+    }
+}
+
+/* Is each tensor of floats of this dtype, but for those that ops.def keeps in f32? */
+static bool is_all(gm_dtype dtype, const gm_call *call)
 {
     const gm_slots *takes = gm_op_takes(call->op), *gives = gm_op_gives(call->op);
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         bool             in = i < call->n_in;
         const gm_tensor *t = in ? call->in[i] : call->out[i - call->n_in];
         const gm_slot   *slot = in ? gm_slots_at(takes, i) : gm_slots_at(gives, i - call->n_in);
-        if (t && gm_dtype_is_float(t->dtype) && !slot->wide && t->dtype != GM_BF16) return false;
+        if (t && gm_dtype_is_float(t->dtype) && !slot->wide && t->dtype != dtype) return false;
     }
     return true;
 }
@@ -106,7 +122,8 @@ static bool has_narrow(const gm_call *call)
     for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
     if (call->op == GM_OP_linear && (gemm_is_thin(call, NULL) || linear_reads(call))) return false;
     if (!found || is_native(call->op) || takes_pairs(call)) return false;
-    return !reads_bf16(call->op) || !is_bf16(call);
+    if (reads_f16(call->op) && is_all(GM_F16, call)) return false;
+    return !reads_bf16(call->op) || !is_all(GM_BF16, call);
 }
 
 /* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient

@@ -2,7 +2,8 @@
  *
  * CPU_VECTOR (base.c) is the width in bytes. For T = float (suffix _f32, vector vf32) and T = double (_f64, vf64),
  * vector_t.h, lanes_t.h, memory_t.h and rows_t.h give, all static inline, what follows. What has a pointer to elements
- * is also there for bf16 (suffix _bf16, vector vf32; vector_bf16.h): it widens what it reads and rounds what it writes.
+ * is also there for bf16 and f16 (suffixes _bf16 and _f16, vector vf32; vector_bf16.h, vector_f16.h): it widens what it
+ * reads and rounds what it writes.
  *
  *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
@@ -281,6 +282,11 @@ CPU_INLINE double sum_v_wide(vf64 v)
 #include "rows_t.h"
 #include "vector_bf16.h"
 #define AS 16
+#include "as.h"
+#include "memory_t.h"
+#include "rows_t.h"
+#include "vector_f16.h"
+#define AS 17
 #include "as.h"
 #include "memory_t.h"
 #include "rows_t.h"
