@@ -35,9 +35,11 @@ static int64_t F(gemm_turned_scratch)(const gemm *g, int threads)
 /* What columns j .. j + width of c begin with (c or a bias): column j + n, row i at own[n * step + i]. -> is it any? */
 static bool F(gemm_turned_in)(const gemm *g, T *own, int64_t step, int64_t j, int64_t width)
 {
-    for (int64_t i = 0; i < g->m && (g->accumulate || g->bias); i++) {
-        const T *from = g->accumulate ? (const T *)g->c + i * g->c_row + j : (const T *)g->bias + j;
-        for (int64_t n = 0; n < width; n++) own[n * step + i] = from[n];
+    for (int64_t i = 0; i < g->m && g->accumulate; i++)
+        for (int64_t n = 0; n < width; n++) own[n * step + i] = ((const T *)g->c)[i * g->c_row + j + n];
+    for (int64_t n = 0; n < width && g->bias && !g->accumulate; n++) {
+        const V all = F(splat)(((const T *)g->bias)[j + n]);
+        for (int64_t i = 0; i < step; i += LANES) F(store)(own + n * step + i, all);
     }
     return g->accumulate || g->bias;
 }

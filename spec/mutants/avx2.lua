@@ -120,8 +120,8 @@ return {
   },
   {
     name = "2435-turned-bias", file = "kernels/cpu/gemm_turned_t.h",
-    find = [[own[n * step + i] = from[n];]],
-    replace = [[own[n * step + i] = from[0];]],
+    find = [[F(splat)(((const T *)g->bias)[j + n]);]],
+    replace = [[F(splat)(((const T *)g->bias)[j]);]],
     breaks = "all columns of a unit get the first one's bias",
     isa = "avx2",
     test = "spec/kernels/contraction_spec.lua -f 'linear f32 .9, 300'",

@@ -458,10 +458,10 @@ end)
 define("one_hot", "index tensor, classes integer, dtype string?", nil, function(index, classes, dtype)
   if classes < 1 then refuse("one_hot", "classes is %d, should be 1 or more", classes) end
   dtype = dtype or core.default_dtype()
-  local shape, places = index:shape(), {}
+  local shape, places, exact = index:shape(), {}, classes <= 2 ^ 24 and "f32" or "f64"
   for j = 1, classes do places[j] = j - 1 end
   shape[#shape + 1] = 1
-  local is = ops.eq(ops.reshape(ops.cast(index, "f64"), shape), core.tensor(places, "f64", { classes }))
+  local is = ops.eq(ops.reshape(ops.cast(index, exact), shape), core.tensor(places, exact, { classes }))
   local none = ops.expand(core.fill_(core.empty({ 1, 1 }, dtype), 0), { classes, 1 })
   -- the lookup adds zeros, and refuses classes that are not there
   return ops.add(ops.cast(is, dtype), ops.embedding(none, index))
