@@ -1,6 +1,7 @@
 /* lua_images.c - ops on tensors (n, c, ...) of images: batch norm and pooling. They are in core.ops, as those of
  * lua_ops.c; core.resized_rows is what ganymede.tensor.composed makes interpolation of where ranks share images. */
 #include "../host/parallel/sharded/batch_norm.h"
+#include "../host/parallel/sharded/group_norm.h"
 #include "../host/parallel/sharded/resize.h"
 #include "docs/docs.h"
 #include "docs/images.def"
@@ -30,6 +31,15 @@ static int batch_norm(lua_State *L)
     for (int i = 0; i < (given ? 1 : 3); i++) gm_handle_fill(r, h[i], out[i], "batch_norm");
     if (given) lua_pop(L, 2);
     return given ? 1 : 3;
+}
+
+/* group_norm(x, groups, w, b, eps): what ganymede.nn.group_norm is where no group is cut */
+static int group_norm(lua_State *L)
+{
+    gm_value *in[GM_GN_INPUTS] = {gm_check_value(L, 1), gm_opt_value(L, 3), gm_opt_value(L, 4)};
+    int64_t   groups = gm_check_integer(L, 2);
+    double    eps = luaL_checknumber(L, 5);
+    PUSH(L, "group_norm", gm_group_norm(gm_lua_rank(L), in, groups, eps, &y));
 }
 
 /* A number for each dimension of the images of x: one for all, or a list. nil: `otherwise`. */
@@ -183,6 +193,8 @@ int gm_open_images(lua_State *L)
          0, 0, doc_adaptive_max_pool},
         GM_LAST_FUNCTION};
     static const gm_declaration parts[] = {
+        GM_FUNCTION("group_norm", group_norm,
+                    "x tensor, groups integer, w tensor|boolean?, b tensor|boolean?, eps number"),
         GM_FUNCTION("resized_rows", resized_rows,
                     "x tensor, dim integer, size integer, places string, scale number, next boolean"),
         GM_LAST_FUNCTION};

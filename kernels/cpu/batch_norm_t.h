@@ -89,7 +89,7 @@ static void M(channel_grad_sums_part)(void *context, int64_t begin, int64_t end,
     }
 }
 
-/* dx = (g - mean(h) - hat mean(h hat)) rstd w */
+/* dx = (g w - mean_h - hat mean_h_hat) rstd */
 static void M(channel_grad_apply_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const channel_job *j = context;
@@ -100,11 +100,11 @@ static void M(channel_grad_apply_part)(void *context, int64_t begin, int64_t end
         const E *x = cpu_image_at(&j->x, i, c), *g = cpu_image_at(&j->g, i, c);
         E       *dx = cpu_image_at(&j->y, i, c);
         T        mean = ((const T *)j->mean)[c], rstd = ((const T *)j->rstd)[c];
-        T        by = j->w ? rstd * M(number_of)(j->w, c, 1) : rstd, h = j->h ? ((const T *)j->h)[c] : 0;
-        T        hh = j->hh ? ((const T *)j->hh)[c] * rstd : 0;
+        T        by = j->w ? rstd * M(number_of)(j->w, c, 1) : rstd, h = j->h ? ((const T *)j->h)[c] * rstd : 0;
+        T        hh = j->hh ? ((const T *)j->hh)[c] * rstd * rstd : 0;
         if (j->hh)
             for (int64_t k = 0; k < n; k += LANES)
-                M(put)(dx, k, n - k, (M(at)(g, k, n - k) - h - (M(at)(x, k, n - k) - mean) * hh) * by);
+                M(put)(dx, k, n - k, M(at)(g, k, n - k) * by - h - (M(at)(x, k, n - k) - mean) * hh);
         else
             for (int64_t k = 0; k < n; k += LANES) M(put)(dx, k, n - k, M(at)(g, k, n - k) * by);
     }
@@ -224,8 +224,8 @@ static void M(column_grad_numbers)(const channel_job *j, void *room)
         T rstd = ((const T *)j->rstd)[c];
         M(set_columns)(mean, j->x.inner, c, ((const T *)j->mean)[c]);
         M(set_columns)(by, j->x.inner, c, j->w ? rstd * M(number_of)(j->w, c, 1) : rstd);
-        M(set_columns)(h, j->x.inner, c, j->h ? ((const T *)j->h)[c] : 0);
-        M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd : 0);
+        M(set_columns)(h, j->x.inner, c, j->h ? ((const T *)j->h)[c] * rstd : 0);
+        M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd * rstd : 0);
     }
 }
 
@@ -257,9 +257,9 @@ static void M(column_grad_apply_part)(void *context, int64_t begin, int64_t end,
         const E *x = cpu_image_at(&j->x, s, 0), *g = cpu_image_at(&j->g, s, 0);
         E       *dx = cpu_image_at(&j->y, s, 0);
         for (int64_t k = 0; k < n; k += LANES) {
-            V d = M(at)(g, k, n - k);
+            V d = M(at)(g, k, n - k) * F(at)(by, k, n - k);
             if (j->hh) d = d - F(at)(h, k, n - k) - (M(at)(x, k, n - k) - F(at)(mean, k, n - k)) * F(at)(hh, k, n - k);
-            M(put)(dx, k, n - k, d * F(at)(by, k, n - k));
+            M(put)(dx, k, n - k, d);
         }
     }
 }

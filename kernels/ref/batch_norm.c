@@ -83,9 +83,9 @@ gm_status gm_ref_batch_norm_grad_apply(gm_device *dev, const gm_call *call)
     (void)dev;
     for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) {
         int64_t c = channel_of(&k, i);
-        double  d = ref_get(g, i);
+        double  d = ref_get(g, i) * (w ? ref_get(w, c) : 1);
         if (mean_h) d -= ref_get(mean_h, c) + hat(x, call->in[3], rstd, i, c) * ref_get(mean_h_hat, c);
-        ref_set(call->out[0], i, d * ref_get(rstd, c) * (w ? ref_get(w, c) : 1));
+        ref_set(call->out[0], i, d * ref_get(rstd, c));
     }
     return GM_OK;
 }

@@ -155,6 +155,12 @@ case("pad", { "mn" }, "m", function(x) return 1 / ops.pad(1 / x, { 1, 2 }, { val
 local inverse = gm.custom { forward = function(x) return 1 / x end, backward = function(g) return 1 / (g + 2) end }
 case("custom", { "mn", "n" }, "mn", function(x, w) return inverse(x) * w end)
 
+case("group_norm", { "bgs", "g", "g" }, "bg", function(x, w, b)
+  return core.group_norm(1 / x, size.g, ops.log(w), 1 / b, 1e-5)
+end)
+case("group_norm", { "bgsd", "g", "g" }, "b", function(x, w, b)
+  return core.group_norm(1 / x, 4, ops.log(w), 1 / b, 1e-5)
+end, "in four groups")
 case("recurrent", { "smg", "gs", "g", "ms", "ms" }, "m", function(x, w, b, h, c)
   return core.recurrent("LSTM", 1 / x, ops.log(w), 1 / b, ops.log(h), 1 / c)
 end, "LSTM")

@@ -19,8 +19,8 @@ return {
   },
   {
     name = "3173-column-hat", file = "kernels/cpu/batch_norm_t.h",
-    find = [[M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd : 0);]],
-    replace = [[M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] : 0);]],
+    find = [[M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd * rstd : 0);]],
+    replace = [[M(set_columns)(hh, j->x.inner, c, j->hh ? ((const T *)j->hh)[c] * rstd : 0);]],
     breaks = "the gradient of rows that are normalised lacks a deviation",
     test = images .. " -f 'batch norm with all operands'",
   },

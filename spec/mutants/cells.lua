@@ -1,5 +1,5 @@
---- Mutants of ops that were slower than PyTorch: cells of recurrent layers, and padding by mirrored or repeated places.
---- What a row says: spec/mutants/table.lua.
+--- Mutants of ops that were slower than PyTorch: cells of recurrent layers, padding by mirrored or repeated places,
+--- elements of f16, narrow lookups, group norm. What a row says: spec/mutants/table.lua.
 local cells, layers, pads = "spec/kernels/recurrent_spec.lua", "spec/nn/recurrent_spec.lua", "spec/tensor/pad_spec.lua"
 return {
   {
@@ -106,5 +106,62 @@ return {
     replace = [[gm_work_narrow(w, t, d, before, 1)]],
     breaks = "behind a tensor stands its first place",
     test = pads .. " -f repeated",
+  },
+  {
+    name = "3241-f16-not-a-number", file = "kernels/cpu/vector_f16.h",
+    find = [[return (vf32)_mm256_cvtph_ps((__m128i)a);]],
+    replace = [[return (vf32)_mm256_cvtph_ps((__m128i)(a & 0x7fff));]],
+    breaks = "numbers of f16 lose their sign",
+    isa = "avx2",
+    test = "spec/kernels/f16_elements_spec.lua",
+  },
+  {
+    name = "3242-compared-first", file = "kernels/cpu/elementwise_t.h",
+    find = [[M(compared)(x + i, m, a)]],
+    replace = [[M(compared)(x, m, a)]],
+    breaks = "comparisons behind the first piece of a row read the first one",
+    test = "spec/kernels/f16_elements_spec.lua -f 'rows of 300'",
+  },
+  {
+    name = "3243-lookup-of-16", file = "kernels/cpu/loss.c",
+    find = [[case 16: lookup(j, begin, end, 16); break;]],
+    replace = [[case 16: lookup(j, begin, end, 8); break;]],
+    breaks = "a lookup of 16 bytes moves 8",
+    test = "spec/kernels/loss_spec.lua -f embedding",
+  },
+  {
+    name = "3244-group-weights", file = "host/parallel/sharded/group_norm.c",
+    find = [[if (weight) sums = gm_work_binary]],
+    replace = [[if (false) sums = gm_work_binary]],
+    breaks = "the means of a group's gradient do not know the weights",
+    test = "spec/golden/layers_spec.lua -f group_norm",
+  },
+  {
+    name = "3245-groups-of-block", file = "host/parallel/sharded/group_norm.c",
+    find = [[*groups /= parts;]],
+    replace = "",
+    breaks = "a block of channels counts the groups of all",
+    test = "-n 2 spec/layout/padding_spec.lua -f group_norm",
+  },
+  {
+    name = "3246-group-elements", file = "host/parallel/sharded/group_norm.c",
+    find = [[return k->c / k->groups * k->space;]],
+    replace = [[return k->c * k->space;]],
+    breaks = "a group counts the elements of all",
+    test = "spec/golden/layers_spec.lua -f group_norm",
+  },
+  {
+    name = "3247-batch-means-weigh", file = "host/parallel/sharded/batch_norm.c",
+    find = [[if (weight) means = gm_work_binary]],
+    replace = [[if (false) means = gm_work_binary]],
+    breaks = "the means of batch norm's gradient do not know the weights",
+    test = "spec/golden/layers_spec.lua -f batch_norm",
+  },
+  {
+    name = "3248-mean-of-gradient", file = "kernels/ref/batch_norm.c",
+    find = [[double  d = ref_get(g, i) * (w ? ref_get(w, c) : 1);]],
+    replace = [[double  d = ref_get(g, i);]],
+    breaks = "the reference of batch norm's gradient leaves the weights out",
+    test = "spec/kernels/images_spec.lua -f 'batch norm with all operands'",
   },
 }

@@ -38,6 +38,7 @@ static void batch_norm_rule(gm_backward *b)
     const gm_layout *layout = gm_backward_input_layout(b, GM_BN_X, NULL);
     gm_tensor       *g = gm_backward_grad(b, 0), *x = gm_backward_saved(b, SAVED_X), *out[2], *means = NULL;
     gm_tensor       *mean = gm_backward_saved(b, SAVED_MEAN), *rstd = gm_backward_saved(b, SAVED_RSTD);
+    gm_tensor       *weight = gm_backward_saved(b, SAVED_W);
     bool             wants_x = gm_backward_wants(b, GM_BN_X);
     if (w->st != GM_OK) return;
     gm_dtype   wide = gm_dtype_wide(x->dtype);
@@ -53,8 +54,9 @@ static void batch_norm_rule(gm_backward *b)
         uint32_t axes = shared_axes(layout, x->ndim);
         if (axes) gm_rows_reduce(w, axes, sums, GM_SUM);
         means = gm_work_affine(w, sums, 1 / (double)n, 0);
+        if (weight) means = gm_work_binary(w, GM_FN_mul, means, gm_work_cast(w, weight, wide));
     }
-    gm_tensor *all[7] = {g, x, gm_backward_saved(b, SAVED_W), mean, rstd};
+    gm_tensor *all[7] = {g, x, weight, mean, rstd};
     all[5] = n ? gm_work_select(w, means, 0, 0) : NULL;
     all[6] = n ? gm_work_select(w, means, 0, 1) : NULL;
     gm_backward_give(b, GM_BN_X, gm_work_run(w, GM_OP_batch_norm_grad_apply, 7, all, NULL));

@@ -1,7 +1,9 @@
 --- Norms of each sample (n, channels, ...) by itself: of groups of channels (Wu and He 2018), and of each channel
--- (Ulyanov, Vedaldi and Lempitsky 2016). A group is a row to layer norm, so that they need no numbers of other samples,
--- and of other ranks only where a group is cut: then it is a channel to batch norm, which merges what ranks have of it.
+-- (Ulyanov, Vedaldi and Lempitsky 2016). They need no numbers of other samples, and of other ranks only where a group
+-- is cut: then it is a channel to batch norm, which merges what ranks have of it. Else it is core.group_norm, which
+-- does all in one (host/parallel/sharded/group_norm.h).
 -- @module ganymede.nn.group_norm
+local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
@@ -37,16 +39,9 @@ end
 
 -- x (n, channels, ...), its channels in so many groups.
 local function normalised(self, x, groups)
-  local y
-  if space.is_cut(x) then
-    y = ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps })
-  else
-    local each = x:size(2) / groups -- numbers of a group
-    for d = 3, x:dim() do each = each * x:size(d) end
-    y = ops.layer_norm(ops.reshape(x, { x:size(1), groups, each }), false, false, self.opt.eps)
-  end
-  y = ops.reshape(y, x:shape())
   local weight, bias = self:use "weight", self:use "bias"
+  if not space.is_cut(x) then return core.group_norm(x, groups, weight, bias, self.opt.eps) end
+  local y = ops.reshape(ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps }), x:shape())
   return weight and affine(y, weight, bias) or y
 end
 

@@ -34,8 +34,8 @@ GM_DEVICE gm_channel_grad_line<R> gm_grad_line_of(const gm_batch_norm_args &a, i
 {
     const R rstd = gm_channel_number<R>(a.rstd, c);
     return {gm_channel_number<R>(a.mean, c), rstd * gm_channel_at<T>(a.w, c, 1),
-            a.mean_h.data ? gm_channel_number<R>(a.mean_h, c) : 0,
-            a.mean_h_hat.data ? gm_channel_number<R>(a.mean_h_hat, c) * rstd : 0};
+            a.mean_h.data ? gm_channel_number<R>(a.mean_h, c) * rstd : 0,
+            a.mean_h_hat.data ? gm_channel_number<R>(a.mean_h_hat, c) * rstd * rstd : 0};
 }
 
 /* Of an element of contiguous tensors: its channel, how many elements of the plane are left, and the channel behind. */
@@ -83,7 +83,7 @@ GM_DEVICE void gm_batch_norm_grad_apply_packs(const gm_batch_norm_args &a)
         {
             const bool behind = k >= at.left;
             const R    moved = moves ? (x[k] - (behind ? two.mean : one.mean)) * (behind ? two.hh : one.hh) : 0;
-            x[k] = (g[k] - (behind ? two.h : one.h) - moved) * (behind ? two.by : one.by);
+            x[k] = g[k] * (behind ? two.by : one.by) - (behind ? two.h : one.h) - moved;
         }
         gm_give<T>(a.y, i * V, x);
     }
@@ -111,7 +111,7 @@ GM_DEVICE void gm_batch_norm_apply(const gm_batch_norm_args a)
     }
 }
 
-/* dx = (g - mean_h - hat mean_h_hat) rstd w; without these means g rstd w */
+/* dx = (g w - mean_h - hat mean_h_hat) rstd; without these means g rstd w */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_batch_norm_grad_apply(const gm_batch_norm_args a)
 {
@@ -122,18 +122,18 @@ GM_DEVICE void gm_batch_norm_grad_apply(const gm_batch_norm_args a)
         const int64_t c = at[3];
         const R       mean = gm_channel_number<R>(a.mean, c), rstd = gm_channel_number<R>(a.rstd, c);
         const R       by = rstd * gm_channel_at<T>(a.w, c, 1);
-        const R       h = a.mean_h.data ? gm_channel_number<R>(a.mean_h, c) : 0;
+        const R       h = a.mean_h.data ? gm_channel_number<R>(a.mean_h, c) * rstd : 0;
         const int     moves = a.mean_h_hat.data != NULL;
-        const R       hh = moves ? gm_channel_number<R>(a.mean_h_hat, c) * rstd : 0;
+        const R       hh = moves ? gm_channel_number<R>(a.mean_h_hat, c) * rstd * rstd : 0;
         if (a.vectors) {
             R x[V], g[V];
             gm_take<T>(a.x, at[1], 1, x);
             gm_take<T>(a.g, at[2], 1, g);
-            GM_UNROLL for (int k = 0; k < V; k++) x[k] = (g[k] - h - (moves ? (x[k] - mean) * hh : 0)) * by;
+            GM_UNROLL for (int k = 0; k < V; k++) x[k] = g[k] * by - h - (moves ? (x[k] - mean) * hh : 0);
             gm_give<T>(a.y, at[0], x);
         } else {
             const R d = moves ? (gm_at<T>(a.x, at[1]) - mean) * hh : 0;
-            gm_set<T>(a.y, at[0], (gm_at<T>(a.g, at[2]) - h - d) * by);
+            gm_set<T>(a.y, at[0], gm_at<T>(a.g, at[2]) * by - h - d);
         }
     }
 }
