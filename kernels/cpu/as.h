@@ -15,9 +15,9 @@
  *     #define AS 0             // undefines the short names, so that system headers may follow
  *     #include "as.h"
  *
- * A file that is included for bf16 or f16, too, keeps two things apart: elements in memory (E; functions that have pointers
- * to them are M(name)), and numbers in registers (T and V; functions of numbers alone are F(name)). For f32 and f64
- * both are the same. */
+ * A file that is included for bf16 or f16, too, keeps two things apart: elements in memory (E; functions that have
+ * pointers to them are M(name)), and numbers in registers (T and V; functions of numbers alone are F(name)). For f32
+ * and f64 both are the same. */
 #undef T
 #undef TI
 #undef V

@@ -358,8 +358,7 @@ EMULATED __m512 _mm512_cvtph_ps(__m256i a)
 EMULATED __m256i emulated_cvtps_ph(__m512 a)
 {
     const wide x = {.ps = a};
-    return _mm256_set_m128i(_mm256_cvtps_ph(x.half_ps[1], _MM_FROUND_TO_NEAREST_INT),
-                            _mm256_cvtps_ph(x.half_ps[0], _MM_FROUND_TO_NEAREST_INT));
+    return _mm256_set_m128i(_mm256_cvtps_ph(x.half_ps[1], 0), _mm256_cvtps_ph(x.half_ps[0], 0));
 }
 
 #define _mm512_castsi512_si256(a) ((wide){.si = (a)}.half_si[0])

@@ -4,8 +4,8 @@
  * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
  * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast. Three kinds
  * of calls do without: ops that handle 16 bits themselves (is_native); products and attention of bf16 on processors
- * that multiply it (takes_pairs); ops of bf16 or f16 whose kernels are also compiled for such elements in memory (reads_bf16,
- * reads_f16), which have the same bits. If there is an error, all outputs keep their values. */
+ * that multiply it (takes_pairs); ops of bf16 or f16 whose kernels are also compiled for such elements in memory
+ * (reads_bf16, reads_f16), which have the same bits. If there is an error, all outputs keep their values. */
 
 static bool is_native(gm_op op)
 {

@@ -1,5 +1,5 @@
-/* vector_f16.h - f16 in memory as vectors of f32: the accesses that vector_bf16.h has, for the element type f16 (AS 17 of
- * as.h). A load widens, which is exact. A store rounds to the nearest, ties to even, once, and has the bits of
+/* vector_f16.h - f16 in memory as vectors of f32: the accesses that vector_bf16.h has, for the element type f16 (AS 17
+ * of as.h). A load widens, which is exact. A store rounds to the nearest, ties to even, once, and has the bits of
  * gm_f32_to_f16. */
 
 #define F16_LANES (CPU_VECTOR / 4)

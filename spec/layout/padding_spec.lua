@@ -151,7 +151,11 @@ case("narrow", { "mn" }, "m", function(x) return 1 / ops.narrow(1 / x, 2, 2, 3) 
 case("select", { "mn" }, "mn", function(x) return ops.select(1 / x, 1, 7):settle() * 2 end)
 case("expand", { "m1" }, "m", function(x) return 1 / ops.expand(1 / x, { size.m, size.n }) end)
 case("cat", { "mn", "mk" }, "m", function(x, y) return 1 / ops.cat({ 1 / x, ops.log(y) }, 2) end)
-case("pad", { "mn" }, "m", function(x) return 1 / ops.pad(1 / x, { 1, 2 }, { value = 3 }) end)
+case("pad", { "mn" }, "m", function(x)
+  local y = ops.pad(1 / x, { 1, 2 }, { value = 3 })
+  return 1 / y, y
+end)
+case("pad", { "mns" }, "m", function(x) return 1 / ops.pad(1 / x, { 1, 2, 0, 3 }, { mode = "reflect" }) end, "mirrored")
 local inverse = gm.custom { forward = function(x) return 1 / x end, backward = function(g) return 1 / (g + 2) end }
 case("custom", { "mn", "n" }, "mn", function(x, w) return inverse(x) * w end)
 

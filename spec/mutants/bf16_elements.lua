@@ -60,16 +60,16 @@ return {
   },
   {
     name = "3008-elements-native", file = "kernels/cpu/narrow.c",
-    find = [[return !reads_bf16(call->op) || !is_bf16(call);]],
+    find = [[return !reads_bf16(call->op) || !is_all(GM_BF16, call);]],
     replace = [[return true;]],
     breaks = "all ops of bf16 make copies in f32",
     test = elements .. " -f 'without copies'",
   },
   {
     name = "3009-elements-f16", file = "kernels/cpu/narrow.c",
-    find = [[&& !slot->wide && t->dtype != GM_BF16) return false;]],
+    find = [[&& !slot->wide && t->dtype != dtype) return false;]],
     replace = [[&& !slot->wide && !gm_dtype_is_narrow(t->dtype)) return false;]],
-    breaks = "f16 is read as f64",
+    breaks = "bf16 is read as f16",
     test = "spec/kernels/elementwise_spec.lua -f axpy",
   },
   {

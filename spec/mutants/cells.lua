@@ -62,8 +62,8 @@ return {
     name = "3234-cells-in-turns", file = "host/parallel/sharded/recurrent.c",
     find = [[if (i < 0 || s->gates || !s->cells)]],
     replace = [[if (i < 0 || !s->cells)]],
-    breaks = "without gradients, the two cells that are kept are taken for those of all steps",
-    test = layers .. " -f gradients",
+    breaks = "with gradients, too, only the cells of two steps are kept",
+    test = layers .. " -f LSTM",
   },
   {
     name = "3235-last-of-reverse", file = "lua/ganymede/nn/recurrent.lua",

@@ -1,5 +1,5 @@
-/* group_norm.c - see group_norm.h. Backward: with h the gradient of y and hat the normalised x, sum(h) and sum(h hat) of
- * each channel of a sample give the gradients of b and w, and, times w, the means over groups that dx needs. */
+/* group_norm.c - see group_norm.h. Backward: with h the gradient of y and hat the normalised x, sum(h) and sum(h hat)
+ * of each channel of a sample give the gradients of b and w, and, times w, the means over groups that dx needs. */
 #include "group_norm.h"
 
 #include <inttypes.h>
