@@ -39,20 +39,32 @@ static ORDERED *F(sort_row)(bool descending, int64_t n, ORDERED *a, ORDERED *b)
     return a;
 }
 
+/* A row of numbers and their places. */
+static void F(merge_row)(bool descending, int64_t n, const T *x, T *y, int64_t *index, ORDERED *room)
+{
+    for (int64_t i = 0; i < n; i++) room[i] = (ORDERED){x[i], i};
+    const ORDERED *sorted = F(sort_row)(descending, n, room, room + n);
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = sorted[i].value;
+        index[i] = sorted[i].place;
+    }
+}
+
 static void F(sort_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const order_job *j = context;
-    ORDERED         *a = (void *)(j->room + (size_t)thread * j->each), *b = a + j->n;
+    void            *room = j->room + (size_t)thread * j->each;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
         T       *y = cpu_row_at(&j->y, r);
         int64_t *index = cpu_row_at(&j->index, r);
-        for (int64_t i = 0; i < j->n; i++) a[i] = (ORDERED){x[i], i};
-        const ORDERED *sorted = F(sort_row)(j->descending, j->n, a, b);
-        for (int64_t i = 0; i < j->n; i++) {
-            y[i] = sorted[i].value;
-            index[i] = sorted[i].place;
+#if T_BITS == 32
+        if (j->n < UINT32_MAX) {
+            order_floats(j->descending, j->n, x, y, index, room);
+            continue;
         }
+#endif
+        F(merge_row)(j->descending, j->n, x, y, index, room);
     }
 }
 

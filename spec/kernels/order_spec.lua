@@ -4,7 +4,8 @@ local gm = require "ganymede"
 local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
-local shapes = { { 1 }, { 7 }, { 3, 5 }, { 4, 64 }, { 2, 3, 33 }, { 3, 0 }, { 0, 4 }, { 2, 200 } }
+local shapes = { { 1 }, { 7 }, { 3, 5 }, { 4, 64 }, { 2, 3, 33 }, { 3, 0 }, { 0, 4 }, { 2, 200 },
+                 { 5, 40 }, { 4, 41 }, { 1, 700 } }
 
 describe("sort agrees with ref:", function()
   for _, descending in ipairs { false, true } do
@@ -32,6 +33,21 @@ describe("sort agrees with ref:", function()
                         within = support.exact }
       end
     end)
+
+  it("zeros of both signs are equals, also in long rows", function()
+    gm.scope(function()
+      local list, kinds = {}, { 0, -0, 0 / 0, -1 / 0, 1, -1e-40, 1 / 0, -3, 1e-40 }
+      for i = 1, 600 do list[i] = kinds[i * i % 7 + 1] end
+      for i = 1, 600, 11 do list[i] = kinds[i % #kinds + 1] end
+      local x = gm.tensor(list, { dtype = "f32" })
+      for _, n in ipairs { 9, 40, 41, 600 } do
+        for _, descending in ipairs { false, true } do
+          support.agree { op = "sort", inputs = { x:narrow(1, 1, n) }, outputs = { true, true },
+                          attrs = { descending = descending }, within = { support.exact, support.exact } }
+        end
+      end
+    end)
+  end)
 
   it("NaN counts as the largest, and equals stay in their order", function()
     gm.scope(function()

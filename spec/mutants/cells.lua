@@ -1,5 +1,5 @@
 --- Mutants of ops that were slower than PyTorch: cells of recurrent layers, padding by mirrored or repeated places,
---- elements of f16, narrow lookups, group norm. What a row says: spec/mutants/table.lua.
+--- elements of f16, narrow lookups, group norm, sort. What a row says: spec/mutants/table.lua.
 local cells, layers, pads = "spec/kernels/recurrent_spec.lua", "spec/nn/recurrent_spec.lua", "spec/tensor/pad_spec.lua"
 return {
   {
@@ -12,8 +12,8 @@ return {
   {
     name = "3227-slope-of-forget", file = "kernels/cpu/recurrent_t.h",
     find = [[s * M(part_at)(c, 0, n, i) * (forget * (1 - forget))]],
-    replace = [[s * (forget * (1 - forget))]],
-    breaks = "the gradient of the forget gate does not know the state",
+    replace = [[s * (1 + M(part_at)(c, 0, n, i)) * (forget * (1 - forget))]],
+    breaks = "the gradient of the forget gate takes another state",
     test = cells .. " -f LSTM",
   },
   {
@@ -160,8 +160,29 @@ return {
   {
     name = "3248-mean-of-gradient", file = "kernels/ref/batch_norm.c",
     find = [[double  d = ref_get(g, i) * (w ? ref_get(w, c) : 1);]],
-    replace = [[double  d = ref_get(g, i);]],
-    breaks = "the reference of batch norm's gradient leaves the weights out",
+    replace = [[double  d = ref_get(g, i) * (w ? 2 : 1);]],
+    breaks = "the reference of batch norm's gradient takes other weights",
     test = "spec/kernels/images_spec.lua -f 'batch norm with all operands'",
+  },
+  {
+    name = "3249-order-of-zeros", file = "kernels/cpu/order.c",
+    find = [[v = v == 0 ? 0 : v;]],
+    replace = "",
+    breaks = "-0 goes before 0",
+    test = "spec/kernels/order_spec.lua -f zeros",
+  },
+  {
+    name = "3250-order-counts-some", file = "kernels/cpu/order.c",
+    find = [[k < (n + 7) / 8 * 8]],
+    replace = [[k < n / 8 * 8]],
+    breaks = "the last elements of a short row count for none",
+    test = "spec/kernels/order_spec.lua -f ascending",
+  },
+  {
+    name = "3251-order-of-negatives", file = "kernels/cpu/order.c",
+    find = [[u >> 31 ? ~u : u | 0x80000000u]],
+    replace = [[u >> 31 ? u & 0x7fffffffu : u | 0x80000000u]],
+    breaks = "negative floats go down",
+    test = "spec/kernels/order_spec.lua -f ascending",
   },
 }
