@@ -13,7 +13,7 @@
 #include "batch_norm.c"
 #include "pooling.c"
 #include "softmax.c"
-#include "gate.c" /* gradients of gates */
+#include "gate.c"      /* gradients of gates */
 #include "recurrent.c" /* cells of recurrent layers */
 #include "rotary.c"
 #include "documents.c"
