@@ -3,8 +3,8 @@
  * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_pairs.c the
  * packing of bf16 where this is multiplied as it is, gemm_block_t.h their blocking, gemm_amx.c and gemm_amx_run.c
  * products in tiles where the processor has AMX, gemm_turned_t.h products of some more rows, gemm_run_t.h the choice,
- * gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on instruction set and element
- * type only. */
+ * gemm_ops.c and gemm_grads.c the ops. The constants below are the whole choice of algorithm. They depend on
+ * instruction set and element type only. */
 #include <stdatomic.h>
 
 #if defined(__AVX512BF16__) || defined(GM_EMULATED_BF16)
@@ -204,3 +204,4 @@ struct gemm {
 #include "as.h"
 #include "gemm_thin.c"
 #include "gemm_ops.c"
+#include "gemm_grads.c"

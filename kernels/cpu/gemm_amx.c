@@ -28,8 +28,8 @@
 
 CPU_INLINE int64_t amx_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 
-/* What will be read soon: `rows` rows of `lines` lines of 64 bytes, `stride` bytes apart. Steps of blocks ask for `each`
- * lines of it. */
+/* What will be read soon: `rows` rows of `lines` lines of 64 bytes, `stride` bytes apart. Steps of blocks ask for
+ * `each` lines of it. */
 typedef struct amx_soon {
     const char *at;
     int64_t     rows, stride, lines, each;

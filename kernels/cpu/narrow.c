@@ -96,7 +96,7 @@ static bool is_all(gm_dtype dtype, const gm_call *call)
     return true;
 }
 
-/* Calls of gemm_ops.c, grouped.c, convolution_ops.c and attention.c that multiply bf16 as it is. */
+/* Calls of gemm_ops.c, gemm_grads.c, grouped.c, convolution_ops.c and attention.c that multiply bf16 as it is. */
 static bool takes_pairs(const gm_call *call)
 {
     switch (call->op) {

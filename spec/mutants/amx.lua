@@ -200,14 +200,14 @@ local rows = {
     test = sums,
   },
   {
-    name = "3293-amx-sums-add", file = "kernels/cpu/gemm_ops.c",
+    name = "3293-amx-sums-add", file = "kernels/cpu/gemm_grads.c",
     find = [[accumulate ? (double)y[j * step] : 0;]],
     replace = [[0;]],
     breaks = "the gradient of a bias is not added to what is there",
     test = sums,
   },
   {
-    name = "3294-amx-sums-swapped", file = "kernels/cpu/gemm_ops.c",
+    name = "3294-amx-sums-swapped", file = "kernels/cpu/gemm_grads.c",
     find = [[dw->shape[1] > 1 && (dw->stride[1] == 1 || dw->stride[0] != 1);]],
     replace = [[true;]],
     breaks = "where the product is swapped, its rows are not those that must be summed",
