@@ -135,7 +135,7 @@ describe("ranks that the environment starts", function()
   it("end when one of them is killed, and name it", function()
     local results = start(support.training "if rank == 1 and trainer.step == 6 then fault() kill(9) end", {},
       { ranks = 3 }):finish()
-    local late = core.wall() - tonumber(shell.read(home .. "/fault"))
+    local late = core.wall() - support.fault_of(home)
     assert.equal(137, results[1].code)
     for _, rank in ipairs { 0, 2 } do assert.equal(1, results[rank].code, results[rank].err) end
     has(results[0].err .. results[2].err, "the connection to rank 1 was closed by it")

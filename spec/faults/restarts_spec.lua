@@ -203,7 +203,7 @@ describe("a job with --max-restarts", function()
     assert.equal(0, result.code, result.err)
     assert.matches("rank 1 was stopped by signal 19", result.err)
     assert.same(whole, losses(home))
-    local seconds = tonumber(shell.read(home .. "/again")) - tonumber(shell.read(home .. "/fault"))
+    local seconds = tonumber(shell.read(home .. "/again")) - support.fault_of(home)
     assert.is_true(seconds < 15, seconds)
   end)
 

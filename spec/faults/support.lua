@@ -128,6 +128,15 @@ function support.run_in(home, words, ranks, seconds, env)
   return run_host(line, { cwd = home, env = support.environment(home, env), timeout = seconds or shell.PATIENCE })
 end
 
+--- What fault() has noted in that folder: the time, and the pressure then; nil: it was not called.
+function support.fault_of(home)
+  local file = io.open(home .. "/fault")
+  if not file then return nil end
+  local wall, before = file:read("*n", "*n")
+  file:close()
+  return wall, before
+end
+
 --- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds that count, from fault()
 -- to the end }. words: more of the command line; env: of the environment. Fails when processes or files in the
 -- temporary folder are left.
@@ -136,11 +145,8 @@ function support.run(body, words, ranks, env)
   local ok, result = pcall(function()
     local line = { "--stats", "stats.json", unpack(words or {}) }
     local result = support.run_in(home, line, ranks, nil, env)
-    local file = io.open(home .. "/fault")
-    if file then
-      result.late = seconds_since(file:read("*n", "*n"))
-      file:close()
-    end
+    local wall, before = support.fault_of(home)
+    result.late = wall and seconds_since(wall, before)
     local stats = home .. "/stats.json"
     if io.open(stats) then result.stats = json.decode(shell.read(stats), "stats.json") end
     local left = support.left(home)

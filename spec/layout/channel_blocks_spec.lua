@@ -178,6 +178,20 @@ describe("channels in blocks:", function()
     end)
   end)
 
+  -- Groups of a block are those of its channels: even, of one channel each, and where w and b alone are cut.
+  it("are normalised in groups, where none is cut", function()
+    for _, c in ipairs { { 2 * q, q, true }, { 2 * q, q, false }, { q + 1, q + 1, true }, { q + 1, q + 1, false } } do
+      local x_cuts = laid({ "row" }, c[3] and { "col" } or {}, 4)
+      both.agree { inputs = { any(5, c[1], 3, 2), any(c[1]), any(c[1]) },
+        cuts = { x_cuts, { cuts = { { "col" } } }, { cuts = { { "col" } } } }, expect = "row,col,-,-",
+        fn = function(x, w, b) return core.group_norm(x, c[2], w, b, 1e-5) end }
+    end
+    gm.scope(function()
+      local x, w = any(4, 2 * (q + 1), 3), core.redistribute(any(2 * (q + 1)), { cuts = { { "col" } } })
+      assert.error_matches(function() core.group_norm(x, q + 1, w, nil, 1e-5) end, "a group of channels is cut")
+    end)
+  end)
+
   it("are refused where blocks do not fit", function()
     gm.scope(function()
       local three = core.redistribute(any(2, q + 1, 2, 6), laid({ "row" }, { "col" }, 4)) -- pairs of channels

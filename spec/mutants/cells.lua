@@ -185,4 +185,18 @@ return {
     breaks = "negative floats go down",
     test = "spec/kernels/order_spec.lua -f ascending",
   },
+  {
+    name = "3252-group-norm-cut", file = "host/parallel/sharded/group_norm.c",
+    find = [[gm_layout_parts(&r->mesh, &layout, 1), each]],
+    replace = [[gm_layout_parts(&r->mesh, &x->layout, 1), each]],
+    breaks = "groups of a block whose channels only w cuts are those of all channels",
+    test = "-n 4 spec/layout/channel_blocks_spec.lua -f 'normalised in groups'",
+  },
+  {
+    name = "3253-group-norm-whole", file = "lua/ganymede/nn/group_norm.lua",
+    find = [[elseif cuts_of(weight, 1) > cuts_of(x, 2) then]],
+    replace = [[elseif cuts_of(weight, 1) > cuts_of(x, 2) and groups == 1 then]],
+    breaks = "a group that ranks would share is refused where x was made whole for it",
+    test = "spec/parallel/channel_blocks_spec.lua -f 'groups that ranks share'",
+  },
 }

@@ -179,13 +179,14 @@ static gm_status fitted_inputs(gm_rank *r, gm_value *const *in, int64_t *groups,
     gm_fit          fit[GM_GN_INPUTS];
     gm_rule_call c = gm_rule_begin(r, "group_norm", GM_OP_batch_norm_apply, GM_GN_INPUTS, in, &a, 1, &global, &layout,
                                    fit);
-    int64_t      parts = gm_layout_parts(&r->mesh, &x->layout, 1);
     GM_TRY(gm_rule_no_partial(&c));
-    if (*groups % parts) return gm_rule_refuse(&c, "a group of channels is cut");
-    *groups /= parts;
     for (int d = 2; d < x->ndim; d++) GM_TRY(gm_rule_whole(&c, GM_GN_X, d, "a group is cut behind the channels"));
     for (int d = 0; d < 2; d++) GM_TRY(gm_rule_join(&c, GM_GN_X, d, d));
     for (int i = GM_GN_W; i < GM_GN_INPUTS; i++) GM_TRY(gm_rule_join(&c, i, 0, 1));
+    int64_t parts = gm_layout_parts(&r->mesh, &layout, 1), each = x->shape[1] / *groups; /* w may cut more than x */
+    int64_t here = (x->shape[1] + parts - 1) / parts;
+    if (here % each) return gm_rule_refuse(&c, "a group of channels is cut");
+    *groups = here / each;
     GM_TRY(gm_rule_slices(&c));
     return gm_fit_all(r, GM_GN_INPUTS, in, fit, fitted);
 }

@@ -37,11 +37,20 @@ local function as_one(x, groups)
   return ops.reshape(x, out)
 end
 
+-- By how many axes dimension d of t is cut; t nil: 0.
+local function cuts_of(t, d) return t and #(core.layout(t).cuts[d] or {}) or 0 end
+
 -- x (n, channels, ...), its channels in so many groups.
 local function normalised(self, x, groups)
   local weight, bias = self:use "weight", self:use "bias"
-  if not space.is_cut(x) then return core.group_norm(x, groups, weight, bias, self.opt.eps) end
-  local y = ops.reshape(ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps }), x:shape())
+  local y
+  if space.is_cut(x) then
+    y = ops.reshape(ops.batch_norm(as_one(x, groups), nil, nil, { eps = self.opt.eps }), x:shape())
+  elseif cuts_of(weight, 1) > cuts_of(x, 2) then -- a group may be cut where weights are
+    y = core.group_norm(x, groups, nil, nil, self.opt.eps)
+  else
+    return core.group_norm(x, groups, weight, bias, self.opt.eps)
+  end
   return weight and affine(y, weight, bias) or y
 end
 
