@@ -138,7 +138,7 @@ return {
   },
   {
     name = "3245-groups-of-block", file = "host/parallel/sharded/group_norm.c",
-    find = [[*groups /= parts;]],
+    find = [[*groups = here / each;]],
     replace = "",
     breaks = "a block of channels counts the groups of all",
     test = "-n 2 spec/layout/padding_spec.lua -f group_norm",
