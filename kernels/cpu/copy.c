@@ -60,14 +60,14 @@ static void cast_bf16_f32(int64_t n, const void *source, void *target)
 {
     const bits2 *x = source;
     float       *y = target;
-    for (int64_t i = 0; i < n; i += BF16_LANES) put_f32(y, i, n - i, at_bf16(x, i, n - i));
+    for (int64_t i = 0; i < n; i += NARROW_LANES) put_f32(y, i, n - i, at_bf16(x, i, n - i));
 }
 
 static void cast_f32_bf16(int64_t n, const void *source, void *target)
 {
     const float *x = source;
     bits2       *y = target;
-    for (int64_t i = 0; i < n; i += BF16_LANES) put_bf16(y, i, n - i, at_f32(x, i, n - i));
+    for (int64_t i = 0; i < n; i += NARROW_LANES) put_bf16(y, i, n - i, at_f32(x, i, n - i));
 }
 
 static void cast_f16_f32(int64_t n, const void *source, void *target)

@@ -2,8 +2,8 @@
  *
  * CPU_VECTOR (base.c) is the width in bytes. For T = float (suffix _f32, vector vf32) and T = double (_f64, vf64),
  * vector_t.h, lanes_t.h, memory_t.h and rows_t.h give, all static inline, what follows. What has a pointer to elements
- * is also there for bf16 and f16 (suffixes _bf16 and _f16, vector vf32; vector_bf16.h, vector_f16.h): it widens what it
- * reads and rounds what it writes.
+ * is also there for bf16 and f16 (suffixes _bf16 and _f16, vector vf32; vector_narrow_t.h): it widens what it reads
+ * and rounds what it writes.
  *
  *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
@@ -63,8 +63,14 @@ typedef uint64_t unsigned_f64 __attribute__((vector_size(CPU_VECTOR)));
 typedef float vh32 __attribute__((vector_size(CPU_VECTOR / 2)));
 
 typedef vf32 any_f32 __attribute__((aligned(4), may_alias));
+
 typedef vf64 any_f64 __attribute__((aligned(8), may_alias));
 typedef vh32 any_half __attribute__((aligned(4), may_alias));
+
+/* Elements of 16 bits, as many as a vector has of f32. */
+#define NARROW_LANES (CPU_VECTOR / 4)
+typedef uint16_t vnarrow __attribute__((vector_size(CPU_VECTOR / 2)));
+typedef vnarrow  any_narrow __attribute__((aligned(1), may_alias));
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 /* Of a function whose arrays must become registers: a build with sanitizers compiles the rest at -O1, where each access
@@ -281,13 +287,15 @@ CPU_INLINE double sum_v_wide(vf64 v)
 #include "memory_t.h"
 #include "rows_t.h"
 #include "vector_bf16.h"
+#include "vector_f16.h"
 #define AS 16
 #include "as.h"
+#include "vector_narrow_t.h"
 #include "memory_t.h"
 #include "rows_t.h"
-#include "vector_f16.h"
 #define AS 17
 #include "as.h"
+#include "vector_narrow_t.h"
 #include "memory_t.h"
 #include "rows_t.h"
 #define AS 0

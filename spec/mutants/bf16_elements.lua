@@ -1,4 +1,4 @@
---- Mutants of kernels that read and write bf16 in memory (kernels/cpu/vector_bf16.h, AS 16 of as.h).
+--- Mutants of kernels that read and write bf16 in memory (kernels/cpu/vector_narrow_t.h, AS 16 of as.h).
 -- What a row says: spec/mutants/table.lua.
 local elements = "spec/kernels/bf16_elements_spec.lua"
 return {
@@ -17,14 +17,14 @@ return {
     test = elements .. " -f 'whatever its digits'",
   },
   {
-    name = "3002-elements-tail", file = "kernels/cpu/vector_bf16.h",
+    name = "3002-elements-tail", file = "kernels/cpu/vector_narrow_t.h",
     find = [[for (int64_t i = 0; i < n; i++) p[i] = a[i];]],
-    replace = [[for (int64_t i = 0; i < BF16_LANES; i++) p[i] = a[i];]],
+    replace = [[for (int64_t i = 0; i < NARROW_LANES; i++) p[i] = a[i];]],
     breaks = "the last elements of a row of bf16 are written as a whole vector",
     test = elements .. " -f 'window'",
   },
   {
-    name = "3003-elements-load-tail", file = "kernels/cpu/vector_bf16.h", isa = "avx512",
+    name = "3003-elements-load-tail", file = "kernels/cpu/vector_narrow_t.h", isa = "avx512",
     find = [[_mm256_maskz_loadu_epi16(FIRST16(n), p)]],
     replace = [[_mm256_maskz_loadu_epi16(FIRST16(n - 1), p)]],
     breaks = "the last element of a row of bf16 is read as 0",
