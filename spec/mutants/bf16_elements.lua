@@ -19,7 +19,7 @@ return {
   {
     name = "3002-elements-tail", file = "kernels/cpu/vector_narrow_t.h",
     find = [[for (int64_t i = 0; i < n; i++) p[i] = a[i];]],
-    replace = [[for (int64_t i = 0; i < NARROW_LANES; i++) p[i] = a[i];]],
+    replace = [[for (int64_t i = 0; i < NARROW_LANES + 0 * n; i++) p[i] = a[i];]],
     breaks = "the last elements of a row of bf16 are written as a whole vector",
     test = elements .. " -f 'window'",
   },
