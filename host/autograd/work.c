@@ -51,6 +51,11 @@ gm_tensor *gm_work_keep(gm_work *w, gm_tensor *t)
     return t;
 }
 
+void gm_work_slot(gm_work *w, gm_tensor *t, gm_value **out)
+{
+    if (t) GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), out));
+}
+
 gm_tensor *gm_work_yield(gm_work *w, gm_tensor *t)
 {
     int views = 0;

@@ -45,6 +45,8 @@ gm_tensor *gm_work_hold(gm_work *w, gm_tensor *t);
  * the bytes of t, it also releases its other views of them, so that t has no other reference. */
 gm_tensor *gm_work_keep(gm_work *w, gm_tensor *t);
 gm_tensor *gm_work_yield(gm_work *w, gm_tensor *t);
+/* *out = t, kept as a value that only a node reads. NULL, or after a failure: *out stays. */
+void gm_work_slot(gm_work *w, gm_tensor *t, struct gm_value **out);
 /* Another reference to t's tensor, for a tensor that is to be kept twice. */
 gm_tensor *gm_work_share(gm_work *w, gm_tensor *t);
 

@@ -169,9 +169,8 @@ static void amx_pack_resident(void *context, int64_t begin, int64_t end, int thr
 /* Brings what amx_finish reads into the cache while the block runs, because its rows lie far apart. */
 CPU_INLINE void amx_fetch_finish(const gemm *g, int64_t i, int64_t rows, int64_t j)
 {
-    const char   *from = g->pre ? amx_at(g, g->pre, i * g->pre_row + j) : NULL;
-    const int64_t row = g->pre_row * 2;
-    for (int64_t r = 0; from && r < rows; r++) __builtin_prefetch(from + r * row);
+    if (!g->pre) return;
+    for (int64_t r = i; r < i + rows; r++) __builtin_prefetch(amx_at(g, g->pre, r * g->pre_row + j));
 }
 
 /* A walked unit, packed at `own`, meets resident unit r, over numbers p .. p + k. */

@@ -73,22 +73,6 @@ static bool weight_grad_fuses(const gm_call *call, const amx_kind *amx)
     return amx && gemm_takes_pairs(call) && rows && dw->shape[0] > 0;
 }
 
-/* db (+)= sums, (pieces, width). */
-static gm_status weight_grad_put(gm_device *dev, const double *sums, int64_t pieces, gm_tensor *db, bool accumulate)
-{
-    const int64_t n = db->shape[0];
-    gm_tensor    *to;
-    GM_TRY(cpu_plain(dev, GM_F32, db, accumulate, &to));
-    float        *y = gm_tensor_data(to);
-    const int64_t step = cpu_stride1(to);
-    for (int64_t j = 0; j < n; j++) {
-        double s = accumulate ? (double)y[j * step] : 0;
-        for (int64_t i = 0; i < pieces; i++) s += sums[i * n + j];
-        y[j * step] = (float)s;
-    }
-    return cpu_home(dev, to, db, GM_OK);
-}
-
 /* The product, which sums rows on its way. */
 static gm_status weight_grad_fused(gm_device *dev, const gm_call *call, const amx_kind *amx, const gm_attrs *a)
 {
@@ -97,7 +81,7 @@ static gm_status weight_grad_fused(gm_device *dev, const gm_call *call, const am
     gm_block     *block;
     GM_TRY(cpu_scratch(dev, (size_t)(pieces * n) * sizeof *sums + 1, &sums, &block));
     gm_status st = matmul_summed(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, a}, amx, sums);
-    if (st == GM_OK) st = weight_grad_put(dev, sums, pieces, call->out[1], a->accumulate);
+    if (st == GM_OK) add_partials(call->out[1], sums, (int)pieces, n, a->accumulate);
     gm_pool_release(dev->pool, block);
     return st;
 }

@@ -31,8 +31,8 @@ static bool is_native(gm_op op)
     }
 }
 
-/* Kernels that are made for elements of bf16, too (AS 16 of as.h). */
-static bool reads_bf16(gm_op op)
+/* Kernels that are made for elements of f16, too (AS 17 of as.h). */
+static bool reads_f16(gm_op op)
 {
     switch (op) {
     case GM_OP_axpy:
@@ -41,13 +41,21 @@ static bool reads_bf16(gm_op op)
     case GM_OP_unary:
     case GM_OP_unary_grad:
     case GM_OP_binary:
+    case GM_OP_compare:
+    case GM_OP_where: return true;
+    default: return false;
+    }
+}
+
+/* For elements of bf16 (AS 16) these, and more. */
+static bool reads_bf16(gm_op op)
+{
+    switch (op) {
     case GM_OP_gate_grad:
     case GM_OP_lstm_cell:
     case GM_OP_lstm_cell_grad:
     case GM_OP_gru_cell:
     case GM_OP_gru_cell_grad:
-    case GM_OP_compare:
-    case GM_OP_where:
     case GM_OP_dropout:
     case GM_OP_rotary:
     case GM_OP_embedding_grad:
@@ -63,23 +71,7 @@ static bool reads_bf16(gm_op op)
     case GM_OP_batch_norm_grad_sums:
     case GM_OP_batch_norm_grad_apply:
     case GM_OP_sum: return true;
-    default: return false;
-    }
-}
-
-/* And for elements of f16 (AS 17). */
-static bool reads_f16(gm_op op)
-{
-    switch (op) {
-    case GM_OP_axpy:
-    case GM_OP_affine:
-    case GM_OP_scale:
-    case GM_OP_unary:
-    case GM_OP_unary_grad:
-    case GM_OP_binary:
-    case GM_OP_compare:
-    case GM_OP_where: return true;
-    default: return false;
+    default: return reads_f16(op);
     }
 }
 

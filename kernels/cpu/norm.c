@@ -63,7 +63,7 @@ static gm_status cpu_rms_norm(gm_device *dev, const gm_call *call)
     return cpu_with_rows(dev, call, 0, -1, norm_rows);
 }
 
-/* y (+)= the sum of parts[0], parts[step], ... in order: gradients of parameters from the threads' sums. */
+/* y (+)= the sum of parts[0], parts[step], ... in order: gradients of parameters from sums of threads or of blocks. */
 static void add_partials(gm_tensor *y, const double *parts, int count, int64_t step, bool accumulate)
 {
     void   *data = gm_tensor_data(y);

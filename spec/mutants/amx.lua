@@ -201,8 +201,8 @@ local rows = {
   },
   {
     name = "3293-amx-sums-add", file = "kernels/cpu/gemm_grads.c",
-    find = [[accumulate ? (double)y[j * step] : 0;]],
-    replace = [[0;]],
+    find = [[sums, (int)pieces, n, a->accumulate);]],
+    replace = [[sums, (int)pieces, n, false);]],
     breaks = "the gradient of a bias is not added to what is there",
     test = sums,
   },

@@ -98,14 +98,6 @@ static void as_channels(gm_work *w, gm_tensor *t, const gm_value *x, gm_value **
     GM_STEP(w, gm_padding_finish(*out));
 }
 
-/* A tensor that only the node reads. */
-static gm_value *as_slot(gm_work *w, gm_tensor *t)
-{
-    gm_value *v = NULL;
-    GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), &v));
-    return v;
-}
-
 static gm_tensor *in_dtype(gm_work *w, const gm_value *v, gm_dtype dtype)
 {
     return v->local->dtype == dtype ? v->local : gm_work_cast(w, v->local, dtype);
@@ -142,8 +134,8 @@ static gm_status forward(gm_rank *r, gm_value *const *in, double eps, norm_resul
     gm_tensor *y = gm_work_keep(&w, gm_work_run(&w, GM_OP_batch_norm_apply, 5, all, NULL));
     GM_STEP(&w, gm_value_take_block(r, y, &x->layout, x->ndim, x->shape, &to->y));
     GM_STEP(&w, gm_padding_finish(to->y));
-    to->kept_mean = as_slot(&w, mean);
-    to->kept_rstd = as_slot(&w, rstd);
+    gm_work_slot(&w, mean, &to->kept_mean);
+    gm_work_slot(&w, rstd, &to->kept_rstd);
     to->sent = w.sent;
     return gm_work_end(&w);
 }

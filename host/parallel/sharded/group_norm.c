@@ -99,14 +99,6 @@ static void group_norm_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-/* A tensor that only the node reads. */
-static gm_value *as_slot(gm_work *w, gm_tensor *t)
-{
-    gm_value *v = NULL;
-    GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), &v));
-    return v;
-}
-
 static gm_tensor *local(const gm_value *v) { return v ? v->local : NULL; }
 
 /* in: fitted; groups: of the block. kept: mean and rstd of each group of each sample. */
@@ -128,8 +120,8 @@ static gm_status forward(gm_rank *r, gm_value *const *in, int64_t groups, double
     gm_tensor *made = gm_work_shaped(&w, gm_work_run(&w, GM_OP_batch_norm_apply, 5, all, NULL), x->ndim, x->shape);
     GM_STEP(&w, gm_value_take_block(r, gm_work_yield(&w, made), &in[GM_GN_X]->layout, x->ndim, in[GM_GN_X]->shape, y));
     GM_STEP(&w, gm_padding_finish(*y));
-    kept[0] = as_slot(&w, out[0]);
-    kept[1] = as_slot(&w, rstd);
+    gm_work_slot(&w, out[0], &kept[0]);
+    gm_work_slot(&w, rstd, &kept[1]);
     return gm_work_end(&w);
 }
 

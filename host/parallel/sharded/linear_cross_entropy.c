@@ -208,12 +208,6 @@ static void rule(gm_backward *b)
     }
 }
 
-/* t as a value, to be kept; NULL stays NULL. */
-static gm_status slot_of(gm_work *w, gm_tensor *t, gm_value **out)
-{
-    return t ? gm_value_take(w->rank, gm_work_keep(w, t), out) : w->st;
-}
-
 static gm_status record(head *k, gm_value *const *in)
 {
     gm_work  *w = k->work;
@@ -228,11 +222,11 @@ static gm_status record(head *k, gm_value *const *in)
                      .saved = saved,
                      .extra = {k->partial_x},
                      .splits = true};
-    if (k->dx) GM_STEP(w, slot_of(w, gm_work_shaped(w, k->dx, in[X]->ndim, in[X]->local->shape), &saved[X]));
+    if (k->dx) gm_work_slot(w, gm_work_shaped(w, k->dx, in[X]->ndim, in[X]->local->shape), &saved[X]);
     for (int i = W; i < N_IN; i++) {
         if (!k->leaf[i] || !k->leaf[i]->requires_grad) continue;
         rec.extra[i] = k->leaf[i]->param->grad_partial;
-        GM_STEP(w, slot_of(w, k->leaf[i]->param->grad, &saved[i]));
+        gm_work_slot(w, k->leaf[i]->param->grad, &saved[i]);
     }
     GM_STEP(w, gm_tape_record(k->rank, &rec));
     gm_release_all(N_IN, saved);

@@ -118,7 +118,7 @@ static void as_numbers(gm_work *w, gm_tensor *t, const gm_layout *layout, const 
     if (!t) return;
     gm_tensor *shaped = gm_work_shaped(w, t, x->ndim - 1, x->local->shape);
     GM_STEP(w, gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0));
-    GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), out));
+    gm_work_slot(w, t, out);
 }
 
 /* in: fitted to the layout of the rows. Outputs: y, sum (with a residual), mean (of layer norm), rstd. */

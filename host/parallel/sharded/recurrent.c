@@ -186,12 +186,6 @@ typedef struct results {
     gm_value *y, *last, *cells, *gates; /* the last two: what backward reads */
 } results;
 
-/* A tensor that only the node reads. */
-static void as_slot(gm_work *w, gm_tensor *t, gm_value **out)
-{
-    if (t) GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), out));
-}
-
 static gm_tensor *local(const gm_value *v) { return v ? v->local : NULL; }
 
 /* in: fitted; layout: of y. */
@@ -222,8 +216,8 @@ static gm_status forward(gm_rank *r, bool lstm, bool reverse, gm_value *const *i
     }
     GM_STEP(&w, gm_value_take_block(r, gm_work_keep(&w, s.y), layout, 3, shape, &to->y));
     GM_STEP(&w, gm_padding_finish(to->y));
-    if (wanted) as_slot(&w, s.cells, &to->cells);
-    as_slot(&w, s.gates, &to->gates);
+    if (wanted) gm_work_slot(&w, s.cells, &to->cells);
+    gm_work_slot(&w, s.gates, &to->gates);
     return gm_work_end(&w);
 }
 
