@@ -104,9 +104,10 @@ static int patchify(lua_State *L)
 /* cat(list, d) */
 static int cat(lua_State *L)
 {
-    gm_value *x[64];
-    int       n = (int)gm_check_list(L, 1, 1);
-    if (n < 1 || n > 64) return gm_bad_argument(L, 1, "a list of 1 to 64 tensors was expected");
+    int n = (int)gm_check_list(L, 1, 1);
+    if (n < 1) return gm_bad_argument(L, 1, "a list of at least one tensor was expected");
+    lua_settop(L, 2);
+    gm_value **x = lua_newuserdata(L, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 1, i + 1);
         if (!gm_test_handle(L, -1)) return gm_bad_argument(L, 1, lua_pushfstring(L, "entry %d is no tensor", i + 1));

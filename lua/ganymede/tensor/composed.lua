@@ -71,7 +71,7 @@ local function with_new_dimension(t, dim)
 end
 
 --- Joins tensors of one shape along a new dimension.
--- @param tensors a list of 1 to 64 tensors
+-- @param tensors a list of at least one tensor
 -- @param dim where the new dimension stands; left out: 1
 -- @return a new tensor
 -- @shape n times (...) -> (..., n, ...)
