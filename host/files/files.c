@@ -120,8 +120,11 @@ static gm_status write_direct(const char *path, const char *bytes, size_t n)
 
 gm_status gm_check_writable(const char *path)
 {
-    char beside[PATH_MAX];
-    int  file;
+    char        beside[PATH_MAX];
+    int         file;
+    struct stat s;
+    if (!stat(path, &s) && S_ISDIR(s.st_mode))
+        return GM_FAIL(GM_EIO, "cannot write %s: it is a folder; name a file in it", path);
     if (is_no_file(path))
         return access(path, W_OK) ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, gm_file_error(errno)) : GM_OK;
     GM_TRY(open_beside(path, beside, &file));

@@ -206,4 +206,17 @@ print("weights", trainer.step, trainer.engine.parameters[1]:sum():item(), traine
       assert.equal("", result.out)
     end
   end)
+
+  it("says so where a file returns what is neither settings nor an object", function()
+    for value, kind in pairs { ["5"] = "number", ["'x'"] = "string", ["function() end"] = "function" } do
+      home = support.home("return " .. value)
+      local result = run()
+      assert.equal(0, result.code, result.err)
+      has(result.err, "warning: recipe.lua returns a " .. kind .. ", which has no effect; to train, a recipe returns a "
+        .. "table of settings")
+      shell.remove(home)
+    end
+    home = support.home "local gm = require 'ganymede' return gm.nn.Linear(1, 1)"
+    assert.is_nil(run().err:find("warning", 1, true))
+  end)
 end)

@@ -64,4 +64,13 @@ describe("a folder that cannot be made", function()
     assert.matches("%-%-stats: cannot write file/x", said)
     assert.is_nil(said:find("warning", 1, true), said)
   end)
+
+  it("is no file: a folder in the place of one is refused before the work", function()
+    for _, words in ipairs { { "--stats" }, { "--trace" }, { "--profile" }, { "--step-file" } } do
+      local said = refused("run", "r.lua", "--steps", "1", "--out", "never", words[1], ".")
+      assert.matches(words[1]:gsub("%-", "%%-") .. ": cannot write %.: it is a folder; name a file in it", said)
+      assert.is_nil((io.open(folder .. "/never/config.lua")))
+    end
+    assert.matches("%-%-out: cannot write %.: it is a folder", refused("bench", "machine", "--out", "."))
+  end)
 end)

@@ -298,6 +298,14 @@ local function refuse_unused(args, source)
   end
 end
 
+-- A file that trains in code may return an object that it has made. These values look like a forgotten table.
+local function warn_unused(source, returned)
+  local kind = type(returned)
+  if kind ~= "function" and kind ~= "number" and kind ~= "string" then return end
+  log.warn("%s returns a %s, which has no effect; to train, a recipe returns a table of settings: return gm.recipe "
+    .. "{ ... }", source.path, kind)
+end
+
 local function run_recipe(args, about)
   local recipe, launch = require "ganymede.config.recipe", require "ganymede.train.launch"
   local source = recipe.read(args.recipe)
@@ -310,8 +318,9 @@ local function run_recipe(args, about)
     launch.finish()
     close()
   end, session.strictly, function()
-    local returned = recipe.run(source)
+    local returned, other = recipe.run(source)
     launch.settle()
+    warn_unused(source, other)
     if not returned then require("ganymede.train.lent").refuse_untaken() end
     return returned
   end)

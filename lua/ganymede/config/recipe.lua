@@ -72,7 +72,8 @@ function recipe.read(path)
   return { path = path, text = text, chunk = chunk }
 end
 
---- Runs the result of recipe.read and returns the table of settings; nil if the file has trained in code.
+--- Runs the result of recipe.read and returns the table of settings; nil if the file has trained in code, and what it
+-- returned instead.
 function recipe.run(source, ...)
   add_folder(source.path)
   local result = source.chunk(...)
@@ -80,7 +81,7 @@ function recipe.run(source, ...)
   if result == nil and waiting["@" .. source.path] then
     failure(2, "%s makes a recipe and does not return it; write: return gm.recipe { ... }", source.path)
   end
-  return nil
+  return nil, result
 end
 
 --- Returns the table that a file returns, for settings that are based on it.
