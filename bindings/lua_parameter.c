@@ -138,6 +138,24 @@ static int resting_part(lua_State *L)
     return 1;
 }
 
+/* resting_axes(t) -> the names of the axes over which what resting_part gives is cut */
+static int resting_axes(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1);
+    gm_layout  layout;
+    gm_tensor *t;
+    int        n = 0;
+    L_TRY(L, gm_value_resting(v, &layout, &t));
+    const uint32_t set = gm_layout_cut_axes(&layout);
+    lua_newtable(L);
+    for (int a = 0; a < v->rank->mesh.n_axes; a++) {
+        if (!(set & 1u << a)) continue;
+        lua_pushstring(L, v->rank->mesh.axis[a].name);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
 /* owned_part(t) -> the numbers of t whose optimizer states belong to this rank: its block, or what ZeRO gives it of
  * that; maybe sharing memory. No communication, no gradient. */
 static int owned_part(lua_State *L)
@@ -182,6 +200,7 @@ int gm_open_parameter(lua_State *L)
         GM_FUNCTION("parameter_hold", parameter_hold, "t tensor, on boolean"),
         GM_FUNCTION("stored_limits", stored_limits, "keep integer, ahead integer"),
         GM_FUNCTION("resting_part", resting_part, "t tensor"),
+        GM_FUNCTION("resting_axes", resting_axes, "t tensor"),
         GM_FUNCTION("owned_part", owned_part, "t tensor"),
         GM_FUNCTION("zero_row", zero_row, "t tensor, row integer"),
         GM_LAST_FUNCTION};

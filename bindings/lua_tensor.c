@@ -7,8 +7,10 @@
 #include "gm_lua.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../host/checkpoint/files.h"
 #include "../host/parallel/redistribute.h"
 #include "docs/docs.h"
 #include "docs/tensor.def"
@@ -354,6 +356,18 @@ static int totable(lua_State *L)
     return 1;
 }
 
+/* checksum(t) -> that of the bytes of this rank's block, as text */
+static int checksum(lua_State *L)
+{
+    char       text[12];
+    gm_tensor *t = gm_check_value(L, 1)->local;
+    if (!gm_tensor_is_contiguous(t)) return luaL_error(L, "checksum: the tensor is a view with gaps");
+    const size_t n = (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype);
+    snprintf(text, sizeof text, "%08x", n ? gm_crc32c(0, elements(L, t, true), n) : 0);
+    lua_pushstring(L, text);
+    return 1;
+}
+
 /* version(t) -> a number that differs after its bytes were written in place */
 static int version(lua_State *L)
 {
@@ -457,6 +471,7 @@ int gm_open_tensor(lua_State *L)
         GM_PUBLIC(set, set, "t tensor, index_and_value number, ..."),
         GM_PUBLIC(item, item, "t tensor"),
         GM_PUBLIC(totable, totable, "t tensor"),
+        GM_FUNCTION("checksum", checksum, "t tensor"),
         GM_FUNCTION("version", version, "t tensor"),
         GM_FUNCTION("become", become, "t tensor, other tensor"),
         GM_FUNCTION("data", data, "t tensor"),

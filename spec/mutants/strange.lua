@@ -21,4 +21,29 @@ return {
     breaks = "a recipe that returns a function in place of a table is ignored without a word",
     test = "spec/cli/code_flags_spec.lua",
   },
+  {
+    name = "3503-other-weights", file = "lua/ganymede/train/initialize.lua",
+    find = "  replicas.check(model)\n", replace = "  local _ = replicas\n",
+    breaks = "ranks that begin with different weights train different models without a word",
+    test = "spec/train/replicas_spec.lua",
+  },
+  {
+    name = "3504-other-parts", file = "lua/ganymede/train/replicas.lua",
+    find = [[for _, name in ipairs(axes) do where[#where + 1] = name .. " " .. coordinate[name] end]],
+    replace = [[local _ = axes, coordinate]],
+    breaks = "parts of one parameter, which differ, count as copies of it, and ranks that hold them are refused",
+    test = "spec/train/replicas_spec.lua",
+  },
+  {
+    name = "3505-parameters-in-rest", file = "bindings/lua_parameter.c",
+    find = "const uint32_t set = gm_layout_cut_axes(&layout);", replace = "const uint32_t set = 0;",
+    breaks = "blocks of a parameter that is cut over ranks count as copies of it",
+    test = "spec/train/replicas_spec.lua",
+  },
+  {
+    name = "3506-first-bytes", file = "bindings/lua_tensor.c",
+    find = "n ? gm_crc32c(0, elements(L, t, true), n) : 0", replace = "n ? gm_crc32c(0, elements(L, t, true), 1) : 0",
+    breaks = "the checksum of a tensor knows its first byte only",
+    test = "spec/train/replicas_spec.lua",
+  },
 }

@@ -107,6 +107,13 @@ local gm = merged {
   all("write gm.recompute(fn, x), or the setting recompute = \"block\"", "CheckpointModule"),
   all("write gm.ops, and gm.nn for layers", "functional"), all("write gm.comm", "distributed"),
   all(one_device, "cuda device"),
+  all("write gm.context.get_global_rank()", "rank get_rank"),
+  all("write gm.context.get_world_size()", "world_size get_world_size"),
+  all("write gm.comm.barrier()", "barrier"), all("write gm.comm.all_reduce(t)", "all_reduce"),
+  all("write dtype = \"bf16\" or dtype = \"f16\" among the settings; the losses of f16 are scaled then",
+    "autocast GradScaler amp"),
+  all("write --threads N behind ganymede run", "set_num_threads"),
+  all("write graph = true among the settings, which records steps and replays them", "compile jit"),
 }
 
 local nn = merged {

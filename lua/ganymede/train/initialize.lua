@@ -26,6 +26,7 @@ local own_states = require "ganymede.optim.own_states"
 local ranks = require "ganymede.job.ranks"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
+local replicas = require "ganymede.train.replicas"
 local resting = require "ganymede.train.resting"
 local schedules = require "ganymede.schedules"
 local schema = require "ganymede.config.schema"
@@ -419,6 +420,7 @@ local function new(Engine, opt, launched)
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
   local stage = stage_of(built(opt.model, schedule, plan, opt), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
+  replicas.check(model)
   choose_regions(stage, opt.recompute)
   local elsewhere = offload.options(opt.offload)
   local tier = resting.settle(model, divided, elsewhere, stage.stages)
