@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "output.h"
 
-#define GRACE_SECONDS 10
+#define GRACE_SECONDS 10 /* that the process has had since the time limit */
 
 static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGALRM};
 #define N_HANDLED (int)(sizeof handled / sizeof *handled)
@@ -70,14 +70,14 @@ static void on_terminate(bool once)
 static void on_deadline(void)
 {
     static const char text[] = "ganymede: the time limit passed and the run did not stop; ended\n";
-    if (self.late) {
+    if (self.late > GRACE_SECONDS) {
         ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
         (void)ignored;
         _exit(7);
     }
-    self.late = 1;
-    alarm(GRACE_SECONDS);
-    interrupt(GM_STOP_DEADLINE);
+    self.late++;
+    alarm(1); /* each second by itself: one in which the process was stopped or had no core counts once */
+    if (self.late == 1) interrupt(GM_STOP_DEADLINE);
 }
 
 bool gm_signals_pass_on(pthread_t thread, int signal_number)

@@ -18,7 +18,6 @@ void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, 
 
 void gm_supervisor_kill(gm_supervisor *job)
 {
-    if (!job->killed) job->killed_at = gm_now();
     job->killed = true;
     for (int i = 0; i < job->n; i++)
         if (job->ranks[i].keeper >= 0 && !job->ranks[i].ended)
@@ -133,15 +132,37 @@ static void say_left(gm_supervisor *job, int rank)
 {
     char where[200] = "it has told no process", line[400];
     if (job->ranks[rank].process) gm_where_is(job->ranks[rank].process, where, sizeof where);
-    int n = snprintf(line, sizeof line,
-                     "ganymede: warning: rank %d was killed %g s ago and has not ended; the job ends without it: %s\n",
-                     rank, LOST_SECONDS, where);
+    int n = snprintf(
+        line, sizeof line,
+        "ganymede: warning: rank %d was killed %.0f s ago and has not ended; the job ends without it: %s\n", rank,
+        job->watched.had, where);
     gm_outlet_put(&job->err, line, (size_t)n);
+}
+
+/* What the ranks that have not ended take of the cores; false: the kernel tells nothing of any. */
+static bool core_use_of_rest(const gm_supervisor *job, gm_core_use *sum)
+{
+    bool        known = false;
+    gm_core_use one;
+    *sum = (gm_core_use){0};
+    for (int i = 0; i < job->n; i++) {
+        const member *m = &job->ranks[i];
+        if (!m->started || m->ended || !m->process || !gm_core_use_of(m->process, &one)) continue;
+        known = true;
+        sum->ran += one.ran;
+        sum->waited += one.waited;
+        sum->wants |= one.wants;
+    }
+    return known;
 }
 
 bool gm_supervisor_leaves_some(gm_supervisor *job)
 {
-    if (job->leaves_some || !job->killed || gm_now() < job->killed_at + LOST_SECONDS) return job->leaves_some;
+    gm_core_use use;
+    if (job->leaves_some || !job->killed) return job->leaves_some;
+    gm_patience_add(&job->watched, gm_now(), NULL);
+    gm_patience_add(&job->dying, gm_now(), core_use_of_rest(job, &use) ? &use : NULL);
+    if (job->dying.had < LOST_SECONDS && job->watched.had < LOST_SECONDS + LOST_MORE) return false;
     job->leaves_some = true;
     for (int i = 0; i < job->n; i++)
         if (job->ranks[i].started && !job->ranks[i].ended) say_left(job, i);

@@ -12,7 +12,8 @@
 #define AGREE_SECONDS  0.3 /* the time in which other ranks may fail in the same way, before the failure is told */
 #define MPI_BYTES      (14 << 20) /* in the folder of a job: 8.4 MB that stay, and what MPI wants to see besides */
 #define MPI_RANK_BYTES (96 << 10) /* and for each rank; 72 KB were seen */
-#define LOST_SECONDS   30.0 /* from the kill of ranks to the end of all patience: one may free much memory at its end */
+#define LOST_SECONDS   30.0       /* that killed ranks have had to end: one may free much memory at its end */
+#define LOST_MORE      60.0       /* for killed ranks that get no core */
 
 typedef struct member {
     int         keeper, rank; /* connections to both processes; -1: none */
@@ -42,7 +43,8 @@ struct gm_supervisor {
     member               *ranks;
     gm_outlet             out, err; /* our standard files, which receive the output of the ranks */
     int                   n, started, ended;
-    double                began, failed_at, stopped_at, killed_at, left_at;
+    double                began, failed_at, stopped_at, left_at;
+    gm_patience           dying, watched;                   /* the time that killed ranks, and we, have had since */
     gm_patience           starting;                         /* the time that its ranks have had to start */
     double                looked_at;                        /* at the cores that ranks get */
     bool                  failure_seen;                     /* by that look */
@@ -78,7 +80,8 @@ void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *sa
 void gm_supervisor_spread(gm_supervisor *job);
 /* Tells whether the failure can be shown to the user: no other rank is about to report the same. */
 bool gm_supervisor_can_tell(const gm_supervisor *job);
-/* Has the job waited LOST_SECONDS in vain for the end of ranks that it has killed? It says which, once. */
+/* Have ranks that were killed had LOST_SECONDS to end, and have not? It says which, once. Time in which this process
+ * was stopped does not count, and time in which they had no core counts up to LOST_MORE. */
 bool gm_supervisor_leaves_some(gm_supervisor *job);
 
 #endif

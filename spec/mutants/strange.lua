@@ -46,4 +46,24 @@ return {
     breaks = "the checksum of a tensor knows its first byte only",
     test = "spec/train/replicas_spec.lua",
   },
+  {
+    name = "3507-second-alarm", file = "host/job/signals.c",
+    find = "if (self.late > GRACE_SECONDS) {", replace = "if (self.late) {",
+    breaks = "a process that was stopped in the ten seconds after its time limit ends at once when it goes on",
+    test = "unit late_alone",
+  },
+  {
+    name = "3508-dying-without-a-core", file = "host/job/supervise_failure.c",
+    find = "job->watched.had < LOST_SECONDS + LOST_MORE) return false;",
+    replace = "job->watched.had < LOST_SECONDS) return false;",
+    breaks = "a rank that was killed and got no core to end with is given up after 30 s",
+    test = "unit late_killed",
+  },
+  {
+    name = "3509-stopped-while-ranks-die", file = "host/job/supervise_failure.c",
+    find = "gm_patience_add(&job->watched, gm_now(), NULL);",
+    replace = "job->watched.had += job->watched.begun ? gm_now() - job->watched.looked : 0;",
+    breaks = "time in which the supervisor was stopped counts as time that killed ranks have had",
+    test = "unit late_killed",
+  },
 }
