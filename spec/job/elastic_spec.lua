@@ -112,6 +112,22 @@ local function resize(job, ...)
   return run_host({ "resize", ... }, { cwd = job.home, env = support.environment(job.home) })
 end
 
+-- Begins to resize a job to n ranks; what is said goes to the file asked, and at its end the status to asked.status.
+local function ask(job, n)
+  local script = ("cd %s && TMPDIR=%s %s -n %d >asked 2>&1; echo $? >asked.status"):format(shell.quote(job.home),
+    shell.quote(job.home), shell.program "resize", n)
+  assert.equal(0, os.execute(("GANYMEDE_ROOT=%s sh -c %s &"):format(shell.quote(GANYMEDE_ROOT), shell.quote(script))))
+end
+
+-- Waits until the words stand in what was said.
+local function wait_for_words(job, words)
+  local deadline = core.now() + shell.PATIENCE
+  while not job:read("asked"):find(words, 1, true) do
+    assert.is_true(core.now() < deadline, job:read "asked")
+    core.sleep(0.05)
+  end
+end
+
 local function state_folder(job) return job:read("state"):match "^(.*)/checkpoints/step%-%d+$" end
 
 -- Ends a job with SIGTERM -> what Job:finish gives, and the losses until then. epoch: the steps of one, default EPOCH.
@@ -223,9 +239,7 @@ describe("ganymede resize", function()
     local job = start { "--set", "checkpoint.interval=1" }
     local trains = job:keepers() -- once others are built, they have keepers, too
     shell.write(job.home .. "/hold", "")
-    local script = ("cd %s && TMPDIR=%s %s -n 3 >asked 2>&1; echo $? >asked.status"):format(shell.quote(job.home),
-      shell.quote(job.home), shell.program "resize")
-    assert.equal(0, os.execute(("GANYMEDE_ROOT=%s sh -c %s &"):format(shell.quote(GANYMEDE_ROOT), shell.quote(script))))
+    ask(job, 3)
     job:file "building"
     assert.equal("[0-1] 2\n", attach(job, "world").out)
     job:signal("KILL", { trains[1] })
@@ -240,10 +254,12 @@ describe("ganymede resize", function()
   it("waits for a supervisor that is stopped, and says so", function()
     local job = start()
     local pid = job:supervisor()[1]
-    assert.equal(0, os.execute(("kill -STOP %s; (sleep 6; kill -CONT %s) &"):format(pid, pid)))
-    local result = resize(job, "-n", "1")
-    assert.equal(0, result.code, result.err)
-    assert.matches(("elastic does not answer: its supervisor %%(process %s%%) is stopped"):format(pid), result.err)
+    job:signal("STOP", { pid })
+    shell.write(job.home .. "/asked", "")
+    ask(job, 1)
+    wait_for_words(job, ("elastic does not answer: its supervisor (process %s) is stopped"):format(pid))
+    job:signal("CONT", { pid })
+    assert.equal("0", job:file("asked.status"):match "%d+", job:read "asked")
     local _, list = stop(job)
     check_losses(list)
   end)
