@@ -92,6 +92,15 @@ describe("a full disk", function()
       end)
   end
 
+  it("to the end trains once, also with --max-restarts", function()
+    if not around then pending "no tmpfs can be mounted here" end
+    local result = train(1, "--set hooks.1.free=99 --max-restarts 2")
+    assert.equal(1, result.code, result.err)
+    assert.matches("the final checkpoint %(step 12%) could not be saved: ", result.err)
+    assert.not_matches("attempt 2", result.err)
+    examine(3)
+  end)
+
   -- A script in which GANYMEDE runs the recipe, whose hook makes the disk read-only in place of full.
   local function run_in_folder(script)
     shell.write(home .. "/recipe.lua", (recipe:gsub('os.execute "head %-c.-null"',

@@ -59,6 +59,15 @@ describe("a job that failed", function()
     assert.is_table(next_of { raised(7, 6), attempt { status = 1, text = "something else", reached = 6 } })
   end)
 
+  it("ends where only the final checkpoint could not be saved", function()
+    local plan, why = next_of { attempt { status = 1, reached = 9,
+      text = "rank 0: " .. restarts.UNSAVED:format(12) .. ": No space left on device" } }
+    assert.is_nil(plan)
+    assert.matches("the training had ended, and only its final checkpoint could not be saved", why)
+    assert.is_table(next_of { attempt { status = 1, reached = 9,
+      text = "the checkpoint of step 9 could not be saved: No space left on device" } })
+  end)
+
   it("takes different calls of ranks for the same, whichever rank finds them first", function()
     local function differ(text) return attempt { status = 1, text = text, reached = 6 } end
     local one = differ("ranks differ: rank 0 calls all_reduce f64 (1) sum (call 26 of data); rank 1 calls broadcast "

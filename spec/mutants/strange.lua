@@ -66,4 +66,17 @@ return {
     breaks = "time in which the supervisor was stopped counts as time that killed ranks have had",
     test = "unit late_killed",
   },
+  {
+    name = "3510-trained-twice", file = "lua/ganymede/job/restarts.lua",
+    find = [[restarts.UNSAVED:gsub("[()]", "%%%0")]], replace = [[restarts.UNSAVED:gsub("[()]", "%%%0%%%0")]],
+    breaks = "a job whose final checkpoint finds a full disk trains again from an older one, and fails again",
+    test = "spec/job/restarts_spec.lua",
+  },
+  {
+    name = "3511-unsaved-in-other-words", file = "lua/ganymede/hooks/checkpoint.lua",
+    find = [[checkpoint.raise((restarts.UNSAVED .. ": %s")]],
+    replace = [[checkpoint.raise((restarts.UNSAVED:gsub("final", "last") .. ": %s")]],
+    breaks = "a final checkpoint that could not be saved is not told in the words that end a job with --max-restarts",
+    test = "spec/checkpoint/full_disk_spec.lua -f 'trains once'",
+  },
 }

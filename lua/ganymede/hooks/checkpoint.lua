@@ -10,6 +10,7 @@ local core = require "ganymede.core"
 local log = require "ganymede.base.log"
 local progress = require "ganymede.hooks.progress"
 local ranks = require "ganymede.job.ranks"
+local restarts = require "ganymede.job.restarts"
 local runs_folder = require "ganymede.job.runs_folder"
 local snapshot = require "ganymede.checkpoint.snapshot"
 
@@ -112,8 +113,7 @@ function CheckpointHook:after_train(trainer)
   local last = self.last_failure
   if not last then return end
   if last.step == trainer.step then
-    checkpoint.raise(("the final checkpoint (step %d) could not be saved: %s"):format(last.step, last.message),
-      last.kind)
+    checkpoint.raise((restarts.UNSAVED .. ": %s"):format(last.step, last.message), last.kind)
   end
   warn("%d checkpoint%s of this run could not be saved, the last of them that of step %d: %s", self.failed,
     self.failed == 1 and "" or "s", last.step, last.message)

@@ -20,6 +20,9 @@ local restarts = {}
 --- The longest delay before an attempt, in seconds.
 restarts.MOST_SECONDS = 60
 
+--- What a run says whose training has ended, and whose final checkpoint could not be saved: of the step.
+restarts.UNSAVED = "the final checkpoint (step %d) could not be saved"
+
 local ends = {
   [2] = "the command or the recipe is wrong", [5] = "data or a checkpoint is damaged", [8] = "the run diverged",
   [75] = "the run was stopped and can be resumed", [130] = "the run was stopped", [143] = "the run was stopped",
@@ -69,6 +72,10 @@ local function is_final(history)
   if last.stopped then return "it was asked to stop" end
   if ends[last.status] then return ends[last.status] end
   if last.status ~= 1 then return nil end
+  if (last.text or ""):find((restarts.UNSAVED:gsub("[()]", "%%%0"):gsub("%%d", "%%d+"))) then
+    return "the training had ended, and only its final checkpoint could not be saved; when there is room, --resume "
+      .. "auto goes on from the newest one"
+  end
   local trained = false
   for _, attempt in ipairs(history) do trained = trained or attempt.began ~= nil end
   if not trained then return "it failed before its first step" end
