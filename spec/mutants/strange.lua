@@ -62,7 +62,8 @@ return {
   {
     name = "3509-stopped-while-ranks-die", file = "host/job/supervise_failure.c",
     find = "gm_patience_add(&job->watched, gm_now(), NULL);",
-    replace = "job->watched.had += job->watched.begun ? gm_now() - job->watched.looked : 0;",
+    replace = [[job->watched.had += job->watched.looked > 0 ? gm_now() - job->watched.looked : 0;
+    job->watched.looked = gm_now();]],
     breaks = "time in which the supervisor was stopped counts as time that killed ranks have had",
     test = "unit late_killed",
   },
@@ -78,5 +79,23 @@ return {
     replace = [[checkpoint.raise((restarts.UNSAVED:gsub("final", "last") .. ": %s")]],
     breaks = "a final checkpoint that could not be saved is not told in the words that end a job with --max-restarts",
     test = "spec/checkpoint/full_disk_spec.lua -f 'trains once'",
+  },
+  {
+    name = "3512-any-parent", file = "lua/ganymede/base/options.lua",
+    find = "  if class ~= root then\n", replace = "  if class == nil then\n",
+    breaks = "a class of optimizers may have a class of layers or a text as its parent",
+    test = "spec/config/classes_spec.lua",
+  },
+  {
+    name = "3513-declared-in-vain", file = "lua/ganymede/base/options.lua",
+    find = "if not says[field] then", replace = "if not says[field] and field == 1 then",
+    breaks = "an option of a class of one's own that is declared with defualt = 3 has no default",
+    test = "spec/config/classes_spec.lua",
+  },
+  {
+    name = "3514-misspelt-field-of-a-hook", file = "lua/ganymede/hooks/base.lua",
+    find = "refuse_misspelt(name, fields or {})", replace = "refuse_misspelt(name, {})",
+    breaks = "a hook that says needs_outputs = false is given the outputs",
+    test = "spec/config/classes_spec.lua",
   },
 }

@@ -315,6 +315,58 @@ function options.inspect(spec, given, aliases)
   return filled, problems
 end
 
+-- What an entry may say. Those of the second line are for settings of recipes (ganymede.config.schema).
+local says = {}
+for name in ([[type default optional min max above below one_of doc hidden initial infinite
+  fields registry list_of short hint unserved given_later open]]):gmatch "%S+" do
+  says[name] = true
+end
+
+local declared = setmetatable({}, { __mode = "k" }) -- the tables of options that were found right
+
+local function refuse_entry(where, entry, level)
+  if type(entry) ~= "table" then
+    error(('%s is declared as %s; write a table such as { type = "integer", default = 1, doc = "what it is" }'):format(
+      where, brief(entry)), level + 1)
+  end
+  for _, field in ipairs(sorted_keys(entry)) do
+    if not says[field] then
+      error(("%s is declared with '%s', which means nothing%s"):format(where, tostring(field),
+        options.hint(field, sorted_keys(says))), level + 1)
+    end
+  end
+  for _, name in ipairs(types_of(entry)) do
+    if not holds[name] then
+      error(("%s is declared with the type %s; there are %s"):format(where, brief(name),
+        table.concat(sorted_keys(holds), ", ")), level + 1)
+    end
+  end
+end
+
+--- Refuses a table of options in which an entry is none, or says what nobody reads: it would be ignored. level: as of
+-- check.
+function options.refuse_declaration(owner, spec, level)
+  if declared[spec] then return end
+  for _, key in ipairs(sorted_keys(spec)) do
+    refuse_entry(("%s: the option %s"):format(owner, shown_key(key)), spec[key], level + 1)
+  end
+  declared[spec] = true
+end
+
+--- For functions that make a class ("optim.class Mine"): refuses a parent that is not of the kind ("optimizers") whose
+-- first class is root, and a declaration of options (nil: none) as above. The message names the caller of the caller.
+function options.refuse_class(owner, kind, parent, root, spec)
+  local class = parent
+  while type(class) == "table" and class ~= root do
+    local meta = getmetatable(class)
+    class = meta and meta.__index
+  end
+  if class ~= root then
+    error(("%s: its parent must be a class of %s; got %s"):format(owner, kind, brief(parent)), 3)
+  end
+  if spec then options.refuse_declaration(owner, spec, 3) end
+end
+
 --- A new table: `given` checked against `spec`, defaults filled in. Raises the first problem.
 -- @param owner whom the message names: "Linear"
 -- @param level whose line the message names, as error() counts it where check is called (default 2, the
@@ -322,6 +374,7 @@ end
 function options.check(owner, spec, given, level, aliases)
   level = level or 2
   if level > 0 then level = level + 1 end -- 0: no place, as for error()
+  options.refuse_declaration(owner, spec, level)
   if given == nil then given = {} end
   if type(given) ~= "table" then
     error(("%s takes a table of options; got %s"):format(owner, brief(given)), level)

@@ -84,8 +84,22 @@ local construct = signature.constructor("options table?", function(class, given)
   return self
 end)
 
+local flags = { "adds_metrics", "needs_loss", "needs_output", "priority", "saves" }
+
+-- Refuses a field that looks like one of these and is none: it would be ignored.
+local function refuse_misspelt(name, fields)
+  for key, value in pairs(fields) do
+    local hint = type(value) ~= "function" and Hook[key] == nil and options.hint(key, flags) or ""
+    if hint ~= "" and not hint:find("'" .. tostring(key) .. "'", 1, true) then
+      error(("hooks.class %s: there is no field '%s'%s"):format(tostring(name), tostring(key), hint), 3)
+    end
+  end
+end
+
 --- Makes a new class of hooks and registers it under its name in registry.hooks.
 function base.class(name, class_options, fields)
+  options.refuse_declaration("hooks.class " .. tostring(name), class_options or {}, 2)
+  refuse_misspelt(name, fields or {})
   local class = setmetatable({ name = name, options = class_options or {} }, { __index = Hook, __call = construct })
   for key, value in pairs(fields or {}) do class[key] = value end
   class.__index = class

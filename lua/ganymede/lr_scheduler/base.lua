@@ -176,6 +176,7 @@ end
 -- options: its table of options; parent: the class from which it inherits.
 function base.class(name, class_options, parent)
   parent = parent or Scheduler
+  options.refuse_class("lr_scheduler.class " .. tostring(name), "schedules", parent, Scheduler, class_options)
   local class = setmetatable({ name = name, options = class_options }, { __index = parent, __call = construct })
   class.__index = class
   class.__tostring = function(self) return self.name .. options.show(self.options, self.opt) end

@@ -219,6 +219,7 @@ function base.class(name, class_options, fields)
       error(("metrics.class %s: %s is a list of names; got %s"):format(name, listed, options.brief(fields[listed])), 2)
     end
   end
+  options.refuse_declaration("metrics.class " .. tostring(name), class_options, 2)
   local all = { name = { type = "string", optional = true,
     doc = "the name of the value in trainer.metrics; default: " .. fields.key } }
   for key, entry in pairs(class_options) do all[key] = entry end

@@ -482,6 +482,7 @@ function Module:build() end
 -- classes also serve as models; false registers it nowhere.
 function M.class(name, base, where)
   base = base or Module
+  options.refuse_class("nn.class " .. tostring(name), "modules", base, Module)
   local class = setmetatable({ name = name, options = base.options }, { __index = base, __call = construct })
   class.__index = index(class)
   class.__newindex = newindex

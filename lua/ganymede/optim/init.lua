@@ -287,12 +287,12 @@ end
 -- to lr, weight_decay, groups and no_decay. The class defines build, step and state.
 function optim.class(name, own_options, parent)
   parent = parent or Optimizer
+  options.refuse_class("optim.class " .. tostring(name), "optimizers", parent, Optimizer, own_options)
   local all = {}
   for key, entry in pairs(common) do all[key] = entry end
   for key, entry in pairs(own_options or {}) do all[key] = entry end
   local class = setmetatable({ name = name, options = all }, { __index = parent, __call = construct })
-  class.__index = class
-  class.__tostring = function(self) return self.name .. options.show(self.options, self.opt) end
+  class.__index, class.__tostring = class, function(self) return self.name .. options.show(self.options, self.opt) end
   registry.optimizers:register(name, class)
   return class
 end
