@@ -149,7 +149,8 @@ describe("a class of one's own", function()
   it("is told what an option is", function()
     local class = nn.class("Own", nil, false)
     class.options = { size = 3 }
-    assert.error_matches(function() class { size = 3 } end, "Own: the option 'size' is declared as 3; write a table such as { type")
+    assert.error_matches(function() class { size = 3 } end,
+      "Own: the option 'size' is declared as 3; write a table such as { type")
   end)
 
   it("is told what is wrong with its sections where it runs, also without stages", function()

@@ -1,5 +1,5 @@
-/* late_test.c - the last seconds of what does not stop: a process after its time limit, and ranks that were killed. Time
- * in which nobody had a core, because all were stopped, is not theirs. No example waits for these seconds. */
+/* late_test.c - the last seconds of what does not stop: a process after its time limit, and ranks that were killed.
+ * Time in which nobody had a core, because all were stopped, is not theirs. No example waits for these seconds. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
