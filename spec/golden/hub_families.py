@@ -1,5 +1,5 @@
-"""hub_families.py - as hub.py, for BERT, ViT, Mixtral, Qwen-MoE, Gemma, Phi-3 and OLMo 2; with loss and gradients in
-f64.
+"""hub_families.py - as hub.py, for BERT, RoBERTa, ViT, Mixtral, Qwen-MoE, Gemma, Phi-3 and OLMo 2; with loss and
+gradients in f64.
 
     hub/<name>/config.json, model.safetensors      written by save_pretrained
     hub/<name>/expected.json                       what goes in (tokens, segments and mask, or pixels; targets),
@@ -20,7 +20,9 @@ from transformers import (BertConfig, BertForPreTraining, Gemma2Config, Gemma2Fo
                           GemmaForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
                           Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2MoeConfig,
                           Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-                          ViTConfig, ViTForImageClassification)
+                          RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification, ViTConfig,
+                          ViTForImageClassification, XLMRobertaConfig, XLMRobertaForMaskedLM,
+                          XLMRobertaForSequenceClassification)
 
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hub")
 
@@ -141,6 +143,22 @@ def bert(model, given):
         pair, given["pair"])
 
 
+def padded(vocabulary, padding, segments=1, classes=None):
+    """texts with padding behind, before, and within what is seen; targets: of tokens, or a class for each text"""
+    def make(gen):
+        tokens = torch.randint(padding + 1, vocabulary, (3, 7), generator=gen)
+        tokens[1, 5:] = tokens[2, :2] = tokens[0, 3] = padding
+        return {"tokens": tokens, "segments": torch.randint(0, segments, (3, 7), generator=gen),
+                "mask": torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [0] * 2 + [1] * 5]),
+                "targets": torch.randint(0, classes or vocabulary, (3,) if classes else (3, 7), generator=gen)}
+    return make
+
+
+def roberta(model, given):
+    logits = model(given["tokens"], token_type_ids=given["segments"], attention_mask=given["mask"]).logits
+    return [logits], F.cross_entropy(logits.flatten(0, -2), given["targets"].flatten())
+
+
 def pictures(channels, height, width, classes):
     def make(gen):  # of multiples of 1/16, so that JSON keeps them
         return {"pixels": torch.randint(-16, 17, (2, channels, height, width), generator=gen) / 16,
@@ -256,3 +274,14 @@ write("olmo2_biased", 29, Olmo2ForCausalLM, Olmo2Config(**decoder, intermediate_
 write("gemma2_biased", 30, Gemma2ForCausalLM, Gemma2Config(
     **decoder, head_dim=4, intermediate_size=20, query_pre_attn_scalar=4, sliding_window=3, attention_bias=True,
     pad_token_id=None), text(29), language)
+
+small_roberta = dict(small, intermediate_size=20, max_position_embeddings=18, type_vocab_size=1, layer_norm_eps=1e-5)
+write("roberta", 31, RobertaForMaskedLM, RobertaConfig(**small_roberta, hidden_act="relu"), padded(29, 1), roberta)
+write("roberta_classes", 32, RobertaForSequenceClassification, RobertaConfig(
+    **small_roberta, num_labels=3, classifier_dropout=0.2), padded(29, 1, classes=3), roberta)
+write("xlm_roberta", 33, XLMRobertaForMaskedLM, XLMRobertaConfig(
+    vocab_size=31, hidden_size=9, num_hidden_layers=1, num_attention_heads=3, intermediate_size=7,
+    max_position_embeddings=11, pad_token_id=3), padded(31, 3, segments=2), roberta)
+write("xlm_roberta_classes", 34, XLMRobertaForSequenceClassification, XLMRobertaConfig(
+    vocab_size=31, hidden_size=9, num_hidden_layers=1, num_attention_heads=3, intermediate_size=7,
+    max_position_embeddings=8, pad_token_id=0), padded(31, 0, segments=2, classes=2), roberta)

@@ -1,5 +1,5 @@
---- One source for all modes: GPT, Llama, BERT, ViT and MLP have, in every tensor and sequence mode that four ranks
--- allow, the loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class
+--- One source for all modes: GPT, Llama, BERT, RoBERTa, ViT and MLP have, in every tensor and sequence mode that four
+-- ranks allow, the loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class
 -- token) divide by no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel
 -- (2051).
 -- ranks: 4
@@ -66,6 +66,18 @@ local function bert(vocabulary)
     pairs_of_texts(vocabulary), hidden_tokens(vocabulary), gm.nn.BERTLoss {}
 end
 
+-- Padding within a text and behind it; classes nil: the head of the tokens.
+local function roberta(classes)
+  return function(vocabulary)
+    local x = integers({ 3, 7 }, function(i)
+      return (i == 3 or i % 7 >= 7 - 2 * math.floor(i / 7)) and 2 or 3 + (5 * i * i) % (vocabulary - 3)
+    end)
+    return models.RoBERTa { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
+                            padding_index = 2, dropout = 0.1, attention_dropout = 0.2, classes = classes },
+      x, classes and integers({ 3 }, function(i) return 2 * i end) or tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}
+  end
+end
+
 local function vit(pool)
   return models.VisionTransformer { image_size = 8, patch_size = 4, channels = 2, classes = 6, width = 16, depth = 2,
                                     heads = 4, pool = pool, dropout = 0.1, drop_path = 0.3 },
@@ -81,6 +93,8 @@ local cases = {
   { "GPT", gpt, 37 }, { "GPT, vocabulary-parallel", gpt, 2051 },
   { "Llama with windows, caps and padding", llama, 37 }, { "BERT", bert, 37 },
   { "GPT, several documents in a row", packed(gpt), 37 }, { "Llama, several documents in a row", packed(llama), 37 },
+  { "RoBERTa", roberta(), 37 }, { "RoBERTa, vocabulary-parallel", roberta(), 2051 },
+  { "RoBERTa with classes", roberta(6), 37 },
   { "BERT, vocabulary-parallel", bert, 2051 }, { "ViT, class token", vit, "cls" }, { "ViT, mean", vit, "mean" },
   { "MLP, two hidden layers", mlp, { 16, 24 } }, { "MLP, three hidden layers", mlp, { 16, 24, 10 } },
 }

@@ -47,6 +47,12 @@ local cases = {
   ["BERT"] = { 5, function()
     return models.BERT { vocabulary = 11, sequence_length = 6, width = 8, depth = 3, heads = 2 }
   end, function() return ids({ 2, 3, 5 }, 2) end, 2, true, 1 },
+  ["RoBERTa"] = { 5, function()
+    return models.RoBERTa { vocabulary = 11, sequence_length = 6, width = 8, depth = 3, heads = 2 }
+  end, function() return ids({ 2, 5 }, 11) end, 2, true, 1 },
+  ["RoBERTa with classes"] = { 5, function()
+    return models.RoBERTa { vocabulary = 11, sequence_length = 6, width = 8, depth = 3, heads = 2, classes = 3 }
+  end, function() return ids({ 2, 5 }, 11) end, 2, true, 1 },
   ["MLP"] = { 4, function()
     return models.MLP { inputs = 6, hidden = { 5, 4, 5 }, classes = 3, dropout = 0.2 }
   end, function() return gm.normal({ 4, 2, 3 }, { seed = 4 }) end, 1, true },

@@ -27,6 +27,7 @@ others.lists = {
   models = merged {
     class("VisionTransformer", "ViT vit ViTForImageClassification vit_b_16"),
     class("GPT", "Transformer TransformerDecoder GPT2LMHeadModel"), class("BERT", "TransformerEncoder"),
+    class("RoBERTa", "Roberta RobertaForMaskedLM RobertaForSequenceClassification XLMRoberta Camembert"),
     all('write { type = "Pretrained", path = DIR }', "AutoModel AutoModelForCausalLM HuggingFace"),
   },
   datasets = merged {

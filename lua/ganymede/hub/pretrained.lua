@@ -32,7 +32,7 @@ M.options = {
     doc = "whether arrays that are missing, or that belong to nothing in the model, are an error; otherwise what is "
       .. "missing keeps its initial numbers" },
   dropout = { type = "number", optional = true, min = 0, below = 1,
-    doc = "the dropout of the model, in place of that of config.json" },
+    doc = "the dropouts of the model, in place of those of config.json" },
   quantize = { type = { "string", "table" }, optional = true,
     doc = "round weights as they are read: int8, int4, or a table of bits, group and match (gm.quantize)" },
 }
@@ -57,7 +57,11 @@ local function build(opt)
   if opt.dropout then
     local has = registry.models:get(source.class).options
     source.options.dropout = opt.dropout
-    if has.attention_dropout then source.options.attention_dropout = opt.dropout end
+    for _, name in ipairs { "attention_dropout", "classifier_dropout" } do
+      if has[name] and not (has[name].optional and source.options[name] == nil) then
+        source.options[name] = opt.dropout
+      end
+    end
   end
   local model = sources.model(source)
   source:check(model)

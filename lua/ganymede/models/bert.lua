@@ -37,7 +37,8 @@ BERT.options = {
                  doc = "the initial standard deviation of weights, whose distribution is cut at twice that" },
 }
 
-local function block_options(opt, weight)
+--- The options of a block of the encoder (also of models.RoBERTa).
+function BERT.block_options(opt, weight)
   return {
     width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, activation = opt.activation, eps = opt.eps,
     post_norm = true, dropout = opt.dropout, attention_dropout = opt.attention_dropout, prefix_mask = opt.prefix_mask,
@@ -58,7 +59,7 @@ function BERT:build(opt)
   self.norm = norm()
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
   self.blocks = nn.ModuleList()
-  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, weight))) end
+  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(BERT.block_options(opt, weight))) end
   self.transform, self.transform_norm = linear(opt.activation), norm()
   self.head = nn.Classifier { inputs = opt.width, classes = opt.vocabulary, weight = self.tokens,
                               bias_initializer = zeros, chunk = opt.head_chunk }

@@ -23,5 +23,6 @@ return missing.guard("models", {
   GPT = require "ganymede.models.gpt",
   Llama = require "ganymede.models.llama",
   BERT = require "ganymede.models.bert",
+  RoBERTa = require "ganymede.models.roberta",
   DLRM = require "ganymede.models.dlrm",
 })

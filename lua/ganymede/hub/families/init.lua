@@ -97,16 +97,17 @@ local checks, kinds_of_values = {}, {
     layers_per_block norm_num_groups depth num_heads]] },
   { list_of_counts, "blocks heads block_out_channels" }, { sides, "window img_size image_size" },
   { one_or_each, "attention_head_dim transformer_layers_per_block" },
-  { whole(0, 2 ^ 31), "sliding_window max_window_layers original_max_position_embeddings freq_shift" },
-  { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta partial_rotary_factor
-    attention_dropout hidden_dropout_prob attention_probs_dropout_prob resid_pdrop embd_pdrop attn_pdrop
-    query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping router_aux_loss_coef router_jitter_noise
-    dropout drop_path eps layer_scale norm_eps scaling_factor drop_path_rate attn_drop_rate]] },
+  { whole(0, 2 ^ 31), "pad_token_id sliding_window max_window_layers original_max_position_embeddings freq_shift" },
+  { of_type("number", "a number"), [[rms_norm_eps layer_norm_eps layer_norm_epsilon rope_theta
+    partial_rotary_factor attention_dropout hidden_dropout_prob classifier_dropout attention_probs_dropout_prob
+    resid_pdrop embd_pdrop attn_pdrop query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping
+    router_aux_loss_coef router_jitter_noise dropout drop_path eps layer_scale norm_eps scaling_factor
+    drop_path_rate attn_drop_rate]] },
   { ratios, "mlp_ratio" },
   { of_type("boolean", "true or false"), [[tie_word_embeddings attention_bias mlp_bias qkv_bias use_sliding_window
     norm_topk_prob output_router_logits scale_attn_weights scale_attn_by_inverse_layer_idx is_decoder
-    use_bidirectional_attention use_linear_projection flip_sin_to_cos mid_block_add_attention use_quant_conv
-    use_post_quant_conv class_token]] },
+    add_cross_attention use_bidirectional_attention use_linear_projection flip_sin_to_cos mid_block_add_attention
+    use_quant_conv use_post_quant_conv class_token]] },
   { of_type("table", "a list or an object"), [[layer_types rope_parameters rope_scaling mlp_only_layers
     down_block_types up_block_types]] },
   { of_type("string", "a text"), [[model_type hidden_act hidden_activation activation_function
@@ -184,8 +185,8 @@ end
 
 -- ---------------------------------------------------------------- families
 
-local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "vit", "resnet", "vgg", "convnext", "swin",
-  "mlp_mixer", "diffusers" }
+local list = { "llama", "moe", "gemma", "phi3", "olmo2", "gpt2", "bert", "roberta", "vit", "resnet", "vgg",
+  "convnext", "swin", "mlp_mixer", "diffusers" }
 
 -- All of them, in order.
 local function all()
@@ -299,6 +300,21 @@ function families.refuse(model_type, name, value)
     .. "gm.save_arrays)", name, options.brief(value), model_type)
 end
 
+--- The number of classes that a config.json says: that of their names.
+function families.classes_of(config)
+  local names, count = config:get "id2label", 0
+  if type(names) ~= "table" then return config:get("num_labels", 2) end
+  for _ in pairs(names) do count = count + 1 end
+  return count
+end
+
+--- Names of so many classes: id2label, label2id.
+function families.labels(count)
+  local names, numbers = {}, {}
+  for i = 0, count - 1 do names[tostring(i)], numbers["LABEL_" .. i] = "LABEL_" .. i, i end
+  return names, numbers
+end
+
 -- ---------------------------------------------------------------- boxes
 
 --- Arrays of entries: list of { name, dtype, shape } in order, from the shapes of parameters and their pieces.
@@ -379,6 +395,19 @@ function List:qkv(opt, ours, theirs, names, has_bias)
                       pieces = families.qkv(kv, group, size, opt.width, rows ".weight") }
   if has_bias then
     self[#self + 1] = { parameter = ours .. ".bias", pieces = families.qkv(kv, group, size, nil, rows ".bias") }
+  end
+end
+
+--- Adds the blocks of an encoder as BERT's files have them, behind root.
+function families.encoder(entries, opt, root)
+  for i = 1, opt.depth do
+    local ours, theirs = ("blocks.%d."):format(i), ("%sencoder.layer.%d."):format(root, i - 1)
+    entries:qkv(opt, ours .. "attention.qkv", theirs .. "attention.self.", { "query", "key", "value" }, true)
+    entries:both(ours .. "attention.output", theirs .. "attention.output.dense")
+    entries:both(ours .. "norm1", theirs .. "attention.output.LayerNorm")
+    entries:both(ours .. "mlp.up", theirs .. "intermediate.dense")
+    entries:both(ours .. "mlp.down", theirs .. "output.dense")
+    entries:both(ours .. "norm2", theirs .. "output.LayerNorm")
   end
 end
 

@@ -21,32 +21,18 @@ function vit.ignored() return { "^vit%.pooler%.dense%.", "^pooler%.dense%." } en
 
 local activations = families.activations
 
--- The number of classes: that of the names.
-local function classes_of(config)
-  local names, count = config:get "id2label", 0
-  if type(names) ~= "table" then return config:get("num_labels", 2) end
-  for _ in pairs(names) do count = count + 1 end
-  return count
-end
-
 function vit.options(config)
   local width, act = config:need "hidden_size", config:get("hidden_act", "gelu")
   for _, name in ipairs { "encoder_stride", "pooler_act", "pooler_output_size" } do config:get(name) end -- other heads
   return {
     image_size = config:get("image_size", 224), patch_size = config:get("patch_size", 16),
-    channels = config:get("num_channels", 3), classes = classes_of(config), width = width,
+    channels = config:get("num_channels", 3), classes = families.classes_of(config), width = width,
     depth = config:need "num_hidden_layers", heads = config:need "num_attention_heads",
     mlp_ratio = config:need "intermediate_size" / width, eps = config:get("layer_norm_eps", 1e-12),
     activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)),
     qkv_bias = config:get("qkv_bias", true), dropout = config:get("hidden_dropout_prob", 0),
     attention_dropout = config:get("attention_probs_dropout_prob", 0),
   }
-end
-
-local function labels(count)
-  local names, numbers = {}, {}
-  for i = 0, count - 1 do names[tostring(i)], numbers["LABEL_" .. i] = "LABEL_" .. i, i end
-  return names, numbers
 end
 
 function vit.config(opt)
@@ -59,7 +45,7 @@ function vit.config(opt)
   if type(opt.image_size) == "table" and #opt.image_size ~= 2 then
     families.refuse("vit", "image_size", opt.image_size)
   end
-  local names, numbers = labels(opt.classes)
+  local names, numbers = families.labels(opt.classes)
   return {
     model_type = "vit", architectures = { "ViTForImageClassification" }, image_size = opt.image_size,
     patch_size = opt.patch_size, num_channels = opt.channels, hidden_size = opt.width, num_hidden_layers = opt.depth,
