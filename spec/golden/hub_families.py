@@ -285,3 +285,10 @@ write("xlm_roberta", 33, XLMRobertaForMaskedLM, XLMRobertaConfig(
 write("xlm_roberta_classes", 34, XLMRobertaForSequenceClassification, XLMRobertaConfig(
     vocab_size=31, hidden_size=9, num_hidden_layers=1, num_attention_heads=3, intermediate_size=7,
     max_position_embeddings=8, pad_token_id=0), padded(31, 0, segments=2, classes=2), roberta)
+
+plain = dict(yarn, original_max_position_embeddings=32, beta_fast=6.0, beta_slow=0.5)
+write("llama_yarn_plain", 35, LlamaForCausalLM, LlamaConfig(
+    **dict(wide, max_position_embeddings=128), rope_parameters=plain), text(29), language)
+write("qwen3_moe_yarn", 36, Qwen3MoeForCausalLM, Qwen3MoeConfig(
+    **dict(wide, max_position_embeddings=128), num_experts=4, num_experts_per_tok=2, moe_intermediate_size=7,
+    norm_topk_prob=True, rope_parameters=dict(plain, attention_factor=1.3)), text(29), language)

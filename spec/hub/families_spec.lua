@@ -24,7 +24,8 @@ local FOLDERS = {
   { name = "llama_yarn", heads = 2 }, { name = "qwen3_yarn", heads = 2 }, { name = "llama_dynamic", heads = 2 },
   { name = "qwen3_moe_layers", heads = 2 }, { name = "qwen2_moe_layers", heads = 2 },
   { name = "roberta", heads = 6 }, { name = "roberta_classes", heads = 6 }, { name = "xlm_roberta", heads = 3 },
-  { name = "xlm_roberta_classes", heads = 3 },
+  { name = "xlm_roberta_classes", heads = 3 }, { name = "llama_yarn_plain", heads = 2 },
+  { name = "qwen3_moe_yarn", heads = 2 },
   { name = "olmo2_biased", heads = 2 }, { name = "gemma2_biased", heads = 2 },
 }
 -- Of torchvision and timm (spec/golden/hub_pictures.py): with 2d, layers of theirs have no form.

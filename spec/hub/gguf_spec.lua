@@ -52,7 +52,17 @@ end
 local NAMES = { ["self_attn.q_proj"] = "attn_q", ["self_attn.k_proj"] = "attn_k", ["self_attn.v_proj"] = "attn_v",
   ["self_attn.o_proj"] = "attn_output", ["self_attn.q_norm"] = "attn_q_norm", ["self_attn.k_norm"] = "attn_k_norm",
   input_layernorm = "attn_norm", post_attention_layernorm = "ffn_norm", ["mlp.gate_proj"] = "ffn_gate",
-  ["mlp.up_proj"] = "ffn_up", ["mlp.down_proj"] = "ffn_down" }
+  ["mlp.up_proj"] = "ffn_up", ["mlp.down_proj"] = "ffn_down", ["block_sparse_moe.gate"] = "ffn_gate_inp",
+  ["mlp.gate"] = "ffn_gate_inp", ["mlp.shared_expert_gate"] = "ffn_gate_inp_shexp",
+  ["mlp.shared_expert.gate_proj"] = "ffn_gate_shexp", ["mlp.shared_expert.up_proj"] = "ffn_up_shexp",
+  ["mlp.shared_expert.down_proj"] = "ffn_down_shexp" }
+local EXPERTS = { w1 = "gate", w2 = "down", w3 = "up", gate_proj = "gate", up_proj = "up", down_proj = "down" }
+
+-- The array of an expert -> the name of the array of all of its layer, the number of the expert.
+local function of_expert(name)
+  local layer, number, what = name:match "^model%.layers%.(%d+)%..*experts%.(%d+)%.([%w_]+)%.weight$"
+  if layer then return ("blk.%s.ffn_%s_exps.weight"):format(layer, EXPERTS[what]), tonumber(number) end
+end
 
 local function renamed(name)
   local layer, rest, what = name:match "^model%.layers%.(%d+)%.(.*)%.(%a+)$"
@@ -72,20 +82,53 @@ local function turned(rows, heads)
   return out
 end
 
+-- The keys of experts, stretched positions and sizes of heads, where a config has them.
+local function more_keys(config, architecture, keys)
+  local rope = config.rope_parameters
+  local more = { expert_count = config.num_local_experts or config.num_experts,
+    expert_used_count = config.num_experts_per_tok, expert_feed_forward_length = config.moe_intermediate_size,
+    expert_shared_feed_forward_length = config.shared_expert_intermediate_size,
+    ["attention.value_length"] = config.head_dim }
+  if rope.rope_type == "yarn" then
+    more["rope.scaling.type"], more["rope.scaling.factor"] = "yarn", { f32 = rope.factor }
+    more["rope.scaling.original_context_length"] = rope.original_max_position_embeddings
+    for ours, theirs in pairs { attn_factor = "attention_factor", beta_fast = "beta_fast", beta_slow = "beta_slow" } do
+      more["rope.scaling.yarn_" .. ours] = rope[theirs] and { f32 = rope[theirs] }
+    end
+  end
+  for key_name, value in pairs(more) do
+    keys[architecture .. "." .. key_name] = value ~= json.null and value or nil
+  end
+end
+
 -- change: a function that changes keys and arrays first
 local function convert(name, architecture, change)
   local config = json.decode(machine.read(HUB .. name .. "/config.json"), name)
-  local file, arrays = gm.open_arrays(HUB .. name), {}
+  local file, arrays, stacks = gm.open_arrays(HUB .. name), {}, {}
   for _, array in ipairs(file:names()) do
+    local stack, number = of_expert(array)
     local theirs, rest = renamed(array)
-    gm.scope(function()
+    if stack then gm.scope(function()
+      local t = file:read(array)
+      local own = stacks[stack] or { name = stack, shape = { 0, t:size(1), t:size(2) }, parts = {} }
+      stacks[stack], own.parts[number + 1], own.shape[1] = own, numeric.flat(t), own.shape[1] + 1
+    end) end
+    if not stack then gm.scope(function()
       local t = file:read(array)
       local values = t:totable()
       local heads = ({ ["self_attn.q_proj"] = config.num_attention_heads,
         ["self_attn.k_proj"] = config.num_key_value_heads })[rest or ""]
       if heads and architecture == "llama" then values = turned(values, heads) end
-      arrays[#arrays + 1] = { name = theirs, shape = t:shape(), numbers = numeric.flat(values) }
-    end)
+      local shape = rest == "mlp.shared_expert_gate" and { t:size(2) } or t:shape()
+      arrays[#arrays + 1] = { name = theirs, shape = shape, numbers = numeric.flat(values) }
+    end) end
+  end
+  for _, own in pairs(stacks) do
+    local numbers = {}
+    for _, part in ipairs(own.parts) do
+      for _, n in ipairs(part) do numbers[#numbers + 1] = n end
+    end
+    arrays[#arrays + 1] = { name = own.name, shape = own.shape, numbers = numbers }
   end
   file:close()
   local keys = { ["general.architecture"] = architecture }
@@ -95,7 +138,8 @@ local function convert(name, architecture, change)
     ["attention.head_count"] = config.num_attention_heads, ["attention.head_count_kv"] = config.num_key_value_heads,
     ["attention.key_length"] = config.head_dim, ["attention.layer_norm_rms_epsilon"] = { f32 = config.rms_norm_eps },
     ["rope.freq_base"] = { f32 = config.rope_parameters.rope_theta },
-  } do keys[architecture .. "." .. key_name] = value end
+  } do keys[architecture .. "." .. key_name] = value ~= json.null and value or nil end
+  more_keys(config, architecture, keys)
   if change then change(keys, arrays) end
   return write(("%s/%s.gguf"):format(folder, name), keys, arrays)
 end
@@ -104,15 +148,69 @@ describe("a GGUF file", function()
   setup(function() folder = shell.temporary_folder() end)
   teardown(function() shell.remove(folder) end)
 
-  for name, architecture in pairs { mistral = "llama", qwen2 = "qwen2", qwen3 = "qwen3" } do
+  for name, architecture in pairs { mistral = "llama", qwen2 = "qwen2", qwen3 = "qwen3", mixtral = "llama",
+    mixtral_odd = "llama", qwen2_moe = "qwen2moe", qwen3_moe = "qwen3moe", llama_yarn_plain = "llama",
+    qwen3_moe_yarn = "qwen3moe" } do
     it(("of %s gives the logits of transformers"):format(name), function()
       local path, want = convert(name, architecture), json.decode(machine.read(HUB .. name .. "/expected.json"), name)
       gm.scope(gm.no_grad, function()
         local logits = gm.pretrained(path):eval()(gm.tensor(want.tokens, { dtype = "i64" }))
-        numeric.agree(logits, gm.tensor(want.logits), 1e-5) -- as spec/hub/pretrained_spec.lua
+        numeric.agree(logits, gm.tensor(want.logits or want.outputs[1]), 1e-5) -- as spec/hub/pretrained_spec.lua
       end)
     end)
   end
+
+  -- A change of files: the arrays of all experts become one for each of them, as in files of 2023.
+  local function one_for_each(_, arrays)
+    for i = #arrays, 1, -1 do
+      local stem, a = arrays[i].name:match "^(.*)_exps%.weight$", arrays[i]
+      if stem then
+        table.remove(arrays, i)
+        local size = a.shape[2] * a.shape[3]
+        for e = 0, a.shape[1] - 1 do
+          arrays[#arrays + 1] = { name = ("%s.%d.weight"):format(stem, e), shape = { a.shape[2], a.shape[3] },
+            numbers = { unpack(a.numbers, e * size + 1, (e + 1) * size) } }
+        end
+      end
+    end
+  end
+
+  it("with experts is written back as the family that it is, also where each expert has arrays of its own", function()
+    for name, how in pairs { mixtral = { "llama" }, mixtral_odd = { "llama", one_for_each },
+      qwen2_moe = { "qwen2moe" }, qwen3_moe = { "qwen3moe" } } do
+      local out = folder .. "/" .. name
+      gm.scope(function() gm.export_model(gm.pretrained(convert(name, how[1], how[2])), out) end)
+      local a, b = gm.open_arrays(HUB .. name), gm.open_arrays(out)
+      assert.same(a:names(), b:names())
+      for _, array in ipairs(a:names()) do
+        gm.scope(function() assert.same(a:read(array):totable(), b:read(array):totable()) end)
+      end
+      a:close()
+      b:close()
+      local there = json.decode(machine.read(HUB .. name .. "/config.json"), name)
+      local here = json.decode(machine.read(out .. "/config.json"), name)
+      assert.equal(there.num_experts or there.num_local_experts, here.num_experts or here.num_local_experts)
+      for _, key_name in ipairs { "model_type", "num_experts_per_tok", "norm_topk_prob", "moe_intermediate_size",
+        "shared_expert_intermediate_size", "intermediate_size" } do
+        assert.equal(there[key_name], here[key_name], key_name)
+      end
+    end
+  end)
+
+  it("of a stretched model grows queries and keys as its keys say", function()
+    local function magnitude(change)
+      return sources.options(convert("llama_yarn_plain", "llama", change)).options.rotary.scaling.magnitude
+    end
+    local own = 0.1 * math.log(4) + 1
+    assert.is_nil(magnitude()) -- what yarn says itself
+    assert.near(1.5 * own, magnitude(function(keys) keys["llama.rope.scaling.attn_factor"] = { f32 = 1.5 } end), 1e-12)
+    assert.equal(1.25, magnitude(function(keys) keys["llama.rope.scaling.yarn_attn_factor"] = { f32 = 1.25 } end))
+  end)
+
+  it("that says a factor and no type is linear", function()
+    local path = convert("mistral", "llama", function(keys) keys["llama.rope.scaling.factor"] = { f32 = 2 } end)
+    assert.same({ type = "linear", factor = 2 }, sources.options(path).options.rotary.scaling)
+  end)
 
   it("becomes a checkpoint, and from there a folder for transformers", function()
     local function done(words)
@@ -178,7 +276,17 @@ describe("a GGUF file", function()
     refused("llama.new.thing", function(keys) keys["llama.new.thing"] = 3 end)
     local path = convert("mistral", "llama", function(keys) keys["llama.new.thing"] = 3 end)
     assert.is_true(gm.pretrained(path, { ignore = { "llama.new.thing" } }):count() > 0)
-    refused('rope.scaling.type is "yarn"', function(keys) keys["llama.rope.scaling.type"] = "yarn" end)
+    refused('rope.scaling.type is "longrope"', function(keys) keys["llama.rope.scaling.type"] = "longrope" end)
+    refused("has no key 'llama.rope.scaling.factor'", function(keys) keys["llama.rope.scaling.type"] = "yarn" end)
+    local function stretched(more)
+      return function(keys)
+        keys["llama.rope.scaling.type"], keys["llama.rope.scaling.factor"] = "yarn", { f32 = 2 }
+        for name, value in pairs(more) do keys["llama.rope.scaling." .. name] = { f32 = value } end
+      end
+    end
+    refused("yarn_ext_factor is 0", stretched { yarn_ext_factor = 0 })
+    refused("one of both says how much queries and keys grow", stretched { attn_factor = 1, yarn_attn_factor = 1 })
+    refused("yarn_log_multiplier", stretched { yarn_log_multiplier = 0.5 })
     refused("has no key 'llama.block_count'", function(keys) keys["llama.block_count"] = nil end)
     refused("turns 2 of the 4 numbers of a head (llama.rope.dimension_count)", function(keys)
       keys["llama.rope.dimension_count"] = 2
@@ -186,7 +294,10 @@ describe("a GGUF file", function()
     refused("says a vocabulary of 28 (llama.vocab_size), and 'token_embd.weight' has 29 rows", function(keys)
       keys["llama.vocab_size"] = 28
     end)
-    refused("has experts", function(keys) keys["llama.expert_count"] = 8 end)
+    refused("says that there are 800 experts", function(keys)
+      keys["llama.expert_count"], keys["llama.expert_used_count"] = 800, 2
+    end)
+    refused("has no key 'llama.expert_used_count'", function(keys) keys["llama.expert_count"] = 8 end)
     refused("'rope_freqs.weight' is (3), and 2 pairs of a head are turned", function(_, arrays)
       arrays[#arrays + 1] = { name = "rope_freqs.weight", shape = { 3 }, numbers = { 1, 2, 2 } }
     end)
@@ -200,6 +311,26 @@ describe("a GGUF file", function()
       end
     end)
   end)
+end)
+
+it("a GGUF file whose experts are not what its keys say is refused", function()
+  folder = shell.temporary_folder()
+  finally(function() shell.remove(folder) end)
+  local function refused(words, change)
+    local ok, err = pcall(gm.pretrained, convert("qwen2_moe", "qwen2moe", change))
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find(words, 1, true), err)
+  end
+  local function with(name, value) return function(keys) keys["qwen2moe." .. name] = value end end
+  refused("says that there are 3 experts; its arrays have 4", with("expert_count", 3))
+  refused("says that a token has 5 experts, of 4", with("expert_used_count", 5))
+  refused("is a qwen2moe without experts (qwen2moe.expert_count)", with("expert_count", 0))
+  refused("its routers are no softmax (qwen2moe.expert_gating_func)", with("expert_gating_func", 2))
+  refused("says 8 for qwen2moe.expert_feed_forward_length, and 'blk.0.ffn_up_exps.weight' has 7 rows",
+    with("expert_feed_forward_length", 8))
+  refused("says 8 for qwen2moe.expert_shared_feed_forward_length, and 'blk.0.ffn_up_shexp.weight' has 9 rows",
+    with("expert_shared_feed_forward_length", 8))
+  refused("qwen2moe.expert_weights_scale", with("expert_weights_scale", { f32 = 2 }))
 end)
 
 describe("the tokenizer of a GGUF file", function()

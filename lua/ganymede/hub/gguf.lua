@@ -1,4 +1,5 @@
---- Models in one GGUF file, as llama.cpp writes them: Llama, Qwen2 and Qwen3, with numbers of any type that is read.
+--- Models in one GGUF file, as llama.cpp writes them: Llama, Mixtral, Qwen2, Qwen3 and the two with experts, with
+-- numbers of any type that is read.
 --
 -- The keys of the file become options of gm.models.Llama; keys of the architecture that nobody understands are refused.
 -- llama.cpp turns neighbouring pairs, where transformers and we turn the halves of a head: for Llama the rows of
@@ -8,6 +9,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local families = require "ganymede.hub.families"
+local experts = require "ganymede.hub.gguf_experts"
 local json = require "ganymede.base.json"
 local options = require "ganymede.base.options"
 local rotary = require "ganymede.nn.rotary"
@@ -18,8 +20,10 @@ local gguf = {}
 
 -- ---------------------------------------------------------------- keys
 
--- architecture -> { permuted = rows of queries and keys stand in pairs, norm = queries and keys are normalised }
-local architectures = { llama = { permuted = true }, qwen2 = {}, qwen3 = { norm = true } }
+-- architecture -> { permuted = rows of queries and keys stand in pairs, norm = queries and keys are normalised, moe =
+-- it has experts, shared = one of them takes all tokens }
+local architectures = { llama = { permuted = true }, qwen2 = {}, qwen3 = { norm = true },
+  qwen2moe = { moe = true, shared = true }, qwen3moe = { moe = true, norm = true } }
 
 local Keys = {}
 Keys.__index = Keys
@@ -30,7 +34,10 @@ local kinds = { vocab_size = "whole", embedding_length = "whole", block_count = 
   context_length = "whole", ["attention.head_count"] = "list", ["attention.head_count_kv"] = "list",
   ["attention.key_length"] = "whole", ["attention.value_length"] = "whole", ["rope.dimension_count"] = "whole",
   ["rope.freq_base"] = "number", ["rope.scaling.factor"] = "number", expert_count = "number",
-  ["attention.layer_norm_rms_epsilon"] = "number" }
+  expert_used_count = "number", ["rope.scaling.attn_factor"] = "number", ["rope.scaling.yarn_attn_factor"] = "number",
+  ["rope.scaling.yarn_beta_fast"] = "number", ["rope.scaling.yarn_beta_slow"] = "number",
+  ["rope.scaling.original_context_length"] = "whole", expert_feed_forward_length = "whole",
+  expert_shared_feed_forward_length = "whole", ["attention.layer_norm_rms_epsilon"] = "number" }
 
 local function is_kind(kind, value)
   if kind == nil or kind == "list" and type(value) == "table" then return true end
@@ -108,6 +115,43 @@ local function scaling_of_factors(factors, base, size)
   return { type = "longrope", short = factors, long = factors, factor = 1, magnitude = 1, length = 2 ^ 20 }
 end
 
+-- What llama.cpp multiplies queries and keys by is attn_factor times what yarn says itself. Its converter writes the
+-- attention_factor of transformers, which stands for both, as yarn_attn_factor; llama.cpp has it for other
+-- architectures only. -> nil: what yarn says itself.
+local function magnitude_of(keys, factor)
+  local own, whole = keys:get "rope.scaling.attn_factor", keys:get "rope.scaling.yarn_attn_factor"
+  if own and whole then
+    failure(2, "%s: has %s.rope.scaling.attn_factor and yarn_attn_factor; one of both says how much queries and keys "
+      .. "grow", keys.path, keys.architecture)
+  end
+  return whole or own and own * (0.1 * math.log(math.max(1, factor)) + 1)
+end
+
+local function yarn_of(keys)
+  local factor = keys:need "rope.scaling.factor"
+  if keys:get("rope.scaling.yarn_ext_factor", 1) ~= 1 then
+    failure(2, "%s: %s.rope.scaling.yarn_ext_factor is %s; this program has only 1", keys.path, keys.architecture,
+      options.brief(keys:get "rope.scaling.yarn_ext_factor"))
+  end
+  return { type = "yarn", factor = factor, magnitude = magnitude_of(keys, factor),
+    length = keys:get("rope.scaling.original_context_length", keys:need "context_length"),
+    fast = keys:get("rope.scaling.yarn_beta_fast", 32), slow = keys:get("rope.scaling.yarn_beta_slow", 1) }
+end
+
+-- A factor without a type is linear, as in llama.cpp.
+local function stretched(keys)
+  keys:get "rope.scaling.finetuned" -- what was done to the model, and no number of it
+  local kind = keys:get("rope.scaling.type", keys:get "rope.scaling.factor" and "linear" or "none")
+  if kind == "yarn" then return yarn_of(keys), kind end
+  if kind == "none" then return nil, kind end
+  if kind ~= "linear" then
+    failure(2, "%s: rope.scaling.type is %s; of GGUF files this program has none, linear and yarn", keys.path,
+      options.brief(kind))
+  end
+  keys:get "rope.scaling.original_context_length" -- which linear does not need
+  return { type = "linear", factor = keys:need "rope.scaling.factor" }, kind
+end
+
 local function rotary_of(keys, size, file)
   local turned = keys:get("rope.dimension_count", size)
   if turned ~= size and architectures[keys.architecture].permuted then
@@ -115,12 +159,7 @@ local function rotary_of(keys, size, file)
       .. "order their rows are; this program reads such models from safetensors", keys.path, turned, size,
       keys.architecture)
   end
-  local kind, scaling = keys:get("rope.scaling.type", "none"), nil
-  if kind == "linear" then scaling = { type = "linear", factor = keys:need "rope.scaling.factor" }
-  elseif kind ~= "none" then
-    failure(2, "%s: rope.scaling.type is %s; of GGUF files this program has none and linear", keys.path,
-      options.brief(kind))
-  end
+  local scaling, kind = stretched(keys)
   local base, factors = keys:get("rope.freq_base", 10000), factors_of(file, turned / 2)
   if factors and scaling then
     failure(2, "%s: has rope.scaling.type %s and '%s'; one of both says how positions are stretched", keys.path, kind,
@@ -143,10 +182,6 @@ local function sizes_of(keys)
   if keys:get("attention.value_length", size) ~= size then
     failure(2, "%s: keys and values of different lengths, which this program does not have", keys.path)
   end
-  if keys:get("expert_count", 0) > 0 then
-    failure(2, "%s: has experts; of GGUF files this program reads models without", keys.path)
-  end
-  keys:get "expert_used_count"
   return width, heads, kv_heads, size
 end
 
@@ -176,10 +211,15 @@ local function options_of(keys, file, ignore)
   if depth > most then
     failure(2, "%s: says that there are %d layers; it has %d arrays", file.path, depth, most)
   end
+  local moe = experts.options(keys, file, about)
+  if about.moe and not moe then
+    failure(2, "%s: is a %s without experts (%s.expert_count)", file.path, keys.architecture, keys.architecture)
+  end
   local opt = {
-    vocabulary = tokens.shape[1], width = width, heads = heads, kv_heads = kv_heads,
+    vocabulary = tokens.shape[1], moe = moe, width = width, heads = heads, kv_heads = kv_heads,
     head_size = size ~= width / heads and size or nil, depth = depth,
-    hidden = keys:need "feed_forward_length", sequence_length = keys:need "context_length", eps = eps,
+    hidden = keys:get("feed_forward_length", moe and moe.hidden) or keys:need "feed_forward_length",
+    sequence_length = keys:need "context_length", eps = eps,
     rotary = rotary_of(keys, size, file), tied = not file:has "output.weight", bias = false,
     qkv_bias = file:has "blk.0.attn_q.bias" or nil, qk_norm = about.norm and eps or nil,
   }
@@ -219,7 +259,7 @@ local function qkv_pieces(opt, stem, permuted)
   return pieces
 end
 
-local function entries_of(opt, architecture)
+local function entries_of(opt, architecture, file)
   local about, list = architectures[architecture], families.list()
   list:add("tokens.weight", "token_embd.weight")
   for i = 1, opt.depth do
@@ -238,7 +278,8 @@ local function entries_of(opt, architecture)
     end
     list:add(ours .. "attention.output.weight", theirs .. "attn_output.weight")
     list:add(ours .. "norm2.weight", theirs .. "ffn_norm.weight")
-    for _, name in ipairs { "gate", "up", "down" } do
+    if opt.moe then experts.entries(list, opt, file, ours .. "mlp.", i - 1) end
+    for _, name in ipairs(opt.moe and {} or { "gate", "up", "down" }) do
       list:add(("%smlp.%s.weight"):format(ours, name), ("%sffn_%s.weight"):format(theirs, name))
     end
   end
@@ -251,7 +292,7 @@ end
 function gguf.model(file, ignore)
   local architecture = file.meta["general.architecture"]
   if not architectures[architecture] then
-    failure(2, "%s: general.architecture is %s; this program has llama, qwen2, qwen3", file.path,
+    failure(2, "%s: general.architecture is %s; this program has llama, qwen2, qwen2moe, qwen3, qwen3moe", file.path,
       options.brief(architecture))
   end
   local keys = setmetatable({ meta = file.meta, path = file.path, architecture = architecture, asked = {} }, Keys)
@@ -259,7 +300,7 @@ function gguf.model(file, ignore)
   if architectures[architecture].permuted and opt.qkv_bias then
     failure(2, "%s: a llama with biases of queries, which this program reads from safetensors only", file.path)
   end
-  return "Llama", opt, entries_of(opt, architecture)
+  return "Llama", opt, entries_of(opt, architecture, file)
 end
 
 --- Patterns of arrays that are read with the options.

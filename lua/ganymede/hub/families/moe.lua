@@ -126,8 +126,8 @@ end
 
 -- ---------------------------------------------------------------- arrays
 
--- An array for each expert, of this shape; together they are the parameter.
-local function of_experts(parameter, experts, shape, name)
+--- An array for each expert, of this shape; together they are the parameter. name: with %d for the expert, from 0.
+function moe.of_experts(parameter, experts, shape, name)
   local entry = { parameter = parameter, pieces = {}, shapes = {} }
   for e = 1, experts do
     local array = name:format(e - 1)
@@ -150,9 +150,9 @@ local function mlp_entries(add, opt, i, ours, theirs)
   local names = not (own.gated or opt.qk_norm) and mixtral or qwen
   local stem, f, h = ours .. "mlp.", own.hidden, opt.width
   add(families.whole(stem .. "router.weight", theirs .. names.router))
-  add(of_experts(stem .. "up", own.experts, { f, h }, theirs .. names.up))
-  add(of_experts(stem .. "gate", own.experts, { f, h }, theirs .. names.gate))
-  add(of_experts(stem .. "down", own.experts, { h, f }, theirs .. names.down))
+  add(moe.of_experts(stem .. "up", own.experts, { f, h }, theirs .. names.up))
+  add(moe.of_experts(stem .. "gate", own.experts, { f, h }, theirs .. names.gate))
+  add(moe.of_experts(stem .. "down", own.experts, { h, f }, theirs .. names.down))
   if not own.gated then return end
   for _, name in ipairs { "gate", "up", "down" } do
     add(families.whole(("%sshared.%s.weight"):format(stem, name),
