@@ -101,8 +101,9 @@ describe("a folder that is wrong", function()
   end
 
   it("is refused, with the key", function()
-    refused("model_type is 'rwkv'; this program has bert, gemma, gemma2, gpt2, llama, mistral, mixtral, olmo2, phi3, "
-      .. "qwen2, qwen2_moe, qwen3, qwen3_moe, vit", "llama", function(c) c.model_type = "rwkv" end)
+    refused("model_type is 'rwkv'; this program has bert, camembert, gemma, gemma2, gpt2, llama, mistral, mixtral, "
+      .. "olmo2, phi3, qwen2, qwen2_moe, qwen3, qwen3_moe, roberta, vit, xlm-roberta", "llama",
+      function(c) c.model_type = "rwkv" end)
     refused("has no 'hidden_size'", "llama", function(c) c.hidden_size = nil end)
     refused("new_thing: not understood", "llama", function(c) c.new_thing = 3 end)
     refused("hidden_act is 'relu6'", "llama", function(c) c.hidden_act = "relu6" end)
@@ -178,6 +179,40 @@ describe("a folder that is wrong", function()
       c.rope_parameters.original_max_position_embeddings = nil
     end) })
     assert.same({ 9, 64 / 9 }, { scaling("phi3_long", function(c) c.rope_parameters.rope_type = "yarn" end) })
+  end)
+
+  it("rope_scaling, the older name, says what rope_parameters says, and nothing else", function()
+    local function rotary(name, change)
+      local folder = changed(name, change)
+      local out = sources.options(folder).options.rotary
+      os.execute("rm -r " .. folder)
+      return json.plain(out)
+    end
+    local function older(more)
+      return function(c)
+        c.rope_scaling, c.rope_parameters = c.rope_parameters, more
+        c.rope_scaling.type, c.rope_scaling.rope_type = c.rope_scaling.rope_type, nil
+      end
+    end
+    for _, name in ipairs { "llama_yarn", "phi3_long", "mistral" } do
+      local want = rotary(name, function() end)
+      assert.same(want, rotary(name, older(nil)))
+      assert.same(want, rotary(name, older {}))
+      local config = json.decode(machine.read(place(name) .. "/config.json"), name)
+      assert.same(want, rotary(name, older(config.rope_parameters)))
+      assert.same(want, rotary(name, function(c) c.rope_scaling = {} end))
+    end
+    local function linear(c)
+      c.rope_scaling, c.rope_parameters, c.rope_theta = { type = "linear", factor = 2 }, nil, 500
+    end
+    assert.same({ base = 500, fraction = 1, scaling = { type = "linear", factor = 2 } }, rotary("mistral", linear))
+    local words = "rope_scaling and rope_parameters say different things of the positions"
+    refused(words, "llama", function(c) c.rope_scaling = { type = "linear", factor = 2 } end)
+    refused(words, "llama_yarn", older { rope_type = "yarn", factor = 8, rope_theta = 50 })
+    refused(words, "mistral", function(c) -- without its base, which only the other says
+      c.rope_scaling, c.rope_parameters = { type = "default" }, { rope_type = "default", rope_theta = 77 }
+      c.rope_theta = nil
+    end)
   end)
 
   it("what yarn multiplies by is that of transformers, whichever keys say it", function()

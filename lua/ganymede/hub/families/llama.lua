@@ -92,13 +92,25 @@ local function scaling_of(config, given)
   return complete_scaling(config, said, out, model)
 end
 
--- What rope_parameters says goes before keys of config.json itself, as in transformers.
-local function rotary_of(config, theta)
-  local given = config:get "rope_parameters" or config:get "rope_scaling" or {}
-  config:get "original_max_position_embeddings" -- which nobody asks for where nothing is stretched
+-- What `given` says goes before keys of config.json itself, as in transformers.
+local function rotary_from(config, given, theta)
   local scaling = scaling_of(config, given)
   local base, fraction = config:get("rope_theta", theta or 10000), config:get("partial_rotary_factor", 1)
   return { base = given.rope_theta or base, scaling = scaling, fraction = given.partial_rotary_factor or fraction }
+end
+
+-- rope_scaling is the older name of rope_parameters, and transformers leaves the second out where both are there.
+local function rotary_of(config, theta)
+  local old, new = config:get("rope_scaling", {}), config:get("rope_parameters", {})
+  config:get "original_max_position_embeddings" -- which nobody asks for where nothing is stretched
+  if not next(old) then return rotary_from(config, new, theta) end
+  local rotary = rotary_from(config, old, theta)
+  local function text(t) return options.literal(json.plain(t)) end
+  if next(new) and text(rotary) ~= text(rotary_from(config, new, theta)) then
+    config:refuse("rope_scaling and rope_parameters say different things of the positions; transformers reads "
+      .. "rope_scaling, so remove the one that is not meant")
+  end
+  return rotary
 end
 
 -- Which projections have biases: the options bias, qkv_bias and mlp_bias. Keys that the code of a kind does not read in
