@@ -50,6 +50,25 @@ describe("batch norm", function()
     assert.equal(1, layer(x:narrow(1, 1, 1)):size(1)) -- one sample has no variance, and needs none
   end))
 
+  it("keeps its running numbers in f32 where the model is of 16 bits, so that small moves count", function()
+    local before = gm.default_dtype()
+    finally(function() gm.set_default_dtype(before) end)
+    for _, dtype in ipairs { "bf16", "f16" } do
+      gm.set_default_dtype(dtype)
+      gm.scope(function()
+        local layer = nn.BatchNorm1d { channels = 1, momentum = 0.001 }
+        local x, part = gm.tensor({ { 1 }, { 3 }, { 1 }, { 3 } }, { dtype = dtype }), 0.999 ^ 300
+        for _ = 1, 300 do gm.scope(layer, x) end
+        assert.equal(dtype, layer.weight:dtype())
+        assert.equal("f32", layer.running_mean:dtype())
+        -- 300 roundings of 2^-24 at most; numbers of 8 bits would be off by several per cent
+        assert.near(2 * (1 - part), layer.running_mean:item(), 1e-4)
+        assert.near(part + 4 / 3 * (1 - part), layer.running_var:item(), 1e-4)
+        assert.equal(dtype, layer:eval()(x):dtype())
+      end)
+    end
+  end)
+
   it("with momentum = false keeps the mean of all batches", numeric.f64(function()
     local layer, sum = nn.BatchNorm1d { channels = 3, momentum = false }, { 0, 0, 0 }
     for step = 1, 4 do

@@ -202,6 +202,13 @@ local function check_counts(about, file)
   end
 end
 
+-- The parameters that entries name, whether files have them or not.
+local function named_by(entries)
+  local set = {}
+  for _, entry in ipairs(entries) do set[entry.parameter] = true end
+  return set
+end
+
 local function open_files(about, opt)
   local file = arrays.open(about.path)
   check_counts(about, file)
@@ -209,6 +216,7 @@ local function open_files(about, opt)
   local ignored = about.family.ignored and about.family.ignored(about.options) or {}
   local apart = opt.strict and twins.apart(file, about.family, about.options) or {}
   about.file, about.entries = file, entries_there(entries, file, ignored, opt.strict, apart)
+  about.named, about.strict = named_by(entries), opt.strict
   return setmetatable(about, Source)
 end
 
@@ -217,6 +225,7 @@ local function open_gguf(path, opt)
   local class, found, entries = gguf.model(file, opt.ignore)
   return setmetatable({ path = path, class = class, options = found, family = families.of_class(class, found),
     file = file, entries = entries_there(entries, file, gguf.ignored, opt.strict, {}),
+    named = named_by(entries), strict = opt.strict,
     stop_tokens = gguf.stop_tokens(file.meta),
   }, Source)
 end
@@ -279,10 +288,32 @@ local function same_shape(a, b)
   return true
 end
 
+-- Refuses parameters and buffers that no entry of the family fills, whatever the files have: they would keep their
+-- initial numbers. What the files lack, entries_there has refused or said.
+local function refuse_unfilled(self, model)
+  local list = {}
+  for _, p in ipairs(model:declared()) do
+    if not p.tied and not self.named[p.name] then list[#list + 1] = p.name end
+  end
+  for _, entry in ipairs(model:state(true)) do
+    if not self.named[entry.name] then list[#list + 1] = entry.name end
+  end
+  if #list == 0 then return end
+  if self.strict then
+    failure(2, "%s: nothing in such files fills %s of %s; strict = false of gm.pretrained leaves new numbers there",
+      self.path, some(list), model.name)
+  end
+  if core.rank() == 0 then
+    log.warn("%s: nothing in such files fills %s of %s: new numbers are made, which nobody has trained", self.path,
+      some(list), model.name)
+  end
+end
+
 -- Refuses arrays of other shapes than the model's parameters need, and whole numbers where these are floating ones:
 -- before memory for those is asked for. Of an array that pieces see in another shape only the number of elements is
 -- known here.
 local function check_arrays(self, model)
+  refuse_unfilled(self, model)
   local shapes, list, seen_as = {}, {}, {}
   for _, p in ipairs(model:declared()) do
     local entry = self.entries[p.name]
