@@ -286,7 +286,7 @@ write("xlm_roberta_classes", 34, XLMRobertaForSequenceClassification, XLMRoberta
     vocab_size=31, hidden_size=9, num_hidden_layers=1, num_attention_heads=3, intermediate_size=7,
     max_position_embeddings=8, pad_token_id=0), padded(31, 0, segments=2, classes=2), roberta)
 
-plain = dict(yarn, original_max_position_embeddings=32, beta_fast=6.0, beta_slow=0.5)
+plain = dict(yarn, original_max_position_embeddings=32, beta_fast=2.0, beta_slow=0.25)
 write("llama_yarn_plain", 35, LlamaForCausalLM, LlamaConfig(
     **dict(wide, max_position_embeddings=128), rope_parameters=plain), text(29), language)
 write("qwen3_moe_yarn", 36, Qwen3MoeForCausalLM, Qwen3MoeConfig(
