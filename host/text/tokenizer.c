@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "../files/bytes.h"
+#include "around.h"
 #include "sentencepiece.h"
 #include "unicode.h"
 
@@ -171,6 +172,17 @@ static gm_status find(const char *path, char *file, size_t room)
     return GM_FAIL(GM_EIO, "%s: has neither tokenizer.json nor tokenizer.model", path);
 }
 
+/* A file of SentencePiece, with what its neighbour puts around a text. */
+static gm_status open_model(const char *file, const char *bytes, size_t n, gm_tokenizer **out)
+{
+    gm_tokenizer *t = NULL;
+    GM_TRY(gm_sentencepiece_parse(file, bytes, n, &t));
+    gm_status st = gm_text_around(file, t);
+    if (st == GM_OK) *out = t;
+    else gm_tokenizer_free(t);
+    return st;
+}
+
 gm_status gm_tokenizer_open(const char *path, gm_tokenizer **out)
 {
     char     file[4096];
@@ -180,8 +192,7 @@ gm_status gm_tokenizer_open(const char *path, gm_tokenizer **out)
     char     *copy = malloc(bytes.size + 1);
     gm_status st = copy ? gm_bytes_copy(&bytes, 0, bytes.size, copy) : GM_FAIL(GM_ENOMEM, "%s: no memory for it", file);
     if (st == GM_OK)
-        st = is_model(file) ? gm_sentencepiece_parse(file, copy, bytes.size, out)
-                            : gm_tokenizer_parse(file, copy, bytes.size, out);
+        st = is_model(file) ? open_model(file, copy, bytes.size, out) : gm_tokenizer_parse(file, copy, bytes.size, out);
     free(copy);
     gm_bytes_close(&bytes);
     return st;

@@ -1,4 +1,5 @@
---- Mutants of models that people bring: RoBERTa, GGUF files with experts and yarn, rope_scaling, what nothing fills.
+--- Mutants of models that people bring: RoBERTa, GGUF files with experts and yarn, rope_scaling, what nothing fills,
+-- tokens around a text of SentencePiece.
 return {
   {
     name = "3460-roberta-positions-begin", file = "lua/ganymede/models/roberta.lua",
@@ -182,5 +183,26 @@ return {
     replace = [[core.default_dtype()]],
     breaks = "running numbers of a model of 16 bits lose small moves",
     test = "spec/nn/batch_norm_spec.lua -f '16 bits'",
+  },
+  {
+    name = "3486-no-token-before", file = "host/text/around.c",
+    find = [[GM_TRY(wanted(f, t, "add_bos_token", "bos_token", &begin));]],
+    replace = [[begin = GM_NO_ID;]],
+    breaks = "add_bos_token beside a tokenizer.model is ignored",
+    test = "spec/text/around_spec.lua",
+  },
+  {
+    name = "3487-second-text-without", file = "host/text/around.c",
+    find = [[add(&p.two, begin, GM_SEQUENCE_B, end)]],
+    replace = [[add(&p.two, GM_NO_ID, GM_SEQUENCE_B, end)]],
+    breaks = "the second text of a pair has no token before it",
+    test = "spec/text/around_spec.lua",
+  },
+  {
+    name = "3488-any-model-has-a-neighbour", file = "host/text/around.c",
+    find = [[if (strcmp(slash ? slash + 1 : file, "tokenizer.model")) return GM_OK;]],
+    replace = "",
+    breaks = "tokenizer_config.json also counts for another model in its folder",
+    test = "spec/text/around_spec.lua -f 'of another name'",
   },
 }
