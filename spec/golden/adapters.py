@@ -2,7 +2,7 @@
 
     adapters/<name>/adapter_config.json, adapter_model.safetensors     written by save_pretrained
     adapters/<name>/expected.json              base (the folder in hub/), tokens (2, 7), logits (2, 7, vocabulary); of
-                                               BERT and ViT outputs, a list, of what goes in with the base
+                                               BERT, RoBERTa and ViT outputs, a list, of what goes in with the base
 
 Needs torch, transformers and peft (0.21), no network: python3 spec/golden/adapters.py. Seeded: the same bytes with the
 same versions.
@@ -16,25 +16,27 @@ import sys
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, BertForPreTraining, ViTForImageClassification
+from transformers import (AutoConfig, AutoModelForCausalLM, BertForPreTraining, RobertaForMaskedLM,
+                          RobertaForSequenceClassification, ViTForImageClassification)
 
 here = os.path.dirname(os.path.abspath(__file__))
 gen = torch.Generator().manual_seed(78)
 
 
 def base_of(name):
-    kind = AutoConfig.from_pretrained(name).model_type
-    cls = {"bert": BertForPreTraining, "vit": ViTForImageClassification}.get(kind, AutoModelForCausalLM)
+    config = AutoConfig.from_pretrained(name)
+    known = [BertForPreTraining, RobertaForMaskedLM, RobertaForSequenceClassification, ViTForImageClassification]
+    cls = {c.__name__: c for c in known}.get(config.architectures[0], AutoModelForCausalLM)
     return cls.from_pretrained(name, dtype=torch.float32)
 
 
 def outputs(model, given):
-    """what a BERT or a ViT gives for inputs as hub_families.py writes them"""
+    """what a BERT, a RoBERTa or a ViT gives for inputs as hub_families.py writes them"""
     if "pixels" in given:
         return [model(torch.tensor(given["pixels"])).logits]
     out = model(torch.tensor(given["tokens"]), token_type_ids=torch.tensor(given["segments"]),
                 attention_mask=torch.tensor(given["mask"]))
-    return [out.prediction_logits, out.seq_relationship_logits]
+    return [out.prediction_logits, out.seq_relationship_logits] if "prediction_logits" in out else [out.logits]
 
 
 def rounded(t):
@@ -51,7 +53,7 @@ def write(name, base, task="CAUSAL_LM", **config):
         elif "modules_to_save" in n:
             p.data = p.data + torch.randn(p.shape, generator=gen) * 0.3
     model.eval()
-    if task:
+    if task == "CAUSAL_LM":
         tokens = torch.randint(0, model.config.vocab_size, (2, 7), generator=gen)
         with torch.no_grad():
             expected = {"tokens": tokens.tolist(), "logits": rounded(model(tokens).logits)}
@@ -103,3 +105,6 @@ else:
           modules_to_save=["classifier", "layernorm_before"])
     write("vit_odd", "vit_odd", task=None, r=2, lora_alpha=5, target_modules=["v_proj", "o_proj"],
           rank_pattern={"v_proj": 1}, use_rslora=True)
+    write("roberta", "roberta", task=None, r=2, lora_alpha=3, target_modules=["query", "value", "dense"],
+          modules_to_save=["layer_norm"])
+    write("roberta_classes", "roberta_classes", task="SEQ_CLS", r=2, lora_alpha=5, target_modules=["query", "value"])

@@ -52,7 +52,8 @@ local function logits_of(model, want)
   return gm.no_grad(function() return model(gm.tensor(want.tokens, { dtype = "i64" })):gather() end)
 end
 
--- What a BERT or a ViT gives for what goes in with its base (spec/hub/families_spec.lua), as a list of tensors.
+-- What a BERT, a RoBERTa or a ViT gives for what goes in with its base (spec/hub/families_spec.lua), as a list of
+-- tensors.
 local function outputs_of(model, base)
   local given, rows = json.decode(machine.read("spec/golden/hub/" .. base .. "/expected.json"), base), {}
   for i, tokens in ipairs(given.segments and given.tokens or {}) do
@@ -93,7 +94,9 @@ for _, mesh in ipairs(meshes) do
       end
     end
 
-    for _, name in ipairs(core.world() == 1 and { "bert", "bert_dora", "vit", "vit_odd" } or { "bert", "vit" }) do
+    local encoders = { "bert", "vit", "roberta", "roberta_classes" }
+    for _, name in ipairs(core.world() == 1 and { "bert_dora", "vit_odd" } or {}) do encoders[#encoders + 1] = name end
+    for _, name in ipairs(encoders) do
       it(name .. " give the outputs of PEFT, and are written as they were read", function()
         local want, out = expected(name), folder()
         local function agree(model)
