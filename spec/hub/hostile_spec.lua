@@ -141,6 +141,7 @@ describe("hostile models", function()
     if model:count() > 2 ^ 22 then return end
     model:eval():parameters()
     if model.name == "Llama" or model.name == "GPT" then model(gm.zeros({ 1, 3 }, { dtype = "i64" })) end
+    if model.name == "RoBERTa" then model(gm.zeros({ 1, 1 }, { dtype = "i64" })) end
     local channels = model.opt.channels
     if model.name == "AutoencoderKL" and channels < 9 and #model.opt.multipliers < 5 then
       model(gm.zeros { 1, channels, 16, 16 })
@@ -148,7 +149,7 @@ describe("hostile models", function()
   end
 
   local names = { "llama", "qwen2_windows", "mixtral_odd", "qwen2_moe_sparse", "gemma2", "phi3_odd", "gpt2", "bert_odd",
-    "vit_odd", "sd_unet_odd", "sd_vae_odd", "timm_vit", "timm_mixer" }
+    "vit_odd", "sd_unet_odd", "sd_vae_odd", "timm_vit", "timm_mixer", "roberta_classes", "xlm_roberta" }
   for seed, name in ipairs(names) do
     it("are refused or valid: config.json of " .. name, function()
       local weights = name:find "^sd_" and "/diffusion_pytorch_model.safetensors" or "/model.safetensors"
@@ -233,8 +234,22 @@ describe("hostile models", function()
         assert.matches(message, failure.text(err))
       end)
     end
-    fuzz("m.gguf", 121, function(r) shell.write(path "m.gguf", file(mutate.json(r, keys))) end,
-      function() use(gm.pretrained(path "m.gguf")) end)
+    local function fuzz_keys(seed)
+      fuzz("m.gguf", seed, function(r) shell.write(path "m.gguf", file(mutate.json(r, keys))) end,
+        function() use(gm.pretrained(path "m.gguf")) end)
+    end
+    fuzz_keys(121)
+    for name, value in pairs { expert_count = 2, expert_used_count = 1, expert_feed_forward_length = 6,
+      ["rope.scaling.type"] = "yarn", ["rope.scaling.factor"] = 2, ["rope.scaling.original_context_length"] = 4,
+      ["rope.scaling.attn_factor"] = 1.5, ["rope.scaling.yarn_beta_fast"] = 2 } do keys["llama." .. name] = value end
+    for _, name in ipairs { "gate", "up", "down" } do
+      shapes[("blk.0.ffn_%s.weight"):format(name)] = nil
+      shapes[("blk.0.ffn_%s_exps.weight"):format(name)] = name == "down" and { 6, 4, 2 } or { 4, 6, 2 }
+    end
+    shapes["blk.0.ffn_gate_inp.weight"] = { 4, 2 }
+    shell.write(path "m.gguf", file(keys))
+    gm.scope(gm.no_grad, function() use(gm.pretrained(path "m.gguf")) end)
+    fuzz_keys(140)
   end)
 
   for seed, name in ipairs { "llama", "qwen2", "gpt2" } do
