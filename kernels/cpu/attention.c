@@ -59,7 +59,8 @@ typedef struct attention_job {
 #define ATTENTION_KEYS   (16 * GEMM_ROWS)
 #define GRADIENT_QUERIES (8 * GEMM_ROWS)
 #endif
-#define ATTENTION_LINES  (CPU_VECTOR == 32 ? 12 : 0) /* cache lines of the next unit for each tile */
+#define ATTENTION_LINES \
+    (CPU_VECTOR == 64 ? 24 : CPU_VECTOR == 32 ? 12 : 0) /* cache lines of the next unit for each tile */
 #define ATTENTION_SOON   (128 << 10) /* bytes of a unit, at most, that come near while the one before is in work */
 #define ATTENTION_PANELS 4           /* forward: panels of queries that share a block of keys */
 #define GRADIENT_PANELS  4           /* backward: panels of keys in a block */
