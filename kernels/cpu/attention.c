@@ -186,10 +186,10 @@ static inline attention_soon attention_soon_of(const attention_job *w, int64_t u
     return s;
 }
 
-/* The share of one tile. */
-static inline void attention_bring(attention_soon *s)
+/* The next `lines` of them. */
+static inline void attention_bring(attention_soon *s, int lines)
 {
-    for (int i = 0; i < ATTENTION_LINES && s->now < s->count; i++) {
+    for (int i = 0; i < lines && s->now < s->count; i++) {
         __builtin_prefetch(s->of[s->now].row + s->at * s->of[s->now].step + s->line, 0, 2);
         if (++s->at < s->of[s->now].rows) continue;
         s->at = 0;

@@ -34,6 +34,8 @@ typedef struct tiled_room {
     float   *rows;        /* for the end of a panel */
     int32_t *from, *seen; /* for each panel: tiled_sight */
     uint8_t *hide;
+
+    attention_soon *soon;
 } tiled_room;
 
 static int64_t tiled_layout(const attention_job *w, char *base, tiled_room *room)
@@ -154,7 +156,9 @@ static void tiled_step(const attention_job *w, const tiled_room *room, const uin
                        .high = keys / 16,
                        .wide = wide,
                        .steps = deep};
+    attention_bring(room->soon, TILED_LINES);
     w->tiles->multiply(&p);
+    attention_bring(room->soon, TILED_LINES);
     if (hide || w->softcap > 0 || j0 < span->all_from || j0 + keys > span->all_seen)
         tiled_amend(w, room, hide, panel, j0, keys);
     tiled_soften(w, room, queries, panel, keys, first);
@@ -170,6 +174,7 @@ static void tiled_step(const attention_job *w, const tiled_room *room, const uin
     p.high = tall;
     p.steps = keys / 32;
     p.add = !first;
+    attention_bring(room->soon, TILED_LINES);
     w->tiles->multiply(&p);
 }
 
@@ -228,6 +233,9 @@ static void tiled_part(void *context, int64_t begin, int64_t end, int thread)
     w->tiles->begin();
     for (int64_t u = begin; u < end; u++) {
         const int64_t unit = u / w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
+
+        attention_soon soon = attention_soon_of(w, u, end, true);
+        room.soon = &soon;
         if (unit != last) {
             hide = tiled_hidden(w, room.hide, b);
             tiled_rows(w, room.k, attention_at_f32(w, &w->k, b, 0, head), w->k.s, w->keys, hide);

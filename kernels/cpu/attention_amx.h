@@ -11,6 +11,7 @@
 #define TILED_QUERIES 32   /* of a panel */
 #define TILED_TILE    1024 /* bytes */
 #define TILED_WORDS   256  /* pairs of bf16 in a tile, in memory of floats */
+#define TILED_LINES   80   /* cache lines of the next unit for each product or row of weights */
 
 typedef struct tiled_product {
     const void *a, *b; /* tiles of rows; pairs [pair][column], of which the tiles of columns lie 64 bytes apart */

@@ -28,6 +28,8 @@ typedef struct tiled_grad {
     float   *lse, *delta;       /* of the block's queries; lse times log2(e), infinite where nothing is seen */
     int32_t *from, *seen;       /* tiled_sight */
     uint8_t *hide;
+
+    attention_soon *soon;
 } tiled_grad;
 
 static int64_t tiled_grad_layout(const attention_job *w, char *base, tiled_grad *room)
@@ -238,6 +240,12 @@ static void tiled_grad_clear(const tiled_grad *room, int64_t panel, int64_t from
     }
 }
 
+static void tiled_grad_multiply(const attention_job *w, const tiled_grad *room, const tiled_product *p)
+{
+    attention_bring(room->soon, TILED_LINES);
+    w->tiles->multiply(p);
+}
+
 /* A panel against `keys` keys from j0 on, whole tiles: weights, slopes, and dq. */
 static void tiled_grad_panel(const attention_job *w, const tiled_grad *room, tiled_meeting *m, int64_t panel,
                              int64_t j0, int64_t keys)
@@ -255,12 +263,13 @@ static void tiled_grad_panel(const attention_job *w, const tiled_grad *room, til
                                .high = keys / 16,
                                .wide = 2,
                                .steps = deep};
-    w->tiles->multiply(&p);
+    tiled_grad_multiply(w, room, &p);
     p.a = room->v + j0 / 16 * deep * TILED_WORDS;
     p.b = room->g + panel * 16 * deep * TILED_QUERIES;
     p.c = room->dp;
-    w->tiles->multiply(&p);
+    tiled_grad_multiply(w, room, &p);
     if (w->drop.threshold) tiled_grad_drop(w, room, m, panel, j0, keys);
+    attention_bring(room->soon, TILED_LINES);
     if (m->hide || w->drop.threshold || w->softcap > 0 || j0 < span->all_from || j0 + keys > span->all_seen)
         tiled_grad_rows(w, room, m, panel, j0, keys, true);
     else tiled_grad_rows(w, room, m, panel, j0, keys, false);
@@ -273,7 +282,7 @@ static void tiled_grad_panel(const attention_job *w, const tiled_grad *room, til
     p.high = tall;
     p.steps = keys / 32;
     p.add = m->any[panel];
-    w->tiles->multiply(&p);
+    tiled_grad_multiply(w, room, &p);
     m->any[panel] = true;
 }
 
@@ -307,11 +316,11 @@ static void tiled_grad_block(const attention_job *w, const tiled_grad *room, til
                        .wide = tall / 16,
                        .steps = last + 1 - first,
                        .add = true};
-    w->tiles->multiply(&p);
+    tiled_grad_multiply(w, room, &p);
     p.a = room->ds + first * TILED_WORDS;
     p.b = room->q_pairs + first * 16 * tall;
     p.c = room->dk + j0 * tall;
-    w->tiles->multiply(&p);
+    tiled_grad_multiply(w, room, &p);
 }
 
 /* dq of a panel goes to its place. */
@@ -376,6 +385,8 @@ static void tiled_grad_part(void *context, int64_t begin, int64_t end, int threa
     for (int64_t u = begin; u < end; u++) {
         const int64_t  unit = u / w->chunks, chunk = u % w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
         const uint8_t *hide = tiled_hidden(w, room.hide, b);
+        attention_soon soon = attention_soon_of(w, u, end, false);
+        room.soon = &soon;
         tiled_grad_begin(w, &room, b, head, chunk, hide);
         for (int64_t n = 0; n < group; n++) tiled_grad_head(w, &room, b, head * group + n, chunk, hide);
         if (w->want_keys) tiled_grad_end(w, &room, b, head, chunk);

@@ -148,7 +148,7 @@ static void F(gradient_products)(const attention_job *w, attention_soon *soon, T
             t.b_step = F(gradient_wide)(w->keys - j0 - j);
             t.c = c + i * GRADIENT_KEYS + j;
             t.init = init ? init + j0 + j : NULL;
-            attention_bring(soon);
+            attention_bring(soon, ATTENTION_LINES);
             F(tile_run)(&t, F(cut)(queries, count, s + 1) - i);
         }
 }
@@ -182,7 +182,7 @@ static void F(gradient_sum)(const attention_job *w, attention_soon *soon, T *c, 
             t.b = b + j;
             t.c = c + i * d + j;
             t.init = add ? t.c : NULL;
-            attention_bring(soon);
+            attention_bring(soon, ATTENTION_LINES);
             F(tile_run)(&t, F(cut)(rows, count, s + 1) - i);
         }
 }

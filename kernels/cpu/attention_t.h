@@ -266,7 +266,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     for (int64_t j = 0; j < keys; j += GEMM_ROWS) {
         t.a = room->k + (j0 + j) * depth;
         t.c = room->scores + j * GEMM_COLUMNS;
-        attention_bring(room->soon);
+        attention_bring(room->soon, ATTENTION_LINES);
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
     if (w->softcap > 0) F(attention_cap)(w, room->scores, keys * GEMM_COLUMNS);
@@ -291,7 +291,7 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
         t.a = room->v + (w->pairs ? j0 / 2 : j0) * d + i; /* blocks begin at even keys */
         t.c = o + i * GEMM_COLUMNS;
         t.init = first ? NULL : t.c;
-        attention_bring(room->soon);
+        attention_bring(room->soon, ATTENTION_LINES);
         F(tile_run)(&t, F(cut)(d, slivers, s + 1) - i);
     }
 }
