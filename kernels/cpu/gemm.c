@@ -167,14 +167,15 @@ struct gemm {
     const void     *row_bias;       /* (m), or NULL: added at the end, if `finish` */
     double          alpha;
     bool            accumulate;
-    const void     *bias;     /* (n), or NULL */
-    double         *row_sums; /* with amx only: NULL, or (pieces of GEMM_DEPTH numbers along k, m): sums of rows of a */
-    bool            finish;   /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
-    gm_function     f;
-    const void     *pre; /* NULL: none */
-    int64_t         pre_row;
-    void           *y;
-    int64_t         y_row;
+    const void     *bias; /* (n), or NULL */
+    double     *row_sums; /* NULL, or (pieces of GEMM_DEPTH numbers along k, m): sums of rows of a. Of pairs with amx
+                                 only; else a_row is 1 */
+    bool        finish;   /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
+    gm_function f;
+    const void *pre; /* NULL: none */
+    int64_t     pre_row;
+    void       *y;
+    int64_t     y_row;
 };
 
 #define AS 32

@@ -183,7 +183,38 @@ CPU_INLINE T *F(gemm_resident_panel)(const F(gemm_block) * w, int64_t j, int64_t
     return w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + j * k;
 }
 
-/* Job: packs units [begin, end) of the resident operand; a unit is one sliver or panel at one depth. */
+/* Elements of a matrix as words of T: pairs are two numbers. */
+CPU_INLINE int64_t F(gemm_words)(const gemm *g, int64_t numbers) { return g->numbers ? numbers / 2 : numbers; }
+
+/* Sliver of rows i .. i + height of the block, k numbers from p on: packed at `packed`, or in a itself. */
+CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *packed, int64_t i, int64_t height,
+                               int64_t p)
+{
+    const gemm   *g = w->g;
+    const int64_t row = F(gemm_words)(g, g->a_row);
+    t->a = w->direct_a ? (const T *)g->a + (w->i0 + i) * row + p * g->a_k : packed;
+    t->a_step = w->direct_a ? g->a_k : height;
+    t->a_side = w->direct_a ? row : 1;
+}
+
+/* Sums of those rows over these k, for g->row_sums. Rows lie beside each other. A piece of k adds up to 256 numbers in
+ * f32. */
+static void F(gemm_sum_rows)(const F(gemm_block) * w, const T *packed, int64_t i, int64_t height, int64_t p, int64_t k)
+{
+    double *to = w->g->row_sums + p / GEMM_DEPTH * w->g->m + w->i0 + i;
+    F(tile) t;
+    F(gemm_sliver)(w, &t, packed, i, height, p);
+    for (int64_t r = 0, n; r < height && k > 0; r += n) {
+        const T *at = t.a + r;
+        V        sum[2] = {F(splat)(0), F(splat)(0)};
+        n = height - r < LANES ? height - r : LANES;
+        for (int64_t q = 0; q < k; q++, at += t.a_step) sum[q % 2] += n == LANES ? F(load)(at) : F(load_n)(at, n);
+        for (int64_t j = 0; j < n; j++) to[r + j] = (double)sum[0][j] + (double)sum[1][j];
+    }
+}
+
+/* Job: packs units [begin, end) of the resident operand, unless it is read where it lies, and sums its rows where that
+ * is wanted; a unit is one sliver or panel at one depth. */
 static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
@@ -195,7 +226,9 @@ static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thr
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
         int64_t i = F(cut)(rows, w->slivers, s);
         int64_t height = F(cut)(rows, w->slivers, s + 1) - i;
-        F(gemm_pack_sliver)(g, F(gemm_resident_sliver)(w, i, p, k), w->i0 + i, height, p, k);
+        T      *to = F(gemm_resident_sliver)(w, i, p, k);
+        if (!w->direct_a) F(gemm_pack_sliver)(g, to, w->i0 + i, height, p, k);
+        if (g->row_sums) F(gemm_sum_rows)(w, to, i, height, p, k);
     }
 }
 
@@ -253,24 +286,10 @@ CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x
     t->fetch_step = next->stride;
 }
 
-/* Elements of a matrix as words of T: pairs are two numbers. */
-CPU_INLINE int64_t F(gemm_words)(const gemm *g, int64_t numbers) { return g->numbers ? numbers / 2 : numbers; }
-
 /* Can rows of a matrix, `row` numbers apart, be read as they lie? No pair must begin in one row and end in the next. */
 CPU_INLINE bool F(gemm_whole_pairs)(const gemm *g, const void *matrix, int64_t row)
 {
     return !g->numbers || (g->numbers % 2 == 0 && row % 2 == 0 && (uintptr_t)matrix % sizeof(T) == 0);
-}
-
-/* Sliver of rows i .. i + height of the block, k numbers from p on: packed at `packed`, or in a itself. */
-CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *packed, int64_t i, int64_t height,
-                               int64_t p)
-{
-    const gemm   *g = w->g;
-    const int64_t row = F(gemm_words)(g, g->a_row);
-    t->a = w->direct_a ? (const T *)g->a + (w->i0 + i) * row + p * g->a_k : packed;
-    t->a_step = w->direct_a ? g->a_k : height;
-    t->a_side = w->direct_a ? row : 1;
 }
 
 /* Panel of columns j .. j + width, k numbers from p on: packed in `own`, or in b itself. */
@@ -353,6 +372,8 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
                                 deeper ? p + GEMM_DEPTH : w->p0, k);
             for (int64_t r = 0; r < count && !w->direct_a; r++)
                 F(gemm_pack_sliver)(g, own + (at[r] - at[0]) * k, w->i0 + at[r], at[r + 1] - at[r], p, k);
+            for (int64_t r = 0; r < count && g->row_sums && w->j0 == 0 && s0 == 0; r++)
+                F(gemm_sum_rows)(w, own + (at[r] - at[0]) * k, at[r], at[r + 1] - at[r], p, k);
             F(gemm_slivers_meet)(w, &t, own, at, count, s0, s1, p, k, &next);
         }
     }
@@ -393,7 +414,8 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_
     F(gemm_direct)(w);
     int64_t units = rows_resident ? w->panels : w->slivers, other = rows_resident ? w->slivers : w->panels;
     w->chunks = units % count && units < 8 * count && other >= count ? count : 1;
-    if (rows_resident && !w->direct_a) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_rows), w);
+    if (rows_resident && (!w->direct_a || w->g->row_sums))
+        F(gemm_job)(threads, other * depths, cost, F(gemm_pack_rows), w);
     if (!rows_resident) F(gemm_job)(threads, other * depths, cost, F(gemm_pack_columns), w);
     F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
 }

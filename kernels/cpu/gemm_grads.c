@@ -65,12 +65,12 @@ static gm_status weight_grad_sums(gm_device *dev, gm_tensor *g, gm_tensor *db, c
     return cpu_home(dev, sums[1], db, st);
 }
 
-/* Can the product sum rows of g' on its way, which it packs? Then dw is in rows. */
+/* Can the product sum rows of g' on its way, which it packs or reads? Then dw is in rows. */
 static bool weight_grad_fuses(const gm_call *call, const amx_kind *amx)
 {
-    const gm_tensor *dw = call->out[0];
+    const gm_tensor *dw = call->out[0], *g = call->in[0];
     const bool       rows = dw->shape[1] > 1 && (dw->stride[1] == 1 || dw->stride[0] != 1);
-    return amx && gemm_takes_pairs(call) && rows && dw->shape[0] > 0;
+    return rows && dw->shape[0] > 0 && (gemm_takes_pairs(call) ? amx != NULL : g->stride[1] == 1);
 }
 
 /* The product, which sums rows on its way. */

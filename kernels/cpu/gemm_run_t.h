@@ -61,7 +61,8 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS, unit = rows_resident ? 1 : GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
-    if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 && !g->numbers && g->k > 0 && g->k <= GEMM_RESIDENT) {
+    if (g->m == 1 && !g->row_sums && !g->widen && !g->panel && g->b_k == 1 && !g->numbers && g->k > 0 &&
+        g->k <= GEMM_RESIDENT) {
         F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
         F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
         return;

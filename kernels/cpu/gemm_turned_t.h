@@ -15,7 +15,7 @@ CPU_INLINE int64_t F(gemm_turned_a)(const gemm *g) { return F(gemm_panels)(g->m)
 CPU_INLINE bool F(gemm_turns)(const gemm *g)
 {
     const int64_t whole = (g->m + LANES - 1) / LANES * LANES;
-    if (F(gemm_turned_a)(g) > GEMM_RESIDENT) return false;
+    if (F(gemm_turned_a)(g) > GEMM_RESIDENT || g->row_sums) return false;
     if (g->numbers && (g->m > GEMM_TURNED_PAIRS || 5 * g->m < 4 * whole)) return false;
     return g->m >= GEMM_TURNED_LEAST && g->m <= GEMM_TURNED && g->n >= 8 * g->m && g->b_k == 1 && g->k > 0 &&
            !g->widen && !g->panel && !g->image && !g->row_bias && F(gemm_whole_pairs)(g, g->b, g->b_column);

@@ -3,9 +3,10 @@
 -- A product of inner size k sums k terms: the bound is that of support.terms(k) with the magnitude that the sum
 -- has without cancellation, |a| |b|, which the reference computes.
 -- sanitizers: only "f64" "%(%d, %d%)" "%(%d%)" "%(2, 7, 33%)" "f32 %(1, 64" "f32 %(8, 300" "f32 %(12, 41" "bf16 into"
---   "bf16 %(8, 300%) to" "%(1, 41%)" "f32 %(33, 600" "%(16, 50%)" "grad f16 %(8, 1024" "f32 %(7, 1025" "refuse", the
---   others run the same lines of C (docs/testing.md)
+--   "bf16 %(8, 300%) to" "%(1, 41%)" "f32 %(33, 600" "%(16, 50%)" "grad f16 %(8, 1024" "f32 %(7, 1025" "refuse",
+--   the others run the same lines of C (docs/testing.md)
 local gm = require "ganymede"
+local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
 local input, agree = support.input, support.agree
@@ -188,6 +189,33 @@ describe("contractions agree with ref:", function()
         end
       end)
     end
+  end
+
+  -- The gradient of a bias is summed on the way: of slivers that stay packed, that are packed in turn or read where they
+  -- lie; once where several pieces of the other operand meet them, and over all blocks along k. Whole numbers make all
+  -- sums exact.
+  for _, dtype in ipairs { "f32", "f64" } do
+    it("linear_weight_grad sums rows on its way, " .. dtype, function()
+      for i, shape in ipairs { { 33, 34, 300 }, { 70, 20, 257 }, { 15, 40, 31 }, { 40, 15, 513 }, { 5, 2, 40 },
+                               { 1, 3, 600 }, { 30, 260, 530 }, { 260, 30, 530 }, { 530, 540, 600 },
+                               { 1310, 1300, 40 }, { 1300, 1310, 40 }, { 7, 9, 0 } } do
+        local m, n, k = unpack(shape)
+        local function whole(...) return support.integers({ ... }, "i32", -4, 4):to(dtype) end
+        gm.scope(function()
+          local wide, turned = whole(k, m + 3), whole(m, k):transpose(1, 2)
+          local x, given = whole(k, n), whole(m)
+          local adds, label = i % 2 == 0, (" of %d x %d x %d"):format(m, n, k)
+          for _, g in ipairs { wide:narrow(2, 2, m), turned } do
+            local sums = ref("sum", { g }, { dims = 1 }):to(dtype)
+            for _, backend in ipairs(support.backends) do
+              local dw, db = gm.zeros({ m, n }, { dtype = dtype }), support.copy(given)
+              core.run_op(backend, "linear_weight_grad", { n = 2, g, x }, { n = 2, dw, db }, { accumulate = adds })
+              support.compare(db, adds and sums + given or sums, support.exact, "db" .. label .. " on " .. backend)
+            end
+          end
+        end)
+      end
+    end)
   end
 
   it("gradients of linear refuse what does not fit", function()

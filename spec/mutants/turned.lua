@@ -1,5 +1,7 @@
--- Mutants of products of some rows and many columns where vectors have 64 bytes (kernels/cpu/gemm_turned_t.h).
+-- Mutants of products of some rows and many columns where vectors have 64 bytes (kernels/cpu/gemm_turned_t.h), and of
+-- sums of rows that products make on their way.
 -- table.lua says what the fields are. avx2.lua has those that are the same for all vectors.
+local sums = "spec/kernels/contraction_spec.lua -f 'on its way'"
 return {
   {
     name = "3156-pairs-of-two-rows", file = "kernels/cpu/gemm_block_t.h",
@@ -44,5 +46,47 @@ return {
     breaks = "whole squares of a turned product repeat their first row",
     isa = "avx512",
     test = "spec/kernels/contraction_spec.lua -f 'matmul f32 .19, 270'",
+  },
+  {
+    name = "3560-sums-piece", file = "kernels/cpu/gemm_block_t.h",
+    find = [[w->g->row_sums + p / GEMM_DEPTH * w->g->m + w->i0 + i;]],
+    replace = [[w->g->row_sums + (p > 0) * w->g->m + w->i0 + i;]],
+    breaks = "sums of a later block along k take the place of those of the one before",
+    test = sums,
+  },
+  {
+    name = "3561-sums-block", file = "kernels/cpu/gemm_block_t.h",
+    find = [[w->g->row_sums + p / GEMM_DEPTH * w->g->m + w->i0 + i;]],
+    replace = [[w->g->row_sums + p / GEMM_DEPTH * w->g->m + i;]],
+    breaks = "sums of a later block of rows take the place of those of the first",
+    test = sums,
+  },
+  {
+    name = "3562-sums-odd", file = "kernels/cpu/gemm_block_t.h",
+    find = [[(double)sum[0][j] + (double)sum[1][j];]],
+    replace = [[2 * (double)sum[0][j];]],
+    breaks = "every other number of a row is not summed",
+    test = sums,
+  },
+  {
+    name = "3563-sums-direct", file = "kernels/cpu/gemm_block_t.h",
+    find = [[(!w->direct_a || w->g->row_sums)]],
+    replace = [[!w->direct_a]],
+    breaks = "rows that stay and are not packed are not summed",
+    test = sums,
+  },
+  {
+    name = "3564-sums-chunk", file = "kernels/cpu/gemm_block_t.h",
+    find = [[r < count && g->row_sums && w->j0 == 0 && s0 == 0; r++)]],
+    replace = [[r < count && g->row_sums && w->j0 == 0 && s0 == 0; r += 2)]],
+    breaks = "of rows that are walked together every other sliver is summed",
+    test = sums,
+  },
+  {
+    name = "3565-sums-turned", file = "kernels/cpu/gemm_grads.c",
+    find = [[amx != NULL : g->stride[1] == 1);]],
+    replace = [[amx != NULL : g->stride[1] > 0);]],
+    breaks = "rows that do not lie beside each other are summed as if they did",
+    test = sums,
   },
 }
