@@ -17,6 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
 THREADS = int(os.environ.get("THREADS", "1"))
 ROUNDS, REPEATS = 9, 5
+PAUSE = 0.02 if THREADS > 1 else 0  # PyTorch's threads look for work for some ms, on cores that ours would take
 torch.set_num_threads(THREADS)
 
 
@@ -29,6 +30,7 @@ class Ours:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self, case):
+        time.sleep(PAUSE)
         self.process.stdin.write(f"{case}\n{REPEATS}\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())
