@@ -27,3 +27,23 @@ CPU_INLINE int64_t M(first_step)(const E *y, int64_t n, bool past)
     int64_t head = (int64_t)(-(uintptr_t)y % (LANES * sizeof(E)) / sizeof(E));
     return past && head > 0 && head < n ? head : n;
 }
+
+/* a and b += the vector at p, in double. To widen halves where they lie takes half of the instructions of widening the
+ * halves of a register, each of which is moved first. */
+CPU_INLINE void M(add_wide_at)(vf64 *a, vf64 *b, const E *p)
+{
+    vf64 low, high;
+    M(load_wide)(p, &low, &high);
+    *a += low;
+    if (T_BITS == 32) *b += high;
+}
+
+/* The same of their products. */
+CPU_INLINE void M(mul_wide_at)(vf64 *a, vf64 *b, const E *p, const E *q)
+{
+    vf64 low, high, low_q, high_q;
+    M(load_wide)(p, &low, &high);
+    M(load_wide)(q, &low_q, &high_q);
+    *a += low * low_q;
+    if (T_BITS == 32) *b += high * high_q;
+}

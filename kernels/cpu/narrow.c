@@ -42,7 +42,11 @@ static bool reads_f16(gm_op op)
     case GM_OP_unary_grad:
     case GM_OP_binary:
     case GM_OP_compare:
-    case GM_OP_where: return true;
+    case GM_OP_where:
+    case GM_OP_layer_norm:
+    case GM_OP_layer_norm_grad:
+    case GM_OP_rms_norm:
+    case GM_OP_rms_norm_grad: return true;
     default: return false;
     }
 }
@@ -62,10 +66,6 @@ static bool reads_bf16(gm_op op)
     case GM_OP_cross_entropy:
     case GM_OP_cross_entropy_grad:
     case GM_OP_cross_entropy_both:
-    case GM_OP_layer_norm:
-    case GM_OP_layer_norm_grad:
-    case GM_OP_rms_norm:
-    case GM_OP_rms_norm_grad:
     case GM_OP_batch_norm_sums:
     case GM_OP_batch_norm_apply:
     case GM_OP_batch_norm_grad_sums:

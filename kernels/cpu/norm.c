@@ -16,7 +16,7 @@ typedef struct norm_job {
     cpu_rows    g, gsum, dx;                     /* backward, beside x, mean, rstd */
     const void *w, *b;
     double     *partial; /* thread t: dw at partial + 2 t width, db behind it; NULL if neither is wanted */
-    void       *rows;    /* of each thread: a row of h, where dx goes past the caches or is bf16; else NULL */
+    void       *rows;    /* of each thread: a row of h, where dx goes past the caches or has 16 bits; else NULL */
 } norm_job;
 
 #define AS 32
@@ -26,6 +26,9 @@ typedef struct norm_job {
 #include "as.h"
 #include "norm_t.h"
 #define AS 16
+#include "as.h"
+#include "norm_t.h"
+#define AS 17
 #include "as.h"
 #include "norm_t.h"
 #define AS 0
@@ -49,7 +52,7 @@ static gm_status norm_rows(gm_device *dev, const gm_call *call)
     j.b = b ? gm_tensor_data(b) : NULL;
     j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && !(residual && !call->out[1]); /* y holds the sum then */
     int64_t tensors = 2 + (residual != NULL) + (call->out[1] != NULL);
-    cpu_parallel(dev, j.x.rows, tensors * j.width * j.x.size, BY_ELEMENT(x, norm_part), &j);
+    cpu_parallel(dev, j.x.rows, tensors * j.width * j.x.size, BY_ANY(x, norm_part), &j);
     return GM_OK;
 }
 
@@ -90,7 +93,7 @@ static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
     j.w = w ? gm_tensor_data(w) : NULL;
     j.dx = cpu_rows_of(call->out[0]);
     j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
-    int64_t size = (int64_t)gm_dtype_size(gm_dtype_wide(x->dtype)); /* sums of bf16 have the bits of those of f32 */
+    int64_t size = (int64_t)gm_dtype_size(gm_dtype_wide(x->dtype)); /* sums of 16 bits have the bits of those of f32 */
     int64_t bytes = NORM_ROWS * (call->in[1] ? 4 : 3) * j.width * size;
     int64_t groups = (j.x.rows + NORM_ROWS - 1) / NORM_ROWS;
     int     parts = cpu_parts(dev, groups, bytes);
@@ -103,7 +106,7 @@ static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
         j.rows = rows ? at + room : NULL;
         memset(at, 0, room);
     }
-    cpu_parallel(dev, groups, bytes, BY_ELEMENT(x, norm_grad_part), &j);
+    cpu_parallel(dev, groups, bytes, BY_ANY(x, norm_grad_part), &j);
     if (dw) add_partials(dw, j.partial, parts, 2 * j.width, call->attrs->accumulate);
     if (db) add_partials(db, j.partial + j.width, parts, 2 * j.width, call->attrs->accumulate);
     if (block) gm_pool_release(dev->pool, block);

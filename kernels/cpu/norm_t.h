@@ -1,4 +1,4 @@
-/* norm_t.h - rows of the norms for one element type (as.h), bf16 included; see norm.c. */
+/* norm_t.h - rows of the norms for one element type (as.h), 16 bits included; see norm.c. */
 
 /* out = x + residual */
 static void M(add_row_to)(int64_t n, const E *x, const E *residual, E *out)

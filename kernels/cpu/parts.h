@@ -22,7 +22,8 @@
 #include "cumsum.c"
 #include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"
-#include "order.c" /* sort */
+#include "extremes.c" /* max, min, argmax */
+#include "order.c"    /* sort */
 #include "optimizer.c"
 #include "gemm.c"    /* matmul, linear, bias_activation_grad */
 #include "grouped.c" /* products of groups of rows */

@@ -1,4 +1,4 @@
-/* reduce.c - sums over any set of dimensions, extremes along one, and scatter, which is their backward.
+/* reduce.c - sums over any set of dimensions, the k largest along one, and scatter, which is backward of extremes.
  *
  * A sum orders and merges the dimensions of x as a walk does (base.c), and adds in double. If the outermost dimensions
  * that are kept have enough elements, threads share them out. Otherwise each thread sums a part of the outermost
@@ -32,12 +32,6 @@ typedef struct sum_job {
 #define SUM_BESIDE 64   /* sums, at most, that are added up beside each other */
 #define SUM_ACROSS 8    /* elements of rows that are summed one after the other */
 #define SUM_NEAR   8192 /* elements of sums that are added up beside each other: a first-level cache holds them */
-
-typedef struct extreme_job {
-    cpu_rows x, value, index;
-    int64_t  width;
-    bool     smallest, has_value;
-} extreme_job;
 
 typedef struct top_job {
     cpu_rows x, value, index;
@@ -282,36 +276,6 @@ static gm_status cpu_sum(gm_device *dev, const gm_call *call)
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
-
-/* ---- max, min, argmax ---- */
-
-/* One value a row: the reduced dimension is gone, or of size 1 and moved to the end. */
-static cpu_rows reduced_rows(const gm_tensor *t, const gm_tensor *x)
-{
-    return t->ndim == x->ndim ? cpu_rows_of(t) : cpu_scalars_of(t);
-}
-
-static gm_status extreme_rows(gm_device *dev, const gm_call *call)
-{
-    gm_tensor  *x = call->in[0], *value = call->op == GM_OP_argmax ? NULL : call->out[0];
-    extreme_job j = {.x = cpu_rows_of(x), .smallest = call->op == GM_OP_min, .has_value = value};
-    j.width = j.x.width;
-    if (value) j.value = reduced_rows(value, x);
-    j.index = reduced_rows(call->out[value ? 1 : 0], x);
-    cpu_parallel(dev, j.x.rows, j.width * j.x.size, BY_TYPE(x, extreme_part), &j);
-    return GM_OK;
-}
-
-static gm_status extreme_along(gm_device *dev, const gm_call *call)
-{
-    int ndim = call->in[0]->ndim;
-    return cpu_with_rows(dev, call, ndim, (int)(call->attrs->dim < 0 ? call->attrs->dim + ndim : call->attrs->dim),
-                         extreme_rows);
-}
-
-static gm_status cpu_max(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
-static gm_status cpu_min(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
-static gm_status cpu_argmax(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
 
 /* ---- the k largest ---- */
 

@@ -76,17 +76,17 @@ static inline double M(sum_row)(int64_t n, const E *x)
     int64_t i = 0;
     for (; CPU_DIRECT && i + 4 * SUM_PLACE <= n; i += 4 * SUM_PLACE)
         for (int64_t k = i; k < i + SUM_PLACE; k += LANES) {
-            F(add_wide)(&a, &b, M(load)(x + k));
-            F(add_wide)(&c, &d, M(load)(x + k + SUM_PLACE));
-            F(add_wide)(&a, &b, M(load)(x + k + 2 * SUM_PLACE));
-            F(add_wide)(&c, &d, M(load)(x + k + 3 * SUM_PLACE));
+            M(add_wide_at)(&a, &b, x + k);
+            M(add_wide_at)(&c, &d, x + k + SUM_PLACE);
+            M(add_wide_at)(&a, &b, x + k + 2 * SUM_PLACE);
+            M(add_wide_at)(&c, &d, x + k + 3 * SUM_PLACE);
         }
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i) + 1024);
-        F(add_wide)(&a, &b, M(load)(x + i));
-        F(add_wide)(&c, &d, M(load)(x + i + LANES));
+        M(add_wide_at)(&a, &b, x + i);
+        M(add_wide_at)(&c, &d, x + i + LANES);
     }
-    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, M(load)(x + i));
+    for (; i + LANES <= n; i += LANES) M(add_wide_at)(&a, &b, x + i);
     if (i < n) F(add_wide)(&c, &d, M(load_n)(x + i, n - i));
     return sum_v_wide((a + b) + (c + d));
 }
@@ -95,7 +95,12 @@ static inline double M(sum_row)(int64_t n, const E *x)
 static inline void M(add_columns)(int64_t n, const E *x, double *sum)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) F(add_to)(sum, i, LANES, M(load)(x + i));
+    for (; i + LANES <= n; i += LANES) {
+        vf64 a = *(any_f64 *)(sum + i), b = *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8); /* b of f64: unused */
+        M(add_wide_at)(&a, &b, x + i);
+        if (T_BITS == 32) *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8) = b;
+        *(any_f64 *)(sum + i) = a;
+    }
     for (; i < n; i++) sum[i] += (double)M(get)(x + i);
 }
 
@@ -104,10 +109,10 @@ CPU_INLINE double M(dot_of)(int64_t n, const E *x, const E *y)
     vf64    a = {0}, b = {0}, c = {0}, d = {0};
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        F(mul_wide)(&a, &b, M(load)(x + i), M(load)(y + i));
-        F(mul_wide)(&c, &d, M(load)(x + i + LANES), M(load)(y + i + LANES));
+        M(mul_wide_at)(&a, &b, x + i, y + i);
+        M(mul_wide_at)(&c, &d, x + i + LANES, y + i + LANES);
     }
-    for (; i + LANES <= n; i += LANES) F(mul_wide)(&a, &b, M(load)(x + i), M(load)(y + i));
+    for (; i + LANES <= n; i += LANES) M(mul_wide_at)(&a, &b, x + i, y + i);
     if (i < n) F(mul_wide)(&c, &d, M(load_n)(x + i, n - i), M(load_n)(y + i, n - i));
     return sum_v_wide((a + b) + (c + d));
 }

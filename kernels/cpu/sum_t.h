@@ -32,7 +32,7 @@ static void M(add_many)(int64_t n, const void *from, int64_t step, double *sum)
 #pragma GCC unroll 8
         for (int k = 0; k < SUM_ROWS; k++) {
             __builtin_prefetch(x + i + (k + SUM_ROWS) * step);
-            F(add_wide)(&a, &b, M(load)(x + i + k * step));
+            M(add_wide_at)(&a, &b, x + i + k * step);
         }
         if (T_BITS == 32) *(any_f64 *)(sum + i + LANES - CPU_VECTOR / 8) = b;
         *(any_f64 *)(sum + i) = a;

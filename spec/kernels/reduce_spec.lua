@@ -62,7 +62,8 @@ describe("reductions agree with ref:", function()
       end
     end)
 
-  -- A NaN, an infinity, equal zeros of both signs at every place of a row: vector lanes and tails alike.
+  -- A NaN, an infinity, equal zeros of both signs at every place of a row: vector lanes and tails alike. Rows of 40
+  -- are searched beside each other, and so are columns.
   it("max, min and argmax with NaN and infinities at every place", function()
     local inf, nan = 1 / 0, 0 / 0
     local function check(dtype, odd, n)
@@ -79,13 +80,35 @@ describe("reductions agree with ref:", function()
         agree { op = "max", inputs = { t }, outputs = { true, true }, attrs = attrs, within = support.exact }
         agree { op = "min", inputs = { t }, outputs = { true, true }, attrs = attrs, within = support.exact }
         agree { op = "argmax", inputs = { t }, outputs = { true }, attrs = attrs, within = support.exact }
-        agree { op = "max", inputs = { t }, outputs = { true, true }, attrs = { dim = 1 - attrs.dim },
-                within = support.exact }
+        for _, op in ipairs { "max", "min" } do
+          agree { op = op, inputs = { t }, outputs = { true, true }, attrs = { dim = 1 - attrs.dim },
+                  within = support.exact }
+        end
       end
     end
     for _, dtype in ipairs(support.dtypes) do
       for _, odd in ipairs { nan, inf, -inf } do
-        for _, n in ipairs { 67, 72 } do gm.scope(function() check(dtype, odd, n) end) end -- 72: whole packs
+        for _, n in ipairs { 40, 67, 72 } do gm.scope(function() check(dtype, odd, n) end) end -- 72: whole packs
+      end
+    end
+  end)
+
+  -- Columns go in strips of four vectors and single vectors, rows of at most 64 by as many as a vector has lanes.
+  it("max, min and argmax beside each other: whole strips, vectors and what is left", function()
+    for _, dtype in ipairs { "f32", "f64" } do
+      for _, case in ipairs { { { 3, 6, 150 }, 1 }, { { 2, 9, 11 }, 1 }, { { 5, 64 }, 0 }, { { 7, 5, 9 }, 0 },
+                              { { 83, 10 }, 1 }, { { 83, 64 }, 1 }, { { 83, 65 }, 1 }, { { 16, 1 }, 1 } } do
+        gm.scope(function()
+          local few = support.integers(case[1], "i32", -3, 3):to(dtype)
+          for _, x in ipairs { few, input(case[1], dtype) } do
+            for _, keepdim in ipairs { false, true } do
+              local attrs = { dim = case[2], keepdim = keepdim }
+              agree { op = "max", inputs = { x }, outputs = { true, true }, attrs = attrs, within = support.exact }
+              agree { op = "min", inputs = { x }, outputs = { true, true }, attrs = attrs, within = support.exact }
+              agree { op = "argmax", inputs = { x }, outputs = { true }, attrs = attrs, within = support.exact }
+            end
+          end
+        end)
       end
     end
   end)

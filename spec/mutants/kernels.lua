@@ -179,7 +179,7 @@ if (target == j->ignore) memset(dx, 0, (size_t)j->x.width * sizeof(E));
     test = "spec/nn/dropout_spec.lua",
   },
   {
-    name = "049-max-pick", file = "kernels/cpu/reduce_t.h",
+    name = "049-max-pick", file = "kernels/cpu/extremes_t.h",
     find = [[m = smallest ? (x[i] < m ? x[i] : m) : (x[i] > m ? x[i] : m);]],
     replace = [[m = smallest ? (x[i] < m ? x[i] : m) : (x[i] >= m ? x[i] : -m);]],
     breaks = "the largest element is lost when a smaller one follows",

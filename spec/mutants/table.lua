@@ -27,7 +27,7 @@ mutants.tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipelin
   "graphs", "float8_blocks", "loss", "published", "grouped", "search_hosts", "amx", "dropout", "resumed", "mended",
   "ci", "amx_attention", "avx2", "trial", "emulated", "stranger", "galore", "users", "intel", "bf16_elements",
   "outside", "search_bunches", "outside_modes", "ops_beside", "turned", "beside_layers",
-  "brought", "starved", "cells", "strange", "families" }
+  "brought", "starved", "cells", "strange", "families", "lanes" }
 
 --- All rows, by number.
 function mutants.rows()
