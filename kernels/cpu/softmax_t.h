@@ -81,6 +81,55 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
     gm_stream_end();
 }
 
+/* `vectors` vectors of columns of n elements, which lie `step` elements apart; of the last vector the first m lanes.
+ * SOFTMAX_ROWS elements are added before their sum is added to the whole: at worst some (SOFTMAX_ROWS + n /
+ * SOFTMAX_ROWS) eps. */
+CPU_INLINE void F(softmax_lines)(int64_t n, const T *x, int64_t step, int vectors, int64_t m, T *y)
+{
+    V largest[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS], part[SOFTMAX_VECTORS];
+    for (int u = 0; u < vectors; u++) {
+        largest[u] = F(splat)((T)-INFINITY);
+        sum[u] = F(splat)(0);
+    }
+    for (int64_t k = 0; k < n; k++)
+#pragma GCC unroll 4
+        for (int u = 0; u < vectors; u++) largest[u] = F(max_v)(F(at)(x + k * step, u * LANES, m), largest[u]);
+    for (int64_t from = 0; from < n; from += SOFTMAX_ROWS) {
+        const int64_t to = n - from < SOFTMAX_ROWS ? n : from + SOFTMAX_ROWS;
+        for (int u = 0; u < vectors; u++) part[u] = F(splat)(0);
+        for (int64_t k = from; k < to; k++)
+#pragma GCC unroll 4
+            for (int u = 0; u < vectors; u++) {
+                V e = F(exp_down_v)(F(at)(x + k * step, u * LANES, m) - largest[u]);
+                F(put)(y + k * step, u * LANES, m, e);
+                part[u] += e;
+            }
+        for (int u = 0; u < vectors; u++) sum[u] += part[u];
+    }
+    for (int u = 0; u < vectors; u++) sum[u] = 1 / sum[u];
+    for (int64_t k = 0; k < n; k++)
+#pragma GCC unroll 4
+        for (int u = 0; u < vectors; u++)
+            F(put)(y + k * step, u * LANES, m, F(at)(y + k * step, u * LANES, m) * sum[u]);
+}
+
+/* Strips of SOFTMAX_VECTORS vectors of columns of each of the outer places, a strip an item. */
+static void F(softmax_columns_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const softmax_columns *j = context;
+    const int64_t          most = SOFTMAX_VECTORS * LANES;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t outer = i / j->strips, first = i % j->strips * most, at = outer * j->n * j->inner + first;
+        const int64_t count = j->inner - first < most ? j->inner - first : most;
+        const T      *x = (const T *)j->x + at;
+        T            *y = (T *)j->y + at;
+        if (count == most) F(softmax_lines)(j->n, x, j->inner, SOFTMAX_VECTORS, LANES, y);
+        for (int64_t c = 0; count < most && c < count; c += LANES)
+            F(softmax_lines)(j->n, x + c, j->inner, 1, count - c < LANES ? count - c : LANES, y + c);
+    }
+}
+
 static void F(log_softmax_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const softmax_job *j = context;

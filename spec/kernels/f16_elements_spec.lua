@@ -1,6 +1,6 @@
--- Elementwise ops and norms of f16, whose kernels read and write f16 in memory (AS 17 of kernels/cpu/as.h): they have the bits of
--- the same op in f32 on the same table, whose inputs are widened before and whose results are rounded once after. The
--- reference widens and rounds. spec/kernels/elementwise_spec.lua compares the numbers.
+-- Elementwise ops and norms of f16, whose kernels read and write f16 in memory (AS 17 of kernels/cpu/as.h): they have
+-- the bits of the same op in f32 on the same table, whose inputs are widened before and whose results are rounded once
+-- after. The reference widens and rounds. spec/kernels/elementwise_spec.lua compares the numbers.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
