@@ -1,12 +1,31 @@
 /* sum_t.h - rows of sums for one element type (as.h), bf16 included; see reduce.c. */
 
+/* The sum of a row. Of bf16 two elements are added in f32 before they are added in double, which halves the dearest
+ * part, the widening to double. Where their exponents differ by more than 15, this costs 2^-24 of the larger one. The
+ * result is rounded to 8 bits. */
+static inline double M(sum_terms)(int64_t n, const E *x)
+{
+#if E_BITS == 16
+    vf64    a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        if (CPU_DIRECT) __builtin_prefetch((const char *)(x + i) + 1024);
+        F(add_wide)(&a, &b, half_sums_bf16(x + i));
+        F(add_wide)(&c, &d, half_sums_bf16(x + i + 2 * LANES));
+    }
+    return 2 * sum_v_wide((a + b) + (c + d)) + M(sum_row)(n - i, x + i);
+#else
+    return M(sum_row)(n, x);
+#endif
+}
+
 /* *sum += the sum of a row at any stride */
 static void M(reduce_row)(const sum_job *j, int64_t n, const char *from, double *sum)
 {
     const E *x = (const E *)from;
     int64_t  step = j->x_stride[j->ndim - 1];
     double   s = 0;
-    if (step == 1) s = M(sum_row)(n, x);
+    if (step == 1) s = M(sum_terms)(n, x);
     else
         for (int64_t i = 0; i < n; i++) s += (double)M(get)(x + i * step);
     *sum += s;
@@ -57,5 +76,5 @@ static void M(add_flat)(int64_t n, int64_t rows, const void *from, double *sum)
 static void M(sum_across)(int64_t n, int64_t rows, const char *from, int64_t step, double *sums)
 {
     const E *x = (const E *)from;
-    for (int64_t r = 0; r < rows; r++, x += step) sums[r] = M(sum_row)(n, x);
+    for (int64_t r = 0; r < rows; r++, x += step) sums[r] = M(sum_terms)(n, x);
 }

@@ -35,3 +35,12 @@ CPU_INLINE vnarrow to_bf16(vf32 v)
 /* One element. */
 CPU_INLINE float get_bf16(const bits2 *p) { return gm_bf16_to_f32(*p); }
 CPU_INLINE void  set_bf16(bits2 *p, float v) { *p = gm_f32_to_bf16(v); }
+
+/* Half of the sum of each pair of neighbours, of two vectors of them. Halves of bf16 are exact in f32, so no sum
+ * overflows; a sum is exact where the exponents of both differ by at most 15. */
+CPU_INLINE vf32 half_sums_bf16(const bits2 *p)
+{
+    typedef unsigned_f32 any_words __attribute__((aligned(1), may_alias));
+    unsigned_f32         words = *(const any_words *)p;
+    return (vf32)(words << 16) * 0.5f + (vf32)(words & 0xffff0000) * 0.5f;
+}

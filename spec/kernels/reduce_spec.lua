@@ -38,6 +38,21 @@ describe("reductions agree with ref:", function()
     end
   end
 
+  -- Elements of bf16 are added in pairs first: pairs that f32 cannot hold, numbers below the normal range, and rows of
+  -- pairs and of what is left. Sums in double are exact here, or what they lose is far below a unit of bf16.
+  it("sum of bf16 whose pairs are large or tiny", function()
+    for _, n in ipairs { 128, 200, 203 } do
+      for _, list in ipairs { { 2 ^ 127, 2 ^ 127, -2 ^ 127, -2 ^ 127 }, { 2 ^ -133, 3 * 2 ^ -133, 2 ^ -126, 1 } } do
+        gm.scope(function()
+          local numbers = {}
+          for i = 1, n do numbers[i] = i > n - n % 4 and list[3] / 8 * (i % 4) or list[i % 4 + 1] end
+          local x = support.copy(gm.tensor(numbers, { dtype = "f64" }), "bf16")
+          agree { op = "sum", inputs = { x }, outputs = { true }, attrs = {}, within = support.exact }
+        end)
+      end
+    end
+  end)
+
   it("sum of a scalar", function()
     gm.scope(function()
       agree { op = "sum", inputs = { gm.tensor(3.5, { dtype = "f32" }) }, outputs = { true }, within = support.exact }
