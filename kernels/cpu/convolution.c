@@ -44,6 +44,8 @@ typedef struct conv_product {
     int64_t         q[3], step[2];  /* the results of an image, and how far apart their planes' rows are */
     const int64_t  *tap;            /* [k] */
     int64_t         far;            /* the largest of them */
+    int64_t         across;         /* 0, or: taps so far apart lie a row of planes apart (conv_find_rows) */
+    bool            upwards;        /* the later tap in the row before */
     const void     *a;              /* of a convolution (groups m, k); of the gradient of weights g: rows of results */
     int64_t         a_image, a_row; /* of g where nothing is packed */
     const void     *bias;           /* (groups m), or NULL */
@@ -322,6 +324,20 @@ static void conv_multiply(gm_device *dev, conv_groups *all)
     else gemm_parallel(dev->threads, w->groups, g.m * g.n * (g.k + 8) / 16, conv_groups_part, all);
 }
 
+/* Finds whether the places of a kernel lie as rows of results do: the same rows of planes then serve several rows. */
+static void conv_find_rows(conv_product *w)
+{
+    int64_t across = 1;
+    if (w->q[1] == 1 && w->q[2] > CONV_SMALL) return; /* places of one row grow beside each other better */
+    while (across < w->k && llabs(w->tap[across] - w->tap[0]) != w->step[1]) across++;
+    if (across == w->k || w->k % across) return;
+    const int64_t down = w->tap[across] - w->tap[0];
+    for (int64_t q = 0; q + across < w->k; q++)
+        if (w->tap[q + across] - w->tap[q] != down) return;
+    w->across = across;
+    w->upwards = down < 0;
+}
+
 /* A convolution of the images of w; scratch is not read where nothing is packed. */
 static void conv_run_product(gm_device *dev, conv_product *w, void *scratch, size_t each)
 {
@@ -332,6 +348,7 @@ static void conv_run_product(gm_device *dev, conv_product *w, void *scratch, siz
         conv_multiply(dev, &all);
         return;
     }
+    if (CPU_VECTOR == 64) conv_find_rows(w); /* others have too few registers */
     int64_t rows = w->images * w->groups * w->m * w->q[0] * w->q[1];
     cpu_parallel(dev, rows, w->q[2] * (w->k + 1) * (int64_t)gm_dtype_size(w->dtype),
                  CONV_JOB(w->dtype, conv_direct_part), w);

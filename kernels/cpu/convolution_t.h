@@ -181,6 +181,53 @@ CPU_INLINE void F(conv_rows)(const conv_product *w, const T *a, T bias, const T 
     }
 }
 
+/* The same where the places of the kernel lie as rows of results do (conv_find_rows): row p of planes, read at a place
+ * across, serves result r = p - y for place y down. So it is read once, and moves from sum to sum. A row of results has
+ * the same bits whatever its neighbours. m places from i on; `whole`: a vector of them. */
+CPU_INLINE void F(conv_strip_down)(const conv_product *w, const T *a, T bias, const T *planes, int64_t rows, T *c,
+                                   int64_t i, int64_t m, const bool whole, const int most)
+{
+    const int64_t tall = w->k / w->across, step = w->step[1], last = rows + tall - 2;
+    const int64_t first = w->upwards ? w->k - w->across : 0, next = w->upwards ? -w->across : w->across;
+    V             s[CONV_CHAINS], v[CONV_CHAINS];
+    EACH_CHAIN(r, most) s[r] = F(splat)(bias);
+    for (int64_t q = first; q < first + w->across; q++) {
+        const T *x = planes + w->tap[q] + i, *by = a + q;
+        EACH_CHAIN(r, most - 1) v[r] = F(some)(x, (r < last ? r : last) * step, m, whole);
+        for (int64_t p = most - 1; p < tall + most - 1; p++, by += next) {
+            const V weight = F(splat)(*by);
+            v[most - 1] = F(some)(x, (p < last ? p : last) * step, m, whole);
+            EACH_CHAIN(r, most) s[r] += weight * v[r];
+            EACH_CHAIN(r, most - 1) v[r] = v[r + 1];
+        }
+    }
+    EACH_CHAIN(r, most) if (r < rows) F(put)(c + r * w->q[2], i, m, s[r]);
+}
+
+CPU_INLINE void F(conv_rows_down)(const conv_product *w, const T *a, T bias, const T *planes, int64_t rows, T *c,
+                                  const int most)
+{
+    int64_t i = 0, n = w->q[2];
+    for (; i + LANES <= n; i += LANES) F(conv_strip_down)(w, a, bias, planes, rows, c, i, LANES, true, most);
+    if (i < n) F(conv_strip_down)(w, a, bias, planes, rows, c, i, n - i, false, most);
+}
+
+/* n rows of a result, at most CONV_CHAINS, which are neighbours. */
+static void F(conv_few_rows)(const conv_product *w, const T *a, T bias, const T *planes, int64_t n, T *c)
+{
+    if (w->across) {
+        if (n > CONV_CHAINS / 2) F(conv_rows_down)(w, a, bias, planes, n, c, CONV_CHAINS);
+        else if (n > 1) F(conv_rows_down)(w, a, bias, planes, n, c, CONV_CHAINS / 2);
+        else F(conv_rows_down)(w, a, bias, planes, n, c, 1);
+    } else if (n > CONV_CHAINS / 2) {
+        F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS);
+    } else if (n > 1) {
+        F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS / 2);
+    } else {
+        F(conv_row)(w, a, bias, planes, w->q[2], c);
+    }
+}
+
 /* Job: units are rows of the result, of an image, a group, one of its m channels, and two places. */
 static void F(conv_direct_part)(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -196,9 +243,7 @@ static void F(conv_direct_part)(void *context, int64_t begin, int64_t end, int t
         T *c = (T *)w->c + at, bias = w->bias ? ((const T *)w->bias)[channel] : 0;
         n = w->q[1] - r % w->q[1] < end - u ? w->q[1] - r % w->q[1] : end - u; /* neighbours */
         n = n < CONV_CHAINS ? n : CONV_CHAINS;
-        if (n > CONV_CHAINS / 2) F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS);
-        else if (n > 1) F(conv_rows)(w, a, bias, planes, n, c, CONV_CHAINS / 2);
-        else F(conv_row)(w, a, bias, planes, w->q[2], c);
+        F(conv_few_rows)(w, a, bias, planes, n, c);
         if (w->y != w->c || w->f != GM_FN_none) F(activation_row)(w->f, n * w->q[2], c, (T *)w->y + at);
     }
 }

@@ -162,6 +162,24 @@ describe("kernels", function()
     end)
   end
 
+  -- The same with rows of the kernel that lie two rows of results apart, or results that lie two rows apart; several
+  -- channels of a group.
+  for _, s in ipairs { { 13, 9, 4, 2, 1 }, { 19, 21, 3, 1, 2 }, { 17, 18, 5, 2, 2 }, { 14, 14, 3, 1, 1, 2 } } do
+    local h, w, k, stride, dilation, channels = unpack(s)
+    channels = channels or 1
+    local function size(n) return math.floor((n + 2 - dilation * (k - 1) - 1) / stride) + 1 end
+    it(("few channels, %d x %d by %d, stride %d, dilation %d"):format(h, w, k, stride, dilation), function()
+      for _, dtype in ipairs { "f32", "f64" } do
+        gm.scope(function()
+          try({ x = { 2, 3 * channels, h, w }, w = { 3, channels, k, k }, kernel = { k, k },
+                y = { 2, 3, size(h), size(w) },
+                attrs = { stride = { stride, stride }, dilation = { dilation, dilation }, pad_low = { 1, 1 },
+                          pad_high = { 1, 1 }, groups = 3 } }, dtype, "contiguous", false)
+        end)
+      end
+    end)
+  end
+
   it("convolutions refuse what does not fit", function()
     local function refuses(op, shapes, attrs, message)
       local inputs = { n = op == "convolution_weight_grad" and 2 or 3 }
