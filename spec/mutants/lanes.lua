@@ -1,6 +1,7 @@
 --- Mutants of ops whose lanes are rows or columns, of norms of f16, and of sums of 16 bits (kernels/cpu/extremes.c,
---- norm.c, memory_t.h). What a row says: spec/mutants/table.lua.
+--- norm.c, softmax.c, memory_t.h), and of depthwise convolutions. What a row says: spec/mutants/table.lua.
 local reduce, f16 = "spec/kernels/reduce_spec.lua", "spec/kernels/f16_elements_spec.lua"
+local norm, convolution = "spec/kernels/norm_spec.lua", "spec/kernels/convolution_spec.lua"
 return {
   {
     name = "3400-extreme-of-nan", file = "kernels/cpu/extremes_t.h",
@@ -31,10 +32,10 @@ return {
     test = reduce .. " -f 'beside each other'",
   },
   {
-    name = "3404-norm-of-f16", file = "kernels/cpu/norm.c",
-    find = [[BY_ANY(x, norm_part)]],
-    replace = [[BY_ELEMENT(x, norm_part)]],
-    breaks = "norms read f16 as doubles",
+    name = "3404-norm-of-sum-of-f16", file = "kernels/cpu/norm_t.h",
+    find = [[    if (residual) x = sum;]],
+    replace = [[    if (residual && E_BITS != 16) x = sum;]],
+    breaks = "norms of 16 bits normalise x without the residual",
     test = f16 .. " -f norms",
   },
   {
@@ -57,5 +58,61 @@ return {
     replace = [[*b += high * low_q;]],
     breaks = "sums of products cross the halves of vectors",
     test = "spec/kernels/norm_spec.lua -f rms_norm",
+  },
+  {
+    name = "3408-softmax-of-long-columns", file = "kernels/cpu/softmax_t.h",
+    find = [[sum[u] += part[u];]],
+    replace = [[sum[u] = part[u];]],
+    breaks = "softmax of columns divides by the sum of the last rows",
+    test = norm .. " -f 'every dimension'",
+  },
+  {
+    name = "3409-softmax-of-large-columns", file = "kernels/cpu/softmax_t.h",
+    find = [[F(exp_down_v)(F(at)(x + k * step, u * LANES, m) - largest[u])]],
+    replace = [[F(exp_v)(F(at)(x + k * step, u * LANES, m))]],
+    breaks = "softmax of columns does not subtract the largest element",
+    test = norm .. " -f 'softmax of large'",
+  },
+  {
+    name = "3410-softmax-strips", file = "kernels/cpu/softmax_t.h",
+    find = [[first = i % j->strips * most, at]],
+    replace = [[first = i % j->strips * LANES, at]],
+    breaks = "strips of columns of a softmax begin within the one before",
+    test = norm .. " -f 'every dimension'",
+  },
+  {
+    name = "3411-pairs-overflow", file = "kernels/cpu/vector_bf16.h",
+    find = [[return (vf32)(words << 16) * 0.5f + (vf32)(words & 0xffff0000) * 0.5f;]],
+    replace = [[return ((vf32)(words << 16) + (vf32)(words & 0xffff0000)) * 0.5f;]],
+    breaks = "sums of bf16 overflow where two neighbours are large",
+    test = reduce .. " -f 'pairs are large'",
+  },
+  {
+    name = "3412-pairs-and-rest", file = "kernels/cpu/sum_t.h",
+    find = [[ + M(sum_row)(n - i, x + i);]],
+    replace = [[;]],
+    breaks = "sums of bf16 leave out what fills no pairs of vectors",
+    test = reduce .. " -f sum",
+  },
+  {
+    name = "3413-rows-upwards", file = "kernels/cpu/convolution.c", isa = "avx512",
+    find = [[w->upwards = down < 0;]],
+    replace = [[w->upwards = false;]],
+    breaks = "gradients of images of depthwise convolutions go through kernels the wrong way",
+    test = convolution .. " -f depthwise",
+  },
+  {
+    name = "3414-last-row-down", file = "kernels/cpu/convolution_t.h", isa = "avx512",
+    find = [[last = rows + tall - 2;]],
+    replace = [[last = rows + tall - 3;]],
+    breaks = "the last row of a depthwise convolution reads the row before",
+    test = convolution .. " -f depthwise",
+  },
+  {
+    name = "3415-rows-of-channels", file = "kernels/cpu/convolution.c", isa = "avx512",
+    find = [[if (w->tap[q + across] - w->tap[q] != down) return;]],
+    replace = [[if (down == 0) return;]],
+    breaks = "several channels of a group are read as rows of one",
+    test = convolution .. " -f 'few channels'",
   },
 }
