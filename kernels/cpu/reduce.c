@@ -17,7 +17,9 @@ typedef struct sum_job {
     int64_t  size;         /* bytes of an element */
     gm_dtype dtype;
     char    *x, *y;
-    double  *sums; /* a slice for each thread: inner, or outer * inner where threads share the reduction */
+    int64_t  slice; /* of sums, for each thread: inner, or outer * inner where threads share the reduction, and more: no
+                     * two threads write to one line */
+    double  *sums;
     void (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
     void (*many)(int64_t n, const void *x, int64_t step, double *sum); /* of SUM_ROWS rows; NULL where row serves */
     void (*flat)(int64_t n, int64_t rows, const void *x, double *sum); /* of short rows that are neighbours; or NULL */
@@ -174,7 +176,7 @@ static void sum_place(const sum_job *j, int64_t place, int64_t first, double *su
 static void sum_outer_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const sum_job *j = context;
-    for (int64_t i = begin; i < end; i++) sum_place(j, i, 0, j->sums + thread * j->inner);
+    for (int64_t i = begin; i < end; i++) sum_place(j, i, 0, j->sums + thread * j->slice);
 }
 
 /* The same with pieces of the last dimension, of which the last one may be shorter. */
@@ -188,7 +190,7 @@ static void sum_beside_part(void *context, int64_t begin, int64_t end, int threa
     sum_strides(&end_of);
     for (int64_t i = begin; i < end; i++) {
         const int64_t at = i % pieces;
-        sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->inner);
+        sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->slice);
     }
 }
 
@@ -196,7 +198,7 @@ static void sum_beside_part(void *context, int64_t begin, int64_t end, int threa
 static void sum_inner_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const sum_job *j = context;
-    double        *sums = j->sums + thread * j->outer * j->inner;
+    double        *sums = j->sums + thread * j->slice;
     int64_t        x, y;
     for (int64_t i = 0; i < j->outer; i++) {
         lead_offsets(j, i, &x, &y);
@@ -262,12 +264,13 @@ static gm_status cpu_sum(gm_device *dev, const gm_call *call)
     int64_t size = (int64_t)gm_dtype_size(gm_dtype_wide(j.dtype)); /* sums of bf16 have the bits of those of f32 */
     int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * size / items;
     sum_choose(call->in[0], &j);
-    size_t slice = (size_t)(by_outer ? j.inner : j.outer * j.inner), parts = (size_t)cpu_parts(dev, items, traffic);
-    GM_TRY(cpu_scratch(dev, parts * slice * sizeof(double), &j.sums, &block));
-    memset(j.sums, 0, parts * slice * sizeof(double));
+    int64_t inner = by_outer ? j.inner : j.outer * j.inner, parts = cpu_parts(dev, items, traffic);
+    j.slice = (inner + 7) / 8 * 8;
+    GM_TRY(cpu_scratch(dev, (size_t)(parts * j.slice) * sizeof(double), &j.sums, &block));
+    memset(j.sums, 0, (size_t)(parts * j.slice) * sizeof(double));
     cpu_parallel(dev, items, traffic, j.length ? sum_beside_part : by_outer ? sum_outer_part : sum_inner_part, &j);
-    for (size_t k = 1; !by_outer && k < parts; k++)
-        for (size_t i = 0; i < slice; i++) j.sums[i] += j.sums[k * slice + i];
+    for (int64_t k = 1; !by_outer && k < parts; k++)
+        for (int64_t i = 0; i < inner; i++) j.sums[i] += j.sums[k * j.slice + i];
     for (int64_t i = 0; !by_outer && i < j.outer; i++) {
         int64_t x, y;
         lead_offsets(&j, i, &x, &y);

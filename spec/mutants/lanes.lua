@@ -115,4 +115,11 @@ return {
     breaks = "several channels of a group are read as rows of one",
     test = convolution .. " -f 'few channels'",
   },
+  {
+    name = "3416-slices-of-threads", file = "kernels/cpu/reduce.c",
+    find = [[sums = j->sums + thread * j->slice;]],
+    replace = [[sums = j->sums + thread * j->outer * j->inner;]],
+    breaks = "threads that share a sum add to other places than are collected",
+    test = reduce .. " -f '1 to 3 threads'",
+  },
 }

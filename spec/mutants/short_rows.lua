@@ -54,8 +54,8 @@ return {
   },
   {
     name = "3109-short-sums-threads", file = "kernels/cpu/reduce.c",
-    find = [[sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->inner);]],
-    replace = [[sum_place(at == pieces - 1 ? &end_of : j, i, at * piece, j->sums + thread * j->inner);]],
+    find = [[sum_place(at == pieces - 1 ? &end_of : j, i / pieces, at * piece, j->sums + thread * j->slice);]],
+    replace = [[sum_place(at == pieces - 1 ? &end_of : j, i, at * piece, j->sums + thread * j->slice);]],
     breaks = "pieces of one place count as places",
     test = spec .. " -f 'sums of f32 of .4, 65, 3'",
   },
