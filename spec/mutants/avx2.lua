@@ -223,8 +223,8 @@ return {
   },
   {
     name = "2568-sum-places", file = "kernels/cpu/rows_t.h", isa = "avx2",
-    find = [[F(add_wide)(&a, &b, M(load)(x + k + 2 * SUM_PLACE));]],
-    replace = [[F(add_wide)(&a, &b, M(load)(x + k + SUM_PLACE));]],
+    find = [[M(add_wide_at)(&a, &b, x + k + 2 * SUM_PLACE);]],
+    replace = [[M(add_wide_at)(&a, &b, x + k + SUM_PLACE);]],
     breaks = "long sums read one of four places twice and one never",
     test = "spec/kernels/reduce_spec.lua -f numbers",
   },
