@@ -102,7 +102,7 @@ return {
   },
   {
     name = "1194-widened-row", file = "kernels/cpu/gemm_run_t.h",
-    find = [[if (g->m == 1 && !g->widen && !g->panel && g->b_k == 1 &&]],
+    find = [[if (g->m == 1 && !g->row_sums && !g->widen && !g->panel && g->b_k == 1 &&]],
     replace = [[if (g->m == 1 && (g->b_k == 1 || g->widen) &&]],
     breaks = "a row of f64 takes codes for numbers",
     test = "spec/kernels/few_bits_spec.lua -f 'f64 .1, 64'",
