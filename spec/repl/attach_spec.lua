@@ -36,6 +36,14 @@ end
 -- The step that the job is at.
 local function step_of(job) return tonumber(attach(job, "--run", "@0 trainer.step").out:match "(%d+)%s*$") end
 
+local function wait_for(is_there)
+  local deadline = core.now() + shell.PATIENCE
+  while not is_there() do
+    assert.is_true(core.now() < deadline)
+    core.sleep(0.05)
+  end
+end
+
 describe("attach to a job of two ranks", function()
   local job
   setup(function()
@@ -182,11 +190,18 @@ describe("attach to a job of two ranks", function()
 
   it("says which process is stopped, and waits for it", function()
     local pid = attach(job, "--run", "@1 require('ganymede.core').process().pid").out:match "^%[1%] (%d+)"
-    assert.equal(0, os.execute(("kill -STOP %s; (sleep 6; kill -CONT %s) &"):format(pid, pid)))
-    local result = says(job, "@0 1 + 1", "[0] 2")
+    local script = ("cd %s && TMPDIR=%s %s --run '@0 1 + 1' >asked 2>asked.err; echo $? >asked.status"):format(
+      shell.quote(job.home), shell.quote(job.home), shell.program "attach")
+    assert.equal(0, os.execute(("kill -STOP %s; GANYMEDE_ROOT=%s sh -c %s &"):format(pid, shell.quote(GANYMEDE_ROOT),
+      shell.quote(script))))
+    wait_for(function() return (job:read "asked.err" or ""):find("is stopped", 1, true) end)
+    assert.equal(0, os.execute("kill -CONT " .. pid))
+    wait_for(function() return (job:read "asked.status" or "") ~= "" end)
+    assert.equal("[0] 2\n", job:read "asked", job:read "asked.err")
+    local said = job:read "asked.err"
     assert.matches(("points does not answer: rank 1 %%(process %s%%) is stopped; `kill %%-CONT %s`"):format(pid, pid),
-      result.err)
-    assert.equal(1, select(2, result.err:gsub("is stopped", ""))) -- once
+      said)
+    assert.equal(1, select(2, said:gsub("is stopped", ""))) -- once
     local long = says(job, "@0 require('ganymede.core').sleep(5)", "")
     assert.matches("points does not answer yet: its rank 0 has been in this step for %d+ s", long.err)
   end)
