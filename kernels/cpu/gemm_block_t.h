@@ -197,8 +197,7 @@ CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *pa
     t->a_side = w->direct_a ? row : 1;
 }
 
-/* Sums of those rows over these k, for g->row_sums. Rows lie beside each other. A piece of k adds up to 256 numbers in
- * f32. */
+/* Sums of those rows over these k, in double, for g->row_sums. Rows lie beside each other. */
 static void F(gemm_sum_rows)(const F(gemm_block) * w, const T *packed, int64_t i, int64_t height, int64_t p, int64_t k)
 {
     double *to = w->g->row_sums + p / GEMM_DEPTH * w->g->m + w->i0 + i;
@@ -206,10 +205,13 @@ static void F(gemm_sum_rows)(const F(gemm_block) * w, const T *packed, int64_t i
     F(gemm_sliver)(w, &t, packed, i, height, p);
     for (int64_t r = 0, n; r < height && k > 0; r += n) {
         const T *at = t.a + r;
-        V        sum[2] = {F(splat)(0), F(splat)(0)};
+        vf64     low[2] = {{0}, {0}}, high[2] = {{0}, {0}};
         n = height - r < LANES ? height - r : LANES;
-        for (int64_t q = 0; q < k; q++, at += t.a_step) sum[q % 2] += n == LANES ? F(load)(at) : F(load_n)(at, n);
-        for (int64_t j = 0; j < n; j++) to[r + j] = (double)sum[0][j] + (double)sum[1][j];
+        for (int64_t q = 0; q < k; q++, at += t.a_step)
+            F(add_wide)(&low[q % 2], &high[q % 2], n == LANES ? F(load)(at) : F(load_n)(at, n));
+        low[0] += low[1];
+        high[0] += high[1];
+        for (int64_t j = 0; j < n; j++) to[r + j] = j < CPU_VECTOR / 8 ? low[0][j] : high[0][j - CPU_VECTOR / 8];
     }
 }
 

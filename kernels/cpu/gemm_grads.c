@@ -65,25 +65,14 @@ static gm_status weight_grad_sums(gm_device *dev, gm_tensor *g, gm_tensor *db, c
     return cpu_home(dev, sums[1], db, st);
 }
 
-/* Can the product sum rows of g' on its way, which it packs or reads? Then dw is in rows. */
+/* Can the product sum rows of g' on its way, which it packs or reads? Then dw is in rows. Sums of f64 keep the order,
+ * and so the bits, that they have without a product. */
 static bool weight_grad_fuses(const gm_call *call, const amx_kind *amx)
 {
     const gm_tensor *dw = call->out[0], *g = call->in[0];
     const bool       rows = dw->shape[1] > 1 && (dw->stride[1] == 1 || dw->stride[0] != 1);
-    return rows && dw->shape[0] > 0 && (gemm_takes_pairs(call) ? amx != NULL : g->stride[1] == 1);
-}
-
-/* The product, which sums rows on its way. */
-static gm_status weight_grad_fused(gm_device *dev, const gm_call *call, const amx_kind *amx, const gm_attrs *a)
-{
-    const int64_t pieces = (call->in[0]->shape[0] + GEMM_DEPTH - 1) / GEMM_DEPTH, n = call->out[1]->shape[0];
-    double       *sums;
-    gm_block     *block;
-    GM_TRY(cpu_scratch(dev, (size_t)(pieces * n) * sizeof *sums + 1, &sums, &block));
-    gm_status st = matmul_summed(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, a}, amx, sums);
-    if (st == GM_OK) add_partials(call->out[1], sums, (int)pieces, n, a->accumulate);
-    gm_pool_release(dev->pool, block);
-    return st;
+    if (!rows || dw->shape[0] == 0) return false;
+    return gemm_takes_pairs(call) ? amx != NULL : g->dtype == GM_F32 && g->stride[1] == 1;
 }
 
 /* The product, then, where it does not do that itself, a pass over g for its sums: it costs as much as reading g. */
@@ -92,9 +81,10 @@ static gm_status linear_weight_grad_by(gm_device *dev, const gm_call *call, cons
     gm_attrs a = gm_attrs_default();
     a.transpose_a = true;
     a.accumulate = call->attrs->accumulate;
-    if (cpu_out(call, 1) && weight_grad_fuses(call, amx)) return weight_grad_fused(dev, call, amx, &a);
-    GM_TRY(matmul_by(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}, amx));
-    return cpu_out(call, 1) ? weight_grad_sums(dev, call->in[0], call->out[1], &a) : GM_OK;
+    const bool    fuses = cpu_out(call, 1) && weight_grad_fuses(call, amx);
+    const gm_call product = {GM_OP_matmul, 2, 1, call->in, call->out, &a};
+    GM_TRY(matmul_summed(dev, &product, amx, fuses ? call->out[1] : NULL));
+    return cpu_out(call, 1) && !fuses ? weight_grad_sums(dev, call->in[0], call->out[1], &a) : GM_OK;
 }
 
 static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)

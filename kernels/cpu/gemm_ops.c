@@ -81,13 +81,14 @@ static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **
 /* ---- matmul ---- */
 
 typedef struct gemm_batch {
-    gemm     g;     /* the first product */
-    gm_dtype dtype; /* of sums; a and b have it too, or are pairs */
-    gm_dtype to;    /* of c */
-    int      ndim;
-    int64_t  count, shape[GM_MAX_DIMS], a[GM_MAX_DIMS], b[GM_MAX_DIMS], c[GM_MAX_DIMS]; /* strides in elements */
-    char    *scratch;
-    size_t   scratch_step; /* bytes for each thread */
+    gemm       g;     /* the first product */
+    gm_dtype   dtype; /* of sums; a and b have it too, or are pairs */
+    gm_dtype   to;    /* of c */
+    int        ndim;
+    int64_t    count, shape[GM_MAX_DIMS], a[GM_MAX_DIMS], b[GM_MAX_DIMS], c[GM_MAX_DIMS]; /* strides in elements */
+    char      *scratch;
+    size_t     scratch_step; /* bytes for each thread */
+    gm_tensor *row_sums;     /* NULL, or the sums of rows of a over all k, for one product */
 } gemm_batch;
 
 /* Product number i of the batch. */
@@ -167,7 +168,11 @@ static gm_status gemm_batch_run(gm_device *dev, gemm_batch *w)
     bool      apart = gemm_apart(w, threads);
     gm_block *block;
     w->scratch_step = gemm_scratch_bytes(w->dtype, &w->g, apart ? 1 : threads);
-    GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)(apart ? threads : 1), &w->scratch, &block));
+    const int64_t numbers = w->g.numbers ? w->g.numbers : w->g.k, pieces = (numbers + GEMM_DEPTH - 1) / GEMM_DEPTH;
+    const size_t  products = w->scratch_step * (size_t)(apart ? threads : 1);
+    const size_t  sums = w->row_sums ? (size_t)(pieces * w->g.m) * sizeof(double) : 0;
+    GM_TRY(cpu_scratch(dev, products + sums, &w->scratch, &block));
+    if (w->row_sums) w->g.row_sums = (double *)(void *)(w->scratch + products);
     if (apart) {
         double cost = (double)w->g.m * (double)w->g.n * (double)(w->g.k + 8) / 16;
         gemm_parallel(dev->threads, w->count, (int64_t)cost, gemm_batch_part, w);
@@ -177,6 +182,7 @@ static gm_status gemm_batch_run(gm_device *dev, gemm_batch *w)
             gemm_run(dev->threads, w->dtype, &g, w->scratch);
         }
     }
+    if (w->row_sums) add_partials(w->row_sums, w->g.row_sums, (int)pieces, w->g.m, w->g.accumulate);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
@@ -203,8 +209,8 @@ static void gemm_batch_dims(gemm_batch *w, const gm_tensor *a, const gm_tensor *
     }
 }
 
-/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). row_sums: as of gemm, for one product. */
-static gm_status matmul_summed(gm_device *dev, const gm_call *call, const amx_kind *amx, double *row_sums)
+/* amx, here and below: not NULL, products of bf16 by its tiles (gemm_amx.c). row_sums: as of gemm_batch. */
+static gm_status matmul_summed(gm_device *dev, const gm_call *call, const amx_kind *amx, gm_tensor *row_sums)
 {
     gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0], *to = y;
     bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
@@ -216,7 +222,7 @@ static gm_status matmul_summed(gm_device *dev, const gm_call *call, const amx_ki
     else GM_TRY(cpu_compact(dev, dtype, y, accumulate, &to));
     bool           by_row = n == 1 || to->stride[j] == 1, by_column = m == 1 || to->stride[i] == 1;
     const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
-    gemm_batch     w = {.dtype = gemm_sums(call), .to = dtype};
+    gemm_batch     w = {.dtype = gemm_sums(call), .to = dtype, .row_sums = row_sums};
     w.g = (gemm){.m = m,
                  .n = n,
                  .k = a->shape[a->ndim - (ta ? 2 : 1)],
@@ -230,8 +236,7 @@ static gm_status matmul_summed(gm_device *dev, const gm_call *call, const amx_ki
                  .c_row = to->stride[i],
                  .alpha = call->attrs->alpha,
                  .narrow = narrow,
-                 .accumulate = accumulate,
-                 .row_sums = row_sums};
+                 .accumulate = accumulate};
     if (gemm_takes_pairs(call)) w.g = gemm_of_pairs(w.g, amx);
     gemm_batch_dims(&w, a, b, to);
     if ((by_column && !by_row) || (by_column && n == 1)) {

@@ -265,7 +265,7 @@ static gm_status cpu_sum(gm_device *dev, const gm_call *call)
     int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * size / items;
     sum_choose(call->in[0], &j);
     int64_t inner = by_outer ? j.inner : j.outer * j.inner, parts = cpu_parts(dev, items, traffic);
-    j.slice = (inner + 7) / 8 * 8;
+    j.slice = parts > 1 ? (inner + 7) / 8 * 8 : inner;
     GM_TRY(cpu_scratch(dev, (size_t)(parts * j.slice) * sizeof(double), &j.sums, &block));
     memset(j.sums, 0, (size_t)(parts * j.slice) * sizeof(double));
     cpu_parallel(dev, items, traffic, j.length ? sum_beside_part : by_outer ? sum_outer_part : sum_inner_part, &j);

@@ -200,9 +200,9 @@ local rows = {
     test = sums,
   },
   {
-    name = "3293-amx-sums-add", file = "kernels/cpu/gemm_grads.c",
-    find = [[sums, (int)pieces, n, a->accumulate);]],
-    replace = [[sums, (int)pieces, n, false);]],
+    name = "3293-amx-sums-add", file = "kernels/cpu/gemm_ops.c",
+    find = [[(int)pieces, w->g.m, w->g.accumulate);]],
+    replace = [[(int)pieces, w->g.m, false);]],
     breaks = "the gradient of a bias is not added to what is there",
     test = sums,
   },

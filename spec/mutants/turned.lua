@@ -63,8 +63,8 @@ return {
   },
   {
     name = "3562-sums-odd", file = "kernels/cpu/gemm_block_t.h",
-    find = [[(double)sum[0][j] + (double)sum[1][j];]],
-    replace = [[2 * (double)sum[0][j];]],
+    find = [[low[0] += low[1];]],
+    replace = [[low[0] += low[0];]],
     breaks = "every other number of a row is not summed",
     test = sums,
   },
@@ -84,8 +84,8 @@ return {
   },
   {
     name = "3565-sums-turned", file = "kernels/cpu/gemm_grads.c",
-    find = [[amx != NULL : g->stride[1] == 1);]],
-    replace = [[amx != NULL : g->stride[1] > 0);]],
+    find = [[g->dtype == GM_F32 && g->stride[1] == 1;]],
+    replace = [[g->dtype == GM_F32;]],
     breaks = "rows that do not lie beside each other are summed as if they did",
     test = sums,
   },
