@@ -197,21 +197,27 @@ CPU_INLINE void F(gemm_sliver)(const F(gemm_block) * w, F(tile) * t, const T *pa
     t->a_side = w->direct_a ? row : 1;
 }
 
-/* Sums of those rows over these k, in double, for g->row_sums. Rows lie beside each other. */
+CPU_INLINE V F(gemm_some_rows)(const T *a, int64_t n) { return n == LANES ? F(load)(a) : F(load_n)(a, n); }
+
+/* Sums of those rows over these k for g->row_sums: eight in T, and these in double. Rows lie beside each other. */
 static void F(gemm_sum_rows)(const F(gemm_block) * w, const T *packed, int64_t i, int64_t height, int64_t p, int64_t k)
 {
     double *to = w->g->row_sums + p / GEMM_DEPTH * w->g->m + w->i0 + i;
     F(tile) t;
     F(gemm_sliver)(w, &t, packed, i, height, p);
-    for (int64_t r = 0, n; r < height && k > 0; r += n) {
+    for (int64_t r = 0, n, q; r < height && k > 0; r += n) {
         const T *at = t.a + r;
-        vf64     low[2] = {{0}, {0}}, high[2] = {{0}, {0}};
+        vf64     low = {0}, high = {0};
         n = height - r < LANES ? height - r : LANES;
-        for (int64_t q = 0; q < k; q++, at += t.a_step)
-            F(add_wide)(&low[q % 2], &high[q % 2], n == LANES ? F(load)(at) : F(load_n)(at, n));
-        low[0] += low[1];
-        high[0] += high[1];
-        for (int64_t j = 0; j < n; j++) to[r + j] = j < CPU_VECTOR / 8 ? low[0][j] : high[0][j - CPU_VECTOR / 8];
+        for (q = 0; q + 8 <= k; q += 8, at += 8 * t.a_step) {
+            V s[4];
+#pragma GCC unroll 4
+            for (int u = 0; u < 4; u++)
+                s[u] = F(gemm_some_rows)(at + u * t.a_step, n) + F(gemm_some_rows)(at + (u + 4) * t.a_step, n);
+            F(add_wide)(&low, &high, (s[0] + s[1]) + (s[2] + s[3]));
+        }
+        for (; q < k; q++, at += t.a_step) F(add_wide)(&low, &high, F(gemm_some_rows)(at, n));
+        for (int64_t j = 0; j < n; j++) to[r + j] = j < CPU_VECTOR / 8 ? low[j] : high[j - CPU_VECTOR / 8];
     }
 }
 

@@ -63,9 +63,9 @@ return {
   },
   {
     name = "3562-sums-odd", file = "kernels/cpu/gemm_block_t.h",
-    find = [[low[0] += low[1];]],
-    replace = [[low[0] += low[0];]],
-    breaks = "every other number of a row is not summed",
+    find = [[(s[0] + s[1]) + (s[2] + s[3]));]],
+    replace = [[(s[0] + s[1]) + (s[2] + s[2]));]],
+    breaks = "of eight numbers of a row two are not summed",
     test = sums,
   },
   {
