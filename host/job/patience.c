@@ -30,18 +30,23 @@ static bool add_thread(pid_t pid, const char *thread, gm_core_use *sum)
     return true;
 }
 
-bool gm_core_use_of(pid_t pid, gm_core_use *out)
+bool gm_core_use_add(pid_t pid, gm_core_use *sum)
 {
     char           path[32];
     struct dirent *e;
     bool           known = false;
-    *out = (gm_core_use){0};
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     DIR *threads = opendir(path);
     while (threads && (e = readdir(threads)))
-        if (e->d_name[0] != '.') known |= add_thread(pid, e->d_name, out);
+        if (e->d_name[0] != '.') known |= add_thread(pid, e->d_name, sum);
     if (threads) closedir(threads);
     return known;
+}
+
+bool gm_core_use_of(pid_t pid, gm_core_use *out)
+{
+    *out = (gm_core_use){0};
+    return gm_core_use_add(pid, out);
 }
 
 /* Seconds since the last look in which it waited for a core. Threads may have ended since, and their numbers with

@@ -29,6 +29,8 @@ typedef struct gm_patience {
 
 /* false: the process is gone, or the kernel does not tell. */
 bool gm_core_use_of(pid_t pid, gm_core_use *out);
+/* The same, added to sum. Where it is false, nothing is added. */
+bool gm_core_use_add(pid_t pid, gm_core_use *sum);
 
 /* Adds the time since the last look. The first look adds nothing. use NULL: not known; then all time is its own. */
 void gm_patience_add(gm_patience *p, double now, const gm_core_use *use);

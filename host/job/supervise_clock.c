@@ -17,8 +17,7 @@
 /* What mpirun and the processes that it has started take of the cores. */
 static bool core_use_of_launcher(const gm_supervisor *job, gm_core_use *sum)
 {
-    char        path[64], text[8192] = "";
-    gm_core_use one;
+    char path[64], text[8192] = "";
     if (!job->launcher.pid || !gm_core_use_of(job->launcher.pid, sum)) return false;
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)job->launcher.pid, (int)job->launcher.pid);
     FILE *f = fopen(path, "re");
@@ -27,10 +26,7 @@ static bool core_use_of_launcher(const gm_supervisor *job, gm_core_use *sum)
     for (char *at = text, *end; *at; at = end) {
         long pid = strtol(at, &end, 10);
         if (end == at) break;
-        if (!gm_core_use_of((pid_t)pid, &one)) continue;
-        sum->ran += one.ran;
-        sum->waited += one.waited;
-        sum->wants |= one.wants;
+        gm_core_use_add((pid_t)pid, sum);
     }
     return true;
 }

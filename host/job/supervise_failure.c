@@ -142,16 +142,11 @@ static void say_left(gm_supervisor *job, int rank)
 /* What the ranks that have not ended take of the cores; false: the kernel tells nothing of any. */
 static bool core_use_of_rest(const gm_supervisor *job, gm_core_use *sum)
 {
-    bool        known = false;
-    gm_core_use one;
+    bool known = false;
     *sum = (gm_core_use){0};
     for (int i = 0; i < job->n; i++) {
         const member *m = &job->ranks[i];
-        if (!m->started || m->ended || !m->process || !gm_core_use_of(m->process, &one)) continue;
-        known = true;
-        sum->ran += one.ran;
-        sum->waited += one.waited;
-        sum->wants |= one.wants;
+        if (m->started && !m->ended && m->process) known |= gm_core_use_add(m->process, sum);
     }
     return known;
 }

@@ -2,8 +2,8 @@
  *
  * Rows along the last dimension are processed where they lie, and so is softmax along another dimension of contiguous
  * tensors, whose columns are lanes. Else another dimension is first moved to the end (cpu_with_rows: by a view, or by a
- * transposed copy if its stride is not 1). The largest element is subtracted before
- * exp. log softmax is (x - max) - log(sum), so that large logits keep their digits. */
+ * transposed copy if its stride is not 1). The largest element is subtracted before exp. log softmax is (x - max) -
+ * log(sum), so that large logits keep their digits. */
 
 typedef struct softmax_job {
     cpu_rows x, g, y; /* gradients: x is the forward's result */

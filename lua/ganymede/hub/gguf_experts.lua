@@ -75,8 +75,8 @@ end
 function experts.entries(list, opt, file, ours, i)
   local own, f, h = opt.moe, opt.moe.hidden, opt.width
   list:add(ours .. "router.weight", ("blk.%d.ffn_gate_inp.weight"):format(i))
-  for name, shape in pairs { gate = { f, h }, up = { f, h }, down = { h, f } } do
-    local stacked = STACKED:format(i, name)
+  for _, name in ipairs { "gate", "up", "down" } do
+    local stacked, shape = STACKED:format(i, name), name == "down" and { h, f } or { f, h }
     if file:has(stacked) then list:add(ours .. name, stacked) else
       list[#list + 1] = moe.of_experts(ours .. name, own.experts, shape, ("blk.%d.ffn_%s.%%d.weight"):format(i, name))
     end

@@ -49,12 +49,7 @@ end
 
 --- has: tells whether a file is of BertModel alone, which writes its arrays without "bert." before their names.
 function bert.entries(opt, has)
-  local list, root = families.list(), families.root(has, "embeddings.word_embeddings.weight", "bert.")
-  list:add("tokens.weight", root .. "embeddings.word_embeddings.weight")
-  list:add("segments.weight", root .. "embeddings.token_type_embeddings.weight")
-  list:add("positions.weight", root .. "embeddings.position_embeddings.weight")
-  list:both("norm", root .. "embeddings.LayerNorm")
-  families.encoder(list, opt, root)
+  local list, root = families.encoder(opt, has, "bert.")
   list:both("transform", "cls.predictions.transform.dense")
   list:both("transform_norm", "cls.predictions.transform.LayerNorm")
   list:add("head.bias", "cls.predictions.bias")

@@ -398,8 +398,14 @@ function List:qkv(opt, ours, theirs, names, has_bias)
   end
 end
 
---- Adds the blocks of an encoder as BERT's files have them, behind root.
-function families.encoder(entries, opt, root)
+--- The tables and blocks of an encoder as BERT's files have them. has: tells whether a file is of the encoder alone,
+-- which has no prefix before the names of its arrays -> a list, what stands before these names.
+function families.encoder(opt, has, prefix)
+  local entries, root = families.list(), families.root(has, "embeddings.word_embeddings.weight", prefix)
+  entries:add("tokens.weight", root .. "embeddings.word_embeddings.weight")
+  entries:add("segments.weight", root .. "embeddings.token_type_embeddings.weight")
+  entries:add("positions.weight", root .. "embeddings.position_embeddings.weight")
+  entries:both("norm", root .. "embeddings.LayerNorm")
   for i = 1, opt.depth do
     local ours, theirs = ("blocks.%d."):format(i), ("%sencoder.layer.%d."):format(root, i - 1)
     entries:qkv(opt, ours .. "attention.qkv", theirs .. "attention.self.", { "query", "key", "value" }, true)
@@ -409,6 +415,7 @@ function families.encoder(entries, opt, root)
     entries:both(ours .. "mlp.down", theirs .. "output.dense")
     entries:both(ours .. "norm2", theirs .. "output.LayerNorm")
   end
+  return entries, root
 end
 
 return families

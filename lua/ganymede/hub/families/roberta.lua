@@ -83,12 +83,7 @@ end
 
 -- has: tells whether a file is of the encoder alone.
 local function entries_of(opt, has)
-  local list, root = families.list(), families.root(has, "embeddings.word_embeddings.weight", "roberta.")
-  list:add("tokens.weight", root .. "embeddings.word_embeddings.weight")
-  list:add("segments.weight", root .. "embeddings.token_type_embeddings.weight")
-  list:add("positions.weight", root .. "embeddings.position_embeddings.weight")
-  list:both("norm", root .. "embeddings.LayerNorm")
-  families.encoder(list, opt, root)
+  local list = families.encoder(opt, has, "roberta.")
   head_entries(list, opt)
   return list
 end
